@@ -1,5 +1,5 @@
-# What runs real programs against a built server: sourced by clients/run, applications/run and tools/run, which set $ordo.
-# Servers keep their data and their output below $data, and are gone when the script ends.
+# What runs real programs against a built server: sourced by clients/run, applications/run and tools/run,
+# which set $ordo. Servers keep their data and their output below $data, and are gone when the script ends.
 
 data="$(mktemp -d)"
 pids=()
@@ -67,7 +67,8 @@ leaders() {
         sed -n 's/^| *[0-9][0-9]* | *[0-9-]* *| \(n[0-9]\) .*/\1/p' | sort -u | wc -l
 }
 
-# start_cluster NAME: starts three nodes with three partitions, and sets $ports ("p1 p2 p3") once each answers, and sees that each leads one.
+# start_cluster NAME: starts three nodes with three partitions, and sets $ports ("p1 p2 p3") once each
+# answers, and sees that each leads one.
 start_cluster() {
     local name="$1" first pid node
     while true; do
@@ -134,7 +135,8 @@ python_packages() {
     python="$cache/$name/bin/python"
 }
 
-# node_packages DIRECTORY: what DIRECTORY/package-lock.json pins is installed below $cache with the programs of DIRECTORY, and sets $node.
+# node_packages DIRECTORY: what DIRECTORY/package-lock.json pins is installed below $cache with the programs
+# of DIRECTORY, and sets $node.
 node_packages() {
     local name
     name="$(name_of "$1")"
@@ -152,7 +154,8 @@ node_packages() {
     cp "$1"/*.mjs "$node/"
 }
 
-# each NAME ...: runs the functions of these names, tells of each how it went, and fails if one of them has failed.
+# each NAME ...: runs the functions of these names, tells of each how it went, and fails if one of them has
+# failed.
 each() {
     local name begin failed=()
     for name in "$@"; do

@@ -38,10 +38,7 @@ fn patched(sources: &Path, copies: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>
     for entry in fs::read_dir(sources)? {
         let name = entry?.file_name();
         let mut source = fs::read_to_string(sources.join(&name))?;
-        for (_, patch) in patches
-            .iter()
-            .filter(|(patched, _)| name == patched.as_str())
-        {
+        for (_, patch) in patches.iter().filter(|(patched, _)| name == patched.as_str()) {
             source = diffy::apply(&source, &diffy::Patch::from_str(patch)?)?;
             applied += 1;
         }

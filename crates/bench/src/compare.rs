@@ -1,11 +1,12 @@
 //! Redis and Ordo side by side: starts both, drives them in turn, and prints the ratios.
 //!
-//! Both keep a log without waiting for the disk (`appendfsync no`), except where the row says otherwise; Redis without
-//! any log is shown beside it. All servers of a comparison are up at the same time with the same data, and all but the
-//! measured one are stopped (`SIGSTOP`), so that a round measures each within seconds of the others and none disturbs
-//! another. The order alternates from round to round.
+//! Both keep a log without waiting for the disk (`appendfsync no`), except where the row says otherwise;
+//! Redis without any log is shown beside it. All servers of a comparison are up at the same time with the
+//! same data, and all but the measured one are stopped (`SIGSTOP`), so that a round measures each within
+//! seconds of the others and none disturbs another. The order alternates from round to round.
 //!
-//! Servers die with this process: they are killed when it ends or fails, and by the kernel if it is killed itself.
+//! Servers die with this process: they are killed when it ends or fails, and by the kernel if it is killed
+//! itself.
 
 mod server;
 
@@ -112,20 +113,8 @@ struct Test {
 }
 
 const TESTS: [Test; 14] = [
-    Test {
-        name: "get",
-        workload: Workload::Get,
-        pipeline: 1,
-        without_log: true,
-        bar: Some(0.8),
-    },
-    Test {
-        name: "set",
-        workload: Workload::Set,
-        pipeline: 1,
-        without_log: true,
-        bar: Some(0.8),
-    },
+    Test { name: "get", workload: Workload::Get, pipeline: 1, without_log: true, bar: Some(0.8) },
+    Test { name: "set", workload: Workload::Set, pipeline: 1, without_log: true, bar: Some(0.8) },
     Test {
         name: "get-pipelined",
         workload: Workload::Get,
@@ -189,13 +178,7 @@ const TESTS: [Test; 14] = [
         without_log: false,
         bar: Some(0.7),
     },
-    Test {
-        name: "transfer",
-        workload: Workload::Transfer,
-        pipeline: 1,
-        without_log: false,
-        bar: Some(0.8),
-    },
+    Test { name: "transfer", workload: Workload::Transfer, pipeline: 1, without_log: false, bar: Some(0.8) },
     Test {
         name: "script50us",
         workload: Workload::Script50us,
@@ -211,44 +194,28 @@ const TESTS: [Test; 14] = [
         bar: Some(0.05),
     },
 ];
-const ALWAYS: Test = Test {
-    name: "set-always",
-    workload: Workload::Set,
-    pipeline: 1,
-    without_log: false,
-    bar: Some(0.8),
-};
+const ALWAYS: Test =
+    Test { name: "set-always", workload: Workload::Set, pipeline: 1, without_log: false, bar: Some(0.8) };
 const MEMORY: &str = "memory";
 const MEMORY_BAR: f64 = 2.0;
 
 /// Runs the comparison.
 pub fn run(options: &Options) -> Result<Vec<Row>> {
-    let names: Vec<&str> = TESTS
-        .iter()
-        .map(|test| test.name)
-        .chain([ALWAYS.name, MEMORY])
-        .collect();
-    if let Some(unknown) = options
-        .only
-        .iter()
-        .find(|name| !names.contains(&name.as_str()))
-    {
+    let names: Vec<&str> = TESTS.iter().map(|test| test.name).chain([ALWAYS.name, MEMORY]).collect();
+    if let Some(unknown) = options.only.iter().find(|name| !names.contains(&name.as_str())) {
         bail!("--only {unknown}: the rows are {}", names.join(", "));
     }
     if options.rounds == 0 || options.keys == 0 {
         bail!("--rounds and --keys must be at least 1");
     }
-    let wanted =
-        |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let interrupted = interruption()?;
     let tests: Vec<Test> = TESTS.into_iter().filter(|test| wanted(test.name)).collect();
     let directory = Directory::new(options.dir.as_deref())?;
     let mut comparison = Comparison {
         options,
         directory: directory.path(),
-        progress: Progress::new(
-            ((tests.len() + usize::from(wanted(ALWAYS.name))) * options.rounds) as u64,
-        ),
+        progress: Progress::new(((tests.len() + usize::from(wanted(ALWAYS.name))) * options.rounds) as u64),
         interrupted,
         rows: Vec::new(),
     };
@@ -286,28 +253,15 @@ impl Comparison<'_> {
         let mut servers = self.start(&[Kind::Redis, Kind::Ordo, Kind::RedisWithoutLog])?;
         let mut resident = Vec::new();
         for server in &servers {
-            self.progress.say(format!(
-                "loading {} keys into {}",
-                self.options.keys,
-                server.kind().label()
-            ));
+            self.progress.say(format!("loading {} keys into {}", self.options.keys, server.kind().label()));
             server.go_on()?;
             redis::run(&self.run_options(server, Workload::Fill, 1, self.options.keys))?;
             resident.push(resident_bytes_of(&server.process().to_string()) as f64);
             server.stop()?;
         }
         if memory {
-            let (redis, ordo, without_log) =
-                (&resident[..1], &resident[1..2], Some(&resident[2..]));
-            self.row(
-                MEMORY.into(),
-                Measure::ResidentBytes,
-                redis,
-                ordo,
-                without_log,
-                Some(MEMORY_BAR),
-                1,
-            );
+            let (redis, ordo, without_log) = (&resident[..1], &resident[1..2], Some(&resident[2..]));
+            self.row(MEMORY.into(), Measure::ResidentBytes, redis, ordo, without_log, Some(MEMORY_BAR), 1);
         }
         for &test in tests {
             self.test(test, &mut servers, self.options.keys)?;
@@ -346,8 +300,7 @@ impl Comparison<'_> {
                 if server.kind() == Kind::RedisWithoutLog && !test.without_log {
                     continue;
                 }
-                self.progress
-                    .say(format!("{}: {}", test.name, server.kind().label()));
+                self.progress.say(format!("{}: {}", test.name, server.kind().label()));
                 server.go_on()?;
                 let mut options = self.run_options(server, test.workload, test.pipeline, keys);
                 options.iterations = iterations;
@@ -365,43 +318,19 @@ impl Comparison<'_> {
             self.progress.advance();
         }
         // The script of the long-script workload is no contestant: what it gets is not compared.
-        let suffixes: &[&str] = if test.workload == Workload::LongScript {
-            &[".get", ".set"]
-        } else {
-            &[""]
-        };
+        let suffixes: &[&str] = if test.workload == Workload::LongScript { &[".get", ".set"] } else { &[""] };
         for (suffix, found) in suffixes.iter().zip(&found) {
-            let measure = if test.workload == Workload::LongScript {
-                Measure::P99Us
-            } else {
-                Measure::ThroughputPerS
-            };
+            let measure =
+                if test.workload == Workload::LongScript { Measure::P99Us } else { Measure::ThroughputPerS };
             let bar = if *suffix == ".set" { None } else { test.bar };
-            let without_log = found
-                .get(2)
-                .filter(|found| !found.is_empty())
-                .map(Vec::as_slice);
+            let without_log = found.get(2).filter(|found| !found.is_empty()).map(Vec::as_slice);
             let name = format!("{}{suffix}", test.name);
-            self.row(
-                name,
-                measure,
-                &found[0],
-                &found[1],
-                without_log,
-                bar,
-                self.options.rounds,
-            );
+            self.row(name, measure, &found[0], &found[1], without_log, bar, self.options.rounds);
         }
         Ok(())
     }
 
-    fn run_options(
-        &self,
-        server: &Server,
-        workload: Workload,
-        pipeline: usize,
-        keys: u64,
-    ) -> redis::Options {
+    fn run_options(&self, server: &Server, workload: Workload, pipeline: usize, keys: u64) -> redis::Options {
         redis::Options {
             target: server.target(),
             label: server.kind().label().to_owned(),
@@ -453,14 +382,8 @@ impl Comparison<'_> {
 
 /// The rows as a table.
 pub fn table(rows: &[Row]) -> Table {
-    let spread = |spread: &Spread| {
-        format!(
-            "{} ({} - {})",
-            rate(spread.median),
-            rate(spread.min),
-            rate(spread.max)
-        )
-    };
+    let spread =
+        |spread: &Spread| format!("{} ({} - {})", rate(spread.median), rate(spread.min), rate(spread.max));
     let rows = rows
         .iter()
         .map(|row| {
@@ -469,44 +392,20 @@ pub fn table(rows: &[Row]) -> Table {
                 Measure::P99Us => "p99 us",
                 Measure::ResidentBytes => "bytes",
             };
-            let limit = if row.measure == Measure::ThroughputPerS {
-                ">="
-            } else {
-                "<="
-            };
+            let limit = if row.measure == Measure::ThroughputPerS { ">=" } else { "<=" };
             vec![
                 row.row.clone(),
                 unit.to_owned(),
                 spread(&row.redis),
-                row.redis_without_log
-                    .as_ref()
-                    .map_or("-".to_owned(), spread),
+                row.redis_without_log.as_ref().map_or("-".to_owned(), spread),
                 spread(&row.ordo),
-                format!(
-                    "{:.3} ({:.3} - {:.3})",
-                    row.ratio.median, row.ratio.min, row.ratio.max
-                ),
-                row.bar
-                    .map_or("-".to_owned(), |bar| format!("{limit} {bar}")),
-                row.met
-                    .map_or("-", |met| if met { "yes" } else { "no" })
-                    .to_owned(),
+                format!("{:.3} ({:.3} - {:.3})", row.ratio.median, row.ratio.min, row.ratio.max),
+                row.bar.map_or("-".to_owned(), |bar| format!("{limit} {bar}")),
+                row.met.map_or("-", |met| if met { "yes" } else { "no" }).to_owned(),
             ]
         })
         .collect();
-    report::table(
-        &[
-            "row",
-            "unit",
-            "redis",
-            "redis, no log",
-            "ordo",
-            "ordo / redis",
-            "bar",
-            "met",
-        ],
-        rows,
-    )
+    report::table(&["row", "unit", "redis", "redis, no log", "ordo", "ordo / redis", "bar", "met"], rows)
 }
 
 /// The servers' directory. One that was made here is removed at the end.
@@ -524,8 +423,7 @@ impl Directory {
                 Ok(Directory::Given(path.to_owned()))
             }
             None => {
-                let path =
-                    std::env::temp_dir().join(format!("ordo-compare-{}", std::process::id()));
+                let path = std::env::temp_dir().join(format!("ordo-compare-{}", std::process::id()));
                 std::fs::create_dir_all(&path)
                     .with_context(|| format!("could not make {}", path.display()))?;
                 Ok(Directory::Own(path))

@@ -15,9 +15,7 @@ pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
     fn default() -> Latencies {
-        Latencies(
-            Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("constant bounds are valid"),
-        )
+        Latencies(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("constant bounds are valid"))
     }
 }
 
@@ -26,8 +24,7 @@ impl Latencies {
     #[inline]
     pub fn record(&mut self, latency: Duration, count: u64) {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_NS_MAX);
-        self.0
-            .saturating_record_n(nanoseconds.clamp(1, LATENCY_NS_MAX), count);
+        self.0.saturating_record_n(nanoseconds.clamp(1, LATENCY_NS_MAX), count);
     }
     /// Adds what another histogram recorded.
     pub fn merge(&mut self, other: &Latencies) {
@@ -43,12 +40,7 @@ impl Latencies {
         if self.0.is_empty() {
             return LatencySummary::default();
         }
-        LatencySummary {
-            p50: at(0.50),
-            p95: at(0.95),
-            p99: at(0.99),
-            max: self.0.max() as f64 / 1_000.0,
-        }
+        LatencySummary { p50: at(0.50), p95: at(0.95), p99: at(0.99), max: self.0.max() as f64 / 1_000.0 }
     }
 }
 
@@ -85,11 +77,8 @@ impl Spread {
             return Spread::default();
         };
         let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            (sorted[middle - 1] + sorted[middle]) / 2.0
-        };
+        let median =
+            if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
         Spread { median, min, max }
     }
     /// The spread of the ratios of neighbours: `values[i] / base[i]`, pairs with a zero base left out.
@@ -150,9 +139,7 @@ pub fn print_json(record: &impl Serialize) {
 /// A table in the style of all reports: plain, figures to the right.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
-    table
-        .load_preset(presets::ASCII_MARKDOWN)
-        .set_header(header);
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
     for row in rows {
         table.add_row(row);
     }
@@ -172,16 +159,9 @@ pub fn records_table(records: &[Record], driven_by: &str) -> Table {
                 record.workload.clone(),
                 record.workers.to_string(),
                 rate(record.throughput_per_s),
-                format!(
-                    "{} - {}",
-                    rate(record.throughput_spread.min),
-                    rate(record.throughput_spread.max)
-                ),
+                format!("{} - {}", rate(record.throughput_spread.min), rate(record.throughput_spread.max)),
                 format!("{:.3}", record.ratio_to_first),
-                format!(
-                    "{:.3} - {:.3}",
-                    record.ratio_spread.min, record.ratio_spread.max
-                ),
+                format!("{:.3} - {:.3}", record.ratio_spread.min, record.ratio_spread.max),
                 rate(record.committed as f64),
                 rate(record.aborted_by_logic as f64),
                 rate(record.restarts as f64),
@@ -228,27 +208,10 @@ mod tests {
 
     #[test]
     fn spreads() {
-        assert_eq!(
-            Spread::of(&[3.0, 1.0, 2.0]),
-            Spread {
-                median: 2.0,
-                min: 1.0,
-                max: 3.0
-            }
-        );
-        assert_eq!(
-            Spread::of(&[4.0, 1.0]),
-            Spread {
-                median: 2.5,
-                min: 1.0,
-                max: 4.0
-            }
-        );
+        assert_eq!(Spread::of(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(Spread::of(&[4.0, 1.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
         assert_eq!(Spread::of(&[]), Spread::default());
-        assert_eq!(
-            Spread::of_ratios(&[2.0, 9.0, 4.0], &[1.0, 0.0, 1.0]).median,
-            3.0
-        );
+        assert_eq!(Spread::of_ratios(&[2.0, 9.0, 4.0], &[1.0, 0.0, 1.0]).median, 3.0);
     }
 
     #[test]

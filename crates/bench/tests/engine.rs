@@ -1,4 +1,5 @@
-//! Short runs of every engine: the driver feeds them, drains them, and their final states pass the workloads' checks.
+//! Short runs of every engine: the driver feeds them, drains them, and their final states pass the workloads'
+//! checks.
 
 use ordo_bench::engine::{Options, Reads, Report, Settings, run};
 use std::time::Duration;
@@ -9,10 +10,7 @@ fn short(engines: &str, workload: &str, settings: &[(&str, &str)], reads: Reads)
         chosen.set(name, value);
     }
     let options = Options {
-        contenders: engines
-            .split(',')
-            .map(|name| name.parse().expect("a known engine"))
-            .collect(),
+        contenders: engines.split(',').map(|name| name.parse().expect("a known engine")).collect(),
         workers: vec![2],
         settings: chosen,
         duration: Duration::from_millis(100),
@@ -29,28 +27,13 @@ fn short(engines: &str, workload: &str, settings: &[(&str, &str)], reads: Reads)
 fn every_engine_runs_and_leaves_a_serial_state() {
     let workloads: [(&str, &[(&str, &str)]); 4] = [
         ("bank", &[("accounts", "50"), ("read-percent", "20")]),
-        (
-            "synthetic",
-            &[
-                ("contention", "medium"),
-                ("dependent-percent", "50"),
-                ("keys", "20000"),
-            ],
-        ),
+        ("synthetic", &[("contention", "medium"), ("dependent-percent", "50"), ("keys", "20000")]),
         ("tpcc", &[("warehouses", "1"), ("scale", "small")]),
-        (
-            "ycsb",
-            &[("keys", "1000"), ("theta", "0.9"), ("operations", "4")],
-        ),
+        ("ycsb", &[("keys", "1000"), ("theta", "0.9"), ("operations", "4")]),
     ];
     for (workload, settings) in workloads {
         for reads in [Reads::Design, Reads::Order] {
-            let report = short(
-                "sparkle,sparkle@1,serial,calvin,calvin@1,ssmr",
-                workload,
-                settings,
-                reads,
-            );
+            let report = short("sparkle,sparkle@1,serial,calvin,calvin@1,ssmr", workload, settings, reads);
             assert!(report.violations.is_empty(), "{:?}", report.violations);
             assert_eq!(report.records.len(), 6);
             for record in &report.records {
@@ -64,11 +47,7 @@ fn every_engine_runs_and_leaves_a_serial_state() {
 
 #[test]
 fn calvin_resubmits_what_it_found_too_late() {
-    let settings = [
-        ("contention", "medium"),
-        ("dependent-percent", "100"),
-        ("keys", "2000"),
-    ];
+    let settings = [("contention", "medium"), ("dependent-percent", "100"), ("keys", "2000")];
     let report = short("calvin", "synthetic", &settings, Reads::Design);
     assert!(report.violations.is_empty(), "{:?}", report.violations);
     assert!(report.records[0].restarts > 0, "{:?}", report.records[0]);

@@ -1,9 +1,6 @@
 //! The network driver against a server that answers every command with the same reply.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the server of these tests is a thread"
-)]
+#![allow(clippy::disallowed_methods, reason = "the server of these tests is a thread")]
 
 use ordo_bench::redis::load::{Target, Until};
 use ordo_bench::redis::{Options, Workload, run};
@@ -48,11 +45,7 @@ fn server(reply: &'static [u8]) -> u16 {
 
 fn options(port: u16, workload: Workload, pipeline: usize) -> Options {
     Options {
-        target: Target {
-            host: "127.0.0.1".into(),
-            port,
-            password: None,
-        },
+        target: Target { host: "127.0.0.1".into(), port, password: None },
         label: "fake".into(),
         workload,
         clients: 7,
@@ -70,23 +63,18 @@ fn options(port: u16, workload: Workload, pipeline: usize) -> Options {
 fn replies_are_counted_whatever_their_pieces() {
     let port = server(b"$5\r\nhello\r\n");
     for pipeline in [1, 5] {
-        let records = run(&options(port, Workload::Get, pipeline))
-            .unwrap_or_else(|error| panic!("{error:#}"));
-        let [record] = &records[..] else {
-            panic!("{records:?}")
-        };
-        assert!(
-            (3_000..3_000 + 7 * pipeline as u64).contains(&record.committed),
-            "{record:?}"
-        );
+        let records =
+            run(&options(port, Workload::Get, pipeline)).unwrap_or_else(|error| panic!("{error:#}"));
+        let [record] = &records[..] else { panic!("{records:?}") };
+        assert!((3_000..3_000 + 7 * pipeline as u64).contains(&record.committed), "{record:?}");
         assert!(record.latency_us.p50 > 0.0 && record.latency_us.p50 <= record.latency_us.max);
     }
 }
 
 #[test]
 fn a_zero_is_a_decision_not_to() {
-    let records = run(&options(server(b":0\r\n"), Workload::Set, 1))
-        .unwrap_or_else(|error| panic!("{error:#}"));
+    let records =
+        run(&options(server(b":0\r\n"), Workload::Set, 1)).unwrap_or_else(|error| panic!("{error:#}"));
     assert_eq!(records[0].committed, 0);
     assert!(records[0].aborted_by_logic >= 3_000);
 }
@@ -108,8 +96,6 @@ fn a_missing_server_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     drop(listener);
-    let error = run(&options(port, Workload::Get, 1))
-        .unwrap_err()
-        .to_string();
+    let error = run(&options(port, Workload::Get, 1)).unwrap_err().to_string();
     assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
 }

@@ -1,8 +1,8 @@
-//! Searches the confirmation protocol whole: every schedule of every scenario. Prints a line for each, and every minute how far the one
-//! at work has come.
+//! Searches the confirmation protocol whole: every schedule of every scenario. Prints a line for each, and
+//! every minute how far the one at work has come.
 //!
-//! `cargo run --release --package ordo-execute --example confirmation [part of the line] [states at most]`: all searches, or those whose
-//! line has this, such as `"pair; any order; Crash"`.
+//! `cargo run --release --package ordo-execute --example confirmation [part of the line] [states at most]`:
+//! all searches, or those whose line has this, such as `"pair; any order; Crash"`.
 
 #[path = "../tests/confirmation/scenarios.rs"]
 mod scenarios;
@@ -17,11 +17,7 @@ use std::thread;
 use std::time::Duration;
 use world::GOAL;
 
-#[allow(
-    clippy::disallowed_macros,
-    clippy::print_stdout,
-    reason = "a program that prints what it found"
-)]
+#[allow(clippy::disallowed_macros, clippy::print_stdout, reason = "a program that prints what it found")]
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let wanted = arguments.next().unwrap_or_default();
@@ -62,11 +58,7 @@ fn main() -> ExitCode {
 }
 
 /// Waits until a search has ended, and tells its progress meanwhile.
-#[allow(
-    clippy::disallowed_macros,
-    clippy::print_stderr,
-    reason = "a program that prints how far it is"
-)]
+#[allow(clippy::disallowed_macros, clippy::print_stderr, reason = "a program that prints how far it is")]
 fn join<M: Model, C: Checker<M> + Sync>(line: &str, mut checker: C) -> C {
     let workers = checker.handles();
     let (ended, end) = channel::<()>();

@@ -47,25 +47,21 @@ pub struct Assignment {
 impl Assignment {
     /// That of a node by itself.
     pub fn alone(workers: usize) -> Assignment {
-        Assignment {
-            workers,
-            at_once: workers,
-            partition: PartitionId(0),
-            of: 1,
-            era: 1,
-        }
+        Assignment { workers, at_once: workers, partition: PartitionId(0), of: 1, era: 1 }
     }
 }
 
-/// A thread (or virtual worker) that steps an engine. Numbers are dense from 0; each belongs to one thread at a time.
+/// A thread (or virtual worker) that steps an engine. Numbers are dense from 0; each belongs to one thread at
+/// a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkerId(pub usize);
 
 /// How much a step may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Single-key operations (reads, writes, and the per-key work of commits, aborts and retractions). The simulator
-    /// passes 1, because races live between these; a server passes what fits between two looks at its sockets.
+    /// Single-key operations (reads, writes, and the per-key work of commits, aborts and retractions). The
+    /// simulator passes 1, because races live between these; a server passes what fits between two looks at
+    /// its sockets.
     pub operations: u32,
     /// Whether heavy requests may be started or resumed here.
     pub heavy: bool,
@@ -73,15 +69,9 @@ pub struct Budget {
 
 impl Budget {
     /// No bound, all weights.
-    pub const UNBOUNDED: Budget = Budget {
-        operations: u32::MAX,
-        heavy: true,
-    };
+    pub const UNBOUNDED: Budget = Budget { operations: u32::MAX, heavy: true };
     /// One operation.
-    pub const ONE: Budget = Budget {
-        operations: 1,
-        heavy: true,
-    };
+    pub const ONE: Budget = Budget { operations: 1, heavy: true };
 }
 
 /// What a step achieved.
@@ -89,8 +79,8 @@ impl Budget {
 pub enum Progress {
     /// Something was done: step again, or [`Engine::finish`].
     Worked,
-    /// Nothing can be done before the next event (a delivery, a confirmation, a retraction, a sibling's message, or another
-    /// worker's step).
+    /// Nothing can be done before the next event (a delivery, a confirmation, a retraction, a sibling's
+    /// message, or another worker's step).
     Idle,
 }
 
@@ -149,47 +139,53 @@ pub struct Status {
     pub window: u64,
     /// Transactions that are parked now.
     pub parked: u64,
-    /// Transactions that wait for a worker to go on with them now, inside the window or not (0 where the engine does not tell).
+    /// Transactions that wait for a worker to go on with them now, inside the window or not (0 where the
+    /// engine does not tell).
     pub ready: u64,
 }
 
 /// One partition replica's concurrency control. Owns no thread and no clock.
 ///
-/// A transaction is *delivered* (its place in the order is tentative), *confirmed* (its place is final: durable and
-/// agreed), or *retracted*. Engines run delivered transactions at once and final-commit them, in order, once they are
-/// confirmed. Batches are delivered in order and without gaps; a retraction ends with the next delivery at its position.
+/// A transaction is *delivered* (its place in the order is tentative), *confirmed* (its place is final:
+/// durable and agreed), or *retracted*. Engines run delivered transactions at once and final-commit them, in
+/// order, once they are confirmed. Batches are delivered in order and without gaps; a retraction ends with
+/// the next delivery at its position.
 pub trait Engine: Send + Sync {
     /// The engine's name, as `ordo bench engine --engine` takes it.
     fn name(&self) -> &'static str;
-    /// Takes a batch. Never blocks; whoever delivers bounds how far it runs ahead of [`Status::final_committed`].
+    /// Takes a batch. Never blocks; whoever delivers bounds how far it runs ahead of
+    /// [`Status::final_committed`].
     fn deliver(&self, batch: Batch);
     /// All positions up to `upto` are final.
     fn confirm(&self, upto: Position);
-    /// All delivered positions from `from` on are void; `from` must be beyond what is confirmed. What they wrote goes, and
-    /// other batches may be delivered there at once.
+    /// All delivered positions from `from` on are void; `from` must be beyond what is confirmed. What they
+    /// wrote goes, and other batches may be delivered there at once.
     fn retract(&self, from: Position);
     /// Does some work on behalf of a worker.
     fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress;
-    /// Ends what a worker's last step left unfinished, or hands it to others, and begins nothing new. A step that has spent its
-    /// budget may keep a transaction, which no other worker can go on with, and for which all later ones wait: whoever stops
-    /// stepping before [`Progress::Idle`] calls this, and then sees to it that somebody steps: what waits for a worker
-    /// afterwards is anybody's. Engines whose steps keep nothing need not do anything.
+    /// Ends what a worker's last step left unfinished, or hands it to others, and begins nothing new. A step
+    /// that has spent its budget may keep a transaction, which no other worker can go on with, and for which
+    /// all later ones wait: whoever stops stepping before [`Progress::Idle`] calls this, and then sees to it
+    /// that somebody steps: what waits for a worker afterwards is anybody's. Engines whose steps keep nothing
+    /// need not do anything.
     fn finish(&self, _worker: WorkerId, _effects: &mut dyn Effects) {}
-    /// Takes what another partition says of transactions that it shares with this one. Messages may come in any order, more
-    /// than once, and before the epoch that they are about.
+    /// Takes what another partition says of transactions that it shares with this one. Messages may come in
+    /// any order, more than once, and before the epoch that they are about.
     fn receive(&self, _from: PartitionId, _message: Message) {}
-    /// Says again, to a partition that may have lost it (with its process or in its retraction), what is to be said of the transactions behind an epoch: all up to
-    /// that one are final-committed there. Of those up to `heard` it may have heard from another replica of this partition; of
-    /// these it is told what is final once they are, because it takes nothing else from a second one.
+    /// Says again, to a partition that may have lost it (with its process or in its retraction), what is to
+    /// be said of the transactions behind an epoch: all up to that one are final-committed there. Of those up
+    /// to `heard` it may have heard from another replica of this partition; of these it is told what is final
+    /// once they are, because it takes nothing else from a second one.
     fn tell_again(&self, _to: PartitionId, _behind: Epoch, _heard: Epoch) {}
     /// The newest epoch of which another partition has told; 0 if none.
     fn heard(&self, _from: PartitionId) -> Epoch {
         Epoch(0)
     }
-    /// What was read in the epochs up to this one will not be asked for again: every replica has a checkpoint behind it.
+    /// What was read in the epochs up to this one will not be asked for again: every replica has a checkpoint
+    /// behind it.
     fn forget(&self, _upto: Epoch) {}
-    /// Takes out what is to be said to other partitions: one message for each. To be asked after steps, deliveries and
-    /// messages.
+    /// Takes out what is to be said to other partitions: one message for each. To be asked after steps,
+    /// deliveries and messages.
     fn messages(&self) -> Vec<(PartitionId, Message)> {
         Vec::new()
     }

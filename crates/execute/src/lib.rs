@@ -1,8 +1,8 @@
 //! Order-then-execute engines.
 //!
-//! An engine takes requests in their final order and produces what running them one at a time in that order would:
-//! the same replies, the same aborts, the same state. [`engine::Engine`] is the contract that they share; a node drives
-//! whichever it was given, with real threads or with virtual ones.
+//! An engine takes requests in their final order and produces what running them one at a time in that order
+//! would: the same replies, the same aborts, the same state. [`engine::Engine`] is the contract that they
+//! share; a node drives whichever it was given, with real threads or with virtual ones.
 //!
 //! | engine | how it runs the order |
 //! |---|---|
@@ -12,10 +12,12 @@
 //! | [`ssmr`] | one confirmed transaction at a time, which waits for its siblings at other partitions |
 //! | [`sparkle`] | in parallel and speculatively; timestamped locks and read dependencies detect what ran out of order (Sparkle, section 4.1) |
 //!
-//! Transactions over several partitions run at each of these; [`siblings`] is how their parts agree on what was read. Sparkle
-//! speculates on it; `calvin` and `ssmr` wait for what is final (`conservative`); `serial` and `nocc` execute one partition.
+//! Transactions over several partitions run at each of these; [`siblings`] is how their parts agree on what
+//! was read. Sparkle speculates on it; `calvin` and `ssmr` wait for what is final (`conservative`); `serial`
+//! and `nocc` execute one partition.
 //!
-//! All share the store ([`store::Partition`]) and the way a procedure is polled; each keeps its own per-record state.
+//! All share the store ([`store::Partition`]) and the way a procedure is polled; each keeps its own
+//! per-record state.
 
 pub mod calvin;
 mod conservative;

@@ -1,15 +1,15 @@
 //! No concurrency control: the bound.
 //!
-//! Workers take transactions in order and run them in parallel, reading whatever is there and writing at their end. Each
-//! transaction is still all or nothing as to its own aborts, and is acknowledged only once it is confirmed, but nothing
-//! orders conflicting ones: under conflicts updates are lost. It exists to be measured against: what another engine takes
-//! longer on a workload without conflicts is the price of its concurrency control (Sparkle, section 5.3).
+//! Workers take transactions in order and run them in parallel, reading whatever is there and writing at
+//! their end. Each transaction is still all or nothing as to its own aborts, and is acknowledged only once it
+//! is confirmed, but nothing orders conflicting ones: under conflicts updates are lost. It exists to be
+//! measured against: what another engine takes longer on a workload without conflicts is the price of its
+//! concurrency control (Sparkle, section 5.3).
 //!
-//! A key has one version, always tagged [`Position::FIRST`], so that readers at any snapshot see what is there.
+//! A key has one version, always tagged [`Position::FIRST`], so that readers at any snapshot see what is
+//! there.
 
-use crate::engine::{
-    Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId,
-};
+use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
 use crate::running;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -20,8 +20,7 @@ use store::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use store::{Final, Partition, RecordRef, Version, View};
 use txn::tx::Read;
 use txn::{
-    Access, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop,
-    TxContext,
+    Access, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop, TxContext,
 };
 
 /// The engine without concurrency control.
@@ -63,37 +62,24 @@ impl NoCc {
     fn take(&self, taken: &mut VecDeque<(TxContext, Arc<Request>)>, count: usize) {
         let confirmed = Position(self.confirmed.load(Ordering::Acquire));
         let mut queue = self.queue.lock();
-        while taken.len() < count
-            && queue
-                .front()
-                .is_some_and(|(context, _)| context.position <= confirmed)
-        {
+        while taken.len() < count && queue.front().is_some_and(|(context, _)| context.position <= confirmed) {
             taken.extend(queue.pop_front());
         }
     }
 
-    fn execute(
-        &self,
-        worker: &mut Worker,
-        context: TxContext,
-        request: &Arc<Request>,
-    ) -> (Outcome, usize) {
+    fn execute(&self, worker: &mut Worker, context: TxContext, request: &Arc<Request>) -> (Outcome, usize) {
         let mut future = match running::start(request, context) {
             Ok(future) => future,
             Err(stop) => return (Err(stop), 0),
         };
         let access = worker.access.take().unwrap_or_else(|| {
-            Box::new(NoCcAccess {
-                partition: self.partition.clone(),
-                writes: Vec::new(),
-                cleared: false,
-            })
+            Box::new(NoCcAccess { partition: self.partition.clone(), writes: Vec::new(), cleared: false })
         });
         let (mut access, polled) = running::poll(access, &mut future);
         let outcome = match polled {
-            Poll::Ready(Err(Stop::Restart)) | Poll::Pending => Err(Stop::abort(
-                "ERR the procedure waited for something other than its transaction",
-            )),
+            Poll::Ready(Err(Stop::Restart)) | Poll::Pending => {
+                Err(Stop::abort("ERR the procedure waited for something other than its transaction"))
+            }
             Poll::Ready(outcome) => outcome,
         };
         let mut writes = 0;
@@ -111,20 +97,12 @@ impl NoCc {
         if access.cleared {
             let mut images = Vec::new();
             let snapshot = self.partition.open();
-            let _ = self
-                .partition
-                .images_at(&snapshot, 0, usize::MAX, &mut images);
+            let _ = self.partition.images_at(&snapshot, 0, usize::MAX, &mut images);
             self.partition.close(snapshot);
-            for image in images
-                .into_iter()
-                .filter(|image| image.key.space() == Space::User)
-            {
+            for image in images.into_iter().filter(|image| image.key.space() == Space::User) {
                 let mut record = self.partition.get_or_insert(&image.key);
                 self.partition.with(&mut record, |cell| {
-                    cell.versions.replace(Version {
-                        position: Position::FIRST,
-                        entry: None,
-                    });
+                    cell.versions.replace(Version { position: Position::FIRST, entry: None });
                 });
             }
             self.live.store(0, Ordering::Relaxed);
@@ -134,19 +112,12 @@ impl NoCc {
             let user = record.key().space() == Space::User;
             let now = entry.is_some();
             let before = self.partition.with(&mut record, |cell| {
-                let before = cell
-                    .versions
-                    .newest()
-                    .is_some_and(|version| version.entry.is_some());
-                cell.versions.replace(Version {
-                    position: Position::FIRST,
-                    entry,
-                });
+                let before = cell.versions.newest().is_some_and(|version| version.entry.is_some());
+                cell.versions.replace(Version { position: Position::FIRST, entry });
                 before
             });
             if user && before != now {
-                self.live
-                    .fetch_add(i64::from(now) - i64::from(before), Ordering::Relaxed);
+                self.live.fetch_add(i64::from(now) - i64::from(before), Ordering::Relaxed);
             }
         }
     }
@@ -162,14 +133,12 @@ impl Engine for NoCc {
         if self.delivered.load(Ordering::Relaxed) == 0 {
             let at = self.partition.published();
             self.live.store(at.live, Ordering::Relaxed);
-            self.committed
-                .store(batch.first.prev().0, Ordering::Relaxed);
+            self.committed.store(batch.first.prev().0, Ordering::Relaxed);
         }
         let end = batch.end().prev();
         for (offset, request) in batch.requests.into_iter().enumerate() {
-            let context =
-                TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms)
-                    .in_epoch(batch.epoch);
+            let context = TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms)
+                .in_epoch(batch.epoch);
             queue.push_back((context, request));
         }
         self.delivered.store(end.0, Ordering::Release);
@@ -200,20 +169,11 @@ impl Engine for NoCc {
         if taken.is_empty() {
             self.take(&mut taken, TAKEN_MAX.min(budget.operations as usize));
         }
-        let progress = if taken.is_empty() {
-            Progress::Idle
-        } else {
-            Progress::Worked
-        };
+        let progress = if taken.is_empty() { Progress::Idle } else { Progress::Worked };
         let count = taken.len() as u64;
         for (context, request) in taken.drain(..) {
             let (outcome, writes) = self.execute(worker, context, &request);
-            effects.committed(Committed {
-                position: context.position,
-                request,
-                outcome,
-                writes,
-            });
+            effects.committed(Committed { position: context.position, request, outcome, writes });
         }
         self.committed.fetch_add(count, Ordering::Release);
         worker.taken = taken;
@@ -221,10 +181,7 @@ impl Engine for NoCc {
     }
 
     fn waiting(&self) -> Waiting {
-        Waiting {
-            light: self.queue.lock().len() as u64,
-            heavy: 0,
-        }
+        Waiting { light: self.queue.lock().len() as u64, heavy: 0 }
     }
 
     fn status(&self) -> Status {
@@ -254,9 +211,7 @@ struct NoCcAccess {
 
 impl NoCcAccess {
     fn find(&self, key: &Key) -> Option<usize> {
-        self.writes
-            .iter()
-            .rposition(|(record, _)| record.key() == key)
+        self.writes.iter().rposition(|(record, _)| record.key() == key)
     }
 }
 
@@ -266,10 +221,7 @@ impl Access for NoCcAccess {
             && let Some(index) = self.find(key)
             && let Some(entry) = &self.writes[index].1
         {
-            return Poll::Ready(Ok(Read {
-                entry: entry.clone(),
-                version: Position::NONE,
-            }));
+            return Poll::Ready(Ok(Read { entry: entry.clone(), version: Position::NONE }));
         }
         if self.cleared && key.space() == Space::User {
             return Poll::Ready(Ok(Read::default()));
@@ -281,15 +233,10 @@ impl Access for NoCcAccess {
         let Some(mut record) = record else {
             return Poll::Ready(Ok(Read::default()));
         };
-        let read = self
-            .partition
-            .with(&mut record, |cell| match cell.versions.newest() {
-                Some(version) => Read {
-                    entry: version.entry.clone(),
-                    version: version.position,
-                },
-                None => Read::default(),
-            });
+        let read = self.partition.with(&mut record, |cell| match cell.versions.newest() {
+            Some(version) => Read { entry: version.entry.clone(), version: version.position },
+            None => Read::default(),
+        });
         if intent == Intent::Update {
             self.writes.push((record, None));
         }
@@ -301,9 +248,7 @@ impl Access for NoCcAccess {
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         match self.find(key) {
             Some(index) => self.writes[index].1 = Some(entry),
-            None => self
-                .writes
-                .push((self.partition.get_or_insert(key), Some(entry))),
+            None => self.writes.push((self.partition.get_or_insert(key), Some(entry))),
         }
         Ok(())
     }
@@ -332,8 +277,7 @@ impl Access for NoCcAccess {
         }
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
-        self.writes
-            .retain(|(record, _)| record.key().space() != Space::User);
+        self.writes.retain(|(record, _)| record.key().space() != Space::User);
         self.cleared = true;
         Poll::Ready(Ok(()))
     }

@@ -6,11 +6,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use txn::{
-    Access, Call, Outcome, ProcedureFuture, Reply, Request, RequestName, Stop, Tx, TxContext,
-};
+use txn::{Access, Call, Outcome, ProcedureFuture, Reply, Request, RequestName, Stop, Tx, TxContext};
 
-/// Sees what is executed, before it is: where a process may die of a request, the witness knows afterwards which one it was.
+/// Sees what is executed, before it is: where a process may die of a request, the witness knows afterwards
+/// which one it was.
 pub trait Witness: Send + Sync {
     /// A thread executes a part of a request: `part` is called once.
     fn see(&self, name: RequestName, request: &Request, part: &mut dyn FnMut());
@@ -19,7 +18,8 @@ pub trait Witness: Send + Sync {
 static WITNESS: OnceLock<Box<dyn Witness>> = OnceLock::new();
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// Lets a witness see whatever this process executes from now on. A process has one: returns whether it is this one.
+/// Lets a witness see whatever this process executes from now on. A process has one: returns whether it is
+/// this one.
 pub fn watch(witness: Box<dyn Witness>) -> bool {
     let is_first = WITNESS.set(witness).is_ok();
     if is_first {
@@ -45,16 +45,9 @@ impl Future for Watched {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let Watched {
-            witness,
-            name,
-            request,
-            future,
-        } = &mut *self;
+        let Watched { witness, name, request, future } = &mut *self;
         let mut polled = Poll::Pending;
-        witness.see(*name, request, &mut || {
-            polled = future.as_mut().poll(context)
-        });
+        witness.see(*name, request, &mut || polled = future.as_mut().poll(context));
         polled
     }
 }
@@ -72,12 +65,7 @@ pub(crate) fn start(request: &Arc<Request>, context: TxContext) -> Result<Proced
         started = start_as(Tx::of(context, request), request);
     });
     let future = started?;
-    Ok(Box::pin(Watched {
-        witness: &**witness,
-        name: context.name,
-        request: request.clone(),
-        future,
-    }))
+    Ok(Box::pin(Watched { witness: &**witness, name: context.name, request: request.clone(), future }))
 }
 
 /// The same with another handle.
@@ -91,27 +79,14 @@ pub(crate) fn start_as(tx: Tx, request: &Arc<Request>) -> Result<ProcedureFuture
 
 /// Polls an incarnation once with `access` behind its `Tx`.
 ///
-/// A panic becomes an outcome like any other: it counts only if what the incarnation had read was valid, because a doomed
-/// one sees states that never were.
-pub(crate) fn poll<A: Access + Any>(
-    access: Box<A>,
-    future: &mut ProcedureFuture,
-) -> (Box<A>, Poll<Outcome>) {
+/// A panic becomes an outcome like any other: it counts only if what the incarnation had read was valid,
+/// because a doomed one sees states that never were.
+pub(crate) fn poll<A: Access + Any>(access: Box<A>, future: &mut ProcedureFuture) -> (Box<A>, Poll<Outcome>) {
     let (access, polled) = txn::tx::lend_to_procedure(access, || {
-        catch_unwind(AssertUnwindSafe(|| {
-            future
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()))
-        }))
+        catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop()))))
     });
-    let access = access
-        .into_any()
-        .downcast()
-        .expect("an engine gets back the access that it lent");
-    (
-        access,
-        polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic)))),
-    )
+    let access = access.into_any().downcast().expect("an engine gets back the access that it lent");
+    (access, polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic)))))
 }
 
 fn panicked(panic: Box<dyn Any + Send>) -> Stop {
@@ -120,7 +95,5 @@ fn panicked(panic: Box<dyn Any + Send>) -> Stop {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
-    Stop::abort(format!(
-        "ERR the procedure panicked, nothing was written: {message}"
-    ))
+    Stop::abort(format!("ERR the procedure panicked, nothing was written: {message}"))
 }

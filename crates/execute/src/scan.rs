@@ -3,8 +3,8 @@
 use store::{Meta, Partition};
 use txn::{Entry, Key, Position, ScanPage, ScanRange};
 
-/// Merges a page of the partition at `upto` with a transaction's own writes (in any order; `None` entries are deletes).
-/// `cleared`: the transaction removed everything before, so only its own writes are left.
+/// Merges a page of the partition at `upto` with a transaction's own writes (in any order; `None` entries are
+/// deletes). `cleared`: the transaction removed everything before, so only its own writes are left.
 pub(crate) fn merge<M: Meta>(
     partition: &Partition<M>,
     upto: Position,
@@ -12,11 +12,7 @@ pub(crate) fn merge<M: Meta>(
     cleared: bool,
     own: impl FnOnce(&mut dyn FnMut(&Key, Option<&Entry>)),
 ) -> ScanPage {
-    let page = if cleared {
-        ScanPage::default()
-    } else {
-        partition.scan(upto, range)
-    };
+    let page = if cleared { ScanPage::default() } else { partition.scan(upto, range) };
     with_own(page, range, own)
 }
 
@@ -49,14 +45,8 @@ pub(crate) fn with_own(
     if writes.is_empty() {
         return page;
     }
-    page.entries
-        .retain(|(key, _)| !writes.iter().any(|(written, _)| written == key));
-    page.entries.extend(
-        writes
-            .into_iter()
-            .filter_map(|(key, entry)| Some((key, entry?))),
-    );
-    page.entries
-        .sort_by_cached_key(|(key, _)| (key.hash64(), key.clone()));
+    page.entries.retain(|(key, _)| !writes.iter().any(|(written, _)| written == key));
+    page.entries.extend(writes.into_iter().filter_map(|(key, entry)| Some((key, entry?))));
+    page.entries.sort_by_cached_key(|(key, _)| (key.hash64(), key.clone()));
     page
 }

@@ -1,13 +1,11 @@
 //! The specification: one confirmed transaction at a time, in the order of their positions.
 //!
-//! Whatever another engine does in parallel, its replies, aborts and final state must be the ones that this engine
-//! produces on the same order. So it is kept as small and plain as can be: it speculates on nothing (an unconfirmed
-//! transaction has simply not run, which makes a retraction the removal of queue entries), suspends nothing, and keeps the
-//! writes of the running transaction in a map until they are applied.
+//! Whatever another engine does in parallel, its replies, aborts and final state must be the ones that this
+//! engine produces on the same order. So it is kept as small and plain as can be: it speculates on nothing
+//! (an unconfirmed transaction has simply not run, which makes a retraction the removal of queue entries),
+//! suspends nothing, and keeps the writes of the running transaction in a map until they are applied.
 
-use crate::engine::{
-    Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId,
-};
+use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
 use crate::running;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,8 +15,7 @@ use store::sync::Mutex;
 use store::{Partition, Version, View};
 use txn::tx::Read;
 use txn::{
-    Access, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop,
-    TxContext,
+    Access, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop, TxContext,
 };
 
 /// The serial engine.
@@ -43,24 +40,12 @@ impl Default for Serial {
 impl Serial {
     /// An engine over an empty store.
     pub fn new() -> Serial {
-        let queue = Queue {
-            waiting: VecDeque::new(),
-            delivered: Position::NONE,
-            confirmed: Position::NONE,
-            live: 0,
-        };
-        Serial {
-            partition: Arc::new(Partition::new()),
-            queue: Mutex::new(queue),
-        }
+        let queue =
+            Queue { waiting: VecDeque::new(), delivered: Position::NONE, confirmed: Position::NONE, live: 0 };
+        Serial { partition: Arc::new(Partition::new()), queue: Mutex::new(queue) }
     }
 
-    fn execute(
-        &self,
-        context: TxContext,
-        request: &Arc<Request>,
-        live: &mut i64,
-    ) -> (Outcome, usize) {
+    fn execute(&self, context: TxContext, request: &Arc<Request>, live: &mut i64) -> (Outcome, usize) {
         let position = context.position;
         let access = Box::new(SerialAccess {
             partition: self.partition.clone(),
@@ -78,9 +63,7 @@ impl Serial {
             return (Err(Stop::abort(text)), 0);
         };
         let outcome = outcome.map_err(|stop| match stop {
-            Stop::Restart => {
-                Stop::abort("ERR the procedure asked for a restart that nobody wanted")
-            }
+            Stop::Restart => Stop::abort("ERR the procedure asked for a restart that nobody wanted"),
             other => other,
         });
         let mut writes = 0;
@@ -101,8 +84,8 @@ impl Serial {
             let mut record = self.partition.get_or_insert(&key);
             self.partition.with(&mut record, |cell| {
                 if key.space() == Space::User {
-                    let before = !access.cleared
-                        && cell.versions.live(position.prev(), self.partition.clears());
+                    let before =
+                        !access.cleared && cell.versions.live(position.prev(), self.partition.clears());
                     *live += i64::from(entry.is_some()) - i64::from(before);
                 }
                 cell.versions.prune(watermark);
@@ -124,9 +107,8 @@ impl Engine for Serial {
         }
         queue.delivered = batch.end().prev();
         for (offset, request) in batch.requests.into_iter().enumerate() {
-            let context =
-                TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms)
-                    .in_epoch(batch.epoch);
+            let context = TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms)
+                .in_epoch(batch.epoch);
             queue.waiting.push_back((context, request));
         }
     }
@@ -149,10 +131,7 @@ impl Engine for Serial {
         };
         let mut done = Vec::new();
         while done.len() < budget.operations.min(64) as usize
-            && queue
-                .waiting
-                .front()
-                .is_some_and(|(context, _)| context.position <= queue.confirmed)
+            && queue.waiting.front().is_some_and(|(context, _)| context.position <= queue.confirmed)
             && let Some((context, request)) = queue.waiting.pop_front()
         {
             let mut live = queue.live;
@@ -163,22 +142,13 @@ impl Engine for Serial {
                 time_ms: context.now_ms,
                 live,
             });
-            done.push(Committed {
-                position: context.position,
-                request,
-                outcome,
-                writes,
-            });
+            done.push(Committed { position: context.position, request, outcome, writes });
         }
         if let Some(last) = done.last() {
             self.partition.snapshots().raise(last.position);
         }
         drop(queue);
-        let progress = if done.is_empty() {
-            Progress::Idle
-        } else {
-            Progress::Worked
-        };
+        let progress = if done.is_empty() { Progress::Idle } else { Progress::Worked };
         for committed in done {
             effects.committed(committed);
         }
@@ -187,10 +157,7 @@ impl Engine for Serial {
 
     fn waiting(&self) -> Waiting {
         let queue = self.queue.lock();
-        let ready = queue
-            .waiting
-            .iter()
-            .take_while(|(context, _)| context.position <= queue.confirmed);
+        let ready = queue.waiting.iter().take_while(|(context, _)| context.position <= queue.confirmed);
         let light = ready.take(64).count() as u64;
         Waiting { light, heavy: 0 }
     }
@@ -226,10 +193,7 @@ struct SerialAccess {
 impl Access for SerialAccess {
     fn read(&mut self, key: &Key, _intent: Intent) -> Poll<Result<Read, Stop>> {
         let read = match self.writes.get(key) {
-            Some(entry) => Read {
-                entry: entry.clone(),
-                version: Position::NONE,
-            },
+            Some(entry) => Read { entry: entry.clone(), version: Position::NONE },
             None if self.cleared && key.space() == Space::User => Read::default(),
             None => self.partition.read(self.upto, key),
         };
@@ -244,24 +208,12 @@ impl Access for SerialAccess {
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         let cleared = self.cleared && range.space == Space::User;
-        Poll::Ready(Ok(crate::scan::merge(
-            &*self.partition,
-            self.upto,
-            range,
-            cleared,
-            |visit| {
-                self.writes
-                    .iter()
-                    .for_each(|(key, entry)| visit(key, entry.as_ref()));
-            },
-        )))
+        Poll::Ready(Ok(crate::scan::merge(&*self.partition, self.upto, range, cleared, |visit| {
+            self.writes.iter().for_each(|(key, entry)| visit(key, entry.as_ref()));
+        })))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
-        let before = if self.cleared {
-            0
-        } else {
-            self.partition.published().live
-        };
+        let before = if self.cleared { 0 } else { self.partition.published().live };
         let change: i64 = self
             .writes
             .iter()

@@ -1,12 +1,14 @@
 //! Read-only transactions at a final snapshot: they bypass the order and register no reads.
 //!
-//! A snapshot is opened at the newest final position, so it contains every write that was acknowledged before the read
-//! began, and nothing that could still be retracted: the read is strictly serializable at no cost to the order.
+//! A snapshot is opened at the newest final position, so it contains every write that was acknowledged before
+//! the read began, and nothing that could still be retracted: the read is strictly serializable at no cost to
+//! the order.
 //!
-//! Time is the one thing that a snapshot lacks. The read runs as if an empty batch were ordered now: its clock is the
-//! caller's `now_ms` (never less than the snapshot's). That is sound while nothing that the read meets expires between the
-//! two times, since every later epoch then agrees with what it saw. If something does, two readers with different clocks
-//! could disagree about it, so the read is given back ([`ReadOutcome::MustOrder`]) and its place is decided by the order.
+//! Time is the one thing that a snapshot lacks. The read runs as if an empty batch were ordered now: its
+//! clock is the caller's `now_ms` (never less than the snapshot's). That is sound while nothing that the read
+//! meets expires between the two times, since every later epoch then agrees with what it saw. If something
+//! does, two readers with different clocks could disagree about it, so the read is given back
+//! ([`ReadOutcome::MustOrder`]) and its place is decided by the order.
 
 use crate::engine::Engine;
 use std::any::Any;
@@ -18,8 +20,8 @@ use store::{Snapshot, View};
 use txn::mutant::{Mutant, is_active};
 use txn::tx::{self, Read};
 use txn::{
-    Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Space, Stop, Tx,
-    TxContext, slots,
+    Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Space, Stop, Tx, TxContext,
+    slots,
 };
 
 /// How a read at a snapshot ended.
@@ -27,7 +29,8 @@ use txn::{
 pub enum ReadOutcome {
     /// It has its outcome.
     Done(Outcome),
-    /// It met an entry that expires between the snapshot's time and now: submit the request to the order instead.
+    /// It met an entry that expires between the snapshot's time and now: submit the request to the order
+    /// instead.
     MustOrder,
     /// Somebody used its [`Interrupt`].
     Interrupted,
@@ -35,8 +38,8 @@ pub enum ReadOutcome {
 
 /// Stops a long computation of a [`SnapshotReader`] from another thread.
 ///
-/// Only a read outside the order can be stopped so: an ordered transaction ends in the same way at every replica and in
-/// every replay. A run counts as a long computation once it has asked whether it is doomed.
+/// Only a read outside the order can be stopped so: an ordered transaction ends in the same way at every
+/// replica and in every replay. A run counts as a long computation once it has asked whether it is doomed.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicU8>);
 
@@ -50,10 +53,7 @@ const INTERRUPTED: u8 = 2;
 impl Interrupt {
     /// Asks the computation that runs now to stop. False if there is none.
     pub fn interrupt(&self) -> bool {
-        match self
-            .0
-            .compare_exchange(COMPUTING, INTERRUPTED, Ordering::SeqCst, Ordering::SeqCst)
-        {
+        match self.0.compare_exchange(COMPUTING, INTERRUPTED, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => true,
             Err(state) => state == INTERRUPTED,
         }
@@ -82,8 +82,8 @@ const WRITE_REFUSED: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
     "ERR a transaction that was declared read-only tried to write: submit it as one that may write",
 ));
 
-/// How many of the users' records a reader's runs looked for: those that were there (hits), and those that were not (misses). The
-/// reader's thread counts, and any thread may look.
+/// How many of the users' records a reader's runs looked for: those that were there (hits), and those that
+/// were not (misses). The reader's thread counts, and any thread may look.
 #[derive(Debug, Default)]
 pub struct Lookups {
     hits: AtomicU64,
@@ -112,7 +112,8 @@ pub type Pause = Arc<dyn Fn() + Send + Sync>;
 
 /// Runs read-only requests for one thread.
 ///
-/// Keeps its side of the transaction between runs, so that a read allocates nothing but its procedure's future.
+/// Keeps its side of the transaction between runs, so that a read allocates nothing but its procedure's
+/// future.
 pub struct SnapshotReader {
     engine: Arc<dyn Engine>,
     access: Option<Box<SnapshotAccess>>,
@@ -137,10 +138,7 @@ impl SnapshotReader {
 
     /// The same, whose long computations pause so.
     pub fn pausing(self, pause: Pause) -> SnapshotReader {
-        SnapshotReader {
-            pause: Some(pause),
-            ..self
-        }
+        SnapshotReader { pause: Some(pause), ..self }
     }
 
     /// How many records, pages and counts the last run asked for: what it cost.
@@ -158,13 +156,15 @@ impl SnapshotReader {
         self.interrupt.clone()
     }
 
-    /// Runs a request at the newest final snapshot. `now_ms` is the caller's clock, in milliseconds since 1970.
+    /// Runs a request at the newest final snapshot. `now_ms` is the caller's clock, in milliseconds since
+    /// 1970.
     pub fn run(&mut self, request: &Arc<Request>, now_ms: u64) -> ReadOutcome {
         self.run_where(request, None, now_ms)
     }
 
-    /// The same in a cluster of several partitions, for a request that was routed to this one when it had the slots that it got
-    /// or gave under a version, 0 if it has those that it began with. At a snapshot where it has others the outcome is
+    /// The same in a cluster of several partitions, for a request that was routed to this one when it had the
+    /// slots that it got or gave under a version, 0 if it has those that it began with. At a snapshot where
+    /// it has others the outcome is
     /// [`Stop::Undeclared`]: the request may belong elsewhere.
     pub fn run_where(
         &mut self,
@@ -189,11 +189,9 @@ impl SnapshotReader {
         let position = snapshot.position;
         let mut access = match self.access.take() {
             Some(access) => access,
-            None => Box::new(SnapshotAccess::new(
-                self.engine.clone(),
-                self.interrupt.clone(),
-                self.pause.clone(),
-            )),
+            None => {
+                Box::new(SnapshotAccess::new(self.engine.clone(), self.interrupt.clone(), self.pause.clone()))
+            }
         };
         access.snapshot = Some(snapshot);
         access.now_ms = now_ms;
@@ -206,9 +204,7 @@ impl SnapshotReader {
                 let call = Call::new(request.clone());
                 let context = TxContext::of(request, position, now_ms);
                 let mut future = request.procedure.run(Tx::of(context, request), call);
-                future
-                    .as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()))
+                future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
             }))
         });
         let mut must_order = false;
@@ -298,26 +294,18 @@ impl SnapshotAccess {
         }
     }
 
-    /// Whether the entry's expiry lies after the snapshot and not after now: the order must say on which side it falls.
+    /// Whether the entry's expiry lies after the snapshot and not after now: the order must say on which side
+    /// it falls.
     fn expiry_undecided(&self, entry: &Entry) -> bool {
-        let snapshot_ms = self
-            .snapshot
-            .as_ref()
-            .map_or(0, |snapshot| snapshot.time_ms);
-        entry.expired(self.now_ms)
-            && !entry.expired(snapshot_ms)
-            && !is_active(Mutant::DecideExpiryAlone)
+        let snapshot_ms = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.time_ms);
+        entry.expired(self.now_ms) && !entry.expired(snapshot_ms) && !is_active(Mutant::DecideExpiryAlone)
     }
 }
 
 impl Access for SnapshotAccess {
     fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
         let read = self.at(|view, snapshot| view.read_at(snapshot, key))?;
-        if read
-            .entry
-            .as_ref()
-            .is_some_and(|entry| self.expiry_undecided(entry))
-        {
+        if read.entry.as_ref().is_some_and(|entry| self.expiry_undecided(entry)) {
             self.must_order = true;
             return Poll::Ready(Err(Stop::Restart));
         }
@@ -338,11 +326,7 @@ impl Access for SnapshotAccess {
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         let page = self.at(|view, snapshot| view.scan_at(snapshot, range))?;
-        if page
-            .entries
-            .iter()
-            .any(|(_, entry)| self.expiry_undecided(entry))
-        {
+        if page.entries.iter().any(|(_, entry)| self.expiry_undecided(entry)) {
             self.must_order = true;
             return Poll::Ready(Err(Stop::Restart));
         }

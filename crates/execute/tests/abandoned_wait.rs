@@ -1,55 +1,43 @@
-//! A procedure that asks for a record and does not wait for the answer breaks the rule that it awaits its `Tx`. It gets
-//! what it deserves; those behind it must not wait for ever.
+//! A procedure that asks for a record and does not wait for the answer breaks the rule that it awaits its
+//! `Tx`. It gets what it deserves; those behind it must not wait for ever.
 
 use ordo_execute::{Batch, Budget, Committed, Engine, Sparkle, WorkerId};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use txn::{
-    Args, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId,
-};
+use txn::{Args, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId};
 
 fn request(procedure: Arc<dyn Procedure>) -> Arc<Request> {
-    let id = RequestId {
-        session: SessionId(1),
-        sequence: 1,
-        attempt: 0,
-    };
+    let id = RequestId { session: SessionId(1), sequence: 1, attempt: 0 };
     Arc::new(Request::new(id, procedure, Args::default()))
 }
 
 fn update() -> Arc<Request> {
-    request(Arc::new(FnProcedure::new(
-        "update",
-        |mut tx, _| async move {
-            tx.get_for_update(&Key::from("k")).await?;
-            tx.put(&Key::from("k"), "v").await?;
-            Ok(Reply::Nil)
-        },
-    )))
+    request(Arc::new(FnProcedure::new("update", |mut tx, _| async move {
+        tx.get_for_update(&Key::from("k")).await?;
+        tx.put(&Key::from("k"), "v").await?;
+        Ok(Reply::Nil)
+    })))
 }
 
 /// Asks for a record, does not wait for it, and reads another one, or not.
 fn give_up(reads: bool) -> Arc<Request> {
-    request(Arc::new(FnProcedure::new(
-        "give-up",
-        move |mut tx, _| async move {
-            let key = Key::from("k");
-            {
-                let mut read = pin!(tx.get_for_update(&key));
-                poll_fn(|context| {
-                    let _ = read.as_mut().poll(context);
-                    Poll::Ready(())
-                })
-                .await;
-            }
-            if reads {
-                tx.get(&Key::from("x")).await?;
-            }
-            Ok(Reply::Nil)
-        },
-    )))
+    request(Arc::new(FnProcedure::new("give-up", move |mut tx, _| async move {
+        let key = Key::from("k");
+        {
+            let mut read = pin!(tx.get_for_update(&key));
+            poll_fn(|context| {
+                let _ = read.as_mut().poll(context);
+                Poll::Ready(())
+            })
+            .await;
+        }
+        if reads {
+            tx.get(&Key::from("x")).await?;
+        }
+        Ok(Reply::Nil)
+    })))
 }
 
 #[test]

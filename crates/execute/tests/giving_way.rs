@@ -1,28 +1,16 @@
-//! A transaction may loop over a state that never was for as long as no earlier one corrects it. Whoever runs it makes way.
+//! A transaction may loop over a state that never was for as long as no earlier one corrects it. Whoever runs
+//! it makes way.
 
 use ordo_execute::sparkle::Options;
 use ordo_execute::{Batch, Budget, Committed, Engine, Sparkle, WorkerId};
 use std::sync::Arc;
-use txn::{
-    Args, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId,
-    Weight,
-};
+use txn::{Args, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId, Weight};
 
-const LIGHT: Budget = Budget {
-    operations: 100,
-    heavy: false,
-};
-const ANY: Budget = Budget {
-    heavy: true,
-    ..LIGHT
-};
+const LIGHT: Budget = Budget { operations: 100, heavy: false };
+const ANY: Budget = Budget { heavy: true, ..LIGHT };
 
 fn request(procedure: Arc<dyn Procedure>, weight: Weight) -> Arc<Request> {
-    let id = RequestId {
-        session: SessionId(1),
-        sequence: 1,
-        attempt: 0,
-    };
+    let id = RequestId { session: SessionId(1), sequence: 1, attempt: 0 };
     let mut request = Request::new(id, procedure, Args::default());
     request.footprint.weight = weight;
     Arc::new(request)
@@ -42,10 +30,7 @@ fn deliver(engine: &Sparkle) {
         epoch: Epoch(1),
         time_ms: 1,
         first: Position(1),
-        requests: vec![
-            request(Arc::new(write), Weight::Heavy),
-            request(Arc::new(look), Weight::Light),
-        ],
+        requests: vec![request(Arc::new(write), Weight::Heavy), request(Arc::new(look), Weight::Light)],
         groups: Vec::new(),
         digest: 0,
     });

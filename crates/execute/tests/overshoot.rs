@@ -2,28 +2,21 @@
 
 use ordo_execute::{Batch, Budget, Committed, Engine, Progress, Sparkle, WorkerId, sparkle};
 use std::sync::Arc;
-use txn::{
-    Args, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId,
-};
+use txn::{Args, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId};
 
 fn writes() -> Arc<dyn Procedure> {
     Arc::new(FnProcedure::new("write", |mut tx, _| async move {
         let key = Key::from((tx.position().0 % 7).to_string().as_str());
         tx.get_for_update(&key).await?;
         tx.put(&key, "v").await?;
-        tx.put(&Key::from(tx.position().0.to_string().as_str()), "v")
-            .await?;
+        tx.put(&Key::from(tx.position().0.to_string().as_str()), "v").await?;
         Ok(Reply::Nil)
     }))
 }
 
 fn deliver(engine: &Sparkle, procedure: &Arc<dyn Procedure>, first: u64, count: u64) {
     let request = |sequence| {
-        let id = RequestId {
-            session: SessionId(1),
-            sequence,
-            attempt: 0,
-        };
+        let id = RequestId { session: SessionId(1), sequence, attempt: 0 };
         Arc::new(Request::new(id, procedure.clone(), Args::default()))
     };
     engine.deliver(Batch {
@@ -63,10 +56,7 @@ fn commits_all(options: sparkle::Options, positions: u64, batch: u64, budget: Bu
 
 #[test]
 fn all_of_what_is_confirmed_beyond_the_room_is_committed() {
-    let small = |workers| sparkle::Options {
-        capacity: 8,
-        ..sparkle::Options::new(workers)
-    };
+    let small = |workers| sparkle::Options { capacity: 8, ..sparkle::Options::new(workers) };
     for positions in [7, 8, 9, 16, 17, 1000] {
         for batch in [1, 3, 8, 9, 1000] {
             for workers in [1, 3] {
@@ -93,17 +83,10 @@ fn a_worker_that_finishes_lets_others_go_on() {
         deliver(&engine, &writes(), 1, 20);
         engine.confirm(Position(20));
         let mut committed: Vec<Committed> = Vec::new();
-        let short = Budget {
-            operations,
-            heavy: true,
-        };
+        let short = Budget { operations, heavy: true };
         engine.step(WorkerId(0), short, &mut committed);
         engine.finish(WorkerId(0), &mut committed);
         while engine.step(WorkerId(1), Budget::UNBOUNDED, &mut committed) == Progress::Worked {}
-        assert_eq!(
-            engine.status().final_committed,
-            Position(20),
-            "{operations}"
-        );
+        assert_eq!(engine.status().final_committed, Position(20), "{operations}");
     }
 }

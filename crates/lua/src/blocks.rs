@@ -1,7 +1,8 @@
-//! How many basic blocks ran: the feature `count-blocks`, for tests. `blocks.c` beside this crate's `build.rs` counts.
+//! How many basic blocks ran: the feature `count-blocks`, for tests. `blocks.c` beside this crate's
+//! `build.rs` counts.
 //!
-//! The build script has C's blocks counted; the flags that have those of Rust counted, and that send calls of the C library through
-//! `blocks.c`, are the caller's (`tests/script-judge` has them).
+//! The build script has C's blocks counted; the flags that have those of Rust counted, and that send calls of
+//! the C library through `blocks.c`, are the caller's (`tests/script-judge` has them).
 
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,8 @@ mod c {
     }
 }
 
-/// A secret of a VM, which anybody can guess: the same in each process, so that the blocks that a program takes are, too.
+/// A secret of a VM, which anybody can guess: the same in each process, so that the blocks that a program
+/// takes are, too.
 pub(crate) fn chance() -> u64 {
     const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
     static DRAWN: AtomicU64 = AtomicU64::new(STEP);
@@ -40,7 +42,8 @@ pub fn fresh_places() -> Vec<u32> {
     let mut places = std::ptr::null();
     let length = c::ordo_blocks_fresh(&mut places);
     #[allow(unsafe_code, reason = "C gives a pointer and a length")]
-    // SAFETY: `blocks.c` gives the start of its static array, of which so many elements are written; there is one thread.
+    // SAFETY: `blocks.c` gives the start of its static array, of which so many elements are written; there is
+    // one thread.
     let fresh = unsafe { slice::from_raw_parts(places, length) };
     fresh.to_vec()
 }

@@ -29,11 +29,8 @@ fn position_of_name(name: &str) -> Option<Position> {
 
 /// The positions of all checkpoints on the disk, newest first.
 pub(crate) fn list<D: Disk>(disk: &D) -> io::Result<Vec<Position>> {
-    let mut positions: Vec<Position> = disk
-        .list()?
-        .iter()
-        .filter_map(|name| position_of_name(name))
-        .collect();
+    let mut positions: Vec<Position> =
+        disk.list()?.iter().filter_map(|name| position_of_name(name)).collect();
     positions.sort_by(|a, b| b.cmp(a));
     Ok(positions)
 }
@@ -54,7 +51,8 @@ pub(crate) fn read<D: Disk>(
     Ok(header)
 }
 
-/// Writes the records at a snapshot into a new file, and syncs it. Returns how many there are, and the file's size.
+/// Writes the records at a snapshot into a new file, and syncs it. Returns how many there are, and the file's
+/// size.
 pub(crate) fn write_images<D: Disk>(
     disk: &D,
     name: &str,
@@ -90,10 +88,7 @@ pub(crate) fn read_file<D: Disk>(
     load: impl FnMut(Image),
 ) -> Result<Header, CheckpointError> {
     let file = disk.open(name)?;
-    store::checkpoint::read(
-        BufReader::with_capacity(BUFFER_BYTES, FileReader::new(&file)),
-        load,
-    )
+    store::checkpoint::read(BufReader::with_capacity(BUFFER_BYTES, FileReader::new(&file)), load)
 }
 
 /// The size of a file.
@@ -143,16 +138,8 @@ pub struct CheckpointFailed {
 }
 
 impl CheckpointJob {
-    pub(crate) fn new(
-        engine: Arc<dyn Engine>,
-        snapshot: Snapshot,
-        header: Header,
-    ) -> CheckpointJob {
-        CheckpointJob {
-            engine,
-            header,
-            snapshot: Some(snapshot),
-        }
+    pub(crate) fn new(engine: Arc<dyn Engine>, snapshot: Snapshot, header: Header) -> CheckpointJob {
+        CheckpointJob { engine, header, snapshot: Some(snapshot) }
     }
 
     /// The snapshot's position.
@@ -160,8 +147,8 @@ impl CheckpointJob {
         self.header.position
     }
 
-    /// Writes the file, under a name of its own until it is complete and durable. `sync_log` makes the log durable up to
-    /// the snapshot's position at least: a checkpoint must not survive what it was made of.
+    /// Writes the file, under a name of its own until it is complete and durable. `sync_log` makes the log
+    /// durable up to the snapshot's position at least: a checkpoint must not survive what it was made of.
     pub fn write<D: Disk>(
         mut self,
         disk: &D,
@@ -192,18 +179,13 @@ impl CheckpointJob {
         let Some(snapshot) = &self.snapshot else {
             return Err(io::Error::other("the checkpoint's snapshot is closed"));
         };
-        let (records, bytes) =
-            write_images(disk, TEMPORARY, self.engine.view(), snapshot, &self.header)?;
+        let (records, bytes) = write_images(disk, TEMPORARY, self.engine.view(), snapshot, &self.header)?;
         self.close();
         sync_log()?;
         disk.rename(TEMPORARY, &file_name(self.header.position))?;
         disk.sync_dir()?;
         prune(disk)?;
-        Ok(CheckpointWritten {
-            position: self.header.position,
-            records,
-            bytes,
-        })
+        Ok(CheckpointWritten { position: self.header.position, records, bytes })
     }
 
     fn close(&mut self) {

@@ -1,18 +1,20 @@
 //! Looks for entries that have expired, so that they do not stay in memory when nobody reads them.
 //!
-//! The scan only proposes: an ordered transaction removes a key if it has expired at *its* time, so replicas agree.
+//! The scan only proposes: an ordered transaction removes a key if it has expired at *its* time, so replicas
+//! agree.
 
 use store::View;
 use txn::{Key, ScanRange, Space};
 
-/// Entries of a page, to go through which takes some 20 µs. What expired of one is removed by one transaction.
+/// Entries of a page, to go through which takes some 20 µs. What expired of one is removed by one
+/// transaction.
 pub(crate) const PAGE_ENTRIES: usize = 256;
 /// A look that finds at least this share (1 / it) expired is followed by one through twice as many pages.
 const BUSY_SHARE: usize = 10;
 /// But not through more than so many: 80,000 entries a second, at ten looks.
 const PAGES_MAX: usize = 32;
-/// While a whole round has met no entry with a time to live, only every so many looks are taken: few enough that a short time to
-/// live in a small store is noticed within a second.
+/// While a whole round has met no entry with a time to live, only every so many looks are taken: few enough
+/// that a short time to live in a small store is noticed within a second.
 const IDLE_LOOKS: u32 = 4;
 
 /// A cursor that goes round the users' space and then the system's, where replies are kept for a while.
@@ -39,14 +41,7 @@ pub(crate) struct Look {
 
 impl Default for ExpiryScan {
     fn default() -> ExpiryScan {
-        ExpiryScan {
-            space: Space::User,
-            from_hash: 0,
-            met_any: false,
-            idle: false,
-            looks: 0,
-            pages: 1,
-        }
+        ExpiryScan { space: Space::User, from_hash: 0, met_any: false, idle: false, looks: 0, pages: 1 }
     }
 }
 
@@ -54,10 +49,7 @@ impl ExpiryScan {
     pub fn look(&mut self, view: &dyn View, now_ms: u64) -> Look {
         self.looks = self.looks.wrapping_add(1);
         if self.idle && !self.looks.is_multiple_of(IDLE_LOOKS) {
-            return Look {
-                space: self.space,
-                expired: Vec::new(),
-            };
+            return Look { space: self.space, expired: Vec::new() };
         }
         let space = self.space;
         let snapshot = view.open();

@@ -1,12 +1,13 @@
-//! The requests of a connection that are on their way through the order, in a cluster of several partitions, and those among
-//! them that come again.
+//! The requests of a connection that are on their way through the order, in a cluster of several partitions,
+//! and those among them that come again.
 //!
-//! A request comes again, invisibly, if it ended with [`Stop::Undeclared`]: it had touched a key of a partition that its words did not
-//! tell (a script), or slots have moved since it was routed. The first is known beforehand to be possible, and nothing is
-//! submitted behind such a request. The second may happen to any; but then it happens to all that were submitted behind it, as
-//! long as all of them are routed by the same slots, and so nothing overtakes it. Therefore a connection that has anything on
-//! its way goes on with the slots that it has; and as soon as something of it has to come again it submits nothing until
-//! the rest has ended, too.
+//! A request comes again, invisibly, if it ended with [`Stop::Undeclared`]: it had touched a key of a
+//! partition that its words did not tell (a script), or slots have moved since it was routed. The first is
+//! known beforehand to be possible, and nothing is submitted behind such a request. The second may happen to
+//! any; but then it happens to all that were submitted behind it, as long as all of them are routed by the
+//! same slots, and so nothing overtakes it. Therefore a connection that has anything on its way goes on with
+//! the slots that it has; and as soon as something of it has to come again it submits nothing until the rest
+//! has ended, too.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,11 +37,7 @@ pub struct Flight<R> {
 impl<R: Reach> Flight<R> {
     /// One that begins.
     pub fn new(request: Arc<Request>, reach: R) -> Flight<R> {
-        Flight {
-            request,
-            reach,
-            again: false,
-        }
+        Flight { request, reach, again: false }
     }
 
     /// The request as it comes again, with the newest slots that are known.
@@ -50,8 +47,8 @@ impl<R: Reach> Flight<R> {
         let is_old = request.slots_version < slots_version;
         request.route = match is_old && !self.reach.may_stray() {
             true => self.reach.route(slots),
-            // What its words tell was not enough, or might not be, and others come again behind it; or this node does not know
-            // the newest slots.
+            // What its words tell was not enough, or might not be, and others come again behind it; or this
+            // node does not know the newest slots.
             false => PartitionRoute::everywhere(slots),
         };
         let is_everywhere = request.route.partitions.len() == usize::from(slots.of());
@@ -65,7 +62,8 @@ impl<R: Reach> Flight<R> {
     }
 }
 
-/// Requests as they come again, in their order: with the newest slots that are known, and all through one group.
+/// Requests as they come again, in their order: with the newest slots that are known, and all through one
+/// group.
 pub fn again<R: Reach>(
     flights: impl IntoIterator<Item = Flight<R>>,
     slots_version: u32,
@@ -167,17 +165,10 @@ mod tests {
     }
 
     fn flight(sequence: u64, names: &[&str], compares: bool) -> Flight<Of> {
-        let id = RequestId {
-            session: SessionId(1),
-            sequence,
-            attempt: 0,
-        };
+        let id = RequestId { session: SessionId(1), sequence, attempt: 0 };
         let procedure = Arc::new(FnProcedure::new("nothing", nothing));
         let mut request = Request::new(id, procedure, Args::new());
-        let reach = Of(
-            names.iter().map(|&name| Key::from(name)).collect(),
-            compares,
-        );
+        let reach = Of(names.iter().map(|&name| Key::from(name)).collect(), compares);
         request.route = reach.route(&OLD);
         Flight::new(Arc::new(request), reach)
     }
@@ -212,12 +203,7 @@ mod tests {
     fn what_was_routed_by_old_slots_is_routed_by_the_new_ones_and_what_was_not_goes_everywhere() {
         let old = flight(1, &["a", "b", "c"], false);
         let again = one_again(old, 7, &new_slots());
-        let Request {
-            id,
-            route,
-            slots_version,
-            ..
-        } = &*again.request;
+        let Request { id, route, slots_version, .. } = &*again.request;
         assert_eq!((id.attempt, *slots_version), (1, 7));
         assert_eq!(route.partitions[..], [PartitionId(2)]);
         assert!(!route.slots.is_even());

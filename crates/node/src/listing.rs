@@ -71,25 +71,19 @@ pub fn list_alone<D: Disk>(
         time_ms: header.time_ms,
         digest: header.digest,
     });
-    let options = LogOptions {
-        segment_bytes,
-        boot_id: log_boot_id,
-        checkpoint,
-    };
+    let options = LogOptions { segment_bytes, boot_id: log_boot_id, checkpoint };
     let mut listed = Vec::new();
     let opened = Log::open(disk.clone(), options, registry, &mut |batch| {
         let done = checkpoint.next.0.saturating_sub(batch.first.0) as usize;
         let requests = batch.requests.iter().skip(done);
-        listed.extend(
-            requests.map(|request| Listed::of(batch.epoch, batch.time_ms, request, describe)),
-        );
+        listed.extend(requests.map(|request| Listed::of(batch.epoch, batch.time_ms, request, describe)));
     });
     opened.map_err(RecoverError::from)?;
     Ok(listed)
 }
 
-/// Lists what a node of a cluster has in the logs of its partitions behind its newest checkpoint, epoch by epoch. What is not
-/// agreed on yet is there, too. Opens the journal as a start does.
+/// Lists what a node of a cluster has in the logs of its partitions behind its newest checkpoint, epoch by
+/// epoch. What is not agreed on yet is there, too. Opens the journal as a start does.
 pub fn list_member<D: Disk>(
     disk: &Arc<D>,
     segment_bytes: u64,
@@ -99,9 +93,7 @@ pub fn list_member<D: Disk>(
 ) -> Result<Vec<Listed>, ListError> {
     let (_, images, _) = Journal::open(disk.clone(), segment_bytes, log_boot_id)?;
     let begin = crate::cluster::checkpoint::newest_epoch(&images)?;
-    let groups = images
-        .iter()
-        .filter(|(id, _)| **id < crate::cluster::checkpoint::CANDIDATES);
+    let groups = images.iter().filter(|(id, _)| **id < crate::cluster::checkpoint::CANDIDATES);
     let mut listed = Vec::new();
     for entry in groups.flat_map(|(_, image)| &image.entries) {
         // What is no batch has nothing for engines.
@@ -109,10 +101,7 @@ pub fn list_member<D: Disk>(
             continue;
         };
         let batch = GroupBatch::decode(&entry.data, registry)?;
-        let requests = batch
-            .submissions
-            .iter()
-            .map(|submission| &submission.request);
+        let requests = batch.submissions.iter().map(|submission| &submission.request);
         listed.extend(requests.map(|request| Listed::of(epoch, batch.time_ms, request, describe)));
     }
     // Within an epoch and a group they stand in order already.

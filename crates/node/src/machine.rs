@@ -50,8 +50,9 @@ pub enum Event {
 /// What a node wants done. Reused between calls: the driver takes out what it does.
 #[derive(Default)]
 pub struct Effects {
-    /// Records to append to the log, with one write, if not empty. The driver does so, clears them, and reports
-    /// [`Event::LogWritten`] or [`Event::LogWriteFailed`] *before it passes anything else* to the node.
+    /// Records to append to the log, with one write, if not empty. The driver does so, clears them, and
+    /// reports [`Event::LogWritten`] or [`Event::LogWriteFailed`] *before it passes anything else* to the
+    /// node.
     pub records: Vec<u8>,
     /// Start a sync of everything that was written.
     pub sync: bool,
@@ -205,13 +206,7 @@ pub struct Node {
 impl Node {
     /// A node whose engine holds everything up to the log's tail, all of it synced.
     pub(crate) fn new(engine: Arc<dyn Engine>, options: NodeOptions, found: Found) -> Node {
-        let Found {
-            tail,
-            boot,
-            log_bytes,
-            checkpoints,
-            checkpoint_bytes,
-        } = found;
+        let Found { tail, boot, log_bytes, checkpoints, checkpoint_bytes } = found;
         let last = tail.last();
         let schedule = Schedule::new(options.checkpoint_bytes, checkpoint_bytes);
         Node {
@@ -270,15 +265,14 @@ impl Node {
         self.pass();
         let limits = self.options.limits;
         let in_flight = self.delivered().0 - self.passed.last().0;
-        if in_flight >= limits.in_flight_requests_max
-            || self.in_flight_bytes >= limits.in_flight_bytes_max
-        {
+        if in_flight >= limits.in_flight_requests_max || self.in_flight_bytes >= limits.in_flight_bytes_max {
             return Err(Refused::Busy);
         }
         Ok(())
     }
 
-    /// Takes requests as one batch, in this order, and empties `requests`; on `Err` they stay with the caller.
+    /// Takes requests as one batch, in this order, and empties `requests`; on `Err` they stay with the
+    /// caller.
     pub fn submit(
         &mut self,
         requests: &mut Vec<Arc<Request>>,
@@ -331,9 +325,7 @@ impl Node {
             Event::CheckpointFailed(failed) => {
                 self.log_bytes_since_checkpoint += self.checkpointing.take().unwrap_or(0);
                 self.checkpoint_retry_at_ms = now_ms + 10 * RETRY_MS;
-                effects.warnings.push(format!(
-                    "{failed}; the older checkpoints and the log are untouched"
-                ));
+                effects.warnings.push(format!("{failed}; the older checkpoints and the log are untouched"));
                 self.counters.checkpoint_error = Some(failed.to_string());
             }
             Event::Stop => {
@@ -393,37 +385,24 @@ impl Node {
 
     /// Makes a batch, hands its record to the driver and the batch to the engine, which starts on it at once.
     fn order(&mut self, requests: Vec<Arc<Request>>, now_ms: u64, effects: &mut Effects) {
-        debug_assert!(
-            self.writing_from.is_none(),
-            "a driver reports a write before it passes anything else"
-        );
+        debug_assert!(self.writing_from.is_none(), "a driver reports a write before it passes anything else");
         let before = self.sequencer.tail();
         let start = effects.records.len();
-        let batch = match self.sequencer.sequence(
-            requests,
-            self.clock.stamp_ms(now_ms),
-            &mut effects.records,
-        ) {
+        let batch = match self.sequencer.sequence(requests, self.clock.stamp_ms(now_ms), &mut effects.records)
+        {
             Ok(batch) => batch,
             Err(BatchTooLarge { requests, bytes }) => {
-                let text = format!(
-                    "ERR a batch of {bytes} bytes is too large for the log: send smaller requests"
-                );
-                let refusals = requests
-                    .iter()
-                    .map(|request| (request.id, Err(Stop::abort(text.clone()))));
+                let text =
+                    format!("ERR a batch of {bytes} bytes is too large for the log: send smaller requests");
+                let refusals = requests.iter().map(|request| (request.id, Err(Stop::abort(text.clone()))));
                 effects.refused.extend(refusals);
                 return;
             }
         };
         let bytes = (effects.records.len() - start) as u64;
         self.writing_from = Some(before);
-        self.unconfirmed
-            .extend(batch.requests.iter().map(|request| request.id));
-        self.in_flight.push_back(InFlight {
-            tail: batch.tail(),
-            bytes,
-        });
+        self.unconfirmed.extend(batch.requests.iter().map(|request| request.id));
+        self.in_flight.push_back(InFlight { tail: batch.tail(), bytes });
         self.in_flight_bytes += bytes;
         self.log_bytes_since_checkpoint += bytes;
         self.counters.batches += 1;
@@ -446,9 +425,7 @@ impl Node {
         if matches!(self.health, Health::Full { .. }) {
             self.health = Health::Ready;
             effects.recovered = true;
-            effects
-                .warnings
-                .push("the log can be written again: writes are taken".to_owned());
+            effects.warnings.push("the log can be written again: writes are taken".to_owned());
         }
         match self.options.fsync {
             FsyncPolicy::Always => {
@@ -460,9 +437,7 @@ impl Node {
             FsyncPolicy::Everysec | FsyncPolicy::No => self.confirm(self.written, effects),
         }
         let since_ms = now_ms.saturating_sub(self.checkpoint_began_ms);
-        if self
-            .schedule
-            .is_due(self.log_bytes_since_checkpoint, since_ms)
+        if self.schedule.is_due(self.log_bytes_since_checkpoint, since_ms)
             && now_ms >= self.checkpoint_retry_at_ms
         {
             self.start_checkpoint(now_ms, effects);
@@ -473,8 +448,8 @@ impl Node {
         self.counters.write_failures += 1;
         let first_failure = !matches!(self.health, Health::Full { .. });
         let text = format!(
-            "MISCONF the log cannot be written ({error}): this write was rolled back, and writes are refused until there \
-             is space on the disk again; they resume by themselves then"
+            "MISCONF the log cannot be written ({error}): this write was rolled back, and writes are \
+             refused until there is space on the disk again; they resume by themselves then"
         );
         let text: Arc<str> = text.into();
         if let Some(before) = self.writing_from.take()
@@ -483,15 +458,10 @@ impl Node {
             self.retract(before, &text, effects);
         }
         if matches!(self.health, Health::Ready | Health::Full { .. }) {
-            self.health = Health::Full {
-                text,
-                retry_at_ms: now_ms + RETRY_MS,
-            };
+            self.health = Health::Full { text, retry_at_ms: now_ms + RETRY_MS };
         }
         if first_failure {
-            effects.warnings.push(format!(
-                "the log cannot be written, writes are refused: {error}"
-            ));
+            effects.warnings.push(format!("the log cannot be written, writes are refused: {error}"));
         }
     }
 
@@ -516,27 +486,23 @@ impl Node {
         self.counters.sync_failures += 1;
         self.syncing = false;
         let text: Arc<str> = format!(
-            "MISCONF the log could not be synced to the disk ({error}), so nobody knows what is on it: writes are refused \
-             until the server is restarted; check the disk first"
+            "MISCONF the log could not be synced to the disk ({error}), so nobody knows what is on it: \
+             writes are refused until the server is restarted; check the disk first"
         )
         .into();
         let unknown: Arc<str> = format!(
-            "MISCONF the log could not be synced to the disk ({error}): the outcome of this write is unknown, it may or \
-             may not be there after the restart that is needed now"
+            "MISCONF the log could not be synced to the disk ({error}): the outcome of this write is \
+             unknown, it may or may not be there after the restart that is needed now"
         )
         .into();
         self.writing_from = None;
-        let kept = self
-            .in_flight
-            .iter()
-            .rev()
-            .find(|batch| batch.tail.last() <= self.confirmed);
+        let kept = self.in_flight.iter().rev().find(|batch| batch.tail.last() <= self.confirmed);
         let kept = kept.map_or(self.passed, |batch| batch.tail);
         self.retract(kept, &unknown, effects);
         if !matches!(self.health, Health::Poisoned { .. }) {
-            effects.warnings.push(format!(
-                "a sync of the log failed, writes are refused until a restart: {error}"
-            ));
+            effects
+                .warnings
+                .push(format!("a sync of the log failed, writes are refused until a restart: {error}"));
             self.health = Health::Poisoned { text };
         }
     }
@@ -575,9 +541,7 @@ impl Node {
         if self.engine.view().final_position() < self.last_internal || self.admission().is_err() {
             return;
         }
-        let look = self
-            .expiry
-            .look(self.engine.view(), self.clock.epoch_ms(now_ms));
+        let look = self.expiry.look(self.engine.view(), self.clock.epoch_ms(now_ms));
         let procedure = match look.space {
             Space::User => self.options.expire.clone(),
             Space::System => self.options.expire_system.clone(),
@@ -588,11 +552,7 @@ impl Node {
         let first = self.sequencer.tail().next.0;
         let removals = (first..).zip(look.expired.chunks(PAGE_ENTRIES));
         let requests = removals.map(|(sequence, expired)| {
-            let id = RequestId {
-                session: SessionId::INTERNAL,
-                sequence,
-                attempt: 0,
-            };
+            let id = RequestId { session: SessionId::INTERNAL, sequence, attempt: 0 };
             let args: Args = expired.iter().map(Key::to_blob).collect();
             Arc::new(Request::new(id, procedure.clone(), args))
         });
@@ -611,8 +571,7 @@ impl Node {
 
     fn confirm(&mut self, upto: Position, effects: &mut Effects) {
         if upto > self.confirmed {
-            self.unconfirmed
-                .drain(..(upto.0 - self.confirmed.0) as usize);
+            self.unconfirmed.drain(..(upto.0 - self.confirmed.0) as usize);
             self.confirmed = upto;
             self.engine.confirm(upto);
             effects.confirmed = true;
@@ -621,13 +580,9 @@ impl Node {
 
     /// Takes back every batch behind `kept`; their clients get `text`.
     fn retract(&mut self, kept: Tail, text: &Arc<str>, effects: &mut Effects) {
-        while let Some(batch) = self
-            .in_flight
-            .pop_back_if(|batch| batch.tail.epoch > kept.epoch)
-        {
+        while let Some(batch) = self.in_flight.pop_back_if(|batch| batch.tail.epoch > kept.epoch) {
             self.in_flight_bytes -= batch.bytes;
-            self.log_bytes_since_checkpoint =
-                self.log_bytes_since_checkpoint.saturating_sub(batch.bytes);
+            self.log_bytes_since_checkpoint = self.log_bytes_since_checkpoint.saturating_sub(batch.bytes);
         }
         self.sequencer = Sequencer::new(kept);
         self.written = self.written.min(kept.last());
@@ -635,9 +590,7 @@ impl Node {
         if kept_ids < self.unconfirmed.len() {
             self.engine.retract(kept.next);
             let refusals = self.unconfirmed.drain(kept_ids..);
-            effects
-                .refused
-                .extend(refusals.map(|id| (id, Err(Stop::abort(text.to_string())))));
+            effects.refused.extend(refusals.map(|id| (id, Err(Stop::abort(text.to_string())))));
         }
     }
 
@@ -664,10 +617,7 @@ impl Node {
         let tail = if snapshot.position <= self.passed.last() {
             self.passed
         } else {
-            let within = self
-                .in_flight
-                .iter()
-                .find(|batch| snapshot.position <= batch.tail.last());
+            let within = self.in_flight.iter().find(|batch| snapshot.position <= batch.tail.last());
             within.map_or(self.passed, |batch| batch.tail)
         };
         let header = Header {
@@ -683,12 +633,7 @@ impl Node {
         effects.checkpoint = Some(CheckpointJob::new(self.engine.clone(), snapshot, header));
     }
 
-    fn checkpoint_written(
-        &mut self,
-        written: CheckpointWritten,
-        now_ms: u64,
-        effects: &mut Effects,
-    ) {
+    fn checkpoint_written(&mut self, written: CheckpointWritten, now_ms: u64, effects: &mut Effects) {
         self.checkpointing = None;
         self.schedule.written(written.bytes);
         self.counters.checkpoints += 1;

@@ -50,8 +50,8 @@ impl FromStr for FsyncPolicy {
     }
 }
 
-/// The least log between two checkpoints, unless told otherwise: small enough that three nodes that share two cores get on within
-/// two seconds after a power loss.
+/// The least log between two checkpoints, unless told otherwise: small enough that three nodes that share two
+/// cores get on within two seconds after a power loss.
 pub const CHECKPOINT_BYTES_DEFAULT: u64 = 16 << 20;
 
 /// How much may be on its way between admission and final commit.
@@ -65,10 +65,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            in_flight_requests_max: 64 * 1024,
-            in_flight_bytes_max: 256 * 1024 * 1024,
-        }
+        Limits { in_flight_requests_max: 64 * 1024, in_flight_bytes_max: 256 * 1024 * 1024 }
     }
 }
 
@@ -79,9 +76,11 @@ pub struct NodeOptions {
     pub fsync: FsyncPolicy,
     /// Bounds on what is on its way.
     pub limits: Limits,
-    /// A checkpoint is taken after as many bytes of log as the last one has, and this many at least. 0 means only on demand.
+    /// A checkpoint is taken after as many bytes of log as the last one has, and this many at least. 0 means
+    /// only on demand.
     pub checkpoint_bytes: u64,
-    /// Removes the keys that are its arguments if they have expired, and replies how many it removed. Without it expired entries stay in memory.
+    /// Removes the keys that are its arguments if they have expired, and replies how many it removed. Without
+    /// it expired entries stay in memory.
     pub expire: Option<Arc<dyn Procedure>>,
     /// The same for keys of the system's space, which its arguments name.
     pub expire_system: Option<Arc<dyn Procedure>>,

@@ -60,7 +60,8 @@ impl fmt::Display for RecoveryReport {
     }
 }
 
-/// How far recovery is. Neither number ever falls, unless a checkpoint turns out to be damaged and an older one is loaded.
+/// How far recovery is. Neither number ever falls, unless a checkpoint turns out to be damaged and an older
+/// one is loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryProgress {
     /// Records that were loaded from the checkpoint.
@@ -87,8 +88,9 @@ impl fmt::Display for RecoveryProgress {
 pub enum RecoverError {
     /// The directory is that of a node of a cluster, whose checkpoints are not read here.
     #[error(
-        "{name} is of a node of a cluster, and a server that stands alone would start without its data: nothing was changed. \
-         Start the node as before (--cluster and --node), or this server in a directory of its own (--dir)"
+        "{name} is of a node of a cluster, and a server that stands alone would start without its data: \
+         nothing was changed. Start the node as before (--cluster and --node), or this server in a \
+         directory of its own (--dir)"
     )]
     OfCluster {
         /// A file that says so.
@@ -109,9 +111,10 @@ pub enum RecoverError {
     },
     /// A checkpoint is damaged and the log does not reach as far as it did.
     #[error(
-        "the checkpoint at position {checkpoint} is damaged ({problem}), and the log ends at position {log}, before it: \
-         restore that checkpoint-*.ordo file or the missing log-*.ordo files from a backup; or, to give up every write \
-         after position {log}, move the checkpoint file out of the directory"
+        "the checkpoint at position {checkpoint} is damaged ({problem}), and the log ends at position \
+         {log}, before it: restore that checkpoint-*.ordo file or the missing log-*.ordo files from a \
+         backup; or, to give up every write after position {log}, move the checkpoint file out of the \
+         directory"
     )]
     CheckpointLost {
         /// The damaged checkpoint's position.
@@ -123,8 +126,8 @@ pub enum RecoverError {
     },
     /// The checkpoint and the log tell different stories.
     #[error(
-        "the checkpoint at position {checkpoint} was not made from this log: their digests differ at epoch {epoch}. Files \
-         of two databases are mixed in one directory: restore both from the same backup"
+        "the checkpoint at position {checkpoint} was not made from this log: their digests differ at epoch \
+         {epoch}. Files of two databases are mixed in one directory: restore both from the same backup"
     )]
     Foreign {
         /// The checkpoint's position.
@@ -158,10 +161,10 @@ pub enum RecoverError {
 /// Why a request cannot be skipped any more.
 pub(crate) fn skips_too_late(name: &RequestName) -> String {
     format!(
-        "request {name} cannot be skipped: the checkpoint in this directory was made behind it, so this node has executed it. Nothing was \
-         changed. Start without it (leave --skip out); a request that ends the process that executes it is behind the newest \
-         checkpoint, and 'ordo admin requests' lists those. If other nodes of the cluster skip it, this node must be replaced \
-         by a new one"
+        "request {name} cannot be skipped: the checkpoint in this directory was made behind it, so this \
+         node has executed it. Nothing was changed. Start without it (leave --skip out); a request that \
+         ends the process that executes it is behind the newest checkpoint, and 'ordo admin requests' \
+         lists those. If other nodes of the cluster skip it, this node must be replaced by a new one"
     )
 }
 
@@ -193,9 +196,10 @@ pub(crate) struct Found {
 
 /// Starts a node from the files on a disk, or a new one on an empty disk.
 ///
-/// `make_engine` makes an empty engine; it is called again if a damaged checkpoint was half loaded. `log_boot_id` is a
-/// number that clients cannot guess and that differs at every start. The calling thread replays as every worker in turn, and
-/// calls `tell` with its progress every few thousand records and transactions.
+/// `make_engine` makes an empty engine; it is called again if a damaged checkpoint was half loaded.
+/// `log_boot_id` is a number that clients cannot guess and that differs at every start. The calling thread
+/// replays as every worker in turn, and calls `tell` with its progress every few thousand records and
+/// transactions.
 pub fn recover<D: Disk>(
     disk: &Arc<D>,
     options: NodeOptions,
@@ -208,10 +212,7 @@ pub fn recover<D: Disk>(
     let io = |action| move |cause| RecoverError::Io { action, cause };
     // Before anything is made: the log would be an empty one.
     let names = disk.list().map_err(io("listing the directory"))?;
-    if let Some(name) = names
-        .into_iter()
-        .find(|name| cluster::checkpoint::is_name(name))
-    {
+    if let Some(name) = names.into_iter().find(|name| cluster::checkpoint::is_name(name)) {
         return Err(RecoverError::OfCluster { name });
     }
     let positions = checkpoint::list(&**disk).map_err(io("listing the directory"))?;
@@ -225,16 +226,11 @@ pub fn recover<D: Disk>(
             records += 1;
             engine.view().load(image);
             if records % TOLD_EVERY == 0 {
-                tell(RecoveryProgress {
-                    records,
-                    replayed: 0,
-                });
+                tell(RecoveryProgress { records, replayed: 0 });
             }
         }) {
             Ok(header) => {
-                engine
-                    .view()
-                    .loaded(header.position, header.time_ms, &header.clears);
+                engine.view().loaded(header.position, header.time_ms, &header.clears);
                 report.records = records;
                 report.checkpoint = position;
                 loaded = Some((engine, header));
@@ -269,36 +265,20 @@ pub fn recover<D: Disk>(
         records: report.records,
         tell,
     };
-    let log_options = LogOptions {
-        segment_bytes,
-        boot_id: log_boot_id,
-        checkpoint: tail,
-    };
+    let log_options = LogOptions { segment_bytes, boot_id: log_boot_id, checkpoint: tail };
     let checkpoint_bytes = match report.checkpoint {
         Position::NONE => 0,
         position => checkpoint::file_bytes(&**disk, &checkpoint::file_name(position))
             .map_err(io("reading the size of a checkpoint"))?,
     };
-    let (log, found) = Log::open(disk.clone(), log_options, registry, &mut |batch| {
-        replay.batch(batch)
-    })?;
-    let Replay {
-        boot,
-        replayed,
-        foreign,
-        skipped,
-        too_late,
-        ..
-    } = replay;
+    let (log, found) = Log::open(disk.clone(), log_options, registry, &mut |batch| replay.batch(batch))?;
+    let Replay { boot, replayed, foreign, skipped, too_late, .. } = replay;
     if let Some(name) = too_late {
         return Err(RecoverError::SkipsTooLate(name));
     }
     let tail = log.tail();
     if let Some(epoch) = foreign {
-        return Err(RecoverError::Foreign {
-            checkpoint: header.position,
-            epoch,
-        });
+        return Err(RecoverError::Foreign { checkpoint: header.position, epoch });
     }
     if let Some((checkpoint, problem)) = damaged.first()
         && tail.last() < *checkpoint
@@ -312,27 +292,21 @@ pub fn recover<D: Disk>(
     run_until(&engine, tail.last());
     let reached = engine.view().final_position();
     if reached != tail.last() {
-        return Err(RecoverError::Stalled {
-            reached,
-            wanted: tail.last(),
-            engine: engine.name(),
-        });
+        return Err(RecoverError::Stalled { reached, wanted: tail.last(), engine: engine.name() });
     }
     let used = u64::from(!is_active(Mutant::RepeatSessions));
-    let boot = u32::try_from(boot + used)
-        .ok()
-        .filter(|&boot| boot <= session::BOOT_MAX);
+    let boot = u32::try_from(boot + used).ok().filter(|&boot| boot <= session::BOOT_MAX);
     let boot = boot.ok_or(RecoverError::BootsExhausted)?;
 
     report.replayed = replayed;
     for (name, standing) in skips.iter() {
         match skipped.iter().find(|(skipped, _)| *skipped == name) {
-            Some((_, request)) => report.warnings.push(format!(
-                "skipped request {name}, which was not executed: {request}"
-            )),
-            None if standing == Standing::New => report.warnings.push(format!(
-                "request {name} was to be skipped, and the log has no such request"
-            )),
+            Some((_, request)) => {
+                report.warnings.push(format!("skipped request {name}, which was not executed: {request}"))
+            }
+            None if standing == Standing::New => report
+                .warnings
+                .push(format!("request {name} was to be skipped, and the log has no such request")),
             None => {}
         }
     }
@@ -342,42 +316,28 @@ pub fn recover<D: Disk>(
         report.warnings.push(found.to_string());
     }
     if let Some(last) = found.ended_before_checkpoint {
-        report.warnings.push(format!(
-            "the log ended at position {last}, before the checkpoint: it goes on behind it"
-        ));
+        report
+            .warnings
+            .push(format!("the log ended at position {last}, before the checkpoint: it goes on behind it"));
     }
     for (position, problem) in &damaged {
         // Under its own name it would count as one of the two that are kept.
         let name = checkpoint::file_name(*position);
         let aside = format!("damaged-{name}");
-        report.warnings.push(format!(
-            "skipped {name} ({problem}); renamed to {aside}: the older files were enough"
-        ));
-        disk.rename(&name, &aside)
-            .map_err(io("renaming a damaged checkpoint"))?;
+        report
+            .warnings
+            .push(format!("skipped {name} ({problem}); renamed to {aside}: the older files were enough"));
+        disk.rename(&name, &aside).map_err(io("renaming a damaged checkpoint"))?;
     }
     checkpoint::prune(&**disk).map_err(io("removing old checkpoints"))?;
 
-    let mut checkpoints: VecDeque<Position> = positions
-        .into_iter()
-        .filter(|&position| position <= header.position)
-        .collect();
+    let mut checkpoints: VecDeque<Position> =
+        positions.into_iter().filter(|&position| position <= header.position).collect();
     checkpoints.truncate(checkpoint::KEPT);
     checkpoints.make_contiguous().reverse();
-    let found = Found {
-        tail,
-        boot,
-        log_bytes: found.bytes,
-        checkpoints,
-        checkpoint_bytes,
-    };
+    let found = Found { tail, boot, log_bytes: found.bytes, checkpoints, checkpoint_bytes };
     let node = Node::new(engine.clone(), options, found);
-    Ok(Recovered {
-        node,
-        engine,
-        log,
-        report,
-    })
+    Ok(Recovered { node, engine, log, report })
 }
 
 /// A request in a line of the log. A node does not know which words of it are secrets, so the line has none.
@@ -411,13 +371,9 @@ impl Replay<'_> {
             self.foreign.get_or_insert(batch.epoch.0);
         }
         // The checkpoint may end within the first batch.
-        let done = (self.header.position.next().0.saturating_sub(batch.first.0) as usize)
-            .min(batch.requests.len());
-        let done = if is_active(Mutant::ReplayWholeBatch) && done < batch.requests.len() {
-            0
-        } else {
-            done
-        };
+        let done =
+            (self.header.position.next().0.saturating_sub(batch.first.0) as usize).min(batch.requests.len());
+        let done = if is_active(Mutant::ReplayWholeBatch) && done < batch.requests.len() { 0 } else { done };
         let mut requests = batch.requests;
         let is_new = |name: RequestName| {
             let mut all = self.skips.iter();
@@ -440,9 +396,7 @@ impl Replay<'_> {
         if requests.is_empty() || self.foreign.is_some() {
             return;
         }
-        let boots = requests
-            .iter()
-            .map(|request| u64::from(session::boot_and_port(request.id.session).0));
+        let boots = requests.iter().map(|request| u64::from(session::boot_and_port(request.id.session).0));
         self.boot = self.boot.max(boots.max().unwrap_or(0));
         self.replayed += requests.len() as u64;
         let batch = execute::Batch {
@@ -458,10 +412,7 @@ impl Replay<'_> {
         self.engine.confirm(last);
         if last.0 - self.engine.view().final_position().0 > AHEAD_MAX {
             run_until(self.engine, last);
-            (self.tell)(RecoveryProgress {
-                records: self.records,
-                replayed: self.replayed,
-            });
+            (self.tell)(RecoveryProgress { records: self.records, replayed: self.replayed });
         }
     }
 }
@@ -472,8 +423,7 @@ fn run_until(engine: &Arc<dyn Engine>, last: Position) {
     let mut worked = true;
     while engine.view().final_position() < last && std::mem::take(&mut worked) {
         for worker in 0..engine.workers() {
-            while engine.step(WorkerId(worker), Budget::UNBOUNDED, &mut Discard) == Progress::Worked
-            {
+            while engine.step(WorkerId(worker), Budget::UNBOUNDED, &mut Discard) == Progress::Worked {
                 worked = true;
             }
         }

@@ -1,15 +1,16 @@
 //! When the next checkpoint is due, for a node by itself and in a cluster alike.
 //!
-//! A start reads the newest checkpoint and executes the log behind it again, which takes far longer per byte. A checkpoint writes
-//! all data once more. So the log may grow by as much as the last checkpoint has before the next is due, and by a floor at
-//! least: a small data set gets its checkpoints often, so that a restart stays short, and of a large one no more bytes are
-//! written as checkpoints than as log.
+//! A start reads the newest checkpoint and executes the log behind it again, which takes far longer per byte.
+//! A checkpoint writes all data once more. So the log may grow by as much as the last checkpoint has before
+//! the next is due, and by a floor at least: a small data set gets its checkpoints often, so that a restart
+//! stays short, and of a large one no more bytes are written as checkpoints than as log.
 //!
-//! Bytes say little about how long a log takes to execute: a script that computes for a millisecond has as many as one that does
-//! not. What was executed in a few seconds can be executed again in less, so after [`EARLY_MS`] a shorter log is enough; as long as
-//! checkpoints are not written faster than [`EARLY_BYTES_PER_MS`] on the average, or many times as often as the log is. What a
-//! process has found in its log when it began is old, whatever the last checkpoint's size: who crashes again and again has no more to do
-//! each time.
+//! Bytes say little about how long a log takes to execute: a script that computes for a millisecond has as
+//! many as one that does not. What was executed in a few seconds can be executed again in less, so after
+//! [`EARLY_MS`] a shorter log is enough; as long as checkpoints are not written faster than
+//! [`EARLY_BYTES_PER_MS`] on the average, or many times as often as the log is. What a process has found in
+//! its log when it began is old, whatever the last checkpoint's size: who crashes again and again has no more
+//! to do each time.
 
 /// The log behind a checkpoint is older than this before it counts as old.
 const EARLY_MS: u64 = 2_000;
@@ -32,10 +33,7 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// With the size of the checkpoint that a start has loaded, 0 without one.
     pub fn new(floor_bytes: u64, last_bytes: u64) -> Schedule {
-        Schedule {
-            floor_bytes,
-            last_bytes,
-        }
+        Schedule { floor_bytes, last_bytes }
     }
 
     /// A checkpoint of this size was written.
@@ -47,10 +45,7 @@ impl Schedule {
     pub fn is_due(&self, log_bytes: u64, since_ms: u64) -> bool {
         let is_old = since_ms >= EARLY_MS.max(self.last_bytes / EARLY_BYTES_PER_MS);
         let (floor_bytes, share_bytes) = match is_old {
-            true => (
-                self.floor_bytes.min(EARLY_FLOOR_BYTES),
-                self.last_bytes / EARLY_SHARE,
-            ),
+            true => (self.floor_bytes.min(EARLY_FLOOR_BYTES), self.last_bytes / EARLY_SHARE),
             false => (self.floor_bytes, self.last_bytes),
         };
         floor_bytes > 0 && log_bytes >= floor_bytes.max(share_bytes)
@@ -67,11 +62,7 @@ mod tests {
         let at = |schedule: &Schedule| (0..1_000).find(|&bytes| schedule.is_due(bytes, 0));
         assert_eq!(at(&schedule), Some(100));
         schedule.written(99);
-        assert_eq!(
-            at(&schedule),
-            Some(100),
-            "the floor counts for what is small"
-        );
+        assert_eq!(at(&schedule), Some(100), "the floor counts for what is small");
         schedule.written(730);
         assert_eq!(at(&schedule), Some(730));
         // A FLUSHALL came in between.

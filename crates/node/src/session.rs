@@ -1,8 +1,8 @@
 //! The parts of a session id: `boot (24 bits) | port (8 bits) | counter (32 bits)`.
 //!
-//! They never repeat within the life of a log. The boot id of a node by itself is one more than the newest that recovery finds
-//! (in the checkpoint or in a logged request); an id that was never logged may come again, and nobody can tell. In a cluster the
-//! order gives each process its boot id.
+//! They never repeat within the life of a log. The boot id of a node by itself is one more than the newest
+//! that recovery finds (in the checkpoint or in a logged request); an id that was never logged may come
+//! again, and nobody can tell. In a cluster the order gives each process its boot id.
 
 use txn::SessionId;
 
@@ -18,18 +18,13 @@ pub const PORTS_MAX: usize = 1 << PORT_BITS;
 /// The session id with these parts.
 pub fn compose(boot: u32, port: u8, counter: u32) -> SessionId {
     SessionId(
-        u64::from(boot) << (COUNTER_BITS + PORT_BITS)
-            | u64::from(port) << COUNTER_BITS
-            | u64::from(counter),
+        u64::from(boot) << (COUNTER_BITS + PORT_BITS) | u64::from(port) << COUNTER_BITS | u64::from(counter),
     )
 }
 
 /// The boot id and the port of a session id.
 pub fn boot_and_port(session: SessionId) -> (u32, u8) {
-    (
-        (session.0 >> (COUNTER_BITS + PORT_BITS)) as u32,
-        (session.0 >> COUNTER_BITS) as u8,
-    )
+    ((session.0 >> (COUNTER_BITS + PORT_BITS)) as u32, (session.0 >> COUNTER_BITS) as u8)
 }
 
 /// A boot id and a counter as a port keeps them.

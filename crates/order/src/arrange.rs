@@ -1,38 +1,43 @@
 //! The order of an epoch's transactions at a partition (Sparkle, section 4.2.2).
 //!
-//! The merge gives all partitions the same sequence; each then puts its part of it into an order that lets siblings confirm each
-//! other early:
+//! The merge gives all partitions the same sequence; each then puts its part of it into an order that lets
+//! siblings confirm each other early:
 //!
-//! 1. read-only transactions over several partitions come first in their section: in the first one they read what the epoch before has left (the paper has them run
-//!    without speculation; here they speculate like all others);
+//! 1. read-only transactions over several partitions come first in their section: in the first one they read
+//!    what the epoch before has left (the paper has them run without speculation; here they speculate like
+//!    all others);
 //! 2. transactions over the same partitions stand together, as a *group*, so that each confirms the next one;
-//! 3. between groups there is work that needs no sibling, while they settle: transactions of this partition only, and more of them
-//!    where there are more siblings to wait for.
+//! 3. between groups there is work that needs no sibling, while they settle: transactions of this partition
+//!    only, and more of them where there are more siblings to wait for.
 //!
 //! ```text
 //!   | read-only groups | group | single | group | single | group | single, bound || next section ...
 //! ```
 //!
-//! The order of the groups is a function of their partitions and of nothing else: were it that of their first transactions, three
-//! partitions could put the groups {0,1}, {1,2} and {0,2} in a circle. A group waits for those before it at each of its
-//! partitions, and they for others before them, through the whole cluster: such chains must be short, so groups are ordered
-//! in rounds, and those of one round have few partitions in common. Pairs, which are the most, are ordered like the rounds of a
-//! tournament: in one round every partition meets another one, so that no partition waits for a pair of others. Of more partitions,
-//! those are of one round whose numbers have the same sum. (In the order {0,1,2}, {0,1,3}, ... chains are twice as long, and 40 nodes
-//! of the scale model execute 7.7 million transactions of TPC-C in a second; so they execute 12.8 million.)
+//! The order of the groups is a function of their partitions and of nothing else: were it that of their first
+//! transactions, three partitions could put the groups {0,1}, {1,2} and {0,2} in a circle. A group waits for
+//! those before it at each of its partitions, and they for others before them, through the whole cluster:
+//! such chains must be short, so groups are ordered in rounds, and those of one round have few partitions in
+//! common. Pairs, which are the most, are ordered like the rounds of a tournament: in one round every
+//! partition meets another one, so that no partition waits for a pair of others. Of more partitions, those
+//! are of one round whose numbers have the same sum. (In the order {0,1,2}, {0,1,3}, ... chains are twice as
+//! long, and 40 nodes of the scale model execute 7.7 million transactions of TPC-C in a second; so they
+//! execute 12.8 million.)
 //!
-//! [`arrange_all`] also knows the merged sequence as it is ([`Scheduling::Merged`]), which Sparkle's Fig. 9 compares with: there a
-//! group is what happens to stand together at all its partitions, which mostly is one transaction.
+//! [`arrange_all`] also knows the merged sequence as it is ([`Scheduling::Merged`]), which Sparkle's Fig. 9
+//! compares with: there a group is what happens to stand together at all its partitions, which mostly is one
+//! transaction.
 //!
 //! # A connection's own order
 //!
-//! What a connection sends takes effect in the order in which it was sent, though it may be on its way at the same time. Its
-//! requests are in one batch in that order, and the order above must not turn it round at any partition, nor across
-//! partitions. [`places`] sees to that when the batch is made: a request that would come before an earlier one of its connection
-//! goes to the next *section* of the batch, which is arranged behind the whole of the one before; and
-//! single-partition requests of a connection that has others in the section are *bound*: they come behind all its groups, at
-//! every partition. (To keep such a request for the next epoch would do as well, but would leave a hole in the log's numbers,
-//! by which requests are known after a failover.)
+//! What a connection sends takes effect in the order in which it was sent, though it may be on its way at the
+//! same time. Its requests are in one batch in that order, and the order above must not turn it round at any
+//! partition, nor across partitions. [`places`] sees to that when the batch is made: a request that would
+//! come before an earlier one of its connection goes to the next *section* of the batch, which is arranged
+//! behind the whole of the one before; and single-partition requests of a connection that has others in the
+//! section are *bound*: they come behind all its groups, at every partition. (To keep such a request for the
+//! next epoch would do as well, but would leave a hole in the log's numbers, by which requests are known
+//! after a failover.)
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -47,8 +52,8 @@ pub struct Place {
     pub section: u32,
     /// It is to come behind all groups of its section, because of its connection's other requests.
     pub bound: bool,
-    /// It runs at several partitions, and writes at none. What a request says of itself may differ from replica to replica: a
-    /// client can tell more of it than its words do.
+    /// It runs at several partitions, and writes at none. What a request says of itself may differ from
+    /// replica to replica: a client can tell more of it than its words do.
     pub reads_only: bool,
 }
 
@@ -95,7 +100,8 @@ fn round(first: PartitionId, second: PartitionId, of: u16) -> u16 {
     (sum % rounds) as u16
 }
 
-/// The round of more than two partitions out of so many. Two of one round differ in two members: with one only, their sums would.
+/// The round of more than two partitions out of so many. Two of one round differ in two members: with one
+/// only, their sums would.
 fn wide_round(partitions: &Partitions, of: u16) -> u16 {
     let sum: u32 = partitions.iter().map(|at| u32::from(at.0)).sum();
     (sum % u32::from(of.max(1))) as u16
@@ -120,7 +126,8 @@ pub fn arrange(requests: Vec<Placed>) -> Arranged {
         arranged.requests.extend(requests);
         return arranged;
     }
-    // A leader goes through its requests in order, so sections come mixed, and those of several groups one after the other.
+    // A leader goes through its requests in order, so sections come mixed, and those of several groups one
+    // after the other.
     let mut sections: BTreeMap<u32, Vec<Placed>> = BTreeMap::new();
     for placed in requests {
         let section = sections.entry(placed.place.section).or_default();
@@ -181,9 +188,10 @@ pub enum Scheduling {
 
 /// Puts an epoch into the orders of all its partitions, from the first one to the last.
 ///
-/// One partition's order follows from its own part of the sequence if it is [`Scheduling::Grouped`]: that is [`arrange`]'s. Where
-/// groups are what stands together by chance, all must be looked at: two transactions over the same partitions are in one group only if
-/// nothing stands between them at any of these. Each such group is a part of the epoch by itself.
+/// One partition's order follows from its own part of the sequence if it is [`Scheduling::Grouped`]: that is
+/// [`arrange`]'s. Where groups are what stands together by chance, all must be looked at: two transactions
+/// over the same partitions are in one group only if nothing stands between them at any of these. Each such
+/// group is a part of the epoch by itself.
 pub fn arrange_all(sequence: &[Placed], partitions: u16, scheduling: Scheduling) -> Vec<Arranged> {
     match scheduling {
         Scheduling::Merged => merged(sequence, partitions),
@@ -224,11 +232,7 @@ fn merged(sequence: &[Placed], partitions: u16) -> Vec<Arranged> {
             if let Some(part) = part {
                 match groups.last_mut().filter(|group| group.part == part) {
                     Some(group) => group.members += 1,
-                    None => groups.push(Group {
-                        first: requests.len(),
-                        members: 1,
-                        part,
-                    }),
+                    None => groups.push(Group { first: requests.len(), members: 1, part }),
                 }
             }
             ends[at] = part;
@@ -255,21 +259,14 @@ pub fn places<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Vec<Pl
     let mut places: Vec<Place> = Vec::new();
     for (number, request) in requests.enumerate() {
         let reads_only = is_multi(request) && request.footprint.read_only;
-        places.push(Place {
-            reads_only,
-            ..Place::default()
-        });
+        places.push(Place { reads_only, ..Place::default() });
         if request.id.session == SessionId::INTERNAL {
             continue;
         }
         let rank = rank(request, reads_only);
         match sessions.entry(request.id.session) {
             Entry::Vacant(unknown) => {
-                unknown.insert(Session {
-                    first: number,
-                    section: 0,
-                    rank,
-                });
+                unknown.insert(Session { first: number, section: 0, rank });
             }
             Entry::Occupied(mut known) => {
                 let session = known.get_mut();
@@ -280,11 +277,7 @@ pub fn places<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Vec<Pl
                     session.first = number;
                 }
                 places[session.first].bound |= !begins;
-                places[number] = Place {
-                    section: session.section,
-                    bound: !begins,
-                    reads_only,
-                };
+                places[number] = Place { section: session.section, bound: !begins, reads_only };
             }
         }
     }
@@ -302,11 +295,7 @@ mod tests {
     }
 
     fn request(session: u64, sequence: u64, partitions: &[u16], of: u16) -> Arc<Request> {
-        let id = RequestId {
-            session: SessionId(session),
-            sequence,
-            attempt: 0,
-        };
+        let id = RequestId { session: SessionId(session), sequence, attempt: 0 };
         let procedure = Arc::new(FnProcedure::new("nothing", nothing));
         let mut request = Request::new(id, procedure, Args::new());
         request.route = PartitionRoute {
@@ -326,8 +315,7 @@ mod tests {
     fn placed(requests: &[Arc<Request>]) -> Vec<Placed> {
         let places = places(requests.iter().map(|request| &**request));
         let both = requests.iter().cloned().zip(places);
-        both.map(|(request, place)| Placed { request, place })
-            .collect()
+        both.map(|(request, place)| Placed { request, place }).collect()
     }
 
     fn at(partition: u16, placed: &[Placed]) -> Arranged {
@@ -342,10 +330,7 @@ mod tests {
             for second in 1..of {
                 for first in 0..second {
                     let round = round(PartitionId(first), PartitionId(second), of);
-                    assert!(
-                        round < (of - 1) | 1,
-                        "{first} and {second} of {of}: {round}"
-                    );
+                    assert!(round < (of - 1) | 1, "{first} and {second} of {of}: {round}");
                     assert!(seen.insert((round, first)), "{first} of {of} in {round}");
                     assert!(seen.insert((round, second)), "{second} of {of} in {round}");
                 }
@@ -395,16 +380,9 @@ mod tests {
         ];
         let requests = all.iter().map(|(session, on)| request(*session, 1, on, 4));
         let arranged = at(0, &placed(&requests.collect::<Vec<_>>()));
-        let sessions: Vec<_> = names(&arranged.requests)
-            .iter()
-            .map(|name| name.0)
-            .collect();
+        let sessions: Vec<_> = names(&arranged.requests).iter().map(|name| name.0).collect();
         assert_eq!(sessions, [4, 1, 3, 2, 6, 5, 7]);
-        let groups = [(0, 1), (3, 2)].map(|(first, members)| Group {
-            first,
-            members,
-            part: 1,
-        });
+        let groups = [(0, 1), (3, 2)].map(|(first, members)| Group { first, members, part: 1 });
         assert_eq!(arranged.groups, groups);
     }
 
@@ -444,17 +422,10 @@ mod tests {
         assert_eq!(sessions(1), [1, 2, 4, 5, 6]);
         assert_eq!(sessions(2), [3, 7, 8]);
         let groups = |list: &[(usize, usize, u32)]| -> Vec<Group> {
-            let group = |&(first, members, part)| Group {
-                first,
-                members,
-                part,
-            };
+            let group = |&(first, members, part)| Group { first, members, part };
             list.iter().map(group).collect()
         };
-        assert_eq!(
-            arranged[0].groups,
-            groups(&[(0, 3, 0), (3, 1, 1), (4, 2, 2)])
-        );
+        assert_eq!(arranged[0].groups, groups(&[(0, 3, 0), (3, 1, 1), (4, 2, 2)]));
         assert_eq!(arranged[1].groups, groups(&[(0, 3, 0), (4, 1, 1)]));
         assert_eq!(arranged[2].groups, groups(&[(1, 2, 2)]));
     }
@@ -475,29 +446,14 @@ mod tests {
             request(3, 2, &[0, 1], 4),
         ];
         let places = places(requests.iter().map(|request| &**request));
-        let places: Vec<_> = places
-            .iter()
-            .map(|place| (place.section, place.bound))
-            .collect();
+        let places: Vec<_> = places.iter().map(|place| (place.section, place.bound)).collect();
         let (free, bound) = (false, true);
         assert_eq!(
             places,
-            [
-                (0, free),
-                (1, bound),
-                (1, bound),
-                (0, bound),
-                (0, bound),
-                (0, bound),
-                (0, free),
-                (1, free)
-            ]
+            [(0, free), (1, bound), (1, bound), (0, bound), (0, bound), (0, bound), (0, free), (1, free)]
         );
         let arranged = at(0, &placed(&requests));
-        assert_eq!(
-            names(&arranged.requests),
-            [(2, 1), (2, 2), (3, 1), (1, 1), (1, 2), (3, 2), (1, 3)]
-        );
+        assert_eq!(names(&arranged.requests), [(2, 1), (2, 2), (3, 1), (1, 1), (1, 2), (3, 2), (1, 3)]);
         let groups = arranged.groups.iter();
         let parts: Vec<_> = groups.map(|group| (group.members, group.part)).collect();
         assert_eq!(parts, [(1, 1), (2, 1), (2, 3)]);
@@ -530,7 +486,8 @@ mod tests {
     }
 
     proptest! {
-        /// The orders of all partitions and of all connections together have no circle, and a group is the same everywhere.
+        /// The orders of all partitions and of all connections together have no circle, and a group is the
+        /// same everywhere.
         #[test]
         fn all_orders_agree(arrivals in arrivals(), is_merged: bool) {
             let scheduling = if is_merged { Scheduling::Merged } else { Scheduling::Grouped };

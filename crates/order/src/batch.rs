@@ -16,8 +16,8 @@ pub struct Batch {
     pub epoch: Epoch,
     /// The epoch's time in milliseconds since 1970, never less than the previous epoch's.
     pub time_ms: u64,
-    /// The position of the first request: the one after the previous batch's last. An empty batch (which moves only the
-    /// time) takes no position.
+    /// The position of the first request: the one after the previous batch's last. An empty batch (which
+    /// moves only the time) takes no position.
     pub first: Position,
     /// The requests, in order.
     pub requests: Vec<Arc<Request>>,
@@ -31,12 +31,7 @@ impl Batch {
     /// The place after this batch.
     pub fn tail(&self) -> Tail {
         let next = self.first.advanced(self.requests.len() as u64);
-        Tail {
-            epoch: self.epoch,
-            next,
-            time_ms: self.time_ms,
-            digest: self.digest,
-        }
+        Tail { epoch: self.epoch, next, time_ms: self.time_ms, digest: self.digest }
     }
 }
 
@@ -55,12 +50,7 @@ pub struct Tail {
 
 impl Tail {
     /// Before the first batch.
-    pub const ORIGIN: Tail = Tail {
-        epoch: Epoch(0),
-        next: Position::FIRST,
-        time_ms: 0,
-        digest: 0,
-    };
+    pub const ORIGIN: Tail = Tail { epoch: Epoch(0), next: Position::FIRST, time_ms: 0, digest: 0 };
 
     /// The last position that was given out.
     pub fn last(&self) -> Position {
@@ -76,8 +66,8 @@ impl Default for Tail {
 
 /// Gives requests their place in the order.
 ///
-/// Guarantees: epochs and positions of successive batches are consecutive; times never go back; the digest of a batch
-/// depends on every batch before it.
+/// Guarantees: epochs and positions of successive batches are consecutive; times never go back; the digest of
+/// a batch depends on every batch before it.
 #[derive(Debug)]
 pub struct Sequencer {
     tail: Tail,
@@ -106,8 +96,8 @@ impl Sequencer {
         self.tail
     }
 
-    /// Makes the next batch of `requests` (which may be empty: then only time moves) at the time `now_ms`, and appends
-    /// its record to `records`, for [`crate::Log::append`].
+    /// Makes the next batch of `requests` (which may be empty: then only time moves) at the time `now_ms`,
+    /// and appends its record to `records`, for [`crate::Log::append`].
     pub fn sequence(
         &mut self,
         requests: Vec<Arc<Request>>,
@@ -124,11 +114,7 @@ impl Sequencer {
             records.truncate(start);
             return Err(BatchTooLarge { requests, bytes });
         }
-        let time_ms = if is_active(Mutant::TimeGoesBack) {
-            now_ms
-        } else {
-            now_ms.max(self.tail.time_ms)
-        };
+        let time_ms = if is_active(Mutant::TimeGoesBack) { now_ms } else { now_ms.max(self.tail.time_ms) };
         let digest = draft.finish(self.tail, time_ms, requests.len() as u32);
         let batch = Batch {
             epoch: Epoch(self.tail.epoch.0 + 1),

@@ -4,16 +4,16 @@ use std::io::{self, Read, Write};
 
 /// A directory of files that belongs to one node.
 ///
-/// Names are plain file names without a path. What a crash may undo until [`Disk::sync_dir`] returned: a rename and a
-/// removal, each as a whole, in any order.
+/// Names are plain file names without a path. What a crash may undo until [`Disk::sync_dir`] returned: a
+/// rename and a removal, each as a whole, in any order.
 pub trait Disk: Send + Sync + 'static {
     /// An open file.
     type File: DiskFile;
 
     /// The names of all files, in no particular order.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Makes a file of `len_bytes` zeros; the file and its name are durable when this returns. Fails if the name is
-    /// taken. A failure leaves no file behind (as far as the disk still obeys).
+    /// Makes a file of `len_bytes` zeros; the file and its name are durable when this returns. Fails if the
+    /// name is taken. A failure leaves no file behind (as far as the disk still obeys).
     fn create(&self, name: &str, len_bytes: u64) -> io::Result<Self::File>;
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Self::File>;
@@ -27,7 +27,8 @@ pub trait Disk: Send + Sync + 'static {
 
 /// A file that several threads may use at once.
 pub trait DiskFile: Send + Sync + 'static {
-    /// Writes all of `bytes` at `offset`, extending the file where needed. After an error, any part may be written.
+    /// Writes all of `bytes` at `offset`, extending the file where needed. After an error, any part may be
+    /// written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Reads up to `bytes.len()` bytes at `offset`; 0 only at the end of the file (or for an empty buffer).
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;

@@ -63,8 +63,8 @@ pub enum OpenError {
     },
     /// Something that had been made durable is damaged or gone.
     #[error(
-        "log file {} is damaged at byte {} ({} {position}): {problem}. The log had been durable beyond that place, \
-         so this is not the trace of a crash, and nothing was changed. {}",
+        "log file {} is damaged at byte {} ({} {position}): {problem}. The log had been durable beyond \
+         that place, so this is not the trace of a crash, and nothing was changed. {}",
         segment_name(address.segment), address.offset, content.unit(), advice(*content, address.segment)
     )]
     Corrupt {
@@ -79,9 +79,9 @@ pub enum OpenError {
     },
     /// The log begins too late.
     #[error(
-        "the log begins with position {found}, but the newest usable checkpoint ends before position {wanted}: the \
-         records between are gone. Restore the older log-*.ordo files, or the checkpoint that covers them, from a \
-         backup or a replica, and start again"
+        "the log begins with position {found}, but the newest usable checkpoint ends before position \
+         {wanted}: the records between are gone. Restore the older log-*.ordo files, or the checkpoint \
+         that covers them, from a backup or a replica, and start again"
     )]
     BeginsTooLate {
         /// The position that must be replayed first.
@@ -91,8 +91,8 @@ pub enum OpenError {
     },
     /// The journal begins too late.
     #[error(
-        "the journal begins with record {found}, and the records from {wanted} on are needed: older log-*.ordo files are \
-         gone. {}", advice(Content::Groups, *wanted)
+        "the journal begins with record {found}, and the records from {wanted} on are needed: older \
+         log-*.ordo files are gone. {}", advice(Content::Groups, *wanted)
     )]
     JournalBeginsTooLate {
         /// The oldest record that must be there; [`Position::FIRST`] where not even that is known.
@@ -102,8 +102,8 @@ pub enum OpenError {
     },
     /// The directory belongs to a log with another content.
     #[error(
-        "log file {name} belongs to {found}, and this start needs {wanted}: nothing was changed. Start with the \
-         directory that this node used before, or with an empty one"
+        "log file {name} belongs to {found}, and this start needs {wanted}: nothing was changed. Start \
+         with the directory that this node used before, or with an empty one"
     )]
     Content {
         /// The file.
@@ -115,8 +115,8 @@ pub enum OpenError {
     },
     /// The segment was written by a program that knows a later format.
     #[error(
-        "log file {name} has format version {version}, and this program reads version {known}: start the version of \
-             Ordo that wrote it"
+        "log file {name} has format version {version}, and this program reads version {known}: start the \
+             version of Ordo that wrote it"
     )]
     Version {
         /// The file.
@@ -127,7 +127,11 @@ pub enum OpenError {
         known: u32,
     },
     /// A logged request cannot be run by this program.
-    #[error("log file {}, byte {}, position {position}: {cause}", segment_name(address.segment), address.offset)]
+    #[error(
+        "log file {}, byte {}, position {position}: {cause}",
+        segment_name(address.segment),
+        address.offset
+    )]
     Request {
         /// The batch's record.
         address: Address,
@@ -138,17 +142,17 @@ pub enum OpenError {
     },
 }
 
-/// What to do about a damage from `first` on. What a replica promised to its group must not be forgotten, so a journal is
-/// never to be shortened.
+/// What to do about a damage from `first` on. What a replica promised to its group must not be forgotten, so
+/// a journal is never to be shortened.
 fn advice(content: Content, first: Position) -> String {
     match content {
         Content::Batches => format!(
-            "Restore the file from a backup or a replica, and start again; or, to give up every write from position \
-             {first} on, move this file and the later log-*.ordo files out of the directory"
+            "Restore the file from a backup or a replica, and start again; or, to give up every write from \
+             position {first} on, move this file and the later log-*.ordo files out of the directory"
         ),
-        Content::Groups => "Restore exactly these files, and start again; or replace this node: remove it from the \
-             cluster, and add it under a new number with an empty directory. Never start it with a part of its \
-             journal: its groups would forget whom they voted for and what they acknowledged"
+        Content::Groups => "Restore exactly these files, and start again; or replace this node: remove it \
+             from the cluster, and add it under a new number with an empty directory. Never start it with \
+             a part of its journal: its groups would forget whom they voted for and what they acknowledged"
             .to_owned(),
     }
 }

@@ -5,10 +5,11 @@ use crate::record::{self, Address, Content, Found, Kind, Place};
 use crate::segment::{HEADER_BYTES, Header, OpeningError, SegmentReader, decode_batch};
 use txn::{Position, Registry};
 
-/// Reads bytes as a segment that starts at position 1, to its end, as [`crate::Log::open`] would, and searches them for
-/// durability claims. Then reads what follows the header once more with every checksum and digest put right, so that
-/// the code behind the checks is reached as well: as a log of batches, and as a journal. Never panics, and allocates no
-/// more than a small multiple of the input's length. Returns how many batches and journal's records the readings found.
+/// Reads bytes as a segment that starts at position 1, to its end, as [`crate::Log::open`] would, and
+/// searches them for durability claims. Then reads what follows the header once more with every checksum and
+/// digest put right, so that the code behind the checks is reached as well: as a log of batches, and as a
+/// journal. Never panics, and allocates no more than a small multiple of the input's length. Returns how many
+/// batches and journal's records the readings found.
 pub fn fuzz_log_reader(bytes: &[u8]) -> usize {
     let records = bytes.get(HEADER_BYTES..).unwrap_or(bytes);
     let contents = [Content::Batches, Content::Groups];
@@ -34,9 +35,7 @@ fn read(bytes: &[u8]) -> usize {
         // Requests of unknown procedures are decoded before they are refused.
         let parts = match head.kind {
             Kind::Marker => continue,
-            Kind::Batch => {
-                decode_batch(&head, payload, &registry).map_or(0, |batch| batch.requests.len())
-            }
+            Kind::Batch => decode_batch(&head, payload, &registry).map_or(0, |batch| batch.requests.len()),
             Kind::Groups => fuzz_payload(payload),
         };
         assert!(parts <= payload.len());
@@ -50,23 +49,14 @@ fn read(bytes: &[u8]) -> usize {
 /// A segment with these records, their checksums and digests put right as far as their lengths make sense.
 fn resealed(records: &[u8], content: Content) -> Vec<u8> {
     let boot_id = 0;
-    let header = Header {
-        content,
-        boot_id,
-        len_bytes: (HEADER_BYTES + records.len()) as u64,
-    };
+    let header = Header { content, boot_id, len_bytes: (HEADER_BYTES + records.len()) as u64 };
     let mut segment = header.encode().to_vec();
     segment.extend_from_slice(records);
-    let mut address = Address {
-        segment: Position::FIRST,
-        offset: HEADER_BYTES as u64,
-    };
+    let mut address = Address { segment: Position::FIRST, offset: HEADER_BYTES as u64 };
     let mut tail = None;
-    while let Some(length) = record::reseal(
-        &mut segment[address.offset as usize..],
-        Place { boot_id, address },
-        &mut tail,
-    ) {
+    while let Some(length) =
+        record::reseal(&mut segment[address.offset as usize..], Place { boot_id, address }, &mut tail)
+    {
         address.offset += length as u64;
     }
     segment
@@ -83,14 +73,8 @@ mod tests {
     /// The records of a segment: an opening marker, and batches with these payloads.
     fn records(payloads: &[(u32, Vec<u8>)]) -> Vec<u8> {
         let mut tail = Tail::ORIGIN;
-        let nowhere = Address {
-            segment: Position::NONE,
-            offset: 0,
-        };
-        let opening = Place {
-            boot_id: 0,
-            address: nowhere,
-        };
+        let nowhere = Address { segment: Position::NONE, offset: 0 };
+        let opening = Place { boot_id: 0, address: nowhere };
         let mut records = Head::marker(tail, nowhere).sealed(opening).to_vec();
         for (count, payload) in payloads {
             let mut draft = Draft::begin(&mut records, Kind::Batch);
@@ -151,41 +135,38 @@ mod tests {
         let sound = records(&[(1, vec![1; 16]), (1, vec![2; 16])]);
         let second = HEAD_BYTES + get_u32(&sound, HEAD_BYTES + 4) as usize;
         let start = HEADER_BYTES + second;
-        let place = Place {
-            boot_id: 0,
-            address: Address {
-                segment: Position::FIRST,
-                offset: start as u64,
-            },
-        };
+        let place = Place { boot_id: 0, address: Address { segment: Position::FIRST, offset: start as u64 } };
         // The epoch, the position, the time (of the second record; the first one's is 5) and the digest.
         for (at, value) in [(24, 9), (24, 1), (32, 1), (32, 9), (40, 4), (64, 9)] {
             let mut segment = resealed(&sound, Content::Batches);
             put_u64(&mut segment, start + at, value);
             let crc = place.crc(segment[start..].first_chunk().unwrap());
             put_u32(&mut segment, start, crc);
-            let Ok(mut reader) = SegmentReader::open(&segment, Position::FIRST, Content::Batches)
-            else {
+            let Ok(mut reader) = SegmentReader::open(&segment, Position::FIRST, Content::Batches) else {
                 panic!("a sound opening")
             };
             for _ in ["the opening", "the first batch"] {
                 assert!(matches!(reader.next(), Found::Record(..)));
             }
             let found = reader.next();
-            assert!(
-                matches!(found, Found::Foreign(_)),
-                "{value} at byte {at}: {found:?}"
-            );
+            assert!(matches!(found, Found::Foreign(_)), "{value} at byte {at}: {found:?}");
         }
         assert_eq!(read(&resealed(&sound, Content::Batches)), 2);
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 1_000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         #[test]
         fn arbitrary_payloads_and_heads_are_read_without_a_panic(
-            payloads in proptest::collection::vec((any::<u32>(), proptest::collection::vec(any::<u8>(), 0..80)), 0..5),
+            payloads in proptest::collection::vec(
+                (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..80)),
+                0..5,
+            ),
             edits in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..4),
         ) {
             let mut records = records(&payloads);

@@ -1,9 +1,10 @@
 //! What a consensus group agrees on: one batch for each epoch.
 //!
-//! A request goes into the log of *one* group, whichever its connection uses at the time, and says which partitions it
-//! involves; the [merge](crate::merge) brings it there. The processes that accept requests number them, for each group
-//! on its own, from 1 and without gaps ([`Submission::sequence`]): so a group's log itself tells which requests it has
-//! ([`Streams`]), and a request that is proposed again after a failover is recognised before it gets a second place.
+//! A request goes into the log of *one* group, whichever its connection uses at the time, and says which
+//! partitions it involves; the [merge](crate::merge) brings it there. The processes that accept requests
+//! number them, for each group on its own, from 1 and without gaps ([`Submission::sequence`]): so a group's
+//! log itself tells which requests it has ([`Streams`]), and a request that is proposed again after a
+//! failover is recognised before it gets a second place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,11 +48,7 @@ pub struct GroupBatch {
 pub fn put_submission(out: &mut Vec<u8>, submission: &Submission) {
     put_varint(out, u64::from(submission.boot.0));
     put_varint(out, submission.sequence);
-    let Place {
-        section,
-        bound,
-        reads_only,
-    } = submission.place;
+    let Place { section, bound, reads_only } = submission.place;
     let bits = u64::from(reads_only) << 1 | u64::from(bound);
     put_varint(out, u64::from(section) << 2 | bits);
     let partitions = &submission.request.route.partitions;
@@ -63,7 +60,8 @@ pub fn put_submission(out: &mut Vec<u8>, submission: &Submission) {
     put_request(out, &submission.request);
 }
 
-/// No clock shows this time, in milliseconds since 1970, and no leader stamps a batch with it: a procedure may add to it what it likes.
+/// No clock shows this time, in milliseconds since 1970, and no leader stamps a batch with it: a procedure
+/// may add to it what it likes.
 pub const TIME_MS_END: u64 = 1 << 53;
 /// No process numbers so many requests: there is always a next one.
 const SEQUENCES_END: u64 = 1 << 60;
@@ -79,51 +77,34 @@ impl Submission {
         let route = &self.request.route;
         let (involved, of) = (&route.partitions, route.of());
         match () {
-            () if !involved.is_sorted_by(|a, b| a < b) => {
-                Err("a request names its partitions in no order")
-            }
+            () if !involved.is_sorted_by(|a, b| a < b) => Err("a request names its partitions in no order"),
             () if involved.last().is_none_or(|last| last.0 >= partitions) => {
                 Err("a request is of a partition that this cluster has not")
             }
             () if of > 1 && of != partitions || of <= 1 && involved.len() > 1 => {
                 Err("a request is of a cluster with other partitions")
             }
-            () if self.sequence >= SEQUENCES_END => {
-                Err("a request has a number that no process gives")
-            }
-            () if self.place.section >= SECTIONS_END => {
-                Err("a request stands in no section of a batch")
-            }
+            () if self.sequence >= SEQUENCES_END => Err("a request has a number that no process gives"),
+            () if self.place.section >= SECTIONS_END => Err("a request stands in no section of a batch"),
             () => Ok(()),
         }
     }
 }
 
 /// Reads a submission.
-pub fn take_submission(
-    reader: &mut Reader<'_>,
-    registry: &Registry,
-) -> Result<Submission, RequestError> {
+pub fn take_submission(reader: &mut Reader<'_>, registry: &Registry) -> Result<Submission, RequestError> {
     let (boot, sequence, place, route) = take_head(reader).ok_or(RequestError::Malformed)?;
     let mut request = take_request(reader, registry)?;
     request.route = route;
-    Ok(Submission {
-        boot,
-        sequence,
-        request: Arc::new(request),
-        place,
-    })
+    Ok(Submission { boot, sequence, request: Arc::new(request), place })
 }
 
 fn take_head(reader: &mut Reader<'_>) -> Option<(BootId, u64, Place, PartitionRoute)> {
     let boot = BootId(u32::try_from(reader.varint()?).ok()?);
     let sequence = reader.varint()?;
     let place = reader.varint()?;
-    let place = Place {
-        section: u32::try_from(place >> 2).ok()?,
-        reads_only: place & 2 != 0,
-        bound: place & 1 != 0,
-    };
+    let place =
+        Place { section: u32::try_from(place >> 2).ok()?, reads_only: place & 2 != 0, bound: place & 1 != 0 };
     let of = u16::try_from(reader.varint()?).ok()?;
     let mut partitions = Partitions::new();
     for _ in 0..reader.varint()? {
@@ -168,8 +149,8 @@ impl GroupBatch {
         GroupBatch::take_start(&mut Reader::new(bytes))
     }
 
-    /// What a node needs of it that keeps these partitions and no replica of the group: what they execute, and all that
-    /// concerns the cluster.
+    /// What a node needs of it that keeps these partitions and no replica of the group: what they execute,
+    /// and all that concerns the cluster.
     pub fn part_for(&self, partitions: &[PartitionId]) -> GroupBatch {
         let involves = |submission: &&Submission| {
             let mut involved = submission.request.route.partitions.iter();
@@ -217,11 +198,7 @@ impl GroupBatch {
             let submission = take_submission(&mut reader, registry)?;
             batch.submissions.push(submission);
         }
-        if reader.is_empty() {
-            Ok(batch)
-        } else {
-            Err(RequestError::Malformed)
-        }
+        if reader.is_empty() { Ok(batch) } else { Err(RequestError::Malformed) }
     }
 
     fn take_start(reader: &mut Reader<'_>) -> Option<GroupBatch> {
@@ -234,12 +211,7 @@ impl GroupBatch {
         for _ in 0..reader.varint()? {
             controls.push(Control::decode(reader)?);
         }
-        Some(GroupBatch {
-            epoch,
-            time_ms,
-            submissions: Vec::new(),
-            controls,
-        })
+        Some(GroupBatch { epoch, time_ms, submissions: Vec::new(), controls })
     }
 }
 
@@ -338,11 +310,7 @@ mod tests {
         let procedure = Arc::new(FnProcedure::new("nothing", nothing));
         registry.register(procedure.clone()).expect("a new name");
         let submissions = (1..4u64).map(|sequence| {
-            let id = RequestId {
-                session: SessionId(9),
-                sequence,
-                attempt: 0,
-            };
+            let id = RequestId { session: SessionId(9), sequence, attempt: 0 };
             let args: Args = ["a", "bc"].into_iter().collect();
             let mut request = Request::new(id, procedure.clone(), args);
             request.route = PartitionRoute::single(PartitionId(2));
@@ -361,10 +329,7 @@ mod tests {
             epoch: Epoch(300),
             time_ms: 1_700_000_000_000,
             submissions: submissions.collect(),
-            controls: vec![Control::RaiseLevel {
-                version: 3,
-                level: 1,
-            }],
+            controls: vec![Control::RaiseLevel { version: 3, level: 1 }],
         };
         let bytes = batch.encode();
         let back = GroupBatch::decode(&bytes, &registry).expect("what was encoded");
@@ -381,11 +346,7 @@ mod tests {
     #[test]
     fn what_no_leader_makes_is_refused() {
         let request = |change: fn(&mut Submission, &mut Request)| {
-            let id = RequestId {
-                session: SessionId(9),
-                sequence: 1,
-                attempt: 0,
-            };
+            let id = RequestId { session: SessionId(9), sequence: 1, attempt: 0 };
             let procedure = Arc::new(FnProcedure::new("nothing", nothing));
             let mut request = Request::new(id, procedure, Args::new());
             request.route = PartitionRoute::over([PartitionId(0), PartitionId(2)], &Slots::even(3));
@@ -397,12 +358,7 @@ mod tests {
             };
             change(&mut submission, &mut request);
             submission.request = Arc::new(request);
-            GroupBatch {
-                epoch: Epoch(1),
-                time_ms: 1,
-                submissions: vec![submission],
-                controls: Vec::new(),
-            }
+            GroupBatch { epoch: Epoch(1), time_ms: 1, submissions: vec![submission], controls: Vec::new() }
         };
         let home = PartitionId(0);
         assert_eq!(request(|_, _| {}).check(home, 3), Ok(()));
@@ -422,10 +378,7 @@ mod tests {
         late.time_ms = u64::MAX;
         assert!(late.check(home, 3).is_err());
         let mut changes = request(|_, _| {});
-        changes.controls.push(Control::RaiseLevel {
-            version: 1,
-            level: 1,
-        });
+        changes.controls.push(Control::RaiseLevel { version: 1, level: 1 });
         assert_eq!(changes.check(home, 3), Ok(()));
         assert!(changes.check(PartitionId(1), 3).is_err());
     }

@@ -1,55 +1,59 @@
 //! The order: batches, the input log that makes them durable, and what is needed to agree on them.
 //!
-//! Ordo orders requests first and executes them deterministically afterwards, so the *input log* is the database:
-//! whoever replays it from the start, or from a checkpoint on, reaches the same state. This crate gives requests their
-//! place ([`Sequencer`]), writes batches to segmented files ([`Log`]), and reads them back after a restart
-//! ([`Log::open`]). It is pure: files are reached through the [`Disk`] trait, which the server implements on a
-//! directory and the simulator on a virtual disk that loses, tears and flips what it likes; time comes in as an argument.
+//! Ordo orders requests first and executes them deterministically afterwards, so the *input log* is the
+//! database: whoever replays it from the start, or from a checkpoint on, reaches the same state. This crate
+//! gives requests their place ([`Sequencer`]), writes batches to segmented files ([`Log`]), and reads them
+//! back after a restart ([`Log::open`]). It is pure: files are reached through the [`Disk`] trait, which the
+//! server implements on a directory and the simulator on a virtual disk that loses, tears and flips what it
+//! likes; time comes in as an argument.
 //!
 //! # The life of a batch
 //!
 //! 1. [`Sequencer::sequence`] gives the requests consecutive [positions](txn::Position) and the next
-//!    [epoch](txn::Epoch), stamps the epoch's time (never less than the previous one's), chains the digest, and appends
-//!    the encoded record to a buffer. The [`Batch`] can be *delivered* to an engine at once.
+//!    [epoch](txn::Epoch), stamps the epoch's time (never less than the previous one's), chains the digest,
+//!    and appends the encoded record to a buffer. The [`Batch`] can be *delivered* to an engine at once.
 //! 2. [`Log::append`] writes a buffer of records behind the end of the log with one write.
-//! 3. [`Log::sync_ticket`] describes what must reach the disk; [`SyncTicket::sync`] makes it durable on whatever thread
-//!    may wait, while appends go on; [`Log::synced`] notes it. Everything up to [`Synced::position`] is then *confirmed*.
+//! 3. [`Log::sync_ticket`] describes what must reach the disk; [`SyncTicket::sync`] makes it durable on
+//!    whatever thread may wait, while appends go on; [`Log::synced`] notes it. Everything up to
+//!    [`Synced::position`] is then *confirmed*.
 //!
 //! # Segments
 //!
-//! The log is a row of files, `log-<first position>.ordo`, filled with zeros ahead of use so that an append changes no
-//! file size (a growing file costs several times the syncs). [`Preparer::prepare_next`] makes the next file ahead of
-//! need, under a name that no reader takes for a segment; the append that does not fit any more renames it.
-//! [`Truncation`] removes whole files behind a checkpoint. `docs/log-format.md` describes every byte.
+//! The log is a row of files, `log-<first position>.ordo`, filled with zeros ahead of use so that an append
+//! changes no file size (a growing file costs several times the syncs). [`Preparer::prepare_next`] makes the
+//! next file ahead of need, under a name that no reader takes for a segment; the append that does not fit any
+//! more renames it. [`Truncation`] removes whole files behind a checkpoint. `docs/log-format.md` describes
+//! every byte.
 //!
 //! # What recovery may cut, and what it must not
 //!
-//! Blocks that were not synced reach a disk in any order, wholly, partly, or not at all. A record that does not check is
-//! therefore either a *torn tail*, the normal trace of a crash, or *corruption* of something that was acknowledged. The
-//! two must never be confused, so every record carries a *durability claim*: the [`Address`] up to which the log was
-//! known to be on the disk when the record was written. The rule:
+//! Blocks that were not synced reach a disk in any order, wholly, partly, or not at all. A record that does
+//! not check is therefore either a *torn tail*, the normal trace of a crash, or *corruption* of something
+//! that was acknowledged. The two must never be confused, so every record carries a *durability claim*: the
+//! [`Address`] up to which the log was known to be on the disk when the record was written. The rule:
 //!
 //! > A bad record is a torn tail if and only if no record behind it claims that the disk already had it.
 //!
-//! A torn tail is cut and reported. Corruption refuses to open, says where, and what to do; nothing is changed then. A
-//! missing file, a gap in the positions and a broken chain of digests are judged in the same way. Claims of idle logs are
-//! made by [markers](Log::write_marker), small records without a batch.
+//! A torn tail is cut and reported. Corruption refuses to open, says where, and what to do; nothing is
+//! changed then. A missing file, a gap in the positions and a broken chain of digests are judged in the same
+//! way. Claims of idle logs are made by [markers](Log::write_marker), small records without a batch.
 //!
 //! # The journal
 //!
-//! A node of a cluster keeps something else: the entries, votes and bases of its [consensus groups](consensus). They share
-//! one [`Journal`], so that a round of all groups costs one write and one sync. It is this log once more, with records of
-//! another [kind](Content): what is a batch above is there a record that takes one position. No checkpoint says where to
-//! read from; so the journal knows which records the groups' state is made of, removes only what is not, and says in every
-//! record what must be there.
+//! A node of a cluster keeps something else: the entries, votes and bases of its [consensus
+//! groups](consensus). They share one [`Journal`], so that a round of all groups costs one write and one
+//! sync. It is this log once more, with records of another [kind](Content): what is a batch above is there a
+//! record that takes one position. No checkpoint says where to read from; so the journal knows which records
+//! the groups' state is made of, removes only what is not, and says in every record what must be there.
 //!
 //! Invariants:
 //! 1. A claim is written only after the sync that it tells of had succeeded.
-//! 2. A record's checksums are seeded with the boot, the segment and the offset, so neither a stale record, nor a
-//!    record in a misplaced file, nor bytes that a client chose can be taken for a record.
-//! 3. Behind the end of the log there are only zeros on the disk before the next append is written there: a cut, or the
-//!    remains of a failed write, are overwritten with zeros and synced first.
-//! 4. A failed write leaves the log as it was; a failed sync ends it, since what the kernel dropped nobody can know.
+//! 2. A record's checksums are seeded with the boot, the segment and the offset, so neither a stale record,
+//!    nor a record in a misplaced file, nor bytes that a client chose can be taken for a record.
+//! 3. Behind the end of the log there are only zeros on the disk before the next append is written there: a
+//!    cut, or the remains of a failed write, are overwritten with zeros and synced first.
+//! 4. A failed write leaves the log as it was; a failed sync ends it, since what the kernel dropped nobody
+//!    can know.
 
 pub mod arrange;
 mod batch;
@@ -75,17 +79,16 @@ pub use disk::{Disk, DiskFile, FileReader, FileWriter};
 pub use error::{OpenError, Problem};
 pub use fuzz::fuzz_log_reader;
 pub use group::{
-    Admission, GroupBatch, Streams, Submission, TIME_MS_END, digest_of, put_submission,
-    take_submission,
+    Admission, GroupBatch, Streams, Submission, TIME_MS_END, digest_of, put_submission, take_submission,
 };
 pub use journal::{GroupImage, GroupImages, Journal};
 pub use log::{
-    Appended, Log, LogOptions, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced,
-    Truncated, Truncation,
+    Appended, Log, LogOptions, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced, Truncated,
+    Truncation,
 };
 pub use map::{
-    Changed, Control, Described, LEVEL_FIRST, MapError, NODES_MAX, NodeEntry, PARTITIONS_MAX,
-    PartitionEntry, PartitionMap, PlaceError,
+    Changed, Control, Described, LEVEL_FIRST, MapError, NODES_MAX, NodeEntry, PARTITIONS_MAX, PartitionEntry,
+    PartitionMap, PlaceError,
 };
 pub use record::{Address, Content};
 pub use report::{Cut, Report};

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use txn::Position;
 use txn::mutant::{Mutant, is_active};
 
-/// The size of a segment, unless told otherwise. A start reads whole segments, and only whole ones are removed.
+/// The size of a segment, unless told otherwise. A start reads whole segments, and only whole ones are
+/// removed.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 16 << 20;
 
 /// How a log is opened.
@@ -19,19 +20,21 @@ pub struct LogOptions {
     pub segment_bytes: u64,
     /// A number that clients cannot guess and that differs at every start: it seeds the checksums.
     pub boot_id: u64,
-    /// Where the checkpoint ends that was loaded before; [`Tail::ORIGIN`] without one. Only what follows is replayed.
+    /// Where the checkpoint ends that was loaded before; [`Tail::ORIGIN`] without one. Only what follows is
+    /// replayed.
     pub checkpoint: Tail,
 }
 
 /// A log that is open for appending. One owner; [`SyncTicket`]s and [`Preparer`]s work on other threads.
 ///
-/// Invariants: `claimed <= durable <= end`; every file that holds anything between `durable` and the end is the current
-/// one or in `unsynced`.
+/// Invariants: `claimed <= durable <= end`; every file that holds anything between `durable` and the end is
+/// the current one or in `unsynced`.
 pub struct Log<D: Disk> {
     pub(crate) shared: Arc<Shared<D>>,
     /// Where the next batch continues.
     pub(crate) tail: Tail,
-    /// The time of the checkpoint. An empty batch from before it, which moved the time only, may have been lost.
+    /// The time of the checkpoint. An empty batch from before it, which moved the time only, may have been
+    /// lost.
     pub(crate) time_floor_ms: u64,
     pub(crate) current: Segment<D::File>,
     /// The first positions of the segments before the current one, oldest first.
@@ -70,8 +73,8 @@ pub(crate) struct Shared<D: Disk> {
     pub segment_bytes: u64,
     /// Set once, by the first sync that failed.
     poison: OnceLock<String>,
-    /// Held during a sync. The kernel reports a failure to one of the threads that sync a file at the same time, so the
-    /// others must not start before it is known.
+    /// Held during a sync. The kernel reports a failure to one of the threads that sync a file at the same
+    /// time, so the others must not start before it is known.
     syncing: Mutex<()>,
     prepared: Mutex<Prepared<D::File>>,
 }
@@ -130,20 +133,15 @@ pub struct LogStatus {
     pub durable: Position,
     /// The write offset in the current segment.
     pub current_bytes: u64,
-    /// Whether a failed write may have left something behind the end, which the disk did not let us clear: until the next
-    /// append, a crash may bring it back.
+    /// Whether a failed write may have left something behind the end, which the disk did not let us clear:
+    /// until the next append, a crash may bring it back.
     pub remains: bool,
 }
 
 impl<D: Disk> Shared<D> {
     pub fn new(disk: Arc<D>, content: Content, options: &LogOptions) -> Shared<D> {
-        let prepared = Mutex::new(Prepared {
-            slot: Slot::Empty,
-            begun: 0,
-        });
-        let segment_bytes = options
-            .segment_bytes
-            .max((HEADER_BYTES + HEAD_BYTES) as u64);
+        let prepared = Mutex::new(Prepared { slot: Slot::Empty, begun: 0 });
+        let segment_bytes = options.segment_bytes.max((HEADER_BYTES + HEAD_BYTES) as u64);
         Shared {
             disk,
             content,
@@ -163,14 +161,15 @@ impl<D: Disk> Shared<D> {
         match self.poison.get() {
             None => Ok(()),
             Some(reason) => Err(io::Error::other(format!(
-                "the log is closed for writing, because a sync failed earlier ({reason}) and nobody can know what the \
-                 disk still has: repair or replace the disk, then restart; what was acknowledged before is recovered"
+                "the log is closed for writing, because a sync failed earlier ({reason}) and nobody can \
+                 know what the disk still has: repair or replace the disk, then restart; what was \
+                 acknowledged before is recovered"
             ))),
         }
     }
 
-    /// Runs a sync. The first failure ends the log for good: the kernel may have dropped what it could not write, and a
-    /// later sync would succeed without it.
+    /// Runs a sync. The first failure ends the log for good: the kernel may have dropped what it could not
+    /// write, and a later sync would succeed without it.
     fn sync(&self, what: &str, sync: impl Fn() -> io::Result<()>) -> io::Result<()> {
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         self.check()?;
@@ -194,22 +193,13 @@ impl<D: Disk> Shared<D> {
         };
         let name = prepared_name(number);
         let context = |error: io::Error| {
-            let text = format!(
-                "the next log segment ({} bytes) could not be prepared: {error}",
-                self.segment_bytes
-            );
+            let text =
+                format!("the next log segment ({} bytes) could not be prepared: {error}", self.segment_bytes);
             io::Error::new(error.kind(), text)
         };
-        let file = self
-            .disk
-            .create(&name, self.segment_bytes)
-            .map_err(context)?;
-        let header = Header {
-            content: self.content,
-            boot_id: self.boot_id,
-            len_bytes: self.segment_bytes,
-        }
-        .encode();
+        let file = self.disk.create(&name, self.segment_bytes).map_err(context)?;
+        let header =
+            Header { content: self.content, boot_id: self.boot_id, len_bytes: self.segment_bytes }.encode();
         match file.write_at(0, &header).and_then(|()| file.sync()) {
             Ok(()) => Ok(Fresh { name, file }),
             Err(error) => {
@@ -231,9 +221,9 @@ impl<D: Disk> Clone for Preparer<D> {
 }
 
 impl<D: Disk> Preparer<D> {
-    /// Makes the next segment's file, filled with zeros and durable, unless there is one or another thread is at it.
-    /// Returns whether it made one. After an error (a full disk) call it again later; until then the log goes on in the
-    /// current segment, and tries for itself when that is full.
+    /// Makes the next segment's file, filled with zeros and durable, unless there is one or another thread is
+    /// at it. Returns whether it made one. After an error (a full disk) call it again later; until then the
+    /// log goes on in the current segment, and tries for itself when that is full.
     pub fn prepare_next(&self) -> io::Result<bool> {
         self.0.check()?;
         {
@@ -256,10 +246,7 @@ impl<D: Disk> Preparer<D> {
 impl<D: Disk> Log<D> {
     /// Where the next batch continues: what a [`crate::Sequencer`] starts with.
     pub fn tail(&self) -> Tail {
-        Tail {
-            time_ms: self.tail.time_ms.max(self.time_floor_ms),
-            ..self.tail
-        }
+        Tail { time_ms: self.tail.time_ms.max(self.time_floor_ms), ..self.tail }
     }
 
     /// Whether a sync has failed: nothing can be written before the log is opened again.
@@ -285,8 +272,9 @@ impl<D: Disk> Log<D> {
         older.map(|&first| segment_name(first)).collect()
     }
 
-    /// Goes on in a new segment, because somebody has removed the file of the current one. A start then finds everything only with a
-    /// checkpoint of what is in the log now, or of more. A failure leaves the log in the removed file.
+    /// Goes on in a new segment, because somebody has removed the file of the current one. A start then finds
+    /// everything only with a checkpoint of what is in the log now, or of more. A failure leaves the log in
+    /// the removed file.
     pub fn leave_removed(&mut self) -> io::Result<()> {
         self.shared.check()?;
         self.rotate()
@@ -297,10 +285,11 @@ impl<D: Disk> Log<D> {
         Preparer(self.shared.clone())
     }
 
-    /// Writes records that a [`crate::Sequencer`] (or a journal) made, one or several, with one write. They must continue the log.
-    /// After an error none of them is in the log; the log is usable, and the same records can be appended again (the
-    /// sequencer can also be set back to [`Log::tail`]). Only if the disk also refuses to overwrite what it had taken of
-    /// them, a crash before the next append may bring some of them back.
+    /// Writes records that a [`crate::Sequencer`] (or a journal) made, one or several, with one write. They
+    /// must continue the log. After an error none of them is in the log; the log is usable, and the same
+    /// records can be appended again (the sequencer can also be set back to [`Log::tail`]). Only if the disk
+    /// also refuses to overwrite what it had taken of them, a crash before the next append may bring some of
+    /// them back.
     pub fn append(&mut self, records: &mut [u8]) -> io::Result<Appended> {
         self.shared.check()?;
         let kind = self.shared.content.kind();
@@ -318,25 +307,18 @@ impl<D: Disk> Log<D> {
         if rotated {
             self.rotate()?;
         }
-        let claim = if is_active(Mutant::ClaimBeforeSync) {
-            self.current.end()
-        } else {
-            self.durable
-        };
+        let claim = if is_active(Mutant::ClaimBeforeSync) { self.current.end() } else { self.durable };
         record::seal(records, self.current.place(), claim);
         self.write(records)?;
         self.claimed = self.durable;
         self.last_batch_end = self.current.end();
         self.tail = tail;
-        Ok(Appended {
-            position: tail.last(),
-            rotated,
-        })
+        Ok(Appended { position: tail.last(), rotated })
     }
 
-    /// Writes a marker if the disk has batches that no record claims to be durable: then a later damage to them is known
-    /// for what it is, even if nothing else is ever appended. For idle times and shutdown; returns whether it wrote one
-    /// (which takes effect with the next sync).
+    /// Writes a marker if the disk has batches that no record claims to be durable: then a later damage to
+    /// them is known for what it is, even if nothing else is ever appended. For idle times and shutdown;
+    /// returns whether it wrote one (which takes effect with the next sync).
     pub fn write_marker(&mut self) -> io::Result<bool> {
         self.shared.check()?;
         if self.claimed >= self.durable || self.claimed >= self.last_batch_end {
@@ -351,10 +333,7 @@ impl<D: Disk> Log<D> {
 
     /// What must be synced so that everything appended so far is durable; `None` if it is.
     pub fn sync_ticket(&self) -> Option<SyncTicket<D>> {
-        let synced = Synced {
-            position: self.tail.last(),
-            end: self.current.end(),
-        };
+        let synced = Synced { position: self.tail.last(), end: self.current.end() };
         (self.durable < synced.end).then(|| SyncTicket {
             shared: self.shared.clone(),
             older: self
@@ -375,12 +354,11 @@ impl<D: Disk> Log<D> {
             self.durable = synced.end;
             self.durable_last = synced.position;
             self.durable_name = synced.end.segment;
-            // The ticket's own segment stays if it was left meanwhile: what was written to it after the sync had begun is
-            // not known to be durable.
+            // The ticket's own segment stays if it was left meanwhile: what was written to it after the sync
+            // had begun is not known to be durable.
             let left = is_active(Mutant::ForgetSegmentLeftDuringSync);
-            self.unsynced.retain(|(first, _)| {
-                *first > synced.end.segment || *first == synced.end.segment && !left
-            });
+            self.unsynced
+                .retain(|(first, _)| *first > synced.end.segment || *first == synced.end.segment && !left);
         }
     }
 
@@ -394,17 +372,15 @@ impl<D: Disk> Log<D> {
         Ok(self.durable_last)
     }
 
-    /// What can be removed once a durable checkpoint covers everything before `position`: whole segments, behind one that
-    /// is durable. `None` if there is nothing.
+    /// What can be removed once a durable checkpoint covers everything before `position`: whole segments,
+    /// behind one that is durable. `None` if there is nothing.
     pub fn truncation(&self, position: Position) -> Option<Truncation<D>> {
         let until = position.min(self.durable.segment);
         let starts_of_next = self.older.iter().skip(1).chain([&self.current.first]);
         let spans = self.older.iter().zip(starts_of_next);
         let count = spans.take_while(|&(_, &next)| next <= until).count();
-        (count > 0).then(|| Truncation {
-            shared: self.shared.clone(),
-            segments: self.older[..count].to_vec(),
-        })
+        (count > 0)
+            .then(|| Truncation { shared: self.shared.clone(), segments: self.older[..count].to_vec() })
     }
 
     /// Notes what a truncation removed.
@@ -412,7 +388,8 @@ impl<D: Disk> Log<D> {
         self.older.retain(|&first| first > truncated.last);
     }
 
-    /// Removes the segments that hold nothing from `position` on, on this thread. Returns how many there were.
+    /// Removes the segments that hold nothing from `position` on, on this thread. Returns how many there
+    /// were.
     pub fn truncate_before(&mut self, position: Position) -> io::Result<usize> {
         let Some(truncation) = self.truncation(position) else {
             return Ok(0);
@@ -441,20 +418,14 @@ impl<D: Disk> Log<D> {
         let first = self.tail.next;
         let place = Place {
             boot_id: self.shared.boot_id,
-            address: Address {
-                segment: first,
-                offset: HEADER_BYTES as u64,
-            },
+            address: Address { segment: first, offset: HEADER_BYTES as u64 },
         };
         let opening = Head::marker(self.tail, self.durable).sealed(place);
         let name = segment_name(first);
-        let begun = fresh
-            .file
-            .write_at(place.address.offset, &opening)
-            .and_then(|()| {
-                // The name becomes durable with the first sync: nothing in the segment is acknowledged before.
-                self.shared.disk.rename(&fresh.name, &name)
-            });
+        let begun = fresh.file.write_at(place.address.offset, &opening).and_then(|()| {
+            // The name becomes durable with the first sync: nothing in the segment is acknowledged before.
+            self.shared.disk.rename(&fresh.name, &name)
+        });
         if let Err(error) = begun {
             self.put_back(fresh);
             return Err(io::Error::new(
@@ -462,15 +433,11 @@ impl<D: Disk> Log<D> {
                 format!("log segment {name} could not be begun: {error}"),
             ));
         }
-        let next = Segment::after_opening(
-            first,
-            fresh.file,
-            self.shared.boot_id,
-            self.shared.segment_bytes,
-        );
+        let next = Segment::after_opening(first, fresh.file, self.shared.boot_id, self.shared.segment_bytes);
         let old = std::mem::replace(&mut self.current, next);
         if old.first == first {
-            // A removed segment without a batch: the new one has its name, which must reach the disk once more.
+            // A removed segment without a batch: the new one has its name, which must reach the disk once
+            // more.
             self.durable_name = Position::NONE;
             return Ok(());
         }
@@ -489,16 +456,16 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Overwrites what a failed write may have left behind the end. It is synced at once: otherwise a crash could bring
-    /// remains back behind a record that is written now, and they would look like records that do not follow it.
+    /// Overwrites what a failed write may have left behind the end. It is synced at once: otherwise a crash
+    /// could bring remains back behind a record that is written now, and they would look like records that do
+    /// not follow it.
     fn clear_remains(&mut self) -> io::Result<()> {
         let (offset, until) = (self.current.offset, self.current.dirty_until);
         if until > offset {
             if !is_active(Mutant::KeepRemains) {
                 let file = self.current.file.clone();
                 write_zeros(&*file, offset, until).map_err(|error| self.write_error(error))?;
-                self.shared
-                    .sync("fdatasync of a log segment", || file.sync())?;
+                self.shared.sync("fdatasync of a log segment", || file.sync())?;
             }
             self.current.dirty_until = offset;
         }
@@ -510,7 +477,8 @@ impl<D: Disk> Log<D> {
         if let Err(error) = self.current.file.write_at(self.current.offset, bytes) {
             let error = self.write_error(error);
             self.current.dirty_until = end;
-            // Whoever asked is told that nothing remains, so do it now if the disk lets us; else the next append does it.
+            // Whoever asked is told that nothing remains, so do it now if the disk lets us; else the next
+            // append does it.
             let _ = self.clear_remains();
             return Err(error);
         }
@@ -521,10 +489,7 @@ impl<D: Disk> Log<D> {
 
     fn write_error(&self, error: io::Error) -> io::Error {
         let Segment { first, offset, .. } = &self.current;
-        let text = format!(
-            "{} could not be written at byte {offset}: {error}",
-            segment_name(*first)
-        );
+        let text = format!("{} could not be written at byte {offset}: {error}", segment_name(*first));
         io::Error::new(error.kind(), text)
     }
 }
@@ -533,29 +498,16 @@ impl<F> Segment<F> {
     /// A segment that holds its header and its opening record.
     pub fn after_opening(first: Position, file: F, boot_id: u64, len_bytes: u64) -> Segment<F> {
         let offset = (HEADER_BYTES + HEAD_BYTES) as u64;
-        Segment {
-            first,
-            file: Arc::new(file),
-            boot_id,
-            offset,
-            dirty_until: offset,
-            len_bytes,
-        }
+        Segment { first, file: Arc::new(file), boot_id, offset, dirty_until: offset, len_bytes }
     }
 
     /// Where the next record goes.
     pub fn end(&self) -> Address {
-        Address {
-            segment: self.first,
-            offset: self.offset,
-        }
+        Address { segment: self.first, offset: self.offset }
     }
 
     fn place(&self) -> Place {
-        Place {
-            boot_id: self.boot_id,
-            address: self.end(),
-        }
+        Place { boot_id: self.boot_id, address: self.end() }
     }
 }
 
@@ -581,17 +533,15 @@ pub struct SyncTicket<D: Disk> {
 }
 
 impl<D: Disk> SyncTicket<D> {
-    /// Makes everything durable that had been appended when the ticket was made. Blocks as long as the disk takes. Hand
-    /// the result to [`Log::synced`]. An error is final for the log: every later append and sync fails.
+    /// Makes everything durable that had been appended when the ticket was made. Blocks as long as the disk
+    /// takes. Hand the result to [`Log::synced`]. An error is final for the log: every later append and sync
+    /// fails.
     pub fn sync(self) -> io::Result<Synced> {
         for file in self.older.iter().chain([&self.current]) {
-            self.shared
-                .sync("fdatasync of a log segment", || file.sync())?;
+            self.shared.sync("fdatasync of a log segment", || file.sync())?;
         }
         if self.names {
-            self.shared.sync("fsync of the log's directory", || {
-                self.shared.disk.sync_dir()
-            })?;
+            self.shared.sync("fsync of the log's directory", || self.shared.disk.sync_dir())?;
         }
         Ok(self.synced)
     }
@@ -612,7 +562,8 @@ pub struct Truncated {
 }
 
 impl<D: Disk> Truncation<D> {
-    /// Removes the files, oldest first. Hand the result to [`Log::truncated`]. After an error try again later.
+    /// Removes the files, oldest first. Hand the result to [`Log::truncated`]. After an error try again
+    /// later.
     pub fn run(self) -> io::Result<Truncated> {
         for &first in &self.segments {
             let name = segment_name(first);
@@ -620,13 +571,12 @@ impl<D: Disk> Truncation<D> {
                 // An earlier attempt came as far.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result.map_err(|error| {
-                    let text =
-                        format!("{name}, which a checkpoint covers, could not be removed: {error}");
+                    let text = format!("{name}, which a checkpoint covers, could not be removed: {error}");
                     io::Error::new(error.kind(), text)
                 })?,
             }
-            // A crash may undo removals in any order. A journal is read from its oldest segment on, so what is left of it
-            // must have no gap.
+            // A crash may undo removals in any order. A journal is read from its oldest segment on, so what
+            // is left of it must have no gap.
             if self.shared.content == Content::Groups {
                 self.shared.disk.sync_dir()?;
             }
@@ -635,9 +585,6 @@ impl<D: Disk> Truncation<D> {
             self.shared.disk.sync_dir()?;
         }
         let last = self.segments.last().copied().unwrap_or(Position::NONE);
-        Ok(Truncated {
-            segments: self.segments.len(),
-            last,
-        })
+        Ok(Truncated { segments: self.segments.len(), last })
     }
 }

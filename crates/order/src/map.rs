@@ -1,8 +1,9 @@
 //! The partition map: which slots are whose, and who keeps a replica of what.
 //!
-//! The map is part of the replicated state. It starts as the cluster's description (the same at every node) and changes
-//! only by [`Control`] records, which travel in the batches of partition 0 and take effect, at every partition alike,
-//! behind the epoch that carries them. So all nodes go through the same versions at the same places of the order.
+//! The map is part of the replicated state. It starts as the cluster's description (the same at every node)
+//! and changes only by [`Control`] records, which travel in the batches of partition 0 and take effect, at
+//! every partition alike, behind the epoch that carries them. So all nodes go through the same versions at
+//! the same places of the order.
 
 mod control;
 #[cfg(test)]
@@ -21,8 +22,8 @@ use txn::{BootId, Epoch, Key, NodeId, PartitionId, Request, SlotRange, Slots, St
 pub const NODES_MAX: u16 = 1024;
 /// The most partitions of a cluster.
 pub const PARTITIONS_MAX: u16 = 256;
-/// The behaviour that is in force when a cluster begins, whatever its founders know. It stays as it is: all founders make the
-/// same first map, of whatever builds they are.
+/// The behaviour that is in force when a cluster begins, whatever its founders know. It stays as it is: all
+/// founders make the same first map, of whatever builds they are.
 pub const LEVEL_FIRST: u32 = 1;
 
 /// A node as the map knows it.
@@ -40,8 +41,8 @@ pub struct NodeEntry {
     pub boot: BootId,
     /// What that process named itself when it asked for its boot id.
     pub nonce: u64,
-    /// The newest behaviour that its process knows: see [`PartitionMap::level`]. Before its first process, at most what is in
-    /// force.
+    /// The newest behaviour that its process knows: see [`PartitionMap::level`]. Before its first process, at
+    /// most what is in force.
     pub level: u32,
     /// Whether it is about to leave: it keeps no replica any more, and gets none.
     pub leaving: bool,
@@ -63,8 +64,8 @@ pub struct PartitionEntry {
 pub struct PartitionMap {
     /// Counts the changes, from 1.
     pub version: u32,
-    /// The version at which slots last changed hands, 0 if none have: requests that were routed by an older one are routed
-    /// again.
+    /// The version at which slots last changed hands, 0 if none have: requests that were routed by an older
+    /// one are routed again.
     pub slots_version: u32,
     /// Whose each slot is, as the partitions' entries say.
     slots: Slots,
@@ -80,8 +81,9 @@ pub struct PartitionMap {
     pub partitions: Vec<PartitionEntry>,
     /// The last boot id that was given out.
     pub last_boot: BootId,
-    /// The behaviour that is in force: what a build may do that an older one would do in another way starts with an
-    /// ordered record, once every node knows it. A process that knows less gets no boot id. Never falls.
+    /// The behaviour that is in force: what a build may do that an older one would do in another way starts
+    /// with an ordered record, once every node knows it. A process that knows less gets no boot id. Never
+    /// falls.
     pub level: u32,
     /// The epoch at whose end the newest checkpoint is taken.
     pub checkpoint: Epoch,
@@ -105,8 +107,8 @@ pub enum MapError {
     },
     /// Some node would have nothing to keep.
     #[error(
-        "zone '{zone}' has {nodes} nodes, and the cluster {partitions} partitions: some node would keep nothing; give it more \
-         partitions, or fewer nodes (others can be added later)"
+        "zone '{zone}' has {nodes} nodes, and the cluster {partitions} partitions: some node would keep \
+         nothing; give it more partitions, or fewer nodes (others can be added later)"
     )]
     Idle {
         /// Where.
@@ -132,13 +134,9 @@ pub struct Described {
 }
 
 impl PartitionMap {
-    /// The first map of a cluster. Nodes are numbered from 1 in their order, zones from 0 in the order in which they are
-    /// first named; slots are dealt evenly, and the partitions of a zone in turn to its nodes.
-    pub fn new(
-        cluster: &str,
-        nodes: &[Described],
-        partitions: u16,
-    ) -> Result<PartitionMap, MapError> {
+    /// The first map of a cluster. Nodes are numbered from 1 in their order, zones from 0 in the order in
+    /// which they are first named; slots are dealt evenly, and the partitions of a zone in turn to its nodes.
+    pub fn new(cluster: &str, nodes: &[Described], partitions: u16) -> Result<PartitionMap, MapError> {
         if nodes.is_empty() {
             return Err(MapError::NoNodes);
         }
@@ -150,11 +148,7 @@ impl PartitionMap {
             }
         };
         count("the number of nodes", NODES_MAX, nodes.len())?;
-        count(
-            "the number of partitions",
-            PARTITIONS_MAX,
-            usize::from(partitions),
-        )?;
+        count("the number of partitions", PARTITIONS_MAX, usize::from(partitions))?;
         let mut names: Vec<&str> = Vec::new();
         let mut map = PartitionMap {
             version: 1,
@@ -187,18 +181,11 @@ impl PartitionMap {
             };
             map.nodes.insert(NodeId(number as u16 + 1), entry);
         }
-        map.zones = (0..)
-            .map(ZoneId)
-            .zip(names.iter().map(|name| name.to_string()))
-            .collect();
+        map.zones = (0..).map(ZoneId).zip(names.iter().map(|name| name.to_string())).collect();
         for (&zone, name) in &map.zones {
             let own = map.nodes_of(zone).count();
             if own > usize::from(partitions) {
-                return Err(MapError::Idle {
-                    zone: name.clone(),
-                    nodes: own,
-                    partitions,
-                });
+                return Err(MapError::Idle { zone: name.clone(), nodes: own, partitions });
             }
         }
         let share = |partition: u16| match partition == partitions {
@@ -233,10 +220,7 @@ impl PartitionMap {
 
     /// The nodes of a zone.
     pub fn nodes_of(&self, zone: ZoneId) -> impl Iterator<Item = NodeId> + '_ {
-        self.nodes
-            .iter()
-            .filter(move |(_, entry)| entry.zone == zone)
-            .map(|(&node, _)| node)
+        self.nodes.iter().filter(move |(_, entry)| entry.zone == zone).map(|(&node, _)| node)
     }
 
     /// All partitions.
@@ -252,19 +236,14 @@ impl PartitionMap {
     /// The partitions that a node keeps a replica of.
     pub fn kept_by(&self, node: NodeId) -> impl Iterator<Item = PartitionId> + '_ {
         self.partition_ids().filter(move |&partition| {
-            self.partition(partition)
-                .replicas
-                .values()
-                .any(|&replica| replica == node)
+            self.partition(partition).replicas.values().any(|&replica| replica == node)
         })
     }
 
     /// Whether some node keeps no replica of some partition: then outcomes travel.
     pub fn is_spread(&self) -> bool {
         let all = self.partitions.len();
-        self.nodes
-            .keys()
-            .any(|&node| self.kept_by(node).count() < all)
+        self.nodes.keys().any(|&node| self.kept_by(node).count() < all)
     }
 
     /// Who keeps a partition's replica in a zone.
@@ -287,8 +266,8 @@ impl PartitionMap {
         self.slots.partition_of_key(key)
     }
 
-    /// What a snapshot of a request's partition must say of its slots ([`txn::slots::version_key`]), so that the request is
-    /// right there; `None` if that does not matter.
+    /// What a snapshot of a request's partition must say of its slots ([`txn::slots::version_key`]), so that
+    /// the request is right there; `None` if that does not matter.
     ///
     /// # Errors
     /// The request was routed by other slots than these.
@@ -336,8 +315,9 @@ impl PartitionMap {
         name
     }
 
-    /// The newest behaviour that the processes of all nodes know, apart from those that are to leave: what may come into force.
-    /// Not more than what is in force as long as one of them has never started; `None` if all leave.
+    /// The newest behaviour that the processes of all nodes know, apart from those that are to leave: what
+    /// may come into force. Not more than what is in force as long as one of them has never started; `None`
+    /// if all leave.
     pub fn level_known(&self) -> Option<u32> {
         let staying = self.nodes.values().filter(|entry| !entry.leaving);
         staying.map(|entry| entry.level).min()
@@ -345,12 +325,7 @@ impl PartitionMap {
 
     /// Appends the map.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        for number in [
-            self.version,
-            self.slots_version,
-            self.level,
-            self.last_boot.0,
-        ] {
+        for number in [self.version, self.slots_version, self.level, self.last_boot.0] {
             put_varint(out, u64::from(number));
         }
         put_varint(out, self.checkpoint.0);
@@ -389,16 +364,11 @@ impl PartitionMap {
         }
     }
 
-    /// Whether it is a map that clusters come to: every slot has one partition, every replica a node of its zone, and what counts has
-    /// room to go on.
+    /// Whether it is a map that clusters come to: every slot has one partition, every replica a node of its
+    /// zone, and what counts has room to go on.
     fn is_sound(&self) -> bool {
         const COUNTS_END: u32 = u32::MAX / 2;
-        let counts = [
-            self.version,
-            self.slots_version,
-            self.level,
-            self.last_boot.0,
-        ];
+        let counts = [self.version, self.slots_version, self.level, self.last_boot.0];
         let is_node = |(node, entry): (&NodeId, &NodeEntry)| {
             (1..=self.last_node.0).contains(&node.0)
                 && self.zones.contains_key(&entry.zone)
@@ -476,11 +446,7 @@ impl PartitionMap {
             for _ in 0..reader.varint()? {
                 replicas.insert(ZoneId(take(reader)?), NodeId(take(reader)?));
             }
-            partitions.push(PartitionEntry {
-                slots,
-                slots_version,
-                replicas,
-            });
+            partitions.push(PartitionEntry { slots, slots_version, replicas });
         }
         if !(1..=usize::from(PARTITIONS_MAX)).contains(&partitions.len()) {
             return None;

@@ -1,15 +1,19 @@
-//! The merge: from the batches of all groups to the one total order that every partition executes its part of.
+//! The merge: from the batches of all groups to the one total order that every partition executes its part
+//! of.
 //!
-//! All groups go through the same epochs in lock-step, with empty batches where they have nothing. The merged epoch is the
-//! batches of all groups, in the order of the groups' numbers; a partition executes those requests of it that involve the
-//! partition. So requests of one group stay in their order whatever they touch, transactions over several partitions will
-//! have the same place at each of them (Sparkle §3), and whoever knows that an epoch was agreed in *one* group knows that
-//! nothing acknowledged before lies behind it.
+//! All groups go through the same epochs in lock-step, with empty batches where they have nothing. The merged
+//! epoch is the batches of all groups, in the order of the groups' numbers; a partition executes those
+//! requests of it that involve the partition. So requests of one group stay in their order whatever they
+//! touch, transactions over several partitions will have the same place at each of them (Sparkle §3), and
+//! whoever knows that an epoch was agreed in *one* group knows that nothing acknowledged before lies behind
+//! it.
 //!
-//! A batch is read when its epoch is to be delivered ([`Merge::read_next`]), and gone when that is confirmed: a node that starts
-//! holds all of its log behind the checkpoint, and read it would take several times the memory.
+//! A batch is read when its epoch is to be delivered ([`Merge::read_next`]), and gone when that is confirmed:
+//! a node that starts holds all of its log behind the checkpoint, and read it would take several times the
+//! memory.
 //!
-//! A node knows a group's batches from its own replica, or from a node of its zone that has one; here both are a *feed*.
+//! A node knows a group's batches from its own replica, or from a node of its zone that has one; here both
+//! are a *feed*.
 //!
 //! ```text
 //!   appended to every feed          agreed in every feed
@@ -18,9 +22,10 @@
 //!                              └── a batch was replaced: retracted, from that epoch on, at every partition
 //! ```
 //!
-//! Two things the merge changes in what the groups have agreed on, where slots have moved: see [`crate::moves`]. What an operator has
-//! had skipped, it replaces: see [`crate::skip`]. Where an epoch corrects the clock, the merge puts a transaction behind the
-//! epoch's others that notes the new offset at every partition ([`txn::clock`]).
+//! Two things the merge changes in what the groups have agreed on, where slots have moved: see
+//! [`crate::moves`]. What an operator has had skipped, it replaces: see [`crate::skip`]. Where an epoch
+//! corrects the clock, the merge puts a transaction behind the epoch's others that notes the new offset at
+//! every partition ([`txn::clock`]).
 //!
 //! Invariants:
 //! 1. `confirmed <= delivered <= held`, for each feed; a confirmed epoch is never retracted.
@@ -40,9 +45,7 @@ use txn::clock::CorrectClock;
 use txn::codec::RequestError;
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
-use txn::{
-    BootId, Epoch, Group, PartitionId, PartitionRoute, Position, Registry, Request, SessionId,
-};
+use txn::{BootId, Epoch, Group, PartitionId, PartitionRoute, Position, Registry, Request, SessionId};
 
 /// Where the merge stands after an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +176,8 @@ pub struct Start {
     pub local: Vec<PartitionId>,
     /// Where the checkpoints end.
     pub end: EpochEnd,
-    /// For each group of the map: which requests its log had there, and the entry of that epoch (index and term).
+    /// For each group of the map: which requests its log had there, and the entry of that epoch (index and
+    /// term).
     pub groups: Vec<(Streams, (u64, u64))>,
     /// What is not executed: the same at all nodes.
     pub skips: Arc<Skips>,
@@ -249,7 +253,8 @@ impl Merge {
         self.feeds[usize::from(group.0)].held.len()
     }
 
-    /// Which requests a group's log has, up to the last batch that is held, or the first that means nothing to this build.
+    /// Which requests a group's log has, up to the last batch that is held, or the first that means nothing
+    /// to this build.
     pub fn streams_to_the_end(&self, group: PartitionId, registry: &Registry) -> Streams {
         let feed = &self.feeds[usize::from(group.0)];
         let mut streams = feed.streams.clone();
@@ -268,24 +273,22 @@ impl Merge {
         (&feed.streams, feed.confirmed)
     }
 
-    /// The epoch of a group's batch at an index, or of the last one before it; the last confirmed one if that is further back.
+    /// The epoch of a group's batch at an index, or of the last one before it; the last confirmed one if that
+    /// is further back.
     pub fn epoch_at(&self, group: PartitionId, index: u64) -> Epoch {
         let feed = &self.feeds[usize::from(group.0)];
         let before = feed.held.iter().take_while(|held| held.index <= index);
         Epoch(self.confirmed.epoch.0 + before.count() as u64)
     }
 
-    /// A group's log has entries from this index on that replace what was there, or has lost them. Returns what was
-    /// delivered of them.
+    /// A group's log has entries from this index on that replace what was there, or has lost them. Returns
+    /// what was delivered of them.
     ///
     /// # Panics
     /// If one of them was confirmed: agreement is broken, and nothing may go on.
     pub fn replaced(&mut self, group: PartitionId, from_index: u64) -> Option<Retraction> {
         let feed = self.feed(group);
-        assert!(
-            from_index > feed.confirmed.0,
-            "{group} replaces entry {from_index}, which was agreed"
-        );
+        assert!(from_index > feed.confirmed.0, "{group} replaces entry {from_index}, which was agreed");
         let kept = feed.held.partition_point(|held| held.index < from_index);
         self.truncate(group, kept)
     }
@@ -305,10 +308,7 @@ impl Merge {
         self.delivered.truncate(kept);
         let end = self.delivered();
         let from = self.local.iter().copied().zip(end.next.iter().copied());
-        Some(Retraction {
-            epoch,
-            from: from.collect(),
-        })
+        Some(Retraction { epoch, from: from.collect() })
     }
 
     /// A group's log has a further batch.
@@ -321,8 +321,8 @@ impl Merge {
         self.feed(group).held.push_back(held);
     }
 
-    /// A node that has a replica of a group tells of a batch behind the confirmed epoch, and of all batches before it. Gives
-    /// what was delivered and has been replaced by it.
+    /// A node that has a replica of a group tells of a batch behind the confirmed epoch, and of all batches
+    /// before it. Gives what was delivered and has been replaced by it.
     ///
     /// # Errors
     /// It is not of the log that was agreed on: who tells so has an older one.
@@ -376,7 +376,8 @@ impl Merge {
         self.feeds.iter().all(|feed| feed.held.len() > place)
     }
 
-    /// Reads the batches of the next epoch to be delivered, as far as they are held: before [`Merge::deliver`].
+    /// Reads the batches of the next epoch to be delivered, as far as they are held: before
+    /// [`Merge::deliver`].
     ///
     /// # Errors
     /// One means nothing to this build, which can't go on.
@@ -410,10 +411,11 @@ impl Merge {
 
     /// Delivers the next epoch, if the batches of all groups are held.
     ///
-    /// What only reads, at several partitions, changes nothing, and only its client's node needs to know what it reads. Where every
-    /// node keeps all partitions, the others do not execute it (Sparkle, section 4.4). This process is `boot`: what earlier ones
-    /// were asked for nobody waits for. (Where partitions are spread it is executed everywhere: a node may need
-    /// what another zone has read, in place of its neighbour.)
+    /// What only reads, at several partitions, changes nothing, and only its client's node needs to know what
+    /// it reads. Where every node keeps all partitions, the others do not execute it (Sparkle, section 4.4).
+    /// This process is `boot`: what earlier ones were asked for nobody waits for. (Where partitions are
+    /// spread it is executed everywhere: a node may need what another zone has read, in place of its
+    /// neighbour.)
     ///
     /// # Panics
     /// If they were not read.
@@ -448,10 +450,7 @@ impl Merge {
                 }
                 for partition in &request.route.partitions {
                     if let Ok(local) = self.local.binary_search(partition) {
-                        parts[local].push(Placed {
-                            request: request.clone(),
-                            place: submission.place,
-                        });
+                        parts[local].push(Placed { request: request.clone(), place: submission.place });
                     }
                 }
             }
@@ -465,22 +464,14 @@ impl Merge {
             let first = end.next[local];
             let mut arranged = arrange(part);
             for (number, change) in slot_moves(&end.changes).enumerate() {
-                // Of an epoch's changes all but one were decided on another version, but nothing here depends on that.
+                // Of an epoch's changes all but one were decided on another version, but nothing here depends
+                // on that.
                 let part = MOVES_PART - number as u32;
                 add_move(&mut arranged, change, self.local[local], part, &map, &end);
             }
             for (_, changed) in &end.changes {
-                if let &Changed::Clock {
-                    before_ms,
-                    offset_ms,
-                } = changed
-                {
-                    arranged.requests.push(correction(
-                        before_ms,
-                        offset_ms,
-                        self.local[local],
-                        &end,
-                    ));
+                if let &Changed::Clock { before_ms, offset_ms } = changed {
+                    arranged.requests.push(correction(before_ms, offset_ms, self.local[local], &end));
                 }
             }
             let Arranged { requests, groups } = arranged;
@@ -542,10 +533,7 @@ impl Merge {
                 }
             }
         }
-        Some(Confirmation {
-            end: self.confirmed.clone(),
-            bytes,
-        })
+        Some(Confirmation { end: self.confirmed.clone(), bytes })
     }
 }
 
@@ -575,16 +563,13 @@ fn add_move(
         true => before.slots(),
         false => end.map.slots(),
     };
-    arranged.groups.push(Group {
-        first: arranged.requests.len(),
-        members: 1,
-        part,
-    });
+    arranged.groups.push(Group { first: arranged.requests.len(), members: 1, part });
     let request = change.request(at, end.epoch, slots.clone());
     arranged.requests.push(request);
 }
 
-/// The transaction with which a partition takes note that the time of day is another one: behind all others of its epoch.
+/// The transaction with which a partition takes note that the time of day is another one: behind all others
+/// of its epoch.
 fn correction(before_ms: i64, offset_ms: i64, at: PartitionId, end: &EpochEnd) -> Arc<Request> {
     let mut request = CorrectClock::request(end.epoch.0, before_ms, offset_ms);
     request.route = PartitionRoute::one_of(at, end.map.slots());
@@ -615,8 +600,8 @@ mod tests {
     use crate::map::Described;
     use crate::moves::is_misrouted;
     use txn::{
-        Args, FnProcedure, Key, Outcome, PartitionRoute, Reply, Request, RequestId, SessionId,
-        SlotRange, Slots,
+        Args, FnProcedure, Key, Outcome, PartitionRoute, Reply, Request, RequestId, SessionId, SlotRange,
+        Slots,
     };
 
     const GROUP: PartitionId = PartitionId(0);
@@ -648,11 +633,7 @@ mod tests {
             skips: Arc::default(),
         });
         for number in 1..=batches {
-            let id = RequestId {
-                session: SessionId(1),
-                sequence: number,
-                attempt: 0,
-            };
+            let id = RequestId { session: SessionId(1), sequence: number, attempt: 0 };
             let procedure = Arc::new(FnProcedure::new("nothing", nothing));
             let batch = GroupBatch {
                 epoch: Epoch(number),
@@ -684,8 +665,7 @@ mod tests {
 
     fn unread(merge: &Merge) -> usize {
         let held = merge.feeds[0].held.iter();
-        held.filter(|held| matches!(held.batch, Content::Unread(_)))
-            .count()
+        held.filter(|held| matches!(held.batch, Content::Unread(_))).count()
     }
 
     #[test]
@@ -724,31 +704,17 @@ mod tests {
 
     /// A submission of a session to the partition that has a key, by the slots of some version.
     fn submission(sequence: u64, key: &str, slots: &Slots, slots_version: u32) -> Submission {
-        let id = RequestId {
-            session: SessionId(1 << 40),
-            sequence,
-            attempt: 0,
-        };
+        let id = RequestId { session: SessionId(1 << 40), sequence, attempt: 0 };
         let procedure = Arc::new(FnProcedure::new("nothing", nothing));
         let mut request = Request::new(id, procedure, Args::new());
         request.route = PartitionRoute::of_keys([&Key::from(key)], slots);
         request.slots_version = slots_version;
-        Submission {
-            boot: BootId(3),
-            sequence,
-            request: Arc::new(request),
-            place: Default::default(),
-        }
+        Submission { boot: BootId(3), sequence, request: Arc::new(request), place: Default::default() }
     }
 
     /// The batch of a group's epoch, as its log has it: not read.
     fn held(epoch: u64, submissions: Vec<Submission>, controls: Vec<Control>) -> Held {
-        let batch = GroupBatch {
-            epoch: Epoch(epoch),
-            time_ms: epoch,
-            submissions,
-            controls,
-        };
+        let batch = GroupBatch { epoch: Epoch(epoch), time_ms: epoch, submissions, controls };
         Held {
             epoch: Epoch(epoch),
             index: epoch,
@@ -786,23 +752,13 @@ mod tests {
         // All that partition 0 has becomes partition 1's. The key is of partition 0.
         let (first, last) = map.partition(PartitionId(0)).slots[0];
         let slots = SlotRange { first, last };
-        let control = Control::MoveSlots {
-            version: 1,
-            slots,
-            to: PartitionId(1),
-        };
+        let control = Control::MoveSlots { version: 1, slots, to: PartitionId(1) };
         let key = "bar";
-        let (old, new) = (
-            map.slots(),
-            Slots::of_ranges(2, [(PartitionId(1), 0, 16_383)]),
-        );
+        let (old, new) = (map.slots(), Slots::of_ranges(2, [(PartitionId(1), 0, 16_383)]));
         assert_eq!(old.partition_of_key(&Key::from(key)), PartitionId(0));
         let mut late = vec![submission(2, key, old, 0), submission(3, key, &new, 2)];
         late.push(submission(4, key, old, Request::ANY_SLOTS));
-        merge.appended(
-            GROUP,
-            held(1, vec![submission(1, key, old, 0)], vec![control]),
-        );
+        merge.appended(GROUP, held(1, vec![submission(1, key, old, 0)], vec![control]));
         merge.appended(PartitionId(1), held(1, vec![], vec![]));
         merge.appended(GROUP, held(2, late, vec![]));
         merge.appended(PartitionId(1), held(2, vec![], vec![]));
@@ -839,7 +795,8 @@ mod tests {
             panic!("{batches:?}");
         };
         assert_eq!((*at, *other), (PartitionId(0), PartitionId(1)));
-        // What is right for any slots is one to all partitions; here it tells that nobody asks what it is right for.
+        // What is right for any slots is one to all partitions; here it tells that nobody asks what it is
+        // right for.
         assert_eq!(names(batch), [(2, true), (4, false)]);
         assert_eq!(names(taken), [(3, false)]);
         for request in batch.requests.iter().chain(&taken.requests) {
@@ -898,17 +855,9 @@ mod tests {
             let delivery = merge.deliver(BootId(0)).expect("it is held");
             assert_eq!(delivery.batches.len(), 2);
             for (_, batch) in delivery.batches {
-                let names = batch
-                    .requests
-                    .iter()
-                    .map(|request| request.procedure.name());
+                let names = batch.requests.iter().map(|request| request.procedure.name());
                 assert_eq!(names.collect::<Vec<_>>(), expected);
-                assert!(
-                    batch
-                        .requests
-                        .iter()
-                        .all(|request| request.route.partitions.len() == 2)
-                );
+                assert!(batch.requests.iter().all(|request| request.route.partitions.len() == 2));
             }
         }
     }

@@ -1,25 +1,27 @@
 //! Slots that move from one partition to another.
 //!
-//! [`Control::MoveSlots`](crate::Control::MoveSlots) changes the map behind the epoch that carries it. What has to happen with it are two
-//! things, which the merge puts into the order itself, so that no log needs them:
+//! [`Control::MoveSlots`](crate::Control::MoveSlots) changes the map behind the epoch that carries it. What
+//! has to happen with it are two things, which the merge puts into the order itself, so that no log needs
+//! them:
 //!
-//! - **The records move with the slots**, in a transaction over the two partitions that stands behind all others of that
-//!   epoch: the one gives ([`MoveSlots`] deletes there), the other one takes (it writes what the first has read). So everything that
-//!   holds for transactions over several partitions holds for it: it is executed speculatively, taken back when its epoch is,
-//!   replayed after a crash, and told by a replica in another zone if the nearest one is down.
-//! - **What was routed by older slots is not executed** in later epochs, but ends with [`Stop::Undeclared`] at all of its
-//!   partitions ([`misrouted`]). Whoever had submitted it submits it again, behind what came before it and before what came after it.
-//!   So what is executed finds its keys where it looks for them, and no connection's request overtakes another one.
+//! - **The records move with the slots**, in a transaction over the two partitions that stands behind all
+//!   others of that epoch: the one gives ([`MoveSlots`] deletes there), the other one takes (it writes what
+//!   the first has read). So everything that holds for transactions over several partitions holds for it: it
+//!   is executed speculatively, taken back when its epoch is, replayed after a crash, and told by a replica
+//!   in another zone if the nearest one is down.
+//! - **What was routed by older slots is not executed** in later epochs, but ends with [`Stop::Undeclared`]
+//!   at all of its partitions ([`misrouted`]). Whoever had submitted it submits it again, behind what came
+//!   before it and before what came after it. So what is executed finds its keys where it looks for them, and
+//!   no connection's request overtakes another one.
 //!
-//! What the system's space has of a slot (the replies that ORDO.IDEMPOTENT keeps) is copied: from here on it is looked for at the
-//! taking partition.
+//! What the system's space has of a slot (the replies that ORDO.IDEMPOTENT keeps) is copied: from here on it
+//! is looked for at the taking partition.
 
 use std::sync::Arc;
 use txn::codec::{Reader, put_varint};
 use txn::{
-    Args, Call, Epoch, Footprint, PartitionId, PartitionRoute, Partitions, Procedure,
-    ProcedureFuture, Reply, Request, RequestId, ScanRange, SessionId, SlotRange, Slots, Space,
-    Stop, Tx, slots,
+    Args, Call, Epoch, Footprint, PartitionId, PartitionRoute, Partitions, Procedure, ProcedureFuture, Reply,
+    Request, RequestId, ScanRange, SessionId, SlotRange, Slots, Space, Stop, Tx, slots,
 };
 
 /// A change of the slots.
@@ -42,12 +44,7 @@ impl SlotMove {
     }
 
     fn args(&self) -> Args {
-        let SlotMove {
-            slots: SlotRange { first, last },
-            from,
-            to,
-            version,
-        } = *self;
+        let SlotMove { slots: SlotRange { first, last }, from, to, version } = *self;
         let mut bytes = Vec::new();
         for number in [first, last, from.0, to.0] {
             put_varint(&mut bytes, u64::from(number));
@@ -73,29 +70,18 @@ impl SlotMove {
         })
     }
 
-    /// The request that moves the records, as one of the two partitions executes it: with the slots as they were if it gives,
-    /// and as they are if it takes.
+    /// The request that moves the records, as one of the two partitions executes it: with the slots as they
+    /// were if it gives, and as they are if it takes.
     pub(crate) fn request(&self, at: PartitionId, epoch: Epoch, slots: Slots) -> Arc<Request> {
         let mut partitions = Partitions::from_slice(&[self.from, self.to]);
         partitions.sort_unstable();
         Arc::new(Request {
-            id: RequestId {
-                session: SessionId::INTERNAL,
-                sequence: epoch.0,
-                attempt: 0,
-            },
+            id: RequestId { session: SessionId::INTERNAL, sequence: epoch.0, attempt: 0 },
             slots_version: self.version,
-            procedure: Arc::new(MoveSlots {
-                change: *self,
-                gives: at == self.from,
-            }),
+            procedure: Arc::new(MoveSlots { change: *self, gives: at == self.from }),
             args: self.args(),
             footprint: Footprint::unknown(),
-            route: PartitionRoute {
-                home: partitions[0],
-                partitions,
-                slots,
-            },
+            route: PartitionRoute { home: partitions[0], partitions, slots },
             elsewhere: false,
         })
     }
@@ -114,12 +100,7 @@ pub const MOVE_SLOTS: &str = "ordo.move_slots";
 
 impl MoveSlots {
     async fn go(self, mut tx: Tx) -> Result<Reply, Stop> {
-        let SlotMove {
-            slots,
-            from,
-            version,
-            ..
-        } = self.change;
+        let SlotMove { slots, from, version, .. } = self.change;
         let users = ScanRange::of_slots(Space::User, slots);
         let moved = tx.scan_at(from, users).await?;
         let system = ScanRange::of_slots(Space::System, slots);

@@ -1,8 +1,9 @@
 //! One record of the log: its bytes, written and read.
 //!
-//! A record is a head of [`HEAD_BYTES`] and a payload, together a multiple of 8 bytes. Two checksums: the head's covers
-//! the head, and so the payload's checksum in it. A head that checks is trusted on its own, even where its payload is
-//! torn: it tells its length and, in its durability claim, what was on the disk when it was written.
+//! A record is a head of [`HEAD_BYTES`] and a payload, together a multiple of 8 bytes. Two checksums: the
+//! head's covers the head, and so the payload's checksum in it. A head that checks is trusted on its own,
+//! even where its payload is torn: it tells its length and, in its durability claim, what was on the disk
+//! when it was written.
 
 use crate::batch::{BATCH_BYTES_MAX, Tail};
 use crate::error::Problem;
@@ -16,20 +17,16 @@ pub(crate) const HEAD_BYTES: usize = 72;
 /// Records start at multiples of this, from the file's start.
 pub(crate) const ALIGNMENT: usize = 8;
 
-const _: () = assert!(
-    HEAD_BYTES.is_multiple_of(ALIGNMENT),
-    "a marker is a bare head, and the next record follows it"
-);
-const _: () = assert!(
-    BATCH_BYTES_MAX <= u32::MAX as usize,
-    "a record's length has four bytes"
-);
+const _: () =
+    assert!(HEAD_BYTES.is_multiple_of(ALIGNMENT), "a marker is a bare head, and the next record follows it");
+const _: () = assert!(BATCH_BYTES_MAX <= u32::MAX as usize, "a record's length has four bytes");
 
 const KIND_BATCH: u32 = 1;
 const KIND_MARKER: u32 = 2;
 const KIND_GROUPS: u32 = 3;
 
-/// A place in the log: a segment, by its first position, and a byte offset in its file. Ordered as the log is.
+/// A place in the log: a segment, by its first position, and a byte offset in its file. Ordered as the log
+/// is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
     /// The segment's first position, which is in its file's name.
@@ -124,12 +121,7 @@ impl Head {
     /// Where the log stands after this record.
     pub fn tail(&self) -> Tail {
         let next = Position(self.first.0.saturating_add(u64::from(self.count)));
-        Tail {
-            epoch: self.epoch,
-            next,
-            time_ms: self.time_ms,
-            digest: self.digest,
-        }
+        Tail { epoch: self.epoch, next, time_ms: self.time_ms, digest: self.digest }
     }
 
     fn encode(&self) -> [u8; HEAD_BYTES] {
@@ -183,8 +175,7 @@ impl Head {
             digest: get_u64(bytes, 64),
         };
         let length = head.length as usize;
-        (length >= HEAD_BYTES && length.is_multiple_of(ALIGNMENT) && get_u32(bytes, 20) == 0)
-            .then_some(head)
+        (length >= HEAD_BYTES && length.is_multiple_of(ALIGNMENT) && get_u32(bytes, 20) == 0).then_some(head)
     }
 
     /// Reads and checks the head of a record at `place`. The payload may still be bad.
@@ -192,10 +183,7 @@ impl Head {
         let bytes: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
         // The cheap test first: a scan for heads asks this at every eighth byte.
         let length = get_u32(bytes, 4) as usize;
-        if length < HEAD_BYTES
-            || !length.is_multiple_of(ALIGNMENT)
-            || get_u32(bytes, 0) != place.crc(bytes)
-        {
+        if length < HEAD_BYTES || !length.is_multiple_of(ALIGNMENT) || get_u32(bytes, 0) != place.crc(bytes) {
             return None;
         }
         Head::decode(bytes)
@@ -204,7 +192,8 @@ impl Head {
 
 const AT_DURABLE: usize = 48;
 
-/// What a record's checksum is seeded with, beside its bytes: the boot that wrote the segment, and where it lies.
+/// What a record's checksum is seeded with, beside its bytes: the boot that wrote the segment, and where it
+/// lies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub boot_id: u64,
@@ -241,11 +230,7 @@ impl<'a> Draft<'a> {
     pub fn begin(records: &'a mut Vec<u8>, kind: Kind) -> Draft<'a> {
         let start = records.len();
         records.resize(start + HEAD_BYTES, 0);
-        Draft {
-            records,
-            kind,
-            start,
-        }
+        Draft { records, kind, start }
     }
 
     /// Where the requests go, or what groups keep.
@@ -271,10 +256,7 @@ impl<'a> Draft<'a> {
             epoch: Epoch(previous.epoch.0 + 1),
             first: previous.next,
             time_ms,
-            durable: Address {
-                segment: Position::NONE,
-                offset: 0,
-            },
+            durable: Address { segment: Position::NONE, offset: 0 },
             digest,
         };
         head.copy_from_slice(&fields.encode());
@@ -295,7 +277,8 @@ pub(crate) fn follow(mut tail: Tail, mut group: &[u8], kind: Kind) -> Option<Tai
     Some(tail)
 }
 
-/// Stamps a group of drafted records, which [`follow`] accepted, with the durability claim and their checksums.
+/// Stamps a group of drafted records, which [`follow`] accepted, with the durability claim and their
+/// checksums.
 pub(crate) fn seal(group: &mut [u8], mut place: Place, durable: Address) {
     let mut rest = group;
     while let Some(head) = rest.first_chunk_mut::<HEAD_BYTES>() {
@@ -363,13 +346,11 @@ pub(crate) fn read(bytes: &[u8], place: Place, tail: Tail, content: Content) -> 
     Found::Record(head, payload)
 }
 
-/// Puts the digest and the checksums of the record at the front of `bytes` right, for fuzzers: whatever its fields say.
-/// Returns its length, `None` if that makes no sense.
+/// Puts the digest and the checksums of the record at the front of `bytes` right, for fuzzers: whatever its
+/// fields say. Returns its length, `None` if that makes no sense.
 pub(crate) fn reseal(bytes: &mut [u8], place: Place, tail: &mut Option<Tail>) -> Option<usize> {
     let length = get_u32(bytes.first_chunk::<HEAD_BYTES>()?, 4) as usize;
-    let (front, payload) = bytes
-        .get_mut(..length)?
-        .split_first_chunk_mut::<HEAD_BYTES>()?;
+    let (front, payload) = bytes.get_mut(..length)?.split_first_chunk_mut::<HEAD_BYTES>()?;
     put_u32(front, 8, crc32fast::hash(payload));
     let head = Head::decode(front)?;
     if let (Some(tail), Kind::Batch | Kind::Groups) = (*tail, head.kind) {

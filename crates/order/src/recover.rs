@@ -1,13 +1,14 @@
 //! Opening a log: reading it back, judging where it ends, and cutting a torn tail.
 //!
-//! The walk starts at the last segment that begins at or before the checkpoint's end, reads record after record, and
-//! stops at the first place that does not hold the next one. If there is nothing behind that place, the log simply ends
-//! there. Otherwise everything behind is searched for a durability claim beyond the place: one claim makes it corruption;
-//! without one it is a torn tail. Cutting removes later segments first and then overwrites the rest of the file with
-//! zeros; a crash in between only removes more of what had no claims, so the next start judges the same.
+//! The walk starts at the last segment that begins at or before the checkpoint's end, reads record after
+//! record, and stops at the first place that does not hold the next one. If there is nothing behind that
+//! place, the log simply ends there. Otherwise everything behind is searched for a durability claim beyond
+//! the place: one claim makes it corruption; without one it is a torn tail. Cutting removes later segments
+//! first and then overwrites the rest of the file with zeros; a crash in between only removes more of what
+//! had no claims, so the next start judges the same.
 //!
-//! What was read may have been in the kernel's memory only (after a killed process, or after a sync that failed), so
-//! everything without a claim is written again and synced before the log counts as durable.
+//! What was read may have been in the kernel's memory only (after a killed process, or after a sync that
+//! failed), so everything without a claim is written again and synced before the log counts as durable.
 
 use crate::batch::{Batch, Tail};
 use crate::disk::{Disk, DiskFile};
@@ -26,9 +27,10 @@ use txn::mutant::{Mutant, is_active};
 use txn::{Position, Registry};
 
 impl<D: Disk> Log<D> {
-    /// Opens the log on a disk, or makes one. Every batch with a request behind the checkpoint is handed to `replay`, in
-    /// order (the first one may begin before the checkpoint's end), and so are empty batches; those right at the
-    /// checkpoint's end may be missing, but [`Log::tail`] has their time. After an error forget what was replayed.
+    /// Opens the log on a disk, or makes one. Every batch with a request behind the checkpoint is handed to
+    /// `replay`, in order (the first one may begin before the checkpoint's end), and so are empty batches;
+    /// those right at the checkpoint's end may be missing, but [`Log::tail`] has their time. After an error
+    /// forget what was replayed.
     pub fn open(
         disk: Arc<D>,
         options: LogOptions,
@@ -39,7 +41,8 @@ impl<D: Disk> Log<D> {
         Log::open_with(disk, options, Content::Batches, &mut replay)
     }
 
-    /// Opens a log with any content. That of groups is read from its oldest segment on, and has no checkpoint.
+    /// Opens a log with any content. That of groups is read from its oldest segment on, and has no
+    /// checkpoint.
     pub(crate) fn open_with(
         disk: Arc<D>,
         options: LogOptions,
@@ -54,17 +57,9 @@ impl<D: Disk> Log<D> {
             return Ok((log, Report::new(content, checkpoint, true)));
         };
         if content == Content::Batches && oldest > checkpoint.next {
-            return Err(OpenError::BeginsTooLate {
-                wanted: checkpoint.next,
-                found: oldest,
-            });
+            return Err(OpenError::BeginsTooLate { wanted: checkpoint.next, found: oldest });
         }
-        let recovery = Recovery {
-            disk: &*shared.disk,
-            segments: &segments,
-            checkpoint,
-            content,
-        };
+        let recovery = Recovery { disk: &*shared.disk, segments: &segments, checkpoint, content };
         let mut start = match content {
             Content::Batches => segments.partition_point(|&first| first <= checkpoint.next) - 1,
             Content::Groups => 0,
@@ -132,32 +127,17 @@ impl<D: Disk> Log<D> {
 }
 
 /// Makes a segment at `tail`, durable at once, and a log that goes on in it.
-fn begin<D: Disk>(
-    shared: Arc<Shared<D>>,
-    tail: Tail,
-    older: Vec<Position>,
-) -> Result<Log<D>, OpenError> {
+fn begin<D: Disk>(shared: Arc<Shared<D>>, tail: Tail, older: Vec<Position>) -> Result<Log<D>, OpenError> {
     let name = segment_name(tail.next);
     let action = || format!("creating {name}");
     let fresh = shared.create_fresh().map_err(OpenError::io(action()))?;
-    let start = Address {
-        segment: tail.next,
-        offset: HEADER_BYTES as u64,
-    };
-    let opening = Head::marker(tail, start).sealed(Place {
-        boot_id: shared.boot_id,
-        address: start,
-    });
-    let written = fresh
-        .file
-        .write_at(start.offset, &opening)
-        .and_then(|()| fresh.file.sync());
-    let named = written
-        .and_then(|()| shared.disk.rename(&fresh.name, &name))
-        .and_then(|()| shared.disk.sync_dir());
+    let start = Address { segment: tail.next, offset: HEADER_BYTES as u64 };
+    let opening = Head::marker(tail, start).sealed(Place { boot_id: shared.boot_id, address: start });
+    let written = fresh.file.write_at(start.offset, &opening).and_then(|()| fresh.file.sync());
+    let named =
+        written.and_then(|()| shared.disk.rename(&fresh.name, &name)).and_then(|()| shared.disk.sync_dir());
     named.map_err(OpenError::io(action()))?;
-    let current =
-        Segment::after_opening(tail.next, fresh.file, shared.boot_id, shared.segment_bytes);
+    let current = Segment::after_opening(tail.next, fresh.file, shared.boot_id, shared.segment_bytes);
     let durable = current.end();
     Ok(Log {
         shared,
@@ -174,29 +154,23 @@ fn begin<D: Disk>(
     })
 }
 
-/// The first positions of all segments, in order. Prepared segments, which hold nothing, are removed, unless the
-/// directory belongs to a log with another content.
+/// The first positions of all segments, in order. Prepared segments, which hold nothing, are removed, unless
+/// the directory belongs to a log with another content.
 fn list_segments<D: Disk>(disk: &D, content: Content) -> Result<Vec<Position>, OpenError> {
-    let names = disk
-        .list()
-        .map_err(OpenError::io("listing the directory"))?;
-    let mut segments: Vec<Position> = names
-        .iter()
-        .filter_map(|name| first_of_name(name))
-        .collect();
+    let names = disk.list().map_err(OpenError::io("listing the directory"))?;
+    let mut segments: Vec<Position> = names.iter().filter_map(|name| first_of_name(name)).collect();
     segments.sort_unstable();
     if let Some(&oldest) = segments.first() {
         check_content(disk, oldest, content)?;
     }
     for name in names.iter().filter(|name| is_prepared(name)) {
-        disk.remove(name)
-            .map_err(OpenError::io(format!("removing {name}")))?;
+        disk.remove(name).map_err(OpenError::io(format!("removing {name}")))?;
     }
     Ok(segments)
 }
 
-/// Looks at one header before anything else is judged, so that a log with another content is called that, and not
-/// incomplete.
+/// Looks at one header before anything else is judged, so that a log with another content is called that, and
+/// not incomplete.
 fn check_content<D: Disk>(disk: &D, first: Position, wanted: Content) -> Result<(), OpenError> {
     let name = segment_name(first);
     let (file, len_bytes) = open_file(disk, first)?;
@@ -204,20 +178,17 @@ fn check_content<D: Disk>(disk: &D, first: Position, wanted: Content) -> Result<
     read_whole(&file, len_bytes.min(HEADER_BYTES as u64), &mut bytes)
         .map_err(OpenError::io(format!("reading {name}")))?;
     match Header::read(&bytes) {
-        Ok(header) if header.content != wanted => Err(OpenError::Content {
-            name,
-            found: header.content,
-            wanted,
-        }),
+        Ok(header) if header.content != wanted => {
+            Err(OpenError::Content { name, found: header.content, wanted })
+        }
         // A bad header is judged where the segment is read.
         _ => Ok(()),
     }
 }
 
 fn open_file<D: Disk>(disk: &D, first: Position) -> Result<(D::File, u64), OpenError> {
-    let opened = disk
-        .open(&segment_name(first))
-        .and_then(|file| file.len_bytes().map(|len_bytes| (file, len_bytes)));
+    let opened =
+        disk.open(&segment_name(first)).and_then(|file| file.len_bytes().map(|len_bytes| (file, len_bytes)));
     opened.map_err(OpenError::io(format!("opening {}", segment_name(first))))
 }
 
@@ -254,7 +225,8 @@ struct Torn {
 }
 
 impl<D: Disk> Recovery<'_, D> {
-    /// Reads the log from a segment on. `None` if that segment has no opening record and an earlier one may tell more.
+    /// Reads the log from a segment on. `None` if that segment has no opening record and an earlier one may
+    /// tell more.
     fn walk(&self, start: usize, replay: &mut dyn Replay) -> Result<Option<Walk>, OpenError> {
         let mut bytes = Vec::new();
         let mut walk: Option<Walk> = None;
@@ -311,10 +283,7 @@ impl<D: Disk> Recovery<'_, D> {
     /// The walk ends here, and something else follows.
     fn torn(&self, walk: Walk, problem: Problem) -> Result<Walk, OpenError> {
         let torn = self.judge(walk.last, walk.end, problem, Some(&walk))?;
-        Ok(Walk {
-            torn: Some(torn),
-            ..walk
-        })
+        Ok(Walk { torn: Some(torn), ..walk })
     }
 
     /// Reads a segment's records. Returns what is wrong where it stops, if anything obviously is.
@@ -336,14 +305,10 @@ impl<D: Disk> Recovery<'_, D> {
             if head.kind != Kind::Marker {
                 if head.tail().next > self.checkpoint.next || head.first >= self.checkpoint.next {
                     let requests = replay.record(&head, payload).map_err(|error| match error {
-                        PayloadError::Problem(problem) => {
-                            self.corrupt(address, problem, Some(walk))
+                        PayloadError::Problem(problem) => self.corrupt(address, problem, Some(walk)),
+                        PayloadError::Request(position, cause) => {
+                            OpenError::Request { address, position, cause }
                         }
-                        PayloadError::Request(position, cause) => OpenError::Request {
-                            address,
-                            position,
-                            cause,
-                        },
                     })?;
                     walk.batches += 1;
                     walk.requests += requests;
@@ -365,11 +330,7 @@ impl<D: Disk> Recovery<'_, D> {
         walk: Option<&Walk>,
     ) -> Result<Torn, OpenError> {
         let mut bytes = Vec::new();
-        let mut torn = Torn {
-            problem,
-            used_bytes: 0,
-            bytes: 0,
-        };
+        let mut torn = Torn { problem, used_bytes: 0, bytes: 0 };
         for later in index..self.segments.len() {
             self.load(later, &mut bytes)?;
             let mut reader = match self.open_segment(later, &bytes) {
@@ -378,11 +339,7 @@ impl<D: Disk> Recovery<'_, D> {
                 Err(OpeningError::Content(found)) => return Err(self.content_error(later, found)),
                 Err(OpeningError::Shortened) => return Err(self.shortened(later, bytes.len())),
             };
-            let start = if later == index {
-                bad.offset
-            } else {
-                HEADER_BYTES as u64
-            };
+            let start = if later == index { bad.offset } else { HEADER_BYTES as u64 };
             reader.offset = start as usize;
             if reader.proves_durable(bad) {
                 return Err(self.corrupt(bad, problem, walk));
@@ -408,9 +365,7 @@ impl<D: Disk> Recovery<'_, D> {
             self.disk.remove(&name).map_err(OpenError::io(action()))?;
         }
         if !later.is_empty() {
-            self.disk
-                .sync_dir()
-                .map_err(OpenError::io("syncing the directory"))?;
+            self.disk.sync_dir().map_err(OpenError::io("syncing the directory"))?;
         }
         let first = walk.end.segment;
         let action = || format!("cutting the torn tail of {}", segment_name(first));
@@ -426,47 +381,28 @@ impl<D: Disk> Recovery<'_, D> {
         }))
     }
 
-    /// Makes everything durable that was read and is not claimed to be. It is written once more before it is synced:
-    /// where a sync had failed, the kernel may take for clean what never reached the disk.
+    /// Makes everything durable that was read and is not claimed to be. It is written once more before it is
+    /// synced: where a sync had failed, the kernel may take for clean what never reached the disk.
     fn make_durable(&self, walk: &Walk) -> Result<(), OpenError> {
         if is_active(Mutant::TrustWhatWasRead) {
             return Ok(());
         }
         let mut bytes = Vec::new();
         let last = walk.last + 1;
-        let claimed_segments =
-            self.segments[..last].partition_point(|&first| first < walk.claimed.segment);
-        for (index, &first) in self
-            .segments
-            .iter()
-            .enumerate()
-            .take(last)
-            .skip(claimed_segments)
-        {
-            let claimed = if first == walk.claimed.segment {
-                walk.claimed.offset
-            } else {
-                HEADER_BYTES as u64
-            };
+        let claimed_segments = self.segments[..last].partition_point(|&first| first < walk.claimed.segment);
+        for (index, &first) in self.segments.iter().enumerate().take(last).skip(claimed_segments) {
+            let claimed =
+                if first == walk.claimed.segment { walk.claimed.offset } else { HEADER_BYTES as u64 };
             let file = self.load(index, &mut bytes)?;
             let used = used_bytes(&bytes);
             let unclaimed = bytes.get(claimed as usize..used).unwrap_or_default();
             let made_durable = file.write_at(claimed, unclaimed).and_then(|()| file.sync());
-            made_durable.map_err(OpenError::io(format!(
-                "making {} durable",
-                segment_name(first)
-            )))?;
+            made_durable.map_err(OpenError::io(format!("making {} durable", segment_name(first))))?;
         }
-        self.disk
-            .sync_dir()
-            .map_err(OpenError::io("syncing the directory"))
+        self.disk.sync_dir().map_err(OpenError::io("syncing the directory"))
     }
 
-    fn open_segment<'a>(
-        &self,
-        index: usize,
-        bytes: &'a [u8],
-    ) -> Result<SegmentReader<'a>, OpeningError<'a>> {
+    fn open_segment<'a>(&self, index: usize, bytes: &'a [u8]) -> Result<SegmentReader<'a>, OpeningError<'a>> {
         SegmentReader::open(bytes, self.segments[index], self.content)
     }
 
@@ -479,55 +415,31 @@ impl<D: Disk> Recovery<'_, D> {
 
     fn corrupt(&self, address: Address, problem: Problem, walk: Option<&Walk>) -> OpenError {
         let position = walk.map_or(address.segment, |walk| walk.tail.next);
-        OpenError::Corrupt {
-            content: self.content,
-            address,
-            position,
-            problem,
-        }
+        OpenError::Corrupt { content: self.content, address, position, problem }
     }
 
     /// No crash shortens a segment: its length was durable before it got its name.
     fn shortened(&self, index: usize, len_bytes: usize) -> OpenError {
-        let address = Address {
-            segment: self.segments[index],
-            offset: len_bytes as u64,
-        };
+        let address = Address { segment: self.segments[index], offset: len_bytes as u64 };
         self.corrupt(address, Problem::Shortened, None)
     }
 
     fn content_error(&self, index: usize, found: Content) -> OpenError {
-        OpenError::Content {
-            name: segment_name(self.segments[index]),
-            found,
-            wanted: self.content,
-        }
+        OpenError::Content { name: segment_name(self.segments[index]), found, wanted: self.content }
     }
 
     fn header_error(&self, index: usize, version: Option<u32>) -> OpenError {
         let first = self.segments[index];
         match version {
-            Some(version) => OpenError::Version {
-                name: segment_name(first),
-                version,
-                known: FORMAT_VERSION,
-            },
-            None => self.corrupt(
-                Address {
-                    segment: first,
-                    offset: 0,
-                },
-                Problem::Header,
-                None,
-            ),
+            Some(version) => OpenError::Version { name: segment_name(first), version, known: FORMAT_VERSION },
+            None => self.corrupt(Address { segment: first, offset: 0 }, Problem::Header, None),
         }
     }
 }
 
 /// Reads the first `len_bytes` of a file, fewer if it is shorter.
 fn read_whole(file: &impl DiskFile, len_bytes: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let len =
-        usize::try_from(len_bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    let len = usize::try_from(len_bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     bytes.clear();
     bytes.resize(len, 0);
     let mut done = 0;
@@ -541,7 +453,5 @@ fn read_whole(file: &impl DiskFile, len_bytes: u64, bytes: &mut Vec<u8>) -> io::
     Ok(())
 }
 
-const _: () = assert!(
-    HEADER_BYTES + HEAD_BYTES <= 1 << 20,
-    "the smallest sensible segment holds its opening record"
-);
+const _: () =
+    assert!(HEADER_BYTES + HEAD_BYTES <= 1 << 20, "the smallest sensible segment holds its opening record");

@@ -11,8 +11,8 @@ pub(crate) trait Replay {
     /// Takes one. Returns how many requests were in it.
     fn record(&mut self, head: &Head, payload: &[u8]) -> Result<u64, PayloadError>;
 
-    /// Judges whether what was taken is all that is needed, before anything on the disk is changed: the log's oldest
-    /// segment begins at `oldest`, and the log ends at `end`, before the position `next`.
+    /// Judges whether what was taken is all that is needed, before anything on the disk is changed: the log's
+    /// oldest segment begins at `oldest`, and the log ends at `end`, before the position `next`.
     fn end(&mut self, oldest: Position, end: Address, next: Position) -> Result<(), OpenError>;
 }
 

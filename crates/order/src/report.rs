@@ -26,8 +26,8 @@ pub struct Report {
     pub cut: Option<Cut>,
     /// There was no log at all: a first start, or somebody removed it.
     pub created: bool,
-    /// The log ended at this position, before the checkpoint's end (its last part had never been synced), and was begun
-    /// anew behind the checkpoint.
+    /// The log ended at this position, before the checkpoint's end (its last part had never been synced), and
+    /// was begun anew behind the checkpoint.
     pub ended_before_checkpoint: Option<Position>,
 }
 
@@ -47,18 +47,13 @@ pub struct Cut {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = self.content.unit();
-        let Report {
-            segments,
-            batches,
-            requests,
-            ..
-        } = self;
+        let Report { segments, batches, requests, .. } = self;
         match self.content {
             _ if self.created => write!(f, "began a new log at {unit} {}", self.tail.next)?,
             Content::Batches => write!(
                 f,
-                "replayed {requests} requests in {batches} batches from {segments} log segments; the log ends at \
-                 position {}",
+                "replayed {requests} requests in {batches} batches from {segments} log segments; the log \
+                 ends at position {}",
                 self.tail.last()
             )?,
             Content::Groups => write!(
@@ -69,11 +64,7 @@ impl fmt::Display for Report {
         }
         if let Some(cut) = &self.cut {
             let name = segment_name(cut.address.segment);
-            write!(
-                f,
-                "; cut a torn tail of {} bytes at byte {} of {name}: ",
-                cut.bytes, cut.address.offset
-            )?;
+            write!(f, "; cut a torn tail of {} bytes at byte {} of {name}: ", cut.bytes, cut.address.offset)?;
             write!(
                 f,
                 "from {unit} {} on nothing is known to have been synced when the machine stopped",

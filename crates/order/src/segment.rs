@@ -77,11 +77,9 @@ impl Header {
             return Err(None);
         }
         match get_u32(bytes, 8) {
-            FORMAT_VERSION => Ok(Header {
-                content,
-                boot_id: get_u64(bytes, 16),
-                len_bytes: get_u64(bytes, 24),
-            }),
+            FORMAT_VERSION => {
+                Ok(Header { content, boot_id: get_u64(bytes, 16), len_bytes: get_u64(bytes, 24) })
+            }
             version => Err(Some(version)),
         }
     }
@@ -109,8 +107,8 @@ pub(crate) struct SegmentReader<'a> {
 }
 
 impl<'a> SegmentReader<'a> {
-    /// Checks the header and the opening record of the segment of a log with this content that starts at `segment`. The
-    /// reader stands before the opening record.
+    /// Checks the header and the opening record of the segment of a log with this content that starts at
+    /// `segment`. The reader stands before the opening record.
     pub fn open(
         bytes: &'a [u8],
         segment: Position,
@@ -130,17 +128,10 @@ impl<'a> SegmentReader<'a> {
             segment,
             offset: HEADER_BYTES,
             tail: Tail::ORIGIN,
-            claimed: Address {
-                segment: Position::NONE,
-                offset: 0,
-            },
+            claimed: Address { segment: Position::NONE, offset: 0 },
         };
         match Head::read(reader.rest(), reader.place()) {
-            Some(head)
-                if head.length as usize == HEAD_BYTES
-                    && head.count == 0
-                    && head.first == segment =>
-            {
+            Some(head) if head.length as usize == HEAD_BYTES && head.count == 0 && head.first == segment => {
                 reader.tail = head.tail();
                 reader.claimed = head.durable;
                 Ok(reader)
@@ -160,17 +151,11 @@ impl<'a> SegmentReader<'a> {
 
     /// Where the next record starts.
     pub fn address(&self) -> Address {
-        Address {
-            segment: self.segment,
-            offset: self.offset as u64,
-        }
+        Address { segment: self.segment, offset: self.offset as u64 }
     }
 
     fn place(&self) -> Place {
-        Place {
-            boot_id: self.boot_id,
-            address: self.address(),
-        }
+        Place { boot_id: self.boot_id, address: self.address() }
     }
 
     /// Reads the next record and steps behind it.
@@ -184,18 +169,15 @@ impl<'a> SegmentReader<'a> {
         found
     }
 
-    /// Looks through everything from here on for a head that claims that the disk already had what lies at `bad`.
-    /// Blocks reach the disk in any order, so heads may follow anywhere.
+    /// Looks through everything from here on for a head that claims that the disk already had what lies at
+    /// `bad`. Blocks reach the disk in any order, so heads may follow anywhere.
     pub fn proves_durable(&self, bad: Address) -> bool {
         let mut offset = self.offset;
         let used = self.used_bytes();
         while offset < used {
             let place = Place {
                 boot_id: self.boot_id,
-                address: Address {
-                    segment: self.segment,
-                    offset: offset as u64,
-                },
+                address: Address { segment: self.segment, offset: offset as u64 },
             };
             match Head::read(&self.bytes[offset..], place) {
                 Some(head) if head.durable > bad => return true,
@@ -217,14 +199,8 @@ impl<'a> SegmentReader<'a> {
 pub(crate) fn used_bytes(bytes: &[u8]) -> usize {
     // Without a way out in the middle of a chunk, which would make it a loop over bytes.
     let is_zero = |chunk: &&[u8]| chunk.iter().fold(0, |all, &byte| all | byte) == 0;
-    let zeros: usize = bytes
-        .rchunks(4096)
-        .take_while(is_zero)
-        .map(<[u8]>::len)
-        .sum();
-    let used = bytes[..bytes.len() - zeros]
-        .iter()
-        .rposition(|&byte| byte != 0);
+    let zeros: usize = bytes.rchunks(4096).take_while(is_zero).map(<[u8]>::len).sum();
+    let used = bytes[..bytes.len() - zeros].iter().rposition(|&byte| byte != 0);
     used.map_or(0, |last| last + 1).max(HEADER_BYTES)
 }
 
@@ -248,11 +224,7 @@ pub(crate) enum PayloadError {
 }
 
 /// Decodes a batch's record.
-pub(crate) fn decode_batch(
-    head: &Head,
-    payload: &[u8],
-    registry: &Registry,
-) -> Result<Batch, PayloadError> {
+pub(crate) fn decode_batch(head: &Head, payload: &[u8], registry: &Registry) -> Result<Batch, PayloadError> {
     let mut reader = Reader::new(payload);
     // A request takes at least nine bytes: a false count must not reserve more than the payload warrants.
     let mut requests = Vec::with_capacity((head.count as usize).min(payload.len() / 9));
@@ -261,10 +233,7 @@ pub(crate) fn decode_batch(
             Ok(request) => requests.push(Arc::new(request)),
             Err(RequestError::Malformed) => return Err(PayloadError::Problem(Problem::Requests)),
             Err(error) => {
-                return Err(PayloadError::Request(
-                    head.first.advanced(u64::from(index)),
-                    error,
-                ));
+                return Err(PayloadError::Request(head.first.advanced(u64::from(index)), error));
             }
         }
     }

@@ -1,25 +1,23 @@
 //! Requests of the order that are not executed, because an operator says so.
 //!
-//! A request that ends every process that executes it is in every replica's log, and would end every process that replays it.
-//! The operator names it (`ordo admin skip`, `ordo serve --skip`), and from then on it is replaced at its place by
-//! one that does nothing ([`Skips::replace`]): in the merge of a cluster's node, or where a node by itself replays its
-//! log. So engines know nothing of it. A request over several partitions is replaced at all of them alike, since it stands
-//! in one group's log.
+//! A request that ends every process that executes it is in every replica's log, and would end every process
+//! that replays it. The operator names it (`ordo admin skip`, `ordo serve --skip`), and from then on it is
+//! replaced at its place by one that does nothing ([`Skips::replace`]): in the merge of a cluster's node, or
+//! where a node by itself replays its log. So engines know nothing of it. A request over several partitions
+//! is replaced at all of them alike, since it stands in one group's log.
 //!
-//! What is skipped is no part of the order: the order was agreed before anybody knew. So it is kept beside the log, and
-//! must be the same at all replicas: nodes whose [`Skips::digest`] differ refuse each other.
+//! What is skipped is no part of the order: the order was agreed before anybody knew. So it is kept beside
+//! the log, and must be the same at all replicas: nodes whose [`Skips::digest`] differ refuse each other.
 //!
 //! Invariants:
-//! 1. A request that this replica has executed for good (a checkpoint covers it) is not skipped afterwards: see
-//!    [`Skips::too_late`].
+//! 1. A request that this replica has executed for good (a checkpoint covers it) is not skipped afterwards:
+//!    see [`Skips::too_late`].
 //! 2. What was skipped stays so: a name leaves the set only before the set was in force.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::hash::mix;
-use txn::{
-    Args, Call, Epoch, Footprint, Procedure, ProcedureFuture, Request, RequestName, Stop, Tx,
-};
+use txn::{Args, Call, Epoch, Footprint, Procedure, ProcedureFuture, Request, RequestName, Stop, Tx};
 
 /// The requests that are not executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,22 +87,18 @@ impl Skips {
         }
     }
 
-    /// A request that was executed before anybody wanted it skipped, given that all up to the end of an epoch are.
+    /// A request that was executed before anybody wanted it skipped, given that all up to the end of an epoch
+    /// are.
     pub fn too_late(&self, executed: Epoch) -> Option<RequestName> {
         let mut all = self.iter();
-        let found =
-            all.find(|(name, standing)| *standing == Standing::New && name.epoch <= executed);
+        let found = all.find(|(name, standing)| *standing == Standing::New && name.epoch <= executed);
         found.map(|(name, _)| name)
     }
 }
 
 /// What people call a request of an epoch.
 pub fn name_of(epoch: Epoch, request: &Request) -> RequestName {
-    RequestName {
-        epoch,
-        session: request.id.session,
-        sequence: request.id.sequence,
-    }
+    RequestName { epoch, session: request.id.session, sequence: request.id.sequence }
 }
 
 /// What stands in the order for a request that is skipped.
@@ -152,30 +146,20 @@ mod tests {
     fn a_request_is_replaced_where_it_stands_and_nowhere_else() {
         let procedure = Arc::new(FnProcedure::new("nothing", nothing));
         let request = |session, sequence| {
-            let id = RequestId {
-                session: SessionId(session),
-                sequence,
-                attempt: 0,
-            };
+            let id = RequestId { session: SessionId(session), sequence, attempt: 0 };
             Arc::new(Request::new(id, procedure.clone(), Args::one("x")))
         };
         let mut skips = Skips::default();
         skips.add("7:2:3".parse().expect("a name"));
-        for (epoch, session, sequence, is_skipped) in [
-            (7, 2, 3, true),
-            (7, 2, 4, false),
-            (7, 3, 3, false),
-            (8, 2, 3, false),
-        ] {
+        for (epoch, session, sequence, is_skipped) in
+            [(7, 2, 3, true), (7, 2, 4, false), (7, 3, 3, false), (8, 2, 3, false)]
+        {
             let replaced = skips.replace(Epoch(epoch), &request(session, sequence));
             let (name, args) = match is_skipped {
                 true => ("ordo.skipped", 0),
                 false => ("nothing", 1),
             };
-            assert_eq!(
-                (replaced.procedure.name(), replaced.args.len()),
-                (name, args)
-            );
+            assert_eq!((replaced.procedure.name(), replaced.args.len()), (name, args));
             assert_eq!(replaced.id.sequence, sequence);
         }
     }

@@ -1,7 +1,7 @@
 //! A bank in a directory: `cargo run -p ordo --example transfer [directory]`.
 //!
-//! Eight threads move money between ten accounts, in transactions of our own; an audit that runs meanwhile always finds
-//! the same total. Run it again with the same directory: the balances are still there.
+//! Eight threads move money between ten accounts, in transactions of our own; an audit that runs meanwhile
+//! always finds the same total. Run it again with the same directory: the balances are still there.
 
 use ordo::{Call, FsyncPolicy, Key, Ordo, Outcome, Reply, Stop, Tx};
 use std::error::Error;
@@ -14,11 +14,7 @@ const TRANSFERS: u64 = 2_000;
 /// The balance of an account. A missing one has never been opened.
 async fn balance(tx: &mut Tx, account: &Key) -> Result<i64, Stop> {
     match tx.get_for_update(account).await? {
-        Some(value) => ordo::integer(
-            &value
-                .as_string()
-                .ok_or(Stop::abort("the key is not an account"))?,
-        ),
+        Some(value) => ordo::integer(&value.as_string().ok_or(Stop::abort("the key is not an account"))?),
         None => Err(Stop::abort("there is no such account")),
     }
 }
@@ -32,8 +28,7 @@ async fn transfer(mut tx: Tx, call: Call) -> Outcome {
         return Err(Stop::abort("insufficient funds"));
     }
     let target = balance(&mut tx, &to).await?;
-    tx.put(&from, (source - amount).to_string().as_str())
-        .await?;
+    tx.put(&from, (source - amount).to_string().as_str()).await?;
     tx.put(&to, (target + amount).to_string().as_str()).await?;
     Ok(Reply::OK)
 }
@@ -61,11 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{directory}: {}", ordo.recovery());
     for number in 0..ACCOUNTS {
         // Redis's commands work on the same records.
-        ordo.command([
-            "SETNX".to_owned(),
-            format!("account:{number}"),
-            OPENING_BALANCE.to_string(),
-        ])?;
+        ordo.command(["SETNX".to_owned(), format!("account:{number}"), OPENING_BALANCE.to_string()])?;
     }
 
     std::thread::scope(|scope| {
@@ -79,20 +70,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                     let result = ordo.call("bank.transfer", [from, to, (i % 200).to_string()]);
                     refused += u64::from(result.is_err());
                 }
-                println!(
-                    "thread {thread}: {} transfers, {refused} refused",
-                    TRANSFERS - refused
-                );
+                println!("thread {thread}: {} transfers, {refused} refused", TRANSFERS - refused);
             });
         }
         for _ in 0..5 {
             println!("audit: {:?}", ordo.call("bank.audit", [""; 0]));
         }
     });
-    assert_eq!(
-        ordo.call("bank.audit", [""; 0])?,
-        Reply::Integer(ACCOUNTS as i64 * OPENING_BALANCE)
-    );
+    assert_eq!(ordo.call("bank.audit", [""; 0])?, Reply::Integer(ACCOUNTS as i64 * OPENING_BALANCE));
     println!("not a coin was lost; run this again to see that they are still there");
     Ok(())
 }

@@ -70,7 +70,8 @@ pub struct EngineArgs {
     /// Requests that are delivered and not yet final-committed, at most.
     #[arg(long, default_value_t = 128)]
     run_ahead: usize,
-    /// Where read-only transactions run: design (snapshots for sparkle and nocc, the order for the rest), snapshot, order.
+    /// Where read-only transactions run: design (snapshots for sparkle and nocc, the order for the rest),
+    /// snapshot, order.
     #[arg(long, default_value = "design")]
     reads: String,
     #[command(flatten)]
@@ -190,8 +191,8 @@ pub struct CompareArgs {
     /// Connections.
     #[arg(long, default_value_t = 50)]
     clients: usize,
-    /// Only these rows: get, set, lpush, sadd, hset, zadd, xadd, lrange, mset, get-pipelined, set-pipelined, set-always, transfer,
-    /// script50us, longscript, memory.
+    /// Only these rows: get, set, lpush, sadd, hset, zadd, xadd, lrange, mset, get-pipelined, set-pipelined,
+    /// set-always, transfer, script50us, longscript, memory.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where the servers keep their data: a new directory under the system's if not given.
@@ -250,10 +251,7 @@ fn run_engine(args: EngineArgs) -> Result<()> {
         eprintln!("note: {note}");
     }
     if !found.violations.is_empty() {
-        bail!(
-            "the final state is wrong:\n  {}",
-            found.violations.join("\n  ")
-        );
+        bail!("the final state is wrong:\n  {}", found.violations.join("\n  "));
     }
     Ok(())
 }
@@ -290,11 +288,7 @@ fn run_redis(args: RedisArgs) -> Result<()> {
         None => Until::Elapsed(duration(args.seconds)?),
     };
     let options = redis::Options {
-        target: Target {
-            host: args.host,
-            port: args.port,
-            password: args.password,
-        },
+        target: Target { host: args.host, port: args.port, password: args.password },
         label: args.label,
         workload: args.workload,
         clients: args.clients,
@@ -344,10 +338,7 @@ fn program(given: Option<PathBuf>) -> Result<PathBuf> {
 
 /// A directory that goes at the end.
 fn new_directory(prefix: &str) -> Result<tempfile::TempDir> {
-    tempfile::Builder::new()
-        .prefix(prefix)
-        .tempdir()
-        .context("could not make a directory for the nodes")
+    tempfile::Builder::new().prefix(prefix).tempdir().context("could not make a directory for the nodes")
 }
 
 fn show(records: &[report::Record], driven_by: &str, json: bool) {

@@ -1,4 +1,5 @@
-//! Calls that their thread waits for: it takes a port out of a pool and drives its call itself, as an I/O thread would.
+//! Calls that their thread waits for: it takes a port out of a pool and drives its call itself, as an I/O
+//! thread would.
 
 use crate::{CallError, result_of};
 use server::runtime::{Answer, Port, ReadOutcome, Refused, Runtime};
@@ -50,11 +51,7 @@ impl Caller {
         footprint: Footprint,
     ) -> Result<Reply, CallError> {
         self.sequence += 1;
-        let id = RequestId {
-            session: self.session,
-            sequence: self.sequence,
-            attempt: 0,
-        };
+        let id = RequestId { session: self.session, sequence: self.sequence, attempt: 0 };
         let at_once = footprint.read_only && footprint.weight == Weight::Light;
         let request = Arc::new(Request {
             id,
@@ -85,8 +82,7 @@ impl Caller {
         loop {
             runtime.help(&self.port);
             self.port.drain(&mut self.answers);
-            if let Some((_, outcome)) = self.answers.drain(..).find(|(answered, _)| *answered == id)
-            {
+            if let Some((_, outcome)) = self.answers.drain(..).find(|(answered, _)| *answered == id) {
                 return result_of(outcome);
             }
             if let Some(text) = runtime.halted() {
@@ -121,11 +117,7 @@ impl Callers {
     ) -> Result<Reply, CallError> {
         let mut caller = self.take(runtime);
         let result = caller.call(runtime, procedure, args, footprint);
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .idle
-            .push(caller);
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).idle.push(caller);
         self.returned.notify_one();
         result
     }
@@ -152,10 +144,7 @@ impl Callers {
                     };
                 }
             }
-            state = self
-                .returned
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

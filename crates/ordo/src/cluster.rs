@@ -24,25 +24,28 @@ pub enum Cluster {
 /// `ordo cluster start`.
 #[derive(Args)]
 pub struct StartArgs {
-    /// The number of nodes of a new cluster: 1 to 7. One that exists has its own: leave this out, or say the same; another number is
-    /// refused.
+    /// The number of nodes of a new cluster: 1 to 7. One that exists has its own: leave this out, or say the
+    /// same; another number is refused.
     #[arg(long, value_name = "NODES")]
     local: Option<u16>,
-    /// The number of zones of a new cluster, to which the nodes are dealt in turn [default: each node is one]. Every zone has a replica of
-    /// everything, spread over its nodes. For one that exists, as with --local.
+    /// The number of zones of a new cluster, to which the nodes are dealt in turn [default: each node is
+    /// one]. Every zone has a replica of everything, spread over its nodes. For one that exists, as
+    /// with --local.
     #[arg(long)]
     zones: Option<u16>,
-    /// The number of partitions of a new cluster [default: 1, or as many as a zone has nodes]. For one that exists, as with --local.
+    /// The number of partitions of a new cluster [default: 1, or as many as a zone has nodes]. For one that
+    /// exists, as with --local.
     #[arg(long)]
     partitions: Option<u16>,
     /// Where the description, the data and the output of the nodes are.
     #[arg(long, default_value = "ordo-cluster")]
     dir: PathBuf,
-    /// The first node's port for clients in a new cluster; the others have the next ones [default: 7001]. For one that exists, as with --local.
+    /// The first node's port for clients in a new cluster; the others have the next ones [default: 7001]. For
+    /// one that exists, as with --local.
     #[arg(long)]
     port: Option<u16>,
-    /// Serves clients by TLS alone, and has the nodes talk to each other by TLS. Certificates come as settings: -- --tls-cert-file FILE
-    /// --tls-key-file FILE --tls-ca-cert-file FILE.
+    /// Serves clients by TLS alone, and has the nodes talk to each other by TLS. Certificates come as
+    /// settings: -- --tls-cert-file FILE --tls-key-file FILE --tls-ca-cert-file FILE.
     #[arg(long)]
     tls: bool,
     /// Settings for all nodes, as `ordo serve` takes them.
@@ -55,8 +58,8 @@ pub fn run(command: Cluster) -> Result<()> {
     match command {
         Cluster::Start(args) => start(&args),
         Cluster::Stop => bail!(
-            "the cluster belongs to the terminal in which `ordo cluster start` runs: Ctrl-C there (or SIGTERM to that process) stops \
-             all nodes in good order"
+            "the cluster belongs to the terminal in which `ordo cluster start` runs: Ctrl-C there (or \
+             SIGTERM to that process) stops all nodes in good order"
         ),
         Cluster::Status => bail!(
             "ask a node: `ordo admin status --address 127.0.0.1:7001` shows who is there, and who leads"
@@ -66,14 +69,10 @@ pub fn run(command: Cluster) -> Result<()> {
 
 fn start(args: &StartArgs) -> Result<()> {
     // Before the first process: none may end unheard.
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD])
-        .context("the system refused to tell of signals")?;
-    let wishes = Wishes {
-        nodes: args.local,
-        zones: args.zones,
-        partitions: args.partitions,
-        port: args.port,
-    };
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD]).context("the system refused to tell of signals")?;
+    let wishes =
+        Wishes { nodes: args.local, zones: args.zones, partitions: args.partitions, port: args.port };
     let mut settings = args.settings.clone();
     if args.tls {
         settings.extend(["--tls-cluster", "yes"].map(str::to_owned));
@@ -88,11 +87,7 @@ fn start(args: &StartArgs) -> Result<()> {
     let program = std::env::current_exe().context("could not find out where this program is")?;
     println!(
         "Starting {} in {}: nodes {}, partitions {}",
-        if cluster.fresh {
-            "a new cluster"
-        } else {
-            "the cluster"
-        },
+        if cluster.fresh { "a new cluster" } else { "the cluster" },
         cluster.dir.display(),
         cluster.config.nodes.len(),
         cluster.config.partitions,

@@ -1,5 +1,5 @@
-//! Calls that nobody's thread waits for: a thread of ours submits them, as many at once as have come, and completes
-//! their futures.
+//! Calls that nobody's thread waits for: a thread of ours submits them, as many at once as have come, and
+//! completes their futures.
 
 use crate::caller::Bell;
 use crate::{CallError, result_of};
@@ -28,10 +28,7 @@ fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
 
 impl Later {
     pub(crate) fn ready(result: Result<Reply, CallError>) -> Later {
-        Later(Arc::new(Mutex::new(Slot {
-            result: Some(result),
-            waker: None,
-        })))
+        Later(Arc::new(Mutex::new(Slot { result: Some(result), waker: None })))
     }
 }
 
@@ -83,27 +80,17 @@ impl Mail {
         let bell = Arc::new(Bell::default());
         let stopping = Arc::new(AtomicBool::new(false));
         let ring = bell.clone();
-        let thread = runtime
-            .port(Box::new(move || ring.ring()))
-            .and_then(|port| {
-                let mut carrier = Carrier {
-                    runtime: Arc::downgrade(runtime),
-                    port,
-                    bell: bell.clone(),
-                    letters: letters.clone(),
-                    stopping: stopping.clone(),
-                };
-                std::thread::Builder::new()
-                    .name("ordo-calls".to_owned())
-                    .spawn(move || carrier.run())
-                    .ok()
-            });
-        Mail {
-            letters,
-            bell,
-            stopping,
-            thread,
-        }
+        let thread = runtime.port(Box::new(move || ring.ring())).and_then(|port| {
+            let mut carrier = Carrier {
+                runtime: Arc::downgrade(runtime),
+                port,
+                bell: bell.clone(),
+                letters: letters.clone(),
+                stopping: stopping.clone(),
+            };
+            std::thread::Builder::new().name("ordo-calls".to_owned()).spawn(move || carrier.run()).ok()
+        });
+        Mail { letters, bell, stopping, thread }
     }
 
     pub fn send(&self, procedure: Arc<dyn Procedure>, args: Args, footprint: Footprint) -> Later {
@@ -112,16 +99,8 @@ impl Mail {
             return Later::ready(Err(CallError::Refused(text.to_owned())));
         }
         let slot = Arc::default();
-        let letter = Letter {
-            procedure,
-            args,
-            footprint,
-            slot: Arc::clone(&slot),
-        };
-        self.letters
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(letter);
+        let letter = Letter { procedure, args, footprint, slot: Arc::clone(&slot) };
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
         self.bell.ring();
         Later(slot)
     }
@@ -160,22 +139,11 @@ impl Carrier {
             let Some(runtime) = self.runtime.upgrade() else {
                 return;
             };
-            for letter in
-                std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner))
-            {
+            for letter in std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner)) {
                 sequence += 1;
-                let Letter {
-                    procedure,
-                    args,
-                    footprint,
-                    slot,
-                } = letter;
+                let Letter { procedure, args, footprint, slot } = letter;
                 let at_once = footprint.read_only && footprint.weight == Weight::Light;
-                let id = RequestId {
-                    session,
-                    sequence,
-                    attempt: 0,
-                };
+                let id = RequestId { session, sequence, attempt: 0 };
                 let request = Arc::new(Request {
                     id,
                     slots_version: 0,

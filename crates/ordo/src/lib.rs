@@ -1,6 +1,7 @@
 //! Ordo, embedded: a durable transactional store inside your process.
 //!
-//! A transaction is an `async fn` over a [`Tx`], the *procedure*. Register it under a name, open a directory, call it:
+//! A transaction is an `async fn` over a [`Tx`], the *procedure*. Register it under a name, open a directory,
+//! call it:
 //!
 //! ```
 //! use ordo::{Call, Key, Ordo, Outcome, Reply, Stop, Tx};
@@ -47,24 +48,26 @@
 //!
 //! # What you can rely on
 //!
-//! * **Strictly serializable.** Calls take effect one after another, in an order that agrees with real time, however
-//!   many threads call. They *run* in parallel: the engine detects what ran out of order and runs it again.
-//! * **All or nothing.** A procedure that returns [`Stop::abort`] (or panics) leaves nothing behind. One that returns a
-//!   reply leaves everything, an error reply included.
-//! * **Durable.** What the log holds are the calls, not their effects: at the next start they run again, behind the newest
-//!   checkpoint. So register every procedure that a log may contain *before* [`Options::open`], and never reuse a name for
-//!   another meaning. An answered write survives the loss of power, unless [`Options::fsync`] says that less is enough.
+//! * **Strictly serializable.** Calls take effect one after another, in an order that agrees with real time,
+//!   however many threads call. They *run* in parallel: the engine detects what ran out of order and runs it
+//!   again.
+//! * **All or nothing.** A procedure that returns [`Stop::abort`] (or panics) leaves nothing behind. One that
+//!   returns a reply leaves everything, an error reply included.
+//! * **Durable.** What the log holds are the calls, not their effects: at the next start they run again,
+//!   behind the newest checkpoint. So register every procedure that a log may contain *before*
+//!   [`Options::open`], and never reuse a name for another meaning. An answered write survives the loss of
+//!   power, unless [`Options::fsync`] says that less is enough.
 //!
 //! # What procedures must keep
 //!
-//! They are deterministic: the same arguments and the same reads give the same writes and the same reply. Time and chance
-//! come from [`Tx::now_ms`] and [`Tx::seed`] only. They pass every `Err` of a [`Tx`] operation on with `?`, and await
-//! nothing else. They call no [`Ordo`].
+//! They are deterministic: the same arguments and the same reads give the same writes and the same reply.
+//! Time and chance come from [`Tx::now_ms`] and [`Tx::seed`] only. They pass every `Err` of a [`Tx`]
+//! operation on with `?`, and await nothing else. They call no [`Ordo`].
 //!
 //! # Redis
 //!
-//! [`Ordo::command`] runs Redis's commands and scripts on the same records, each as a transaction too. The directory is the
-//! same as that of `ordo serve`, one process at a time.
+//! [`Ordo::command`] runs Redis's commands and scripts on the same records, each as a transaction too. The
+//! directory is the same as that of `ordo serve`, one process at a time.
 
 mod caller;
 mod later;
@@ -76,8 +79,8 @@ pub use server::runtime::{FsyncPolicy, RecoveryReport, RuntimeStatus};
 pub use txn::procedure::NameTaken;
 pub use txn::value;
 pub use txn::{
-    Args, Blob, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, Procedure,
-    ProcedureFuture, Registry, Reply, Request, ScanRange, Space, Stop, Tx, Value, Weight,
+    Args, Blob, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture,
+    Registry, Reply, Request, ScanRange, Space, Stop, Tx, Value, Weight,
 };
 
 use caller::Callers;
@@ -94,17 +97,15 @@ pub enum CallError {
     /// No procedure has this name.
     #[error("no procedure is registered as '{0}': register it before the call")]
     UnknownProcedure(String),
-    /// The transaction stopped; nothing of it remains. The text is the procedure's own, or tells why the store could not
-    /// take it (it begins with `MISCONF` then).
+    /// The transaction stopped; nothing of it remains. The text is the procedure's own, or tells why the
+    /// store could not take it (it begins with `MISCONF` then).
     #[error("{0}")]
     Aborted(String),
     /// The transaction replied with an error. What it wrote before stays.
     #[error("{0}")]
     Error(String),
     /// The command belongs to a network connection.
-    #[error(
-        "{0} needs a connection: serve this directory with `ordo serve` and use a Redis client"
-    )]
+    #[error("{0} needs a connection: serve this directory with `ordo serve` and use a Redis client")]
     NeedsConnection(&'static str),
     /// The store does not take writes now. The text says why, and what to do.
     #[error("{0}")]
@@ -145,16 +146,13 @@ impl Ordo {
         F: Fn(Tx, Call) -> R + Send + Sync + 'static,
         R: Future<Output = Outcome> + Send + 'static,
     {
-        let mut registry = self
-            .shared
-            .registry
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self.shared.registry.write().unwrap_or_else(PoisonError::into_inner);
         registry.register(Arc::new(FnProcedure::new(name, function)))
     }
 
-    /// Calls a procedure and waits for its reply, which comes when the call is durable as the [`FsyncPolicy`] means it. The
-    /// calling thread does the work itself where it can. Read-only procedures run at a snapshot and wait for nobody.
+    /// Calls a procedure and waits for its reply, which comes when the call is durable as the [`FsyncPolicy`]
+    /// means it. The calling thread does the work itself where it can. Read-only procedures run at a snapshot
+    /// and wait for nobody.
     pub fn call<A: Into<Blob>>(
         &self,
         name: &str,
@@ -163,12 +161,11 @@ impl Ordo {
         let procedure = self.shared.procedure(name)?;
         let args: Args = args.into_iter().collect();
         let footprint = procedure.footprint(&args);
-        self.shared
-            .callers
-            .call(&self.shared.runtime, procedure, args, footprint)
+        self.shared.callers.call(&self.shared.runtime, procedure, args, footprint)
     }
 
-    /// Calls a procedure without waiting. The future needs no particular runtime; the call goes on if it is dropped.
+    /// Calls a procedure without waiting. The future needs no particular runtime; the call goes on if it is
+    /// dropped.
     ///
     /// ```
     /// # use ordo::{Call, Ordo, Outcome, Reply, Tx};
@@ -180,43 +177,28 @@ impl Ordo {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn call_async<A: Into<Blob>>(
-        &self,
-        name: &str,
-        args: impl IntoIterator<Item = A>,
-    ) -> Later {
+    pub fn call_async<A: Into<Blob>>(&self, name: &str, args: impl IntoIterator<Item = A>) -> Later {
         let procedure = match self.shared.procedure(name) {
             Ok(procedure) => procedure,
             Err(error) => return Later::ready(Err(error)),
         };
         let args: Args = args.into_iter().collect();
         let footprint = procedure.footprint(&args);
-        let mail = self
-            .shared
-            .mail
-            .get_or_init(|| Mail::start(&self.shared.runtime));
+        let mail = self.shared.mail.get_or_init(|| Mail::start(&self.shared.runtime));
         mail.send(procedure, args, footprint)
     }
 
     /// Runs a Redis command, as a transaction, and waits for its reply. An error reply is an `Err`.
-    pub fn command<A: Into<Blob>>(
-        &self,
-        words: impl IntoIterator<Item = A>,
-    ) -> Result<Reply, CallError> {
+    pub fn command<A: Into<Blob>>(&self, words: impl IntoIterator<Item = A>) -> Result<Reply, CallError> {
         let argv: Args = words.into_iter().collect();
         if argv.is_empty() {
             return Err(CallError::Error("ERR a command needs a name".to_owned()));
         }
         match self.shared.commands.prepare(argv) {
             Ok(prepared) => match prepared.action {
-                Action::Transaction {
-                    procedure,
-                    args,
-                    footprint,
-                } => self
-                    .shared
-                    .callers
-                    .call(&self.shared.runtime, procedure, args, footprint),
+                Action::Transaction { procedure, args, footprint } => {
+                    self.shared.callers.call(&self.shared.runtime, procedure, args, footprint)
+                }
                 Action::Reply(reply) => reply_or_error(reply),
                 Action::Connection { .. } | Action::Acl { .. } => {
                     Err(CallError::NeedsConnection(prepared.command.name))
@@ -226,13 +208,10 @@ impl Ordo {
         }
     }
 
-    /// Writes a checkpoint, so that the next start need not replay what is before it. Checkpoints also come by themselves.
+    /// Writes a checkpoint, so that the next start need not replay what is before it. Checkpoints also come
+    /// by themselves.
     pub fn checkpoint(&self) -> Result<(), CallError> {
-        self.shared
-            .runtime
-            .checkpoint()
-            .map(|_| ())
-            .map_err(CallError::Refused)
+        self.shared.runtime.checkpoint().map(|_| ()).map_err(CallError::Refused)
     }
 
     /// What was found when the store was opened.
@@ -249,10 +228,7 @@ impl Ordo {
 impl Shared {
     fn procedure(&self, name: &str) -> Result<Arc<dyn Procedure>, CallError> {
         let registry = self.registry.read().unwrap_or_else(PoisonError::into_inner);
-        registry
-            .by_name(name)
-            .cloned()
-            .ok_or_else(|| CallError::UnknownProcedure(name.to_owned()))
+        registry.by_name(name).cloned().ok_or_else(|| CallError::UnknownProcedure(name.to_owned()))
     }
 }
 
@@ -272,8 +248,6 @@ fn result_of(outcome: Outcome) -> Result<Reply, CallError> {
 
 /// Reads a decimal integer, the form in which Redis keeps numbers; stops the transaction if it is none.
 pub fn integer(bytes: &[u8]) -> Result<i64, Stop> {
-    let number = std::str::from_utf8(bytes)
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let number = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| Stop::abort(format!("'{}' is not an integer", bytes.escape_ascii())))
 }

@@ -1,9 +1,7 @@
-//! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo bench`, `ordo sim` and `ordo reproduce`.
+//! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo bench`, `ordo sim` and
+//! `ordo reproduce`.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "this crate measures: `ordo sim calibrate` and progress"
-)]
+#![allow(clippy::disallowed_methods, reason = "this crate measures: `ordo sim calibrate` and progress")]
 
 mod admin;
 mod bench;
@@ -22,11 +20,7 @@ static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
 
 /// Takes every word after the subcommand as it is: the settings' own table says what they mean.
 fn words() -> Arg {
-    Arg::new("words")
-        .num_args(0..)
-        .trailing_var_arg(true)
-        .allow_hyphen_values(true)
-        .action(ArgAction::Append)
+    Arg::new("words").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true).action(ArgAction::Append)
 }
 
 /// Leaves out a suggestion that has only letters in common with what was meant: `bench` for `nosuch`.
@@ -85,26 +79,20 @@ fn main() -> ExitCode {
                 .about("Runs whole nodes, clients, a network and faults in virtual time, and judges them")
                 .long_about(None),
         );
-    let matches = command
-        .try_get_matches()
-        .unwrap_or_else(|error| without_far_fetched_advice(error).exit());
+    let matches = command.try_get_matches().unwrap_or_else(|error| without_far_fetched_advice(error).exit());
     let result = match matches.subcommand() {
-        Some(("serve", matches)) => serve::run(
-            matches
-                .get_many::<String>("words")
-                .unwrap_or_default()
-                .cloned()
-                .collect(),
-        ),
-        Some(("cluster", matches)) => cluster::Cluster::from_arg_matches(matches)
-            .map_err(|error| error.exit())
-            .and_then(cluster::run),
+        Some(("serve", matches)) => {
+            serve::run(matches.get_many::<String>("words").unwrap_or_default().cloned().collect())
+        }
+        Some(("cluster", matches)) => {
+            cluster::Cluster::from_arg_matches(matches).map_err(|error| error.exit()).and_then(cluster::run)
+        }
         Some(("admin", matches)) => admin::Admin::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(|admin| admin::run(&admin)),
-        Some(("bench", matches)) => bench::Bench::from_arg_matches(matches)
-            .map_err(|error| error.exit())
-            .and_then(bench::run),
+        Some(("bench", matches)) => {
+            bench::Bench::from_arg_matches(matches).map_err(|error| error.exit()).and_then(bench::run)
+        }
         Some(("reproduce", matches)) => reproduce::Reproduce::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(reproduce::run),

@@ -39,7 +39,8 @@ impl Options {
         self.register_procedure(Arc::new(FnProcedure::new(name, function)))
     }
 
-    /// Registers a procedure that only reads: its calls run at a snapshot, and are not logged. Its writes are refused.
+    /// Registers a procedure that only reads: its calls run at a snapshot, and are not logged. Its writes are
+    /// refused.
     pub fn register_read_only<F, R>(self, name: &str, function: F) -> Result<Options, NameTaken>
     where
         F: Fn(Tx, Call) -> R + Send + Sync + 'static,
@@ -49,16 +50,13 @@ impl Options {
     }
 
     /// Registers any procedure.
-    pub fn register_procedure(
-        mut self,
-        procedure: Arc<dyn Procedure>,
-    ) -> Result<Options, NameTaken> {
+    pub fn register_procedure(mut self, procedure: Arc<dyn Procedure>) -> Result<Options, NameTaken> {
         self.procedures.register(procedure)?;
         Ok(self)
     }
 
-    /// When a write counts as durable, and its call is answered. By default ([`FsyncPolicy::Always`], as `ordo serve` has it) once
-    /// it is on the disk, so that it survives the loss of power.
+    /// When a write counts as durable, and its call is answered. By default ([`FsyncPolicy::Always`], as
+    /// `ordo serve` has it) once it is on the disk, so that it survives the loss of power.
     pub fn fsync(mut self, policy: FsyncPolicy) -> Options {
         self.fsync = policy;
         self
@@ -70,8 +68,8 @@ impl Options {
         self
     }
 
-    /// A checkpoint is taken after as many bytes of log as the last one has, and this many at least: 16 MiB by default, 0 for
-    /// never.
+    /// A checkpoint is taken after as many bytes of log as the last one has, and this many at least: 16 MiB
+    /// by default, 0 for never.
     pub fn checkpoint_bytes(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = Some(bytes);
         self

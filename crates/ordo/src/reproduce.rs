@@ -9,8 +9,9 @@ use std::path::PathBuf;
 /// What to reproduce.
 #[derive(Subcommand)]
 pub enum Reproduce {
-    /// The evaluation of the Sparkle paper (Li, Van Roy, Romano, VLDB 2019, section 5): its figures, by real runs with one and two threads on
-    /// this machine, and by a model of a cluster for all that takes more cores and nodes.
+    /// The evaluation of the Sparkle paper (Li, Van Roy, Romano, VLDB 2019, section 5): its figures, by real
+    /// runs with one and two threads on this machine, and by a model of a cluster for all that takes more
+    /// cores and nodes.
     Sparkle(Box<SparkleArgs>),
 }
 
@@ -23,8 +24,8 @@ pub struct SparkleArgs {
     /// Fewer points and shorter runs.
     #[arg(long)]
     quick: bool,
-    /// Only these figures of the paper, with commas between them: 6a, 6b, 7, 8, 9, 10; or 3p, which is ours: three real processes beside
-    /// their model, to see how far the model can be trusted.
+    /// Only these figures of the paper, with commas between them: 6a, 6b, 7, 8, 9, 10; or 3p, which is ours:
+    /// three real processes beside their model, to see how far the model can be trusted.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Seed of records, calls and the model's network.
@@ -41,24 +42,26 @@ pub struct ModelArgs {
     /// Milliseconds from one epoch to the next: calls are ordered in batches, one of each node in an epoch.
     #[arg(long, default_value_t = 5.0)]
     epoch_ms: f64,
-    /// Milliseconds from a call until its epoch is ordered and comes to the engines: the time that agreement takes, which is not modelled
-    /// itself. It makes latencies longer, and changes no throughput.
+    /// Milliseconds from a call until its epoch is ordered and comes to the engines: the time that agreement
+    /// takes, which is not modelled itself. It makes latencies longer, and changes no throughput.
     #[arg(long, default_value_t = 200.0)]
     order_ms: f64,
-    /// Milliseconds for which an epoch may still be taken back once the engines have it; its calls are answered after that at the earliest.
+    /// Milliseconds for which an epoch may still be taken back once the engines have it; its calls are
+    /// answered after that at the earliest.
     #[arg(long, default_value_t = 0.0)]
     confirm_ms: f64,
     /// Microseconds that a message takes from node to node.
     #[arg(long, default_value_t = 50.0)]
     latency_us: f64,
-    /// Microseconds for which a node gathers what it has to tell the others, before it sends that as one message to each.
+    /// Microseconds for which a node gathers what it has to tell the others, before it sends that as one
+    /// message to each.
     #[arg(long, default_value_t = 20.0)]
     round_us: f64,
     /// Gigabits per second that a node can send.
     #[arg(long, default_value_t = 10.0)]
     gigabits: f64,
-    /// Nanoseconds of a step of an engine, which executes one operation on one key. If not given, `ordo reproduce` measures it on this machine, and
-    /// `ordo bench model` takes 140.
+    /// Nanoseconds of a step of an engine, which executes one operation on one key. If not given,
+    /// `ordo reproduce` measures it on this machine, and `ordo bench model` takes 140.
     #[arg(long, value_name = "NS")]
     step_ns: Option<u64>,
 }
@@ -127,15 +130,8 @@ impl ModelArgs {
 /// Reproduces.
 pub fn run(reproduce: Reproduce) -> Result<()> {
     let Reproduce::Sparkle(args) = reproduce;
-    if let Some(unknown) = args
-        .only
-        .iter()
-        .find(|id| !sparkle::FIGURES.contains(&id.as_str()))
-    {
-        bail!(
-            "--only {unknown}: choose from {}",
-            sparkle::FIGURES.join(", ")
-        );
+    if let Some(unknown) = args.only.iter().find(|id| !sparkle::FIGURES.contains(&id.as_str())) {
+        bail!("--only {unknown}: choose from {}", sparkle::FIGURES.join(", "));
     }
     let times = args.model.times(args.quick)?;
     let options = sparkle::Options {
@@ -156,13 +152,7 @@ pub fn run(reproduce: Reproduce) -> Result<()> {
             Some(false) => "missed",
             None => "",
         };
-        vec![
-            claim.about,
-            claim.paper,
-            claim.ours,
-            claim.bar.unwrap_or_default(),
-            met.to_owned(),
-        ]
+        vec![claim.about, claim.paper, claim.ours, claim.bar.unwrap_or_default(), met.to_owned()]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {

@@ -19,11 +19,7 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
         Invocation::Serve(config) => *config,
     };
     start_logging(config.loglevel);
-    tracing::info!(
-        "Ordo {}, process {}",
-        env!("CARGO_PKG_VERSION"),
-        std::process::id()
-    );
+    tracing::info!("Ordo {}, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
     if let Some((cluster, node)) = &config.cluster {
         tracing::info!("node {node} of cluster {}", cluster.name);
         for warning in &cluster.warnings {
@@ -68,7 +64,8 @@ fn start_logging(level: LogLevel) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // Colours are for people: what reads a file would find them in the middle of words. NO_COLOR forbids them, as it does elsewhere.
+        // Colours are for people: what reads a file would find them in the middle of words. NO_COLOR forbids
+        // them, as it does elsewhere.
         .with_ansi(std::io::stderr().is_terminal() && !is_colourless())
         // Whoever read the log may be gone: that must not stop a thread that has something to say.
         .log_internal_errors(false)

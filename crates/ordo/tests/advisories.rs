@@ -1,5 +1,6 @@
-//! Holds the crates that `Cargo.lock` takes from the registry against what is known to be wrong with versions of them:
-//! `advisories.toml` beside this file, whose head tells where that comes from and how it is refreshed.
+//! Holds the crates that `Cargo.lock` takes from the registry against what is known to be wrong with versions
+//! of them: `advisories.toml` beside this file, whose head tells where that comes from and how it is
+//! refreshed.
 
 use serde::Deserialize;
 use std::path::Path;
@@ -57,7 +58,8 @@ struct Package {
 
 type Version = (u64, u64, u64);
 
-/// The numbers of a version; those that are not given are 0. What follows them (`-alpha.1`, `+spec`) is not looked at.
+/// The numbers of a version; those that are not given are 0. What follows them (`-alpha.1`, `+spec`) is not
+/// looked at.
 fn version(text: &str) -> Version {
     let numbers = text.trim().split(['-', '+']).next().unwrap_or_default();
     let mut numbers = numbers.split('.').map(|number| {
@@ -81,8 +83,7 @@ fn behind_caret((major, minor, patch): Version) -> Version {
 fn meets(found: Version, requirement: &str) -> bool {
     requirement.split(',').all(|comparison| {
         let comparison = comparison.trim();
-        let (operator, wanted) =
-            comparison.split_at(comparison.find(char::is_numeric).unwrap_or(0));
+        let (operator, wanted) = comparison.split_at(comparison.find(char::is_numeric).unwrap_or(0));
         let wanted = version(wanted);
         match operator.trim() {
             ">=" => found >= wanted,
@@ -104,25 +105,17 @@ fn locked(text: &str) -> Vec<(String, String)> {
         source.is_some_and(|source| source.starts_with("registry+"))
     };
     let packages = lock.package.into_iter().filter(from_registry);
-    packages
-        .map(|package| (package.name, package.version))
-        .collect()
+    packages.map(|package| (package.name, package.version)).collect()
 }
 
 /// What is known against crates of a lock file, one line each.
 fn known(locked: &[(String, String)], advisories: &[Advisory]) -> Vec<String> {
     let mut known = Vec::new();
     for (name, found) in locked {
-        for advisory in advisories
-            .iter()
-            .filter(|advisory| advisory.package == *name)
-        {
+        for advisory in advisories.iter().filter(|advisory| advisory.package == *name) {
             let mut fine = advisory.patched.iter().chain(&advisory.unaffected);
             if !fine.any(|requirement| meets(version(found), requirement)) {
-                known.push(format!(
-                    "{name} {found}: {}, patched in {:?}",
-                    advisory.id, advisory.patched
-                ));
+                known.push(format!("{name} {found}: {}, patched in {:?}", advisory.id, advisory.patched));
             }
         }
     }
@@ -140,16 +133,13 @@ fn vendored() -> Vec<Advisory> {
     advisories.advisory
 }
 
-/// The advisories of a checkout of the database against these crates. The error tells that the path is no such
-/// checkout.
+/// The advisories of a checkout of the database against these crates. The error tells that the path is no
+/// such checkout.
 fn of_database(database: &Path, names: &[(String, String)]) -> Result<Vec<Advisory>, String> {
     let crates = database.join("crates");
     let entries = std::fs::read_dir(&crates)
         .map_err(|error| format!("ORDO_ADVISORY_DB: {}: {error}", crates.display()))?;
-    if !entries
-        .flatten()
-        .any(|entry| holds_advisories(&entry.path()))
-    {
+    if !entries.flatten().any(|entry| holds_advisories(&entry.path())) {
         return Err(format!(
             "ORDO_ADVISORY_DB: {} has no directory with advisories: give a checkout of RustSec's advisory-db",
             crates.display()
@@ -162,12 +152,8 @@ fn of_database(database: &Path, names: &[(String, String)]) -> Result<Vec<Adviso
         };
         for file in files {
             let text = std::fs::read_to_string(file.expect("a file").path()).expect("an advisory");
-            let toml = text
-                .split("```")
-                .nth(1)
-                .and_then(|toml| toml.strip_prefix("toml"));
-            let entry: Entry =
-                toml::from_str(toml.expect("it begins with TOML")).expect("an advisory");
+            let toml = text.split("```").nth(1).and_then(|toml| toml.strip_prefix("toml"));
+            let entry: Entry = toml::from_str(toml.expect("it begins with TOML")).expect("an advisory");
             if entry.advisory.withdrawn.is_none() {
                 advisories.push(Advisory {
                     id: entry.advisory.id,
@@ -214,11 +200,7 @@ fn all(database: Option<&Path>, locked: &[(String, String)]) -> Result<Vec<Advis
 fn no_crate_has_an_advisory() {
     let lock = std::fs::read_to_string(here().join("../../Cargo.lock")).expect("the lock file");
     let locked = locked(&lock);
-    assert!(
-        locked.len() > 100,
-        "{} crates: the lock file was not read",
-        locked.len()
-    );
+    assert!(locked.len() > 100, "{} crates: the lock file was not read", locked.len());
     let database = std::env::var_os("ORDO_ADVISORY_DB");
     let advisories = match all(database.as_deref().map(Path::new), &locked) {
         Ok(advisories) => advisories,
@@ -227,7 +209,8 @@ fn no_crate_has_an_advisory() {
     let known = known(&locked, &advisories);
     assert!(
         known.is_empty(),
-        "advisories are known against crates that are built: update them, or replace them as vendor/README.md tells:\n{}",
+        "advisories are known against crates that are built: update them, or replace them as \
+         vendor/README.md tells:\n{}",
         known.join("\n")
     );
 }
@@ -235,9 +218,7 @@ fn no_crate_has_an_advisory() {
 #[test]
 fn what_is_known_against_a_version_is_found() {
     let lock = |name: &str, version: &str, source: &str| {
-        locked(&format!(
-            "[[package]]\nname = \"{name}\"\nversion = \"{version}\"\n{source}"
-        ))
+        locked(&format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\n{source}"))
     };
     let registry = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
     for (name, version, id) in [
@@ -253,10 +234,7 @@ fn what_is_known_against_a_version_is_found() {
         ("tiny_http", "0.7.0", Some("RUSTSEC-2020-0031")),
     ] {
         let known = known(&lock(name, version, registry), &vendored());
-        let ids: Vec<&str> = known
-            .iter()
-            .filter_map(|line| line.split([' ', ',']).nth(2))
-            .collect();
+        let ids: Vec<&str> = known.iter().filter_map(|line| line.split([' ', ',']).nth(2)).collect();
         assert_eq!(ids, Vec::from_iter(id), "{name} {version}: {known:?}");
     }
     // A crate of the repository that stands in for a crate is not that crate.
@@ -268,14 +246,13 @@ fn the_database_is_read() {
     let dir = tempfile::tempdir().expect("a directory");
     let of_crate = dir.path().join("crates/one");
     std::fs::create_dir_all(&of_crate).expect("a directory");
-    let entry = "```toml\n[advisory]\nid = \"RUSTSEC-1\"\npackage = \"one\"\ndate = \"2026-01-01\"\n\n[versions]\npatched = [\">= 1.2.3\"]\n```\n\n# One\n";
+    let entry = "```toml\n[advisory]\nid = \"RUSTSEC-1\"\npackage = \
+                 \"one\"\ndate = \"2026-01-01\"\n\n[versions]\npatched = [\">= 1.2.3\"]\n```\n\n# One\n";
     std::fs::write(of_crate.join("RUSTSEC-1.md"), entry).expect("a file");
-    let withdrawn = entry
-        .replace("date", "withdrawn = \"2026-02-02\"\ndate")
-        .replace("SEC-1", "SEC-2");
+    let withdrawn = entry.replace("date", "withdrawn = \"2026-02-02\"\ndate").replace("SEC-1", "SEC-2");
     std::fs::write(of_crate.join("RUSTSEC-2.md"), withdrawn).expect("a file");
-    let locked = [("one", "1.2.2"), ("two", "1.0.0")]
-        .map(|(name, version)| (name.to_owned(), version.to_owned()));
+    let locked =
+        [("one", "1.2.2"), ("two", "1.0.0")].map(|(name, version)| (name.to_owned(), version.to_owned()));
     let advisories = of_database(dir.path(), &locked).expect("a database");
     assert_eq!(advisories.len(), 1);
     assert_eq!(known(&locked, &advisories).len(), 1);
@@ -293,20 +270,14 @@ fn a_database_adds_to_the_vendored_advisories_and_must_be_one() {
     let of_crate = dir.path().join("crates/sha2");
     std::fs::create_dir_all(&of_crate).expect("a directory");
     let problem = all(Some(dir.path()), &names).expect_err("no advisories");
-    assert!(
-        problem.contains("no directory with advisories"),
-        "{problem}"
-    );
+    assert!(problem.contains("no directory with advisories"), "{problem}");
     let text = "```toml\n[advisory]\nid = \"RUSTSEC-2099-0001\"\npackage = \"sha2\"\n\
                 [versions]\npatched = [\">= 9.0.0\"]\n```\n# It was made up\n";
     std::fs::write(of_crate.join("RUSTSEC-2099-0001.md"), text).expect("written");
     let advisories = all(Some(dir.path()), &names).expect("a database");
     assert_eq!(advisories.len(), vendored().len() + 1);
     let found = known(&names, &advisories);
-    assert!(
-        matches!(&found[..], [one] if one.contains("RUSTSEC-2099-0001")),
-        "{found:?}"
-    );
+    assert!(matches!(&found[..], [one] if one.contains("RUSTSEC-2099-0001")), "{found:?}");
     // What is vendored counts as well, also where the database does not have it.
     let names = [("fxhash".to_owned(), "0.2.1".to_owned())];
     let advisories = all(Some(dir.path()), &names).expect("a database");

@@ -13,36 +13,19 @@ fn run(words: &[&str]) -> Vec<serde_json::Value> {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let text = String::from_utf8(output.stdout).expect("text");
-    text.lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect()
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 fn number(value: &serde_json::Value) -> f64 {
-    value
-        .as_f64()
-        .unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
 #[test]
 fn a_cluster_and_a_server_by_itself_take_turns() {
-    let words = [
-        "--against-single",
-        "--appendfsync",
-        "no",
-        "--nodes",
-        "3",
-        "--clients",
-        "6",
-    ];
+    let words = ["--against-single", "--appendfsync", "no", "--nodes", "3", "--clients", "6"];
     let records = run(&[&words[..], &["--partitions", "2", "--workload", "incr"]].concat());
-    let [single, cluster] = &records[..] else {
-        panic!("{records:?}")
-    };
-    assert_eq!(
-        (&single["engine"], &cluster["engine"]),
-        (&"single".into(), &"cluster".into())
-    );
+    let [single, cluster] = &records[..] else { panic!("{records:?}") };
+    assert_eq!((&single["engine"], &cluster["engine"]), (&"single".into(), &"cluster".into()));
     for record in [single, cluster] {
         assert_eq!(record["workload"], "incr");
         assert!(number(&record["committed"]) > 0.0, "{record}");
@@ -50,10 +33,7 @@ fn a_cluster_and_a_server_by_itself_take_turns() {
     }
     assert!(single["cluster"].is_null(), "{single}");
     let figures = &cluster["cluster"];
-    assert_eq!(
-        (&figures["nodes"], &figures["partitions"]),
-        (&3.into(), &2.into())
-    );
+    assert_eq!((&figures["nodes"], &figures["partitions"]), (&3.into(), &2.into()));
     for name in [
         "messages_per_transaction",
         "message_bytes_per_transaction",
@@ -77,9 +57,7 @@ fn siblings_send_one_message_for_each_destination_and_round() {
     for clients in ["1", "60"] {
         let load = ["--workload", "transfer-across", "--clients", clients];
         let records = run(&[&words[..], &load].concat());
-        let [cluster] = &records[..] else {
-            panic!("{records:?}")
-        };
+        let [cluster] = &records[..] else { panic!("{records:?}") };
         let figures = &cluster["cluster"];
         let messages = number(&figures["messages_per_round"]);
         assert!(0.0 < messages && messages <= 1.0, "{cluster}");

@@ -1,4 +1,5 @@
-//! `ordo cluster start`: what keeps the processes, tried with servers that stand alone, and what the command refuses.
+//! `ordo cluster start`: what keeps the processes, tried with servers that stand alone, and what the command
+//! refuses.
 #![allow(
     clippy::disallowed_methods,
     reason = "what watches processes is a thread, and a test's patience is a time"
@@ -42,16 +43,11 @@ fn call(launch: &Launch, words: &[&str]) -> Result<Answer, ClientError> {
 }
 
 fn is_gone(launch: &Launch) -> bool {
-    matches!(
-        call(launch, &["PING"]),
-        Err(ClientError::Unreachable { .. })
-    )
+    matches!(call(launch, &["PING"]), Err(ClientError::Unreachable { .. }))
 }
 
 fn signal(name: &str, process: u32) {
-    let status = Command::new("kill")
-        .args([format!("-{name}"), process.to_string()])
-        .status();
+    let status = Command::new("kill").args([format!("-{name}"), process.to_string()]).status();
     assert!(status.expect("kill runs").success());
 }
 
@@ -103,16 +99,9 @@ impl Watched {
         let mut processes = Processes::start(launches, || false).expect("they start");
         let numbers = processes.running().map(|(_, process)| process).collect();
         let (sender, lines) = channel();
-        let mut out = Lines {
-            line: Vec::new(),
-            sender,
-        };
+        let mut out = Lines { line: Vec::new(), sender };
         let watch = move || supervise(&mut processes, happening.into_iter(), &mut out);
-        let watched = Watched {
-            events,
-            lines,
-            thread: std::thread::spawn(watch),
-        };
+        let watched = Watched { events, lines, thread: std::thread::spawn(watch) };
         (watched, numbers)
     }
 
@@ -157,10 +146,7 @@ fn a_dead_node_is_reported_and_the_others_go_on_until_all_are_stopped() {
     assert_eq!(set, Answer::Text("OK".to_owned()));
     signal("KILL", processes[0]);
     let line = watched.line("has ended");
-    assert!(
-        line.starts_with(&format!("n1 (process {})", processes[0])),
-        "{line}"
-    );
+    assert!(line.starts_with(&format!("n1 (process {})", processes[0])), "{line}");
     assert!(line.contains("signal: 9"), "{line}");
     for launch in &launches[1..] {
         assert!(call(launch, &["PING"]).is_ok(), "{} goes on", launch.name);
@@ -169,10 +155,7 @@ fn a_dead_node_is_reported_and_the_others_go_on_until_all_are_stopped() {
     // The command that it tells starts the node again, with its data.
     watched.line("To start it again");
     let command = watched.line("serve");
-    let by_hand = Command::new("sh")
-        .arg("-c")
-        .arg(format!("exec {command}"))
-        .spawn();
+    let by_hand = Command::new("sh").arg("-c").arg(format!("exec {command}")).spawn();
     let by_hand = ByHand(by_hand.expect("sh runs"));
     let again = Launch {
         program: "sh".into(),
@@ -191,16 +174,9 @@ fn a_dead_node_is_reported_and_the_others_go_on_until_all_are_stopped() {
     let line = watched.line("had ended before");
     assert!(line.starts_with("n1 "), "{line}");
     watched.line("Stopped");
-    watched
-        .thread
-        .join()
-        .expect("no panic")
-        .expect("a good end");
+    watched.thread.join().expect("no panic").expect("a good end");
     assert!(is_gone(&launches[1]) && is_gone(&launches[2]));
-    assert!(
-        !is_gone(&launches[0]),
-        "what was started by hand is not ours to stop"
-    );
+    assert!(!is_gone(&launches[0]), "what was started by hand is not ours to stop");
     for launch in &launches[1..] {
         let said = std::fs::read_to_string(&launch.log).expect("a log");
         assert!(said.contains("stopped: everything acknowledged"), "{said}");
@@ -247,10 +223,7 @@ fn one_that_has_left_is_left_out_and_one_that_waits_is_not_waited_for() {
     watched.line("good");
     assert!(watched.line("waits").contains("may wait to join"));
     let line = watched.line("has ended");
-    assert!(
-        line.starts_with("left ") && line.contains("exit status: 78"),
-        "{line}"
-    );
+    assert!(line.starts_with("left ") && line.contains("exit status: 78"), "{line}");
     watched.line("it has left");
     watched.line("not to be started again");
     assert!(call(&good, &["PING"]).is_ok());
@@ -259,10 +232,7 @@ fn one_that_has_left_is_left_out_and_one_that_waits_is_not_waited_for() {
     while !said.contains("Stopped.") {
         said.push_str(&watched.line(""));
     }
-    assert!(
-        !said.contains("had ended before") && !said.contains("To start it again"),
-        "{said}"
-    );
+    assert!(!said.contains("had ended before") && !said.contains("To start it again"), "{said}");
     let end = watched.thread.join().expect("no panic");
     end.expect("a good end");
 
@@ -280,11 +250,7 @@ fn if_one_does_not_start_none_does() {
     bad.words = vec!["serve".into(), "--prot".into(), "1".into()];
     let error = Processes::start(&[good.clone(), bad.clone()], || false).err();
     let error = error.expect("one is bad").to_string();
-    for want in [
-        "bad ended at once (exit status: 1)",
-        "bad.log",
-        "did you mean 'port'",
-    ] {
+    for want in ["bad ended at once (exit status: 1)", "bad.log", "did you mean 'port'"] {
         assert!(error.contains(want), "'{error}' lacks '{want}'");
     }
     assert!(!error.contains("earlier"), "{error}");
@@ -325,51 +291,19 @@ fn three_ports() -> String {
 #[test]
 fn what_cannot_be_started_is_refused_with_what_to_do() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir
-        .path()
-        .join("cluster")
-        .to_str()
-        .expect("UTF-8")
-        .to_owned();
+    let path = dir.path().join("cluster").to_str().expect("UTF-8").to_owned();
     let file = dir.path().join("broken");
     std::fs::create_dir(&file).expect("made");
     std::fs::write(file.join("cluster.toml"), "name = 'x'\nsecret = 'short'\n").expect("written");
     let broken = file.to_str().expect("UTF-8");
     for (words, wants) in [
         (&["--dir", &path][..], &["no cluster", "--local 3"][..]),
-        (
-            &["--dir", &path, "--local", "8"],
-            &["--local 8", "from 1 to 7"],
-        ),
-        (
-            &["--dir", &path, "--local", "three"],
-            &["'three'", "--local"],
-        ),
-        (
-            &["--dir", &path, "--local", "3", "--port", "60000"],
-            &["--port 60000", "from 1 to"],
-        ),
-        (
-            &[
-                "--dir",
-                &path,
-                "--local",
-                "3",
-                "--port",
-                "PORT",
-                "--partitions",
-                "999",
-            ],
-            &["partitions is 999"],
-        ),
-        (
-            &["--dir", broken, "--local", "3"],
-            &["line 2", "5 characters", "openssl"],
-        ),
-        (
-            &["--dir", "/proc/nothing", "--local", "3", "--port", "PORT"],
-            &["/proc/nothing"],
-        ),
+        (&["--dir", &path, "--local", "8"], &["--local 8", "from 1 to 7"]),
+        (&["--dir", &path, "--local", "three"], &["'three'", "--local"]),
+        (&["--dir", &path, "--local", "3", "--port", "60000"], &["--port 60000", "from 1 to"]),
+        (&["--dir", &path, "--local", "3", "--port", "PORT", "--partitions", "999"], &["partitions is 999"]),
+        (&["--dir", broken, "--local", "3"], &["line 2", "5 characters", "openssl"]),
+        (&["--dir", "/proc/nothing", "--local", "3", "--port", "PORT"], &["/proc/nothing"]),
     ] {
         let said = loop {
             let port = three_ports();
@@ -390,14 +324,8 @@ fn what_cannot_be_started_is_refused_with_what_to_do() {
             }
         };
         for want in wants {
-            assert!(
-                said.contains(want),
-                "{words:?} said {said}, without '{want}'"
-            );
+            assert!(said.contains(want), "{words:?} said {said}, without '{want}'");
         }
     }
-    assert!(
-        !dir.path().join("cluster").exists(),
-        "a refusal leaves nothing behind"
-    );
+    assert!(!dir.path().join("cluster").exists(), "a refusal leaves nothing behind");
 }

@@ -1,6 +1,7 @@
 //! Real nodes whose disks take nothing for a while, and processes that are told to end.
 //!
-//! A file that may not grow beyond a limit is a full disk to the process that writes it, and takes no privileges.
+//! A file that may not grow beyond a limit is a full disk to the process that writes it, and takes no
+//! privileges.
 
 #![allow(
     clippy::disallowed_methods,
@@ -23,18 +24,12 @@ const VALUE_BYTES: usize = 300 << 10;
 const END_MAX: Duration = Duration::from_secs(6);
 
 fn limit_files(process: Pid, bytes: Option<u64>) {
-    let limit = Rlimit {
-        current: bytes,
-        maximum: None,
-    };
+    let limit = Rlimit { current: bytes, maximum: None };
     prlimit(Some(process), Resource::Fsize, limit).expect("one's own process can be limited");
 }
 
 fn build() -> Build {
-    Build {
-        program: env!("CARGO_BIN_EXE_ordo").into(),
-        words: Vec::new(),
-    }
+    Build { program: env!("CARGO_BIN_EXE_ordo").into(), words: Vec::new() }
 }
 
 /// What a node answers to a command at once, be it an error.
@@ -55,11 +50,9 @@ fn misconf(answer: Answer) -> String {
 
 /// Waits until a node says that it is out.
 fn wait_until_out(cluster: &Cluster, place: usize) {
-    cluster.until(place, "it is out", || {
-        match answer(&mut open(cluster, place), &["PING"]) {
-            Answer::Error(text) => Some(misconf(Answer::Error(text))),
-            _ => None,
-        }
+    cluster.until(place, "it is out", || match answer(&mut open(cluster, place), &["PING"]) {
+        Answer::Error(text) => Some(misconf(Answer::Error(text))),
+        _ => None,
     });
 }
 
@@ -74,10 +67,7 @@ fn a_node_with_a_full_disk_says_so_and_comes_back_by_itself() {
     let victim = 1;
     let mut old = open(&cluster, victim);
     let mut reader = open(&cluster, victim);
-    assert_eq!(
-        answer(&mut reader, &["READONLY"]),
-        Answer::Text("OK".to_owned())
-    );
+    assert_eq!(answer(&mut reader, &["READONLY"]), Answer::Text("OK".to_owned()));
     limit_files(cluster.process(victim), Some(LIMIT_BYTES));
     // Writes of the others find it out, and go on.
     assert_eq!(cluster.call(0, &["SET", "after", "1"]), "OK");
@@ -107,10 +97,7 @@ fn a_node_with_a_full_disk_says_so_and_comes_back_by_itself() {
     for place in 0..NAMES.len() {
         cluster.until(place, "it knows who is out", || {
             let status = cluster.status(place);
-            let node = status
-                .nodes
-                .iter()
-                .find(|node| node.name == NAMES[victim])?;
+            let node = status.nodes.iter().find(|node| node.name == NAMES[victim])?;
             let leads = |leader| leader == Some(node.id);
             let led = status.partitions.iter().any(|found| leads(found.leader));
             let cause = node.out.as_ref()?;
@@ -120,33 +107,20 @@ fn a_node_with_a_full_disk_says_so_and_comes_back_by_itself() {
         cluster.until(place, "it has told its operator", || {
             let said = cluster.said(place);
             let mut lines = said.lines();
-            lines
-                .any(|line| line.contains(level) && line.contains("its log cannot be written"))
-                .then_some(())
+            lines.any(|line| line.contains(level) && line.contains("its log cannot be written")).then_some(())
         });
     }
     assert_eq!(cluster.call(2, &["SET", "after", "3"]), "OK");
     limit_files(cluster.process(victim), None);
     cluster.until(victim, "it is back", || {
-        (answer(&mut open(&cluster, victim), &["PING"]) == Answer::Text("PONG".to_owned()))
-            .then_some(())
+        (answer(&mut open(&cluster, victim), &["PING"]) == Answer::Text("PONG".to_owned())).then_some(())
     });
     assert_eq!(cluster.call(victim, &["GET", "after"]), "3");
-    assert_eq!(
-        answer(&mut old, &["GET", "after"]),
-        Answer::Text("3".to_owned())
-    );
+    assert_eq!(answer(&mut old, &["GET", "after"]), Answer::Text("3".to_owned()));
     assert_eq!(cluster.call(victim, &["SET", "after", "4"]), "OK");
-    assert!(
-        cluster
-            .said(victim)
-            .contains("takes part in its cluster again")
-    );
+    assert!(cluster.said(victim).contains("takes part in its cluster again"));
     cluster.until(0, "it has told that the other is back", || {
-        cluster
-            .said(0)
-            .contains("takes part in the cluster again")
-            .then_some(())
+        cluster.said(0).contains("takes part in the cluster again").then_some(())
     });
 }
 
@@ -186,15 +160,9 @@ fn six_nodes_that_are_told_to_end_do_so_soon() {
 #[test]
 fn signals_that_have_no_meaning_here_end_nothing() {
     let cluster = Cluster::start(&build());
-    for (signal, name) in [
-        (Signal::HUP, "SIGHUP"),
-        (Signal::USR1, "SIGUSR1"),
-        (Signal::USR2, "SIGUSR2"),
-    ] {
+    for (signal, name) in [(Signal::HUP, "SIGHUP"), (Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
         kill_process(cluster.process(0), signal).expect("it runs");
-        cluster.until(0, "it has told of the signal", || {
-            cluster.said(0).contains(name).then_some(())
-        });
+        cluster.until(0, "it has told of the signal", || cluster.said(0).contains(name).then_some(()));
     }
     assert_eq!(cluster.call(0, &["PING"]), "PONG");
 }
@@ -208,9 +176,7 @@ fn the_loss_of_the_majority_is_told_and_its_return() {
         let said = cluster.said(0);
         let mut lines = said.lines();
         lines
-            .any(|line| {
-                line.contains("ERROR") && line.contains("has no leader") && line.contains("'b'")
-            })
+            .any(|line| line.contains("ERROR") && line.contains("has no leader") && line.contains("'b'"))
             .then_some(())
     });
     let began = std::time::Instant::now();

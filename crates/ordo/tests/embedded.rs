@@ -31,16 +31,8 @@ async fn sum(mut tx: Tx, call: Call) -> Outcome {
 }
 
 fn open(path: &std::path::Path) -> Ordo {
-    let options = Ordo::options()
-        .register("add", add)
-        .unwrap()
-        .register_read_only("sum", sum)
-        .unwrap();
-    options
-        .workers(1)
-        .fsync(FsyncPolicy::No)
-        .open(path)
-        .unwrap()
+    let options = Ordo::options().register("add", add).unwrap().register_read_only("sum", sum).unwrap();
+    options.workers(1).fsync(FsyncPolicy::No).open(path).unwrap()
 }
 
 struct Unpark(Thread);
@@ -68,16 +60,10 @@ fn calls_commands_and_futures_share_the_records_and_survive_a_restart() {
     let ordo = open(dir.path());
     assert_eq!(ordo.call("add", ["a", "2"]), Ok(Reply::Integer(2)));
     assert_eq!(ordo.command(["INCRBY", "a", "3"]), Ok(Reply::Integer(5)));
-    assert_eq!(
-        block_on(ordo.call_async("add", ["a", "4"])),
-        Ok(Reply::Integer(9))
-    );
+    assert_eq!(block_on(ordo.call_async("add", ["a", "4"])), Ok(Reply::Integer(9)));
     assert_eq!(ordo.call("sum", ["a", "missing"]), Ok(Reply::Integer(9)));
     let script = "redis.call('INCR', KEYS[1]) return redis.call('GET', KEYS[1])";
-    assert_eq!(
-        ordo.command(["EVAL", script, "1", "a"]),
-        Ok(Reply::bulk("10"))
-    );
+    assert_eq!(ordo.command(["EVAL", script, "1", "a"]), Ok(Reply::bulk("10")));
     assert_eq!(ordo.call("sum", ["a"]), Ok(Reply::Integer(10)));
     drop(ordo);
 
@@ -93,31 +79,14 @@ fn calls_commands_and_futures_share_the_records_and_survive_a_restart() {
 fn every_way_to_fail_has_its_own_error() {
     let dir = tempfile::tempdir().unwrap();
     let ordo = open(dir.path());
-    let check =
-        |result: Result<Reply, CallError>, expected: CallError| assert_eq!(result, Err(expected));
-    check(
-        ordo.call("sub", ["a", "1"]),
-        CallError::UnknownProcedure("sub".to_owned()),
-    );
-    check(
-        block_on(ordo.call_async("sub", ["a"])),
-        CallError::UnknownProcedure("sub".to_owned()),
-    );
-    check(
-        ordo.call("add", ["a", "-1"]),
-        CallError::Aborted("negative".to_owned()),
-    );
-    assert_eq!(
-        ordo.command(["EXISTS", "a"]),
-        Ok(Reply::Integer(0)),
-        "an abort leaves nothing behind"
-    );
+    let check = |result: Result<Reply, CallError>, expected: CallError| assert_eq!(result, Err(expected));
+    check(ordo.call("sub", ["a", "1"]), CallError::UnknownProcedure("sub".to_owned()));
+    check(block_on(ordo.call_async("sub", ["a"])), CallError::UnknownProcedure("sub".to_owned()));
+    check(ordo.call("add", ["a", "-1"]), CallError::Aborted("negative".to_owned()));
+    assert_eq!(ordo.command(["EXISTS", "a"]), Ok(Reply::Integer(0)), "an abort leaves nothing behind");
     ordo.command(["HSET", "hash", "f", "v"]).unwrap();
     let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
-    check(
-        ordo.command(["GET", "hash"]),
-        CallError::Error(wrong_type.to_owned()),
-    );
+    check(ordo.command(["GET", "hash"]), CallError::Error(wrong_type.to_owned()));
     assert!(matches!(ordo.command(["NOSUCH"]), Err(CallError::Error(_))));
     assert!(matches!(ordo.command(["GET"]), Err(CallError::Error(_))));
     assert!(matches!(ordo.command([""; 0]), Err(CallError::Error(_))));
@@ -125,40 +94,21 @@ fn every_way_to_fail_has_its_own_error() {
         ordo.command(["SUBSCRIBE", "c"]),
         Err(CallError::Error(_) | CallError::NeedsConnection(_))
     ));
-    assert!(matches!(
-        ordo.command(["MULTI"]),
-        Err(CallError::NeedsConnection(_))
-    ));
+    assert!(matches!(ordo.command(["MULTI"]), Err(CallError::NeedsConnection(_))));
     // Missing arguments make the procedure panic; the caller learns of it, and the store goes on.
-    assert!(matches!(
-        ordo.call("add", ["a"]),
-        Err(CallError::Aborted(_))
-    ));
+    assert!(matches!(ordo.call("add", ["a"]), Err(CallError::Aborted(_))));
     assert_eq!(ordo.call("add", ["a", "1"]), Ok(Reply::Integer(1)));
 
-    assert!(
-        matches!(Ordo::open(dir.path()), Err(OpenError::Start(_))),
-        "the directory is in use"
-    );
+    assert!(matches!(Ordo::open(dir.path()), Err(OpenError::Start(_))), "the directory is in use");
     assert!(ordo.register("add", add).is_err(), "the name is taken");
-    assert!(
-        Ordo::options()
-            .register("redis.get", add)
-            .unwrap()
-            .open(dir.path())
-            .is_err()
-    );
+    assert!(Ordo::options().register("redis.get", add).unwrap().open(dir.path()).is_err());
 }
 
 #[test]
 fn a_log_with_an_unknown_procedure_says_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let ordo = Ordo::open(dir.path()).unwrap();
-    assert_eq!(
-        ordo.status().fsync,
-        FsyncPolicy::Always,
-        "as the server, unless told otherwise"
-    );
+    assert_eq!(ordo.status().fsync, FsyncPolicy::Always, "as the server, unless told otherwise");
     ordo.register("add", add).unwrap();
     ordo.call("add", ["a", "1"]).unwrap();
     drop(ordo);
@@ -172,12 +122,8 @@ fn many_threads_and_futures_lose_nothing() {
     const THREADS: usize = 40;
     const CALLS: usize = 50;
     let dir = tempfile::tempdir().unwrap();
-    let ordo = Ordo::options()
-        .register("add", add)
-        .unwrap()
-        .fsync(FsyncPolicy::Always)
-        .open(dir.path())
-        .unwrap();
+    let ordo =
+        Ordo::options().register("add", add).unwrap().fsync(FsyncPolicy::Always).open(dir.path()).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
@@ -199,8 +145,5 @@ fn many_threads_and_futures_lose_nothing() {
     }
     drop(ordo);
     let ordo = open(dir.path());
-    assert_eq!(
-        ordo.call("sum", ["a"]),
-        Ok(Reply::Integer((THREADS * CALLS + 10) as i64))
-    );
+    assert_eq!(ordo.call("sum", ["a"]), Ok(Reply::Integer((THREADS * CALLS + 10) as i64)));
 }

@@ -57,11 +57,7 @@ fn ordo_after(directory: &Path, what: &str) -> PathBuf {
 }
 
 fn problems(report: &Report) -> String {
-    let problems: Vec<String> = report
-        .rounds
-        .iter()
-        .flat_map(|round| round.problems.clone())
-        .collect();
+    let problems: Vec<String> = report.rounds.iter().flat_map(|round| round.problems.clone()).collect();
     problems.join("\n")
 }
 
@@ -82,42 +78,23 @@ fn a_node_that_is_killed_and_frozen_stands_the_trial() {
         assert!(round.resumed_ms.is_some(), "{round:?}");
         // Whoever waited for the only node learned nothing, or learned it late.
         let stood_still = round.fault == "freeze-leader";
-        assert!(
-            if stood_still {
-                round.pause_ms >= 2_900.0
-            } else {
-                round.unknown > 0
-            },
-            "{round:?}"
-        );
+        assert!(if stood_still { round.pause_ms >= 2_900.0 } else { round.unknown > 0 }, "{round:?}");
     }
 }
 
 #[test]
 fn nodes_whose_disks_refuse_stand_the_trial() {
     let directory = tempfile::tempdir().expect("a directory");
-    let faults = [
-        Fault::FullLeader,
-        Fault::FullFollower,
-        Fault::FullAll,
-        Fault::SyncLeader,
-        Fault::SyncFollower,
-    ];
+    let faults =
+        [Fault::FullLeader, Fault::FullFollower, Fault::FullAll, Fault::SyncLeader, Fault::SyncFollower];
     let ordo = env!("CARGO_BIN_EXE_ordo");
     let report = trial_of(3, ordo.into(), directory.path(), &faults, 5);
     assert_eq!(problems(&report), "");
     assert_eq!(report.rounds.len(), 5);
     for round in &report.rounds {
         println!("{round:?}");
-        assert!(
-            round.victim_ms.is_some(),
-            "its reads were answered: {round:?}"
-        );
-        assert_eq!(
-            round.stop_ms.is_some(),
-            round.fault.starts_with("sync"),
-            "{round:?}"
-        );
+        assert!(round.victim_ms.is_some(), "its reads were answered: {round:?}");
+        assert_eq!(round.stop_ms.is_some(), round.fault.starts_with("sync"), "{round:?}");
     }
 }
 
@@ -128,42 +105,34 @@ fn a_node_that_forgets_is_found_out() {
     let forgetful = ordo_after(directory.path(), "rm -rf \"$dir\"");
     let report = trial(forgetful, directory.path(), &[Fault::KillAll], 2);
     let problems = problems(&report);
-    // On a busy machine there may be more of them afterwards than had been acknowledged: then they got old numbers.
+    // On a busy machine there may be more of them afterwards than had been acknowledged: then they got old
+    // numbers.
     assert!(
-        problems.contains("increments were acknowledged")
-            || problems.contains("got what others had got"),
+        problems.contains("increments were acknowledged") || problems.contains("got what others had got"),
         "{problems}"
     );
     assert!(problems.contains("together"), "{problems}");
     assert!(problems.contains("not strictly serializable"), "{problems}");
-    assert_eq!(
-        (report.rounds.len(), report.failed),
-        (1, 1),
-        "the first such round is the last"
-    );
+    assert_eq!((report.rounds.len(), report.failed), (1, 1), "the first such round is the last");
 }
 
 #[test]
 fn a_node_that_loses_a_moment_is_found_out() {
     let directory = tempfile::tempdir().expect("a directory");
-    // The first start copies nothing; the second goes on with what the first had begun with, which has the money.
+    // The first start copies nothing; the second goes on with what the first had begun with, which has the
+    // money.
     let kept = directory.path().join("kept");
     let kept = kept.display();
     let stale = format!(
-        "if [ -d '{kept}' ]; then rm -rf \"$dir\"; cp -r '{kept}' \"$dir\"; else if [ -d \"$dir\" ]; then cp -r \"$dir\" '{kept}'; fi; fi"
+        "if [ -d '{kept}' ]; then rm -rf \"$dir\"; cp -r '{kept}' \"$dir\"; else if [ -d \"$dir\" ]; then \
+         cp -r \"$dir\" '{kept}'; fi; fi"
     );
     let stale = ordo_after(directory.path(), &stale);
     let report = trial(stale, directory.path(), &[Fault::KillAll], 4);
     let problems = problems(&report);
     assert_eq!((report.rounds.len(), report.failed), (2, 1), "{problems}");
-    assert!(
-        problems.contains("increments were acknowledged"),
-        "{problems}"
-    );
-    assert!(
-        !problems.contains("together"),
-        "no money was lost: {problems}"
-    );
+    assert!(problems.contains("increments were acknowledged"), "{problems}");
+    assert!(!problems.contains("together"), "no money was lost: {problems}");
 }
 
 #[test]
@@ -187,20 +156,10 @@ fn a_program_that_ends_is_told_with_its_last_words() {
         only: Vec::new(),
         seed: 1,
     };
-    let Err(error) = run(&options) else {
-        panic!("there is no node")
-    };
+    let Err(error) = run(&options) else { panic!("there is no node") };
     let error = format!("{error:#}");
-    assert!(
-        error.contains("ended by itself") && error.contains("out of order"),
-        "{error}"
-    );
-    let impossible = Options {
-        only: vec![Fault::CutLink],
-        ..options
-    };
-    let Err(error) = run(&impossible) else {
-        panic!("there is no link")
-    };
+    assert!(error.contains("ended by itself") && error.contains("out of order"), "{error}");
+    let impossible = Options { only: vec![Fault::CutLink], ..options };
+    let Err(error) = run(&impossible) else { panic!("there is no link") };
     assert!(error.to_string().contains("cut-link"), "{error}");
 }

@@ -13,14 +13,8 @@ fn attack(nodes: usize, commands: u64) {
     let seed = number("ORDO_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("replay with ORDO_SEED={seed}");
     let directory = tempfile::tempdir().expect("a directory");
-    let arguments = [
-        "--maxmemory",
-        "128mb",
-        "--maxmemory-policy",
-        "allkeys-random",
-        "--maxmemory-clients",
-        "128mb",
-    ];
+    let arguments =
+        ["--maxmemory", "128mb", "--maxmemory-policy", "allkeys-random", "--maxmemory-clients", "128mb"];
     let options = Options {
         setting: Setting {
             ordo: env!("CARGO_BIN_EXE_ordo").into(),
@@ -39,11 +33,7 @@ fn attack(nodes: usize, commands: u64) {
     };
     let report = run(&options).unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
     println!("{}", summary(&report));
-    assert!(
-        report.problems.is_empty(),
-        "seed {seed}: {:#?}",
-        report.problems
-    );
+    assert!(report.problems.is_empty(), "seed {seed}: {:#?}", report.problems);
     assert!(report.witnessed > 0 && report.received_bytes > 0);
 }
 

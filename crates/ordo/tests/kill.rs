@@ -1,7 +1,9 @@
-//! `kill -9` at random instants under load: nothing that was acknowledged is lost, nothing is applied twice, and no
-//! transaction is half there. A killed process loses nothing that it has written, so every `appendfsync` must hold.
+//! `kill -9` at random instants under load: nothing that was acknowledged is lost, nothing is applied twice,
+//! and no transaction is half there. A killed process loses nothing that it has written, so every
+//! `appendfsync` must hold.
 //!
-//! `ORDO_ROUNDS` sets the number of rounds, `ORDO_SEED` replays the instants and the load (not the machine's timing).
+//! `ORDO_ROUNDS` sets the number of rounds, `ORDO_SEED` replays the instants and the load (not the machine's
+//! timing).
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +19,8 @@ const MONEY: i64 = 1_000;
 /// Moves money between two accounts, and notes it in a third record.
 const TRANSFER: &str = "local from = tonumber(redis.call('GET', KEYS[1])) local amount = tonumber(ARGV[1]) \
      if from < amount then return redis.error_reply('POOR') end \
-     redis.call('DECRBY', KEYS[1], amount) redis.call('INCRBY', KEYS[2], amount) return redis.call('INCR', KEYS[3])";
+     redis.call('DECRBY', KEYS[1], amount) redis.call('INCRBY', KEYS[2], amount) return redis.call('INCR', \
+     KEYS[3])";
 
 struct Server {
     child: Child,
@@ -25,19 +28,11 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server and waits until it says that it serves. Nobody reads what it says later: it must not mind.
+    /// Starts a server and waits until it says that it serves. Nobody reads what it says later: it must not
+    /// mind.
     fn start(dir: &Path, appendfsync: &str) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ordo"))
-            .args([
-                "serve",
-                "--port",
-                "0",
-                "--bind",
-                "127.0.0.1",
-                "--appendfsync",
-                appendfsync,
-                "--dir",
-            ])
+            .args(["serve", "--port", "0", "--bind", "127.0.0.1", "--appendfsync", appendfsync, "--dir"])
             .arg(dir)
             .env("NO_COLOR", "1")
             .stderr(Stdio::piped())
@@ -75,9 +70,7 @@ impl Client {
     fn connect(port: u16) -> std::io::Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Client {
-            reader: BufReader::new(stream),
-        })
+        Ok(Client { reader: BufReader::new(stream) })
     }
     fn send(&mut self, words: &[&str]) -> std::io::Result<()> {
         let mut frame = format!("*{}\r\n", words.len());
@@ -197,10 +190,7 @@ fn check(port: u16, known: &mut [Known]) -> std::io::Result<()> {
             known.counter,
             known.unanswered
         );
-        *known = Known {
-            counter: found,
-            unanswered: 0,
-        };
+        *known = Known { counter: found, unanswered: 0 };
         for number in found.saturating_sub(63).max(1)..=found {
             let record = client.call(&["GET", &format!("record:{me}:{}", number % 64)])?;
             assert_eq!(
@@ -215,21 +205,13 @@ fn check(port: u16, known: &mut [Known]) -> std::io::Result<()> {
         let money = client.call(&["GET", &format!("account:{account}")])?;
         total += money.parse::<i64>().expect("money");
     }
-    assert_eq!(
-        total,
-        ACCOUNTS as i64 * MONEY,
-        "a transfer is whole or not there"
-    );
+    assert_eq!(total, ACCOUNTS as i64 * MONEY, "a transfer is whole or not there");
     Ok(())
 }
 
 #[test]
 fn a_killed_server_has_everything_that_it_acknowledged() {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let rounds = number("ORDO_ROUNDS").unwrap_or(8);
     let seed = number("ORDO_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("replay with ORDO_SEED={seed} ORDO_ROUNDS={rounds}");
@@ -247,10 +229,7 @@ fn a_killed_server_has_everything_that_it_acknowledged() {
 
     let mut acknowledged = 0;
     for round in 0..rounds {
-        let server = Server::start(
-            directory.path(),
-            ["always", "everysec", "no"][round as usize % 3],
-        );
+        let server = Server::start(directory.path(), ["always", "everysec", "no"][round as usize % 3]);
         check(server.port, &mut known).unwrap_or_else(|error| panic!("round {round}: {error}"));
         // The instant: after so many acknowledgements, wherever the others are then.
         let until = draw(&mut random) % 200;
@@ -276,9 +255,6 @@ fn a_killed_server_has_everything_that_it_acknowledged() {
     let server = Server::start(directory.path(), "always");
     check(server.port, &mut known).expect("the last check");
     server.kill();
-    assert!(
-        acknowledged > 0,
-        "nothing was acknowledged, so nothing was tested"
-    );
+    assert!(acknowledged > 0, "nothing was acknowledged, so nothing was tested");
     println!("{rounds} kills, {acknowledged} acknowledged blocks");
 }

@@ -1,8 +1,5 @@
 //! Clients that come before a server can serve: they are told so, and served once it can.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a test's patience is a time, and its nodes are processes"
-)]
+#![allow(clippy::disallowed_methods, reason = "a test's patience is a time, and its nodes are processes")]
 
 use server::client::{Answer, Client};
 use server::cluster::local::free_port;
@@ -34,7 +31,8 @@ fn describe(dir: &Path) -> Vec<String> {
     let mut text = "name = \"lobby\"\nsecret = \"a secret that only this test knows\"\n".to_owned();
     for (name, client) in NAMES.iter().zip(&clients) {
         text.push_str(&format!(
-            "[[node]]\nname = \"{name}\"\nzone = \"zone-{name}\"\npeer_address = \"{}\"\nclient_address = \"{client}\"\n",
+            "[[node]]\nname = \"{name}\"\nzone = \"zone-{name}\"\npeer_address = \"{}\"\nclient_address = \
+             \"{client}\"\n",
             free_address()
         ));
     }
@@ -71,16 +69,10 @@ fn a_client_of_a_node_that_waits_is_told_so_and_then_served() {
     let clients = describe(dir.path());
     let _first = start(dir.path(), NAMES[0]);
     let mut client = until("it listens", || Client::open(&clients[0], PATIENCE).ok());
-    let loading =
-        |answer: &Answer| matches!(answer, Answer::Error(text) if text.starts_with("LOADING "));
+    let loading = |answer: &Answer| matches!(answer, Answer::Error(text) if text.starts_with("LOADING "));
     assert!(loading(&client.call(&["PING"]).expect("an answer")));
-    assert!(loading(
-        &client.call(&["SET", "k", "v"]).expect("an answer")
-    ));
-    let info = client
-        .call(&["INFO"])
-        .and_then(|answer| answer.text("INFO"))
-        .expect("a text");
+    assert!(loading(&client.call(&["SET", "k", "v"]).expect("an answer")));
+    let info = client.call(&["INFO"]).and_then(|answer| answer.text("INFO")).expect("a text");
     assert!(info.contains("\r\nloading:1\r\n"), "{info}");
     let named = client.call(&["CLIENT", "SETNAME", "early"]);
     assert_eq!(named.expect("an answer"), Answer::Text("OK".to_owned()));
@@ -90,18 +82,12 @@ fn a_client_of_a_node_that_waits_is_told_so_and_then_served() {
     // On the same connection.
     until("it is served", || {
         let answer = client.call(&["SET", "k", "v"]).expect("an answer");
-        assert!(
-            answer == Answer::Text("OK".to_owned()) || loading(&answer),
-            "{answer:?}"
-        );
+        assert!(answer == Answer::Text("OK".to_owned()) || loading(&answer), "{answer:?}");
         (!loading(&answer)).then_some(())
     });
     let name = client.call(&["CLIENT", "GETNAME"]).expect("an answer");
     assert_eq!(name, Answer::Text("early".to_owned()));
-    let info = client
-        .call(&["INFO"])
-        .and_then(|answer| answer.text("INFO"))
-        .expect("a text");
+    let info = client.call(&["INFO"]).and_then(|answer| answer.text("INFO")).expect("a text");
     assert!(info.contains("\r\nloading:0\r\n"), "{info}");
 
     // A node that runs is not told to choose another port.
@@ -130,8 +116,5 @@ fn a_signal_before_clients_are_served_says_so() {
     assert_eq!(status.code(), Some(0));
     let log = dir.path().join(format!("{}.log", NAMES[0]));
     let said = std::fs::read_to_string(log).expect("its log");
-    assert!(
-        said.contains("SIGTERM: stopped before clients were served"),
-        "{said}"
-    );
+    assert!(said.contains("SIGTERM: stopped before clients were served"), "{said}");
 }

@@ -40,11 +40,7 @@ struct Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for process in self
-            .nodes
-            .iter_mut()
-            .filter_map(|node| node.process.as_mut())
-        {
+        for process in self.nodes.iter_mut().filter_map(|node| node.process.as_mut()) {
             // Both fail if it has ended already.
             let _ = process.kill();
             let _ = process.wait();
@@ -56,11 +52,7 @@ impl Cluster {
     /// A node in each of these zones, named a, b, and so on.
     fn start(zones: &[&str], partitions: u16) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut cluster = Cluster {
-            dir,
-            partitions,
-            nodes: Vec::new(),
-        };
+        let mut cluster = Cluster { dir, partitions, nodes: Vec::new() };
         for (name, zone) in ["a", "b", "c", "d"].iter().zip(zones) {
             cluster.describe(name, zone, false);
         }
@@ -111,41 +103,19 @@ impl Cluster {
     }
 
     fn data(&self, place: usize) -> PathBuf {
-        self.dir
-            .path()
-            .join(format!("data-{}", self.nodes[place].name))
+        self.dir.path().join(format!("data-{}", self.nodes[place].name))
     }
 
     fn log(&self, place: usize) -> PathBuf {
-        self.dir
-            .path()
-            .join(format!("{}.log", self.nodes[place].name))
+        self.dir.path().join(format!("{}.log", self.nodes[place].name))
     }
 
     fn run(&mut self, place: usize) {
         let log = File::create(self.log(place)).expect("a file");
-        let port = self.nodes[place]
-            .client
-            .rsplit_once(':')
-            .expect("a port")
-            .1
-            .to_owned();
+        let port = self.nodes[place].client.rsplit_once(':').expect("a port").1.to_owned();
         let process = Command::new(env!("CARGO_BIN_EXE_ordo"))
-            .args([
-                "serve",
-                "--bind",
-                "127.0.0.1",
-                "--port",
-                &port,
-                "--node",
-                &self.nodes[place].name,
-            ])
-            .args([
-                Path::new("--cluster"),
-                &self.file(),
-                Path::new("--dir"),
-                &self.data(place),
-            ])
+            .args(["serve", "--bind", "127.0.0.1", "--port", &port, "--node", &self.nodes[place].name])
+            .args([Path::new("--cluster"), &self.file(), Path::new("--dir"), &self.data(place)])
             .stderr(log)
             .spawn();
         self.nodes[place].process = Some(process.expect("it starts"));
@@ -158,8 +128,7 @@ impl Cluster {
     /// What a node answers, once it answers without an error.
     fn call(&self, place: usize, words: &[&str]) -> String {
         self.until(place, "it answers", || {
-            let mut client =
-                Client::open(&self.nodes[place].client, Duration::from_secs(5)).ok()?;
+            let mut client = Client::open(&self.nodes[place].client, Duration::from_secs(5)).ok()?;
             match client.call(words) {
                 Ok(Answer::Text(text)) => Some(text),
                 _ => None,
@@ -185,11 +154,7 @@ impl Cluster {
                 return found;
             }
             let name = &self.nodes[place].name;
-            assert!(
-                start.elapsed() < PATIENCE,
-                "{name}: not {what}\n{}",
-                self.said(place)
-            );
+            assert!(start.elapsed() < PATIENCE, "{name}: not {what}\n{}", self.said(place));
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -211,11 +176,8 @@ impl Cluster {
             .args(words)
             .output()
             .expect("it runs");
-        let said = format!(
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         (output.status.success(), said)
     }
 
@@ -240,9 +202,7 @@ impl Cluster {
     /// Waits until a process has ended by itself.
     fn ended(&mut self, place: usize) -> ExitStatus {
         let mut process = self.nodes[place].process.take().expect("it was started");
-        self.until(place, "it has ended", || {
-            process.try_wait().expect("a status")
-        })
+        self.until(place, "it has ended", || process.try_wait().expect("a status"))
     }
 
     fn kill(&mut self, place: usize) {
@@ -261,21 +221,10 @@ fn a_new_node_takes_the_place_of_one_that_leaves() {
     }
     cluster.describe("d", "zone-a", true);
     cluster.run(3);
-    cluster.until(3, "it waits for the operator", || {
-        cluster.said(3).contains("add-node d").then_some(())
-    });
+    cluster.until(3, "it waits for the operator", || cluster.said(3).contains("add-node d").then_some(()));
     let peer = cluster.nodes[3].peer.clone();
     let client = cluster.nodes[3].client.clone();
-    let join = [
-        "add-node",
-        "d",
-        "--zone",
-        "zone-a",
-        "--peer-address",
-        &peer,
-        "--client-address",
-        &client,
-    ];
+    let join = ["add-node", "d", "--zone", "zone-a", "--peer-address", &peer, "--client-address", &client];
     cluster.admin(1, &join);
     cluster.until(3, "it waits for something to keep", || {
         cluster.said(3).contains("keeps nothing yet").then_some(())
@@ -284,29 +233,18 @@ fn a_new_node_takes_the_place_of_one_that_leaves() {
     assert!(said.contains("ordo admin status"), "{said}");
     let status = cluster.ended(0);
     assert_eq!(status.code(), Some(78), "{}", cluster.said(0));
-    assert!(
-        cluster.said(0).contains("has left the cluster"),
-        "{}",
-        cluster.said(0)
-    );
+    assert!(cluster.said(0).contains("has left the cluster"), "{}", cluster.said(0));
     let status = cluster.until(1, "the old one is out of the map", || {
         Some(cluster.status(1)).filter(|status| status.nodes.iter().all(|node| node.name != "a"))
     });
     assert_eq!(status.nodes.len(), 3);
     for partition in &status.partitions {
-        let nodes: Vec<u16> = partition
-            .replicas
-            .iter()
-            .map(|replica| replica.node)
-            .collect();
+        let nodes: Vec<u16> = partition.replicas.iter().map(|replica| replica.node).collect();
         assert_eq!(nodes, [4, 2, 3], "one in each zone");
     }
     // The new one has everything, and counts.
     for key in 0..20 {
-        assert_eq!(
-            cluster.call(3, &["GET", &format!("k{key}")]),
-            key.to_string()
-        );
+        assert_eq!(cluster.call(3, &["GET", &format!("k{key}")]), key.to_string());
     }
     cluster.kill(2);
     assert_eq!(cluster.call(1, &["SET", "k0", "again"]), "OK");
@@ -319,7 +257,8 @@ fn a_new_node_takes_the_place_of_one_that_leaves() {
     assert_eq!(cluster.call(3, &["GET", "k0"]), "again");
 }
 
-/// A client that counts up in turn two keys of a hundred, in one block. It gives how often, when it is told to stop.
+/// A client that counts up in turn two keys of a hundred, in one block. It gives how often, when it is told
+/// to stop.
 fn count_up(address: String, seed: u64, stop: Arc<AtomicBool>) -> JoinHandle<u64> {
     std::thread::spawn(move || {
         let mut client = Client::open(&address, PATIENCE).expect("a connection");
@@ -372,11 +311,8 @@ fn a_new_node_gets_its_share_of_its_zone_under_load() {
     let counts: Vec<u64> = counts.map(|count| count.expect("no error")).collect();
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
     let total = |cluster: &Cluster, at: usize| -> u64 {
-        let values =
-            (0..100).map(|number| cluster.call(at, &["GET", &format!("counter:{number}")]));
-        values
-            .map(|value| value.parse::<u64>().expect("a number"))
-            .sum()
+        let values = (0..100).map(|number| cluster.call(at, &["GET", &format!("counter:{number}")]));
+        values.map(|value| value.parse::<u64>().expect("a number")).sum()
     };
     let kept = |status: &ClusterStatus, node: u16| {
         let replicas = status.partitions.iter().flat_map(|found| &found.replicas);
@@ -385,11 +321,7 @@ fn a_new_node_gets_its_share_of_its_zone_under_load() {
     let status = cluster.status(1);
     assert_eq!([1, 2, 3, 4].map(|node| kept(&status, node)), [2, 4, 4, 2]);
     for at in 0..4 {
-        assert_eq!(
-            total(&cluster, at),
-            2 * counts.iter().sum::<u64>(),
-            "at {at}"
-        );
+        assert_eq!(total(&cluster, at), 2 * counts.iter().sum::<u64>(), "at {at}");
     }
     let said = cluster.admin(2, &["rebalance", "--dry-run"]);
     assert!(!said.contains("the replica of"), "{said}");
@@ -426,14 +358,11 @@ fn a_new_node_gets_its_share_of_its_zone_under_load() {
 fn a_node_that_was_removed_while_it_was_down_is_told_so_when_it_starts() {
     let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c"], 1);
     assert_eq!(cluster.call(1, &["SET", "k", "v"]), "OK");
-    cluster.until(1, "it says who leads", || {
-        cluster.said(1).contains("leads partition 0").then_some(())
-    });
+    cluster.until(1, "it says who leads", || cluster.said(1).contains("leads partition 0").then_some(()));
     cluster.kill(0);
     cluster.describe("d", "zone-a", true);
-    let (done, said) = cluster.until(1, "the others agree", || {
-        Some(cluster.admit(1, 3)).filter(|(done, _)| *done)
-    });
+    let (done, said) =
+        cluster.until(1, "the others agree", || Some(cluster.admit(1, 3)).filter(|(done, _)| *done));
     assert!(done && said.contains("ordo admin remove-node"), "{said}");
     cluster.run(3);
     cluster.until(1, "the newcomer is seen to wait", || {
@@ -443,11 +372,7 @@ fn a_node_that_was_removed_while_it_was_down_is_told_so_when_it_starts() {
     cluster.admin(1, &["remove-node", "a"]);
     cluster.until(1, "the old one is out of the map", || {
         let status = cluster.status(1);
-        status
-            .nodes
-            .iter()
-            .all(|node| node.name != "a")
-            .then_some(())
+        status.nodes.iter().all(|node| node.name != "a").then_some(())
     });
     assert_eq!(cluster.call(3, &["GET", "k"]), "v");
     // It knows of nothing, and nobody at a peer port talks to it.
@@ -473,10 +398,7 @@ fn a_node_that_was_removed_while_it_was_down_is_told_so_when_it_starts() {
     cluster.describe("e", "zone-b", true);
     let (done, said) = cluster.admit(3, 4);
     assert!(!done && begun.elapsed() < Duration::from_secs(20), "{said}");
-    assert!(
-        said.contains("has no leader") || said.contains("no majority"),
-        "{said}"
-    );
+    assert!(said.contains("has no leader") || said.contains("no majority"), "{said}");
 }
 
 #[test]
@@ -519,9 +441,7 @@ fn nodes_of_a_zone_share_its_partitions_until_one_takes_over_from_the_other() {
     let has_checkpoint = |place: usize| {
         let files = std::fs::read_dir(cluster.data(place)).ok()?;
         let mut names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
-        names
-            .any(|name| name.starts_with("checkpoint-"))
-            .then_some(())
+        names.any(|name| name.starts_with("checkpoint-")).then_some(())
     };
     for place in 0..4 {
         cluster.until(place, "it has a checkpoint", || has_checkpoint(place));
@@ -531,11 +451,7 @@ fn nodes_of_a_zone_share_its_partitions_until_one_takes_over_from_the_other() {
     assert_eq!(status.code(), Some(78), "{}", cluster.said(3));
     cluster.until(1, "the one that leaves is out of the map", || {
         let status = cluster.status(1);
-        status
-            .nodes
-            .iter()
-            .all(|node| node.name != "d")
-            .then_some(())
+        status.nodes.iter().all(|node| node.name != "d").then_some(())
     });
     // With one zone gone, the one that took over is needed for every agreement.
     cluster.kill(2);
@@ -563,9 +479,7 @@ fn what_is_larger_than_a_frame_travels_between_nodes() {
     };
     let of = |partition: u16| {
         let mut names = (0..).map(|number| format!("key{number}"));
-        names
-            .find(|name| keeper(name) == partition)
-            .expect("endless")
+        names.find(|name| keeper(name) == partition).expect("endless")
     };
     let (large, small) = (of(0), of(1));
     // What is said here may be said twice: nodes that have to carry so much may be late with their answers.
@@ -598,9 +512,7 @@ fn what_is_larger_than_a_frame_travels_between_nodes() {
         assert_eq!(cluster.call(1, &["SET", &small, "v"]), "OK");
     }
     // And it moves with its slot, whoever is asked for it.
-    let slot = cluster
-        .number(0, &["CLUSTER", "KEYSLOT", &large])
-        .to_string();
+    let slot = cluster.number(0, &["CLUSTER", "KEYSLOT", &large]).to_string();
     for (place, to) in [(0, "1"), (3, "0")] {
         let moved = cluster.call(place, &["ORDO.CLUSTER", "MOVESLOTS", &slot, &slot, to]);
         assert!(moved.starts_with("OK"), "asked at {place}: {moved}");

@@ -1,5 +1,5 @@
-//! What a client sees of a cluster of several partitions is what it sees of one server: the same commands get the same
-//! replies, from whichever node, whatever keys they touch.
+//! What a client sees of a cluster of several partitions is what it sees of one server: the same commands get
+//! the same replies, from whichever node, whatever keys they touch.
 //!
 //! `ORDO_SEED` replays the random commands.
 
@@ -35,9 +35,7 @@ impl Both {
     }
 
     fn clients(&self) -> (Client, Vec<Client>) {
-        let open = |address: &SocketAddr| {
-            Client::open(&address.to_string(), PATIENCE).expect("a connection")
-        };
+        let open = |address: &SocketAddr| Client::open(&address.to_string(), PATIENCE).expect("a connection");
         let single = open(&self.single.addresses()[0]);
         (single, self.cluster.addresses().iter().map(open).collect())
     }
@@ -149,11 +147,7 @@ fn commands_blocks_and_scripts_over_partitions_reply_as_those_of_one_server() {
         let commands = [command.clone()];
         let wanted = pipeline(&mut single, &commands).remove(0);
         let found = pipeline(&mut nodes[node], &commands).remove(0);
-        assert_eq!(
-            comparable(&command, found),
-            comparable(&command, wanted),
-            "{line}"
-        );
+        assert_eq!(comparable(&command, found), comparable(&command, wanted), "{line}");
     }
 }
 
@@ -178,11 +172,13 @@ fn command(draw: &mut Draw, number: u64) -> Vec<String> {
         11 => pick(&["DBSIZE"]),
         12 => pick(&["INCRBY", first, "3"]),
         13 => {
-            let script = "redis.call('SET', KEYS[2], redis.call('GET', KEYS[1]) or 'none') return redis.call('EXISTS', KEYS[1], KEYS[3])";
+            let script = "redis.call('SET', KEYS[2], redis.call('GET', KEYS[1]) or 'none') return \
+                          redis.call('EXISTS', KEYS[1], KEYS[3])";
             pick(&["EVAL", script, "3", first, second, third])
         }
         14 => {
-            let script = "redis.call('SET', ARGV[1], redis.call('GET', KEYS[1]) or 'none') return redis.call('DBSIZE')";
+            let script = "redis.call('SET', ARGV[1], redis.call('GET', KEYS[1]) or 'none') return \
+                          redis.call('DBSIZE')";
             pick(&["EVAL", script, "1", first, second])
         }
         _ => pick(&["EXISTS", first, second, third]),
@@ -191,18 +187,15 @@ fn command(draw: &mut Draw, number: u64) -> Vec<String> {
 
 #[test]
 fn what_a_connection_pipelines_takes_effect_in_its_order_whatever_it_touches() {
-    let seed = std::env::var("ORDO_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()));
     println!("replay with ORDO_SEED={seed}");
     let both = Both::start();
     let (mut single, mut nodes) = both.clients();
     let mut draw = Draw::new(seed);
     for round in 0..60 {
-        let commands: Vec<_> = (0..PIPELINE as u64)
-            .map(|number| command(&mut draw, round * 100 + number))
-            .collect();
+        let commands: Vec<_> =
+            (0..PIPELINE as u64).map(|number| command(&mut draw, round * 100 + number)).collect();
         let node = draw.below(nodes.len() as u64) as usize;
         let wanted = pipeline(&mut single, &commands);
         let found = pipeline(&mut nodes[node], &commands);

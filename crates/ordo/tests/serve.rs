@@ -1,8 +1,5 @@
 //! `ordo serve` as a process: what it says when it can't start, and how it stops.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "clients of a test are threads, and their patience is a time"
-)]
+#![allow(clippy::disallowed_methods, reason = "clients of a test are threads, and their patience is a time")]
 
 use redis_surface::codec::{decode_reply, encode_command};
 use std::fs::Permissions;
@@ -39,16 +36,11 @@ impl Process {
 
     /// Waits until a server listens that a command starts.
     fn started_by(mut command: Command) -> Process {
-        let mut child = command
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary runs");
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the binary runs");
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
         let mut said = String::new();
         let port = loop {
-            let Some(Ok(line)) = lines.next() else {
-                panic!("the server did not start: {said}")
-            };
+            let Some(Ok(line)) = lines.next() else { panic!("the server did not start: {said}") };
             if let Some((_, rest)) = line.split_once("serving 127.0.0.1:") {
                 let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
                 break digits.parse().expect("a port");
@@ -64,17 +56,12 @@ impl Process {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server accepts");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
-        Client {
-            stream,
-            buffer: Vec::new(),
-        }
+        Client { stream, buffer: Vec::new() }
     }
 
     /// Sends a signal.
     fn signal(&self, name: &str) {
-        let status = Command::new("kill")
-            .args([format!("-{name}"), self.child.id().to_string()])
-            .status();
+        let status = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
     }
 
@@ -141,75 +128,40 @@ fn what_cannot_be_served_is_refused_with_what_to_do() {
     // No resolver is asked for a label of more than 63 letters.
     let nowhere = "nowhere".repeat(10);
     for (words, wants) in [
-        (
-            &["serve", "--prot", "1"][..],
-            &["'prot'", "did you mean 'port'"][..],
-        ),
-        (
-            &["serve", "--port", "x"],
-            &["command line: port", "from 0 to 65535"],
-        ),
-        (
-            &["serve", "--appendfsync", "never"],
-            &["always, everysec, no"],
-        ),
-        (
-            &["serve", "--databases", "16"],
-            &["databases: '16'", "one database", "leave the setting out"],
-        ),
-        (
-            &["serve", "/no/such/file.toml"],
-            &["/no/such/file.toml", "cannot be read"],
-        ),
-        (
-            &["serve", "--bind", "0.0.0.0"],
-            &["--requirepass", "--protected-mode no"],
-        ),
+        (&["serve", "--prot", "1"][..], &["'prot'", "did you mean 'port'"][..]),
+        (&["serve", "--port", "x"], &["command line: port", "from 0 to 65535"]),
+        (&["serve", "--appendfsync", "never"], &["always, everysec, no"]),
+        (&["serve", "--databases", "16"], &["databases: '16'", "one database", "leave the setting out"]),
+        (&["serve", "/no/such/file.toml"], &["/no/such/file.toml", "cannot be read"]),
+        (&["serve", "--bind", "0.0.0.0"], &["--requirepass", "--protected-mode no"]),
         (
             &["serve", "--bind", &nowhere, "--dir", path],
             &["bind", &nowhere, "does not resolve", "give an IPv4"],
         ),
-        (
-            &["serve", "--port", "0", "--dir", "/proc/nothing"],
-            &["/proc/nothing"],
-        ),
+        (&["serve", "--port", "0", "--dir", "/proc/nothing"], &["/proc/nothing"]),
     ] {
         let said = refused(words);
         for want in wants {
-            assert!(
-                said.contains(want),
-                "{words:?} said {said}, without '{want}'"
-            );
+            assert!(said.contains(want), "{words:?} said {said}, without '{want}'");
         }
-        assert!(
-            said.matches("os error").count() <= 1,
-            "{words:?} repeated a cause: {said}"
-        );
+        assert!(said.matches("os error").count() <= 1, "{words:?} repeated a cause: {said}");
     }
     let first = Process::start(dir.path(), &[]);
     let port = first.port.to_string();
     let other = tempfile::tempdir().expect("a temporary directory");
     let other = other.path().to_str().expect("UTF-8");
     let said = refused(&["serve", "--port", &port, "--dir", other]);
-    assert!(
-        said.contains("the port is in use") && said.contains("--port"),
-        "{said}"
-    );
+    assert!(said.contains("the port is in use") && said.contains("--port"), "{said}");
     // Who starts the same again is told that, and not only that the port is in use.
     let said = refused(&["serve", "--port", &port, "--dir", path]);
-    assert!(
-        said.contains("in use by another process, which holds its lock"),
-        "{said}"
-    );
+    assert!(said.contains("in use by another process, which holds its lock"), "{said}");
     let said = refused(&["serve", "--port", "0", "--dir", path]);
     assert!(said.contains(path), "{said}");
 }
 
 #[test]
 fn help_is_on_standard_output() {
-    let output = ordo(&["serve", "--help"])
-        .output()
-        .expect("the binary runs");
+    let output = ordo(&["serve", "--help"]).output().expect("the binary runs");
     assert!(output.status.success());
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("--appendfsync") && text.contains("--maxclients"));
@@ -233,31 +185,20 @@ fn the_version_is_the_same_everywhere() {
 fn the_help_says_what_each_command_is_and_guesses_only_what_is_near() {
     let output = ordo(&["--help"]).output().expect("the binary runs");
     let said = String::from_utf8_lossy(&output.stdout);
-    for want in [
-        "Shows a cluster, and changes who is in it",
-        "Runs whole nodes, clients, a network and faults",
-    ] {
+    for want in
+        ["Shows a cluster, and changes who is in it", "Runs whole nodes, clients, a network and faults"]
+    {
         assert!(said.contains(want), "no '{want}' in {said}");
     }
     assert!(!said.contains("`ordo "), "{said}");
     let said = refused(&["nosuch"]);
-    assert!(
-        said.contains("'nosuch'") && !said.contains("bench"),
-        "{said}"
-    );
+    assert!(said.contains("'nosuch'") && !said.contains("bench"), "{said}");
     assert!(refused(&["srve"]).contains("'serve'"));
     let said = refused(&["bench", "engine"]);
     assert!(said.contains("serial|nocc|calvin|ssmr|sparkle"), "{said}");
     let said = refused(&["bench", "faults", "--rounds", "0"]);
     assert!(said.contains("give at least 1"), "{said}");
-    let said = refused(&[
-        "bench",
-        "faults",
-        "--faults",
-        "cut-link",
-        "--network",
-        "loopback",
-    ]);
+    let said = refused(&["bench", "faults", "--faults", "cut-link", "--network", "loopback"]);
     assert!(said.contains("--network namespaces"), "{said}");
     assert!(!said.contains("the nodes' data"), "{said}");
 }
@@ -275,7 +216,8 @@ fn a_file_of_settings_is_read() {
     assert_eq!(client.call(&["CONFIG", "GET", "maxclients"]), want);
 }
 
-/// The files and directories below a directory, itself included, that others than their owner may use in any way.
+/// The files and directories below a directory, itself included, that others than their owner may use in any
+/// way.
 fn open_to_others(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).expect("a directory");
     let inner = entries.map(|entry| entry.expect("an entry").path());
@@ -287,9 +229,7 @@ fn open_to_others(dir: &Path) -> Vec<PathBuf> {
         .chain([dir.to_owned()])
         .collect();
     open.retain(|path| {
-        let mode = path
-            .metadata()
-            .map_or(0, |found| found.permissions().mode());
+        let mode = path.metadata().map_or(0, |found| found.permissions().mode());
         mode & 0o077 != 0
     });
     open
@@ -303,16 +243,8 @@ fn what_a_server_creates_is_for_its_user_alone_whatever_the_umask_is() {
     std::fs::write(&settings, "requirepass = 'from the file'\n").expect("written");
     std::fs::set_permissions(&settings, Permissions::from_mode(0o600)).expect("ours");
     let mut command = Command::new("sh");
-    command.args([
-        "-c",
-        "umask 0 && exec \"$0\" \"$@\"",
-        env!("CARGO_BIN_EXE_ordo"),
-        "serve",
-    ]);
-    command
-        .arg(&settings)
-        .args(["--port", "0", "--bind", "127.0.0.1", "--dir"])
-        .arg(&data);
+    command.args(["-c", "umask 0 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_ordo"), "serve"]);
+    command.arg(&settings).args(["--port", "0", "--bind", "127.0.0.1", "--dir"]).arg(&data);
     let server = Process::started_by(command);
     let mut client = server.client();
     assert_eq!(client.call(&["AUTH", "from the file"]), Reply::OK);
@@ -325,17 +257,11 @@ fn what_a_server_creates_is_for_its_user_alone_whatever_the_umask_is() {
     ] {
         assert_eq!(client.call(words), Reply::OK, "{words:?}");
     }
-    assert_eq!(
-        open_to_others(&dir.path().join("all")),
-        Vec::<PathBuf>::new()
-    );
+    assert_eq!(open_to_others(&dir.path().join("all")), Vec::<PathBuf>::new());
     let mode = settings.metadata().expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let rewritten = std::fs::read_to_string(&settings).expect("there");
-    assert!(
-        rewritten.contains("requirepass = \"#") && !rewritten.contains("another"),
-        "{rewritten}"
-    );
+    assert!(rewritten.contains("requirepass = \"#") && !rewritten.contains("another"), "{rewritten}");
 }
 
 #[test]

@@ -33,10 +33,7 @@ fn a_seed_is_printed_with_its_options_and_replayed_to_the_same_digest() {
     assert!(told.starts_with("seed 12: ordo, "), "{told}");
     assert!(told.contains("with 30 commands each"), "{told}");
     assert!(told.contains("no oracle has found anything"), "{told}");
-    assert_eq!(
-        line(&told, "digest"),
-        line(&text(&sim(dir.path(), &words)), "digest")
-    );
+    assert_eq!(line(&told, "digest"), line(&text(&sim(dir.path(), &words)), "digest"));
 
     let json = sim(dir.path(), &[&words[..], &["--json"]].concat());
     let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -49,7 +46,8 @@ fn a_seed_is_printed_with_its_options_and_replayed_to_the_same_digest() {
 fn a_failure_is_replayed_traced_and_shrunk() {
     let dir = tempfile::tempdir().unwrap();
     // Clients that think for longer than a run may take after its last fault: liveness, on purpose.
-    let scenario = "seed = 3\nsystem = \"ordo\"\nworkload = \"bank\"\nnodes = 1\nclients = 2\noperations = 40\nthink_us = 60000000\n\
+    let scenario = "seed = 3\nsystem = \"ordo\"\nworkload = \"bank\"\nnodes = 1\nclients = 2\noperations = \
+                    40\nthink_us = 60000000\n\
                     [[faults]]\nat_ms = 5\nfault = \"pause\"\nhost = 0\nfor_ms = 20\n";
     std::fs::write(dir.path().join("slow.toml"), scenario).unwrap();
     let failed = sim(
@@ -68,18 +66,12 @@ fn a_failure_is_replayed_traced_and_shrunk() {
     let told = text(&failed);
     assert_eq!(failed.status.code(), Some(1), "{told}");
     assert!(told.contains("liveness: "), "{told}");
-    assert!(
-        told.contains("replay it: ordo sim --scenario slow.toml"),
-        "{told}"
-    );
+    assert!(told.contains("replay it: ordo sim --scenario slow.toml"), "{told}");
     let page = std::fs::read_to_string(dir.path().join("slow.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("host 0 freezes for 20 ms"));
 
     let small = std::fs::read_to_string(dir.path().join("small.toml")).unwrap();
-    assert!(
-        !small.contains("[[faults]]") && small.contains("clients = 1"),
-        "{small}"
-    );
+    assert!(!small.contains("[[faults]]") && small.contains("clients = 1"), "{small}");
     let again = sim(dir.path(), &["--scenario", "small.toml"]);
     assert_eq!(again.status.code(), Some(1));
     assert!(text(&again).contains("liveness: "));
@@ -88,25 +80,11 @@ fn a_failure_is_replayed_traced_and_shrunk() {
 #[test]
 fn many_seeds_end_in_a_summary() {
     let dir = tempfile::tempdir().unwrap();
-    let output = sim(
-        dir.path(),
-        &[
-            "--seeds",
-            "1..10",
-            "--jobs",
-            "2",
-            "--system",
-            "ordo",
-            "--operations",
-            "10",
-        ],
-    );
+    let output =
+        sim(dir.path(), &["--seeds", "1..10", "--jobs", "2", "--system", "ordo", "--operations", "10"]);
     let told = text(&output);
     assert!(output.status.success(), "{told}");
-    assert!(
-        told.contains("10 seeds in ") && told.contains("1 of them run twice"),
-        "{told}"
-    );
+    assert!(told.contains("10 seeds in ") && told.contains("1 of them run twice"), "{told}");
 }
 
 #[test]
@@ -114,17 +92,7 @@ fn a_model_says_that_it_is_one() {
     let dir = tempfile::tempdir().unwrap();
     let output = sim(
         dir.path(),
-        &[
-            "model",
-            "--nodes",
-            "1,3",
-            "--workers",
-            "2",
-            "--clients",
-            "4",
-            "--operations",
-            "50",
-        ],
+        &["model", "--nodes", "1,3", "--workers", "2", "--clients", "4", "--operations", "50"],
     );
     let told = text(&output);
     assert!(output.status.success(), "{told}");
@@ -138,23 +106,11 @@ fn what_cannot_be_run_is_refused_with_what_to_do() {
     for (words, expected) in [
         (&["--seeds", "9..2"][..], "the first must not be larger"),
         (&["--seeds", "a..b"], "'a' is no number"),
-        (
-            &["--scenario", "bad.toml"],
-            "'worker' is no option of a scenario",
-        ),
+        (&["--scenario", "bad.toml"], "'worker' is no option of a scenario"),
         (&["--scenario", "none.toml"], "reading none.toml"),
-        (
-            &["--seed", "1", "--engine", "nocc"],
-            "is no engine of the simulator",
-        ),
-        (
-            &["--scenario", "bad.toml", "--nodes", "2"],
-            "a scenario file says",
-        ),
-        (
-            &["--seed", "1", "--costs", "bad.toml"],
-            "`ordo sim calibrate` prints one",
-        ),
+        (&["--seed", "1", "--engine", "nocc"], "is no engine of the simulator"),
+        (&["--scenario", "bad.toml", "--nodes", "2"], "a scenario file says"),
+        (&["--seed", "1", "--costs", "bad.toml"], "`ordo sim calibrate` prints one"),
         (&["--nodes", "3"], "required"),
         (&["--seeds", "1..3", "--trace"], "cannot be used with"),
         (&["--seeds", "1..3", "--minimize"], "cannot be used with"),

@@ -31,11 +31,7 @@ impl Drop for Alone {
 
 impl Alone {
     fn new() -> Alone {
-        Alone {
-            dir: tempfile::tempdir().expect("a directory"),
-            address: free_address(),
-            process: None,
-        }
+        Alone { dir: tempfile::tempdir().expect("a directory"), address: free_address(), process: None }
     }
 
     fn data(&self) -> PathBuf {
@@ -43,10 +39,7 @@ impl Alone {
     }
 
     fn start(&mut self, words: &[&str]) {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.dir.path().join("log"));
+        let log = File::options().create(true).append(true).open(self.dir.path().join("log"));
         let port = self.address.rsplit(':').next().expect("a port");
         let process = Command::new(PROGRAM)
             .args(["serve", "--bind", "127.0.0.1", "--port", port])
@@ -121,12 +114,8 @@ fn named(dir: &Path, texts: &[&str]) -> Vec<String> {
     let listed = admin(&["requests", "--last", "1000"], &[dir]);
     assert!(listed.status.success(), "{listed:?}");
     let all = out(&listed);
-    let lines = all
-        .lines()
-        .filter(|line| texts.iter().all(|text| line.contains(text)));
-    lines
-        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
-        .collect()
+    let lines = all.lines().filter(|line| texts.iter().all(|text| line.contains(text)));
+    lines.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
 }
 
 #[test]
@@ -138,33 +127,16 @@ fn a_request_that_is_skipped_is_not_executed_by_any_start() {
         let answer = client.call(&["ORDO.IDEMPOTENT", &format!("id{sum}"), "INCR", "a"]);
         assert_eq!(answer.expect("an answer"), text(&sum.to_string()));
     }
-    let script = [
-        "EVAL",
-        "return redis.call('SET',KEYS[1],1)",
-        "1",
-        "scripted",
-        "argument",
-    ];
+    let script = ["EVAL", "return redis.call('SET',KEYS[1],1)", "1", "scripted", "argument"];
     client.call(&script).expect("an answer");
-    client
-        .call(&["ACL", "SETUSER", "somebody", "on", ">password"])
-        .expect("an answer");
+    client.call(&["ACL", "SETUSER", "somebody", "on", ">password"]).expect("an answer");
     server.kill();
     let dir = server.data();
     // A script is recognised by its text and its keys. Its arguments and rules of users may be secrets.
     let listed = out(&admin(&["requests"], &[&dir]));
-    assert!(
-        listed.contains("\"1\" \"scripted\" \"(8 bytes)\""),
-        "{listed}"
-    );
-    assert!(
-        listed.contains("redis.acting \"ACL\" \"SETUSER\" \"(redacted)\""),
-        "{listed}"
-    );
-    assert!(
-        !listed.contains("argument") && !listed.contains("somebody"),
-        "{listed}"
-    );
+    assert!(listed.contains("\"1\" \"scripted\" \"(8 bytes)\""), "{listed}");
+    assert!(listed.contains("redis.acting \"ACL\" \"SETUSER\" \"(redacted)\""), "{listed}");
+    assert!(!listed.contains("argument") && !listed.contains("somebody"), "{listed}");
     let names = named(&dir, &["idempotent", "INCR", "id2"]);
     let [name] = &names[..] else {
         panic!("{names:?}");
@@ -174,22 +146,13 @@ fn a_request_that_is_skipped_is_not_executed_by_any_start() {
     let asked = admin(&["skip", name], &[&dir]);
     assert!(!asked.status.success());
     let said = out(&asked);
-    assert!(
-        said.contains("\"id2\"") && said.contains("ORDO.IDEMPOTENT"),
-        "{said}"
-    );
-    assert!(
-        String::from_utf8_lossy(&asked.stderr).contains("--yes"),
-        "{asked:?}"
-    );
+    assert!(said.contains("\"id2\"") && said.contains("ORDO.IDEMPOTENT"), "{said}");
+    assert!(String::from_utf8_lossy(&asked.stderr).contains("--yes"), "{asked:?}");
     server.start(&[]);
     assert_eq!(server.call(&["GET", "a"]), text("3"));
     // Nor while a process has the directory.
     let refused = admin(&["skip", name, "--yes"], &[&dir]);
-    assert!(
-        String::from_utf8_lossy(&refused.stderr).contains("in use"),
-        "{refused:?}"
-    );
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("in use"), "{refused:?}");
     server.kill();
 
     let done = admin(&["skip", name, "--yes"], &[&dir]);
@@ -200,26 +163,21 @@ fn a_request_that_is_skipped_is_not_executed_by_any_start() {
         server.kill();
     }
     let said = server.said();
-    let warning =
-        format!("skipped request {name}, which was not executed: redis.idempotent (3 words, ");
+    let warning = format!("skipped request {name}, which was not executed: redis.idempotent (3 words, ");
     assert!(said.contains(&warning), "{said}");
 
     // What was skipped left no record of its id: a retry is a new request.
     server.start(&[]);
     let retry = server.call(&["ORDO.IDEMPOTENT", "id2", "INCR", "a"]);
     assert_eq!(retry, text("3"));
-    // A checkpoint that was made without it is one to start from, and what it covers can't be skipped any more.
+    // A checkpoint that was made without it is one to start from, and what it covers can't be skipped any
+    // more.
     assert_eq!(server.call(&["SAVE"]), text("OK"));
     server.kill();
     server.start(&[]);
     assert_eq!(server.call(&["GET", "a"]), text("3"));
     server.kill();
-    let epoch: u64 = name
-        .split(':')
-        .next()
-        .expect("an epoch")
-        .parse()
-        .expect("a number");
+    let epoch: u64 = name.split(':').next().expect("an epoch").parse().expect("a number");
     let rest = name.split_once(':').expect("more").1;
     let other = format!("{}:{rest}", epoch - 1);
     server.start(&["--skip", &other]);
@@ -231,36 +189,29 @@ fn a_request_that_is_skipped_is_not_executed_by_any_start() {
     assert_eq!(server.call(&["GET", "a"]), text("3"));
 }
 
-/// A script without an end stands for a request that ends the process: the process is killed whenever it executes it.
+/// A script without an end stands for a request that ends the process: the process is killed whenever it
+/// executes it.
 #[test]
 fn the_request_at_which_each_start_ends_is_named_and_skipped() {
     let mut server = Alone::new();
     server.start(&[]);
     let mut client = server.client();
-    assert_eq!(
-        client.call(&["SET", "a", "1"]).expect("an answer"),
-        text("OK")
-    );
+    assert_eq!(client.call(&["SET", "a", "1"]).expect("an answer"), text("OK"));
     let poison = "-- poison\nlocal n = 0 while true do n = n + 1 end";
     let mut bytes = Vec::new();
     put_command(&mut bytes, &["EVAL", poison, "0"]);
     client.send(&bytes).expect("sent");
-    let answer = server.until("the script runs", || {
-        match server.call(&["SCRIPT", "KILL"]) {
-            Answer::Error(text) if text.starts_with("UNKILLABLE") => Some(text),
-            Answer::Error(text) if text.starts_with("NOTBUSY") => None,
-            other => panic!("{other:?}"),
-        }
+    let answer = server.until("the script runs", || match server.call(&["SCRIPT", "KILL"]) {
+        Answer::Error(text) if text.starts_with("UNKILLABLE") => Some(text),
+        Answer::Error(text) if text.starts_with("NOTBUSY") => None,
+        other => panic!("{other:?}"),
     });
     let (_, name) = answer.split_once("which is request ").expect("its name");
     let name = name.split_whitespace().next().expect("its name").to_owned();
     assert!(answer.contains("(\"-- poison\")"), "{answer}");
     assert!(answer.contains(" by client id="), "{answer}");
     server.kill();
-    assert_eq!(
-        named(&server.data(), &["redis.eval", "poison"]),
-        std::slice::from_ref(&name)
-    );
+    assert_eq!(named(&server.data(), &["redis.eval", "poison"]), std::slice::from_ref(&name));
 
     let file = server.data().join("replaying.txt");
     let found = |mark: &str| std::fs::read_to_string(&file).is_ok_and(|all| all.starts_with(mark));
@@ -296,18 +247,12 @@ fn the_request_at_which_each_start_ends_is_named_and_skipped() {
 
 #[test]
 fn the_nodes_of_a_cluster_skip_the_same_or_refuse_each_other() {
-    let build = Build {
-        program: PROGRAM.into(),
-        words: vec!["--appendfsync".to_owned(), "no".to_owned()],
-    };
+    let build = Build { program: PROGRAM.into(), words: vec!["--appendfsync".to_owned(), "no".to_owned()] };
     let mut cluster = Cluster::start(&build);
     // Over several partitions: it is skipped at all of them.
     for step in 1..=3 {
         let value = step.to_string();
-        assert_eq!(
-            cluster.call(0, &["MSET", "a", &value, "b", &value, "c", &value]),
-            "OK"
-        );
+        assert_eq!(cluster.call(0, &["MSET", "a", &value, "b", &value, "c", &value]), "OK");
         cluster.call(0, &["INCR", &format!("n{step}")]);
     }
     cluster.call(0, &["DECR", "a"]);
@@ -326,11 +271,7 @@ fn the_nodes_of_a_cluster_skip_the_same_or_refuse_each_other() {
     assert!(done.status.success(), "{done:?}");
 
     (0..NAMES.len()).for_each(|place| cluster.run(place, &build));
-    assert_eq!(
-        cluster.call(0, &["GET", "a"]),
-        "1",
-        "what was written before, less one"
-    );
+    assert_eq!(cluster.call(0, &["GET", "a"]), "1", "what was written before, less one");
     cluster.until(2, "it is refused", || {
         let said = cluster.said(0) + &cluster.said(1) + &cluster.said(2);
         said.contains("do not skip the same requests").then_some(())

@@ -1,8 +1,6 @@
-//! Slots that move between the partitions of a real cluster under load: no client sees an error, and nothing is lost.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "what watches processes has threads, a clock and pauses"
-)]
+//! Slots that move between the partitions of a real cluster under load: no client sees an error, and nothing
+//! is lost.
+#![allow(clippy::disallowed_methods, reason = "what watches processes has threads, a clock and pauses")]
 
 mod three;
 
@@ -17,8 +15,8 @@ use three::{Build, CLIENTS, Cluster, NAMES, PATIENCE, PAUSE_MAX, Writer, wait_fo
 const ACCOUNTS: u64 = 40;
 const BALANCE: i64 = 1_000;
 
-/// A client that moves money between accounts of all slots, in turn by a script that finds the accounts while it runs, and by a
-/// block that watches them.
+/// A client that moves money between accounts of all slots, in turn by a script that finds the accounts while
+/// it runs, and by a block that watches them.
 struct Bank {
     done: Arc<AtomicU64>,
     thread: JoinHandle<u64>,
@@ -37,9 +35,7 @@ impl Bank {
             let mut call = |words: &[&str]| client.call(words).expect("a reply");
             let (mut state, mut given_up) = (number + 1, 0);
             while !stop.load(Ordering::Relaxed) {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let from = (state >> 33) % ACCOUNTS;
                 let to = (from + 1 + (state >> 50) % (ACCOUNTS - 1)) % ACCOUNTS;
                 let (from, to) = (from.to_string(), to.to_string());
@@ -91,37 +87,25 @@ fn shares(cluster: &Cluster) -> Vec<u32> {
     let partitions = cluster.status(0).partitions.into_iter();
     let counts = partitions.map(|partition| {
         let ranges = partition.slots.into_iter();
-        ranges
-            .map(|(first, last)| u32::from(last - first) + 1)
-            .sum()
+        ranges.map(|(first, last)| u32::from(last - first) + 1).sum()
     });
     counts.collect()
 }
 
 #[test]
 fn slots_move_under_load_and_nobody_sees_an_error() {
-    let build = Build {
-        program: env!("CARGO_BIN_EXE_ordo").into(),
-        words: Vec::new(),
-    };
+    let build = Build { program: env!("CARGO_BIN_EXE_ordo").into(), words: Vec::new() };
     let mut cluster = Cluster::start(&build);
     let mut client = Client::open(&cluster.clients[0], PATIENCE).expect("a connection");
     for account in 0..ACCOUNTS {
         let words = ["SET", &format!("account:{account}"), &BALANCE.to_string()];
-        assert_eq!(
-            client.call(&words).expect("a reply"),
-            Answer::Text("OK".to_owned())
-        );
+        assert_eq!(client.call(&words).expect("a reply"), Answer::Text("OK".to_owned()));
     }
     let once = ["ORDO.IDEMPOTENT", "an id", "INCR", "once"];
-    assert_eq!(
-        client.call(&once).expect("a reply"),
-        Answer::Text("1".to_owned())
-    );
+    assert_eq!(client.call(&once).expect("a reply"), Answer::Text("1".to_owned()));
     let stop = Arc::new(AtomicBool::new(false));
-    let writers: Vec<Writer> = (0..CLIENTS)
-        .map(|number| Writer::start(number, cluster.clients.clone(), stop.clone()))
-        .collect();
+    let writers: Vec<Writer> =
+        (0..CLIENTS).map(|number| Writer::start(number, cluster.clients.clone(), stop.clone())).collect();
     let banks: Vec<Bank> = (0..NAMES.len())
         .map(|place| Bank::start(place as u64, cluster.clients[place].clone(), stop.clone()))
         .collect();
@@ -140,9 +124,7 @@ fn slots_move_under_load_and_nobody_sees_an_error() {
         let mut expected = vec![0; 3];
         expected[usize::from(all)] = 16_384;
         // The node that is asked may hear of it later than the one that was told to do it.
-        cluster.until(0, "all slots have moved", || {
-            (shares(&cluster) == expected).then_some(())
-        });
+        cluster.until(0, "all slots have moved", || (shares(&cluster) == expected).then_some(()));
         wait_for_steps(&cluster, &writers);
         let said = admin(&cluster, &["rebalance"]);
         assert!(said.ends_with("done\n"), "{said}");
@@ -198,9 +180,6 @@ fn slots_move_under_load_and_nobody_sees_an_error() {
         assert_eq!(call(&["DBSIZE"]), Answer::Text(keys.to_string()));
         // Of all partitions that the node keeps, not of its first alone.
         let info = format!("{:?}", call(&["INFO", "keyspace"]));
-        assert!(
-            info.contains(&format!("db0:keys={keys},expires=0")),
-            "{info}"
-        );
+        assert!(info.contains(&format!("db0:keys={keys},expires=0")), "{info}");
     }
 }

@@ -30,8 +30,7 @@ impl Drop for Process {
 
 fn said(output: &Output) -> String {
     let all = [&output.stdout, &output.stderr];
-    all.map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-        .concat()
+    all.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
 }
 
 /// What `ordo admin recover` says of a directory, and whether it has succeeded.
@@ -57,10 +56,7 @@ fn files(dir: &Path) -> Vec<(String, u64)> {
         .map(|entry| {
             let entry = entry.expect("an entry");
             let name = entry.file_name().into_string().expect("a name");
-            (
-                name,
-                hash_bytes(&std::fs::read(entry.path()).expect("a file")),
-            )
+            (name, hash_bytes(&std::fs::read(entry.path()).expect("a file")))
         })
         .collect();
     all.sort();
@@ -74,7 +70,8 @@ fn has_checkpoint(dir: &Path) -> Option<()> {
 
 fn described(name: &str, zone: &str, peer: &str, client: &str) -> String {
     format!(
-        "[[node]]\nname = \"{name}\"\nzone = \"{zone}\"\npeer_address = \"{peer}\"\nclient_address = \"{client}\"\n"
+        "[[node]]\nname = \"{name}\"\nzone = \"{zone}\"\npeer_address = \"{peer}\"\nclient_address = \
+         \"{client}\"\n"
     )
 }
 
@@ -98,12 +95,7 @@ fn replace(cluster: &Cluster, lost: &str, new: &str) -> (Process, String) {
     let survivor = survivor.expect("it is there");
     let text = format!(
         "name = \"upgrade\"\nsecret = \"{SECRET}\"\npartitions = 3\n{}{}joins = true\n",
-        described(
-            &survivor.name,
-            &survivor.zone,
-            &survivor.peer_address,
-            &survivor.client_address
-        ),
+        described(&survivor.name, &survivor.zone, &survivor.peer_address, &survivor.client_address),
         described(new, &zone, &peer, &client)
     );
     let file = cluster.file(&format!("{new}.toml"));
@@ -138,10 +130,7 @@ fn call(cluster: &Cluster, address: &str, words: &[&str]) -> String {
 
 #[test]
 fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
-    let build = Build {
-        program: PROGRAM.into(),
-        words: Vec::new(),
-    };
+    let build = Build { program: PROGRAM.into(), words: Vec::new() };
     let mut cluster = Cluster::start(&build);
     let key = |number: usize| format!("k{number}");
     let value = |number: usize| format!("v{number}");
@@ -153,9 +142,7 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
     // Some of it is in checkpoints, and the rest only in logs.
     cluster.call(0, &["BGSAVE"]);
     for (place, name) in NAMES.iter().enumerate() {
-        cluster.until(place, "it has a checkpoint", || {
-            has_checkpoint(&cluster.file(name))
-        });
+        cluster.until(place, "it has a checkpoint", || has_checkpoint(&cluster.file(name)));
     }
     // From here on, what is acknowledged is on the disk of the one that will be left.
     cluster.kill(2);
@@ -176,10 +163,7 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
     // Whoever opens the journal leaves a note in it.
     let beside_log = || -> Vec<_> {
         let is_log = |name: &str| name.starts_with("log-") || name.starts_with("prepared-");
-        files(&dir)
-            .into_iter()
-            .filter(|(name, _)| !is_log(name))
-            .collect()
+        files(&dir).into_iter().filter(|(name, _)| !is_log(name)).collect()
     };
     let before = beside_log();
     refused(&dir, &[], "nothing was changed: add --yes");
@@ -202,10 +186,7 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
     for number in 0..60 {
         assert_eq!(cluster.call(0, &["GET", &key(number)]), value(number));
     }
-    let values: Vec<String> = ["x", "y", "z"]
-        .iter()
-        .map(|key| cluster.call(0, &["GET", key]))
-        .collect();
+    let values: Vec<String> = ["x", "y", "z"].iter().map(|key| cluster.call(0, &["GET", key])).collect();
     assert_eq!(values, ["1", "2", "3"]);
     let left: u64 = cluster.call(0, &["TTL", "long"]).parse().expect("seconds");
     assert!((1..=1000).contains(&left), "{left}");
@@ -213,19 +194,14 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
         (cluster.call(0, &["EXISTS", "short"]) == "0").then_some(())
     });
     assert_eq!(cluster.call(0, &["MSET", "x", "4", "k0", "again"]), "OK");
-    assert_eq!(
-        cluster.call(0, &["WAIT", "1", "100"]),
-        "0",
-        "nobody else has it"
-    );
+    assert_eq!(cluster.call(0, &["WAIT", "1", "100"]), "0", "nobody else has it");
 
     // A lost node comes back with its data: both say so, and nothing comes of it.
     cluster.run(1, &build);
     for place in [0, 1] {
         cluster.until(place, "it refuses, or is refused", || {
             let said = cluster.said(place);
-            (said.contains("belongs to another cluster") && said.contains("was recovered from"))
-                .then_some(())
+            (said.contains("belongs to another cluster") && said.contains("was recovered from")).then_some(())
         });
     }
     assert_eq!(cluster.call(0, &["SET", "k1", "again"]), "OK");
@@ -235,9 +211,7 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
     cluster.run(1, &build);
     let refusals = |place: usize| cluster.said(place).matches("was recovered from").count();
     let before = refusals(1);
-    cluster.until(1, "it is refused again", || {
-        (refusals(1) > before).then_some(())
-    });
+    cluster.until(1, "it is refused again", || (refusals(1) > before).then_some(()));
     cluster.kill(1);
 
     let (_d, at_d) = replace(&cluster, "b", "d");
@@ -263,10 +237,7 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
         assert_eq!(call(&cluster, address, &["GET", "k0"]), "again");
         assert_eq!(call(&cluster, address, &["GET", "k1"]), "again");
         for number in 2..60 {
-            assert_eq!(
-                call(&cluster, address, &["GET", &key(number)]),
-                value(number)
-            );
+            assert_eq!(call(&cluster, address, &["GET", &key(number)]), value(number));
         }
         assert_eq!(call(&cluster, address, &["SET", "k2", &value(2)]), "OK");
     }
@@ -281,11 +252,7 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
 fn a_server_by_itself_and_a_node_of_a_cluster_do_not_take_each_others_directories() {
     let parent = tempfile::tempdir().expect("a directory");
     let dir: PathBuf = parent.path().join("data");
-    refused(
-        &dir,
-        &["--yes"],
-        "not the data directory of a node of a cluster",
-    );
+    refused(&dir, &["--yes"], "not the data directory of a node of a cluster");
     assert!(!dir.exists(), "a mistyped name");
     let address = free_address();
     let port = address.rsplit(':').next().expect("a port");
@@ -298,8 +265,7 @@ fn a_server_by_itself_and_a_node_of_a_cluster_do_not_take_each_others_directorie
     let start = std::time::Instant::now();
     loop {
         let client = Client::open(&address, REPLY_PATIENCE).ok();
-        let answer =
-            client.map(|mut client| (client.call(&["SET", "k", "v"]), client.call(&["SAVE"])));
+        let answer = client.map(|mut client| (client.call(&["SET", "k", "v"]), client.call(&["SAVE"])));
         if let Some((Ok(Answer::Text(_)), Ok(Answer::Text(_)))) = answer {
             break;
         }
@@ -307,11 +273,7 @@ fn a_server_by_itself_and_a_node_of_a_cluster_do_not_take_each_others_directorie
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     drop(alone);
-    refused(
-        &dir,
-        &["--yes"],
-        "not the data directory of a node of a cluster",
-    );
+    refused(&dir, &["--yes"], "not the data directory of a node of a cluster");
 
     let text = format!(
         "name = \"other\"\nsecret = \"{SECRET}\"\npartitions = 2\n{}",
@@ -335,10 +297,8 @@ fn a_server_by_itself_and_a_node_of_a_cluster_do_not_take_each_others_directorie
         }
     };
     let kept = parent.path().join("kept");
-    let (name, _) = files(&dir)
-        .into_iter()
-        .find(|(name, _)| name.starts_with("checkpoint-"))
-        .expect("a checkpoint");
+    let (name, _) =
+        files(&dir).into_iter().find(|(name, _)| name.starts_with("checkpoint-")).expect("a checkpoint");
     std::fs::rename(dir.join(&name), &kept).expect("moved");
     refuses("the input log of a node on its own");
     // Without the log, a checkpoint is enough to say whose the directory is.

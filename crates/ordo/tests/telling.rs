@@ -1,8 +1,6 @@
-//! In a cluster it does not matter at which node somebody waits, listens, or keeps copies, and at which one somebody else writes.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "what watches processes has a clock"
-)]
+//! In a cluster it does not matter at which node somebody waits, listens, or keeps copies, and at which one
+//! somebody else writes.
+#![allow(clippy::disallowed_methods, reason = "what watches processes has a clock")]
 
 mod processes;
 
@@ -55,8 +53,7 @@ fn tracked(address: &str) -> (Client, Client) {
     let Answer::Text(id) = ear.call(&["CLIENT", "ID"]).expect("a reply") else {
         panic!("CLIENT ID is a number");
     };
-    ear.call(&["SUBSCRIBE", "__redis__:invalidate"])
-        .expect("a reply");
+    ear.call(&["SUBSCRIBE", "__redis__:invalidate"]).expect("a reply");
     let tracking = ["CLIENT", "TRACKING", "ON", "REDIRECT", &id];
     let answer = reader.call(&tracking).expect("a reply");
     assert_eq!(answer, Answer::Text("OK".to_owned()));
@@ -105,10 +102,7 @@ fn slots_take_along_who_waits(addresses: &[String]) {
         let other = &mut others[(number + 1) % nodes];
         let filled = other.call(&["RPUSH", queue, "job"]).expect("a reply");
         assert_eq!(filled, Answer::Text("1".to_owned()));
-        assert_eq!(
-            texts(waiter.answer().expect("an element")),
-            [queue.as_str(), "job"]
-        );
+        assert_eq!(texts(waiter.answer().expect("an element")), [queue.as_str(), "job"]);
     }
     for (number, (copy, _, ear)) in copies.iter_mut().enumerate() {
         let other = &mut others[(number + 1) % nodes];
@@ -135,32 +129,18 @@ fn everything_reaches_every_node(nodes: usize, zones: usize) {
     for (place, other) in others.iter_mut().enumerate() {
         let text = format!("from {place}");
         let answer = other.call(&["PUBLISH", "news", &text]).expect("a reply");
-        assert_eq!(
-            answer,
-            Answer::Text("1".to_owned()),
-            "as many as listen at that node"
-        );
+        assert_eq!(answer, Answer::Text("1".to_owned()), "as many as listen at that node");
         for client in &mut clients {
-            assert_eq!(
-                texts(client.answer().expect("a message")),
-                ["message", "news", &text]
-            );
+            assert_eq!(texts(client.answer().expect("a message")), ["message", "news", &text]);
         }
     }
     let mut block = open(&addresses[0]);
-    for words in [
-        &["MULTI"][..],
-        &["SET", "block", "1"],
-        &["PUBLISH", "news", "block"],
-    ] {
+    for words in [&["MULTI"][..], &["SET", "block", "1"], &["PUBLISH", "news", "block"]] {
         block.call(words).expect("a reply");
     }
     assert_eq!(texts(block.call(&["EXEC"]).expect("a reply")), ["OK", "1"]);
     for client in &mut clients {
-        assert_eq!(
-            texts(client.answer().expect("a message")),
-            ["message", "news", "block"]
-        );
+        assert_eq!(texts(client.answer().expect("a message")), ["message", "news", "block"]);
         client.call(&["RESET"]).expect("a reply");
     }
 
@@ -170,14 +150,9 @@ fn everything_reaches_every_node(nodes: usize, zones: usize) {
         let (waits, fills) = (number % nodes, (number + 1) % nodes);
         send(&mut clients[waits], &["BLPOP", &key, "0"]);
         wait_for_waiters(&mut others[waits], 1);
-        let filled = others[fills]
-            .call(&["RPUSH", &key, "job"])
-            .expect("a reply");
+        let filled = others[fills].call(&["RPUSH", &key, "job"]).expect("a reply");
         assert_eq!(filled, Answer::Text("1".to_owned()));
-        assert_eq!(
-            texts(clients[waits].answer().expect("an element")),
-            [key.as_str(), "job"]
-        );
+        assert_eq!(texts(clients[waits].answer().expect("an element")), [key.as_str(), "job"]);
     }
 
     // Copies.

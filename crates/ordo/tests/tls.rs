@@ -1,8 +1,5 @@
 //! A cluster of real processes whose nodes and clients speak TLS.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "what watches processes has threads, a clock and pauses"
-)]
+#![allow(clippy::disallowed_methods, reason = "what watches processes has threads, a clock and pauses")]
 
 #[path = "../../server/tests/support/authority.rs"]
 mod authority;
@@ -39,29 +36,22 @@ fn settings(dir: &Path, authority: &Authority) -> Vec<String> {
 fn nodes_that_speak_tls_survive_the_kill_of_one_and_refuse_one_that_does_not() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let authority = Authority::new(dir.path(), "ca");
-    let secured = Build {
-        program: env!("CARGO_BIN_EXE_ordo").into(),
-        words: settings(dir.path(), &authority),
-    };
+    let secured =
+        Build { program: env!("CARGO_BIN_EXE_ordo").into(), words: settings(dir.path(), &authority) };
     let mut cluster = Cluster::start(&secured);
     let stop = Arc::new(AtomicBool::new(false));
-    let writers: Vec<Writer> = (0..CLIENTS)
-        .map(|number| Writer::start(number, cluster.clients.clone(), stop.clone()))
-        .collect();
+    let writers: Vec<Writer> =
+        (0..CLIENTS).map(|number| Writer::start(number, cluster.clients.clone(), stop.clone())).collect();
     wait_for_steps(&cluster, &writers);
     cluster.kill(0);
     wait_for_steps(&cluster, &writers);
 
     // It comes back without TLS: both sides say so, and the others go on.
-    let plain = Build {
-        words: Vec::new(),
-        ..secured.clone()
-    };
+    let plain = Build { words: Vec::new(), ..secured.clone() };
     cluster.run(0, &plain);
     let says = |place: usize, want: &str| {
-        cluster.until(place, &format!("it says '{want}'"), || {
-            cluster.said(place).contains(want).then_some(())
-        });
+        cluster
+            .until(place, &format!("it says '{want}'"), || cluster.said(place).contains(want).then_some(()));
     };
     says(0, "speaks TLS");
     says(1, "set tls-cluster to the same at all nodes");
@@ -92,11 +82,7 @@ fn nodes_that_speak_tls_survive_the_kill_of_one_and_refuse_one_that_does_not() {
 }
 
 fn admin(words: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_ordo"))
-        .arg("admin")
-        .args(words)
-        .output()
-        .expect("it runs");
+    let output = Command::new(env!("CARGO_BIN_EXE_ordo")).arg("admin").args(words).output().expect("it runs");
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
     (output.status.success(), said)
@@ -119,9 +105,7 @@ fn a_local_cluster_serves_clients_and_admins_by_tls() {
             port: Some(free_port().expect("a port") % 40_000 + 10_000),
             ..Wishes::default()
         };
-        let place = tempfile::tempdir_in(dir.path())
-            .expect("a directory")
-            .keep();
+        let place = tempfile::tempdir_in(dir.path()).expect("a directory").keep();
         let started = LocalCluster::prepare(&place, &wishes).and_then(|made| {
             let launches = made.launches(program, &settings, Some(&tls));
             Processes::start(&launches, || false).map(|processes| (launches, processes))
@@ -137,10 +121,7 @@ fn a_local_cluster_serves_clients_and_admins_by_tls() {
     };
     let set = open(0).call(&["SET", "k", "v"]).expect("a reply");
     assert_eq!(set, Answer::Text("OK".to_owned()));
-    assert_eq!(
-        open(1).call(&["GET", "k"]).expect("a reply"),
-        Answer::Text("v".to_owned())
-    );
+    assert_eq!(open(1).call(&["GET", "k"]).expect("a reply"), Answer::Text("v".to_owned()));
     // There is no other door.
     let plain = Client::open(&launches[0].client_address, REPLY_PATIENCE);
     assert!(plain.and_then(|mut client| client.call(&["PING"])).is_err());
@@ -151,11 +132,7 @@ fn a_local_cluster_serves_clients_and_admins_by_tls() {
     let ask = [&["status", "--address", address], &secured[..], &shows].concat();
     let (good, said) = admin(&ask);
     assert!(good && said.contains("n1") && said.contains("n3"), "{said}");
-    for (words, want) in [
-        (&["--tls"][..], "--cacert"),
-        (&secured[..], "wants one"),
-        (&[], "say --tls"),
-    ] {
+    for (words, want) in [(&["--tls"][..], "--cacert"), (&secured[..], "wants one"), (&[], "say --tls")] {
         let ask = [&["status", "--address", address], words].concat();
         let (good, said) = admin(&ask);
         assert!(!good && said.contains(want), "{words:?}: {said}");

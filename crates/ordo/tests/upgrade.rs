@@ -2,10 +2,7 @@
 //!
 //! One binary acts as both builds (`--behaviour-level`). To try two true ones, name the older binary:
 //! `ORDO_OTHER_BUILD=path cargo test -p ordo --test upgrade -- --nocapture`.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "what watches processes has threads, a clock and pauses"
-)]
+#![allow(clippy::disallowed_methods, reason = "what watches processes has threads, a clock and pauses")]
 
 mod three;
 
@@ -19,10 +16,7 @@ use three::{Build, CLIENTS, Cluster, NAMES, PATIENCE, PAUSE_MAX, Writer, wait_fo
 /// The build that the cluster is founded with, and the one that it is brought to.
 fn builds() -> (Build, Build) {
     let own = PathBuf::from(env!("CARGO_BIN_EXE_ordo"));
-    let plain = |program: PathBuf| Build {
-        program,
-        words: Vec::new(),
-    };
+    let plain = |program: PathBuf| Build { program, words: Vec::new() };
     if let Some(other) = std::env::var_os("ORDO_OTHER_BUILD") {
         return (plain(other.into()), plain(own));
     }
@@ -43,9 +37,8 @@ fn nodes_are_restarted_one_after_the_other_with_another_build_and_nobody_notices
         assert_eq!(founded.level, 1, "in force from the beginning");
     }
     let stop = Arc::new(AtomicBool::new(false));
-    let writers: Vec<Writer> = (0..CLIENTS)
-        .map(|number| Writer::start(number, cluster.clients.clone(), stop.clone()))
-        .collect();
+    let writers: Vec<Writer> =
+        (0..CLIENTS).map(|number| Writer::start(number, cluster.clients.clone(), stop.clone())).collect();
     for (place, name) in NAMES.iter().enumerate() {
         wait_for_steps(&cluster, &writers);
         let status = cluster.status(place);
@@ -95,11 +88,9 @@ fn nodes_are_restarted_one_after_the_other_with_another_build_and_nobody_notices
         let status = cluster.ended(1);
         let said = cluster.said(1);
         assert_eq!(status.code(), Some(78), "{said}");
-        for want in [
-            "behaviour 2 is in force",
-            "knows behaviours up to 1",
-            "Start this node with the version",
-        ] {
+        for want in
+            ["behaviour 2 is in force", "knows behaviours up to 1", "Start this node with the version"]
+        {
             assert!(said.contains(want), "no '{want}' in {said}");
         }
         cluster.run(1, &new);
@@ -119,14 +110,8 @@ fn nodes_are_restarted_one_after_the_other_with_another_build_and_nobody_notices
             }
         }
         let said = cluster.said(place);
-        assert!(
-            said.contains("partitions 0, 1, 2: no checkpoint, "),
-            "{said}"
-        );
-        assert!(
-            !acts || !said.contains("\u{1b}"),
-            "a file has no colours: {said}"
-        );
+        assert!(said.contains("partitions 0, 1, 2: no checkpoint, "), "{said}");
+        assert!(!acts || !said.contains("\u{1b}"), "a file has no colours: {said}");
         assert!(!said.contains(" ERROR ") || place == 1, "{said}");
     }
 }
@@ -139,9 +124,8 @@ fn a_build_that_knows_too_little_is_refused_before_it_touches_anything() {
     let mut cluster = Cluster::start(&acting);
     // As if the cluster had gone on without it, and the node had learned that with a checkpoint.
     cluster.stop(2);
-    let mut identity = server::cluster::identity::Identity::load(&cluster.file("c"))
-        .expect("readable")
-        .expect("it has run");
+    let mut identity =
+        server::cluster::identity::Identity::load(&cluster.file("c")).expect("readable").expect("it has run");
     identity.map.level = 1_000;
     identity.save(&cluster.file("c")).expect("written");
     let before = std::fs::metadata(cluster.file("c")).and_then(|dir| dir.modified());

@@ -1,8 +1,6 @@
-//! Users in a cluster: who is made at one node is a user at all of them, and all replicas decide alike what a user's script may do.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "what watches processes has a clock"
-)]
+//! Users in a cluster: who is made at one node is a user at all of them, and all replicas decide alike what a
+//! user's script may do.
+#![allow(clippy::disallowed_methods, reason = "what watches processes has a clock")]
 
 mod processes;
 
@@ -50,19 +48,14 @@ fn holds_everywhere(addresses: &[String], nodes: &[usize], runs: &mut i64) {
             assert!(error.starts_with("NOPERM"), "node {node}: {error}");
         }
         let error = refusal(&mut client, &["EVAL", SCRIPT, "0"]);
-        assert!(
-            error.contains("can't access at least one"),
-            "node {node}: {error}"
-        );
+        assert!(error.contains("can't access at least one"), "node {node}: {error}");
         *runs += 1;
-        // As in Redis, what it did before stays: every replica has run it, and has stopped at the same command.
+        // As in Redis, what it did before stays: every replica has run it, and has stopped at the same
+        // command.
         for &other in nodes {
             let mut reader = open(&addresses[other]);
             assert_eq!(text(&mut reader, &["GET", "app:n"]), runs.to_string());
-            assert_eq!(
-                reader.call(&["GET", "other"]).expect("a reply"),
-                Answer::Nil
-            );
+            assert_eq!(reader.call(&["GET", "other"]).expect("a reply"), Answer::Nil);
         }
     }
 }
@@ -74,16 +67,7 @@ fn a_user_is_one_at_every_node_and_survives_them() {
     let addresses = processes.addresses();
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let mut runs = 0;
-    let rules = [
-        "ACL",
-        "SETUSER",
-        "alice",
-        "on",
-        ">secret",
-        "~app:*",
-        "+@all",
-        "-@dangerous",
-    ];
+    let rules = ["ACL", "SETUSER", "alice", "on", ">secret", "~app:*", "+@all", "-@dangerous"];
     assert_eq!(text(&mut open(&addresses[0]), &rules), "OK");
     holds_everywhere(&addresses, &[0, 1, 2], &mut runs);
 
@@ -92,8 +76,7 @@ fn a_user_is_one_at_every_node_and_survives_them() {
     processes.kill(&[gone]).expect("killed");
     let mut client = open(&addresses[0]);
     let start = Instant::now();
-    while client.call(&["ACL", "SETUSER", "alice", "-get"]).ok() != Some(Answer::Text("OK".into()))
-    {
+    while client.call(&["ACL", "SETUSER", "alice", "-get"]).ok() != Some(Answer::Text("OK".into())) {
         assert!(start.elapsed() < PATIENCE, "no user can be changed");
     }
     processes.start(gone).expect("started");
@@ -103,12 +86,9 @@ fn a_user_is_one_at_every_node_and_survives_them() {
         let mut client = alice(address);
         let start = Instant::now();
         // A replica that has just come back follows as fast as it can.
-        while !matches!(client.call(&["GET", "app:n"]).expect("a reply"), Answer::Error(error) if error.starts_with("NOPERM"))
-        {
-            assert!(
-                start.elapsed() < PATIENCE,
-                "{address} never hears of the change"
-            );
+        let mut read = || client.call(&["GET", "app:n"]).expect("a reply");
+        while !matches!(read(), Answer::Error(error) if error.starts_with("NOPERM")) {
+            assert!(start.elapsed() < PATIENCE, "{address} never hears of the change");
         }
     }
 

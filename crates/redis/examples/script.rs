@@ -1,10 +1,11 @@
 //! Runs Lua scripts over an in-memory store, without an engine or a server.
 //!
-//! `cargo run -p ordo-redis --example script` reads lines from the standard input: a script, or a script, a tab, and its
-//! words (the number of keys first), and prints each reply as Redis's client would. `\n` in a script is a line's end.
+//! `cargo run -p ordo-redis --example script` reads lines from the standard input: a script, or a script, a
+//! tab, and its words (the number of keys first), and prints each reply as Redis's client would. `\n` in a
+//! script is a line's end.
 //!
-//! `cargo run --release -p ordo-redis --example script -- bench` prints what scripts of several kinds cost (of one
-//! kind, if its name's start is given after `bench`); `bench-suspended` suspends them at every read.
+//! `cargo run --release -p ordo-redis --example script -- bench` prints what scripts of several kinds cost
+//! (of one kind, if its name's start is given after `bench`); `bench-suspended` suspends them at every read.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 
@@ -17,8 +18,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use txn::tx::{Read, lend};
 use txn::{
-    Access, Args, Blob, Call, Entry, Intent, Key, Outcome, Position, Registry, Reply, Request,
-    RequestId, ScanPage, ScanRange, Space, Stop, Tx, TxContext,
+    Access, Args, Blob, Call, Entry, Intent, Key, Outcome, Position, Registry, Reply, Request, RequestId,
+    ScanPage, ScanRange, Space, Stop, Tx, TxContext,
 };
 
 /// The entries, and whether each read is asked for twice, as by an engine that waits for another transaction.
@@ -37,10 +38,7 @@ impl Access for Memory {
                 return Poll::Pending;
             }
         }
-        Poll::Ready(Ok(Read {
-            entry: self.entries.get(key).cloned(),
-            version: Position::NONE,
-        }))
+        Poll::Ready(Ok(Read { entry: self.entries.get(key).cloned(), version: Position::NONE }))
     }
     fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
         Poll::Ready(Ok(()))
@@ -53,24 +51,14 @@ impl Access for Memory {
         Ok(())
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
-        let mut entries: Vec<_> = self
-            .entries
-            .iter()
-            .map(|(key, entry)| (key.clone(), entry.clone()))
-            .collect();
+        let mut entries: Vec<_> =
+            self.entries.iter().map(|(key, entry)| (key.clone(), entry.clone())).collect();
         entries.retain(|(key, _)| key.space() == range.space && key.hash64() >= range.from_hash);
         entries.sort_by_key(|(key, _)| key.hash64());
-        Poll::Ready(Ok(ScanPage {
-            entries,
-            next_hash: None,
-        }))
+        Poll::Ready(Ok(ScanPage { entries, next_hash: None }))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
-        Poll::Ready(Ok(self
-            .entries
-            .keys()
-            .filter(|key| key.space() == Space::User)
-            .count() as u64))
+        Poll::Ready(Ok(self.entries.keys().filter(|key| key.space() == Space::User).count() as u64))
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
         self.entries.retain(|key, _| key.space() != Space::User);
@@ -94,22 +82,11 @@ impl Session {
     fn new(suspends: bool) -> Session {
         let mut registry = Registry::new();
         register(&mut registry).expect("the crate's own procedures have different names");
-        Session {
-            registry,
-            memory: Some(Box::new(Memory {
-                suspends,
-                ..Memory::default()
-            })),
-            position: 0,
-        }
+        Session { registry, memory: Some(Box::new(Memory { suspends, ..Memory::default() })), position: 0 }
     }
 
     fn request(&self, procedure: &str, words: &[&[u8]]) -> Arc<Request> {
-        let procedure = self
-            .registry
-            .by_name(procedure)
-            .expect("a registered procedure")
-            .clone();
+        let procedure = self.registry.by_name(procedure).expect("a registered procedure").clone();
         Arc::new(Request::new(
             RequestId::default(),
             procedure,
@@ -127,11 +104,8 @@ impl Session {
         let mut future = request.procedure.run(tx, Call::new(request.clone()));
         loop {
             let memory = self.memory.take().expect("given back by every poll");
-            let (memory, polled) = lend(memory, || {
-                future
-                    .as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()))
-            });
+            let (memory, polled) =
+                lend(memory, || future.as_mut().poll(&mut Context::from_waker(Waker::noop())));
             self.memory = Some(memory);
             if let Poll::Ready(outcome) = polled {
                 return outcome;
@@ -160,22 +134,16 @@ fn print(reply: &Reply, indent: usize) {
         }
         Reply::Array(list) | Reply::Set(list) | Reply::Push(list) => items(list),
         Reply::Told(told) => print(&told.reply, indent),
-        Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => items(
-            &pairs
-                .iter()
-                .flat_map(|(key, value)| [key.clone(), value.clone()])
-                .collect::<Vec<_>>(),
-        ),
+        Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
+            items(&pairs.iter().flat_map(|(key, value)| [key.clone(), value.clone()]).collect::<Vec<_>>())
+        }
     }
 }
 
 fn evaluate(session: &mut Session) {
     for line in std::io::stdin().lock().lines() {
         let line = line.expect("lines of text");
-        let mut words: Vec<String> = line
-            .split('\t')
-            .map(|word| word.replace("\\n", "\n"))
-            .collect();
+        let mut words: Vec<String> = line.split('\t').map(|word| word.replace("\\n", "\n")).collect();
         if words.len() == 1 {
             words.push("0".to_owned());
         }
@@ -191,11 +159,7 @@ fn evaluate(session: &mut Session) {
 /// Scripts whose cost is of interest: a name, a body, and the words after it.
 const MEASURED: [(&str, &str, &[&str]); 6] = [
     ("nothing", "return 1", &["0"]),
-    (
-        "one GET",
-        "return redis.call('GET', KEYS[1])",
-        &["1", "account:1"],
-    ),
+    ("one GET", "return redis.call('GET', KEYS[1])", &["1", "account:1"]),
     (
         "transfer: 2 GET, 2 SET",
         "local from = tonumber(redis.call('GET', KEYS[1]) or 0)
@@ -225,10 +189,7 @@ const MEASURED: [(&str, &str, &[&str]); 6] = [
 
 fn bench(session: &mut Session) {
     let only = std::env::args().nth(2).unwrap_or_default();
-    for (name, body, words) in MEASURED
-        .into_iter()
-        .filter(|(name, ..)| name.starts_with(&only))
-    {
+    for (name, body, words) in MEASURED.into_iter().filter(|(name, ..)| name.starts_with(&only)) {
         let load = session.request("redis.script_load", &[body.as_bytes()]);
         let Ok(Reply::Bulk(digest)) = session.run(&load) else {
             panic!("the script '{name}' does not compile")

@@ -3,10 +3,11 @@
 use std::ops::Deref;
 use txn::{Args, Blob, Call};
 
-/// The arguments after the command's name, wherever they live: in the request that the order carries, or in a block or
-/// script that runs the command inside its own transaction.
+/// The arguments after the command's name, wherever they live: in the request that the order carries, or in a
+/// block or script that runs the command inside its own transaction.
 ///
-/// Owned and `'static`, because a command may be parked; two words, because it is part of every command's future.
+/// Owned and `'static`, because a command may be parked; two words, because it is part of every command's
+/// future.
 pub enum Arguments {
     /// The request is the command.
     Call(Call),

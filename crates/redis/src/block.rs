@@ -1,13 +1,13 @@
 //! MULTI/EXEC: several commands as one transaction.
 //!
-//! The arguments of the procedure `redis.block` are a header and the words of all commands in a row. The header holds,
-//! as varints and length-prefixed bytes ([`txn::codec`]): the number of watched keys; for each its name, the version
-//! that the connection saw, and whether it existed (one byte); the number of commands; the number of words of each; and, if
-//! the block was admitted while memory was short, a last byte, 1.
+//! The arguments of the procedure `redis.block` are a header and the words of all commands in a row. The
+//! header holds, as varints and length-prefixed bytes ([`txn::codec`]): the number of watched keys; for each
+//! its name, the version that the connection saw, and whether it existed (one byte); the number of commands;
+//! the number of words of each; and, if the block was admitted while memory was short, a last byte, 1.
 //!
-//! Inside the transaction, the block first compares the watched keys: if one was written since, or expired, nothing runs
-//! and the reply is the null array. Then the commands run in order. Errors are part of the array of replies, and nothing
-//! rolls back, as in Redis.
+//! Inside the transaction, the block first compares the watched keys: if one was written since, or expired,
+//! nothing runs and the reply is the null array. Then the commands run in order. Errors are part of the array
+//! of replies, and nothing rolls back, as in Redis.
 
 use crate::acl::Actor;
 use crate::execute::{Caller, Memory, Terms, execute};
@@ -19,16 +19,16 @@ use txn::mutant::{Mutant, is_active};
 use txn::request::KeySets;
 use txn::tx::Read;
 use txn::{
-    Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply,
-    Tx, Weight,
+    Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply, Tx,
+    Weight,
 };
 
-/// The replies of a block take about so many bytes at most. What is read beyond that is read, and not replied: a short block
-/// that reads a long list again and again would take all memory.
+/// The replies of a block take about so many bytes at most. What is read beyond that is read, and not
+/// replied: a short block that reads a long list again and again would take all memory.
 const REPLY_BYTES_MAX: usize = 256 << 20;
 const TOO_LONG: Reply = Reply::error(
-    "ERR this command was executed, and its reply was left out: the replies of its block have more than 256 MiB. Read less in one \
-     block",
+    "ERR this command was executed, and its reply was left out: the replies of its block have more than \
+     256 MiB. Read less in one block",
 );
 
 /// The last byte of the header of a block that was admitted while memory was short.
@@ -48,21 +48,14 @@ pub struct Watched {
 impl Watched {
     /// The state of a key as read by a transaction, or at a snapshot with the expiry looked at.
     pub fn of(key: Key, read: &Read) -> Watched {
-        Watched {
-            key,
-            version: read.version,
-            present: read.entry.is_some(),
-        }
+        Watched { key, version: read.version, present: read.entry.is_some() }
     }
     /// Whether the key is still in that state.
     fn holds(&self, read: &Read) -> bool {
         self.version == read.version && self.present == read.entry.is_some()
     }
     pub(crate) fn to_reply(&self) -> Reply {
-        Reply::Array(vec![
-            Reply::Integer(self.version.0.cast_signed()),
-            Reply::Boolean(self.present),
-        ])
+        Reply::Array(vec![Reply::Integer(self.version.0.cast_signed()), Reply::Boolean(self.present)])
     }
     /// The states of `keys` from the reply of [`crate::procedures::WatchProcedure`] to them.
     pub fn from_reply(keys: &[Key], reply: &Reply) -> Option<Vec<Watched>> {
@@ -71,25 +64,21 @@ impl Watched {
         };
         let state = |(key, state): (&Key, &Reply)| match state {
             Reply::Array(state) => match state[..] {
-                [Reply::Integer(version), Reply::Boolean(present)] => Some(Watched {
-                    key: key.clone(),
-                    version: Position(version.cast_unsigned()),
-                    present,
-                }),
+                [Reply::Integer(version), Reply::Boolean(present)] => {
+                    Some(Watched { key: key.clone(), version: Position(version.cast_unsigned()), present })
+                }
                 _ => None,
             },
             _ => None,
         };
-        (states.len() == keys.len())
-            .then(|| keys.iter().zip(states).map(state).collect())
-            .flatten()
+        (states.len() == keys.len()).then(|| keys.iter().zip(states).map(state).collect()).flatten()
     }
 }
 
 /// A block: what a connection queues between MULTI and EXEC.
 ///
-/// Commands of kind [`Run::Connection`] don't belong here: the connection runs them itself when the block's replies
-/// arrive, and puts theirs in between.
+/// Commands of kind [`Run::Connection`] don't belong here: the connection runs them itself when the block's
+/// replies arrive, and puts theirs in between.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// The keys that must not have changed.
@@ -117,10 +106,7 @@ impl Block {
         if self.memory == Memory::Short {
             header.push(SHORT);
         }
-        let words = self
-            .commands
-            .iter()
-            .flat_map(|command| command.iter().cloned());
+        let words = self.commands.iter().flat_map(|command| command.iter().cloned());
         Args(std::iter::once(Blob::from(header)).chain(words).collect())
     }
 
@@ -137,15 +123,10 @@ impl Block {
                 1 => true,
                 _ => return None,
             };
-            block.watched.push(Watched {
-                key,
-                version,
-                present,
-            });
+            block.watched.push(Watched { key, version, present });
         }
         for _ in 0..header.varint()? {
-            let (command, rest) =
-                words.split_at_checked(usize::try_from(header.varint()?).ok()?)?;
+            let (command, rest) = words.split_at_checked(usize::try_from(header.varint()?).ok()?)?;
             block.commands.push(command.iter().cloned().collect());
             words = rest;
         }
@@ -160,17 +141,9 @@ impl Block {
 
     /// What the block touches. Without the keys (`with_keys` false) it is cheap.
     pub fn footprint(&self, with_keys: bool) -> Footprint {
-        let mut all = Footprint {
-            keys: None,
-            read_only: true,
-            weight: Weight::Light,
-        };
+        let mut all = Footprint { keys: None, read_only: true, weight: Weight::Light };
         let mut sets = with_keys.then(|| KeySets {
-            reads: self
-                .watched
-                .iter()
-                .map(|watched| watched.key.clone())
-                .collect(),
+            reads: self.watched.iter().map(|watched| watched.key.clone()).collect(),
             ..KeySets::default()
         });
         for argv in &self.commands {
@@ -178,10 +151,7 @@ impl Block {
             let Ok(table::Resolved { command, .. }) = table::resolve(argv) else {
                 continue;
             };
-            if matches!(
-                command.run,
-                Run::Pure(_) | Run::Connection(_) | Run::Container(_)
-            ) {
+            if matches!(command.run, Run::Pure(_) | Run::Connection(_) | Run::Container(_)) {
                 continue;
             }
             let footprint = if let Run::Idempotent = command.run {
@@ -235,14 +205,12 @@ impl Procedure for BlockProcedure {
 async fn run(tx: Tx, call: Call) -> Outcome {
     match Block::from_args(&call) {
         Some(block) => run_as(tx, block, Actor::default()).await,
-        None => Ok(Reply::error(
-            "ERR malformed block: it was not made by this version's Block::to_args",
-        )),
+        None => Ok(Reply::error("ERR malformed block: it was not made by this version's Block::to_args")),
     }
 }
 
-/// Runs a block on somebody's behalf. Each command goes by the rights that the actor has when its turn comes: one before it may
-/// have changed them.
+/// Runs a block on somebody's behalf. Each command goes by the rights that the actor has when its turn comes:
+/// one before it may have changed them.
 pub(crate) async fn run_as(mut tx: Tx, block: Block, actor: Actor) -> Outcome {
     for watched in &block.watched {
         let read = tx.read(&watched.key, Intent::Read).await?;
@@ -250,10 +218,7 @@ pub(crate) async fn run_as(mut tx: Tx, block: Block, actor: Actor) -> Outcome {
             return Ok(Reply::NilArray);
         }
     }
-    let terms = Terms {
-        actor,
-        memory: block.memory,
-    };
+    let terms = Terms { actor, memory: block.memory };
     let mut replies = Vec::with_capacity(block.commands.len());
     let mut reply_bytes = 0;
     for argv in block.commands {

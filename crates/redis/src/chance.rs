@@ -7,8 +7,8 @@ use txn::hash::mix;
 /// Up to this size, all places are shuffled, however few are wanted.
 const SHUFFLED_MAX: usize = 64;
 
-/// The most that one call may draw with repetition. Redis allows as many as its memory holds; a transaction that
-/// every replica runs must be shorter.
+/// The most that one call may draw with repetition. Redis allows as many as its memory holds; a transaction
+/// that every replica runs must be shorter.
 pub const REPEATED_MAX: i64 = 1 << 20;
 
 /// A generator seeded by the transaction.
@@ -28,8 +28,8 @@ impl Chance {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         bits
     }
-    /// Places of a collection of `len`, which must not be 0: `count` distinct ones, or all in order if there are not more; or,
-    /// if it is negative, as many as its absolute says, some perhaps several times.
+    /// Places of a collection of `len`, which must not be 0: `count` distinct ones, or all in order if there
+    /// are not more; or, if it is negative, as many as its absolute says, some perhaps several times.
     pub fn places(&mut self, len: usize, count: i64) -> Vec<usize> {
         let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
         if count < 0 {
@@ -49,10 +49,7 @@ impl Chance {
         }
         let mut seen = BTreeSet::new();
         let drawn = std::iter::repeat_with(|| self.below(len));
-        drawn
-            .filter(|&place| seen.insert(place))
-            .take(wanted)
-            .collect()
+        drawn.filter(|&place| seen.insert(place)).take(wanted).collect()
     }
     /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {

@@ -12,14 +12,7 @@ const WORDS_MAX: usize = 8;
 /// How many bytes of a word a line shows.
 const BYTES_MAX: usize = 80;
 /// The commands whose words are a script, a number of keys, the keys, and arguments, which may be anything.
-const SCRIPTS: &[&str] = &[
-    "eval",
-    "eval_ro",
-    "evalsha",
-    "evalsha_ro",
-    "fcall",
-    "fcall_ro",
-];
+const SCRIPTS: &[&str] = &["eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro"];
 
 /// The procedure of a request, and the first words of its commands without secrets: those that [`redacted`]
 /// knows, and the arguments of scripts.
@@ -45,9 +38,7 @@ fn shown(name: &str, args: &Args) -> Vec<Blob> {
     let of_all = |commands: &[Args]| commands.iter().flat_map(|argv| of_command(argv)).collect();
     match name {
         "redis.short-of-memory" => of_command(args),
-        "redis.block" => {
-            Block::from_args(args).map_or_else(Vec::new, |block| of_all(&block.commands))
-        }
+        "redis.block" => Block::from_args(args).map_or_else(Vec::new, |block| of_all(&block.commands)),
         "redis.acting" => match Acting::from_args(args).map(|acting| acting.deed) {
             Some(Deed::Command(argv, _)) => of_command(&argv),
             Some(Deed::Block(block)) => of_all(&block.commands),
@@ -86,9 +77,7 @@ fn of_command(argv: &[Blob]) -> Vec<Blob> {
 }
 
 fn is(words: &[Blob], place: usize, name: &str) -> bool {
-    words
-        .get(place)
-        .is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+    words.get(place).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 #[cfg(test)]
@@ -122,26 +111,14 @@ mod tests {
     fn a_request_is_recognised_and_its_secrets_are_not() {
         for (procedure, args, want) in [
             ("redis.set", "a 1", "redis.set \"a\" \"1\""),
-            (
-                "redis.eval",
-                "code 1 k secret",
-                "redis.eval \"code\" \"1\" \"k\" \"(6 bytes)\"",
-            ),
-            (
-                "redis.eval",
-                "code secret",
-                "redis.eval \"code\" \"(6 bytes)\"",
-            ),
+            ("redis.eval", "code 1 k secret", "redis.eval \"code\" \"1\" \"k\" \"(6 bytes)\""),
+            ("redis.eval", "code secret", "redis.eval \"code\" \"(6 bytes)\""),
             (
                 "redis.eval",
                 "redis.call('auth','x') 1 k",
                 "redis.eval \"(redacted)\" \"(redacted)\" \"(redacted)\"",
             ),
-            (
-                "redis.script_load",
-                "call('auth','x')",
-                "redis.script_load \"(redacted)\"",
-            ),
+            ("redis.script_load", "call('auth','x')", "redis.script_load \"(redacted)\""),
             (
                 "redis.idempotent",
                 "id2 fcall f 1 k secret",
@@ -158,24 +135,12 @@ mod tests {
         let set_user = words("ACL SETUSER bob on >secret");
         let hidden = "\"ACL\" \"SETUSER\" \"(redacted)\" \"(redacted)\" \"(redacted)\"";
         let command = Deed::Command(set_user.clone(), Memory::Ample);
-        assert_eq!(
-            text("redis.acting", acting(command)),
-            format!("redis.acting {hidden}")
-        );
-        let block = Block {
-            commands: vec![words("SET a 1"), set_user],
-            ..Block::default()
-        };
+        assert_eq!(text("redis.acting", acting(command)), format!("redis.acting {hidden}"));
+        let block = Block { commands: vec![words("SET a 1"), set_user], ..Block::default() };
         let want = format!("\"SET\" \"a\" \"1\" {hidden}");
-        assert_eq!(
-            text("redis.block", block.to_args()),
-            format!("redis.block {want}")
-        );
+        assert_eq!(text("redis.block", block.to_args()), format!("redis.block {want}"));
         let block = Deed::Block(block);
-        assert_eq!(
-            text("redis.acting", acting(block)),
-            format!("redis.acting {want}")
-        );
+        assert_eq!(text("redis.acting", acting(block)), format!("redis.acting {want}"));
         let users = Deed::Replace(vec![(Blob::from("bob"), User::new(false))]);
         assert_eq!(text("redis.acting", acting(users)), "redis.acting");
         let long = words(&format!("{} 2 3 4 5 6 7 8 9", "x".repeat(81)));

@@ -42,8 +42,8 @@ pub const NO_OPPOSITE: Reply = Reply::error(
 pub const INDEX_OUT_OF_RANGE: Reply = Reply::error("ERR index out of range");
 /// LPOS of match number 0.
 pub const RANK_ZERO: Reply = Reply::error(
-    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from \
-     the end of the list",
+    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to \
+     start from the end of the list",
 );
 /// LPOS with a negative count.
 pub const COUNT_NEGATIVE: Reply = Reply::error("ERR COUNT can't be negative");
@@ -54,8 +54,7 @@ pub const LIMIT_NEGATIVE: Reply = Reply::error("ERR LIMIT can't be negative");
 /// A number of keys that is none.
 pub const NO_KEYS: Reply = Reply::error("ERR numkeys should be greater than 0");
 /// A number of keys beyond the arguments.
-pub const TOO_MANY_KEYS: Reply =
-    Reply::error("ERR Number of keys can't be greater than number of args");
+pub const TOO_MANY_KEYS: Reply = Reply::error("ERR Number of keys can't be greater than number of args");
 /// LMPOP or ZMPOP of nothing.
 pub const COUNT_ZERO: Reply = Reply::error("ERR count should be greater than 0");
 /// A field that should count does not.
@@ -73,14 +72,13 @@ pub const EXPIRE_NX_WITH_OTHERS: Reply =
 pub const EXPIRE_GT_WITH_LT: Reply =
     Reply::error("ERR GT and LT options at the same time are not compatible");
 /// A time to wait that is no number of milliseconds.
-pub const TIMEOUT_NOT_AN_INTEGER: Reply =
-    Reply::error("ERR timeout is not an integer or out of range");
+pub const TIMEOUT_NOT_AN_INTEGER: Reply = Reply::error("ERR timeout is not an integer or out of range");
 /// A time to wait that was over before it began.
 pub const NEGATIVE_TIMEOUT: Reply = Reply::error("ERR timeout is negative");
 /// OBJECT FREQ: nobody counts accesses.
 pub const NO_LFU: Reply = Reply::error(
-    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between \
-     policies at runtime LRU and LFU data will take some time to adjust.",
+    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+     switching between policies at runtime LRU and LFU data will take some time to adjust.",
 );
 /// LCS of something else than strings.
 pub const LCS_WRONG_TYPE: Reply = Reply::error("ERR The specified keys must contain string values");
@@ -90,14 +88,12 @@ pub const LCS_LEN_AND_IDX: Reply =
 /// LCS of strings whose table would not fit.
 pub const LCS_TOO_LONG: Reply = Reply::error("ERR String too long for LCS");
 /// ZADD with options that exclude each other.
-pub const ZADD_NX_WITH_XX: Reply =
-    Reply::error("ERR XX and NX options at the same time are not compatible");
+pub const ZADD_NX_WITH_XX: Reply = Reply::error("ERR XX and NX options at the same time are not compatible");
 /// ZADD with options that exclude each other.
 pub const ZADD_GT_LT_NX: Reply =
     Reply::error("ERR GT, LT, and/or NX options at the same time are not compatible");
 /// ZADD of several increments.
-pub const ZADD_INCR_OF_MANY: Reply =
-    Reply::error("ERR INCR option supports a single increment-element pair");
+pub const ZADD_INCR_OF_MANY: Reply = Reply::error("ERR INCR option supports a single increment-element pair");
 /// An increment of a score gives no number.
 pub const SCORE_NOT_A_NUMBER: Reply = Reply::error("ERR resulting score is not a number (NaN)");
 /// A range of scores whose ends are none.
@@ -105,17 +101,15 @@ pub const BOUNDS_NOT_FLOATS: Reply = Reply::error("ERR min or max is not a float
 /// A range of names whose ends don't say whether they are in it.
 pub const BOUNDS_NOT_NAMES: Reply = Reply::error("ERR min or max not valid string range item");
 /// ZRANGE by ranks, but only so many.
-pub const LIMIT_OF_RANKS: Reply = Reply::error(
-    "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
-);
+pub const LIMIT_OF_RANKS: Reply =
+    Reply::error("ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX");
 /// ZRANGE by names, with scores.
 pub const SCORES_BY_NAME: Reply =
     Reply::error("ERR syntax error, WITHSCORES not supported in combination with BYLEX");
 /// ZUNION with a weight that is no number.
 pub const WEIGHT_NOT_A_FLOAT: Reply = Reply::error("ERR weight value is not a float");
 /// A unit of distances that Redis does not have.
-pub const UNKNOWN_UNIT: Reply =
-    Reply::error("ERR unsupported unit provided. please use M, KM, FT, MI");
+pub const UNKNOWN_UNIT: Reply = Reply::error("ERR unsupported unit provided. please use M, KM, FT, MI");
 /// A radius that is no number.
 pub const RADIUS_NOT_A_FLOAT: Reply = Reply::error("ERR need numeric radius");
 /// A negative radius.
@@ -137,9 +131,8 @@ pub const GEORADIUS_STORE_WITH: Reply = Reply::error(
     "ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
 );
 /// GEOSEARCHSTORE with what only replies have.
-pub const SEARCHSTORE_WITH: Reply = Reply::error(
-    "ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
-);
+pub const SEARCHSTORE_WITH: Reply =
+    Reply::error("ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options");
 /// A bit's place that is none, or beyond the longest string.
 pub const BIT_OFFSET: Reply = Reply::error("ERR bit offset is not an integer or out of range");
 /// A bit to set that is neither 0 nor 1.
@@ -167,16 +160,13 @@ pub const RESTORE_FOOTER: Reply = Reply::error("ERR DUMP payload version or chec
 /// RESTORE of a value that makes no sense.
 pub const RESTORE_DATA: Reply = Reply::error("ERR Bad data format");
 /// SORT of what has no order of numbers.
-pub const SORT_NOT_A_NUMBER: Reply =
-    Reply::error("ERR One or more scores can't be converted into double");
+pub const SORT_NOT_A_NUMBER: Reply = Reply::error("ERR One or more scores can't be converted into double");
 /// BITFIELD_RO that would write.
-pub const BITFIELD_READ_ONLY: Reply =
-    Reply::error("ERR BITFIELD_RO only supports the GET subcommand");
+pub const BITFIELD_READ_ONLY: Reply = Reply::error("ERR BITFIELD_RO only supports the GET subcommand");
 /// COMMAND GETKEYS of something that is no command.
 pub const GETKEYS_UNKNOWN: Reply = Reply::error("ERR Invalid command specified");
 /// COMMAND GETKEYS of a command with a wrong number of arguments.
-pub const GETKEYS_ARITY: Reply =
-    Reply::error("ERR Invalid number of arguments specified for command");
+pub const GETKEYS_ARITY: Reply = Reply::error("ERR Invalid number of arguments specified for command");
 /// COMMAND GETKEYS of a command that has no keys.
 pub const GETKEYS_NO_KEYS: Reply = Reply::error("ERR The command has no key arguments");
 /// COMMAND GETKEYS of a command whose arguments don't tell the keys.
@@ -195,48 +185,47 @@ pub const WRITE_IN_READ_ONLY_SCRIPT: Reply =
 /// A script calls a command that does not exist.
 pub const UNKNOWN_IN_SCRIPT: Reply = Reply::error("ERR Unknown Redis command called from script");
 /// A script calls a command with a wrong number of arguments.
-pub const ARITY_IN_SCRIPT: Reply =
-    Reply::error("ERR Wrong number of args calling Redis command from script");
+pub const ARITY_IN_SCRIPT: Reply = Reply::error("ERR Wrong number of args calling Redis command from script");
 /// A command that a connection sent touches a key that its user may not touch so.
 pub const NO_PERMISSION_KEY: Reply =
     Reply::error("NOPERM this user has no permissions to access one of the keys used as arguments");
 /// A command that a connection sent names a channel that its user may not use.
-pub const NO_PERMISSION_CHANNEL: Reply = Reply::error(
-    "NOPERM this user has no permissions to access one of the channels used as arguments",
-);
+pub const NO_PERMISSION_CHANNEL: Reply =
+    Reply::error("NOPERM this user has no permissions to access one of the channels used as arguments");
 /// A command was allowed when it was queued.
 pub const NO_PERMISSION_COMMAND_ANY_MORE: Reply = Reply::error(
-    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no \
-     longer allowed for the following reason: no permission to execute the command or subcommand",
+    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+     command is no longer allowed for the following reason: no permission to execute the command or \
+     subcommand",
 );
 /// Its keys were.
 pub const NO_PERMISSION_KEY_ANY_MORE: Reply = Reply::error(
-    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no \
-     longer allowed for the following reason: no permission to touch the specified keys",
+    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+     command is no longer allowed for the following reason: no permission to touch the specified keys",
 );
 /// Its channels were.
 pub const NO_PERMISSION_CHANNEL_ANY_MORE: Reply = Reply::error(
-    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no \
-     longer allowed for the following reason: no permission to access one of the channels used as arguments",
+    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+     command is no longer allowed for the following reason: no permission to access one of the channels \
+     used as arguments",
 );
 /// A script calls a command that its user may not run.
 pub const SCRIPT_MAY_NOT_RUN: Reply =
     Reply::error("ERR The user executing the script can't run this command or subcommand");
 /// A script touches a key that its user may not touch so.
 pub const SCRIPT_MAY_NOT_TOUCH: Reply = Reply::error(
-    "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
+    "ERR The user executing the script can't access at least one of the keys mentioned in the command \
+     arguments",
 );
 /// A script names a channel that its user may not use.
-pub const SCRIPT_MAY_NOT_PUBLISH: Reply = Reply::error(
-    "ERR The user executing the script can't publish to the channel mentioned in the command",
-);
+pub const SCRIPT_MAY_NOT_PUBLISH: Reply =
+    Reply::error("ERR The user executing the script can't publish to the channel mentioned in the command");
 /// SORT by keys that its user may not read.
 pub const SORT_BY_DENIED: Reply =
     Reply::error("ERR BY option of SORT denied due to insufficient ACL permissions.");
 /// MGET of more than a reply may have.
-pub const MGET_TOO_LONG: Reply = Reply::error(
-    "ERR the values have more than 512 MiB together: ask for fewer keys in one command",
-);
+pub const MGET_TOO_LONG: Reply =
+    Reply::error("ERR the values have more than 512 MiB together: ask for fewer keys in one command");
 /// SORT that replies keys that its user may not read.
 pub const SORT_GET_DENIED: Reply =
     Reply::error("ERR GET option of SORT denied due to insufficient ACL permissions.");
@@ -246,8 +235,7 @@ pub const USER_NAME_WITH_SPACES: Reply =
 /// ACL DELUSER of the user that new connections have.
 pub const DEFAULT_USER_STAYS: Reply = Reply::error("ERR The 'default' user cannot be removed");
 /// A command may take memory of which its node is short.
-pub const OUT_OF_MEMORY: Reply =
-    Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
+pub const OUT_OF_MEMORY: Reply = Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
 /// A block holds a command that only a connection can run.
 pub const NOT_IN_BLOCK: Reply = Reply::error("ERR Command not allowed inside a transaction");
 
@@ -265,9 +253,7 @@ pub fn wrong_arity(command: &Command) -> Reply {
 
 /// A number of arguments that the command of this name does not take.
 pub fn wrong_arity_of(name: &str) -> Reply {
-    Reply::error_owned(format!(
-        "ERR wrong number of arguments for '{name}' command"
-    ))
+    Reply::error_owned(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
 /// An option that EXPIRE and its like don't have.
@@ -299,15 +285,14 @@ pub fn unknown_command(argv: &[Blob]) -> Reply {
     Reply::error_owned(text)
 }
 
-/// The error about a command that does not exist, for one that Redis has: whoever misses it should not look for a slip.
+/// The error about a command that does not exist, for one that Redis has: whoever misses it should not look
+/// for a slip.
 pub fn not_supported(unknown: Reply, reason: &str) -> Reply {
     let Reply::Error(text) = unknown else {
         return unknown;
     };
     let space = if text.ends_with(' ') { "" } else { " " };
-    Reply::error_owned(format!(
-        "{text}{space}(Ordo does not have this command of Redis: {reason})"
-    ))
+    Reply::error_owned(format!("{text}{space}(Ordo does not have this command of Redis: {reason})"))
 }
 
 /// A subcommand that its container does not have.
@@ -345,30 +330,22 @@ pub fn unknown_category(category: &[u8]) -> Reply {
 
 /// A number of source keys that is none.
 pub fn no_input_key(command: &str) -> Reply {
-    Reply::error_owned(format!(
-        "ERR at least 1 input key is needed for '{command}' command"
-    ))
+    Reply::error_owned(format!("ERR at least 1 input key is needed for '{command}' command"))
 }
 
 /// A place that is not on the map.
 pub fn invalid_position(longitude: f64, latitude: f64) -> Reply {
-    Reply::error_owned(format!(
-        "ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}"
-    ))
+    Reply::error_owned(format!("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}"))
 }
 
 /// A search that says no place around which to search.
 pub fn search_from_nowhere(command: &str) -> Reply {
-    Reply::error_owned(format!(
-        "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {command}"
-    ))
+    Reply::error_owned(format!("ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {command}"))
 }
 
 /// A search that says no shape of its area.
 pub fn search_of_no_shape(command: &str) -> Reply {
-    Reply::error_owned(format!(
-        "ERR exactly one of BYRADIUS and BYBOX can be specified for {command}"
-    ))
+    Reply::error_owned(format!("ERR exactly one of BYRADIUS and BYBOX can be specified for {command}"))
 }
 
 /// An expiry that is not in the future of the calendar.

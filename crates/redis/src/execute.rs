@@ -1,4 +1,5 @@
-//! Running a command inside a transaction that is already running: what blocks, scripts and ORDO.IDEMPOTENT do.
+//! Running a command inside a transaction that is already running: what blocks, scripts and ORDO.IDEMPOTENT
+//! do.
 
 use crate::acl::{Actor, commands_of_users};
 use crate::arguments::Arguments;
@@ -25,8 +26,8 @@ pub enum Caller {
 
 /// Whether there was room for more when a transaction was admitted.
 ///
-/// Scripts and functions show only while they run what they write. Whether their node had memory left then is part of the
-/// request, so that all replicas, and a replay, refuse the same commands.
+/// Scripts and functions show only while they run what they write. Whether their node had memory left then is
+/// part of the request, so that all replicas, and a replay, refuse the same commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
     /// There was.
@@ -36,7 +37,8 @@ pub enum Memory {
     Short,
 }
 
-/// On which terms a transaction runs commands. The default: on nobody's behalf, so that everything is allowed, and with ample memory.
+/// On which terms a transaction runs commands. The default: on nobody's behalf, so that everything is
+/// allowed, and with ample memory.
 #[derive(Clone, Default)]
 pub struct Terms {
     /// On whose behalf.
@@ -48,17 +50,16 @@ pub struct Terms {
 impl Terms {
     /// The same with the rights that the actor has now.
     pub(crate) async fn looking(&self, tx: &mut Tx) -> Result<Terms, Stop> {
-        Ok(Terms {
-            actor: self.actor.looking(tx).await?,
-            memory: self.memory,
-        })
+        Ok(Terms { actor: self.actor.looking(tx).await?, memory: self.memory })
     }
 }
 
-/// Runs the command `argv` (its name first) in the transaction of `tx`, on these terms: what they forbid is an error reply.
+/// Runs the command `argv` (its name first) in the transaction of `tx`, on these terms: what they forbid is
+/// an error reply.
 ///
-/// Everything that is wrong with the command is an error reply, without effect on what the transaction did before; only
-/// the engine's business is an `Err`. The future is polled like any part of a procedure: it awaits nothing but `tx`.
+/// Everything that is wrong with the command is an error reply, without effect on what the transaction did
+/// before; only the engine's business is an `Err`. The future is polled like any part of a procedure: it
+/// awaits nothing but `tx`.
 pub fn execute(tx: Tx, argv: Args, caller: Caller, terms: Terms) -> ProcedureFuture {
     let resolved = match table::resolve(&argv) {
         Ok(resolved) => resolved,
@@ -96,20 +97,17 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller, terms: Terms) -> ProcedureFut
         Run::Script(script) => {
             let mut arguments = argv;
             arguments.0.remove(0);
-            arguments
-                .0
-                .drain(..usize::from(resolved.subplace.is_some()));
+            arguments.0.drain(..usize::from(resolved.subplace.is_some()));
             script::start(tx, script, Arguments::Owned(Box::new(arguments)), terms)
         }
         Run::Idempotent => idempotent::start(tx, Arguments::of_argv(argv), terms),
         Run::Acl(command) => commands_of_users::start(tx, command, argv[2..].to_vec(), terms.actor),
-        // What a script has written is nowhere else before the script has ended, and a script waits for nothing.
-        Run::Connection(ConnectionCommand::Wait) if is_script => {
-            ready(match waits(&argv[1..2], &argv[2]) {
-                Ok(()) => Reply::Integer(0),
-                Err(error) => error,
-            })
-        }
+        // What a script has written is nowhere else before the script has ended, and a script waits for
+        // nothing.
+        Run::Connection(ConnectionCommand::Wait) if is_script => ready(match waits(&argv[1..2], &argv[2]) {
+            Ok(()) => Reply::Integer(0),
+            Err(error) => error,
+        }),
         Run::Connection(ConnectionCommand::WaitAof) if is_script => {
             ready(match waits(&argv[1..3], &argv[3]) {
                 Ok(()) => Reply::Array(vec![Reply::Integer(0); 2]),

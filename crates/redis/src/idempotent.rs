@@ -1,19 +1,20 @@
 //! ORDO.IDEMPOTENT: a command that may be sent twice and is applied once.
 //!
-//! A client whose connection breaks does not know whether its last command was applied. If it sent the command as
-//! `ORDO.IDEMPOTENT <id> <command ...>`, with an id of its own making, it sends the same words again, through any
-//! connection to any node. In one transaction the procedure `redis.idempotent` looks for the *record* of the id. If there is
-//! one, its reply is the answer and nothing runs; else the command runs, and its reply (an error, too) becomes the record.
-//! A transaction that rolls back leaves no record.
+//! A client whose connection breaks does not know whether its last command was applied. If it sent the
+//! command as `ORDO.IDEMPOTENT <id> <command ...>`, with an id of its own making, it sends the same words
+//! again, through any connection to any node. In one transaction the procedure `redis.idempotent` looks for
+//! the *record* of the id. If there is one, its reply is the answer and nothing runs; else the command runs,
+//! and its reply (an error, too) becomes the record. A transaction that rolls back leaves no record.
 //!
-//! A record says which command it is of, by a hash of its words: an id that comes again with another command is a
-//! client's mistake, and an error. It lives for [`RECORD_TTL_MS`] of the order's time; the node removes it like anything
-//! that has expired.
+//! A record says which command it is of, by a hash of its words: an id that comes again with another command
+//! is a client's mistake, and an error. It lives for [`RECORD_TTL_MS`] of the order's time; the node removes
+//! it like anything that has expired.
 //!
 //! # Where a record lives
 //!
 //! In the system space, so that no client sees it, and in the slot of the command's first key, so that the
-//! command stays where it would run by itself. [`record_key`] makes a name for which that holds whatever the key is.
+//! command stays where it would run by itself. [`record_key`] makes a name for which that holds whatever the
+//! key is.
 
 use crate::arguments::Arguments;
 use crate::errors;
@@ -26,8 +27,8 @@ use txn::codec::{Reader, put_reply, take_reply};
 use txn::hash::{hash_bytes, mix};
 use txn::key::SLOTS;
 use txn::{
-    Args, Blob, Call, Entry, Footprint, Key, KeySets, Outcome, Procedure, ProcedureFuture, Reply,
-    Stop, Tx, Value,
+    Args, Blob, Call, Entry, Footprint, Key, KeySets, Outcome, Procedure, ProcedureFuture, Reply, Stop, Tx,
+    Value,
 };
 
 /// How long a reply is kept, in milliseconds of the order's time: a retry must come sooner.
@@ -35,18 +36,18 @@ pub const RECORD_TTL_MS: u64 = 60 * 60 * 1000;
 /// The longest id, in bytes.
 pub const ID_BYTES_MAX: usize = 256;
 
-const NESTED: Reply =
-    Reply::error("ERR ORDO.IDEMPOTENT can not be nested: one id is enough for a command");
+const NESTED: Reply = Reply::error("ERR ORDO.IDEMPOTENT can not be nested: one id is enough for a command");
 const BLOCK: Reply = Reply::error(
-    "ERR ORDO.IDEMPOTENT takes one command, not a block: put it around the commands between MULTI and EXEC, or send a \
-     script",
+    "ERR ORDO.IDEMPOTENT takes one command, not a block: put it around the commands between MULTI and \
+     EXEC, or send a script",
 );
 const ANOTHER_COMMAND: Reply = Reply::error(
-    "ERR this id was used for another command within the last hour: a retry must send the same words, and a new command \
-     a new id",
+    "ERR this id was used for another command within the last hour: a retry must send the same words, and \
+     a new command a new id",
 );
 const UNREADABLE: Reply = Reply::error(
-    "ERR the reply that is kept under this id has a form that this version does not know: start the version that wrote it",
+    "ERR the reply that is kept under this id has a form that this version does not know: start the \
+     version that wrote it",
 );
 
 /// The first byte of a record: one of another form is not taken for this one.
@@ -78,8 +79,8 @@ impl<'a> Wrapped<'a> {
             Run::Idempotent => Err(NESTED),
             Run::Connection(ConnectionCommand::Multi | ConnectionCommand::Exec) => Err(BLOCK),
             Run::Connection(_) | Run::Acl(_) => Err(Reply::error_owned(format!(
-                "ERR ORDO.IDEMPOTENT does not take '{}': that is a command of the connection or of the server, not a \
-                 transaction; send it by itself",
+                "ERR ORDO.IDEMPOTENT does not take '{}': that is a command of the connection or of the \
+                 server, not a transaction; send it by itself",
                 resolved.command.name
             ))),
             Run::Data(_) | Run::Script(_) | Run::Pure(_) | Run::Container(_) => {
@@ -106,9 +107,7 @@ impl<'a> Wrapped<'a> {
 
     /// A hash of the command's words, as they are.
     fn hash(&self) -> u64 {
-        self.argv.iter().fold(self.argv.len() as u64, |hash, word| {
-            mix(hash ^ hash_bytes(word))
-        })
+        self.argv.iter().fold(self.argv.len() as u64, |hash, word| mix(hash ^ hash_bytes(word)))
     }
 
     fn footprint(&self, with_keys: bool) -> Footprint {
@@ -136,11 +135,11 @@ impl<'a> Wrapped<'a> {
     }
 }
 
-/// The record of an id, for a command whose first key is given: in that key's slot. Records of commands without keys, or
-/// whose words do not tell them, are where the id's own slot is.
+/// The record of an id, for a command whose first key is given: in that key's slot. Records of commands
+/// without keys, or whose words do not tell them, are where the id's own slot is.
 ///
-/// What decides a key's slot may hold braces in any order, so it can't stand between ours. Instead the name's hash tag is
-/// two bytes that have the same slot.
+/// What decides a key's slot may hold braces in any order, so it can't stand between ours. Instead the name's
+/// hash tag is two bytes that have the same slot.
 pub fn record_key(id: &[u8], first_key: Option<&Key>) -> Key {
     let mut name = NAME_PREFIX.to_vec();
     if let Some(key) = first_key {
@@ -156,18 +155,13 @@ pub fn record_key(id: &[u8], first_key: Option<&Key>) -> Key {
 
 /// Two bytes, none of them a closing brace, whose CRC16 gives the slot.
 ///
-/// The CRC of two bytes is their polynomial times x^16, modulo the generator; so it is turned back by dividing by x, 16
-/// times. Four values of the CRC give one slot, so there is a choice.
+/// The CRC of two bytes is their polynomial times x^16, modulo the generator; so it is turned back by
+/// dividing by x, 16 times. Four values of the CRC give one slot, so there is a choice.
 fn slot_tag(slot: u16) -> [u8; 2] {
     const GENERATOR: u32 = 0x1_1021;
     let bytes_of = |crc: u16| {
-        let divided = (0..16).fold(u32::from(crc), |rest, _| {
-            (if rest & 1 == 1 {
-                rest ^ GENERATOR
-            } else {
-                rest
-            }) >> 1
-        });
+        let divided = (0..16)
+            .fold(u32::from(crc), |rest, _| (if rest & 1 == 1 { rest ^ GENERATOR } else { rest }) >> 1);
         (divided as u16).to_be_bytes()
     };
     let candidates = (0..4).map(|high| bytes_of((slot % SLOTS) | (high << 14)));
@@ -176,8 +170,8 @@ fn slot_tag(slot: u16) -> [u8; 2] {
     fit.next().unwrap_or_default()
 }
 
-/// What a call touches, from the words after `ORDO.IDEMPOTENT`: what the command does, and the record, which is written.
-/// The error is the reply. Without the keys (`with_keys` false) it is cheap.
+/// What a call touches, from the words after `ORDO.IDEMPOTENT`: what the command does, and the record, which
+/// is written. The error is the reply. Without the keys (`with_keys` false) it is cheap.
 pub(crate) fn footprint(args: &[Blob], with_keys: bool) -> Result<Footprint, Reply> {
     Wrapped::parse(args).map(|wrapped| wrapped.footprint(with_keys))
 }
@@ -199,10 +193,7 @@ impl Procedure for IdempotentProcedure {
         footprint(args, true).unwrap_or_else(|_| Footprint::of_keys(Vec::new(), Vec::new()))
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        telling(
-            "ordo.idempotent",
-            start(tx, Arguments::Call(call), Terms::default()),
-        )
+        telling("ordo.idempotent", start(tx, Arguments::Call(call), Terms::default()))
     }
 }
 
@@ -237,10 +228,8 @@ async fn run(mut tx: Tx, arguments: Arguments, terms: Terms) -> Outcome {
     let mut record = vec![RECORD_VERSION];
     record.extend_from_slice(&hash.to_le_bytes());
     put_reply(&mut record, &reply);
-    let entry = Entry {
-        value: Value::from(record),
-        expires_at_ms: tx.now_ms().saturating_add(RECORD_TTL_MS),
-    };
+    let entry =
+        Entry { value: Value::from(record), expires_at_ms: tx.now_ms().saturating_add(RECORD_TTL_MS) };
     tx.put_entry(&key, entry).await?;
     Ok(reply)
 }
@@ -278,9 +267,7 @@ mod tests {
         let alphabet = [&b"{"[..], b"}", b"a", b"\0", b"tag", b""];
         let mut names: Vec<Vec<u8>> = vec![Vec::new()];
         for _ in 0..5 {
-            let longer = names
-                .iter()
-                .flat_map(|name| alphabet.map(|piece| [&name[..], piece].concat()));
+            let longer = names.iter().flat_map(|name| alphabet.map(|piece| [&name[..], piece].concat()));
             names = longer.collect::<BTreeSet<_>>().into_iter().collect();
         }
         for name in &names {
@@ -299,10 +286,8 @@ mod tests {
     fn records_of_different_ids_have_different_names() {
         let ids = [&b"a"[..], b":a", b"{aa}:a", b"}:a", b"{", b"::a"];
         let keys = [None, Some(Key::from("a")), Some(Key::from("b"))];
-        let names: BTreeSet<Key> = keys
-            .iter()
-            .flat_map(|key| ids.map(|id| record_key(id, key.as_ref())))
-            .collect();
+        let names: BTreeSet<Key> =
+            keys.iter().flat_map(|key| ids.map(|id| record_key(id, key.as_ref()))).collect();
         assert_eq!(names.len(), ids.len() * keys.len());
     }
 

@@ -5,9 +5,7 @@ use crate::commands::{options, pure};
 use crate::errors;
 use crate::idempotent;
 use crate::pattern;
-use crate::table::{
-    self, CATEGORIES, COMMANDS, Command, FLAG_NAMES, Flags, KeyPlaces, KeySpec, Run,
-};
+use crate::table::{self, CATEGORIES, COMMANDS, Command, FLAG_NAMES, Flags, KeyPlaces, KeySpec, Run};
 use txn::{Blob, Reply};
 
 fn status(text: impl Into<std::borrow::Cow<'static, str>>) -> Reply {
@@ -34,16 +32,10 @@ fn span(command: &Command) -> (i64, i64, i64) {
         };
         span = Some(match span {
             None => (first, last, step),
-            Some((f, l, s)) => (
-                f.min(first),
-                if l < 0 || last < 0 { -1 } else { l.max(last) },
-                s.min(step),
-            ),
+            Some((f, l, s)) => (f.min(first), if l < 0 || last < 0 { -1 } else { l.max(last) }, s.min(step)),
         });
     }
-    span.map_or((0, 0, 0), |(first, last, step)| {
-        (first as i64, last as i64, step as i64)
-    })
+    span.map_or((0, 0, 0), |(first, last, step)| (first as i64, last as i64, step as i64))
 }
 
 fn key_flags(spec: &KeySpec) -> Vec<Reply> {
@@ -52,21 +44,14 @@ fn key_flags(spec: &KeySpec) -> Vec<Reply> {
 
 fn key_spec(spec: &KeySpec) -> Reply {
     let map = |kind: &'static str, spec: Vec<(Reply, Reply)>| {
-        Reply::Map(vec![
-            entry("type", Reply::bulk(kind)),
-            entry("spec", Reply::Map(spec)),
-        ])
+        Reply::Map(vec![entry("type", Reply::bulk(kind)), entry("spec", Reply::Map(spec))])
     };
     let index = |at: usize| map("index", vec![entry("index", integer(at))]);
     let unknown = || map("unknown", Vec::new());
     let (begin, find) = match spec.places {
         KeyPlaces::Range { first, last, step } => {
             // A last key that counts from the end stays; one from the front is relative to the first.
-            let last = if last < 0 {
-                last as i64
-            } else {
-                last as i64 - first as i64
-            };
+            let last = if last < 0 { last as i64 } else { last as i64 - first as i64 };
             let range = vec![
                 entry("lastkey", Reply::Integer(last)),
                 entry("keystep", integer(step)),
@@ -83,10 +68,7 @@ fn key_spec(spec: &KeySpec) -> Reply {
             (index(at), map("keynum", count))
         }
         KeyPlaces::Word { word, start, half } => {
-            let keyword = vec![
-                entry("keyword", Reply::bulk(word)),
-                entry("startfrom", integer(start)),
-            ];
+            let keyword = vec![entry("keyword", Reply::bulk(word)), entry("startfrom", integer(start))];
             let range = vec![
                 entry("lastkey", Reply::Integer(if half { -1 } else { 0 })),
                 entry("keystep", integer(1)),
@@ -105,14 +87,8 @@ fn key_spec(spec: &KeySpec) -> Reply {
 
 fn details(command: &Command) -> Reply {
     let (first, last, step) = span(command);
-    let flags = FLAG_NAMES
-        .iter()
-        .filter(|(flag, _)| command.is(*flag))
-        .map(|&(_, name)| status(name));
-    let categories = command
-        .acl_categories()
-        .into_iter()
-        .map(|category| status(format!("@{category}")));
+    let flags = FLAG_NAMES.iter().filter(|(flag, _)| command.is(*flag)).map(|&(_, name)| status(name));
+    let categories = command.acl_categories().into_iter().map(|category| status(format!("@{category}")));
     Reply::Array(vec![
         Reply::bulk(command.name),
         Reply::Integer(i64::from(command.arity)),
@@ -141,10 +117,7 @@ fn documentation(command: &Command) -> Reply {
         map.push(entry("arguments", Reply::Array(arguments)));
     }
     if !command.subcommands().is_empty() {
-        let subcommands = command
-            .subcommands()
-            .iter()
-            .map(|sub| entry(sub.name, documentation(sub)));
+        let subcommands = command.subcommands().iter().map(|sub| entry(sub.name, documentation(sub)));
         map.push(entry("subcommands", Reply::Map(subcommands.collect())));
     }
     Reply::Map(map)
@@ -165,12 +138,7 @@ pub fn info(args: &[Blob]) -> Reply {
     if args.len() == 1 {
         return all(args);
     }
-    Reply::Array(
-        args[1..]
-            .iter()
-            .map(|name| find(name).map_or(Reply::Nil, details))
-            .collect(),
-    )
+    Reply::Array(args[1..].iter().map(|name| find(name).map_or(Reply::Nil, details)).collect())
 }
 
 /// COMMAND DOCS [name ...]
@@ -180,25 +148,14 @@ pub fn docs(args: &[Blob]) -> Reply {
     } else {
         args[1..].iter().filter_map(|name| find(name)).collect()
     };
-    Reply::Map(
-        wanted
-            .into_iter()
-            .map(|command| entry(command.name, documentation(command)))
-            .collect(),
-    )
+    Reply::Map(wanted.into_iter().map(|command| entry(command.name, documentation(command))).collect())
 }
 
 /// COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]
 pub fn list(args: &[Blob]) -> Reply {
     let names = |wanted: &dyn Fn(&Command) -> bool| {
-        let all = COMMANDS
-            .iter()
-            .flat_map(|command| std::iter::once(command).chain(command.subcommands()));
-        Reply::Array(
-            all.filter(|command| wanted(command))
-                .map(|command| Reply::bulk(command.name))
-                .collect(),
-        )
+        let all = COMMANDS.iter().flat_map(|command| std::iter::once(command).chain(command.subcommands()));
+        Reply::Array(all.filter(|command| wanted(command)).map(|command| Reply::bulk(command.name)).collect())
     };
     match &args[1..] {
         [] => names(&|_| true),
@@ -219,10 +176,7 @@ pub fn list(args: &[Blob]) -> Reply {
 }
 
 fn in_category(command: &Command, category: &[u8]) -> bool {
-    command
-        .acl_categories()
-        .iter()
-        .any(|name| name.as_bytes().eq_ignore_ascii_case(category))
+    command.acl_categories().iter().any(|name| name.as_bytes().eq_ignore_ascii_case(category))
 }
 
 /// The keys of the command in `argv` with their specifications.
@@ -234,9 +188,7 @@ pub(crate) fn keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Re
     };
     if matches!(command.run, Run::Idempotent) {
         // It is never nested, so this goes no deeper.
-        return idempotent::inner(&argv[1..])
-            .map_err(|_| errors::GETKEYS_INVALID)
-            .and_then(keys_of);
+        return idempotent::inner(&argv[1..]).map_err(|_| errors::GETKEYS_INVALID).and_then(keys_of);
     }
     if command.keys.is_empty() {
         return Err(errors::GETKEYS_NO_KEYS);
@@ -290,10 +242,8 @@ pub fn getkeysandflags(args: &[Blob]) -> Reply {
         let flags = flags.iter().map(|&flag| status(flag));
         Reply::Array(vec![Reply::Bulk(key), Reply::Set(flags.collect())])
     };
-    real_keys_of(argv).map_or_else(
-        |error| error,
-        |keys| Reply::Array(keys.into_iter().map(with_flags).collect()),
-    )
+    real_keys_of(argv)
+        .map_or_else(|error| error, |keys| Reply::Array(keys.into_iter().map(with_flags).collect()))
 }
 
 /// What a command does with its key if that depends on its words.
@@ -331,12 +281,7 @@ pub fn help(_args: &[Blob]) -> Reply {
 /// ACL CAT [category]
 pub fn acl_cat(args: &[Blob]) -> Reply {
     match &args[1..] {
-        [] => Reply::Array(
-            CATEGORIES
-                .iter()
-                .map(|&category| Reply::bulk(category))
-                .collect(),
-        ),
+        [] => Reply::Array(CATEGORIES.iter().map(|&category| Reply::bulk(category)).collect()),
         [category] if !CATEGORIES.iter().any(|name| options::is(category, name)) => {
             errors::unknown_category(category)
         }
@@ -347,10 +292,7 @@ pub fn acl_cat(args: &[Blob]) -> Reply {
                 if whole && in_category(command, category) {
                     names.push(Reply::bulk(command.name));
                 }
-                let subcommands = command
-                    .subcommands()
-                    .iter()
-                    .filter(|sub| in_category(sub, category));
+                let subcommands = command.subcommands().iter().filter(|sub| in_category(sub, category));
                 names.extend(subcommands.map(|sub| Reply::bulk(sub.name)));
             }
             Reply::Array(names)

@@ -1,4 +1,5 @@
-//! What a command involves, as far as its words tell: where it is executed in a cluster of several partitions follows from it.
+//! What a command involves, as far as its words tell: where it is executed in a cluster of several partitions
+//! follows from it.
 
 use crate::idempotent;
 use crate::introspect;
@@ -72,7 +73,8 @@ pub fn involved(argv: &[Blob]) -> Involved {
     }
 }
 
-/// Whether the command `argv` (its name first) may touch keys that its words do not tell: a script, or SORT with a pattern.
+/// Whether the command `argv` (its name first) may touch keys that its words do not tell: a script, or SORT
+/// with a pattern.
 pub fn may_stray(argv: &[Blob]) -> bool {
     let Ok(resolved) = table::resolve(argv) else {
         return false;
@@ -105,10 +107,7 @@ mod tests {
             ("EVAL body 2 a b x", keys(&["a", "b"])),
             ("ZUNIONSTORE a 2 b c", keys(&["a", "b", "c"])),
             ("GEORADIUS a 0 0 1 km STORE b", keys(&["a", "b"])),
-            (
-                "GEORADIUS a 0 0 1 km STORE STOREDIST",
-                keys(&["a", "STOREDIST"]),
-            ),
+            ("GEORADIUS a 0 0 1 km STORE STOREDIST", keys(&["a", "STOREDIST"])),
             ("EVAL body 0 x", Involved::Nothing),
             ("EVALSHA digest 1 k", keys(&["k"])),
             ("ORDO.IDEMPOTENT id INCR n", keys(&["n"])),

@@ -1,27 +1,31 @@
 //! The Redis surface, pure: codec, command table, commands and scripts as procedures.
 //!
-//! A server feeds a connection's bytes to a [`codec::RequestDecoder`] and gets the words of commands. A [`CommandTable`]
-//! turns the words into an [`Action`]: a transaction (a procedure with its arguments), a reply at once, or
-//! something that the connection does itself (MULTI, AUTH, CLIENT, CONFIG, ...). The reply of a transaction goes back
-//! through [`codec::encode`]. Nothing here has a socket, a clock or a thread.
+//! A server feeds a connection's bytes to a [`codec::RequestDecoder`] and gets the words of commands. A
+//! [`CommandTable`] turns the words into an [`Action`]: a transaction (a procedure with its arguments), a
+//! reply at once, or something that the connection does itself (MULTI, AUTH, CLIENT, CONFIG, ...). The reply
+//! of a transaction goes back through [`codec::encode`]. Nothing here has a socket, a clock or a thread.
 //!
 //! # One table
 //!
-//! [`table::COMMANDS`] has one entry per command; arity, read-only property, keys, ACL categories, COMMAND's replies and
-//! the procedures derive from it. Its functions ([`commands`]) are async functions over [`txn::Tx`].
+//! [`table::COMMANDS`] has one entry per command; arity, read-only property, keys, ACL categories, COMMAND's
+//! replies and the procedures derive from it. Its functions ([`commands`]) are async functions over
+//! [`txn::Tx`].
 //!
 //! # Commands within transactions
 //!
-//! A command by itself is the procedure `redis.<name>`. A MULTI/EXEC block is one procedure ([`block`]), a script is
-//! one, and so is a command that may be sent twice ([`idempotent`]), or that met a node short of memory ([`short`]); all run their commands by [`execute`] inside their own
-//! transaction, so that a command has one implementation.
+//! A command by itself is the procedure `redis.<name>`. A MULTI/EXEC block is one procedure ([`block`]), a
+//! script is one, and so is a command that may be sent twice ([`idempotent`]), or that met a node short of
+//! memory ([`short`]); all run their commands by [`execute`] inside their own transaction, so that a command
+//! has one implementation.
 //!
-//! Users and what they may do are [`acl`]; a transaction whose outcome depends on that carries its user's name.
+//! Users and what they may do are [`acl`]; a transaction whose outcome depends on that carries its user's
+//! name.
 //!
 //! # Rules that commands keep
 //!
 //! 1. An error is a reply, not a stop: what the transaction wrote before stays, as in Redis.
-//! 2. A key that is about to be written is read with the intent to update it, and what needs no read makes none.
+//! 2. A key that is about to be written is read with the intent to update it, and what needs no read makes
+//!    none.
 //! 3. The time is the transaction's, and so is the seed of every random choice.
 //! 4. Every number of a client is checked before it sizes anything.
 
@@ -71,7 +75,8 @@ use std::sync::Arc;
 use txn::Registry;
 use txn::procedure::NameTaken;
 
-/// Registers every procedure of this crate: what a node needs to run, and to replay, what clients of Redis ask for.
+/// Registers every procedure of this crate: what a node needs to run, and to replay, what clients of Redis
+/// ask for.
 pub fn register(registry: &mut Registry) -> Result<(), NameTaken> {
     for procedure in procedures::of_commands() {
         registry.register(procedure)?;

@@ -20,11 +20,7 @@ pub fn integer(bytes: &[u8]) -> Option<i64> {
         // 19 digits stay below 10^19, which fits.
         magnitude = magnitude * 10 + u64::from(digit - b'0');
     }
-    if negative {
-        0i64.checked_sub_unsigned(magnitude)
-    } else {
-        i64::try_from(magnitude).ok()
-    }
+    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
 /// An unsigned integer in decimal, of at most 20 digits.
@@ -35,7 +31,8 @@ pub fn unsigned(bytes: &[u8]) -> Option<u64> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// What C's `strtoul` makes of a decimal number, nothing at all and negative numbers included, but not of spaces.
+/// What C's `strtoul` makes of a decimal number, nothing at all and negative numbers included, but not of
+/// spaces.
 pub fn wrapping_unsigned(bytes: &[u8]) -> Option<u64> {
     match bytes {
         [] => Some(0),
@@ -81,15 +78,13 @@ pub fn nearest_float(bytes: &[u8]) -> Option<f64> {
 fn has_digits_set(bytes: &[u8]) -> bool {
     let is_hexadecimal = bytes.iter().any(|byte| matches!(byte, b'x' | b'X'));
     let exponent = if is_hexadecimal { b'p' } else { b'e' };
-    let digits = bytes
-        .iter()
-        .take_while(|byte| !byte.eq_ignore_ascii_case(&exponent));
+    let digits = bytes.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&exponent));
     let is_set = |byte: &u8| byte.is_ascii_hexdigit() && *byte != b'0';
     digits.into_iter().any(is_set)
 }
 
-/// What stands behind `0x`: hexadecimal digits with or without a point, and the power of two that they are multiplied by, with or
-/// without `p` and a number. Rounded to the nearest, ties to even, as C does.
+/// What stands behind `0x`: hexadecimal digits with or without a point, and the power of two that they are
+/// multiplied by, with or without `p` and a number. Rounded to the nearest, ties to even, as C does.
 fn hexadecimal(digits: &[u8]) -> Option<f64> {
     /// Beyond this the numbers of the digits that fit into memory change nothing.
     const EXPONENT_MAX: i64 = 1 << 40;
@@ -146,11 +141,7 @@ fn scaled(mantissa: u64, exponent: i64) -> f64 {
         lost @ ..=0 => mantissa << -lost,
         lost @ 1..=64 => {
             let mantissa = u128::from(mantissa);
-            let (kept, rest, half) = (
-                mantissa >> lost,
-                mantissa & ((1 << lost) - 1),
-                1 << (lost - 1),
-            );
+            let (kept, rest, half) = (mantissa >> lost, mantissa & ((1 << lost) - 1), 1 << (lost - 1));
             let is_up = rest > half || rest == half && kept % 2 == 1;
             kept as u64 + u64::from(is_up)
         }
@@ -164,8 +155,8 @@ fn scaled(mantissa: u64, exponent: i64) -> f64 {
     kept as f64 * unit
 }
 
-/// The text of a floating-point number: the shortest that reads back as the same, as Redis 7.2 writes it. (By Grisu's digits, and
-/// with an exponent where its `fpconv` has one.)
+/// The text of a floating-point number: the shortest that reads back as the same, as Redis 7.2 writes it. (By
+/// Grisu's digits, and with an exponent where its `fpconv` has one.)
 pub fn float_text(value: f64) -> String {
     if value.is_infinite() {
         return String::from(if value > 0.0 { "inf" } else { "-inf" });
@@ -204,7 +195,8 @@ pub fn float_text(value: f64) -> String {
     format!("{sign}{first}{point}{rest}e{exponent:+}")
 }
 
-/// The digits of a positive number, from the first to the last that is not 0, and the power of ten that they are multiplied by.
+/// The digits of a positive number, from the first to the last that is not 0, and the power of ten that they
+/// are multiplied by.
 fn shortest_digits(text: &str) -> (String, i32) {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -215,8 +207,8 @@ fn shortest_digits(text: &str) -> (String, i32) {
     (significant.trim_start_matches('0').to_owned(), power)
 }
 
-/// The text of a floating-point number with up to 17 digits behind the point and no exponent: how Redis shows what it calls
-/// human.
+/// The text of a floating-point number with up to 17 digits behind the point and no exponent: how Redis shows
+/// what it calls human.
 pub fn plain_float_text(value: f64) -> String {
     let text = format!("{value:.17}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -224,17 +216,19 @@ pub fn plain_float_text(value: f64) -> String {
     text.to_owned()
 }
 
-/// A number that is to be added: also one that is too small for 64 bits, which adds nothing. Redis has 80 bits for it.
+/// A number that is to be added: also one that is too small for 64 bits, which adds nothing. Redis has 80
+/// bits for it.
 pub fn term(bytes: &[u8]) -> Option<f64> {
     float(bytes).or_else(|| nearest_float(bytes).filter(|&value| value == 0.0))
 }
 
 /// The sum of two numbers that INCRBYFLOAT and HINCRBYFLOAT reply and store, or why there is none.
 ///
-/// Redis adds in 80-bit floating point and prints up to 17 fractional digits, so that 0.1 + 0.2 is 0.3. Where both
-/// numbers have at most 17 fractional digits and are below 10^20, we add them exactly, as decimals: the same text where
-/// 80 bits suffice, and no noise where they don't. Larger ones are rounded to the 64 digits of 80 bits' mantissa, and their sum
-/// too, up to 10^37: they have no fraction then. Other numbers are added as 64-bit floats.
+/// Redis adds in 80-bit floating point and prints up to 17 fractional digits, so that 0.1 + 0.2 is 0.3. Where
+/// both numbers have at most 17 fractional digits and are below 10^20, we add them exactly, as decimals: the
+/// same text where 80 bits suffice, and no noise where they don't. Larger ones are rounded to the 64 digits
+/// of 80 bits' mantissa, and their sum too, up to 10^37: they have no fraction then. Other numbers are added
+/// as 64-bit floats.
 pub fn float_sum(old: &[u8], increment: &[u8]) -> Result<String, FloatSumError> {
     /// From here on Redis reads no text as a number.
     const TEXT_BYTES_END: usize = 5 * 1024;
@@ -272,8 +266,8 @@ pub enum FloatSumError {
 const FRACTION_DIGITS: u32 = 17;
 const ONE: i128 = 10i128.pow(FRACTION_DIGITS);
 
-/// A number in decimal: its sign, its digits from the first to the last that is not 0, and the power of ten that they are
-/// multiplied by.
+/// A number in decimal: its sign, its digits from the first to the last that is not 0, and the power of ten
+/// that they are multiplied by.
 struct Decimal {
     is_negative: bool,
     digits: Vec<u8>,
@@ -289,9 +283,7 @@ impl Decimal {
             [b'+', magnitude @ ..] => (false, magnitude),
             magnitude => (false, magnitude),
         };
-        let end = magnitude
-            .iter()
-            .position(|byte| matches!(byte, b'e' | b'E'));
+        let end = magnitude.iter().position(|byte| matches!(byte, b'e' | b'E'));
         let (mantissa, exponent) = magnitude.split_at(end.unwrap_or(magnitude.len()));
         let exponent = match exponent {
             [] => 0,
@@ -311,11 +303,7 @@ impl Decimal {
         }
         let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
         digits.drain(..zeros);
-        Some(Decimal {
-            is_negative,
-            digits,
-            power,
-        })
+        Some(Decimal { is_negative, digits, power })
     }
 
     /// How many digits stand before the point.
@@ -327,11 +315,7 @@ impl Decimal {
     fn integer(&self, digits: &[u8], zeros: u32) -> i128 {
         let add = |value: i128, digit: &u8| value * 10 + i128::from(digit - b'0');
         let magnitude = digits.iter().fold(0, add) * 10i128.pow(zeros);
-        if self.is_negative {
-            -magnitude
-        } else {
-            magnitude
-        }
+        if self.is_negative { -magnitude } else { magnitude }
     }
 }
 
@@ -367,11 +351,7 @@ fn rounded(value: i128) -> i128 {
     if lost == 0 {
         return value;
     }
-    let (kept, rest, half) = (
-        magnitude >> lost,
-        magnitude & ((1 << lost) - 1),
-        1 << (lost - 1),
-    );
+    let (kept, rest, half) = (magnitude >> lost, magnitude & ((1 << lost) - 1), 1 << (lost - 1));
     let is_up = rest > half || rest == half && kept % 2 == 1;
     let magnitude = ((kept + u128::from(is_up)) << lost).cast_signed();
     if value < 0 { -magnitude } else { magnitude }
@@ -379,10 +359,7 @@ fn rounded(value: i128) -> i128 {
 
 fn decimal_text(value: i128) -> String {
     let sign = if value < 0 { "-" } else { "" };
-    let (whole, fraction) = (
-        value.unsigned_abs() / ONE as u128,
-        value.unsigned_abs() % ONE as u128,
-    );
+    let (whole, fraction) = (value.unsigned_abs() / ONE as u128, value.unsigned_abs() % ONE as u128);
     let text = format!("{sign}{whole}.{fraction:017}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -438,22 +415,14 @@ mod tests {
             ("9007199254740993e0", "1", Ok("9007199254740994")),
             ("1e-5", "1E-5", Ok("0.00002")),
             ("1e25", "1", Ok("10000000000000000000000000")),
-            (
-                "123456789012345678901234",
-                "0",
-                Ok("123456789012345678897152"),
-            ),
+            ("123456789012345678901234", "0", Ok("123456789012345678897152")),
             ("1e36", "-1e36", Ok("0")),
             ("1.1e30", "0.5", Ok("1099999999999999999979062034432")),
             ("0e5", "-0e-99999999999999999999", Ok("0")),
             ("12e", "1", Err(FloatSumError::NotAFloat)),
             ("-0x.8", "1e-400", Ok("-0.5")),
         ] {
-            assert_eq!(
-                float_sum(a.as_bytes(), b.as_bytes()),
-                sum.map(str::to_owned),
-                "{a} + {b}"
-            );
+            assert_eq!(float_sum(a.as_bytes(), b.as_bytes()), sum.map(str::to_owned), "{a} + {b}");
         }
     }
 
@@ -490,10 +459,7 @@ mod tests {
             ("0x1.fffffffffffff8p1023", None),
             ("0x1.fffffffffffff7fp1023", Some(f64::MAX)),
             ("0x1.00000000000008p0", Some(1.0)),
-            (
-                "0x1.000000000000080000000000000001p0",
-                Some(1.0 + f64::EPSILON),
-            ),
+            ("0x1.000000000000080000000000000001p0", Some(1.0 + f64::EPSILON)),
             ("0x1.00000000000018p0", Some(1.0 + 2.0 * f64::EPSILON)),
             ("0x10000000000000000000000", Some(2f64.powi(88))),
             ("0x0.000000000000000000000001", Some(2f64.powi(-96))),
@@ -531,11 +497,7 @@ mod tests {
             mantissa = mantissa.rotate_left(7).wrapping_mul(5) >> (shift % 12);
             let text = format!("0x{mantissa:x}.p{}", shift % 5);
             let same = u128::from(mantissa) << (shift % 5);
-            assert_eq!(
-                float(text.as_bytes()),
-                float(same.to_string().as_bytes()),
-                "{text}"
-            );
+            assert_eq!(float(text.as_bytes()), float(same.to_string().as_bytes()), "{text}");
         }
     }
 

@@ -4,9 +4,9 @@ use crate::work;
 
 /// Whether `text` matches `pattern`: `*`, `?`, `[a-c]`, `[^x]`, and `\` before a byte that means itself.
 ///
-/// Every part but `*` matches exactly one byte, so going back to the last `*` is enough: the time is at most the product
-/// of the lengths. As in Redis, nothing matches a pattern in which more than a thousand times something follows a `*`, if a
-/// text gets that far, and an empty text only an empty pattern.
+/// Every part but `*` matches exactly one byte, so going back to the last `*` is enough: the time is at most
+/// the product of the lengths. As in Redis, nothing matches a pattern in which more than a thousand times
+/// something follows a `*`, if a text gets that far, and an empty text only an empty pattern.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     const STARS_MAX: usize = 1000;
     if text.is_empty() {
@@ -131,11 +131,7 @@ mod tests {
             ("a*", "a", true),
             ("?", "", false),
         ] {
-            assert_eq!(
-                matches(pattern.as_bytes(), text.as_bytes()),
-                want,
-                "{pattern:?} {text:?}"
-            );
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), want, "{pattern:?} {text:?}");
         }
     }
 
@@ -143,14 +139,8 @@ mod tests {
     fn many_stars_take_no_exponential_time() {
         assert!(matches("*a".repeat(1000).as_bytes(), &[b'a'; 1000]));
         assert!(!matches("*a".repeat(1001).as_bytes(), &[b'a'; 1001]));
-        assert!(matches(
-            format!("{}*", "*?".repeat(1000)).as_bytes(),
-            &[b'a'; 1001]
-        ));
+        assert!(matches(format!("{}*", "*?".repeat(1000)).as_bytes(), &[b'a'; 1001]));
         assert!(!matches("a*".repeat(1000).as_bytes(), &[b'a'; 999]));
-        assert!(!matches(
-            format!("{}b", "*a".repeat(100)).as_bytes(),
-            &[b'a'; 2000]
-        ));
+        assert!(!matches(format!("{}b", "*a".repeat(100)).as_bytes(), &[b'a'; 2000]));
     }
 }

@@ -40,8 +40,9 @@ pub enum Action {
         procedure: Arc<dyn Procedure>,
         /// Its arguments.
         args: Args,
-        /// What it touches, but for the keys. An engine that needs those asks the procedure (or makes the request by
-        /// [`txn::Request::new`]); leaving them out spares the others a few allocations per command.
+        /// What it touches, but for the keys. An engine that needs those asks the procedure (or makes the
+        /// request by [`txn::Request::new`]); leaving them out spares the others a few allocations per
+        /// command.
         footprint: Footprint,
     },
     /// Reply this, in its turn.
@@ -71,20 +72,13 @@ impl CommandTable {
     pub fn new() -> CommandTable {
         let procedures = COMMANDS.iter().map(|command| Procedures {
             own: procedures::of_command(command),
-            of_subcommands: command
-                .subcommands()
-                .iter()
-                .map(procedures::of_command)
-                .collect(),
+            of_subcommands: command.subcommands().iter().map(procedures::of_command).collect(),
         });
-        CommandTable {
-            procedures: procedures.collect(),
-            short: Arc::new(ShortProcedure),
-        }
+        CommandTable { procedures: procedures.collect(), short: Arc::new(ShortProcedure) }
     }
 
-    /// Finds the command of `argv` (its name first), checks the number of its words, and says what to do. The error is
-    /// the reply.
+    /// Finds the command of `argv` (its name first), checks the number of its words, and says what to do. The
+    /// error is the reply.
     #[inline]
     pub fn prepare(&self, argv: Args) -> Result<Prepared, Reply> {
         match table::resolve(&argv) {
@@ -93,17 +87,14 @@ impl CommandTable {
         }
     }
 
-    /// [`CommandTable::prepare_resolved`] for a node that is short of memory: what its scripts may write is refused where they
-    /// run.
+    /// [`CommandTable::prepare_resolved`] for a node that is short of memory: what its scripts may write is
+    /// refused where they run.
     pub fn prepare_short(&self, resolved: Resolved, argv: Args) -> Prepared {
         if !short::decides_late(&resolved, &argv) {
             return self.prepare_resolved(resolved, argv);
         }
         let mut prepared = self.prepare_resolved(resolved, argv.clone());
-        if let Action::Transaction {
-            procedure, args, ..
-        } = &mut prepared.action
-        {
+        if let Action::Transaction { procedure, args, .. } = &mut prepared.action {
             (*procedure, *args) = (self.short.clone(), argv);
         }
         prepared
@@ -111,16 +102,13 @@ impl CommandTable {
 
     /// [`CommandTable::prepare`] for a command that [`table::resolve`] has found in the same words.
     pub fn prepare_resolved(&self, resolved: Resolved, argv: Args) -> Prepared {
-        let Resolved {
-            command,
-            place,
-            subplace,
-        } = resolved;
+        let Resolved { command, place, subplace } = resolved;
         let mut args = argv;
         args.0.remove(0);
         let action = match command.run {
             Run::Pure(run) => Action::Reply(run(&args)),
-            // COMMAND is the only container that is a command by itself; the others' arity demands a subcommand.
+            // COMMAND is the only container that is a command by itself; the others' arity demands a
+            // subcommand.
             Run::Container(_) => Action::Reply(introspect::all(&args)),
             Run::Connection(command) => Action::Connection { command, args },
             Run::Acl(command) => Action::Acl { command },
@@ -131,10 +119,7 @@ impl CommandTable {
                     Some(subplace) => &procedures.of_subcommands[subplace],
                 };
                 let Some(procedure) = procedure.clone() else {
-                    return Prepared {
-                        command,
-                        action: Action::Reply(errors::NO_PROCEDURE),
-                    };
+                    return Prepared { command, action: Action::Reply(errors::NO_PROCEDURE) };
                 };
                 let footprint = match command.run {
                     Run::Script(_) => {
@@ -144,19 +129,12 @@ impl CommandTable {
                     Run::Idempotent => match idempotent::footprint(&args, false) {
                         Ok(footprint) => footprint,
                         Err(reply) => {
-                            return Prepared {
-                                command,
-                                action: Action::Reply(reply),
-                            };
+                            return Prepared { command, action: Action::Reply(reply) };
                         }
                     },
                     _ => command.footprint_without_keys(),
                 };
-                Action::Transaction {
-                    procedure,
-                    args,
-                    footprint,
-                }
+                Action::Transaction { procedure, args, footprint }
             }
         };
         Prepared { command, action }
@@ -181,55 +159,22 @@ mod tests {
 
     #[test]
     fn words_that_are_no_command_are_refused_in_redis_words() {
-        assert_eq!(
-            refused("get"),
-            "ERR wrong number of arguments for 'get' command"
-        );
-        assert_eq!(
-            refused("SET a"),
-            "ERR wrong number of arguments for 'set' command"
-        );
-        assert_eq!(
-            refused("config"),
-            "ERR wrong number of arguments for 'config' command"
-        );
-        assert_eq!(
-            refused("CONFIG get"),
-            "ERR wrong number of arguments for 'config|get' command"
-        );
-        assert_eq!(
-            refused("foo"),
-            "ERR unknown command 'foo', with args beginning with: "
-        );
-        assert_eq!(
-            refused("foo a b"),
-            "ERR unknown command 'foo', with args beginning with: 'a' 'b' "
-        );
-        assert_eq!(
-            refused("config foo"),
-            "ERR unknown subcommand 'foo'. Try CONFIG HELP."
-        );
+        assert_eq!(refused("get"), "ERR wrong number of arguments for 'get' command");
+        assert_eq!(refused("SET a"), "ERR wrong number of arguments for 'set' command");
+        assert_eq!(refused("config"), "ERR wrong number of arguments for 'config' command");
+        assert_eq!(refused("CONFIG get"), "ERR wrong number of arguments for 'config|get' command");
+        assert_eq!(refused("foo"), "ERR unknown command 'foo', with args beginning with: ");
+        assert_eq!(refused("foo a b"), "ERR unknown command 'foo', with args beginning with: 'a' 'b' ");
+        assert_eq!(refused("config foo"), "ERR unknown subcommand 'foo'. Try CONFIG HELP.");
         let absent = "(Ordo does not have this command of Redis: ";
         for (line, redis) in [
-            (
-                "MIGRATE a b",
-                "ERR unknown command 'MIGRATE', with args beginning with: 'a' 'b' ",
-            ),
-            (
-                "psync",
-                "ERR unknown command 'psync', with args beginning with: ",
-            ),
-            (
-                "Script Debug",
-                "ERR unknown subcommand 'Debug'. Try SCRIPT HELP. ",
-            ),
+            ("MIGRATE a b", "ERR unknown command 'MIGRATE', with args beginning with: 'a' 'b' "),
+            ("psync", "ERR unknown command 'psync', with args beginning with: "),
+            ("Script Debug", "ERR unknown subcommand 'Debug'. Try SCRIPT HELP. "),
         ] {
             let told = refused(line);
             assert!(told.starts_with(&format!("{redis}{absent}")), "{told}");
-            assert!(
-                told.len() > redis.len() + absent.len() + 10,
-                "{told} tells no reason"
-            );
+            assert!(told.len() > redis.len() + absent.len() + 10, "{told} tells no reason");
         }
         let long = "x".repeat(300);
         let shown = "x".repeat(128);
@@ -241,22 +186,13 @@ mod tests {
 
     #[test]
     fn every_kind_is_prepared() {
-        let Action::Transaction {
-            procedure,
-            args,
-            footprint,
-        } = prepare("Get k").unwrap().action
-        else {
+        let Action::Transaction { procedure, args, footprint } = prepare("Get k").unwrap().action else {
             panic!()
         };
-        assert_eq!(
-            (procedure.name(), args, footprint.read_only),
-            ("redis.get", Args::one("k"), true)
-        );
+        assert_eq!((procedure.name(), args, footprint.read_only), ("redis.get", Args::one("k"), true));
         let keys = procedure.footprint(&Args::one("k")).keys.unwrap();
         assert_eq!((keys.reads.len(), keys.writes.len()), (1, 0));
-        let Action::Transaction { procedure, .. } = prepare("object ENCODING k").unwrap().action
-        else {
+        let Action::Transaction { procedure, .. } = prepare("object ENCODING k").unwrap().action else {
             panic!()
         };
         assert_eq!(procedure.name(), "redis.object|encoding");
@@ -266,20 +202,10 @@ mod tests {
         assert!(
             matches!(prepare("command").unwrap().action, Action::Reply(Reply::Array(all)) if all.len() > 50)
         );
-        let Action::Connection { command, args } = prepare("config get x").unwrap().action else {
-            panic!()
-        };
+        let Action::Connection { command, args } = prepare("config get x").unwrap().action else { panic!() };
         assert_eq!((command, args.len()), (ConnectionCommand::ConfigGet, 2));
-        for (words, name) in [
-            ("evalsha x 0", "redis.evalsha"),
-            ("script load x", "redis.script_load"),
-        ] {
-            let Action::Transaction {
-                procedure,
-                args,
-                footprint,
-            } = prepare(words).unwrap().action
-            else {
+        for (words, name) in [("evalsha x 0", "redis.evalsha"), ("script load x", "redis.script_load")] {
+            let Action::Transaction { procedure, args, footprint } = prepare(words).unwrap().action else {
                 panic!()
             };
             assert_eq!((procedure.name(), args[0].as_bytes()), (name, &b"x"[..]));

@@ -1,7 +1,8 @@
 //! Commands as procedures, and the procedures that stand behind WATCH and expiry.
 //!
-//! A data command `set` is the procedure `redis.set`, a subcommand `object|encoding` is `redis.object|encoding`; its
-//! arguments are the words after the name, because the log stores the procedure's id anyway.
+//! A data command `set` is the procedure `redis.set`, a subcommand `object|encoding` is
+//! `redis.object|encoding`; its arguments are the words after the name, because the log stores the
+//! procedure's id anyway.
 
 use crate::arguments::Arguments;
 use crate::block::Watched;
@@ -12,9 +13,7 @@ use crate::table::{COMMANDS, Command, DataFn, Run};
 use crate::telling::telling;
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
-use txn::{
-    Args, Blob, Call, Footprint, Intent, Key, Position, Procedure, ProcedureFuture, Reply, Stop, Tx,
-};
+use txn::{Args, Blob, Call, Footprint, Intent, Key, Position, Procedure, ProcedureFuture, Reply, Stop, Tx};
 
 /// A data command.
 struct CommandProcedure {
@@ -38,11 +37,9 @@ impl Procedure for CommandProcedure {
 /// The procedure of a command, if it is a data command or one of scripts.
 pub(crate) fn of_command(command: &'static Command) -> Option<Arc<dyn Procedure>> {
     match command.run {
-        Run::Data(run) => Some(Arc::new(CommandProcedure {
-            name: format!("redis.{}", command.name),
-            command,
-            run,
-        })),
+        Run::Data(run) => {
+            Some(Arc::new(CommandProcedure { name: format!("redis.{}", command.name), command, run }))
+        }
         Run::Script(script) => Some(script::procedure(script)),
         Run::Idempotent => Some(Arc::new(IdempotentProcedure)),
         Run::Pure(_) | Run::Connection(_) | Run::Container(_) | Run::Acl(_) => None,
@@ -57,10 +54,11 @@ pub(crate) fn of_commands() -> impl Iterator<Item = Arc<dyn Procedure>> {
         .filter_map(of_command)
 }
 
-/// Deletes those of its arguments (names of user keys) that have expired: what removes entries that nobody reads.
+/// Deletes those of its arguments (names of user keys) that have expired: what removes entries that nobody
+/// reads.
 ///
-/// The node submits it; it replies the number of keys it deleted. An entry that expired reads as absent anyway, so
-/// whether and when this runs is never seen.
+/// The node submits it; it replies the number of keys it deleted. An entry that expired reads as absent
+/// anyway, so whether and when this runs is never seen.
 pub struct ExpireProcedure;
 
 impl Procedure for ExpireProcedure {
@@ -68,10 +66,7 @@ impl Procedure for ExpireProcedure {
         "redis.expire-due"
     }
     fn footprint(&self, args: &Args) -> Footprint {
-        Footprint {
-            read_only: false,
-            ..Footprint::of_keys(Vec::new(), args.iter().map(Key::from).collect())
-        }
+        Footprint { read_only: false, ..Footprint::of_keys(Vec::new(), args.iter().map(Key::from).collect()) }
     }
     fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
         let expired = Box::pin(async move {
@@ -82,10 +77,11 @@ impl Procedure for ExpireProcedure {
     }
 }
 
-/// Deletes those of its keys that nobody has written since they were looked at: what keeps a node below `maxmemory`.
+/// Deletes those of its keys that nobody has written since they were looked at: what keeps a node below
+/// `maxmemory`.
 ///
-/// Its arguments are names of user keys, each with the version that was seen ([`EvictProcedure::words`]). Replies the number of keys
-/// that it deleted.
+/// Its arguments are names of user keys, each with the version that was seen ([`EvictProcedure::words`]).
+/// Replies the number of keys that it deleted.
 pub struct EvictProcedure;
 
 impl EvictProcedure {
@@ -109,10 +105,7 @@ impl Procedure for EvictProcedure {
     }
     fn footprint(&self, args: &Args) -> Footprint {
         let keys = EvictProcedure::victims(args).map(|(key, _)| key).collect();
-        Footprint {
-            read_only: false,
-            ..Footprint::of_keys(Vec::new(), keys)
-        }
+        Footprint { read_only: false, ..Footprint::of_keys(Vec::new(), keys) }
     }
     fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
         let evicted = Box::pin(async move {
@@ -131,7 +124,8 @@ impl Procedure for EvictProcedure {
     }
 }
 
-/// Deletes those of its arguments (names of the system's keys) that have expired: replies of [`crate::idempotent`].
+/// Deletes those of its arguments (names of the system's keys) that have expired: replies of
+/// [`crate::idempotent`].
 ///
 /// As [`ExpireProcedure`], but its reply counts nothing: INFO's number of expired keys is one of users' keys.
 pub struct ExpireSystemProcedure;
@@ -143,10 +137,7 @@ impl Procedure for ExpireSystemProcedure {
     fn footprint(&self, args: &Args) -> Footprint {
         Footprint {
             read_only: false,
-            ..Footprint::of_keys(
-                Vec::new(),
-                args.iter().map(|name| Key::system(name)).collect(),
-            )
+            ..Footprint::of_keys(Vec::new(), args.iter().map(|name| Key::system(name)).collect())
         }
     }
     fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
@@ -162,8 +153,9 @@ async fn expire_due(tx: &mut Tx, keys: impl Iterator<Item = Key>) -> Result<i64,
     let mut deleted = 0;
     for key in keys {
         let read = tx.read(&key, Intent::Update).await?;
-        // `Tx` shows an expired entry as absent. A key that is absent in truth is deleted in vain, which happens only
-        // if a client deleted it since the node looked; then its version would move, so that is avoided where it shows.
+        // `Tx` shows an expired entry as absent. A key that is absent in truth is deleted in vain, which
+        // happens only if a client deleted it since the node looked; then its version would move, so that is
+        // avoided where it shows.
         let expired = read.entry.is_none() || is_active(Mutant::ExpireUnasked);
         if expired && read.version != Position::NONE {
             tx.delete(&key).await?;
@@ -197,7 +189,8 @@ impl Procedure for WatchProcedure {
     }
 }
 
-/// Replies the last ids of the streams at its arguments (names of user keys): what `$` stands for while a client waits.
+/// Replies the last ids of the streams at its arguments (names of user keys): what `$` stands for while a
+/// client waits.
 pub struct StreamEndsProcedure;
 
 impl Procedure for StreamEndsProcedure {

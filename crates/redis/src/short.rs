@@ -1,13 +1,14 @@
 //! Scripts and functions that were admitted while their node was short of memory.
 //!
-//! A command that may take memory is refused at its node when that is above `maxmemory`: before the order, so that no replica
-//! needs to agree. What a script will write shows only while it runs, and then every replica must refuse the same commands,
-//! whatever memory it has itself. So the node decides when it admits the script, and says so in the request: the procedure
-//! `redis.short-of-memory` runs the command that its arguments are, with [`Memory::Short`]. Blocks say it in their header, and so does
-//! `redis.acting` of a command ([`crate::acl::acting`]): who may not do everything while memory is short sends that.
+//! A command that may take memory is refused at its node when that is above `maxmemory`: before the order, so
+//! that no replica needs to agree. What a script will write shows only while it runs, and then every replica
+//! must refuse the same commands, whatever memory it has itself. So the node decides when it admits the
+//! script, and says so in the request: the procedure `redis.short-of-memory` runs the command that its
+//! arguments are, with [`Memory::Short`]. Blocks say it in their header, and so does `redis.acting` of a
+//! command ([`crate::acl::acting`]): who may not do everything while memory is short sends that.
 //!
-//! As in Redis, such a script may go on once it has written: it is refused at its first write or not at all. One
-//! that declares flags is refused as a whole, unless `allow-oom` or `no-writes` is among them.
+//! As in Redis, such a script may go on once it has written: it is refused at its first write or not at all.
+//! One that declares flags is refused as a whole, unless `allow-oom` or `no-writes` is among them.
 
 use crate::errors;
 use crate::execute::{Caller, Memory, Terms, execute};
@@ -20,13 +21,13 @@ use txn::{Args, Blob, Call, Footprint, Procedure, ProcedureFuture, Tx};
 /// The procedure `redis.short-of-memory`: its arguments are the words of a command, its name first.
 pub struct ShortProcedure;
 
-/// Whether a command shows only while it runs whether it takes memory: `argv` with its name first, as it was resolved.
+/// Whether a command shows only while it runs whether it takes memory: `argv` with its name first, as it was
+/// resolved.
 pub(crate) fn decides_late(resolved: &Resolved, argv: &[Blob]) -> bool {
     match resolved.command.run {
         Run::Script(command) => command.may_write_keys(),
-        Run::Idempotent => idempotent::inner(&argv[1..]).is_ok_and(|inner| {
-            table::resolve(inner).is_ok_and(|resolved| decides_late(&resolved, inner))
-        }),
+        Run::Idempotent => idempotent::inner(&argv[1..])
+            .is_ok_and(|inner| table::resolve(inner).is_ok_and(|resolved| decides_late(&resolved, inner))),
         _ => false,
     }
 }
@@ -60,13 +61,7 @@ impl Procedure for ShortProcedure {
             return Box::pin(std::future::ready(Ok(errors::NO_PROCEDURE)));
         }
         let argv: Args = call.iter().cloned().collect();
-        let terms = Terms {
-            memory: Memory::Short,
-            ..Terms::default()
-        };
-        telling(
-            "redis.short-of-memory",
-            execute(tx, argv, Caller::Block, terms),
-        )
+        let terms = Terms { memory: Memory::Short, ..Terms::default() };
+        telling("redis.short-of-memory", execute(tx, argv, Caller::Block, terms))
     }
 }

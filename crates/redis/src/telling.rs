@@ -1,13 +1,16 @@
-//! What others are told of commands: published messages, and which keys changed, under Redis's names (keyspace notifications).
+//! What others are told of commands: published messages, and which keys changed, under Redis's names
+//! (keyspace notifications).
 //!
-//! Nothing is noted unless somebody in this process wants to be told ([`want`]): then every procedure of this crate that begins notes
-//! its writes ([`txn::told`]), and its reply brings them as events. Whether that is so never changes a reply or a write.
+//! Nothing is noted unless somebody in this process wants to be told ([`want`]): then every procedure of this
+//! crate that begins notes its writes ([`txn::told`]), and its reply brings them as events. Whether that is
+//! so never changes a reply or a write.
 //!
-//! A command's events follow from its name and from what it wrote: most commands write a key and have one event for that. What does
-//! not follow (the end of the list that LMOVE takes from, say) the command notes itself ([`Note::Named`]).
+//! A command's events follow from its name and from what it wrote: most commands write a key and have one
+//! event for that. What does not follow (the end of the list that LMOVE takes from, say) the command notes
+//! itself ([`Note::Named`]).
 //!
-//! That a key has expired is told by whoever removes it: the procedure that is for that, or a command that finds it expired and
-//! writes it anew.
+//! That a key has expired is told by whoever removes it: the procedure that is for that, or a command that
+//! finds it expired and writes it anew.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -43,10 +46,7 @@ impl Drop for Wanted {
 pub(crate) fn telling(name: &'static str, future: ProcedureFuture) -> ProcedureFuture {
     match WANTED.load(Ordering::Relaxed) {
         0 => future,
-        _ => Box::pin(Telling {
-            future,
-            notes: vec![Note::Began(name)],
-        }),
+        _ => Box::pin(Telling { future, notes: vec![Note::Began(name)] }),
     }
 }
 
@@ -89,19 +89,11 @@ fn told(reply: Reply, notes: Vec<Note>) -> Reply {
             Note::Expired(key) => expired.push(key),
             Note::Cleared => events.push(Event::Cleared),
             Note::Published(message) => events.push(Event::Message(message)),
-            Note::Wrote {
-                key,
-                is_present,
-                expires,
-            } => {
+            Note::Wrote { key, is_present, expires } => {
                 let before = expired.len();
                 expired.retain(|other| *other != key);
                 if expired.len() < before && is_present {
-                    events.push(Event::Key {
-                        key: key.clone(),
-                        class: b'x',
-                        name: "expired".into(),
-                    });
+                    events.push(Event::Key { key: key.clone(), class: b'x', name: "expired".into() });
                 }
                 of_write(command, named.take(), key, is_present, expires, &mut events);
             }
@@ -123,11 +115,7 @@ fn of_write(
     events: &mut Vec<Event>,
 ) {
     let mut push = |class: u8, name: Cow<'static, str>| {
-        events.push(Event::Key {
-            key: key.clone(),
-            class,
-            name,
-        });
+        events.push(Event::Key { key: key.clone(), class, name });
     };
     let (class, kind, name) = of_command(command);
     let name = match named {
@@ -179,9 +167,7 @@ fn of_command(command: &'static str) -> (u8, Kind, Cow<'static, str>) {
     let (class, kind, name) = match command {
         "set" | "setex" | "psetex" | "setnx" | "getset" => (b'$', Sets, "set"),
         "mset" | "msetnx" | "bitop" => (b'$', Puts, "set"),
-        "getex" | "expire" | "pexpire" | "expireat" | "pexpireat" | "persist" => {
-            (b'g', Times, "expire")
-        }
+        "getex" | "expire" | "pexpire" | "expireat" | "pexpireat" | "persist" => (b'g', Times, "expire"),
         "incr" | "decr" | "incrby" | "decrby" => (b'$', Puts, "incrby"),
         "incrbyfloat" => (b'$', Puts, "incrbyfloat"),
         "append" | "setrange" | "setbit" => (b'$', Puts, command),
@@ -258,25 +244,17 @@ mod tests {
 
     fn names(command: &'static str, writes: &[(&str, bool, bool)]) -> Vec<String> {
         let mut notes = vec![Note::Began(command)];
-        notes.extend(
-            writes
-                .iter()
-                .map(|&(key, is_present, expires)| Note::Wrote {
-                    key: Key::from(key),
-                    is_present,
-                    expires,
-                }),
-        );
+        notes.extend(writes.iter().map(|&(key, is_present, expires)| Note::Wrote {
+            key: Key::from(key),
+            is_present,
+            expires,
+        }));
         let Reply::Told(told) = told(Reply::OK, notes) else {
             return Vec::new();
         };
         let name = |event: &Event| match event {
             Event::Key { key, class, name } => {
-                format!(
-                    "{}{name} {}",
-                    *class as char,
-                    String::from_utf8_lossy(key.as_bytes())
-                )
+                format!("{}{name} {}", *class as char, String::from_utf8_lossy(key.as_bytes()))
             }
             other => format!("{other:?}"),
         };
@@ -290,27 +268,15 @@ mod tests {
             ("set", &[("a", true, true)], &["$set a", "gexpire a"]),
             ("lpop", &[("a", true, false)], &["llpop a"]),
             ("lpop", &[("a", false, false)], &["llpop a", "gdel a"]),
-            (
-                "rename",
-                &[("a", false, false), ("b", true, false)],
-                &["grename_from a", "grename_to b"],
-            ),
+            ("rename", &[("a", false, false), ("b", true, false)], &["grename_from a", "grename_to b"]),
             ("expire", &[("a", true, true)], &["gexpire a"]),
             ("expire", &[("a", false, false)], &["gdel a"]),
             ("persist", &[("a", true, false)], &["gpersist a"]),
             ("sinterstore", &[("a", false, false)], &["gdel a"]),
             ("decrby", &[("a", true, false)], &["$incrby a"]),
             ("spop", &[("a", true, false)], &["sspop a"]),
-            (
-                "smove",
-                &[("a", false, false), ("b", true, false)],
-                &["ssrem a", "gdel a", "ssrem b"],
-            ),
-            (
-                "xgroup|create",
-                &[("a", true, false)],
-                &["txgroup-create a"],
-            ),
+            ("smove", &[("a", false, false), ("b", true, false)], &["ssrem a", "gdel a", "ssrem b"]),
+            ("xgroup|create", &[("a", true, false)], &["txgroup-create a"]),
             ("redis.expire-due", &[("a", false, false)], &["xexpired a"]),
             ("redis.evict", &[("a", false, false)], &["eevicted a"]),
             ("get", &[], &[]),
@@ -322,11 +288,7 @@ mod tests {
     #[test]
     fn who_rewrites_an_expired_key_tells_that_it_expired() {
         let key = || Key::from("a");
-        let wrote = |is_present| Note::Wrote {
-            key: key(),
-            is_present,
-            expires: false,
-        };
+        let wrote = |is_present| Note::Wrote { key: key(), is_present, expires: false };
         let names = |notes: &[Note]| match told(Reply::OK, notes.to_vec()) {
             Reply::Told(told) => {
                 let name = |event: &Event| match event {
@@ -340,13 +302,7 @@ mod tests {
         let expired = || Note::Expired(key());
         let append = Note::Began("append");
         // Read twice, it expired once.
-        let notes = [
-            append.clone(),
-            expired(),
-            expired(),
-            wrote(true),
-            wrote(true),
-        ];
+        let notes = [append.clone(), expired(), expired(), wrote(true), wrote(true)];
         assert_eq!(names(&notes), ["xexpired", "$append", "$append"]);
         // Whoever only sees it leaves telling to whoever removes it.
         assert_eq!(names(&[append, expired()]), Vec::<String>::new());
@@ -356,18 +312,9 @@ mod tests {
 
     #[test]
     fn a_name_that_a_command_gives_is_for_one_write() {
-        let wrote = |key: &str| Note::Wrote {
-            key: Key::from(key),
-            is_present: true,
-            expires: false,
-        };
-        let notes = vec![
-            Note::Began("lmove"),
-            Note::Named("lpush"),
-            wrote("b"),
-            Note::Named("rpop"),
-            wrote("a"),
-        ];
+        let wrote = |key: &str| Note::Wrote { key: Key::from(key), is_present: true, expires: false };
+        let notes =
+            vec![Note::Began("lmove"), Note::Named("lpush"), wrote("b"), Note::Named("rpop"), wrote("a")];
         let Reply::Told(told) = told(Reply::OK, notes) else {
             panic!("nothing was told");
         };

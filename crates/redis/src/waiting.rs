@@ -1,14 +1,16 @@
 //! Commands that wait for something: what a connection needs to know to wait for it.
 //!
-//! Nothing waits inside a transaction. A connection tries the command as it is; if there is nothing, it waits until one of the keys is
-//! written, and tries again. Who waits longest for a key is to be served first, so a connection tries only those keys for which nobody
-//! else was there before it ([`Wait::attempt`]). (Reading a stream takes nothing from others: all who wait try. What is new for a consumer
-//! group is taken: its consumers wait behind each other, and not behind those of other groups.)
+//! Nothing waits inside a transaction. A connection tries the command as it is; if there is nothing, it waits
+//! until one of the keys is written, and tries again. Who waits longest for a key is to be served first, so a
+//! connection tries only those keys for which nobody else was there before it ([`Wait::attempt`]). (Reading a
+//! stream takes nothing from others: all who wait try. What is new for a consumer group is taken: its
+//! consumers wait behind each other, and not behind those of other groups.)
 //!
-//! Who waits already is not disturbed by a key that becomes something else, as in Redis. So all attempts but the first are the procedure
-//! `redis.waiting` ([`RetryProcedure`]), which leaves such keys out, and writes nothing unless it delivers something: what an attempt
-//! writes has others try. The first hears what is wrong with any of its keys, also with those for which others wait: then it is the
-//! procedure `redis.waiting-behind` ([`BehindProcedure`]).
+//! Who waits already is not disturbed by a key that becomes something else, as in Redis. So all attempts but
+//! the first are the procedure `redis.waiting` ([`RetryProcedure`]), which leaves such keys out, and writes
+//! nothing unless it delivers something: what an attempt writes has others try. The first hears what is wrong
+//! with any of its keys, also with those for which others wait: then it is the procedure
+//! `redis.waiting-behind` ([`BehindProcedure`]).
 
 use crate::commands::blocking;
 use crate::commands::streams::{self, read::Question};
@@ -19,9 +21,7 @@ use crate::table;
 use crate::telling::telling;
 use std::ops::Range;
 use txn::value::StreamId;
-use txn::{
-    Args, Blob, Call, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture, Reply, Tx, Value,
-};
+use txn::{Args, Blob, Call, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture, Reply, Tx, Value};
 
 const NOT_A_FLOAT: Reply = Reply::error("ERR timeout is not a float or out of range");
 const OUT_OF_RANGE: Reply = Reply::error("ERR timeout is out of range");
@@ -76,7 +76,8 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// How the command `argv` (its name first) waits; `None` if it does not. An error is one that the command itself replies.
+    /// How the command `argv` (its name first) waits; `None` if it does not. An error is one that the command
+    /// itself replies.
     pub fn of(argv: &Args) -> Option<Wait> {
         let name = table::resolve(argv).ok()?.command.name;
         let from = match name {
@@ -146,10 +147,7 @@ impl Wait {
     /// The keys of the streams whose present ends must be known before it waits: see [`Wait::ends_are`].
     pub fn ends(&self) -> Vec<Blob> {
         let offset = self.keys.len();
-        self.ends
-            .iter()
-            .map(|at| self.argv[at - offset].clone())
-            .collect()
+        self.ends.iter().map(|at| self.argv[at - offset].clone()).collect()
     }
 
     /// The ends of the streams [`Wait::ends`].
@@ -164,12 +162,7 @@ impl Wait {
         if self.manner == Manner::Reads {
             return Some(self.argv.clone());
         }
-        let keys: Vec<Blob> = self
-            .keys()
-            .iter()
-            .filter(|&key| may_try(key))
-            .cloned()
-            .collect();
+        let keys: Vec<Blob> = self.keys().iter().filter(|&key| may_try(key)).cloned().collect();
         if keys.is_empty() {
             return None;
         }
@@ -180,23 +173,18 @@ impl Wait {
         let left_out = self.keys.len() - keys.len();
         argv.extend(keys);
         // Each stream has an id, and by a group they are all alike.
-        let skipped = if self.from == From::Groups {
-            left_out
-        } else {
-            0
-        };
+        let skipped = if self.from == From::Groups { left_out } else { 0 };
         argv.extend_from_slice(&self.argv[self.keys.end + skipped..]);
         Some(Args(argv.into_iter().collect()))
     }
 
-    /// The first attempt where somebody is there before it for some keys: the arguments of [`BehindProcedure`]. `None` if nobody is.
+    /// The first attempt where somebody is there before it for some keys: the arguments of
+    /// [`BehindProcedure`]. `None` if nobody is.
     pub fn behind(&self, mut may_take: impl FnMut(&Blob) -> bool) -> Option<Args> {
         if self.manner != Manner::Takes {
             return None;
         }
-        let free: Vec<Blob> = (self.keys().iter().filter(|&key| may_take(key)))
-            .cloned()
-            .collect();
+        let free: Vec<Blob> = (self.keys().iter().filter(|&key| may_take(key))).cloned().collect();
         if free.len() == self.keys.len() {
             return None;
         }
@@ -215,8 +203,8 @@ impl Wait {
         )
     }
 
-    /// The reply when the time is up, also of those that reply one element: in a block, where they do not wait, these reply
-    /// [`Reply::Nil`].
+    /// The reply when the time is up, also of those that reply one element: in a block, where they do not
+    /// wait, these reply [`Reply::Nil`].
     pub const NOTHING: Reply = Reply::NilArray;
 
     /// Whether a reply says that there is nothing.
@@ -285,8 +273,8 @@ async fn retry(mut tx: Tx, argv: Args) -> Outcome {
     }
 }
 
-/// The procedure `redis.waiting-behind`: the first attempt of a command that takes, where others wait for some of its keys. Its arguments:
-/// how many keys it may take from, these keys, and the words of the command.
+/// The procedure `redis.waiting-behind`: the first attempt of a command that takes, where others wait for
+/// some of its keys. Its arguments: how many keys it may take from, these keys, and the words of the command.
 pub struct BehindProcedure;
 
 impl BehindProcedure {
@@ -369,10 +357,7 @@ mod tests {
     }
 
     fn line(argv: &Args) -> String {
-        let words: Vec<_> = argv
-            .iter()
-            .map(|word| String::from_utf8_lossy(word))
-            .collect();
+        let words: Vec<_> = argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
         words.join(" ")
     }
 
@@ -384,11 +369,7 @@ mod tests {
             ("BLMOVE a b LEFT RIGHT 1", &["a"], Some(1000)),
             ("BLMPOP 2 2 a b LEFT COUNT 3", &["a", "b"], Some(2000)),
             ("BZMPOP 0 1 a MIN", &["a"], None),
-            (
-                "XREAD COUNT 1 BLOCK 5 STREAMS a b 0-0 $",
-                &["a", "b"],
-                Some(5),
-            ),
+            ("XREAD COUNT 1 BLOCK 5 STREAMS a b 0-0 $", &["a", "b"], Some(5)),
         ] {
             let wait = wait(words).expect(words);
             let found: Vec<&[u8]> = wait.keys().iter().map(|key| key.as_bytes()).collect();
@@ -427,16 +408,11 @@ mod tests {
     #[test]
     fn it_tries_those_keys_for_which_nobody_was_there_before() {
         let tries = |words: &str| {
-            let argv = wait(words)
-                .expect(words)
-                .attempt(|key| key.as_bytes() != b"b");
+            let argv = wait(words).expect(words).attempt(|key| key.as_bytes() != b"b");
             argv.as_ref().map(line)
         };
         assert_eq!(tries("BLPOP a b c 0").as_deref(), Some("BLPOP a c 0"));
-        assert_eq!(
-            tries("BLMPOP 0 2 a b LEFT").as_deref(),
-            Some("BLMPOP 0 1 a LEFT")
-        );
+        assert_eq!(tries("BLMPOP 0 2 a b LEFT").as_deref(), Some("BLMPOP 0 1 a LEFT"));
         assert_eq!(tries("BLPOP b 0"), None);
         assert_eq!(
             tries("XREADGROUP GROUP g c BLOCK 0 STREAMS a b c > > >").as_deref(),

@@ -1,11 +1,13 @@
 //! What commands do beyond taking words and giving a reply: what scripts are charged for it.
 //!
-//! A command may look at millions of elements, or at hundreds of megabytes, and reply one integer. Commands whose work may be much
-//! larger than their words and their reply count it here, beside their [`Tx`](txn::Tx), and whoever runs them for a script
-//! ([`metered`]) takes the sum. It is in a script's steps, so that these bound its time, whatever it calls.
+//! A command may look at millions of elements, or at hundreds of megabytes, and reply one integer. Commands
+//! whose work may be much larger than their words and their reply count it here, beside their
+//! [`Tx`](txn::Tx), and whoever runs them for a script ([`metered`]) takes the sum. It is in a script's
+//! steps, so that these bound its time, whatever it calls.
 //!
-//! The sum decides outcomes, so it is a function of the arguments and of the state: what is counted are elements and bytes, never
-//! how they lie in memory (whether a long string is in chunks, say: a checkpoint puts them together). It need not be exact: what takes as long should count about as much.
+//! The sum decides outcomes, so it is a function of the arguments and of the state: what is counted are
+//! elements and bytes, never how they lie in memory (whether a long string is in chunks, say: a checkpoint
+//! puts them together). It need not be exact: what takes as long should count about as much.
 
 use std::cell::Cell;
 
@@ -40,21 +42,18 @@ impl Drop for Outer {
     }
 }
 
-/// Runs one poll of a command whose caller has so many steps left, and gives the steps that it worked. A caller whose steps are
-/// spent takes nothing of what the command gave or wrote.
+/// Runs one poll of a command whose caller has so many steps left, and gives the steps that it worked. A
+/// caller whose steps are spent takes nothing of what the command gave or wrote.
 pub(crate) fn metered<R>(steps_max: u64, poll: impl FnOnce() -> R) -> (R, u64) {
-    let outer = Outer {
-        steps: STEPS.replace(0),
-        steps_max: STEPS_MAX.replace(steps_max),
-    };
+    let outer = Outer { steps: STEPS.replace(0), steps_max: STEPS_MAX.replace(steps_max) };
     let result = poll();
     let taken = STEPS.get();
     drop(outer);
     (result, taken)
 }
 
-/// Whether the command has worked for more steps than its caller has left: then it may stop anywhere, with any reply. Loops that
-/// may be long look here.
+/// Whether the command has worked for more steps than its caller has left: then it may stop anywhere, with
+/// any reply. Loops that may be long look here.
 #[inline]
 pub(crate) fn is_spent() -> bool {
     STEPS.get() > STEPS_MAX.get()
@@ -72,8 +71,8 @@ pub(crate) fn bytes(bytes: usize) {
     steps(bytes / BYTES_PER_STEP);
 }
 
-/// Counts a string that may lie in chunks, as if it were put together: other replicas may have it as a whole, and who is charged must
-/// not know.
+/// Counts a string that may lie in chunks, as if it were put together: other replicas may have it as a whole,
+/// and who is charged must not know.
 pub(crate) fn long_bytes(len: usize) {
     if len >= txn::value::LongString::BYTES_MIN {
         bytes(len);

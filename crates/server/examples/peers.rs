@@ -3,10 +3,7 @@
 //! With the last word the links are encrypted, as they are between machines.
 //!
 //! A round trip is what an agreement costs at least: a frame there, and an answer, each through a callback.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a measurement needs a clock, and the nodes' threads"
-)]
+#![allow(clippy::disallowed_methods, reason = "a measurement needs a clock, and the nodes' threads")]
 
 use bytes::Bytes;
 use ordo_server::config::Config;
@@ -76,8 +73,8 @@ fn measure(
     rounds_us.sort_by(f64::total_cmp);
     let at = |share: f64| rounds_us[((rounds_us.len() - 1) as f64 * share) as usize];
     println!(
-        "{at_once:>5} frames of {bytes:>8} bytes: {rounds_per_s:>8.0} round trips/s, {:>10.0} frames/s, {:>7.1} MB/s each way; \
-         median {:.1} us, 99 % {:.1} us",
+        "{at_once:>5} frames of {bytes:>8} bytes: {rounds_per_s:>8.0} round trips/s, {:>10.0} frames/s, \
+         {:>7.1} MB/s each way; median {:.1} us, 99 % {:.1} us",
         rounds_per_s * at_once as f64,
         rounds_per_s * (at_once * bytes) as f64 / 1e6,
         at(0.5),
@@ -102,11 +99,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (came_sender, came) = channel();
     let (up_sender, up) = channel();
     let parties = [1, 2].map(|me| {
-        let party = Arc::new(Party {
-            echo: OnceLock::new(),
-            came: came_sender.clone(),
-            up: up_sender.clone(),
-        });
+        let party =
+            Arc::new(Party { echo: OnceLock::new(), came: came_sender.clone(), up: up_sender.clone() });
         let options = PeerOptions {
             me: NodeId(me),
             cluster: 1,
@@ -125,32 +119,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     if echo.echo.set(two.clone()).is_err() {
         unreachable!("set once");
     }
-    one.set_peers(&BTreeMap::from([(
-        NodeId(2),
-        two.local_address().to_string(),
-    )]))?;
-    two.set_peers(&BTreeMap::from([(
-        NodeId(1),
-        one.local_address().to_string(),
-    )]))?;
+    one.set_peers(&BTreeMap::from([(NodeId(2), two.local_address().to_string())]))?;
+    two.set_peers(&BTreeMap::from([(NodeId(1), one.local_address().to_string())]))?;
     for _ in 0..2 {
         up.recv_timeout(Duration::from_secs(10))?;
     }
-    for (at_once, bytes) in [
-        (1, 64),
-        (1, 4 << 10),
-        (16, 64),
-        (1000, 64),
-        (16, 64 << 10),
-        (1, 16 << 20),
-    ] {
-        measure(
-            &one,
-            &came,
-            at_once,
-            bytes,
-            Duration::from_secs_f64(seconds),
-        )?;
+    for (at_once, bytes) in [(1, 64), (1, 4 << 10), (16, 64), (1000, 64), (16, 64 << 10), (1, 16 << 20)] {
+        measure(&one, &came, at_once, bytes, Duration::from_secs_f64(seconds))?;
     }
     // The party that answers holds its own peers.
     two.stop();

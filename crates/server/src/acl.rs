@@ -1,8 +1,9 @@
 //! The users as this node knows them, and what it did not allow them.
 //!
-//! Users are part of the replicated state (`redis_surface::acl`). Sessions look at an immutable [`Directory`], which is replaced
-//! when the record has another version at a final snapshot: by the session whose transaction changed users, before it answers,
-//! and ten times a second, for what came through other nodes. Its generation is all that a session compares for each command.
+//! Users are part of the replicated state (`redis_surface::acl`). Sessions look at an immutable
+//! [`Directory`], which is replaced when the record has another version at a final snapshot: by the session
+//! whose transaction changed users, before it answers, and ten times a second, for what came through other
+//! nodes. Its generation is all that a session compares for each command.
 
 use crate::config::{Config, Parameter, Password};
 use crate::replace::replace_file;
@@ -16,9 +17,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use txn::{
-    Args, Blob, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId, Slots,
-};
+use txn::{Args, Blob, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId, Slots};
 
 /// Among so many entries of the log a new one looks for its like.
 const LOG_LOOKS_MAX: usize = 10;
@@ -61,11 +60,7 @@ impl Acl {
     /// What is known before the first look: `default`.
     pub fn new(requirepass: &Password) -> Acl {
         let default = default_of(requirepass);
-        let users = Users {
-            directory: Arc::new(Directory::of(None, &default)),
-            default,
-            version: None,
-        };
+        let users = Users { directory: Arc::new(Directory::of(None, &default)), default, version: None };
         let acl = Acl {
             generation: AtomicU64::new(0),
             default_is_open: AtomicBool::new(false),
@@ -86,8 +81,7 @@ impl Acl {
         let is_open = default.is_some_and(|default| default.user.is_open());
         let no_password = default.is_some_and(|default| default.user.needs_no_password());
         self.default_is_open.store(is_open, Ordering::Relaxed);
-        self.default_needs_no_password
-            .store(no_password, Ordering::Relaxed);
+        self.default_needs_no_password.store(no_password, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Release);
     }
 
@@ -147,26 +141,18 @@ impl Acl {
     /// Notes that a user was not allowed something; `client` is its connection's line in CLIENT LIST.
     pub fn note(&self, user: &Blob, denial: Denial, client: String, now_ms: u64, len_max: usize) {
         let reasons = DENIAL_REASONS.iter();
-        let place = reasons
-            .zip(&self.denied)
-            .find(|(reason, _)| denial.reason.as_bytes() == reason.as_bytes());
+        let place =
+            reasons.zip(&self.denied).find(|(reason, _)| denial.reason.as_bytes() == reason.as_bytes());
         if let Some((_, count)) = place {
             count.fetch_add(1, Ordering::Relaxed);
         }
         let mut log = self.log.lock();
         let is_same = |entry: &Entry| {
-            entry.denial == denial
-                && entry.user == *user
-                && now_ms.abs_diff(entry.at_ms) <= LOG_SAME_MS
+            entry.denial == denial && entry.user == *user && now_ms.abs_diff(entry.at_ms) <= LOG_SAME_MS
         };
         let same = log.iter().take(LOG_LOOKS_MAX).position(is_same);
         let entry = match same.and_then(|place| log.remove(place)) {
-            Some(entry) => Entry {
-                count: entry.count + 1,
-                at_ms: now_ms,
-                client,
-                ..entry
-            },
+            Some(entry) => Entry { count: entry.count + 1, at_ms: now_ms, client, ..entry },
             None => Entry {
                 id: self.log_entries.fetch_add(1, Ordering::Relaxed),
                 count: 1,
@@ -183,17 +169,12 @@ impl Acl {
 
     /// How often users were not allowed something, with the reasons.
     pub fn denied(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = self
-            .denied
-            .iter()
-            .map(|count| count.load(Ordering::Relaxed));
+        let counts = self.denied.iter().map(|count| count.load(Ordering::Relaxed));
         DENIAL_REASONS.iter().copied().zip(counts)
     }
     /// CONFIG RESETSTAT.
     pub fn forget_denied(&self) {
-        self.denied
-            .iter()
-            .for_each(|count| count.store(0, Ordering::Relaxed));
+        self.denied.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
     /// ACL LOG RESET.
@@ -204,12 +185,7 @@ impl Acl {
     /// ACL LOG: the newest entries.
     pub fn log(&self, count: usize, now_ms: u64) -> Reply {
         let log = self.log.lock();
-        Reply::Array(
-            log.iter()
-                .take(count)
-                .map(|entry| entry.to_reply(now_ms))
-                .collect(),
-        )
+        Reply::Array(log.iter().take(count).map(|entry| entry.to_reply(now_ms)).collect())
     }
 }
 
@@ -217,11 +193,7 @@ fn read_users(runtime: &Runtime, port: &Port, known: Option<Position>) -> Option
     // Every partition has the record; the first that this node keeps will do.
     (0..runtime.partitions_count()).find_map(|partition| {
         let procedure: Arc<dyn Procedure> = Arc::new(ReadUsersProcedure);
-        let mut request = Request::new(
-            RequestId::default(),
-            procedure,
-            ReadUsersProcedure::args(known),
-        );
+        let mut request = Request::new(RequestId::default(), procedure, ReadUsersProcedure::args(known));
         request.route = PartitionRoute::single(PartitionId(partition as u16));
         match runtime.read(port, &Arc::new(request)) {
             ReadOutcome::Done(Ok(reply)) => Some(reply),
@@ -255,18 +227,10 @@ impl Entry {
             ("age-seconds", Reply::Double(age_s)),
             ("client-info", Reply::bulk(self.client.as_str())),
             ("entry-id", Reply::Integer(self.id.cast_signed())),
-            (
-                "timestamp-created",
-                Reply::Integer(self.since_ms.cast_signed()),
-            ),
-            (
-                "timestamp-last-updated",
-                Reply::Integer(self.at_ms.cast_signed()),
-            ),
+            ("timestamp-created", Reply::Integer(self.since_ms.cast_signed())),
+            ("timestamp-last-updated", Reply::Integer(self.at_ms.cast_signed())),
         ];
-        let fields = fields
-            .into_iter()
-            .map(|(name, value)| (Reply::bulk(name), value));
+        let fields = fields.into_iter().map(|(name, value)| (Reply::bulk(name), value));
         Reply::Map(fields.collect())
     }
 }
@@ -281,13 +245,9 @@ pub enum FirstUsers {
     Introduced(Vec<(Blob, User)>),
 }
 
-/// Looks at the users for the first time, and makes those that the settings ask for. It returns when they are final here.
-pub fn start(
-    acl: &Acl,
-    runtime: &Runtime,
-    first: FirstUsers,
-    requirepass: &Password,
-) -> Result<(), String> {
+/// Looks at the users for the first time, and makes those that the settings ask for. It returns when they are
+/// final here.
+pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers, requirepass: &Password) -> Result<(), String> {
     let thread = std::thread::current();
     let port = runtime.port(Box::new(move || thread.unpark()));
     let port = port.ok_or("all ports of the node are taken")?;
@@ -303,8 +263,8 @@ pub fn start(
     }
     if acl.is_open_against_settings() {
         tracing::warn!(
-            "the user 'default' took any password (ACL SETUSER default ... nopass), and requirepass is set: from now on it has \
-             that password"
+            "the user 'default' took any password (ACL SETUSER default ... nopass), and requirepass is \
+             set: from now on it has that password"
         );
         let deed = Deed::Command(password_rules(requirepass), Memory::Ample);
         act(acl, runtime, &port, 2, deed)?;
@@ -314,18 +274,9 @@ pub fn start(
 
 /// Runs a transaction on users that the settings ask for.
 fn act(acl: &Acl, runtime: &Runtime, port: &Port, sequence: u64, deed: Deed) -> Result<(), String> {
-    let acting = Acting {
-        user: None,
-        default: acl.settings_default(),
-        all_channels: false,
-        deed,
-    };
+    let acting = Acting { user: None, default: acl.settings_default(), all_channels: false, deed };
     let request = Arc::new(Request {
-        id: RequestId {
-            session: port.session(),
-            sequence,
-            attempt: 0,
-        },
+        id: RequestId { session: port.session(), sequence, attempt: 0 },
         slots_version: Request::ANY_SLOTS,
         footprint: acting.footprint(true),
         procedure: Arc::new(ActingProcedure),
@@ -356,24 +307,18 @@ pub fn password_rules(requirepass: &Password) -> Args {
 }
 
 fn are_there(directory: &Directory, users: &[(Blob, User)]) -> bool {
-    let is_there = |(name, user): &(Blob, User)| {
-        directory
-            .get(name)
-            .is_some_and(|known| *known.user == *user)
-    };
+    let is_there =
+        |(name, user): &(Blob, User)| directory.get(name).is_some_and(|known| *known.user == *user);
     directory.has_default() && directory.iter().len() == users.len() && users.iter().all(is_there)
 }
 
 /// Reads the ACL file. The error is Redis's.
 pub fn read_file(path: &str, config: &Config) -> Result<Vec<(Blob, User)>, String> {
-    let text = std::fs::read(path)
-        .map_err(|error| format!("Error loading ACLs, opening file '{path}': {error}"))?;
+    let text =
+        std::fs::read(path).map_err(|error| format!("Error loading ACLs, opening file '{path}': {error}"))?;
     let all_channels = config.all_channels_by_default();
     let mut users = redis_surface::acl::file::parse(path, &text, all_channels)?;
-    if !users
-        .iter()
-        .any(|(name, _)| name.as_bytes() == DEFAULT_USER)
-    {
+    if !users.iter().any(|(name, _)| name.as_bytes() == DEFAULT_USER) {
         let default = User::clone(&default_of(&config.requirepass));
         users.push((Blob::new(DEFAULT_USER), default));
     }
@@ -381,17 +326,17 @@ pub fn read_file(path: &str, config: &Config) -> Result<Vec<(Blob, User)>, Strin
     Ok(users)
 }
 
-/// Gives `default` the password that the settings ask for where it would take any: whoever sets one must not find the server open.
+/// Gives `default` the password that the settings ask for where it would take any: whoever sets one must not
+/// find the server open.
 pub fn close_default(users: &mut [(Blob, User)], config: &Config) {
     let Some(password) = config.requirepass.hash() else {
         return;
     };
-    let mut open = users
-        .iter_mut()
-        .filter(|(name, user)| name.as_bytes() == DEFAULT_USER && user.is_open());
+    let mut open = users.iter_mut().filter(|(name, user)| name.as_bytes() == DEFAULT_USER && user.is_open());
     if let Some((_, default)) = open.next() {
         tracing::warn!(
-            "aclfile or user lets the user 'default' take any password (nopass), and requirepass is set: it has that password"
+            "aclfile or user lets the user 'default' take any password (nopass), and requirepass is set: \
+             it has that password"
         );
         default.set_password(password);
     }

@@ -1,9 +1,11 @@
 //! Failed authentications, by the addresses that they came from: how long an address's next attempt waits.
 //!
-//! Whoever guesses passwords must not be able to guess fast, from many connections neither. The first [`FREE`] failures of an address
-//! cost nothing. From then on each attempt from there waits before its password is looked at, twice as long with each failure, up to
-//! `auth-delay-max-ms`. Attempts that wait count as failures, so that connections side by side wait as connections one behind the other
-//! do, and a right password waits as long as a wrong one, or the time would tell. A failure is forgiven after [`FORGIVEN_AFTER`].
+//! Whoever guesses passwords must not be able to guess fast, from many connections neither. The first
+//! [`FREE`] failures of an address cost nothing. From then on each attempt from there waits before its
+//! password is looked at, twice as long with each failure, up to `auth-delay-max-ms`. Attempts that wait
+//! count as failures, so that connections side by side wait as connections one behind the other do, and a
+//! right password waits as long as a wrong one, or the time would tell. A failure is forgiven after
+//! [`FORGIVEN_AFTER`].
 //!
 //! No thread waits: a session holds the command, and its thread looks at it again when the time is up.
 
@@ -49,8 +51,7 @@ struct Entry {
 impl Entry {
     fn forgive(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.since);
-        let forgiven =
-            u32::try_from(elapsed.as_secs() / FORGIVEN_AFTER.as_secs()).unwrap_or(u32::MAX);
+        let forgiven = u32::try_from(elapsed.as_secs() / FORGIVEN_AFTER.as_secs()).unwrap_or(u32::MAX);
         self.failures = self.failures.saturating_sub(forgiven);
         self.since = match self.failures {
             0 => now,
@@ -97,37 +98,23 @@ impl Default for AuthFailures {
 /// Whose failures count together: those of an address, or of what one customer of a provider has of IPv6.
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
-        }
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
         v4 => v4,
     }
 }
 
 impl AuthFailures {
     /// Begins an attempt from an address, which waits no longer than `delay_max`.
-    pub fn begin(
-        self: &Arc<AuthFailures>,
-        address: IpAddr,
-        now: Instant,
-        delay_max: Duration,
-    ) -> Attempt {
+    pub fn begin(self: &Arc<AuthFailures>, address: IpAddr, now: Instant, delay_max: Duration) -> Attempt {
         let address = source(address);
         let mut state = self.0.lock();
         let entry = state.entry(address, now);
-        let delay = match (entry.failures + entry.pending)
-            .min(FAILURES_MAX)
-            .checked_sub(FREE)
-        {
+        let delay = match (entry.failures + entry.pending).min(FAILURES_MAX).checked_sub(FREE) {
             Some(doublings) => (DELAY_MIN * (1 << doublings)).min(delay_max),
             None => Duration::ZERO,
         };
         entry.pending += 1;
-        Attempt {
-            failures: self.clone(),
-            address,
-            delay,
-        }
+        Attempt { failures: self.clone(), address, delay }
     }
 
     /// An attempt from an address, as a user, has failed.
@@ -154,11 +141,7 @@ impl State {
         if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&address) {
             self.make_room(now);
         }
-        let new = Entry {
-            failures: 0,
-            since: now,
-            pending: 0,
-        };
+        let new = Entry { failures: 0, since: now, pending: 0 };
         let entry = self.addresses.entry(address).or_insert(new);
         entry.forgive(now);
         entry
@@ -173,10 +156,7 @@ impl State {
         if self.addresses.len() < ADDRESSES_MAX {
             return;
         }
-        let fewest = self
-            .addresses
-            .iter()
-            .min_by_key(|(_, entry)| entry.failures + entry.pending);
+        let fewest = self.addresses.iter().min_by_key(|(_, entry)| entry.failures + entry.pending);
         if let Some(address) = fewest.map(|(&address, _)| address) {
             self.addresses.remove(&address);
         }
@@ -204,29 +184,17 @@ mod tests {
             delays.push(attempt.delay.as_millis());
             note(1, start);
         }
-        assert_eq!(
-            delays[..13],
-            [0, 0, 0, 0, 0, 0, 0, 0, 100, 200, 400, 800, 1000]
-        );
+        assert_eq!(delays[..13], [0, 0, 0, 0, 0, 0, 0, 0, 100, 200, 400, 800, 1000]);
         assert!(delays[13..].iter().all(|&ms| ms == 1000));
-        assert_eq!(
-            failures.begin(address(2), start, DELAY_MAX).delay,
-            Duration::ZERO
-        );
+        assert_eq!(failures.begin(address(2), start, DELAY_MAX).delay, Duration::ZERO);
         let delay_at = |seconds| {
             let now = start + Duration::from_secs(seconds);
             failures.begin(address(1), now, DELAY_MAX).delay.as_millis()
         };
         // Of 24 failures thirteen are forgiven, and in the end all.
-        assert_eq!(
-            (delay_at(9), delay_at(130), delay_at(139), delay_at(150)),
-            (1000, 800, 800, 200)
-        );
+        assert_eq!((delay_at(9), delay_at(130), delay_at(139), delay_at(150)), (1000, 800, 800, 200));
         assert_eq!((delay_at(170), delay_at(10_000)), (0, 0));
-        assert_eq!(
-            failures.begin(address(1), start, Duration::ZERO).delay,
-            Duration::ZERO
-        );
+        assert_eq!(failures.begin(address(1), start, Duration::ZERO).delay, Duration::ZERO);
     }
 
     #[test]
@@ -235,10 +203,7 @@ mod tests {
         let start = Instant::now();
         let begin = || failures.begin(address(1), start, DELAY_MAX);
         let attempts: Vec<Attempt> = (0..FREE + 3).map(|_| begin()).collect();
-        let delays: Vec<_> = attempts
-            .iter()
-            .map(|attempt| attempt.delay.as_millis())
-            .collect();
+        let delays: Vec<_> = attempts.iter().map(|attempt| attempt.delay.as_millis()).collect();
         assert_eq!(delays[..FREE as usize], [0; FREE as usize]);
         assert_eq!(delays[FREE as usize..], [100, 200, 400]);
         drop(attempts);

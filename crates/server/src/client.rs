@@ -1,5 +1,5 @@
-//! A plain blocking connection of a Redis client: for tools that ask a server something, and for what surrounds a
-//! measurement (loading, scripts, checks).
+//! A plain blocking connection of a Redis client: for tools that ask a server something, and for what
+//! surrounds a measurement (loading, scripts, checks).
 
 use crate::cluster::config::host_and_port;
 use crate::tls::{self, ClientTls};
@@ -31,10 +31,7 @@ impl Answer {
     pub fn text(self, command: &str) -> Result<String, ClientError> {
         match self {
             Answer::Text(text) => Ok(text),
-            answer => Err(ClientError::Unexpected {
-                command: command.to_owned(),
-                answer,
-            }),
+            answer => Err(ClientError::Unexpected { command: command.to_owned(), answer }),
         }
     }
 }
@@ -136,10 +133,7 @@ impl Client {
     /// Connects, and authenticates if there is a password.
     pub fn connect(host: &str, port: u16, password: Option<&str>) -> Result<Client, ClientError> {
         let address = format!("{host}:{port}");
-        let unreachable = |cause| ClientError::Unreachable {
-            address: address.clone(),
-            cause,
-        };
+        let unreachable = |cause| ClientError::Unreachable { address: address.clone(), cause };
         let stream = TcpStream::connect((host, port)).map_err(unreachable)?;
         let mut client = Client::over(stream, ANSWER_TIMEOUT, None).map_err(unreachable)?;
         if let Some(password) = password {
@@ -148,8 +142,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Connects to `host:port`. Neither connecting to one of its addresses nor a silence before a reply may take longer
-    /// than `patience`.
+    /// Connects to `host:port`. Neither connecting to one of its addresses nor a silence before a reply may
+    /// take longer than `patience`.
     pub fn open(address: &str, patience: Duration) -> Result<Client, ClientError> {
         Client::open_with(address, patience, None)
     }
@@ -192,10 +186,7 @@ impl Client {
             None => Wire::Plain(stream),
             Some(tls) => Wire::Secured(Box::new(tls.over(stream)?)),
         };
-        Ok(Client {
-            reader: BufReader::with_capacity(1 << 16, wire),
-            command: String::new(),
-        })
+        Ok(Client { reader: BufReader::with_capacity(1 << 16, wire), command: String::new() })
     }
 
     /// Sends one command and waits for its reply.
@@ -218,15 +209,10 @@ impl Client {
         let cause = match cause.kind() {
             io::ErrorKind::UnexpectedEof => io::Error::other("the server closed the connection"),
             // What a system calls a timeout of a socket.
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                io::Error::other("the server is silent")
-            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => io::Error::other("the server is silent"),
             _ => cause,
         };
-        ClientError::Lost {
-            command: self.command.clone(),
-            cause,
-        }
+        ClientError::Lost { command: self.command.clone(), cause }
     }
 
     /// Waits for the answer to the first command that has none yet.
@@ -261,10 +247,7 @@ impl Client {
                     return Ok(Answer::Nil);
                 };
                 let length = if kind == b'%' { length * 2 } else { length };
-                (0..length)
-                    .map(|_| self.answer())
-                    .collect::<Result<_, _>>()
-                    .map(Answer::List)
+                (0..length).map(|_| self.answer()).collect::<Result<_, _>>().map(Answer::List)
             }
             _ => Err(not_resp(&line)),
         }
@@ -352,14 +335,8 @@ mod tests {
             (b"$-1\r\n", Answer::Nil),
             (b"_\r\n", Answer::Nil),
             (b"-ERR no\r\n", Answer::Error("ERR no".to_owned())),
-            (
-                b"*2\r\n:1\r\n*0\r\n",
-                Answer::List(vec![text("1"), Answer::List(Vec::new())]),
-            ),
-            (
-                b"%1\r\n+a\r\n+b\r\n",
-                Answer::List(vec![text("a"), text("b")]),
-            ),
+            (b"*2\r\n:1\r\n*0\r\n", Answer::List(vec![text("1"), Answer::List(Vec::new())])),
+            (b"%1\r\n+a\r\n+b\r\n", Answer::List(vec![text("a"), text("b")])),
         ] {
             assert_eq!(asked(bytes).expect("a reply"), answer);
         }
@@ -367,19 +344,11 @@ mod tests {
 
     #[test]
     fn what_is_no_reply_is_told_apart() {
-        for bytes in [
-            &b"HTTP/1.1 400 Bad Request\r\n"[..],
-            b"$x\r\n",
-            b"$-2\r\n",
-            b"$9999999999\r\n",
-            b"\r\n",
-            b"+PO",
-        ] {
+        for bytes in
+            [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"$x\r\n", b"$-2\r\n", b"$9999999999\r\n", b"\r\n", b"+PO"]
+        {
             let error = asked(bytes).expect_err("no reply");
-            assert!(
-                matches!(error, ClientError::NotResp(_)),
-                "{bytes:?}: {error}"
-            );
+            assert!(matches!(error, ClientError::NotResp(_)), "{bytes:?}: {error}");
         }
         for bytes in [&b""[..], b"$5\r\nab", b"*2\r\n:1\r\n"] {
             let error = asked(bytes).expect_err("no reply").to_string();

@@ -8,9 +8,7 @@ pub fn wall_ms() -> u64 {
 }
 
 fn wall() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Time since the machine started, in which it may have slept.
@@ -30,8 +28,8 @@ fn counted() -> Duration {
     BEGAN.get_or_init(Instant::now).elapsed()
 }
 
-/// A clock that begins with the date of its making, and from then on only counts: nobody can set it. What a node takes for its
-/// steady time ([`node::clock`]).
+/// A clock that begins with the date of its making, and from then on only counts: nobody can set it. What a
+/// node takes for its steady time ([`node::clock`]).
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyClock {
     /// The date less what is counted.
@@ -46,9 +44,7 @@ impl SteadyClock {
     pub fn start() -> SteadyClock {
         // In this order: what comes in between makes it early rather than late.
         let counted = counted();
-        SteadyClock {
-            began: wall().saturating_sub(counted),
-        }
+        SteadyClock { began: wall().saturating_sub(counted) }
     }
 
     fn now(&self) -> Duration {
@@ -62,8 +58,8 @@ impl SteadyClock {
 
     /// The steady time and what the machine's clock shows, in milliseconds.
     ///
-    /// Their distance is rounded up, so that a node that follows it is never behind the dates that clients of this machine
-    /// read: a key that they give until a date would live a millisecond longer than they think.
+    /// Their distance is rounded up, so that a node that follows it is never behind the dates that clients of
+    /// this machine read: a key that they give until a date would live a millisecond longer than they think.
     pub fn with_wall_ms(&self) -> (u64, u64) {
         let steady = self.now();
         beside(steady, wall())

@@ -1,11 +1,12 @@
-//! The settings: one table, out of which the flags of `ordo serve`, the keys of its file, CONFIG GET, CONFIG SET and the
-//! help text derive. Names, values and units are Redis's wherever Redis has the thing.
+//! The settings: one table, out of which the flags of `ordo serve`, the keys of its file, CONFIG GET, CONFIG
+//! SET and the help text derive. Names, values and units are Redis's wherever Redis has the thing.
 //!
-//! A new setting is one entry of the `settings!` table below: a field of [`Config`] comes out of it, and nothing else has
-//! to be written. Every value has a text form ([`Parameter`]), which is what flags, files and CONFIG exchange.
+//! A new setting is one entry of the `settings!` table below: a field of [`Config`] comes out of it, and
+//! nothing else has to be written. Every value has a text form ([`Parameter`]), which is what flags, files
+//! and CONFIG exchange.
 //!
-//! A node of a cluster has two descriptions: its own settings, and the cluster's (`cluster`), which all nodes share.
-//! [`Config::validate`] brings them together.
+//! A node of a cluster has two descriptions: its own settings, and the cluster's (`cluster`), which all nodes
+//! share. [`Config::validate`] brings them together.
 
 pub mod foreign;
 mod membership;
@@ -14,9 +15,7 @@ mod password;
 mod rewrite;
 mod sources;
 
-pub use parameter::{
-    LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Requests, Share, Users,
-};
+pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Requests, Share, Users};
 pub use password::{PASSWORD_VARIABLE, Password};
 pub use rewrite::RewriteError;
 pub use sources::{ConfigError, Flags, Invocation, help};
@@ -36,7 +35,8 @@ pub enum Kind {
     Number(u64, u64),
     /// A whole number between the two, both included, of either sign.
     Integer(i64, i64),
-    /// A number of bytes between the two, with an optional unit (`kb`, `mb`, `gb`: powers of 1024; `k`, `m`, `g`: of 1000).
+    /// A number of bytes between the two, with an optional unit (`kb`, `mb`, `gb`: powers of 1024; `k`, `m`,
+    /// `g`: of 1000).
     Bytes(u64, u64),
     /// A number of bytes, or a percentage of `maxmemory`.
     Share,
@@ -44,7 +44,8 @@ pub enum Kind {
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// Only this text: the setting is there because Redis has it. The second text says why, and what to do instead.
+    /// Only this text: the setting is there because Redis has it. The second text says why, and what to do
+    /// instead.
     Fixed(&'static str, &'static str),
     /// Any text.
     Text,
@@ -75,7 +76,8 @@ impl Kind {
             }
             Kind::Bytes(..) => "a number of bytes with an optional unit (kb, mb, gb)".to_owned(),
             Kind::Share => {
-                "a number of bytes with an optional unit (kb, mb, gb), or a percentage of maxmemory (5%)".to_owned()
+                "a number of bytes with an optional unit (kb, mb, gb), or a percentage of maxmemory (5%)"
+                    .to_owned()
             }
             Kind::Flag => "yes or no".to_owned(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
@@ -86,10 +88,13 @@ impl Kind {
             Kind::Words => "words with spaces between them".to_owned(),
             Kind::Users => "'<name> [<rule> ...]', once for each user".to_owned(),
             Kind::Notify => "letters of KEg$lshzxetdAmn".to_owned(),
-            Kind::Requests => "names of requests, EPOCH:SESSION:SEQUENCE, with spaces between them".to_owned(),
+            Kind::Requests => {
+                "names of requests, EPOCH:SESSION:SEQUENCE, with spaces between them".to_owned()
+            }
             Kind::Percentiles => "numbers from 0 to 100 with spaces between them".to_owned(),
             Kind::OutputLimits => {
-                "'<class> <hard limit> <soft limit> <soft seconds>' with a class of normal, slave or pubsub".to_owned()
+                "'<class> <hard limit> <soft limit> <soft seconds>' with a class of normal, slave or pubsub"
+                    .to_owned()
             }
         }
     }
@@ -123,13 +128,16 @@ pub struct Setting {
 }
 
 macro_rules! settings {
-    ($($field:ident: $type:ty, $name:literal, $kind:expr, $default:literal, $change:ident, $help:literal;)*) => {
+    ($(
+        $field:ident: $type:ty, $name:literal, $kind:expr, $default:literal, $change:ident,
+            $help:literal;
+    )*) => {
         /// The values of all settings.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Config {
             $(#[doc = $help] pub $field: $type,)*
-            /// The cluster that `cluster` describes, and the name of this node in it: see [`Config::validate`]. `None` for
-            /// a server that stands alone.
+            /// The cluster that `cluster` describes, and the name of this node in it: see
+            /// [`Config::validate`]. `None` for a server that stands alone.
             pub cluster: Option<(ClusterConfig, String)>,
             /// The file that the settings were read from, if there was one.
             pub file: Option<PathBuf>,
@@ -167,7 +175,8 @@ macro_rules! settings {
                     given: BTreeSet::new(),
                 };
                 for setting in SETTINGS {
-                    (setting.set)(&mut config, setting.default).expect("defaults are valid: a test sets them all");
+                    (setting.set)(&mut config, setting.default).expect("defaults are valid: a test sets \
+                                                                        them all");
                 }
                 config.given.clear();
                 config
@@ -180,23 +189,24 @@ const GIB: u64 = 1 << 30;
 
 const ALWAYS_LOGGED: Kind = Kind::Fixed(
     "yes",
-    "the log is the database, so Ordo always writes it: leave the setting out, and see appendfsync for how soon the log \
-     reaches the disk",
+    "the log is the database, so Ordo always writes it: leave the setting out, and see appendfsync for how \
+     soon the log reaches the disk",
 );
 const NO_SNAPSHOTS: Kind = Kind::Fixed(
     "",
-    "Ordo writes a checkpoint whenever the log has grown enough: leave the setting out, and see checkpoint-log-size",
+    "Ordo writes a checkpoint whenever the log has grown enough: leave the setting out, and see \
+     checkpoint-log-size",
 );
 const ONE_DATABASE: Kind = Kind::Fixed(
     "1",
-    "Ordo has one database, number 0: leave the setting out, and keep what were other databases apart by prefixes of \
-     their keys, or run a server for each",
+    "Ordo has one database, number 0: leave the setting out, and keep what were other databases apart by \
+     prefixes of their keys, or run a server for each",
 );
 
 const NO_KEY_PASS: Kind = Kind::Fixed(
     "",
-    "encrypted keys are not read: leave the setting out, decrypt the key once (openssl pkey -in KEY -out PLAIN), and let only \
-     the server's user read it",
+    "encrypted keys are not read: leave the setting out, decrypt the key once (openssl pkey -in KEY -out \
+     PLAIN), and let only the server's user read it",
 );
 
 /// A number of elements that decides about Redis's inner forms.
@@ -216,35 +226,48 @@ pub static OLD_NAMES: &[(&str, &str)] = &[
 
 settings! {
     port: u64, "port", Kind::Number(0, 65535), "6379", AtStart,
-        "The TCP port to listen on. 0 lets the system pick a free one, or means none where there is a tls-port.";
+        "The TCP port to listen on. 0 lets the system pick a free one, or means none where there is a \
+         tls-port.";
     bind: Vec<String>, "bind", Kind::Words, "127.0.0.1 -::1", AtStart,
-        "The addresses, or names of this machine, to listen on. One with a leading '-' is skipped where the machine does not have it.";
+        "The addresses, or names of this machine, to listen on. One with a leading '-' is skipped where \
+         the machine does not have it.";
     protected_mode: bool, "protected-mode", Kind::Flag, "yes", Anytime,
         "Without a password, serve clients of this machine only.";
     requirepass: Password, "requirepass", Kind::Password, "", Anytime,
-        "The password that clients must give with AUTH. Empty: that of requirepass-file, or else of the variable ORDO_REQUIREPASS, or else none. On the command line every user of the machine could see it.";
+        "The password that clients must give with AUTH. Empty: that of requirepass-file, or else of the \
+         variable ORDO_REQUIREPASS, or else none. On the command line every user of the machine could see \
+         it.";
     requirepass_file: String, "requirepass-file", Kind::Text, "", AtStart,
         "The file that has the password, and nothing else. Only the server's user should read it.";
     auth_delay_max_ms: u64, "auth-delay-max-ms", Kind::Number(0, 60_000), "1000", Anytime,
-        "Milliseconds that AUTH waits at most when there were failures from its address (docs/acl.md). 0: it never waits.";
+        "Milliseconds that AUTH waits at most when there were failures from its address (docs/acl.md). 0: \
+         it never waits.";
     aclfile: String, "aclfile", Kind::Text, "", AtStart,
-        "The file of the users (docs/acl.md), in the data's directory unless it says otherwise. A server that stands alone reads it whenever it starts, a cluster when it has no users yet. Empty: none.";
+        "The file of the users (docs/acl.md), in the data's directory unless it says otherwise. A server \
+         that stands alone reads it whenever it starts, a cluster when it has no users yet. Empty: none.";
     user: Users, "user", Kind::Users, "", AtStart,
         "A user that is made if no users were ever made, as ACL SETUSER would. Not together with aclfile.";
-    acl_pubsub_default: String, "acl-pubsub-default", Kind::Choice(&["resetchannels", "allchannels"]), "resetchannels", Anytime,
+    acl_pubsub_default: String, "acl-pubsub-default",
+        Kind::Choice(&["resetchannels", "allchannels"]), "resetchannels", Anytime,
         "Whether new users may use all channels or none.";
     acllog_max_len: u64, "acllog-max-len", Kind::Number(0, 1 << 20), "128", Anytime,
         "How many entries ACL LOG keeps.";
     cluster_file: String, "cluster", Kind::Text, "", AtStart,
-        "The file that describes the cluster, the same at every node (docs/cluster.md). Empty: this server stands alone.";
+        "The file that describes the cluster, the same at every node (docs/cluster.md). Empty: this server \
+         stands alone.";
     node: String, "node", Kind::Text, "", AtStart,
-        "The name of this node in the cluster's file. It listens at its client_address there, unless port or bind say otherwise.";
+        "The name of this node in the cluster's file. It listens at its client_address there, unless port \
+         or bind say otherwise.";
     behaviour_level: u64, "behaviour-level", Kind::Number(0, 1 << 31), "0", AtStart,
-        "For tests of upgrades only: the newest behaviour that this node says to know, so that one build can act as another. 0: what this build knows.";
+        "For tests of upgrades only: the newest behaviour that this node says to know, so that one build \
+         can act as another. 0: what this build knows.";
     tls_port: u64, "tls-port", Kind::Number(0, 65535), "0", AtStart,
-        "The TCP port on which clients are served by TLS (docs/tls.md). 0: none. With one, port 0 means that there is no other.";
+        "The TCP port on which clients are served by TLS (docs/tls.md). 0: none. With one, port 0 means \
+         that there is no other.";
     tls_cluster: String, "tls-cluster", Kind::Choice(&["auto", "ephemeral", "yes", "no"]), "auto", AtStart,
-        "How the nodes of the cluster encrypt what they say to each other. auto: without files, unless both are on one machine's loopback; ephemeral: without files; yes: with certificates, which they show each other; no: not at all. The same at every node.";
+        "How the nodes of the cluster encrypt what they say to each other. auto: without files, unless \
+         both are on one machine's loopback; ephemeral: without files; yes: with certificates, which they \
+         show each other; no: not at all. The same at every node.";
     tls_cert_file: String, "tls-cert-file", Kind::Text, "", Anytime,
         "The file of this server's certificate (PEM), and of those between it and the CA.";
     tls_key_file: String, "tls-key-file", Kind::Text, "", Anytime,
@@ -256,7 +279,8 @@ settings! {
     tls_ca_cert_dir: String, "tls-ca-cert-dir", Kind::Text, "", Anytime,
         "A directory of such files; all are read.";
     tls_auth_clients: String, "tls-auth-clients", Kind::Choice(&["yes", "no", "optional"]), "yes", Anytime,
-        "Whether clients must show a certificate that one of the CAs has signed. optional: only if they have one.";
+        "Whether clients must show a certificate that one of the CAs has signed. optional: only if they \
+         have one.";
     tls_protocols: Vec<String>, "tls-protocols", Kind::Words, "", Anytime,
         "The versions of TLS that are spoken: TLSv1.2, TLSv1.3. Empty: both.";
     tls_session_caching: bool, "tls-session-caching", Kind::Flag, "yes", Anytime,
@@ -266,19 +290,25 @@ settings! {
     dir: String, "dir", Kind::Text, ".", AtStart,
         "The directory of the input log and the checkpoints.";
     skip: Requests, "skip", Kind::Requests, "", AtStart,
-        "Requests of the order that this node does not execute, because they end whoever does (docs/poisoned.md). The node remembers them. In a cluster, the same at every node.";
+        "Requests of the order that this node does not execute, because they end whoever does \
+         (docs/poisoned.md). The node remembers them. In a cluster, the same at every node.";
     appendonly: bool, "appendonly", ALWAYS_LOGGED, "yes", Anytime,
         "Whether there is an input log. There always is: the log is the database.";
     appendfsync: FsyncPolicy, "appendfsync", Kind::Choice(&["always", "everysec", "no"]), "always", AtStart,
-        "When the log reaches the disk: before each acknowledgement, once a second, or when the system pleases.";
+        "When the log reaches the disk: before each acknowledgement, once a second, or when the system \
+         pleases.";
     checkpoint_log_size: u64, "checkpoint-log-size", Kind::Bytes(0, u64::MAX), "16mb", AtStart,
-        "A checkpoint is written whenever the log has grown by as much as the last checkpoint takes, and by this much at least (256 KiB if the last one was 2 s ago, or is what a start has found); the log before it is removed. 0: only when SAVE or BGSAVE ask for it.";
+        "A checkpoint is written whenever the log has grown by as much as the last checkpoint takes, and \
+         by this much at least (256 KiB if the last one was 2 s ago, or is what a start has found); the \
+         log before it is removed. 0: only when SAVE or BGSAVE ask for it.";
     save: String, "save", NO_SNAPSHOTS, "", Anytime,
         "Redis's snapshot schedule. Empty: see checkpoint-log-size.";
     io_threads: u64, "io-threads", Kind::Number(0, 128), "0", AtStart,
-        "Threads that serve connections. 0: one, and a quarter of the processors where there are more than four.";
+        "Threads that serve connections. 0: one, and a quarter of the processors where there are more than \
+         four.";
     workers: u64, "workers", Kind::Number(0, 1024), "0", AtStart,
-        "Threads that execute transactions, beside the I/O threads' own help. 0: as many as there are processors.";
+        "Threads that execute transactions, beside the I/O threads' own help. 0: as many as there are \
+         processors.";
     databases: u64, "databases", ONE_DATABASE, "1", AtStart,
         "The number of databases that SELECT knows.";
     maxclients: u64, "maxclients", Kind::Number(1, 1_000_000), "10000", Anytime,
@@ -291,47 +321,61 @@ settings! {
         "The number of connections that may wait to be accepted.";
     proto_max_bulk_len: u64, "proto-max-bulk-len", Kind::Bytes(1 << 20, 4 * GIB), "536870912", Anytime,
         "The longest argument of a command.";
-    client_query_buffer_limit: u64, "client-query-buffer-limit", Kind::Bytes(1 << 20, 64 * GIB), "1073741824", Anytime,
+    client_query_buffer_limit: u64, "client-query-buffer-limit",
+        Kind::Bytes(1 << 20, 64 * GIB), "1073741824", Anytime,
         "The longest command. A connection that sends a longer one is closed.";
     client_output_buffer_limit: OutputLimits, "client-output-buffer-limit", Kind::OutputLimits,
         "normal 1gb 256mb 60 slave 256mb 64mb 60 pubsub 32mb 8mb 60", Anytime,
-        "How far a client may fall behind in reading its replies before it is closed: at once beyond the hard limit, or after so many seconds beyond the soft one. 0: no limit.";
+        "How far a client may fall behind in reading its replies before it is closed: at once beyond the \
+         hard limit, or after so many seconds beyond the soft one. 0: no limit.";
     maxmemory_clients: Share, "maxmemory-clients", Kind::Share, "0", Anytime,
-        "Memory that all clients' buffers may take together, in bytes or as a percentage of maxmemory: above it, the clients that take most are closed. 0: no limit.";
+        "Memory that all clients' buffers may take together, in bytes or as a percentage of maxmemory: \
+         above it, the clients that take most are closed. 0: no limit.";
     maxmemory: u64, "maxmemory", Kind::Bytes(0, u64::MAX), "0", Anytime,
-        "Memory above which entries are evicted, or writes refused: see maxmemory-policy. 0: no limit. The same for all nodes of a cluster: leaders evict.";
+        "Memory above which entries are evicted, or writes refused: see maxmemory-policy. 0: no limit. The \
+         same for all nodes of a cluster: leaders evict.";
     maxmemory_policy: String, "maxmemory-policy", Kind::Choice(POLICIES), "noeviction", Anytime,
-        "What goes at maxmemory: the least recently or frequently used entries, random ones, or those that expire next; of all keys, or of those with a time to live. noeviction: writes are refused.";
+        "What goes at maxmemory: the least recently or frequently used entries, random ones, or those that \
+         expire next; of all keys, or of those with a time to live. noeviction: writes are refused.";
     maxmemory_samples: u64, "maxmemory-samples", Kind::Number(1, i32::MAX as u64), "5", Anytime,
         "How many keys Redis looks at for a victim. Without effect: Ordo takes the best of about a thousand.";
     lfu_log_factor: u64, "lfu-log-factor", Kind::Number(0, 255), "10", Anytime,
-        "How slowly the counters of uses grow that the lfu policies keep: the higher, the more uses they tell apart.";
+        "How slowly the counters of uses grow that the lfu policies keep: the higher, the more uses they \
+         tell apart.";
     lfu_decay_time: u64, "lfu-decay-time", Kind::Number(0, 65535), "1", Anytime,
         "Minutes after which a counter of uses has shrunk by one. 0: it does not.";
     notify_keyspace_events: NotifyFlags, "notify-keyspace-events", Kind::Notify, "", Anytime,
-        "Which changes of keys are published, and where: letters as in Redis, of which m and n have no events. Empty: none.";
+        "Which changes of keys are published, and where: letters as in Redis, of which m and n have no \
+         events. Empty: none.";
     tracking_table_max_keys: u64, "tracking-table-max-keys", Kind::Number(0, u64::MAX), "1000000", Anytime,
-        "How many keys are remembered for clients that are told when they are written (CLIENT TRACKING). 0: any number.";
+        "How many keys are remembered for clients that are told when they are written (CLIENT TRACKING). \
+         0: any number.";
     shutdown_timeout: u64, "shutdown-timeout", Kind::Number(0, 86400), "10", Anytime,
         "Seconds that a shutdown waits for what is in flight.";
     slowlog_log_slower_than: i64, "slowlog-log-slower-than", Kind::Integer(-1, i64::MAX), "10000", Anytime,
         "Microseconds from which on a call is kept in the slow log (SLOWLOG). 0: all calls are. -1: none is.";
     slowlog_max_len: u64, "slowlog-max-len", Kind::Number(0, i64::MAX as u64), "128", Anytime,
         "How many calls the slow log keeps.";
-    latency_monitor_threshold: u64, "latency-monitor-threshold", Kind::Number(0, i64::MAX as u64), "0", Anytime,
+    latency_monitor_threshold: u64, "latency-monitor-threshold",
+        Kind::Number(0, i64::MAX as u64), "0", Anytime,
         "Milliseconds from which on an event is kept for LATENCY. 0: none is.";
     latency_tracking: bool, "latency-tracking", Kind::Flag, "yes", Anytime,
         "Whether it is kept how long the calls of each command take: INFO latencystats, LATENCY HISTOGRAM.";
-    latency_tracking_info_percentiles: Percentiles, "latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9", Anytime,
+    latency_tracking_info_percentiles: Percentiles, "latency-tracking-info-percentiles",
+        Kind::Percentiles, "50 99 99.9", Anytime,
         "Which percentiles INFO latencystats shows.";
     hash_max_listpack_entries: u64, "hash-max-listpack-entries", FORM_COUNT, "512", Anytime,
-        "Redis's bound for small hashes. Kept for its clients and without effect: a hash has one form here, whatever its size.";
+        "Redis's bound for small hashes. Kept for its clients and without effect: a hash has one form \
+         here, whatever its size.";
     hash_max_listpack_value: u64, "hash-max-listpack-value", FORM_BYTES, "64", Anytime,
-        "Redis's bound for the fields and values of small hashes. Without effect, as hash-max-listpack-entries.";
-    list_max_listpack_size: i64, "list-max-listpack-size", Kind::Integer(-(1 << 31), (1 << 31) - 1), "-2", Anytime,
+        "Redis's bound for the fields and values of small hashes. Without effect, as \
+         hash-max-listpack-entries.";
+    list_max_listpack_size: i64, "list-max-listpack-size",
+        Kind::Integer(-(1 << 31), (1 << 31) - 1), "-2", Anytime,
         "Redis's size of a list's parts. Without effect, as hash-max-listpack-entries.";
     list_compress_depth: u64, "list-compress-depth", FORM_COUNT, "0", Anytime,
-        "How many parts Redis leaves uncompressed at a list's ends. Without effect, as hash-max-listpack-entries.";
+        "How many parts Redis leaves uncompressed at a list's ends. Without effect, as \
+         hash-max-listpack-entries.";
     set_max_intset_entries: u64, "set-max-intset-entries", FORM_COUNT, "512", Anytime,
         "Redis's bound for small sets of integers. Without effect, as hash-max-listpack-entries.";
     zset_max_listpack_entries: u64, "zset-max-listpack-entries", FORM_COUNT, "128", Anytime,
@@ -343,9 +387,11 @@ settings! {
     stream_node_max_bytes: u64, "stream-node-max-bytes", FORM_BYTES, "4096", Anytime,
         "Redis's size of a stream's parts, in bytes. Without effect, as hash-max-listpack-entries.";
     hll_sparse_max_bytes: u64, "hll-sparse-max-bytes", FORM_BYTES, "3000", Anytime,
-        "Redis's bound for sparse HyperLogLogs. Without effect: all replicas keep the same bytes, so the bound is 3000 everywhere.";
+        "Redis's bound for sparse HyperLogLogs. Without effect: all replicas keep the same bytes, so the \
+         bound is 3000 everywhere.";
     busy_reply_threshold: u64, "busy-reply-threshold", FORM_COUNT, "5000", Anytime,
-        "Milliseconds after which Redis refuses commands because of a script. Without effect: no script keeps others from being answered.";
+        "Milliseconds after which Redis refuses commands because of a script. Without effect: no script \
+         keeps others from being answered.";
     loglevel: LogLevel, "loglevel", Kind::Choice(LogLevel::WORDS), "notice", AtStart,
         "How much is said on standard error.";
 }
@@ -353,13 +399,9 @@ settings! {
 impl Config {
     /// The entry of a name, in any case; an old name has the entry of the new one.
     pub fn setting(name: &str) -> Option<&'static Setting> {
-        let name = OLD_NAMES
-            .iter()
-            .find(|(old, _)| old.eq_ignore_ascii_case(name))
-            .map_or(name, |(_, new)| new);
-        SETTINGS
-            .iter()
-            .find(|setting| setting.name.eq_ignore_ascii_case(name))
+        let name =
+            OLD_NAMES.iter().find(|(old, _)| old.eq_ignore_ascii_case(name)).map_or(name, |(_, new)| new);
+        SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
     }
 
     /// Whether somebody has set a setting.
@@ -382,24 +424,17 @@ impl Config {
     pub fn exposed_secrets(&self) -> Vec<String> {
         let own = |path: &str| (!path.is_empty()).then(|| PathBuf::from(path));
         let files = [
-            (
-                self.acl_path().map(PathBuf::from),
-                "the users and the hashes of their passwords",
-            ),
+            (self.acl_path().map(PathBuf::from), "the users and the hashes of their passwords"),
             (own(&self.requirepass_file), "the password"),
             (own(&self.tls_key_file), "the private key"),
-            (
-                self.file.clone().filter(|_| self.file_has_secrets),
-                "the password, or hashes of passwords",
-            ),
+            (self.file.clone().filter(|_| self.file_has_secrets), "the password, or hashes of passwords"),
         ];
         let complaints = files.into_iter();
-        complaints
-            .filter_map(|(path, what)| private::complaint(&path?, what))
-            .collect()
+        complaints.filter_map(|(path, what)| private::complaint(&path?, what)).collect()
     }
 
-    /// Whether clients are served by TLS alone: then `client_address` in the cluster's description is where that is.
+    /// Whether clients are served by TLS alone: then `client_address` in the cluster's description is where
+    /// that is.
     pub fn serves_tls_only(&self) -> bool {
         self.tls_port > 0 && self.port == 0
     }
@@ -421,11 +456,7 @@ impl Config {
 
     /// The number of workers: the setting, or what fits the machine.
     pub fn workers_effective(&self, processors: usize) -> usize {
-        if self.workers == 0 {
-            processors.max(1)
-        } else {
-            self.workers as usize
-        }
+        if self.workers == 0 { processors.max(1) } else { self.workers as usize }
     }
 }
 
@@ -475,11 +506,7 @@ mod tests {
     fn a_setting_with_one_value_says_why_and_what_to_do() {
         for (name, text, wants) in [
             ("databases", "16", ["one database", "prefixes"]),
-            (
-                "appendonly",
-                "no",
-                ["the log is the database", "appendfsync"],
-            ),
+            ("appendonly", "no", ["the log is the database", "appendfsync"]),
             ("save", "900 1", ["checkpoint", "checkpoint-log-size"]),
         ] {
             let setting = Config::setting(name).expect("exists");
@@ -506,9 +533,7 @@ mod tests {
             }
         };
         let mut config = Config::default();
-        config
-            .read_file(path("ordo.toml").as_ref())
-            .expect("settings");
+        config.read_file(path("ordo.toml").as_ref()).expect("settings");
         config.dir = path("");
         config.aclfile = "users.acl".to_owned();
         config.requirepass_file = path("password");
@@ -518,21 +543,12 @@ mod tests {
         set_mode(0o604);
         let told = config.exposed_secrets();
         for name in names {
-            assert!(
-                told.iter().any(|text| text.starts_with(&path(name))),
-                "{name}: {told:?}"
-            );
+            assert!(told.iter().any(|text| text.starts_with(&path(name))), "{name}: {told:?}");
         }
         std::fs::write(path("ordo.toml"), "port = 1").expect("written");
         let mut plain = Config::default();
-        plain
-            .read_file(path("ordo.toml").as_ref())
-            .expect("settings");
-        assert_eq!(
-            plain.exposed_secrets(),
-            Vec::<String>::new(),
-            "it has no secret"
-        );
+        plain.read_file(path("ordo.toml").as_ref()).expect("settings");
+        assert_eq!(plain.exposed_secrets(), Vec::<String>::new(), "it has no secret");
     }
 
     #[test]
@@ -552,14 +568,9 @@ mod tests {
     fn units_are_those_of_redis() {
         let mut config = Config::default();
         let setting = Config::setting("MaxMemory").expect("case does not matter");
-        for (text, bytes) in [
-            ("100", 100),
-            ("1k", 1000),
-            ("1kb", 1024),
-            ("2MB", 2 << 20),
-            ("1g", 1_000_000_000),
-            ("1gb", GIB),
-        ] {
+        for (text, bytes) in
+            [("100", 100), ("1k", 1000), ("1kb", 1024), ("2MB", 2 << 20), ("1g", 1_000_000_000), ("1gb", GIB)]
+        {
             (setting.set)(&mut config, text).expect(text);
             assert_eq!(config.maxmemory, bytes, "{text}");
         }

@@ -1,8 +1,9 @@
 //! The real disk: a directory that one process owns.
 //!
-//! Files are written with `pwrite` and made durable with `fdatasync`; names are made durable by syncing the directory.
-//! A file that is created with a length is filled with real zeros: space that is only promised (`fallocate`) would make
-//! the first write to each block change the file's metadata, and every sync pay for it.
+//! Files are written with `pwrite` and made durable with `fdatasync`; names are made durable by syncing the
+//! directory. A file that is created with a length is filled with real zeros: space that is only promised
+//! (`fallocate`) would make the first write to each block change the file's metadata, and every sync pay for
+//! it.
 
 use crate::private;
 use order::{Disk, DiskFile};
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 /// The file whose lock tells that a process uses the directory.
 const LOCK_NAME: &str = "ordo.lock";
 
-/// A directory, locked for this process as long as the value lives. The kernel releases locks when the process ends, however it ends.
+/// A directory, locked for this process as long as the value lives. The kernel releases locks when the
+/// process ends, however it ends.
 #[derive(Debug)]
 pub struct RealDisk {
     path: PathBuf,
@@ -33,8 +35,8 @@ pub struct RealFile(File);
 pub enum DirectoryError {
     /// Another process has it.
     #[error(
-        "the data directory {} is in use by another process, which holds its lock: stop that process, or start this one with another \
-         --dir", path.display()
+        "the data directory {} is in use by another process, which holds its lock: stop that process, or \
+         start this one with another --dir", path.display()
     )]
     InUse {
         /// The directory.
@@ -58,11 +60,7 @@ impl RealDisk {
         let path = path.into();
         let io = |action| {
             let path = path.clone();
-            move |cause| DirectoryError::Io {
-                path,
-                action,
-                cause,
-            }
+            move |cause| DirectoryError::Io { path, action, cause }
         };
         private::create_dir_all(&path).map_err(io("creating it"))?;
         // The directory's own lock is the one that nobody can take away by removing a file.
@@ -70,40 +68,29 @@ impl RealDisk {
         if is_locked(&directory) {
             return Err(DirectoryError::InUse { path });
         }
-        let lock = private::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join(LOCK_NAME));
+        let lock = private::options().create(true).truncate(false).write(true).open(path.join(LOCK_NAME));
         let lock = lock.map_err(io("opening ordo.lock in it"))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(DirectoryError::InUse { path }),
             Err(TryLockError::Error(cause)) => return Err(io("locking ordo.lock in it")(cause)),
         }
-        Ok(RealDisk {
-            path,
-            directory,
-            _lock: lock,
-        })
+        Ok(RealDisk { path, directory, _lock: lock })
     }
 
-    /// Refuses a directory that another process has. One that does not exist is not made. That it is free now is no promise.
+    /// Refuses a directory that another process has. One that does not exist is not made. That it is free now
+    /// is no promise.
     pub fn look_at(path: &Path) -> Result<(), DirectoryError> {
         // What else is wrong is found when it is opened.
-        let locks = [
-            File::open(path),
-            OpenOptions::new().write(true).open(path.join(LOCK_NAME)),
-        ];
+        let locks = [File::open(path), OpenOptions::new().write(true).open(path.join(LOCK_NAME))];
         match locks.iter().flatten().any(is_locked) {
-            true => Err(DirectoryError::InUse {
-                path: path.to_owned(),
-            }),
+            true => Err(DirectoryError::InUse { path: path.to_owned() }),
             false => Ok(()),
         }
     }
 
-    /// Whether a directory has no data yet: nothing that takes long to load. What cannot be looked at counts as data.
+    /// Whether a directory has no data yet: nothing that takes long to load. What cannot be looked at counts
+    /// as data.
     pub fn is_new(path: &Path) -> bool {
         let is_data = |entry: io::Result<std::fs::DirEntry>| match entry {
             Ok(entry) => {
@@ -142,10 +129,7 @@ impl Disk for RealDisk {
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
             // Names that are not UTF-8 and directories are not ours.
-            if let (true, Ok(name)) = (
-                entry.file_type()?.is_file(),
-                entry.file_name().into_string(),
-            ) {
+            if let (true, Ok(name)) = (entry.file_type()?.is_file(), entry.file_name().into_string()) {
                 names.push(name);
             }
         }
@@ -154,14 +138,9 @@ impl Disk for RealDisk {
 
     fn create(&self, name: &str, len_bytes: u64) -> io::Result<RealFile> {
         let path = self.file_path(name)?;
-        let file = private::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)?;
-        let filled = fill_with_zeros(&file, len_bytes)
-            .and_then(|()| file.sync_all())
-            .and_then(|()| self.sync_dir());
+        let file = private::options().read(true).write(true).create_new(true).open(&path)?;
+        let filled =
+            fill_with_zeros(&file, len_bytes).and_then(|()| file.sync_all()).and_then(|()| self.sync_dir());
         match filled {
             Ok(()) => Ok(RealFile(file)),
             Err(error) => {
@@ -173,11 +152,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<RealFile> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.file_path(name)?)
-            .map(RealFile)
+        OpenOptions::new().read(true).write(true).open(self.file_path(name)?).map(RealFile)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -216,14 +191,15 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Takes the lock of a file or a directory, unless another process has it, which is the answer. Some file systems (NFS) know no locks of
-/// directories.
+/// Takes the lock of a file or a directory, unless another process has it, which is the answer. Some file
+/// systems (NFS) know no locks of directories.
 fn is_locked(file: &File) -> bool {
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
-/// Fills a new file, in small pieces: the kernel caches a file in units as large as the writes that made it, and a later
-/// small write costs time in proportion to the unit that it falls into (1.5 µs more with 1 MiB, on ext4 of Linux 6.18).
+/// Fills a new file, in small pieces: the kernel caches a file in units as large as the writes that made it,
+/// and a later small write costs time in proportion to the unit that it falls into (1.5 µs more with 1 MiB,
+/// on ext4 of Linux 6.18).
 fn fill_with_zeros(mut file: &File, mut len_bytes: u64) -> io::Result<()> {
     let zeros = [0; 16 << 10];
     while len_bytes > 0 {
@@ -260,10 +236,7 @@ mod tests {
         let disk = RealDisk::open(&directory.0).unwrap();
         let refused = RealDisk::open(&directory.0).unwrap_err();
         assert!(matches!(refused, DirectoryError::InUse { .. }), "{refused}");
-        assert!(
-            refused.to_string().contains("in use by another process"),
-            "{refused}"
-        );
+        assert!(refused.to_string().contains("in use by another process"), "{refused}");
         // Nobody gets in who removes the file.
         std::fs::remove_file(directory.0.join(LOCK_NAME)).unwrap();
         assert!(RealDisk::look_at(&directory.0).is_err());
@@ -289,20 +262,10 @@ mod tests {
         disk.rename("a", "b").unwrap();
         disk.sync_dir().unwrap();
         let mut bytes = [1; 8];
-        let count = disk
-            .open("b")
-            .unwrap()
-            .read_at((3 << 20) - 4, &mut bytes)
-            .unwrap();
+        let count = disk.open("b").unwrap().read_at((3 << 20) - 4, &mut bytes).unwrap();
         assert_eq!(&bytes[..count], b"\0\0xyz");
-        assert_eq!(
-            disk.create("b", 0).unwrap_err().kind(),
-            io::ErrorKind::AlreadyExists
-        );
-        assert_eq!(
-            disk.open("../b").unwrap_err().kind(),
-            io::ErrorKind::InvalidInput
-        );
+        assert_eq!(disk.create("b", 0).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(disk.open("../b").unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let mut names = disk.list().unwrap();
         names.sort();
         assert_eq!(names, ["b", LOCK_NAME]);

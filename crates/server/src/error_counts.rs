@@ -1,9 +1,9 @@
 //! INFO's errorstats: error replies by their codes.
 //!
-//! A code is the first word of an error (`ERR`, `WRONGTYPE`). Scripts can make up as many as they like, so only the first
-//! [`CODES_MAX`] have counts of their own; what comes later is counted together as [`OVERFLOW`]. Each thread counts for
-//! itself, under a lock that only INFO and CONFIG RESETSTAT ask for as well; which codes have counts is decided for all
-//! threads together.
+//! A code is the first word of an error (`ERR`, `WRONGTYPE`). Scripts can make up as many as they like, so
+//! only the first [`CODES_MAX`] have counts of their own; what comes later is counted together as
+//! [`OVERFLOW`]. Each thread counts for itself, under a lock that only INFO and CONFIG RESETSTAT ask for as
+//! well; which codes have counts is decided for all threads together.
 //!
 //! Locks are taken in one order: the counts of threads, then the codes.
 
@@ -31,15 +31,12 @@ impl ErrorCounts {
     /// The counts of so many threads.
     pub fn of_threads(count: usize) -> Vec<ErrorCounts> {
         let codes: Arc<Codes> = Arc::default();
-        let own = |_| ErrorCounts {
-            counts: Mutex::default(),
-            codes: codes.clone(),
-        };
+        let own = |_| ErrorCounts { counts: Mutex::default(), codes: codes.clone() };
         (0..count).map(own).collect()
     }
 
-    /// Counts a reply if it is an error, and the errors that it consists of if it is the reply of a block or a script.
-    /// Returns how many errors that is.
+    /// Counts a reply if it is an error, and the errors that it consists of if it is the reply of a block or
+    /// a script. Returns how many errors that is.
     #[inline]
     pub fn count(&self, reply: &Reply) -> u64 {
         match reply {
@@ -89,16 +86,15 @@ pub fn totals<'a>(threads: impl Iterator<Item = &'a ErrorCounts>) -> BTreeMap<Bo
 /// Starts all threads' counts, and the choice of codes, again.
 pub fn reset<'a>(threads: impl Iterator<Item = &'a ErrorCounts>) {
     // All at once: a count that outlived its code would let more than the allowed codes in.
-    let mut held: Vec<_> = threads
-        .map(|thread| (thread.counts.lock(), &thread.codes))
-        .collect();
+    let mut held: Vec<_> = threads.map(|thread| (thread.counts.lock(), &thread.codes)).collect();
     for (counts, codes) in &mut held {
         counts.clear();
         codes.lock().clear();
     }
 }
 
-/// The first word of an error, as Redis finds it: what has no word of reasonable length in front counts as `ERR`.
+/// The first word of an error, as Redis finds it: what has no word of reasonable length in front counts as
+/// `ERR`.
 fn code_of(text: &str) -> &str {
     const CODE_BYTES_MAX: usize = 30;
     match text.find(' ') {
@@ -131,10 +127,7 @@ mod tests {
         assert_eq!(threads[1].count(&error(&long)), 1);
         assert_eq!(threads[1].count(&Reply::OK), 0);
         let nested = Reply::Array(vec![error("WRONGTYPE x"), Reply::Nil, error("NOAUTH y")]);
-        assert_eq!(
-            threads[0].count(&Reply::Array(vec![nested, error("WRONGTYPE z")])),
-            3
-        );
+        assert_eq!(threads[0].count(&Reply::Array(vec![nested, error("WRONGTYPE z")])), 3);
         assert_eq!(shown(&threads), "ERR=4 NOAUTH=1 WRONGTYPE=2");
         reset(threads.iter());
         assert_eq!(shown(&threads), "");

@@ -1,18 +1,20 @@
 //! Eviction: above `maxmemory` entries go, those first that the policy names.
 //!
-//! What is used differs from replica to replica, so nothing of this is decided inside a transaction. A node that is above its limit
-//! looks for victims in the partitions that it leads, and orders their deletion (`redis.evict`), which all replicas execute. A
-//! victim that was written between the look and its deletion stays. A replica's memory is the affair of its leaders:
-//! give all nodes of a cluster the same limit.
+//! What is used differs from replica to replica, so nothing of this is decided inside a transaction. A node
+//! that is above its limit looks for victims in the partitions that it leads, and orders their deletion
+//! (`redis.evict`), which all replicas execute. A victim that was written between the look and its deletion
+//! stays. A replica's memory is the affair of its leaders: give all nodes of a cluster the same limit.
 //!
-//! Memory does not come back at once: a value goes when no snapshot needs its version any more (a checkpoint that is being written
-//! does), and its record only when its tombstone is behind the horizon ([`store::TOMBSTONE_HORIZON`]). Whoever looked at the allocator
-//! alone would evict on and on meanwhile. So what is on its way back counts as back, and is collected by name when it can be. A
-//! node may have more than its limit by what was evicted while a checkpoint is written, and by what 65,536 transactions leave of what they
-//! evicted: some 12 MB while each write evicts one small entry.
+//! Memory does not come back at once: a value goes when no snapshot needs its version any more (a checkpoint
+//! that is being written does), and its record only when its tombstone is behind the horizon
+//! ([`store::TOMBSTONE_HORIZON`]). Whoever looked at the allocator alone would evict on and on meanwhile. So
+//! what is on its way back counts as back, and is collected by name when it can be. A node may have more than
+//! its limit by what was evicted while a checkpoint is written, and by what 65,536 transactions leave of what
+//! they evicted: some 12 MB while each write evicts one small entry.
 //!
-//! While too much is used, commands that may take memory wait; as in Redis they are refused only if nothing can go any more. Redis looks
-//! at five random keys for each victim; here about one in [`PICKY`] of those goes that are looked at.
+//! While too much is used, commands that may take memory wait; as in Redis they are refused only if nothing
+//! can go any more. Redis looks at five random keys for each victim; here about one in [`PICKY`] of those
+//! goes that are looked at.
 
 use crate::config::Config;
 use crate::memory::used_bytes;
@@ -26,8 +28,8 @@ use std::time::Duration;
 use store::{Candidate, Keeping, SHARDS, TOMBSTONE_HORIZON, View};
 use txn::hash::mix;
 use txn::{
-    Args, Key, Outcome, PartitionId, PartitionRoute, Position, Procedure, Reply, Request,
-    RequestId, SessionId,
+    Args, Key, Outcome, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId,
+    SessionId,
 };
 
 /// Between two looks while there is a limit that evicts.
@@ -36,7 +38,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 /// How many are evicted by one transaction, at most: while it is on its way it takes memory itself.
 const VICTIMS_MAX: usize = 64;
-/// Where nothing may be evicted, so many records are looked through in each partition for what nobody needs any more.
+/// Where nothing may be evicted, so many records are looked through in each partition for what nobody needs
+/// any more.
 const COLLECTED: usize = 256 << 10;
 /// Beyond what is too much this share (1 / it) of the limit is evicted.
 const MARGIN_SHARE: u64 = 256;
@@ -49,7 +52,8 @@ const LOOKED_AT_MAX: usize = 1024;
 const LOOKED_AT_MIN: usize = 64;
 /// Of what is looked at, one byte in so many goes.
 const PICKY: u64 = 16;
-/// What a tombstone keeps of an entry beside its key's own heap: the record, its place in the index, and its key among what is owed.
+/// What a tombstone keeps of an entry beside its key's own heap: the record, its place in the index, and its
+/// key among what is owed.
 const TOMBSTONE_BYTES: u64 = 176;
 
 /// The `maxmemory-policy` under which nothing goes.
@@ -103,11 +107,7 @@ impl Policy {
             "random" => (Order::Random, Keeping::Nothing),
             _ => (Order::Expiry, Keeping::Nothing),
         };
-        (config.maxmemory > 0).then_some(Policy {
-            order,
-            volatile: keys == "volatile",
-            keeping,
-        })
+        (config.maxmemory > 0).then_some(Policy { order, volatile: keys == "volatile", keeping })
     }
 
     /// How good a victim a candidate is: the higher, the better. `None`: it stays.
@@ -174,15 +174,14 @@ impl Owed {
         owed.evicted.push_back(evicted);
     }
 
-    /// Collects what nobody needs any more, and forgets it; `view_of` gives a partition's records, if this node still looks after them.
+    /// Collects what nobody needs any more, and forgets it; `view_of` gives a partition's records, if this
+    /// node still looks after them.
     fn settle<'a>(&mut self, view_of: impl Fn(PartitionId) -> Option<&'a dyn View>) {
         let mut back = 0;
         self.of.retain(|&partition, owed| {
             let Some(view) = view_of(partition) else {
                 let all = owed.evicted.iter();
-                back += all
-                    .map(|evicted| evicted.values + evicted.tombstones)
-                    .sum::<u64>();
+                back += all.map(|evicted| evicted.values + evicted.tombstones).sum::<u64>();
                 return false;
             };
             let watermark = view.watermark();
@@ -218,17 +217,14 @@ struct Choice {
 }
 
 impl Choice {
-    /// Chooses entries of about so many bytes among those of some shards, from where `seed` says. Nobody means that there is none
-    /// that may go.
+    /// Chooses entries of about so many bytes among those of some shards, from where `seed` says. Nobody
+    /// means that there is none that may go.
     fn of(view: &dyn View, policy: Policy, bytes: u64, seed: u64, now_ms: u64) -> Choice {
         let mut choice = Choice::default();
         let mut sum = 0;
         for turn in 0..SHARDS {
-            let candidates = view.candidates(
-                seed as usize % SHARDS + turn,
-                (seed >> 32) as usize,
-                LOOKED_AT_OF_SHARD,
-            );
+            let candidates =
+                view.candidates(seed as usize % SHARDS + turn, (seed >> 32) as usize, LOOKED_AT_OF_SHARD);
             for candidate in candidates {
                 let Some(merit) = policy.merit(&candidate, now_ms) else {
                     continue;
@@ -243,20 +239,14 @@ impl Choice {
             }
         }
         // Stable: what is equal stays in the order of the table, which is as good as any.
-        choice
-            .victims
-            .sort_by_key(|&(_, merit)| std::cmp::Reverse(merit));
+        choice.victims.sort_by_key(|&(_, merit)| std::cmp::Reverse(merit));
         let mut sum = 0;
-        let wanted = choice
-            .victims
-            .iter()
-            .take(VICTIMS_MAX)
-            .take_while(|(candidate, _)| {
-                let is_wanted = sum < bytes;
-                let (value, record) = bytes_of(candidate);
-                sum += value + record;
-                is_wanted
-            });
+        let wanted = choice.victims.iter().take(VICTIMS_MAX).take_while(|(candidate, _)| {
+            let is_wanted = sum < bytes;
+            let (value, record) = bytes_of(candidate);
+            sum += value + record;
+            is_wanted
+        });
         let count = wanted.count();
         choice.victims.truncate(count);
         for (candidate, _) in &choice.victims {
@@ -269,9 +259,7 @@ impl Choice {
 
     fn to_args(&self) -> Args {
         let victims = self.victims.iter();
-        victims
-            .flat_map(|(candidate, _)| EvictProcedure::words(&candidate.key, candidate.version))
-            .collect()
+        victims.flat_map(|(candidate, _)| EvictProcedure::words(&candidate.key, candidate.version)).collect()
     }
 }
 
@@ -333,7 +321,8 @@ impl Evictor {
             self.shared.memory_found(config, MemoryState::Ample);
             return PAUSE;
         }
-        // A little more than what is too much: transactions of a few victims each would take longer than what they make room for.
+        // A little more than what is too much: transactions of a few victims each would take longer than what
+        // they make room for.
         let more = (config.maxmemory / MARGIN_SHARE).min(MARGIN_MAX);
         let excess = used - config.maxmemory + more;
         match self.evict(&runtime, &led, policy, excess) {
@@ -398,11 +387,7 @@ impl Evictor {
             self.sequence += 1;
             let args = choice.to_args();
             requests.push(Arc::new(Request {
-                id: RequestId {
-                    session: self.session,
-                    sequence: self.sequence,
-                    attempt: 0,
-                },
+                id: RequestId { session: self.session, sequence: self.sequence, attempt: 0 },
                 slots_version: routing.version,
                 footprint: EvictProcedure.footprint(&args),
                 procedure: Arc::new(EvictProcedure),
@@ -426,12 +411,7 @@ impl Evictor {
             // Not collected in place, which would keep the room that the values took.
             let mut keys = Vec::with_capacity(choice.victims.len());
             keys.extend(choice.victims.into_iter().map(|(victim, _)| victim.key));
-            let evicted = Evicted {
-                at: view.final_position(),
-                keys,
-                values,
-                tombstones,
-            };
+            let evicted = Evicted { at: view.final_position(), keys, values, tombstones };
             self.owed.add(partition, evicted);
         }
         Ok(any)
@@ -463,11 +443,7 @@ mod tests {
                 entry: Some(entry),
             });
         }
-        store.publish(Final {
-            position: Position(position),
-            time_ms: 0,
-            live: position as i64,
-        });
+        store.publish(Final { position: Position(position), time_ms: 0, live: position as i64 });
         store
     }
 
@@ -498,15 +474,10 @@ mod tests {
             let count = choice.victims.len();
             assert_eq!(count, 50);
             let is_used = |key: &Key| {
-                let number: usize = String::from_utf8_lossy(&key.as_bytes()[1..])
-                    .parse()
-                    .expect("a number");
+                let number: usize = String::from_utf8_lossy(&key.as_bytes()[1..]).parse().expect("a number");
                 number < 10_000
             };
-            let wrong = choice
-                .victims
-                .iter()
-                .filter(|(victim, _)| is_used(&victim.key));
+            let wrong = choice.victims.iter().filter(|(victim, _)| is_used(&victim.key));
             assert_eq!(wrong.count(), 0, "{name}");
         }
     }
@@ -529,11 +500,7 @@ mod tests {
         }
         let all = Choice::of(&store, policy("volatile-ttl"), u64::MAX, 7, 0);
         assert_eq!(all.victims.len(), VICTIMS_MAX);
-        let ends: Vec<u64> = all
-            .victims
-            .iter()
-            .map(|(victim, _)| victim.entry.expires_at_ms)
-            .collect();
+        let ends: Vec<u64> = all.victims.iter().map(|(victim, _)| victim.entry.expires_at_ms).collect();
         assert!(ends.is_sorted(), "{ends:?}");
         let none = store_of((0..100).map(|n| (format!("k{n}"), Entry::new("x"))));
         let choice = Choice::of(&none, policy("volatile-lru"), 1000, 7, 0);
@@ -544,18 +511,10 @@ mod tests {
     fn what_is_on_its_way_back_counts_as_back_until_it_is() {
         let (one, two) = (store_of([].into_iter()), store_of([].into_iter()));
         let at = |store: &Partition<()>, position| {
-            store.publish(Final {
-                position: Position(position),
-                time_ms: 0,
-                live: 0,
-            })
+            store.publish(Final { position: Position(position), time_ms: 0, live: 0 })
         };
         let key = Key::from("gone");
-        one.load(Image {
-            key: key.clone(),
-            version: Position(10),
-            entry: None,
-        });
+        one.load(Image { key: key.clone(), version: Position(10), entry: None });
         let mut owed = Owed::default();
         let evicted = |position, values, tombstones| Evicted {
             at: Position(position),
@@ -584,9 +543,6 @@ mod tests {
         owed.settle(both);
         assert_eq!((owed.sum, one.census().records), (3, 0));
         owed.settle(|partition| both(partition).filter(|_| partition == PartitionId(0)));
-        assert_eq!(
-            owed.sum, 0,
-            "what is led elsewhere is not looked at any more"
-        );
+        assert_eq!(owed.sum, 0, "what is led elsewhere is not looked at any more");
     }
 }

@@ -1,15 +1,14 @@
 //! Runs nodes for real: sockets, files, clocks and threads.
 //!
-//! [`server::Server`] puts a node ([`runtime`], on a directory of [`disk`]) behind sockets ([`net`]); a connection's
-//! bytes become commands, and its [`session`] turns commands into requests for the node. The nodes of a cluster reach each
-//! other as [`peers`]. What connections hear of each other (messages, elements that they waited for) goes through the
-//! [`hub`]; [`evict`] keeps what is used below its limit, and what operators look at is in [`observe`]. Streams are encrypted in
-//! [`tls`]. [`config`] is the one table of settings, [`cluster`] what a node knows of the others, and [`client`] the other
-//! end of a connection. Files that it creates are for its own user alone (`private`). This is the only crate of the house that owns sockets, files, clocks and threads.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "clocks and threads belong to this crate"
-)]
+//! [`server::Server`] puts a node ([`runtime`], on a directory of [`disk`]) behind sockets ([`net`]); a
+//! connection's bytes become commands, and its [`session`] turns commands into requests for the node. The
+//! nodes of a cluster reach each other as [`peers`]. What connections hear of each other (messages, elements
+//! that they waited for) goes through the [`hub`]; [`evict`] keeps what is used below its limit, and what
+//! operators look at is in [`observe`]. Streams are encrypted in [`tls`]. [`config`] is the one table of
+//! settings, [`cluster`] what a node knows of the others, and [`client`] the other end of a connection. Files
+//! that it creates are for its own user alone (`private`). This is the only crate of the house that owns
+//! sockets, files, clocks and threads.
+#![allow(clippy::disallowed_methods, reason = "clocks and threads belong to this crate")]
 
 pub mod acl;
 pub mod auth_failures;

@@ -1,8 +1,9 @@
 //! How much memory this process has: what it asked its allocator for, and what the system gave it.
 //!
-//! What is resident is no measure for `maxmemory`: an allocator keeps much of what was given back. So a binary puts its allocator
-//! into [`Counting`], which knows exactly what is asked for and not given back. A thread counts by itself, and adds to the sum
-//! only what comes to some kilobytes: counting costs no shared memory.
+//! What is resident is no measure for `maxmemory`: an allocator keeps much of what was given back. So a
+//! binary puts its allocator into [`Counting`], which knows exactly what is asked for and not given back. A
+//! thread counts by itself, and adds to the sum only what comes to some kilobytes: counting costs no shared
+//! memory.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -38,7 +39,8 @@ pub struct Counting<A>(pub A);
     unsafe_code,
     reason = "only an allocator sees every allocation; no safe crate counts without a shared counter"
 )]
-// SAFETY: every call is handed to the allocator inside as it came, and its result back; counting allocates nothing and cannot panic.
+// SAFETY: every call is handed to the allocator inside as it came, and its result back; counting allocates
+// nothing and cannot panic.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -1,7 +1,7 @@
 //! Files and directories that only the server's own user may read, whatever the process's umask says.
 //!
-//! The log, checkpoints, the ACL file, the description of a cluster and the nodes' output hold data or secrets. Everything in this crate
-//! that creates a file or a directory does so by this module.
+//! The log, checkpoints, the ACL file, the description of a cluster and the nodes' output hold data or
+//! secrets. Everything in this crate that creates a file or a directory does so by this module.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -28,13 +28,11 @@ pub fn create(path: &Path) -> io::Result<File> {
 
 /// Makes a directory, and those above it, unless it exists.
 pub fn create_dir_all(path: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(DIRECTORY_MODE)
-        .create(path)
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
-/// What to say of a file that holds `what` and that every user of the machine may read. `None` if not everybody may, or if there is none.
+/// What to say of a file that holds `what` and that every user of the machine may read. `None` if not
+/// everybody may, or if there is none.
 pub fn complaint(path: &Path, what: &str) -> Option<String> {
     let mode = fs::metadata(path).ok()?.permissions().mode();
     let path = path.display();
@@ -64,9 +62,6 @@ mod tests {
         create(&path).expect("emptied");
         assert_eq!(mode(&path), 0o644);
         let said = complaint(&path, "the secret").expect("everybody may read it");
-        assert!(
-            said.contains("can read the secret") && said.contains("chmod 600"),
-            "{said}"
-        );
+        assert!(said.contains("can read the secret") && said.contains("chmod 600"), "{said}");
     }
 }

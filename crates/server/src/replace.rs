@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Puts a file with these bytes in the place of the one before, if there was one: a reader, and a crash at any instant, finds one of
-/// the two, whole. Who may read it stays as it was; a new one is its owner's alone.
+/// Puts a file with these bytes in the place of the one before, if there was one: a reader, and a crash at
+/// any instant, finds one of the two, whole. Who may read it stays as it was; a new one is its owner's alone.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".tmp-{}", std::process::id()));
@@ -20,9 +20,7 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         file.sync_all()?;
         fs::rename(beside, path)?;
         match path.parent() {
-            Some(directory) if !directory.as_os_str().is_empty() => {
-                File::open(directory)?.sync_all()
-            }
+            Some(directory) if !directory.as_os_str().is_empty() => File::open(directory)?.sync_all(),
             _ => File::open(".")?.sync_all(),
         }
     };

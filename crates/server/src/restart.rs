@@ -1,8 +1,9 @@
 //! Starting this process anew, with the program that is there now.
 //!
-//! While a process runs, an upgrade may put another program into the place of its own. The system then calls the old
-//! one's file `... (deleted)`, and there is nothing to start under that name; what is to be started is the new one. So the
-//! way by which this program was called counts, as long as it leads to a file: it also follows links that were changed.
+//! While a process runs, an upgrade may put another program into the place of its own. The system then calls
+//! the old one's file `... (deleted)`, and there is nothing to start under that name; what is to be started
+//! is the new one. So the way by which this program was called counts, as long as it leads to a file: it also
+//! follows links that were changed.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,7 +11,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where this process's program may be, the best first. Made when the process starts: relative names mean something only then.
+/// Where this process's program may be, the best first. Made when the process starts: relative names mean
+/// something only then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program(Vec<PathBuf>);
 
@@ -27,13 +29,9 @@ impl Program {
         Program::new(&called, &directory, &searched, running)
     }
 
-    /// What was called in a directory, by a name; where names without a slash were searched; and what the system runs.
-    fn new(
-        called: &OsStr,
-        directory: &Path,
-        searched: &OsStr,
-        running: Option<PathBuf>,
-    ) -> Program {
+    /// What was called in a directory, by a name; where names without a slash were searched; and what the
+    /// system runs.
+    fn new(called: &OsStr, directory: &Path, searched: &OsStr, running: Option<PathBuf>) -> Program {
         let mut places = Vec::new();
         if called.as_bytes().contains(&b'/') {
             places.push(directory.join(called));
@@ -62,24 +60,18 @@ impl Program {
         places.find(|place| place.is_file())
     }
 
-    /// Puts the program into the place of this process, with the same words. Returns only if that fails: why, and what to do.
+    /// Puts the program into the place of this process, with the same words. Returns only if that fails: why,
+    /// and what to do.
     pub fn start(&self) -> String {
         let Some(place) = self.find() else {
-            let places: Vec<String> = self
-                .0
-                .iter()
-                .map(|place| place.display().to_string())
-                .collect();
+            let places: Vec<String> = self.0.iter().map(|place| place.display().to_string()).collect();
             return format!(
                 "this process could not start itself anew: its program is not at {} any more. Start it again",
                 places.join(" nor at ")
             );
         };
         let error = Command::new(place).args(std::env::args_os().skip(1)).exec();
-        format!(
-            "this process could not start itself anew as {}: {error}. Start it again",
-            place.display()
-        )
+        format!("this process could not start itself anew as {}: {error}. Start it again", place.display())
     }
 }
 
@@ -129,22 +121,13 @@ mod tests {
         fs::write(&place, "new").unwrap();
         let gone = dir.path().join("ordo (deleted)");
         for called in ["", "no-such-program", "./no-such-program"] {
-            let program = Program::new(
-                OsStr::new(called),
-                dir.path(),
-                OsStr::new("/nowhere"),
-                Some(gone.clone()),
-            );
+            let program =
+                Program::new(OsStr::new(called), dir.path(), OsStr::new("/nowhere"), Some(gone.clone()));
             assert_eq!(program.find(), Some(&*place), "{called}");
         }
         // A file may really have that name.
         fs::rename(&place, &gone).unwrap();
-        let program = Program::new(
-            OsStr::new(""),
-            dir.path(),
-            OsStr::new(""),
-            Some(gone.clone()),
-        );
+        let program = Program::new(OsStr::new(""), dir.path(), OsStr::new(""), Some(gone.clone()));
         assert_eq!(program.find(), Some(&*gone));
     }
 }

@@ -77,9 +77,7 @@ pub enum StartError {
     #[error(transparent)]
     Procedures(#[from] txn::procedure::NameTaken),
     /// The system refused a thread or a poll.
-    #[error(
-        "an I/O thread could not be started: {0}: raise the process's limits on threads and open files"
-    )]
+    #[error("an I/O thread could not be started: {0}: raise the process's limits on threads and open files")]
     Thread(io::Error),
 }
 
@@ -149,8 +147,8 @@ impl Stopper {
     }
 }
 
-/// What signals do to this process. SIGTERM and SIGINT stop the server, or end the process while there is none yet; SIGHUP has the files
-/// of TLS read anew. The others would kill it, and do nothing.
+/// What signals do to this process. SIGTERM and SIGINT stop the server, or end the process while there is
+/// none yet; SIGHUP has the files of TLS read anew. The others would kill it, and do nothing.
 pub struct SignalWatch(Arc<OnceLock<Stopper>>);
 
 impl SignalWatch {
@@ -160,20 +158,18 @@ impl SignalWatch {
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ])?;
         let server: Arc<OnceLock<Stopper>> = Arc::default();
         let stopper = server.clone();
-        std::thread::Builder::new()
-            .name("ordo-signals".to_owned())
-            .spawn(move || {
-                for signal in signals.forever() {
-                    match signal {
-                        SIGTERM => return stop("SIGTERM", stopper.get()),
-                        SIGINT => return stop("SIGINT", stopper.get()),
-                        SIGHUP => hang_up(stopper.get()),
-                        SIGUSR1 => tracing::info!("SIGUSR1 does nothing"),
-                        SIGUSR2 => tracing::info!("SIGUSR2 does nothing"),
-                        _ => {}
-                    }
+        std::thread::Builder::new().name("ordo-signals".to_owned()).spawn(move || {
+            for signal in signals.forever() {
+                match signal {
+                    SIGTERM => return stop("SIGTERM", stopper.get()),
+                    SIGINT => return stop("SIGINT", stopper.get()),
+                    SIGHUP => hang_up(stopper.get()),
+                    SIGUSR1 => tracing::info!("SIGUSR1 does nothing"),
+                    SIGUSR2 => tracing::info!("SIGUSR2 does nothing"),
+                    _ => {}
                 }
-            })?;
+            }
+        })?;
         Ok(SignalWatch(server))
     }
 
@@ -191,9 +187,7 @@ fn stop(signal: &str, stopper: Option<&Stopper>) {
             stopper.stop();
         }
         None => {
-            tracing::info!(
-                "{signal}: stopped before clients were served: nothing acknowledged is lost"
-            );
+            tracing::info!("{signal}: stopped before clients were served: nothing acknowledged is lost");
             std::process::exit(0);
         }
     }
@@ -207,7 +201,8 @@ fn hang_up(stopper: Option<&Stopper>) {
     let config = shared.settings.now();
     match shared.tls.reread(&config) {
         Ok(()) => tracing::info!(
-            "SIGHUP: the files of TLS were read anew, if there are any. Settings are changed by CONFIG SET, or with a restart"
+            "SIGHUP: the files of TLS were read anew, if there are any. Settings are changed by CONFIG \
+             SET, or with a restart"
         ),
         Err(error) => tracing::error!("SIGHUP: TLS stays as it was: {error}"),
     }
@@ -221,9 +216,8 @@ impl Server {
         let cluster = config.cluster.take();
         config.maxclients = reserve_files(config.maxclients);
         // CONFIG GET tells where it is to whoever does not know where the process was started.
-        if let Some(dir) = std::path::absolute(&config.dir)
-            .ok()
-            .and_then(|dir| dir.into_os_string().into_string().ok())
+        if let Some(dir) =
+            std::path::absolute(&config.dir).ok().and_then(|dir| dir.into_os_string().into_string().ok())
         {
             config.dir = dir;
         }
@@ -243,9 +237,7 @@ impl Server {
         })?;
         let addresses = |of: fn(&Listener) -> bool| -> Vec<SocketAddr> {
             let sockets = listeners.iter().filter(|listener| of(listener));
-            sockets
-                .filter_map(|listener| listener.socket.local_addr().ok())
-                .collect()
+            sockets.filter_map(|listener| listener.socket.local_addr().ok()).collect()
         };
         let tls_addresses = addresses(|listener| listener.is_tls);
         let addresses = addresses(|_| true);
@@ -253,17 +245,12 @@ impl Server {
         let is_member = cluster.is_some();
         let first = first_users(&config, is_member)?;
         let auth_failures: Arc<AuthFailures> = Arc::default();
-        // Clients that come meanwhile are told that the data is being loaded. Where there is none, they wait a moment to be accepted.
+        // Clients that come meanwhile are told that the data is being loaded. Where there is none, they wait
+        // a moment to be accepted.
         let (lobby, listeners) = if !is_member && RealDisk::is_new(Path::new(&config.dir)) {
             (None, listeners)
         } else {
-            let lobby = Lobby::open(
-                listeners,
-                &config,
-                tls.clone(),
-                auth_failures.clone(),
-                is_member,
-            );
+            let lobby = Lobby::open(listeners, &config, tls.clone(), auth_failures.clone(), is_member);
             (Some(lobby.map_err(StartError::Thread)?), Vec::new())
         };
 
@@ -295,8 +282,7 @@ impl Server {
             Some((cluster, name)) => {
                 let access = access(&mut config)?;
                 let (identity, has_run) = identity(&cluster, &name, &config, &access)?;
-                let mut member =
-                    member_options(cluster, &name, identity, has_run, access, &options);
+                let mut member = member_options(cluster, &name, identity, has_run, access, &options);
                 member.peers.tls = (config.tls_cluster != tls::CLUSTER_PLAIN).then(|| tls.clone());
                 member.peers.plain_on_loopback = config.tls_cluster == tls::CLUSTER_AUTO;
                 if config.behaviour_level > 0 {
@@ -310,10 +296,7 @@ impl Server {
         let origin = Origin {
             started_ms,
             run_id: run_id(),
-            address: addresses
-                .first()
-                .copied()
-                .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
+            address: addresses.first().copied().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
             io_threads,
             tls,
             auth_failures,
@@ -326,14 +309,8 @@ impl Server {
             shared.runtime.shutdown(false);
             return Err(StartError::Users(error));
         }
-        let mut server = Server {
-            shared,
-            mailboxes: Vec::new(),
-            threads: Vec::new(),
-            report,
-            addresses,
-            tls_addresses,
-        };
+        let mut server =
+            Server { shared, mailboxes: Vec::new(), threads: Vec::new(), report, addresses, tls_addresses };
         let (listeners, early) = match lobby {
             Some(lobby) => lobby.close(),
             None => (listeners, Vec::new()),
@@ -348,18 +325,10 @@ impl Server {
         }
     }
 
-    fn start_threads(
-        &mut self,
-        count: usize,
-        listeners: Vec<Listener>,
-        early: Vec<Early>,
-    ) -> io::Result<()> {
-        let polls = (0..count)
-            .map(|_| Poll::new())
-            .collect::<io::Result<Vec<Poll>>>()?;
+    fn start_threads(&mut self, count: usize, listeners: Vec<Listener>, early: Vec<Early>) -> io::Result<()> {
+        let polls = (0..count).map(|_| Poll::new()).collect::<io::Result<Vec<Poll>>>()?;
         for poll in &polls {
-            self.mailboxes
-                .push(Arc::new(Mailbox::new(Waker::new(poll.registry(), WAKER)?)));
+            self.mailboxes.push(Arc::new(Mailbox::new(Waker::new(poll.registry(), WAKER)?)));
         }
         let mut listeners = Some(listeners);
         for (index, poll) in polls.into_iter().enumerate() {
@@ -393,9 +362,9 @@ impl Server {
             let thread = std::thread::current();
             match shared.runtime.port(Box::new(move || thread.unpark())) {
                 Some(port) => Evictor::new(shared, port).run(),
-                None => tracing::error!(
-                    "all ports of the node are taken: nothing is evicted. Please report it"
-                ),
+                None => {
+                    tracing::error!("all ports of the node are taken: nothing is evicted. Please report it")
+                }
             }
         })
     }
@@ -441,8 +410,8 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
         // Connections would wait for ever, and nobody knows what else is wrong.
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
             tracing::error!(
-                "the thread {called} panicked, and the server ends. Nothing acknowledged is lost. Please report it, with \
-                 the message above"
+                "the thread {called} panicked, and the server ends. Nothing acknowledged is lost. Please \
+                 report it, with the message above"
             );
             std::process::exit(EXIT_HALTED);
         }
@@ -477,10 +446,7 @@ fn restart(program: &Program) {
 /// How a node asks the others at their clients' addresses: as its own clients ask it.
 fn access(config: &mut Config) -> Result<Access, StartError> {
     let tls = config.serves_tls_only().then(|| ClientTls::of(config));
-    Ok(Access {
-        password: config.requirepass.take_plain(),
-        tls: tls.transpose()?,
-    })
+    Ok(Access { password: config.requirepass.take_plain(), tls: tls.transpose()? })
 }
 
 /// Who a node is, and whether it was that before.
@@ -506,8 +472,9 @@ fn identity(
     if cluster.node(name).is_some_and(|node| node.joins) {
         if access.password.is_none() && !config.requirepass.is_none() {
             tracing::warn!(
-                "requirepass is the hash of a password, which this node cannot show to the others when it asks them who it is: give it \
-                 the password itself, with requirepass-file or in the variable {PASSWORD_VARIABLE}"
+                "requirepass is the hash of a password, which this node cannot show to the others when it \
+                 asks them who it is: give it the password itself, with requirepass-file or in the \
+                 variable {PASSWORD_VARIABLE}"
             );
         }
         let (identity, skips) = join::learn(cluster, name, access).map_err(StartError::Join)?;
@@ -582,16 +549,14 @@ fn reserve_files(clients: u64) -> u64 {
         Ok(files) if files < clients + OWN_FILES => {
             let possible = files.saturating_sub(OWN_FILES).max(1);
             tracing::warn!(
-                "maxclients is {possible} instead of {clients}: the system allows this process {files} open files \
-                 (ulimit -Hn)"
+                "maxclients is {possible} instead of {clients}: the system allows this process {files} \
+                 open files (ulimit -Hn)"
             );
             possible
         }
         Ok(_) => clients,
         Err(error) => {
-            tracing::warn!(
-                "the limit on open files could not be raised for {clients} clients: {error}"
-            );
+            tracing::warn!("the limit on open files could not be raised for {clients} clients: {error}");
             clients
         }
     }
@@ -604,9 +569,7 @@ const EXIT_HALTED: i32 = 70;
 
 /// Forty hexadecimal digits that differ from run to run.
 fn run_id() -> String {
-    let nanos = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_nanos() as u64);
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let mut seed = mix(nanos ^ (u64::from(std::process::id()) << 40));
     let mut id = String::new();
     while id.len() < 40 {

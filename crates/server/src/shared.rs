@@ -1,8 +1,8 @@
 //! What all I/O threads share: settings, the list of clients, counters, and the wish to stop.
 //!
-//! Nothing here is locked for a command. Settings are a snapshot that each thread takes again when their generation
-//! changes; counters belong to one thread each and are added up by whoever asks. Only the counts of error replies by their
-//! codes and those of calls have locks, each thread its own.
+//! Nothing here is locked for a command. Settings are a snapshot that each thread takes again when their
+//! generation changes; counters belong to one thread each and are added up by whoever asks. Only the counts
+//! of error replies by their codes and those of calls have locks, each thread its own.
 
 use crate::acl::Acl;
 use crate::auth_failures::AuthFailures;
@@ -32,10 +32,7 @@ pub struct Settings {
 impl Settings {
     /// Settings at the start.
     pub fn new(config: Config) -> Settings {
-        Settings {
-            now: Mutex::new(Arc::new(config)),
-            generation: AtomicU64::new(0),
-        }
+        Settings { now: Mutex::new(Arc::new(config)), generation: AtomicU64::new(0) }
     }
     /// The present settings.
     pub fn now(&self) -> Arc<Config> {
@@ -68,10 +65,7 @@ impl Counter {
     /// Adds to it. Only its owner may: there is no read-modify-write, which is what makes it cheap.
     #[inline]
     pub fn add(&self, count: u64) {
-        self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(count),
-            Ordering::Relaxed,
-        );
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
     /// Its value.
     pub fn get(&self) -> u64 {
@@ -168,9 +162,8 @@ pub struct Totals {
 
 impl Totals {
     fn of(threads: &[Arc<ThreadCounters>], runtime: &Runtime) -> Totals {
-        let sum = |pick: fn(&ThreadCounters) -> &Counter| {
-            threads.iter().map(|thread| pick(thread).get()).sum()
-        };
+        let sum =
+            |pick: fn(&ThreadCounters) -> &Counter| threads.iter().map(|thread| pick(thread).get()).sum();
         let (hits, misses) = runtime.lookups();
         Totals {
             hits,
@@ -241,10 +234,7 @@ pub struct Pause {
 impl Pause {
     /// Pauses until a time. As in Redis, a pause that is on becomes neither shorter nor weaker.
     pub fn pause(&self, until_ms: u64, writes_only: bool, now_ms: u64) {
-        let until_ms = self
-            .writes_until_ms
-            .fetch_max(until_ms, Ordering::SeqCst)
-            .max(until_ms);
+        let until_ms = self.writes_until_ms.fetch_max(until_ms, Ordering::SeqCst).max(until_ms);
         if !writes_only || self.all_until_ms.load(Ordering::SeqCst) > now_ms {
             self.all_until_ms.fetch_max(until_ms, Ordering::SeqCst);
         }
@@ -401,11 +391,10 @@ impl Shared {
         }
     }
 
-    /// Looks whether too much memory is used: ten times a second. Where entries may be evicted, that is looked at more often
-    /// ([`crate::evict`]).
+    /// Looks whether too much memory is used: ten times a second. Where entries may be evicted, that is
+    /// looked at more often ([`crate::evict`]).
     pub fn look_at_memory(&self) {
-        self.settings
-            .by_now(|config| self.look_at_memory_by(config));
+        self.settings.by_now(|config| self.look_at_memory_by(config));
     }
     /// The same, by settings that are about to be those of now.
     fn look_at_memory_by(&self, config: &Config) {
@@ -416,8 +405,8 @@ impl Shared {
             self.set_memory(MemoryState::Short);
         }
     }
-    /// The limit of memory, or what happens there, has changed. Where entries go now, commands wait for that, whatever was found
-    /// before.
+    /// The limit of memory, or what happens there, has changed. Where entries go now, commands wait for that,
+    /// whatever was found before.
     pub fn memory_settings_changed(&self, config: &Config) {
         if self.memory() == MemoryState::Short && config.maxmemory_policy != NO_EVICTION {
             self.set_memory(MemoryState::Evicting);
@@ -447,12 +436,10 @@ impl Shared {
 
     /// Has all go by these settings who do not look at them by themselves.
     pub fn look_at_settings(&self, config: &Config) {
-        self.pushes
-            .set_hard_limit(config.client_output_buffer_limit.pubsub.hard_bytes);
+        self.pushes.set_hard_limit(config.client_output_buffer_limit.pubsub.hard_bytes);
         self.hub.set_notify(config.notify_keyspace_events);
         self.hub.set_tracked_max(config.tracking_table_max_keys);
-        self.latency
-            .set_threshold_ms(config.latency_monitor_threshold);
+        self.latency.set_threshold_ms(config.latency_monitor_threshold);
         let len_max = usize::try_from(config.slowlog_max_len).unwrap_or(usize::MAX);
         self.slow_log.truncate(len_max);
     }
@@ -491,7 +478,8 @@ impl Shared {
         *self.reset.lock() = Totals::of(&self.counters, &self.runtime);
     }
 
-    /// Looks for changes of users, and has all connections look who they are now. One, whose command that was, does so itself.
+    /// Looks for changes of users, and has all connections look who they are now. One, whose command that
+    /// was, does so itself.
     pub fn refresh_users(&self, port: &Port, but: Option<u64>) {
         let was_open = self.acl.is_open_against_settings();
         if !self.acl.refresh(&self.runtime, port) {
@@ -499,8 +487,9 @@ impl Shared {
         }
         if !was_open && self.acl.is_open_against_settings() {
             tracing::warn!(
-                "requirepass is set, and the user 'default' takes any password since an ACL SETUSER: anybody who reaches this \
-                 server may use it. CONFIG SET requirepass gives 'default' a password again"
+                "requirepass is set, and the user 'default' takes any password since an ACL SETUSER: \
+                 anybody who reaches this server may use it. CONFIG SET requirepass gives 'default' a \
+                 password again"
             );
         }
         for client in self.clients.all() {
@@ -567,12 +556,7 @@ impl Shared {
 
     /// When the newest checkpoint was written, or else when the server started, in seconds since 1970.
     pub fn last_save_s(&self) -> u64 {
-        self.runtime
-            .status()
-            .node
-            .last_checkpoint_at_ms
-            .max(self.started_ms)
-            / 1000
+        self.runtime.status().node.last_checkpoint_at_ms.max(self.started_ms) / 1000
     }
 
     /// How many checkpoints that clients asked for have ended.

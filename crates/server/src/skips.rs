@@ -1,8 +1,8 @@
 //! Which requests of the order this node does not execute: a small file in its data directory.
 //!
-//! `ordo admin skip` writes it while the node is stopped, `ordo serve --skip` at its start, and a node that joins a cluster has it from
-//! the others. [`order::skip`] tells what it means. A line is the name of a request, and `in-force` behind it once a process has
-//! started with it.
+//! `ordo admin skip` writes it while the node is stopped, `ordo serve --skip` at its start, and a node that
+//! joins a cluster has it from the others. [`order::skip`] tells what it means. A line is the name of a
+//! request, and `in-force` behind it once a process has started with it.
 
 use crate::private;
 use crate::replace::replace_file;
@@ -30,8 +30,8 @@ pub enum SkipsError {
     },
     /// A line names no request.
     #[error(
-        "{}, which says which requests this node skips, has a line '{line}' that it cannot have: restore the file from a backup, \
-         or, in a cluster, copy it from another node", path.display()
+        "{}, which says which requests this node skips, has a line '{line}' that it cannot have: restore \
+         the file from a backup, or, in a cluster, copy it from another node", path.display()
     )]
     Damaged {
         /// The file.
@@ -82,8 +82,8 @@ pub fn save(dir: &Path, skips: &Skips) -> Result<(), SkipsError> {
     replace_file(&path, text.as_bytes()).map_err(|cause| failed(path, "written", cause))
 }
 
-/// What a process that starts in a directory skips: what the file says, and what its settings name, which the file says from
-/// now on, too.
+/// What a process that starts in a directory skips: what the file says, and what its settings name, which the
+/// file says from now on, too.
 pub(crate) fn begin(dir: &Path, wanted: &[RequestName]) -> Result<Skips, SkipsError> {
     let known = load(dir)?;
     let mut skips = known.clone();
@@ -94,9 +94,7 @@ pub(crate) fn begin(dir: &Path, wanted: &[RequestName]) -> Result<Skips, SkipsEr
         save(dir, &skips)?;
     }
     for (name, _) in skips.iter() {
-        tracing::warn!(
-            "an operator had request {name} of the order skipped: this node does not execute it"
-        );
+        tracing::warn!("an operator had request {name} of the order skipped: this node does not execute it");
     }
     Ok(skips)
 }
@@ -131,11 +129,7 @@ pub(crate) fn adopt(dir: &Path, names: &[RequestName]) -> Result<(), SkipsError>
 }
 
 fn failed(path: PathBuf, action: &'static str, cause: io::Error) -> SkipsError {
-    SkipsError::Io {
-        path,
-        action,
-        cause,
-    }
+    SkipsError::Io { path, action, cause }
 }
 
 #[cfg(test)]

@@ -11,10 +11,7 @@ pub(crate) struct Warnings<const KINDS: usize> {
 
 impl<const KINDS: usize> Warnings<KINDS> {
     pub fn new(interval: Duration) -> Warnings<KINDS> {
-        Warnings {
-            interval,
-            kinds: [None; KINDS],
-        }
+        Warnings { interval, kinds: [None; KINDS] }
     }
 
     /// Whether a warning may be logged now, and how many of its kind were not since the last one.

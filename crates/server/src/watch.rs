@@ -1,5 +1,5 @@
-//! Tells the log of ordered scripts that take long, while they run: the last line of a process that ends of one, or hangs in one,
-//! names it.
+//! Tells the log of ordered scripts that take long, while they run: the last line of a process that ends of
+//! one, or hangs in one, names it.
 
 use redis_surface::script::running;
 use std::collections::BTreeMap;
@@ -31,13 +31,12 @@ fn watch() {
         let running = running();
         seen.retain(|number, _| running.iter().any(|run| run.number == *number));
         for run in running.iter().filter(|run| run.request.is_some()) {
-            let since = seen
-                .entry(run.number)
-                .or_insert_with(|| Some(Instant::now()));
+            let since = seen.entry(run.number).or_insert_with(|| Some(Instant::now()));
             if since.is_some_and(|since| since.elapsed() >= LONG) {
                 *since = None;
                 tracing::warn!(
-                    "a script of the order has run for {} s, and others wait for it: {run}. It ends at its step limit at the latest",
+                    "a script of the order has run for {} s, and others wait for it: {run}. It ends at its \
+                     step limit at the latest",
                     LONG.as_secs()
                 );
             }

@@ -1,7 +1,7 @@
 //! Redis's own tests of ACLs (tests/unit/acl.tcl and acl-v2.tcl of 7.0.15), by their names, over sockets.
 //!
-//! Those of publish and subscribe are in `acl_telling.rs`. Those of DEBUG, MIGRATE and MEMORY DOCTOR are nowhere: these commands are not,
-//! yet. What rules say of them is in the unit tests of `redis_surface::acl`.
+//! Those of publish and subscribe are in `acl_telling.rs`. Those of DEBUG, MIGRATE and MEMORY DOCTOR are
+//! nowhere: these commands are not, yet. What rules say of them is in the unit tests of `redis_surface::acl`.
 
 mod support;
 
@@ -24,9 +24,7 @@ fn field_of(reply: &Reply, field: &str) -> String {
         Reply::Array(parts) => parts,
         other => panic!("{other:?}"),
     };
-    let place = parts
-        .iter()
-        .position(|part| show(part) == format!("\"{field}\""));
+    let place = parts.iter().position(|part| show(part) == format!("\"{field}\""));
     show(&parts[place.expect("the field is there") + 1])
 }
 
@@ -44,14 +42,10 @@ fn logged(client: &mut Client) -> String {
 
 fn refused(client: &mut Client, line: &str, part: &str) {
     let reply = client.line(line);
-    assert!(
-        reply.starts_with('-') && reply.contains(part),
-        "{line}: {reply}"
-    );
+    assert!(reply.starts_with('-') && reply.contains(part), "{line}: {reply}");
 }
 
-const NO_KEY: &str =
-    "-NOPERM this user has no permissions to access one of the keys used as arguments";
+const NO_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments";
 const WRONG_PASSWORD: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
 
 fn no_command(name: &str) -> String {
@@ -88,10 +82,7 @@ fn connections_users_and_passwords() {
         ("ACL SETUSER newuser <passwd1", "OK"),
         ("AUTH newuser passwd1", WRONG_PASSWORD),
         // Test password hashes can be added.
-        (
-            "ACL SETUSER newuser #34344e4d60c2b6d639b7bd22e18f2b0b91bc34bf0ac5f9952744435093cfb4e6",
-            "OK",
-        ),
+        ("ACL SETUSER newuser #34344e4d60c2b6d639b7bd22e18f2b0b91bc34bf0ac5f9952744435093cfb4e6", "OK"),
         ("AUTH newuser passwd4", "OK"),
     ]);
     // ACL GETUSER returns the password hash instead of the actual password.
@@ -99,10 +90,7 @@ fn connections_users_and_passwords() {
     assert!(passwords.contains("34344e4d60c2b6d6") && !passwords.contains("passwd4"));
     r.talk(&[
         // Test hashed passwords removal.
-        (
-            "ACL SETUSER newuser !34344e4d60c2b6d639b7bd22e18f2b0b91bc34bf0ac5f9952744435093cfb4e6",
-            "OK",
-        ),
+        ("ACL SETUSER newuser !34344e4d60c2b6d639b7bd22e18f2b0b91bc34bf0ac5f9952744435093cfb4e6", "OK"),
         // By default users are not able to access any command.
         ("SET foo bar", &no_command("set")),
         // By default users are not able to access any key.
@@ -128,10 +116,7 @@ fn connections_users_and_passwords() {
         ("SADD myset a b c", "0"),
         ("SET foo bar", &no_command("set")),
         // ACLs can include single subcommands.
-        (
-            "ACL SETUSER newuser allcommands -client +client|id +client|setname",
-            "OK",
-        ),
+        ("ACL SETUSER newuser allcommands -client +client|id +client|setname", "OK"),
         ("CLIENT SETNAME foo", "OK"),
         ("CLIENT KILL type master", &no_command("client|kill")),
         // ACLs can exclude single subcommands, cases 1 and 2.
@@ -166,28 +151,19 @@ fn the_default_user_and_those_that_are_deleted() {
         ("ACL SETUSER default -@all", "OK"),
         ("PING", &no_command("ping")),
     ]);
-    assert!(
-        r.line("HELLO 2 AUTH secure-user supass")
-            .contains("\"server\"")
-    );
+    assert!(r.line("HELLO 2 AUTH secure-user supass").contains("\"server\""));
     r.talk(&[
         ("ACL WHOAMI", "\"secure-user\""),
         ("ACL SETUSER default nopass +@all", "OK"),
         ("AUTH default x", "OK"),
         // ACL HELP should not have unexpected options.
-        (
-            "ACL HELP xxx",
-            "-ERR wrong number of arguments for 'acl|help' command",
-        ),
+        ("ACL HELP xxx", "-ERR wrong number of arguments for 'acl|help' command"),
         // Delete a user that the client doesn't use.
         ("ACL SETUSER not_used on >passwd", "OK"),
         ("ACL DELUSER not_used nobody", "1"),
         ("PING", "PONG"),
         // Default user can not be removed.
-        (
-            "ACL DELUSER not_used default",
-            "-ERR The 'default' user cannot be removed",
-        ),
+        ("ACL DELUSER not_used default", "-ERR The 'default' user cannot be removed"),
     ]);
     // Delete a user that the client is using, and others are.
     r.line("ACL SETUSER using on +acl +ping >passwd");
@@ -201,7 +177,11 @@ fn the_default_user_and_those_that_are_deleted() {
     r.talk(&[
         ("AUTH using passwd", WRONG_PASSWORD),
         // ACL GENPASS command failed test.
-        ("ACL GENPASS -236", "-ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096"),
+        (
+            "ACL GENPASS -236",
+            "-ERR ACL GENPASS argument must be the number of bits for the output \
+                              password, a positive number up to 4096",
+        ),
         ("ACL GENPASS x", "-ERR value is not an integer or out of range"),
     ]);
     let passwords = [r.line("ACL GENPASS"), r.line("ACL GENPASS")];
@@ -230,8 +210,7 @@ fn acl_log() {
     // As of 7.2.
     let number = |field| field_of(entry, field).parse::<u64>();
     assert_eq!(number("entry-id"), Ok(0));
-    let times =
-        ["timestamp-created", "timestamp-last-updated"].map(|field| number(field).expect(field));
+    let times = ["timestamp-created", "timestamp-last-updated"].map(|field| number(field).expect(field));
     assert!(0 < times[0] && times[0] <= times[1], "{times:?}");
     let client = field_of(entry, "client-info");
     assert!(client.contains(" cmd=get user=antirez "), "{client}");
@@ -242,43 +221,35 @@ fn acl_log() {
     assert!(entries.contains("\"entry-id\" 1 "), "{entries}");
     // ACL LOG is able to log keys access violations and key name.
     r.talk(&[("SET somekeynotallowed 1234", NO_KEY)]);
-    assert_eq!(
-        logged(&mut admin),
-        "key toplevel somekeynotallowed antirez 1"
-    );
+    assert_eq!(logged(&mut admin), "key toplevel somekeynotallowed antirez 1");
     // ACL LOG RESET is able to flush the entries in the log.
     admin.talk(&[("ACL LOG RESET", "OK"), ("ACL LOG", "[]")]);
     // ACL LOG can distinguish the transaction context (1).
     r.talk(&[
         ("MULTI", "OK"),
         ("INCR foo", &no_command("incr")),
-        (
-            "EXEC",
-            "-EXECABORT Transaction discarded because of previous errors.",
-        ),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
     ]);
     assert_eq!(logged(&mut admin), "command multi incr antirez 1");
     // ACL LOG can distinguish the transaction context (2).
     admin.talk(&[("ACL LOG RESET", "OK"), ("ACL SETUSER antirez +incr", "OK")]);
-    r.talk(&[
-        ("MULTI", "OK"),
-        ("INCR object:1234", "QUEUED"),
-        ("SET object:1234 x", "QUEUED"),
-    ]);
+    r.talk(&[("MULTI", "OK"), ("INCR object:1234", "QUEUED"), ("SET object:1234 x", "QUEUED")]);
     admin.line("ACL SETUSER antirez -incr");
     let exec = r.line("EXEC");
-    assert!(exec.contains("NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
-        This command is no longer allowed for the following reason: no permission to execute the command or subcommand"), "{exec}");
+    assert!(
+        exec.contains(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated \
+        and the EXEC call. This command is no longer allowed for the following reason: no permission to \
+        execute the command or subcommand"
+        ),
+        "{exec}"
+    );
     assert!(exec.ends_with(" OK]"), "the rest of the block runs: {exec}");
     assert_eq!(logged(&mut admin), "command multi incr antirez 1");
     // ACL can log errors in the context of Lua scripting.
-    let reply = say(
-        &mut r,
-        &["EVAL", "return redis.call('incr','object:1234')", "0"],
-    );
+    let reply = say(&mut r, &["EVAL", "return redis.call('incr','object:1234')", "0"]);
     assert!(
-        reply
-            .starts_with("-ERR The user executing the script can't run this command or subcommand"),
+        reply.starts_with("-ERR The user executing the script can't run this command or subcommand"),
         "{reply}"
     );
     assert_eq!(logged(&mut admin), "command lua incr antirez 1");
@@ -292,9 +263,7 @@ fn acl_log() {
     assert!(reply.ends_with("1 nil OK]"), "{reply}");
     assert_eq!(logged(&mut admin), "key lua other antirez 1");
     // ACL LOG can accept a numerical argument to show less entries.
-    assert!(
-        matches!(admin.call(&["ACL", "LOG", "2"]), Reply::Array(entries) if entries.len() == 2)
-    );
+    assert!(matches!(admin.call(&["ACL", "LOG", "2"]), Reply::Array(entries) if entries.len() == 2));
     // ACL LOG can log failed auth attempts.
     r.talk(&[("AUTH antirez wrong-password", WRONG_PASSWORD)]);
     assert_eq!(logged(&mut admin), "auth toplevel AUTH antirez 1");
@@ -312,13 +281,7 @@ fn what_was_queued_of_the_connections_own_is_checked_again() {
     let (mut user, mut admin) = (server.client(), server.client());
     admin.talk(&[("ACL SETUSER u on >p +@all ~* &*", "OK")]);
     user.talk(&[("AUTH u p", "OK"), ("MULTI", "OK")]);
-    for line in [
-        "CONFIG GET maxmemory",
-        "SET k v",
-        "ACL WHOAMI",
-        "INFO server",
-        "CLIENT GETNAME",
-    ] {
+    for line in ["CONFIG GET maxmemory", "SET k v", "ACL WHOAMI", "INFO server", "CLIENT GETNAME"] {
         user.talk(&[(line, "QUEUED")]);
     }
     admin.talk(&[("ACL SETUSER u -config -acl -info", "OK")]);
@@ -329,8 +292,9 @@ fn what_was_queued_of_the_connections_own_is_checked_again() {
         panic!("one reply for each command: {replies:?}");
     };
     for refused in [config, who, info] {
-        let text = "-NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
-            command is no longer allowed for the following reason: no permission to execute the command or subcommand";
+        let text = "-NOPERM ACLs rules changed between the moment the transaction was accumulated and the \
+            EXEC call. This command is no longer allowed for the following reason: no permission to \
+            execute the command or subcommand";
         assert_eq!(show(refused), text);
     }
     assert_eq!([show(set), show(name)], ["OK", "nil"]);
@@ -344,10 +308,7 @@ fn selectors() {
     let (mut r, mut r2) = (server.client(), server.client());
     // Test basic multiple selectors.
     r.line("ACL SETUSER selector-1 on -@all resetkeys nopass");
-    r2.talk(&[
-        ("AUTH selector-1 password", "OK"),
-        ("PING", &no_command("ping")),
-    ]);
+    r2.talk(&[("AUTH selector-1 password", "OK"), ("PING", &no_command("ping"))]);
     r.line("ACL SETUSER selector-1 (+@write ~write::*) (+@read ~read::*)");
     r2.talk(&[
         ("SET write::foo bar", "OK"),
@@ -357,29 +318,14 @@ fn selectors() {
     ]);
     // Test selector syntax error reports the error in the selector context.
     assert_eq!(
-        say(
-            &mut r,
-            &[
-                "ACL",
-                "SETUSER",
-                "selector-syntax",
-                "on",
-                "(this-is-invalid)"
-            ]
-        ),
+        say(&mut r, &["ACL", "SETUSER", "selector-syntax", "on", "(this-is-invalid)"]),
         "-ERR Error in ACL SETUSER modifier '(this-is-invalid)': Syntax error"
     );
     r.talk(&[
         ("ACL GETUSER selector-syntax", "nil"),
         // Test flexible selector definition.
-        (
-            "ACL SETUSER selector-2 (~key5 +get ) ( ~key6 +get ) ( ~key7 +get) (~key8 +get)",
-            "OK",
-        ),
-        (
-            "ACL SETUSER invalid-selector (",
-            "-ERR Unmatched parenthesis in acl selector starting at '('.",
-        ),
+        ("ACL SETUSER selector-2 (~key5 +get ) ( ~key6 +get ) ( ~key7 +get) (~key8 +get)", "OK"),
+        ("ACL SETUSER invalid-selector (", "-ERR Unmatched parenthesis in acl selector starting at '('."),
     ]);
     let shown = of_user(&mut r, "selector-2", "selectors");
     for key in ["~key5", "~key6", "~key7", "~key8"] {
@@ -404,60 +350,36 @@ fn selectors() {
         ("BITFIELD readbits SET u4 0 1", NO_KEY),
     ]);
     // Test separate read and write permissions on different selectors are not additive.
-    r.talk(&[(
-        "ACL SETUSER apart on nopass (%R~read* +@all) (%W~write* +@all)",
-        "OK",
-    )]);
+    r.talk(&[("ACL SETUSER apart on nopass (%R~read* +@all) (%W~write* +@all)", "OK")]);
     r2.talk(&[("AUTH apart password", "OK"), ("COPY read write", NO_KEY)]);
     // Test ACL list idempotency, and GETUSER response information.
-    r.line("ACL SETUSER info off -@all +get resetchannels &c1 %R~f1 %W~b1 ~z1 (-@all +set resetchannels &c2 %R~f2)");
+    r.line(
+        "ACL SETUSER info off -@all +get resetchannels &c1 %R~f1 %W~b1 ~z1 (-@all +set resetchannels \
+            &c2 %R~f2)",
+    );
     assert!(r.line("ACL LIST").contains(
         "\"user info off %R~f1 %W~b1 ~z1 resetchannels &c1 -@all +get (%R~f2 resetchannels &c2 -@all +set)\""
     ));
     assert_eq!(of_user(&mut r, "info", "keys"), "\"%R~f1 %W~b1 ~z1\"");
-    assert!(
-        r.line("ACL USERS")
-            .contains("\"apart\" \"default\" \"info\"")
-    );
+    assert!(r.line("ACL USERS").contains("\"apart\" \"default\" \"info\""));
     // Test basic dry run functionality, and DRYRUN with wrong number of arguments.
     r.talk(&[
-        (
-            "ACL SETUSER command-test +@all %R~read* %W~write* %RW~rw*",
-            "OK",
-        ),
+        ("ACL SETUSER command-test +@all %R~read* %W~write* %RW~rw*", "OK"),
         ("ACL DRYRUN command-test GET read", "OK"),
-        (
-            "ACL DRYRUN command-test GET write",
-            "\"This user has no permissions to access the 'write' key\"",
-        ),
-        (
-            "ACL DRYRUN not-a-user GET read",
-            "-ERR User 'not-a-user' not found",
-        ),
-        (
-            "ACL DRYRUN command-test not-a-command read",
-            "-ERR Command 'not-a-command' not found",
-        ),
-        (
-            "ACL DRYRUN command-test SET v",
-            "-ERR wrong number of arguments for 'set' command",
-        ),
+        ("ACL DRYRUN command-test GET write", "\"This user has no permissions to access the 'write' key\""),
+        ("ACL DRYRUN not-a-user GET read", "-ERR User 'not-a-user' not found"),
+        ("ACL DRYRUN command-test not-a-command read", "-ERR Command 'not-a-command' not found"),
+        ("ACL DRYRUN command-test SET v", "-ERR wrong number of arguments for 'set' command"),
         // Test sort with ACL permissions.
         ("SET v1 1", "OK"),
         ("LPUSH mylist 1", "1"),
-        (
-            "ACL SETUSER test-sort-acl on nopass +multi +exec (+sort ~mylist)",
-            "OK",
-        ),
+        ("ACL SETUSER test-sort-acl on nopass +multi +exec (+sort ~mylist)", "OK"),
     ]);
     let by = "-ERR BY option of SORT denied due to insufficient ACL permissions.";
     r2.talk(&[
         ("AUTH test-sort-acl nopass", "OK"),
         ("SORT mylist BY v*", by),
-        (
-            "SORT mylist GET v*",
-            "-ERR GET option of SORT denied due to insufficient ACL permissions.",
-        ),
+        ("SORT mylist GET v*", "-ERR GET option of SORT denied due to insufficient ACL permissions."),
         ("MULTI", "OK"),
         ("SORT mylist BY v*", "QUEUED"),
         ("EXEC", &format!("[{by}]")),
@@ -491,18 +413,11 @@ fn rights_are_those_of_the_place_in_the_order() {
     r.talk(&[("ORDO.IDEMPOTENT i SET a 3", &no_command("ordo.idempotent"))]);
     // CLIENT LIST, INFO and KILL know users.
     assert!(r.line("CLIENT INFO").contains("user=bob"));
-    admin.talk(&[
-        ("CLIENT KILL USER nobody", "-ERR No such user 'nobody'"),
-        ("CLIENT KILL USER bob", "1"),
-    ]);
+    admin.talk(&[("CLIENT KILL USER nobody", "-ERR No such user 'nobody'"), ("CLIENT KILL USER bob", "1")]);
     assert_eq!(r.try_read(), None);
     // RESET makes a connection the default user's again.
     let mut r = server.client();
-    r.talk(&[
-        ("AUTH bob x", "OK"),
-        ("RESET", "RESET"),
-        ("ACL WHOAMI", "\"default\""),
-    ]);
+    r.talk(&[("AUTH bob x", "OK"), ("RESET", "RESET"), ("ACL WHOAMI", "\"default\"")]);
 }
 
 #[test]
@@ -514,15 +429,9 @@ fn requirepass_is_the_default_users_password() {
         ("AUTH first", "OK"),
         ("CONFIG SET requirepass second", "OK"),
     ]);
-    server.client().talk(&[
-        ("AUTH first", WRONG_PASSWORD),
-        ("AUTH default second", "OK"),
-    ]);
+    server.client().talk(&[("AUTH first", WRONG_PASSWORD), ("AUTH default second", "OK")]);
     // From here on it is ACL's.
-    r.talk(&[
-        ("ACL SETUSER default >more", "OK"),
-        ("CONFIG SET requirepass third", "OK"),
-    ]);
+    r.talk(&[("ACL SETUSER default >more", "OK"), ("CONFIG SET requirepass third", "OK")]);
     server.client().talk(&[
         ("AUTH second", WRONG_PASSWORD),
         ("AUTH more", WRONG_PASSWORD),
@@ -540,10 +449,7 @@ fn asks_for(server: &TestServer, password: &str) {
         ("AUTH other", WRONG_PASSWORD),
         (&format!("AUTH {password}"), "OK"),
         ("ACL WHOAMI", "\"default\""),
-        (
-            "CONFIG GET requirepass",
-            &format!("[\"requirepass\" \"{hash}\"]"),
-        ),
+        ("CONFIG GET requirepass", &format!("[\"requirepass\" \"{hash}\"]")),
     ]);
 }
 
@@ -552,9 +458,7 @@ fn requirepass_closes_what_was_kept_open() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = TestServer::start_in(dir.path(), &[]);
     // Any change of `default` keeps that it takes any password.
-    server
-        .client()
-        .talk(&[("ACL SETUSER default -flushall", "OK"), ("PING", "PONG")]);
+    server.client().talk(&[("ACL SETUSER default -flushall", "OK"), ("PING", "PONG")]);
     server.stop();
     let settings = [("requirepass", "secret")];
     let server = TestServer::start_in(dir.path(), &settings);
@@ -576,10 +480,7 @@ fn requirepass_closes_what_was_kept_open() {
 
 #[test]
 fn requirepass_closes_what_files_and_settings_leave_open() {
-    for text in [
-        "user alice on >alice ~* +@all\n",
-        "user default on nopass ~* &* +@all\n",
-    ] {
+    for text in ["user alice on >alice ~* +@all\n", "user default on nopass ~* &* +@all\n"] {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("user.acl"), text).expect("a file");
         let settings = [("aclfile", "user.acl"), ("requirepass", "secret")];
@@ -598,18 +499,14 @@ fn requirepass_closes_what_files_and_settings_leave_open() {
     std::fs::write(dir.path().join("user.acl"), text).expect("a file");
     let settings = [("aclfile", "user.acl"), ("requirepass", "secret")];
     let server = TestServer::start_in(dir.path(), &settings);
-    server
-        .client()
-        .talk(&[("AUTH secret", WRONG_PASSWORD), ("AUTH own", "OK")]);
+    server.client().talk(&[("AUTH secret", WRONG_PASSWORD), ("AUTH own", "OK")]);
 }
 
 #[test]
 fn users_are_part_of_the_data_and_settings_make_the_first() {
     let dir = tempfile::tempdir().expect("a directory");
-    let settings = [
-        ("user", "alice on >alice ~* +@all -flushdb"),
-        ("user", "default on nopass ~* +@all -flushdb"),
-    ];
+    let settings =
+        [("user", "alice on >alice ~* +@all -flushdb"), ("user", "default on nopass ~* +@all -flushdb")];
     let server = TestServer::start_in(dir.path(), &settings);
     let mut r = server.client();
     r.talk(&[
@@ -656,11 +553,7 @@ fn the_acl_file_is_loaded_and_saved() {
         ("ACL SAVE", "OK"),
         ("ACL LOAD", "OK"),
     ]);
-    assert_eq!(
-        r.try_read(),
-        None,
-        "ACL load will free user and kill clients"
-    );
+    assert_eq!(r.try_read(), None, "ACL load will free user and kill clients");
     let mut r = server.client();
     r.talk(&[
         ("AUTH eve eve", "OK"),
@@ -676,10 +569,7 @@ fn the_acl_file_is_loaded_and_saved() {
     server.stop();
     // Who starts with a file has its users, whatever they were.
     let server = TestServer::start_in(dir.path(), &settings);
-    server.client().talk(&[
-        ("AUTH other x", "OK"),
-        ("ACL USERS", "[\"default\" \"other\"]"),
-    ]);
+    server.client().talk(&[("AUTH other x", "OK"), ("ACL USERS", "[\"default\" \"other\"]")]);
     server.stop();
     std::fs::write(&path, "nonsense\n").expect("a file");
     let refused = ordo_server::server::Server::start(support::config(dir.path(), &settings));
@@ -699,15 +589,8 @@ fn acl_pubsub_default_makes_new_users_only() {
     assert_eq!(of_user(&mut r, "before", "channels"), "\"\"");
     assert_eq!(of_user(&mut r, "mydefault", "channels"), "\"&*\"");
     // Single channel is not valid with allchannels.
-    refused(
-        &mut r,
-        "ACL SETUSER onechannel &test",
-        "start with an empty list of channels",
-    );
+    refused(&mut r, "ACL SETUSER onechannel &test", "start with an empty list of channels");
     // acl-pubsub-default resetchannels after reset.
-    r.talk(&[
-        ("CONFIG SET acl-pubsub-default resetchannels", "OK"),
-        ("ACL SETUSER mydefault reset", "OK"),
-    ]);
+    r.talk(&[("CONFIG SET acl-pubsub-default resetchannels", "OK"), ("ACL SETUSER mydefault reset", "OK")]);
     assert_eq!(of_user(&mut r, "mydefault", "channels"), "\"\"");
 }

@@ -1,5 +1,5 @@
-//! Users who may not do everything, and what others do: channels that they may listen to, keys that they wait for, and what others are
-//! told of their scripts and blocks.
+//! Users who may not do everything, and what others do: channels that they may listen to, keys that they wait
+//! for, and what others are told of their scripts and blocks.
 
 mod support;
 
@@ -7,8 +7,7 @@ use support::{Client, TestServer, show};
 
 const NO_CHANNEL: &str =
     "-NOPERM this user has no permissions to access one of the channels used as arguments";
-const NO_KEY: &str =
-    "-NOPERM this user has no permissions to access one of the keys used as arguments";
+const NO_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments";
 
 /// What a connection is told next.
 fn next(client: &mut Client) -> String {
@@ -35,9 +34,7 @@ fn newest_of_log(client: &mut Client) -> String {
         let value = shown[from..].split('"').nth(3);
         value.expect("a value").to_owned()
     };
-    ["reason", "context", "object", "username"]
-        .map(field)
-        .join(" ")
+    ["reason", "context", "object", "username"].map(field).join(" ")
 }
 
 #[test]
@@ -48,19 +45,11 @@ fn channels_are_allowed_by_name_and_patterns_letter_by_letter() {
     admin.talk(&[
         ("PUBLISH foo bar", "0"),
         ("SPUBLISH foo bar", "0"),
-        (
-            "ACL SETUSER psuser on nopass +acl +multi +discard +exec +eval +@pubsub +client",
-            "OK",
-        ),
+        ("ACL SETUSER psuser on nopass +acl +multi +discard +exec +eval +@pubsub +client", "OK"),
     ]);
     let mut r = client_of(&server, "psuser");
-    for line in [
-        "PUBLISH foo bar",
-        "SPUBLISH foo bar",
-        "SUBSCRIBE foo",
-        "SSUBSCRIBE foo",
-        "PSUBSCRIBE bar*",
-    ] {
+    for line in ["PUBLISH foo bar", "SPUBLISH foo bar", "SUBSCRIBE foo", "SSUBSCRIBE foo", "PSUBSCRIBE bar*"]
+    {
         r.talk(&[(line, NO_CHANNEL)]);
     }
     assert_eq!(newest_of_log(&mut admin), "channel toplevel bar* psuser");
@@ -94,10 +83,7 @@ fn channels_are_allowed_by_name_and_patterns_letter_by_letter() {
     let script = |channel: &str| format!("return redis.call('publish', '{channel}', 'm')");
     assert_eq!(show(&r.call(&["EVAL", &script("foo:1"), "0"])), "0");
     let refused = show(&r.call(&["EVAL", &script("zap"), "0"]));
-    assert!(
-        refused.contains("can't publish to the channel"),
-        "{refused}"
-    );
+    assert!(refused.contains("can't publish to the channel"), "{refused}");
     assert_eq!(newest_of_log(&mut admin), "channel lua zap psuser");
 }
 
@@ -144,16 +130,9 @@ fn subscribers_stay_when_their_channels_do() {
     ] {
         admin.talk(&[(&format!("ACL SETUSER psuser {rules}"), "OK")]);
         admin.talk(&[("PUBLISH bar:1 m", "1")]);
-        assert_eq!(
-            next(&mut listener),
-            "[\"pmessage\" \"bar:*\" \"bar:1\" \"m\"]",
-            "{rules}"
-        );
+        assert_eq!(next(&mut listener), "[\"pmessage\" \"bar:*\" \"bar:1\" \"m\"]", "{rules}");
     }
-    admin.talk(&[
-        ("ACL SETUSER psuser resetchannels", "OK"),
-        ("RPUSH queue 1", "1"),
-    ]);
+    admin.talk(&[("ACL SETUSER psuser resetchannels", "OK"), ("RPUSH queue 1", "1")]);
     assert_eq!(listener.try_read(), None);
     assert_eq!(next(&mut waiter), "[\"queue\" \"1\"]");
     // Nobody listens any more.
@@ -171,10 +150,7 @@ fn who_waits_is_checked_when_it_begins_and_when_it_tries() {
         ("BLMOVE app:a other LEFT RIGHT 0", NO_KEY),
         ("BLMPOP 0 2 app:a other LEFT", NO_KEY),
         ("XREAD BLOCK 0 STREAMS app:a other $ $", NO_KEY),
-        (
-            "BZPOPMIN app:a 0",
-            "-NOPERM this user has no permissions to run the 'bzpopmin' command",
-        ),
+        ("BZPOPMIN app:a 0", "-NOPERM this user has no permissions to run the 'bzpopmin' command"),
         ("BLPOP app:a app:b 0.01", "nil-array"),
     ]);
     send(&mut r, "BLPOP app:a app:b 0");
@@ -184,11 +160,7 @@ fn who_waits_is_checked_when_it_begins_and_when_it_tries() {
     // What it may not do any more it does not do, and the element stays.
     for (withdrawn, given, error) in [
         ("resetkeys", "~app:*", NO_KEY),
-        (
-            "-blpop",
-            "+blpop",
-            "-NOPERM this user has no permissions to run the 'blpop' command",
-        ),
+        ("-blpop", "+blpop", "-NOPERM this user has no permissions to run the 'blpop' command"),
     ] {
         send(&mut r, "BLPOP app:a 0");
         admin.wait_for_info("blocked_clients:1");
@@ -214,8 +186,7 @@ fn others_are_told_what_restricted_users_do() {
     let (server, _dir) = TestServer::start(&[("notify-keyspace-events", "KEA")]);
     let mut admin = server.client();
     admin.line("ACL SETUSER alice on nopass ~app:* &news +@all -@dangerous");
-    let (mut listener, mut waiter, mut tracker) =
-        (server.client(), server.client(), server.client());
+    let (mut listener, mut waiter, mut tracker) = (server.client(), server.client(), server.client());
     listener.line("PSUBSCRIBE __keyevent@0__:*");
     send(&mut listener, "SUBSCRIBE news");
     next(&mut listener);
@@ -276,10 +247,7 @@ fn a_restricted_users_scripts_are_refused_memory_like_others() {
         redis.register_function{function_name='aw', flags={'allow-oom'}, callback=function(keys)
             return redis.call('set', keys[1], '1') end}";
     assert_eq!(show(&admin.call(&["FUNCTION", "LOAD", library])), "\"l\"");
-    admin.talk(&[
-        ("ACL SETUSER alice on nopass ~app:* +@all", "OK"),
-        ("CONFIG SET maxmemory 1mb", "OK"),
-    ]);
+    admin.talk(&[("ACL SETUSER alice on nopass ~app:* +@all", "OK"), ("CONFIG SET maxmemory 1mb", "OK")]);
     let is_short = (0..100_000).any(|_| admin.line("SET x y").starts_with("-OOM "));
     assert!(is_short);
     let mut r = client_of(&server, "alice");
@@ -311,10 +279,7 @@ fn the_password_of_default_is_not_set_in_a_block() {
     let refused = r.line("CONFIG SET maxclients 100 requirepass second");
     assert!(refused.contains("not allowed inside a transaction"));
     r.talk(&[
-        (
-            "EXEC",
-            "-EXECABORT Transaction discarded because of previous errors.",
-        ),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
         ("MULTI", "OK"),
         ("CONFIG SET maxclients 100", "QUEUED"),
         ("EXEC", "[OK]"),

@@ -1,9 +1,6 @@
 //! Entries that go at `maxmemory`.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "clocks belong to the server's tests, too"
-)]
+#![allow(clippy::disallowed_methods, reason = "clocks belong to the server's tests, too")]
 
 mod support;
 
@@ -27,10 +24,7 @@ fn wait_until_below(client: &mut Client, bytes: u64) {
     let start = Instant::now();
     while client.info_number("used_memory") > bytes {
         let waited = start.elapsed();
-        assert!(
-            waited < Duration::from_secs(20),
-            "more than {bytes} bytes are used"
-        );
+        assert!(waited < Duration::from_secs(20), "more than {bytes} bytes are used");
     }
 }
 
@@ -67,9 +61,7 @@ fn what_there_is_no_room_for_goes() {
     }
     // Ten thousand tombstones stay for a while.
     wait_until_below(&mut client, full + 4 * MB);
-    let stayed = (0..100)
-        .filter(|hot| client.line(&format!("EXISTS hot:{hot}")) == "1")
-        .count();
+    let stayed = (0..100).filter(|hot| client.line(&format!("EXISTS hot:{hot}")) == "1").count();
     // One in five would have stayed by chance.
     assert!(stayed >= 90, "{stayed} of 100 keys in use are there");
     let keys: usize = client.line("DBSIZE").parse().expect("a number");
@@ -77,13 +69,11 @@ fn what_there_is_no_room_for_goes() {
     // They are counted a moment after they have gone.
     let start = Instant::now();
     while client.info_number("evicted_keys") < 10_100 - keys as u64 {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{keys} left, more counted"
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "{keys} left, more counted");
     }
 
-    // What has no time to live stays under a volatile policy; when nothing else is left, writes are refused until there is room.
+    // What has no time to live stays under a volatile policy; when nothing else is left, writes are refused
+    // until there is room.
     client.line("FLUSHALL");
     client.line("CONFIG SET maxmemory-policy volatile-ttl");
     for number in 0..500 {
@@ -129,10 +119,7 @@ fn what_there_is_no_room_for_goes() {
         if evicted == 20_000 - left {
             break left;
         }
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{left} left, {evicted} evicted"
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "{left} left, {evicted} evicted");
     };
     assert!((2_000..15_000).contains(&left), "{left} left");
 
@@ -143,9 +130,7 @@ fn what_there_is_no_room_for_goes() {
     }
     for policy in ["allkeys-lru", "allkeys-lfu", "allkeys-random"] {
         limit(&mut client, 0);
-        client.wait_until(&format!("SET more {value}"), |reply| {
-            reply.starts_with("-OOM")
-        });
+        client.wait_until(&format!("SET more {value}"), |reply| reply.starts_with("-OOM"));
         client.line(&format!("CONFIG SET maxmemory-policy {policy}"));
         for number in 0..300 {
             let reply = client.line(&format!("SET new:{number} {value}"));

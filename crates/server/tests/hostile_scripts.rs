@@ -4,7 +4,8 @@ mod support;
 
 use support::{TestServer, show};
 
-/// Texts of three bytes. Lua's hash of a text of ten of them, one of each pair, last pair first, is the same whichever they are.
+/// Texts of three bytes. Lua's hash of a text of ten of them, one of each pair, last pair first, is the same
+/// whichever they are.
 const PAIRS: [(&str, &str); 10] = [
     ("B#!", "!$!"),
     ("B#!", "!$!"),
@@ -49,7 +50,8 @@ fn strings_that_collide_end_nothing_now_or_after_a_restart() {
     assert_eq!(call(eval(add, &words)), "1024");
     let read = "redis.call('INCR', 'runs') return #redis.call('SMEMBERS', 's')";
     assert_eq!(call(eval(read, &[])), "1024");
-    let keys = "redis.call('INCR', 'runs') local t, n = {}, 0 for _, word in ipairs(ARGV) do t[word] = true end
+    let keys =
+        "redis.call('INCR', 'runs') local t, n = {}, 0 for _, word in ipairs(ARGV) do t[word] = true end
         for _ in pairs(t) do n = n + 1 end return n";
     assert_eq!(call(eval(keys, &words)), "1024");
     server.stop();
@@ -71,8 +73,7 @@ fn the_largest_source_runs_and_a_larger_one_is_refused() {
         show(&client.call(&["EVAL", &script, "0", "word"]))
     };
     assert_eq!(run(1 << 20), "4");
-    let refused =
-        "-ERR the source of this script has 1048577 bytes, and one may have 1048576 at most";
+    let refused = "-ERR the source of this script has 1048577 bytes, and one may have 1048576 at most";
     let reply = run((1 << 20) + 1);
     assert!(reply.starts_with(refused), "{reply}");
     assert_eq!(run(100), "4", "the connection is as good as before");

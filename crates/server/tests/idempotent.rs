@@ -1,9 +1,6 @@
 //! ORDO.IDEMPOTENT through connections that come and go.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "threads belong to the server's tests, too"
-)]
+#![allow(clippy::disallowed_methods, reason = "threads belong to the server's tests, too")]
 
 mod support;
 
@@ -25,25 +22,19 @@ fn a_retry_through_another_connection_or_process_applies_once() {
         ("GET account", "\"35\""),
         (
             "ORDO.IDEMPOTENT pay-1 INCRBY account 31",
-            "-ERR this id was used for another command within the last hour: a retry must send the same words, and a new \
-             command a new id",
+            "-ERR this id was used for another command within the last hour: a retry must send the same \
+             words, and a new command a new id",
         ),
         ("DBSIZE", "1"),
     ]);
     server.stop();
     let server = TestServer::start_in(dir.path(), &[]);
     let mut third = server.client();
-    third.talk(&[
-        ("ORDO.IDEMPOTENT pay-1 INCRBY account 30", "30"),
-        ("SAVE", "OK"),
-    ]);
+    third.talk(&[("ORDO.IDEMPOTENT pay-1 INCRBY account 30", "30"), ("SAVE", "OK")]);
     server.stop();
     // From the checkpoint now.
     let server = TestServer::start_in(dir.path(), &[]);
-    server.client().talk(&[
-        ("ORDO.IDEMPOTENT pay-2 INCRBY account 5", "35"),
-        ("GET account", "\"35\""),
-    ]);
+    server.client().talk(&[("ORDO.IDEMPOTENT pay-2 INCRBY account 5", "35"), ("GET account", "\"35\"")]);
 }
 
 #[test]
@@ -56,25 +47,13 @@ fn replies_are_kept_in_the_form_that_each_protocol_has() {
         ("ORDO.IDEMPOTENT a HGETALL h", "[\"f\" \"1\"]"),
         ("HSET h f 2", "0"),
         ("ORDO.IDEMPOTENT a HGETALL h", "[\"f\" \"1\"]"),
-        (
-            "ORDO.IDEMPOTENT b INCR h",
-            "-WRONGTYPE Operation against a key holding the wrong kind of value",
-        ),
+        ("ORDO.IDEMPOTENT b INCR h", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
         ("DEL h", "1"),
-        (
-            "ORDO.IDEMPOTENT b INCR h",
-            "-WRONGTYPE Operation against a key holding the wrong kind of value",
-        ),
+        ("ORDO.IDEMPOTENT b INCR h", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
         ("ORDO.IDEMPOTENT c GET h", "nil"),
-        (
-            "COMMAND GETKEYS ORDO.IDEMPOTENT a MGET x y",
-            "[\"x\" \"y\"]",
-        ),
+        ("COMMAND GETKEYS ORDO.IDEMPOTENT a MGET x y", "[\"x\" \"y\"]"),
     ]);
-    new.talk(&[
-        ("ORDO.IDEMPOTENT a HGETALL h", "{\"f\": \"1\"}"),
-        ("ORDO.IDEMPOTENT c GET h", "nil"),
-    ]);
+    new.talk(&[("ORDO.IDEMPOTENT a HGETALL h", "{\"f\": \"1\"}"), ("ORDO.IDEMPOTENT c GET h", "nil")]);
     // Between MULTI and EXEC as well: a block that is sent again applies its commands once.
     for _ in 0..2 {
         old.talk(&[
@@ -84,8 +63,8 @@ fn replies_are_kept_in_the_form_that_each_protocol_has() {
             ("ORDO.IDEMPOTENT e MULTI", "QUEUED"),
             (
                 "EXEC",
-                "[1 2 -ERR ORDO.IDEMPOTENT takes one command, not a block: put it around the commands between MULTI and \
-                 EXEC, or send a script]",
+                "[1 2 -ERR ORDO.IDEMPOTENT takes one command, not a block: put it around the commands \
+                 between MULTI and EXEC, or send a script]",
             ),
         ]);
     }
@@ -109,10 +88,7 @@ fn what_is_refused_for_memory_is_no_reply_to_keep() {
         tries += 1;
         assert!(tries < 1_000_000, "memory is not short any more");
     }
-    client.talk(&[
-        ("ORDO.IDEMPOTENT j INCR n", "1"),
-        ("ORDO.IDEMPOTENT j INCR n", "1"),
-    ]);
+    client.talk(&[("ORDO.IDEMPOTENT j INCR n", "1"), ("ORDO.IDEMPOTENT j INCR n", "1")]);
 }
 
 /// Connections that send the same commands with the same ids at the same time, some of them twice.
@@ -149,10 +125,7 @@ fn racing_retries_apply_once_and_agree() {
                 })
             })
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect()
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     let mut of_id = vec![None; IDS];
     for (id, answer) in answers.into_iter().flatten() {
@@ -161,12 +134,7 @@ fn racing_retries_apply_once_and_agree() {
     }
     let mut values: Vec<usize> = of_id
         .into_iter()
-        .map(|answer| {
-            answer
-                .expect("every id was sent")
-                .parse()
-                .expect("a number")
-        })
+        .map(|answer| answer.expect("every id was sent").parse().expect("a number"))
         .collect();
     values.sort_unstable();
     assert!(values.into_iter().eq(1..=IDS), "each applied once");

@@ -17,10 +17,7 @@ fn what_was_acknowledged_is_there_after_a_restart() {
             for key in 0..10 {
                 client.talk(&[(&format!("SET key:{round}:{key} {key}"), "OK")]);
             }
-            client.talk(&[
-                (&format!("HSET hash:{round} f {round}"), "1"),
-                ("SAVE", "OK"),
-            ]);
+            client.talk(&[(&format!("HSET hash:{round} f {round}"), "1"), ("SAVE", "OK")]);
             for earlier in 0..=round {
                 client.talk(&[
                     (&format!("GET key:{earlier}:7"), "\"7\""),
@@ -70,23 +67,12 @@ fn shutdown_stops_the_server() {
 #[test]
 fn a_second_server_is_told_why_it_cannot_start() {
     let (server, dir) = TestServer::start(&[]);
-    let error = Server::start(config(dir.path(), &[]))
-        .err()
-        .expect("the directory is in use")
-        .to_string();
-    assert!(
-        error.contains(dir.path().to_str().expect("UTF-8")),
-        "{error}"
-    );
+    let error = Server::start(config(dir.path(), &[])).err().expect("the directory is in use").to_string();
+    assert!(error.contains(dir.path().to_str().expect("UTF-8")), "{error}");
     // The lock is the directory's, and not that file's, which somebody may remove.
     std::fs::remove_file(dir.path().join("ordo.lock")).expect("removed");
-    let error = Server::start(config(dir.path(), &[]))
-        .err()
-        .expect("the directory is still in use");
-    assert!(
-        error.to_string().contains("in use by another process"),
-        "{error}"
-    );
+    let error = Server::start(config(dir.path(), &[])).err().expect("the directory is still in use");
+    assert!(error.to_string().contains("in use by another process"), "{error}");
     let other = tempfile::tempdir().expect("a temporary directory");
     let port = server.address.port().to_string();
     let error = Server::start(config(other.path(), &[("port", &port)]))
@@ -101,13 +87,8 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).expect("a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     let is_segment = |path: &PathBuf| {
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
-        let digits = name
-            .strip_prefix("log-")
-            .and_then(|rest| rest.strip_suffix(".ordo"));
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let digits = name.strip_prefix("log-").and_then(|rest| rest.strip_suffix(".ordo"));
         digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let mut segments: Vec<PathBuf> = paths.filter(is_segment).collect();
@@ -126,24 +107,18 @@ fn removed_log_files_are_noticed_and_what_they_held_is_saved() {
         // Even a file in which nothing stands yet.
         let removed = segments(dir.path());
         assert!(!removed.is_empty());
-        removed
-            .iter()
-            .for_each(|path| std::fs::remove_file(path).expect("removed"));
+        removed.iter().for_each(|path| std::fs::remove_file(path).expect("removed"));
         let before = format!("rdb_saves:{saved}\r\n");
         client.wait_until("INFO persistence", |info| !info.contains(&before));
         for _ in 0..100 {
             client.call(&["INCR", "n"]);
         }
-        assert!(
-            !segments(dir.path()).is_empty(),
-            "the log goes on in another file"
-        );
+        assert!(!segments(dir.path()).is_empty(), "the log goes on in another file");
         server.stop();
         let server = TestServer::start_in(dir.path(), &[]);
-        server.client().talk(&[
-            ("GET rounds", &format!("\"{round}\"")),
-            ("GET n", &format!("\"{}\"", round * 100)),
-        ]);
+        server
+            .client()
+            .talk(&[("GET rounds", &format!("\"{round}\"")), ("GET n", &format!("\"{}\"", round * 100))]);
     }
 }
 
@@ -152,14 +127,8 @@ fn a_directory_that_was_a_clusters_does_not_start_as_an_empty_database() {
     for name in ["cluster.json", "checkpoint-00000-00000000000000000007.ordo"] {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::write(dir.path().join(name), "").expect("written");
-        let error = Server::start(config(dir.path(), &[]))
-            .err()
-            .expect("refused")
-            .to_string();
-        assert!(
-            error.contains(name) && error.contains("--cluster"),
-            "{error}"
-        );
+        let error = Server::start(config(dir.path(), &[])).err().expect("refused").to_string();
+        assert!(error.contains(name) && error.contains("--cluster"), "{error}");
         assert!(segments(dir.path()).is_empty());
     }
 }

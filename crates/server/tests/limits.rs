@@ -25,20 +25,11 @@ fn a_malformed_frame_closes_its_connection_alone() {
     let (server, _dir) = TestServer::start(&[]);
     let mut bystander = server.client();
     for (bytes, want) in [
-        (
-            &b"*1\r\n:1\r\n"[..],
-            "-ERR Protocol error: expected '$', got ':'",
-        ),
+        (&b"*1\r\n:1\r\n"[..], "-ERR Protocol error: expected '$', got ':'"),
         (b"*x\r\n", "-ERR Protocol error: invalid multibulk length"),
         (b"*1\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length"),
-        (
-            b"*1\r\n$999999999999\r\n",
-            "-ERR Protocol error: invalid bulk length",
-        ),
-        (
-            b"GET 'open\r\n",
-            "-ERR Protocol error: unbalanced quotes in request",
-        ),
+        (b"*1\r\n$999999999999\r\n", "-ERR Protocol error: invalid bulk length"),
+        (b"GET 'open\r\n", "-ERR Protocol error: unbalanced quotes in request"),
     ] {
         let mut client = server.client();
         client.send_raw(b"PING\r\n");
@@ -54,17 +45,8 @@ fn a_malformed_frame_closes_its_connection_alone() {
 fn nested_arrays_are_refused_without_recursion() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();
-    client.send_raw(
-        "*1\r\n"
-            .repeat(200_000)
-            .as_bytes()
-            .get(..40_000)
-            .expect("long enough"),
-    );
-    assert_eq!(
-        show(&client.read()),
-        "-ERR Protocol error: expected '$', got '*'"
-    );
+    client.send_raw("*1\r\n".repeat(200_000).as_bytes().get(..40_000).expect("long enough"));
+    assert_eq!(show(&client.read()), "-ERR Protocol error: expected '$', got '*'");
     server.client().talk(&[("PING", "PONG")]);
 }
 
@@ -108,35 +90,24 @@ fn random_bytes_never_stop_the_server() {
 
 #[test]
 fn a_word_and_a_command_may_be_only_so_long() {
-    let (server, _dir) = TestServer::start(&[
-        ("proto-max-bulk-len", "1mb"),
-        ("client-query-buffer-limit", "2mb"),
-    ]);
+    let (server, _dir) =
+        TestServer::start(&[("proto-max-bulk-len", "1mb"), ("client-query-buffer-limit", "2mb")]);
     let mut client = server.client();
     let long = "x".repeat(1 << 20);
     assert_eq!(show(&client.call(&["SET", "k", &long])), "OK");
     assert_eq!(client.call(&["GET", "k"]), Reply::bulk(long.as_bytes()));
     client.send_raw(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1048577\r\n");
-    assert_eq!(
-        show(&client.read()),
-        "-ERR Protocol error: invalid bulk length"
-    );
+    assert_eq!(show(&client.read()), "-ERR Protocol error: invalid bulk length");
     assert_eq!(client.try_read(), None);
     // Many words that are each short enough.
     let mut client = server.client();
     let mut command = b"*100\r\n$3\r\nDEL\r\n".to_vec();
     for _ in 0..5 {
-        command
-            .extend_from_slice(format!("${}\r\n{}\r\n", 1 << 19, "x".repeat(1 << 19)).as_bytes());
+        command.extend_from_slice(format!("${}\r\n{}\r\n", 1 << 19, "x".repeat(1 << 19)).as_bytes());
     }
     let _ = client.stream.write_all(&command);
     assert_eq!(client.try_read(), None);
-    assert!(
-        server
-            .client()
-            .line("INFO stats")
-            .contains("client_query_buffer_limit_disconnections:1")
-    );
+    assert!(server.client().line("INFO stats").contains("client_query_buffer_limit_disconnections:1"));
 }
 
 #[test]
@@ -153,20 +124,14 @@ fn a_client_that_does_not_read_is_closed() {
     }
     // A client that does read gets as much without harm.
     for _ in 0..64 {
-        assert!(
-            matches!(reader.call(&["GET", "big"]), Reply::Bulk(bytes) if bytes.len() == 1 << 20)
-        );
+        assert!(matches!(reader.call(&["GET", "big"]), Reply::Bulk(bytes) if bytes.len() == 1 << 20));
     }
     let mut whole_replies = 0;
     while client.try_read().is_some() {
         whole_replies += 1;
     }
     assert!(whole_replies < 64, "the connection was never closed");
-    assert!(
-        reader
-            .line("INFO stats")
-            .contains("client_output_buffer_limit_disconnections:1")
-    );
+    assert!(reader.line("INFO stats").contains("client_output_buffer_limit_disconnections:1"));
 }
 
 #[test]
@@ -183,11 +148,7 @@ fn writes_are_refused_when_memory_is_short() {
     let mut client = server.client();
     client.talk(&[("SET k v", "OK"), ("CONFIG SET maxmemory 1mb", "OK")]);
     // The limit is looked at ten times a second.
-    let refused = (0..100_000).any(|_| {
-        client
-            .line("SET k w")
-            .starts_with("-OOM command not allowed")
-    });
+    let refused = (0..100_000).any(|_| client.line("SET k w").starts_with("-OOM command not allowed"));
     assert!(refused);
     assert_ne!(client.line("GET k"), "nil");
     assert_eq!(client.line("DEL k"), "1");
@@ -220,17 +181,8 @@ fn what_was_queued_is_refused_if_memory_is_short_at_exec() {
         "-EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'."
     );
     let replies = scripts.line("EXEC");
-    assert!(
-        replies.starts_with("[\"v\" -OOM command not allowed"),
-        "{replies}"
-    );
-    other.talk(&[
-        ("MULTI", "OK"),
-        (
-            "GET k",
-            "-OOM command not allowed when used memory > 'maxmemory'.",
-        ),
-    ]);
+    assert!(replies.starts_with("[\"v\" -OOM command not allowed"), "{replies}");
+    other.talk(&[("MULTI", "OK"), ("GET k", "-OOM command not allowed when used memory > 'maxmemory'.")]);
 }
 
 #[test]
@@ -258,9 +210,7 @@ fn a_client_that_is_gone_waits_for_nothing() {
         assert_eq!(client.read(), Reply::OK);
         assert_eq!(client.try_read(), None);
     }
-    server
-        .client()
-        .talk(&[("RPUSH list x", "1"), ("LLEN list", "1")]);
+    server.client().talk(&[("RPUSH list x", "1"), ("LLEN list", "1")]);
 }
 
 #[test]
@@ -274,10 +224,7 @@ fn a_client_that_reads_too_slowly_for_too_long_is_closed() {
     }
     // Nothing else happens on the connection: only the time that passes closes it.
     let mut other = server.client();
-    while !other
-        .line("INFO stats")
-        .contains("client_output_buffer_limit_disconnections:1")
-    {}
+    while !other.line("INFO stats").contains("client_output_buffer_limit_disconnections:1") {}
     while client.try_read().is_some() {}
 }
 
@@ -300,9 +247,7 @@ fn more_than_the_node_takes_at_once_is_taken_in_turn() {
                     scope.spawn(move || writer.write_all(bytes).expect("sent"));
                     let mut last = 0;
                     for _ in 0..commands {
-                        let Reply::Integer(number) = client.read() else {
-                            panic!("INCR answers a number")
-                        };
+                        let Reply::Integer(number) = client.read() else { panic!("INCR answers a number") };
                         assert!(number > last);
                         last = number;
                     }
@@ -310,8 +255,5 @@ fn more_than_the_node_takes_at_once_is_taken_in_turn() {
             });
         }
     });
-    assert_eq!(
-        server.client().line("GET n"),
-        format!("\"{}\"", clients * commands)
-    );
+    assert_eq!(server.client().line("GET n"), format!("\"{}\"", clients * commands));
 }

@@ -33,10 +33,7 @@ impl Witness for Gate {
 fn others_are_served_while_a_script_or_a_library_is_loaded() {
     let (entered, is_entered) = channel();
     let (leave, may_leave) = channel();
-    let gate = Gate {
-        entered: Mutex::new(entered),
-        may_leave: Mutex::new(may_leave),
-    };
+    let gate = Gate { entered: Mutex::new(entered), may_leave: Mutex::new(may_leave) };
     assert!(execute::watch(Box::new(gate)));
     let (server, _dir) = TestServer::start(&[("io-threads", "1"), ("workers", "1")]);
     let (mut loader, mut other) = (server.client(), server.client());
@@ -48,19 +45,13 @@ fn others_are_served_while_a_script_or_a_library_is_loaded() {
         (&["SCRIPT", "LOAD", "return 1"], digest),
         (&["FUNCTION", "LOAD", library], "\"lib\""),
         (&["EVAL", "return 2", "0"], "2"),
-        (
-            &["ORDO.IDEMPOTENT", "id", "SCRIPT", "LOAD", "return 1"],
-            digest,
-        ),
+        (&["ORDO.IDEMPOTENT", "id", "SCRIPT", "LOAD", "return 1"], digest),
         (&["EXEC"], &in_block),
     ];
     for (words, reply) in cases {
         if words == ["EXEC"] {
             loader.talk(&[("MULTI", "OK")]);
-            assert_eq!(
-                show(&loader.call(&["SCRIPT", "LOAD", "return 1"])),
-                "QUEUED"
-            );
+            assert_eq!(show(&loader.call(&["SCRIPT", "LOAD", "return 1"])), "QUEUED");
         }
         IS_CLOSED.store(true, Ordering::SeqCst);
         loader.send(words);

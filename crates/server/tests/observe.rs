@@ -1,9 +1,7 @@
-//! What operators look at: counts and durations of calls, the slow log, latency, monitors, the file of settings.
+//! What operators look at: counts and durations of calls, the slow log, latency, monitors, the file of
+//! settings.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "clocks belong to the server's tests, too"
-)]
+#![allow(clippy::disallowed_methods, reason = "clocks belong to the server's tests, too")]
 
 mod support;
 
@@ -25,9 +23,7 @@ fn info(client: &mut Client, section: &str) -> String {
 fn told(client: &mut Client, section: &str, name: &str) -> Option<String> {
     let text = info(client, section);
     let lines = text.lines().filter_map(|line| line.split_once(':'));
-    { lines }
-        .find(|(known, _)| *known == name)
-        .map(|(_, told)| told.to_owned())
+    { lines }.find(|(known, _)| *known == name).map(|(_, told)| told.to_owned())
 }
 
 /// `calls rejected failed` of a command; empty if nothing is known of it.
@@ -43,9 +39,7 @@ fn calls(client: &mut Client, command: &str) -> String {
 
 fn us_of(client: &mut Client, command: &str) -> u64 {
     let told = told(client, "commandstats", &format!("cmdstat_{command}")).expect("calls");
-    let field = told
-        .split(',')
-        .find_map(|field| field.strip_prefix("usec="));
+    let field = told.split(',').find_map(|field| field.strip_prefix("usec="));
     field.and_then(|us| us.parse().ok()).expect("a number")
 }
 
@@ -66,10 +60,7 @@ fn seen(monitor: &mut Client) -> String {
     let line = show(&monitor.read());
     let (time, rest) = line.split_once(' ').expect("a time");
     let (seconds, fraction) = time.split_once('.').expect("a fraction");
-    assert!(
-        seconds.parse::<u64>().is_ok_and(|s| s > 1_700_000_000),
-        "{line}"
-    );
+    assert!(seconds.parse::<u64>().is_ok_and(|s| s > 1_700_000_000), "{line}");
     assert!(fraction.len() == 6, "{line}");
     let (from, words) = rest.split_once("] ").expect("a client");
     assert!(from.starts_with("[0 127.0.0.1:"), "{line}");
@@ -81,12 +72,7 @@ fn keys_that_expire_are_counted_with_what_they_have_left() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();
     assert_eq!(told(&mut client, "keyspace", "db0"), None);
-    for line in [
-        "SET a 1",
-        "SET b 1 EX 100",
-        "HSET c f v",
-        "PEXPIRE c 300000",
-    ] {
+    for line in ["SET a 1", "SET b 1 EX 100", "HSET c f v", "PEXPIRE c 300000"] {
         client.line(line);
     }
     let db = told(&mut client, "keyspace", "db0").expect("there are keys");
@@ -106,8 +92,7 @@ fn changes_are_records_that_were_written_since_the_last_checkpoint() {
     let mut client = server.client();
     let mut changes = || {
         let told = told(&mut client, "persistence", "rdb_changes_since_last_save");
-        told.and_then(|number| number.parse::<u64>().ok())
-            .expect("a number")
+        told.and_then(|number| number.parse::<u64>().ok()).expect("a number")
     };
     let mut other = server.client();
     for (line, more) in [
@@ -170,15 +155,8 @@ fn calls_are_counted_by_how_they_end() {
         assert_eq!(calls(&mut client, command), want, "{command}");
     }
     let errors = info(&mut client, "errorstats");
-    for line in [
-        "errorstat_ERR:count=8",
-        "errorstat_WRONGTYPE:count=1",
-        "errorstat_NOSCRIPT:count=1",
-    ] {
-        assert!(
-            errors.lines().any(|known| known == line),
-            "{line}: {errors}"
-        );
+    for line in ["errorstat_ERR:count=8", "errorstat_WRONGTYPE:count=1", "errorstat_NOSCRIPT:count=1"] {
+        assert!(errors.lines().any(|known| known == line), "{line}: {errors}");
     }
     client.line("CONFIG RESETSTAT");
     assert_eq!(calls(&mut client, "set"), "");
@@ -190,14 +168,7 @@ fn a_blocks_commands_are_counted_when_they_run() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();
     client.line("CONFIG RESETSTAT");
-    for line in [
-        "MULTI",
-        "SET a 1",
-        "LPUSH a x",
-        "PING",
-        "CONFIG SET timeout x",
-        "EXEC",
-    ] {
+    for line in ["MULTI", "SET a 1", "LPUSH a x", "PING", "CONFIG SET timeout x", "EXEC"] {
         client.line(line);
     }
     for line in ["MULTI", "SET a", "EXEC", "MULTI", "SET a 1", "DISCARD"] {
@@ -250,11 +221,7 @@ fn a_wait_is_no_part_of_a_call() {
     assert_eq!(show(&waiter.read()), "nil-array");
     assert!(start.elapsed() >= Duration::from_millis(400));
     assert_eq!(calls(&mut other, "blpop"), "1 0 0");
-    assert!(
-        us_of(&mut other, "blpop") < 300_000,
-        "{}",
-        us_of(&mut other, "blpop")
-    );
+    assert!(us_of(&mut other, "blpop") < 300_000, "{}", us_of(&mut other, "blpop"));
     assert!(slow_words(&mut other).contains(&"BLPOP a 0.4".to_owned()));
     let id = waiter.line("CLIENT ID");
     waiter.send(&["BLPOP", "b", "c", "0"]);
@@ -267,13 +234,7 @@ fn a_wait_is_no_part_of_a_call() {
     other.line("RPUSH c 1");
     assert_eq!(show(&waiter.read()), "[\"c\" \"1\"]");
     assert_eq!(calls(&mut other, "blpop"), "3 0 1");
-    assert_eq!(
-        slow_words(&mut other)
-            .iter()
-            .filter(|words| *words == "BLPOP b c 0")
-            .count(),
-        2
-    );
+    assert_eq!(slow_words(&mut other).iter().filter(|words| *words == "BLPOP b c 0").count(), 2);
 }
 
 #[test]
@@ -287,38 +248,21 @@ fn it_is_known_how_long_calls_take() {
     }
     client.line("CLIENT ID");
     let percentiles = |client: &mut Client, command: &str| {
-        told(
-            client,
-            "latencystats",
-            &format!("latency_percentiles_usec_{command}"),
-        )
+        told(client, "latencystats", &format!("latency_percentiles_usec_{command}"))
     };
     let set = percentiles(&mut client, "set").expect("calls");
     let parts: Vec<&str> = set.split(',').collect();
     assert_eq!(parts.len(), 3, "{set}");
     for (part, name) in parts.iter().zip(["p50=", "p99=", "p99.9="]) {
         let value = part.strip_prefix(name).expect("in this order");
-        assert!(
-            value.parse::<f64>().is_ok_and(|us| us > 0.0 && us < 20e6),
-            "{set}"
-        );
-        assert_eq!(
-            value.split_once('.').map(|(_, digits)| digits.len()),
-            Some(3)
-        );
+        assert!(value.parse::<f64>().is_ok_and(|us| us > 0.0 && us < 20e6), "{set}");
+        assert_eq!(value.split_once('.').map(|(_, digits)| digits.len()), Some(3));
     }
     assert!(percentiles(&mut client, "client|id").is_some());
     let histogram = client.line("LATENCY HISTOGRAM set");
-    assert!(
-        histogram.starts_with("[\"set\" [\"calls\" 10 \"histogram_usec\" ["),
-        "{histogram}"
-    );
+    assert!(histogram.starts_with("[\"set\" [\"calls\" 10 \"histogram_usec\" ["), "{histogram}");
     assert!(histogram.ends_with(" 10]]]"), "{histogram}");
-    assert!(
-        client
-            .line("LATENCY HISTOGRAM client")
-            .contains("client|id")
-    );
+    assert!(client.line("LATENCY HISTOGRAM client").contains("client|id"));
     client.talk(&[
         (
             "CONFIG GET latency-tracking-info-percentiles",
@@ -345,8 +289,7 @@ fn it_is_known_how_long_calls_take() {
     client.line("SET a 1");
     let set = percentiles(&mut client, "set").expect("calls");
     assert!(set.starts_with("p0=") && set.contains(",p100="), "{set}");
-    let refused =
-        show(&client.call(&["CONFIG", "SET", "latency-tracking-info-percentiles", "101"]));
+    let refused = show(&client.call(&["CONFIG", "SET", "latency-tracking-info-percentiles", "101"]));
     assert!(refused.starts_with("-ERR CONFIG SET failed"), "{refused}");
 }
 
@@ -360,14 +303,8 @@ fn slow_calls_are_kept_with_their_words() {
         ("CLIENT SETNAME me", "OK"),
         ("CONFIG SET slowlog-log-slower-than 0", "OK"),
         ("SLOWLOG RESET", "OK"),
-        (
-            "SLOWLOG GET -2",
-            "-ERR count should be greater than or equal to -1",
-        ),
-        (
-            "SLOWLOG GET x",
-            "-ERR count should be greater than or equal to -1",
-        ),
+        ("SLOWLOG GET -2", "-ERR count should be greater than or equal to -1"),
+        ("SLOWLOG GET x", "-ERR count should be greater than or equal to -1"),
     ]);
     client.line("SLOWLOG RESET");
     for line in [
@@ -421,10 +358,7 @@ fn slow_calls_are_kept_with_their_words() {
         Reply::Integer(value) => value,
         ref other => panic!("{other:?}"),
     };
-    assert!(
-        number(1) > 1_700_000_000 && number(2) < 20_000_000,
-        "{entry:?}"
-    );
+    assert!(number(1) > 1_700_000_000 && number(2) < 20_000_000, "{entry:?}");
     client.line("CONFIG SET slowlog-max-len 3");
     assert_eq!(client.line("SLOWLOG LEN"), "3");
     client.line("CONFIG SET slowlog-log-slower-than -1");
@@ -441,10 +375,7 @@ fn slow_events_are_kept_by_their_kind() {
     client.call(&slow);
     client.talk(&[
         ("LATENCY LATEST", "[]"),
-        (
-            "LATENCY GRAPH command",
-            "-ERR No samples available for event 'command'",
-        ),
+        ("LATENCY GRAPH command", "-ERR No samples available for event 'command'"),
         ("LATENCY HISTORY command", "[]"),
     ]);
     assert!(client.line("LATENCY DOCTOR").contains("monitoring is off"));
@@ -453,21 +384,14 @@ fn slow_events_are_kept_by_their_kind() {
     let latest = client.line("LATENCY LATEST");
     assert!(latest.contains("[\"command\" 1"), "{latest}");
     assert!(client.line("LATENCY HISTORY Command").starts_with("[[1"));
-    assert!(
-        client
-            .line("LATENCY GRAPH command")
-            .starts_with("\"command - high ")
-    );
+    assert!(client.line("LATENCY GRAPH command").starts_with("\"command - high "));
     assert!(client.line("LATENCY DOCTOR").contains("command: "));
     client.line("CONFIG SET latency-monitor-threshold 0");
     client.talk(&[
         ("LATENCY RESET nope", "0"),
         ("LATENCY RESET command", "1"),
         ("LATENCY HISTORY command", "[]"),
-        (
-            "LATENCY HELP x",
-            "-ERR wrong number of arguments for 'latency|help' command",
-        ),
+        ("LATENCY HELP x", "-ERR wrong number of arguments for 'latency|help' command"),
     ]);
 }
 
@@ -522,18 +446,11 @@ fn a_monitor_sees_what_clients_send() {
     assert_eq!(seen(&mut monitor), "\"CLIENT\" \"ID\"");
     assert!(client.line("CLIENT LIST").contains(" flags=O "));
     monitor.send(&["GET", "a"]);
-    assert_eq!(
-        show(&monitor.read()),
-        "-ERR Replica can't interact with the keyspace"
-    );
+    assert_eq!(show(&monitor.read()), "-ERR Replica can't interact with the keyspace");
     monitor.send(&["RESET"]);
     assert_eq!(show(&monitor.read()), "RESET");
     client.line("SET a c");
-    monitor.talk(&[
-        ("GET a", "-NOAUTH Authentication required."),
-        ("AUTH secret", "OK"),
-        ("GET a", "\"c\""),
-    ]);
+    monitor.talk(&[("GET a", "-NOAUTH Authentication required."), ("AUTH secret", "OK"), ("GET a", "\"c\"")]);
     assert_eq!(client.line("CLIENT ID"), id);
     // Nor does one see anything that is gone.
     monitor.line("MONITOR");
@@ -551,23 +468,12 @@ fn a_monitor_that_does_not_read_is_closed() {
     let value = "v".repeat(100_000);
     let start = Instant::now();
     while told(&mut client, "clients", "connected_clients").as_deref() != Some("1") {
-        assert!(
-            start.elapsed() < Duration::from_secs(60),
-            "it is never closed"
-        );
+        assert!(start.elapsed() < Duration::from_secs(60), "it is never closed");
         for _ in 0..20 {
             client.call(&["SET", "a", &value]);
         }
     }
-    assert_eq!(
-        told(
-            &mut client,
-            "stats",
-            "client_output_buffer_limit_disconnections"
-        )
-        .as_deref(),
-        Some("1")
-    );
+    assert_eq!(told(&mut client, "stats", "client_output_buffer_limit_disconnections").as_deref(), Some("1"));
     // What had been sent to it before is all that it gets.
     let mut rest = Vec::new();
     let _ = monitor.stream.read_to_end(&mut rest);
@@ -578,24 +484,15 @@ fn settings_are_written_into_their_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("ordo.toml");
     let data = dir.path().join("data");
-    let text = format!(
-        "# ours\ntimeout = 0 # never\ndir = {:?}\n",
-        data.to_str().expect("UTF-8")
-    );
+    let text = format!("# ours\ntimeout = 0 # never\ndir = {:?}\n", data.to_str().expect("UTF-8"));
     std::fs::write(&path, text).expect("written");
     let mut settings = config(&data, &[]);
     settings.read_file(&path).expect("settings");
     let server = TestServer::start_with(settings);
     let mut client = server.client();
-    client.talk(&[
-        ("CONFIG SET timeout 77 maxmemory 1gb", "OK"),
-        ("CONFIG REWRITE", "OK"),
-    ]);
+    client.talk(&[("CONFIG SET timeout 77 maxmemory 1gb", "OK"), ("CONFIG REWRITE", "OK")]);
     let written = std::fs::read_to_string(&path).expect("there");
-    assert!(
-        written.starts_with("# ours\ntimeout = 77 # never\ndir = "),
-        "{written}"
-    );
+    assert!(written.starts_with("# ours\ntimeout = 77 # never\ndir = "), "{written}");
     assert!(
         written.contains("\n# Generated by CONFIG REWRITE\n")
             && written.contains("\nmaxmemory = 1073741824\n"),
@@ -604,10 +501,7 @@ fn settings_are_written_into_their_file() {
     server.stop();
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();
-    client.talk(&[(
-        "CONFIG REWRITE",
-        "-ERR The server is running without a config file",
-    )]);
+    client.talk(&[("CONFIG REWRITE", "-ERR The server is running without a config file")]);
 }
 
 #[test]
@@ -652,18 +546,11 @@ fn memory_is_told_of() {
     assert!(stats.contains("\"keys.count\" 1 "), "{stats}");
     assert!(client.line("MEMORY DOCTOR").starts_with('"'));
     assert!(client.line("MEMORY MALLOC-STATS").contains("VmRSS"));
-    assert!(
-        client
-            .line("MEMORY HELP")
-            .starts_with("[MEMORY <subcommand>")
-    );
+    assert!(client.line("MEMORY HELP").starts_with("[MEMORY <subcommand>"));
     assert!(client.line("LOLWUT").contains("Redis ver. 7."));
     client.talk(&[
         ("MEMORY PURGE", "OK"),
-        (
-            "CLIENT KILL ID 0",
-            "-ERR client-id should be greater than 0",
-        ),
+        ("CLIENT KILL ID 0", "-ERR client-id should be greater than 0"),
         ("CLIENT LIST ID 0 -1", "\"\""),
         ("CLIENT LIST ID 0 x", "-ERR Invalid client ID"),
         ("CLIENT LIST ID", "-ERR syntax error"),
@@ -702,22 +589,13 @@ fn what_exporters_and_consoles_ask_for_is_there() {
         ("EVAL return(1) 0", "1"),
         ("EVAL return(redis.call('WAIT','0','0')) 0", "0"),
         ("EVAL return(redis.call('WAITAOF','0','0','0')) 0", "[0 0]"),
-        (
-            "CONFIG SET hz 50 lazyfree-lazy-expire yes appendonly no",
-            "OK",
-        ),
-        (
-            "CONFIG GET lazyfree-lazy-expire",
-            "[\"lazyfree-lazy-expire\" \"yes\"]",
-        ),
+        ("CONFIG SET hz 50 lazyfree-lazy-expire yes appendonly no", "OK"),
+        ("CONFIG GET lazyfree-lazy-expire", "[\"lazyfree-lazy-expire\" \"yes\"]"),
         ("CONFIG GET cluster-enabled", "[\"cluster-enabled\" \"no\"]"),
         ("CONFIG GET appendonly", "[\"appendonly\" \"yes\"]"),
         ("CONFIG SET loglevel notice", "OK"),
         ("CONFIG SET notify-keyspace-events KEAm", "OK"),
-        (
-            "CONFIG GET notify-keyspace-events",
-            "[\"notify-keyspace-events\" \"AKEm\"]",
-        ),
+        ("CONFIG GET notify-keyspace-events", "[\"notify-keyspace-events\" \"AKEm\"]"),
     ]);
     let refused = client.line("CONFIG SET daemonize yes");
     assert!(refused.contains("immutable"), "{refused}");
@@ -735,16 +613,10 @@ fn what_exporters_and_consoles_ask_for_is_there() {
         "repl_backlog_size:0",
         "lazyfreed_objects:0",
     ] {
-        assert!(
-            info.contains(&format!("\r\n{field}")),
-            "{field} is not in {info}"
-        );
+        assert!(info.contains(&format!("\r\n{field}")), "{field} is not in {info}");
     }
     for command in ["DEBUG SLEEP 1", "SWAPDB 0 1", "HEXPIRE h 1 FIELDS 1 f"] {
         let refused = client.line(command);
-        assert!(
-            refused.contains("Ordo does not have this command of Redis: "),
-            "{refused}"
-        );
+        assert!(refused.contains("Ordo does not have this command of Redis: "), "{refused}");
     }
 }

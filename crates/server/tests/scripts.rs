@@ -19,16 +19,10 @@ fn kill(other: &mut Client) -> String {
 fn long_scripts_are_killed_unless_they_are_ordered() {
     let (server, _dir) = TestServer::start(&[("workers", "2")]);
     // An endless script ends by nothing else here.
-    let endless = Limits {
-        steps_max: u64::MAX,
-        ..Limits::DEFAULT
-    };
+    let endless = Limits { steps_max: u64::MAX, ..Limits::DEFAULT };
     assert!(set_limits(endless));
     let (mut scripts, mut other) = (server.client(), server.client());
-    assert_eq!(
-        other.line("SCRIPT KILL"),
-        "-NOTBUSY No scripts in execution right now."
-    );
+    assert_eq!(other.line("SCRIPT KILL"), "-NOTBUSY No scripts in execution right now.");
     assert_eq!(other.line("SET k 1"), "OK");
 
     let endless = "while true do pcall(redis.call, 'GET', 'k') end";

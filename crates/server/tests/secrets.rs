@@ -1,8 +1,5 @@
 //! What becomes of the passwords that clients send: hashes of them, before anything keeps or shows them.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "that an answer is delayed shows by a clock"
-)]
+#![allow(clippy::disallowed_methods, reason = "that an answer is delayed shows by a clock")]
 
 mod support;
 
@@ -12,7 +9,8 @@ use support::{Client, TestServer, config, show};
 
 /// Part of every password of these tests.
 const SECRET: &str = "open-sesame";
-/// The same within scripts, whose text is what the order executes: neither the slow log nor a monitor shows it.
+/// The same within scripts, whose text is what the order executes: neither the slow log nor a monitor shows
+/// it.
 const WHISPERED: &str = "whispered";
 
 /// How often the files of a directory have these bytes.
@@ -21,10 +19,7 @@ fn occurrences(dir: &Path, needle: &str) -> usize {
     let files = entries.map(|entry| entry.expect("an entry").path());
     let in_file = |path: &Path| {
         let bytes = std::fs::read(path).expect("a file");
-        bytes
-            .windows(needle.len())
-            .filter(|part| *part == needle.as_bytes())
-            .count()
+        bytes.windows(needle.len()).filter(|part| *part == needle.as_bytes()).count()
     };
     let counts = files.map(|path| match path.is_dir() {
         true => occurrences(&path, needle),
@@ -44,10 +39,7 @@ fn shown(client: &mut Client) -> String {
         &["CONFIG", "GET", "*"],
         &["INFO", "everything"],
     ];
-    questions
-        .iter()
-        .map(|words| show(&client.call(words)) + "\n")
-        .collect()
+    questions.iter().map(|words| show(&client.call(words)) + "\n").collect()
 }
 
 #[test]
@@ -73,10 +65,7 @@ fn a_password_is_hashed_before_anything_keeps_or_shows_it() {
         for (line, want) in [
             ("AUTH limited open-sesame-wrong", "-WRONGPASS"),
             ("HELLO 2 AUTH limited open-sesame-wrong", "-WRONGPASS"),
-            (
-                "ACL SETUSER alice on >open-sesame-1 >open-sesame-2 +@all ~* &*",
-                "OK",
-            ),
+            ("ACL SETUSER alice on >open-sesame-1 >open-sesame-2 +@all ~* &*", "OK"),
             ("ACL SETUSER alice <open-sesame-1", "OK"),
             ("ACL SETUSER alice <open-sesame-absent", "-ERR"),
             ("ACL SETUSER alice (>open-sesame-3)", "-ERR"),
@@ -86,19 +75,13 @@ fn a_password_is_hashed_before_anything_keeps_or_shows_it() {
             ("ACL DRYRUN alice ACL SETUSER bob >open-sesame-7", "*"),
             ("ORDO.IDEMPOTENT 1 ACL SETUSER alice >open-sesame-8", "-"),
             ("ORDO.IDEMPOTENT 2 AUTH limited open-sesame-9", "-"),
-            (
-                "ORDO.IDEMPOTENT 3 CONFIG SET requirepass open-sesame-10",
-                "-",
-            ),
+            ("ORDO.IDEMPOTENT 3 CONFIG SET requirepass open-sesame-10", "-"),
             ("ORDO.IDEMPOTENT 4 HELLO 3 AUTH limited open-sesame-10", "-"),
             ("MULTI", "OK"),
             ("ACL SETUSER alice >open-sesame-11", "QUEUED"),
             ("ACL SETUSER alice <open-sesame-absent", "QUEUED"),
             ("ACL DRYRUN alice ACL SETUSER bob >open-sesame-12", "QUEUED"),
-            (
-                "ORDO.IDEMPOTENT 5 ACL SETUSER alice >open-sesame-13",
-                "QUEUED",
-            ),
+            ("ORDO.IDEMPOTENT 5 ACL SETUSER alice >open-sesame-13", "QUEUED"),
             ("ORDO.IDEMPOTENT 6 AUTH open-sesame-14", "QUEUED"),
             ("AUTH limited open-sesame-wrong", "QUEUED"),
             ("SET alice open", "QUEUED"),
@@ -106,27 +89,12 @@ fn a_password_is_hashed_before_anything_keeps_or_shows_it() {
             ("MULTI", "OK"),
             ("CONFIG SET requirepass open-sesame-refused", "-ERR"),
             ("DISCARD", "OK"),
-            (
-                "EVAL return{redis.call('ACL','SETUSER','a','>whispered-1')} 0",
-                "-",
-            ),
-            (
-                "EVAL return{redis.call('ACL','SETUSER','a',ARGV[1])} 0 >whispered-2",
-                "-",
-            ),
+            ("EVAL return{redis.call('ACL','SETUSER','a','>whispered-1')} 0", "-"),
+            ("EVAL return{redis.call('ACL','SETUSER','a',ARGV[1])} 0 >whispered-2", "-"),
             ("EVAL return{redis.call(\"auth\",'whispered-3')} 0", "-"),
-            (
-                "EVAL return{redis.call('CONFIG','SET','requirepass','whispered-4')} 0",
-                "-",
-            ),
-            (
-                "EVAL return{redis.call('acl',ARGV[1],ARGV[2],ARGV[3])} 0 setuser bob >whispered-5",
-                "-",
-            ),
-            (
-                "EVAL return{redis.call([=[Hello]=],3,[[AUTH]],'bob','whispered-6')} 0",
-                "-",
-            ),
+            ("EVAL return{redis.call('CONFIG','SET','requirepass','whispered-4')} 0", "-"),
+            ("EVAL return{redis.call('acl',ARGV[1],ARGV[2],ARGV[3])} 0 setuser bob >whispered-5", "-"),
+            ("EVAL return{redis.call([=[Hello]=],3,[[AUTH]],'bob','whispered-6')} 0", "-"),
         ] {
             let reply = one.line(line);
             let is_it = match want {
@@ -154,31 +122,19 @@ fn a_password_is_hashed_before_anything_keeps_or_shows_it() {
         monitored += &(show(&monitor.read()) + "\n");
     }
     for text in [monitored, shown(&mut client)] {
-        let line = text
-            .lines()
-            .find(|line| line.contains(SECRET) || line.contains(WHISPERED));
+        let line = text.lines().find(|line| line.contains(SECRET) || line.contains(WHISPERED));
         assert_eq!(line, None);
     }
     server.stop();
-    assert!(
-        occurrences(dir.path(), "alice") > 0,
-        "what is looked for would be found"
-    );
-    assert_eq!(
-        occurrences(dir.path(), SECRET),
-        0,
-        "in the files of the log and of checkpoints"
-    );
+    assert!(occurrences(dir.path(), "alice") > 0, "what is looked for would be found");
+    assert_eq!(occurrences(dir.path(), SECRET), 0, "in the files of the log and of checkpoints");
     // What was ordered is what counts.
     let server = TestServer::start_with(config(dir.path(), &settings));
     let mut client = server.client();
     client.talk(&[
         ("AUTH alice open-sesame-11", "OK"),
         ("AUTH default open-sesame-17", "OK"),
-        (
-            "AUTH alice open-sesame-1",
-            "-WRONGPASS invalid username-password pair or user is disabled.",
-        ),
+        ("AUTH alice open-sesame-1", "-WRONGPASS invalid username-password pair or user is disabled."),
     ]);
 }
 
@@ -221,19 +177,12 @@ fn a_mistyped_rule_is_refused_and_nothing_keeps_or_shows_it() {
         }
         one.talk(&[("ACL SETUSER seen on", "QUEUED")]);
         let replies = one.line("EXEC");
-        assert_eq!(
-            replies.matches("-ERR ").count(),
-            MISTYPED.len(),
-            "{replies}"
-        );
+        assert_eq!(replies.matches("-ERR ").count(), MISTYPED.len(), "{replies}");
         assert!(replies.contains("-ERR Error in ACL SETUSER modifier '(hidden)': Syntax error"));
         assert!(!replies.contains(SECRET), "{replies}");
     }
     client.talk(&[
-        (
-            "ACL SETUSER bob plain",
-            "-ERR Error in ACL SETUSER modifier 'plain': Syntax error",
-        ),
+        ("ACL SETUSER bob plain", "-ERR Error in ACL SETUSER modifier 'plain': Syntax error"),
         ("ACL GETUSER bob", "nil"),
         ("ECHO the-end", "\"the-end\""),
     ]);
@@ -251,11 +200,7 @@ fn a_mistyped_rule_is_refused_and_nothing_keeps_or_shows_it() {
 
 #[test]
 fn failed_authentications_make_the_next_wait_and_nothing_else() {
-    let settings = [
-        ("requirepass", "right"),
-        ("auth-delay-max-ms", "300"),
-        ("io-threads", "1"),
-    ];
+    let settings = [("requirepass", "right"), ("auth-delay-max-ms", "300"), ("io-threads", "1")];
     let (server, _dir) = TestServer::start(&settings);
     let mut known = server.client();
     known.talk(&[("AUTH right", "OK"), ("SET k v", "OK")]);
@@ -264,7 +209,8 @@ fn failed_authentications_make_the_next_wait_and_nothing_else() {
     for _ in 0..8 {
         guessing.talk(&[("AUTH wrong", wrong)]);
     }
-    // From here on each waits: a right password as well as a wrong one, in whatever connection, and what is sent behind it.
+    // From here on each waits: a right password as well as a wrong one, in whatever connection, and what is
+    // sent behind it.
     let began = Instant::now();
     guessing.send(&["AUTH", "wrong"]);
     guessing.send(&["AUTH", "default", "right"]);
@@ -273,11 +219,7 @@ fn failed_authentications_make_the_next_wait_and_nothing_else() {
     other.send(&["HELLO", "2", "AUTH", "default", "right"]);
     let replies = [guessing.read(), guessing.read(), guessing.read()].map(|reply| show(&reply));
     assert_eq!(replies, [wrong, "OK", "\"v\""]);
-    assert!(
-        began.elapsed() >= Duration::from_millis(290),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() >= Duration::from_millis(290), "{:?}", began.elapsed());
     assert!(!show(&other.read()).starts_with('-'));
     // Nothing waits in a block.
     guessing.talk(&[("MULTI", "OK"), ("AUTH right", "QUEUED")]);
@@ -288,16 +230,14 @@ fn failed_authentications_make_the_next_wait_and_nothing_else() {
     gone.send(&["AUTH", "right"]);
     drop(gone);
     assert_eq!(known.info_number("acl_access_denied_auth"), 9);
-    known.talk(&[
-        ("CONFIG SET auth-delay-max-ms 0", "OK"),
-        ("CONFIG RESETSTAT", "OK"),
-    ]);
+    known.talk(&[("CONFIG SET auth-delay-max-ms 0", "OK"), ("CONFIG RESETSTAT", "OK")]);
     for _ in 0..100 {
         guessing.talk(&[("AUTH wrong", wrong)]);
     }
     assert_eq!(known.info_number("acl_access_denied_auth"), 100);
     assert!(known.line("ACL LOG").contains("\"reason\" \"auth\""));
-    // No thread waits: the server has one for connections, which serves everybody else meanwhile, and stops when it is told to.
+    // No thread waits: the server has one for connections, which serves everybody else meanwhile, and stops
+    // when it is told to.
     known.talk(&[("CONFIG SET auth-delay-max-ms 60000", "OK")]);
     guessing.send(&["AUTH", "right"]);
     for _ in 0..100 {

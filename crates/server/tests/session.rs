@@ -1,9 +1,6 @@
 //! What a connection may be in the middle of: blocks, watches, identity, pipelines.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "threads belong to the server's tests, too"
-)]
+#![allow(clippy::disallowed_methods, reason = "threads belong to the server's tests, too")]
 
 mod support;
 
@@ -23,22 +20,13 @@ fn commands_work_in_both_protocols_and_inline() {
         ("GET none", "nil"),
         ("HSET h f 1", "1"),
         ("HGETALL h", "[\"f\" \"1\"]"),
-        (
-            "NOSUCH a b",
-            "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' ",
-        ),
+        ("NOSUCH a b", "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' "),
         ("GET", "-ERR wrong number of arguments for 'get' command"),
         ("SELECT 0", "OK"),
-        (
-            "HSET k f 1",
-            "-WRONGTYPE Operation against a key holding the wrong kind of value",
-        ),
+        ("HSET k f 1", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
     ]);
     client.send_raw(b"SET inline 'a b'\r\nGET inline\r\n");
-    assert_eq!(
-        (show(&client.read()), show(&client.read())),
-        ("OK".to_owned(), "\"a b\"".to_owned())
-    );
+    assert_eq!((show(&client.read()), show(&client.read())), ("OK".to_owned(), "\"a b\"".to_owned()));
     assert!(client.line("HELLO 3").starts_with("{\"server\": \"redis\""));
     client.talk(&[
         ("HGETALL h", "{\"f\": \"1\"}"),
@@ -50,10 +38,8 @@ fn commands_work_in_both_protocols_and_inline() {
 #[test]
 fn a_web_page_cannot_speak_through_a_browser() {
     let (server, _dir) = TestServer::start(&[]);
-    for request in [
-        &b"POST / HTTP/1.1\r\n\r\nSET taken yes\r\n"[..],
-        b"Host: localhost\r\nSET taken yes\r\n",
-    ] {
+    for request in [&b"POST / HTTP/1.1\r\n\r\nSET taken yes\r\n"[..], b"Host: localhost\r\nSET taken yes\r\n"]
+    {
         let mut browser = server.client();
         browser.send_raw(request);
         assert_eq!(browser.try_read(), None, "the connection is closed");
@@ -84,9 +70,7 @@ fn a_pipeline_is_answered_in_its_order_and_sees_its_own_writes() {
                         vec!["PING".into()]
                     }
                     3 => {
-                        want.push(
-                            "-ERR unknown command 'OOPS', with args beginning with: ".to_owned(),
-                        );
+                        want.push("-ERR unknown command 'OOPS', with args beginning with: ".to_owned());
                         vec!["OOPS".into()]
                     }
                     _ => {
@@ -127,10 +111,7 @@ fn a_pipeline_longer_than_every_buffer_is_answered() {
         assert_eq!(show(&client.read()), number.to_string());
         assert_eq!(show(&client.read()), format!("\"{number}\""));
     }
-    sender
-        .join()
-        .expect("no panic")
-        .expect("everything was sent");
+    sender.join().expect("no panic").expect("everything was sent");
 }
 
 #[test]
@@ -146,10 +127,7 @@ fn blocks_queue_execute_and_are_discarded() {
         ("INCR a", "QUEUED"),
         ("HGET a f", "QUEUED"),
         ("GET a", "QUEUED"),
-        (
-            "EXEC",
-            "[OK 2 -WRONGTYPE Operation against a key holding the wrong kind of value \"2\"]",
-        ),
+        ("EXEC", "[OK 2 -WRONGTYPE Operation against a key holding the wrong kind of value \"2\"]"),
         ("MULTI", "OK"),
         ("EXEC", "[]"),
         ("MULTI", "OK"),
@@ -159,10 +137,7 @@ fn blocks_queue_execute_and_are_discarded() {
         ("MULTI", "OK"),
         ("SET a", "-ERR wrong number of arguments for 'set' command"),
         ("SET a 9", "QUEUED"),
-        (
-            "EXEC",
-            "-EXECABORT Transaction discarded because of previous errors.",
-        ),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
         ("GET a", "\"2\""),
         ("MULTI", "OK"),
         ("SET a 9", "QUEUED"),
@@ -205,15 +180,9 @@ fn what_cannot_run_in_a_block_is_refused_when_it_is_queued() {
     ] {
         client.talk(&[("MULTI", "OK"), ("SET half applied", "QUEUED")]);
         let reply = client.line(refused);
-        assert!(
-            reply.contains("not allowed inside a transaction"),
-            "{reply}"
-        );
+        assert!(reply.contains("not allowed inside a transaction"), "{reply}");
         client.talk(&[
-            (
-                "EXEC",
-                "-EXECABORT Transaction discarded because of previous errors.",
-            ),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
             ("EXISTS half", "0"),
         ]);
     }
@@ -249,28 +218,17 @@ fn subscribing_and_waiting_work_in_a_block() {
         ("WAIT 5 0", "QUEUED"),
         ("WAITAOF 2 0 0", "QUEUED"),
         ("BLPOP none 0", "QUEUED"),
-        (
-            "EXEC",
-            "[OK [0 0] 0 -ERR value is out of range, must be between 0 and 1 nil-array]",
-        ),
+        ("EXEC", "[OK [0 0] 0 -ERR value is out of range, must be between 0 and 1 nil-array]"),
     ]);
     let (server, _dir) = TestServer::start(&[("appendfsync", "always")]);
-    server.client().talk(&[
-        ("MULTI", "OK"),
-        ("WAITAOF 1 1 0", "QUEUED"),
-        ("EXEC", "[[1 0]]"),
-    ]);
+    server.client().talk(&[("MULTI", "OK"), ("WAITAOF 1 1 0", "QUEUED"), ("EXEC", "[[1 0]]")]);
 }
 
 #[test]
 fn a_watched_key_that_changes_voids_the_block() {
     let (server, _dir) = TestServer::start(&[]);
     let (mut a, mut b) = (server.client(), server.client());
-    let begin = [
-        ("WATCH k other", "OK"),
-        ("MULTI", "OK"),
-        ("SET k mine", "QUEUED"),
-    ];
+    let begin = [("WATCH k other", "OK"), ("MULTI", "OK"), ("SET k mine", "QUEUED")];
     a.talk(&begin);
     a.talk(&[("EXEC", "[OK]")]);
     a.talk(&begin);
@@ -328,19 +286,7 @@ fn a_watch_in_the_middle_of_a_pipeline_sees_what_was_written_before_it() {
         let replies: Vec<String> = (0..11).map(|_| show(&client.read())).collect();
         assert_eq!(
             replies,
-            [
-                "OK",
-                "OK",
-                "OK",
-                "QUEUED",
-                "[2]",
-                "OK",
-                "OK",
-                "OK",
-                "QUEUED",
-                "nil-array",
-                "\"5\""
-            ],
+            ["OK", "OK", "OK", "QUEUED", "[2]", "OK", "OK", "OK", "QUEUED", "nil-array", "\"5\""],
             "round {round}"
         );
     }
@@ -361,15 +307,8 @@ fn optimistic_counters_lose_no_increment() {
                 let mut done = 0;
                 while done < INCREMENTS {
                     assert_eq!(client.line("WATCH counter"), "OK");
-                    let value: u64 = client
-                        .line("GET counter")
-                        .trim_matches('"')
-                        .parse()
-                        .expect("a number");
-                    client.talk(&[
-                        ("MULTI", "OK"),
-                        (&format!("SET counter {}", value + 1), "QUEUED"),
-                    ]);
+                    let value: u64 = client.line("GET counter").trim_matches('"').parse().expect("a number");
+                    client.talk(&[("MULTI", "OK"), (&format!("SET counter {}", value + 1), "QUEUED")]);
                     match client.line("EXEC").as_str() {
                         "[OK]" => done += 1,
                         "nil-array" => {}
@@ -379,10 +318,7 @@ fn optimistic_counters_lose_no_increment() {
             });
         }
     });
-    assert_eq!(
-        server.client().line("GET counter"),
-        format!("\"{}\"", CLIENTS * INCREMENTS)
-    );
+    assert_eq!(server.client().line("GET counter"), format!("\"{}\"", CLIENTS * INCREMENTS));
 }
 
 #[test]
@@ -391,18 +327,9 @@ fn a_password_is_asked_for() {
     let mut client = server.client();
     client.talk(&[
         ("GET k", "-NOAUTH Authentication required."),
-        (
-            "NOSUCH",
-            "-ERR unknown command 'NOSUCH', with args beginning with: ",
-        ),
-        (
-            "AUTH wrong",
-            "-WRONGPASS invalid username-password pair or user is disabled.",
-        ),
-        (
-            "AUTH other secret",
-            "-WRONGPASS invalid username-password pair or user is disabled.",
-        ),
+        ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: "),
+        ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH other secret", "-WRONGPASS invalid username-password pair or user is disabled."),
         ("AUTH secret", "OK"),
         ("GET k", "nil"),
         ("RESET", "RESET"),
@@ -418,18 +345,11 @@ fn a_password_is_asked_for() {
             .line("HELLO 3")
             .starts_with("-NOAUTH HELLO must be called with the client already authenticated")
     );
-    assert!(
-        stranger
-            .line("HELLO 3 AUTH default other SETNAME me")
-            .contains("\"proto\": 3")
-    );
+    assert!(stranger.line("HELLO 3 AUTH default other SETNAME me").contains("\"proto\": 3"));
     stranger.talk(&[("CLIENT GETNAME", "\"me\"")]);
     let mut open = server.client();
     open.send_raw(b"*11\r\n");
-    assert_eq!(
-        show(&open.read()),
-        "-ERR Protocol error: unauthenticated multibulk length"
-    );
+    assert_eq!(show(&open.read()), "-ERR Protocol error: unauthenticated multibulk length");
     assert_eq!(open.try_read(), None);
 }
 
@@ -448,9 +368,7 @@ fn client_subcommands_tell_and_change_connections() {
     ]);
     let list = b.line("CLIENT LIST");
     assert!(
-        list.contains(&format!("id={id} "))
-            && list.contains("name=one")
-            && list.contains("lib-name=tester"),
+        list.contains(&format!("id={id} ")) && list.contains("name=one") && list.contains("lib-name=tester"),
         "{list}"
     );
     assert!(a.line("CLIENT INFO").contains("cmd=client"));
@@ -472,15 +390,9 @@ fn a_pause_holds_writes_until_it_ends() {
     let (server, _dir) = TestServer::start(&[]);
     let (mut a, mut b) = (server.client(), server.client());
     a.talk(&[
-        (
-            "CLIENT PAUSE x",
-            "-ERR timeout is not an integer or out of range",
-        ),
+        ("CLIENT PAUSE x", "-ERR timeout is not an integer or out of range"),
         ("CLIENT PAUSE -1", "-ERR timeout is negative"),
-        (
-            "CLIENT PAUSE 1 some",
-            "-ERR CLIENT PAUSE mode must be WRITE or ALL",
-        ),
+        ("CLIENT PAUSE 1 some", "-ERR CLIENT PAUSE mode must be WRITE or ALL"),
         (
             "CLIENT PAUSE 1 WRITE now",
             "-ERR unknown subcommand or wrong number of arguments for 'PAUSE'. Try CLIENT HELP.",
@@ -499,10 +411,7 @@ fn a_pause_holds_writes_until_it_ends() {
 fn a_weaker_pause_ends_no_stronger_one_and_fresh_connections_wait() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();
-    client.talk(&[
-        ("CLIENT PAUSE 100000 ALL", "OK"),
-        ("CLIENT PAUSE 1 WRITE", "OK"),
-    ]);
+    client.talk(&[("CLIENT PAUSE 100000 ALL", "OK"), ("CLIENT PAUSE 1 WRITE", "OK")]);
     let (mut reader, mut fresh) = (server.client(), server.client());
     reader.send(&["GET", "k"]);
     fresh.send(&["PING"]);
@@ -534,8 +443,7 @@ fn tracking_is_switched_off_whatever_options_come_along() {
 fn a_pause_of_writes_holds_what_may_write_and_what_publishes_and_nothing_else() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();
-    let (mut publisher, mut script, mut block) =
-        (server.client(), server.client(), server.client());
+    let (mut publisher, mut script, mut block) = (server.client(), server.client(), server.client());
     let ready = [("MULTI", "OK"), ("GET k", "QUEUED")];
     client.talk(&ready);
     client.talk(&[("CLIENT PAUSE 100000 WRITE", "QUEUED")]);
@@ -568,23 +476,13 @@ fn settings_are_listed_and_changed() {
             "[\"zset-max-listpack-entries\" \"0\" \"zset-max-ziplist-entries\" \"0\"]",
         ),
         ("CONFIG GET save", "[\"save\" \"\"]"),
-        (
-            "CONFIG GET maxc*s timeout",
-            "[\"maxclients\" \"10000\" \"timeout\" \"0\"]",
-        ),
+        ("CONFIG GET maxc*s timeout", "[\"maxclients\" \"10000\" \"timeout\" \"0\"]"),
         ("CONFIG SET timeout 7 maxclients 99", "OK"),
         ("CONFIG GET timeout", "[\"timeout\" \"7\"]"),
-        (
-            "CONFIG SET nonsense 1",
-            "-ERR Unknown option or number of arguments for CONFIG SET - 'nonsense'",
-        ),
+        ("CONFIG SET nonsense 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nonsense'"),
         ("CONFIG RESETSTAT", "OK"),
     ]);
-    assert!(
-        client
-            .line("CONFIG SET timeout 8 maxclients none")
-            .contains("related to argument 'maxclients'")
-    );
+    assert!(client.line("CONFIG SET timeout 8 maxclients none").contains("related to argument 'maxclients'"));
     client.talk(&[("CONFIG GET timeout", "[\"timeout\" \"7\"]")]);
     assert!(client.line("CONFIG SET port 1").contains("immutable"));
 }
@@ -610,10 +508,7 @@ fn info_counts_commands_and_keys() {
         assert!(info.contains(want), "{want} is not in {info}");
     }
     let stats = client.line("INFO commandstats");
-    assert!(
-        stats.contains("cmdstat_set:calls=2,usec=") && !stats.contains("# Server"),
-        "{stats}"
-    );
+    assert!(stats.contains("cmdstat_set:calls=2,usec=") && !stats.contains("# Server"), "{stats}");
     client.line("SET k");
     let stats = client.line("INFO commandstats");
     assert!(stats.contains("rejected_calls=1,failed_calls=0"), "{stats}");
@@ -623,12 +518,8 @@ fn info_counts_commands_and_keys() {
 fn scripts_run_as_transactions() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();
-    let transfer =
-        "redis.call('DECRBY', KEYS[1], ARGV[1]) return redis.call('INCRBY', KEYS[2], ARGV[1])";
-    assert_eq!(
-        show(&client.call(&["EVAL", transfer, "2", "a", "b", "5"])),
-        "5"
-    );
+    let transfer = "redis.call('DECRBY', KEYS[1], ARGV[1]) return redis.call('INCRBY', KEYS[2], ARGV[1])";
+    assert_eq!(show(&client.call(&["EVAL", transfer, "2", "a", "b", "5"])), "5");
     client.talk(&[("GET a", "\"-5\"")]);
     let sha = match client.call(&["SCRIPT", "LOAD", "return ARGV[1]"]) {
         txn::Reply::Bulk(sha) => String::from_utf8_lossy(&sha).into_owned(),
@@ -636,22 +527,13 @@ fn scripts_run_as_transactions() {
     };
     assert_eq!(show(&client.call(&["EVALSHA", &sha, "0", "x"])), "\"x\"");
     assert_eq!(
-        client.line(&format!(
-            "SCRIPT EXISTS {sha} ffffffffffffffffffffffffffffffffffffffff"
-        )),
+        client.line(&format!("SCRIPT EXISTS {sha} ffffffffffffffffffffffffffffffffffffffff")),
         "[1 0]"
     );
-    assert!(
-        client
-            .line("EVALSHA ffffffffffffffffffffffffffffffffffffffff 0")
-            .starts_with("-NOSCRIPT")
-    );
+    assert!(client.line("EVALSHA ffffffffffffffffffffffffffffffffffffffff 0").starts_with("-NOSCRIPT"));
     // In a block, together with commands.
     client.talk(&[("MULTI", "OK")]);
-    assert_eq!(
-        show(&client.call(&["EVAL", "return redis.call('INCR', 'n')", "0"])),
-        "QUEUED"
-    );
+    assert_eq!(show(&client.call(&["EVAL", "return redis.call('INCR', 'n')", "0"])), "QUEUED");
     client.talk(&[("INCR n", "QUEUED"), ("EXEC", "[1 2]")]);
 }
 
@@ -661,11 +543,7 @@ fn a_long_script_does_not_hold_up_other_clients() {
     let mut slow = server.client();
     let mut client = server.client();
     client.talk(&[("SET k 1", "OK")]);
-    slow.send(&[
-        "EVAL",
-        "local n = 0 for i = 1, 20000000 do n = n + 1 end return n",
-        "0",
-    ]);
+    slow.send(&["EVAL", "local n = 0 for i = 1, 20000000 do n = n + 1 end return n", "0"]);
     for _ in 0..100 {
         client.talk(&[("GET k", "\"1\"")]);
     }
@@ -686,18 +564,11 @@ fn info_counts_errors_by_their_codes() {
         ("HGET k f", "-WRONGTYPE"),
         ("GET", "-ERR"),
         ("NOSUCH", "-ERR"),
-        (
-            "EVALSHA ffffffffffffffffffffffffffffffffffffffff 0",
-            "-NOSCRIPT",
-        ),
+        ("EVALSHA ffffffffffffffffffffffffffffffffffffffff 0", "-NOSCRIPT"),
     ] {
         assert!(other.line(command).starts_with(want), "{command}");
     }
-    one.talk(&[
-        ("HSET k f v", "QUEUED"),
-        ("CONFIG SET nosuch 1", "QUEUED"),
-        ("GET k", "QUEUED"),
-    ]);
+    one.talk(&[("HSET k f v", "QUEUED"), ("CONFIG SET nosuch 1", "QUEUED"), ("GET k", "QUEUED")]);
     assert!(one.line("EXEC").contains("WRONGTYPE"));
     let script = "return {redis.error_reply('A:B c'), 1, redis.pcall('HGET', 'k', 'f')}";
     assert!(show(&one.call(&["EVAL", script, "0"])).contains("-A:B c"));
@@ -707,10 +578,7 @@ fn info_counts_errors_by_their_codes() {
          errorstat_WRONGTYPE:count=3\r\n\""
     );
     assert!(one.line("INFO stats").contains("total_error_replies:8\r\n"));
-    one.talk(&[
-        ("CONFIG RESETSTAT", "OK"),
-        ("INFO errorstats", "\"# Errorstats\r\n\""),
-    ]);
+    one.talk(&[("CONFIG RESETSTAT", "OK"), ("INFO errorstats", "\"# Errorstats\r\n\"")]);
 }
 
 #[test]
@@ -757,9 +625,7 @@ fn large_blocks_and_many_watched_keys_are_taken() {
         assert_eq!(show(&client.read()), "QUEUED");
     }
     sender.join().expect("no panic").expect("sent");
-    let txn::Reply::Array(replies) = client.call(&["EXEC"]) else {
-        panic!("EXEC answers an array")
-    };
+    let txn::Reply::Array(replies) = client.call(&["EXEC"]) else { panic!("EXEC answers an array") };
     assert_eq!(replies.len(), 2 * count);
     for (place, reply) in replies.iter().enumerate() {
         let want = match place % 2 {
@@ -776,20 +642,11 @@ fn a_block_may_take_only_so_much_memory() {
     let mut client = server.client();
     client.talk(&[("MULTI", "OK")]);
     let value = "x".repeat(400_000);
-    for want in [
-        "QUEUED",
-        "QUEUED",
-        "-ERR the block is longer than client-query-buffer-limit",
-    ] {
+    for want in ["QUEUED", "QUEUED", "-ERR the block is longer than client-query-buffer-limit"] {
         assert!(show(&client.call(&["SET", "k", &value])).starts_with(want));
     }
-    client.talk(&[
-        (
-            "EXEC",
-            "-EXECABORT Transaction discarded because of previous errors.",
-        ),
-        ("GET k", "nil"),
-    ]);
+    client
+        .talk(&[("EXEC", "-EXECABORT Transaction discarded because of previous errors."), ("GET k", "nil")]);
 }
 
 #[test]
@@ -805,18 +662,10 @@ fn what_was_answered_is_durable_as_far_as_is_said() {
         ("WAIT 1 -1", "-ERR timeout is negative"),
         ("WAITAOF 0 0 0", "[0 0]"),
         ("WAITAOF 1 0 0", "[1 0]"),
-        (
-            "WAITAOF 2 0 0",
-            "-ERR value is out of range, must be between 0 and 1",
-        ),
-        (
-            "WAITAOF 0 -1 0",
-            "-ERR value is out of range, must be positive",
-        ),
+        ("WAITAOF 2 0 0", "-ERR value is out of range, must be between 0 and 1"),
+        ("WAITAOF 0 -1 0", "-ERR value is out of range, must be positive"),
         ("WAITAOF 0 0 -1", "-ERR timeout is negative"),
     ]);
     let (server, _dir) = TestServer::start(&[("appendfsync", "always")]);
-    server
-        .client()
-        .talk(&[("SET k v", "OK"), ("WAITAOF 0 0 0", "[1 0]")]);
+    server.client().talk(&[("SET k v", "OK"), ("WAITAOF 0 0 0", "[1 0]")]);
 }

@@ -1,9 +1,7 @@
-//! What a connection hears of others: elements that it waited for, messages, changes of keys that it has read.
+//! What a connection hears of others: elements that it waited for, messages, changes of keys that it has
+//! read.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "clocks belong to the server's tests, too"
-)]
+#![allow(clippy::disallowed_methods, reason = "clocks belong to the server's tests, too")]
 
 mod support;
 
@@ -29,24 +27,12 @@ fn who_waits_gets_what_comes() {
         ("BRPOP a 0", "RPUSH a 1 2", "[\"a\" \"2\"]"),
         ("BLMOVE s d LEFT RIGHT 0", "LPUSH s x", "\"x\""),
         ("BRPOPLPUSH s d 0", "LPUSH s y", "\"y\""),
-        (
-            "BLMPOP 0 2 m n LEFT COUNT 2",
-            "RPUSH n 1 2 3",
-            "[\"n\" [\"1\" \"2\"]]",
-        ),
+        ("BLMPOP 0 2 m n LEFT COUNT 2", "RPUSH n 1 2 3", "[\"n\" [\"1\" \"2\"]]"),
         ("BZPOPMIN z 0", "ZADD z 2 b 1 a", "[\"z\" \"a\" \"1\"]"),
         ("BZPOPMAX y 0", "ZADD y 2 b 1 a", "[\"y\" \"b\" \"2\"]"),
         ("BZMPOP 0 1 x MIN", "ZADD x 1 a", "[\"x\" [[\"a\" \"1\"]]]"),
-        (
-            "XREAD BLOCK 0 STREAMS t $",
-            "XADD t 5-1 f v",
-            "[[\"t\" [[\"5-1\" [\"f\" \"v\"]]]]]",
-        ),
-        (
-            "BLPOP l 0",
-            "EVAL return{redis.call(\'rpush\',\'l\',\'s\')} 0",
-            "[\"l\" \"s\"]",
-        ),
+        ("XREAD BLOCK 0 STREAMS t $", "XADD t 5-1 f v", "[[\"t\" [[\"5-1\" [\"f\" \"v\"]]]]]"),
+        ("BLPOP l 0", "EVAL return{redis.call(\'rpush\',\'l\',\'s\')} 0", "[\"l\" \"s\"]"),
         ("BLPOP r 0", "RENAME a r", "[\"r\" \"1\"]"),
     ] {
         send(&mut waiter, wait);
@@ -79,11 +65,7 @@ fn who_waits_gets_what_comes() {
             "XGROUP DESTROY s2 g",
             "-NOGROUP No such key 's2' or consumer group 'g' in XREADGROUP with GROUP option",
         ),
-        (
-            "XREADGROUP GROUP g me BLOCK 0 STREAMS s1 >",
-            "SET s1 string",
-            wrong,
-        ),
+        ("XREADGROUP GROUP g me BLOCK 0 STREAMS s1 >", "SET s1 string", wrong),
         (
             "XREADGROUP GROUP g me BLOCK 0 STREAMS s1 >",
             "PEXPIRE s1 50",
@@ -110,14 +92,7 @@ fn who_waits_longest_is_served_first() {
         other.wait_for_info(&format!("blocked_clients:{}", place + 1));
     }
     // All at once, then one at a time, and in a block.
-    for line in [
-        "RPUSH q 0 1 2",
-        "RPUSH q 3",
-        "MULTI",
-        "RPUSH q 4",
-        "RPUSH q 5 6 7",
-        "EXEC",
-    ] {
+    for line in ["RPUSH q 0 1 2", "RPUSH q 3", "MULTI", "RPUSH q 4", "RPUSH q 5 6 7", "EXEC"] {
         other.line(line);
     }
     for (place, waiter) in waiters.iter_mut().enumerate() {
@@ -131,20 +106,14 @@ fn a_wait_ends_with_its_time_or_when_somebody_ends_it() {
     let (server, _dir) = TestServer::start(&[]);
     let (mut waiter, mut other) = (server.client(), server.client());
     let start = Instant::now();
-    waiter.talk(&[
-        ("BLPOP a 0.15", "nil-array"),
-        ("BLMOVE a b LEFT LEFT 0.05", "nil-array"),
-    ]);
+    waiter.talk(&[("BLPOP a 0.15", "nil-array"), ("BLMOVE a b LEFT LEFT 0.05", "nil-array")]);
     assert!(start.elapsed() >= Duration::from_millis(200));
     waiter.talk(&[
         ("XREAD BLOCK 20 STREAMS s 0", "nil-array"),
         ("BLPOP a -1", "-ERR timeout is negative"),
         ("BLPOP a x", "-ERR timeout is not a float or out of range"),
         ("SET string v", "OK"),
-        (
-            "BLPOP string 0",
-            "-WRONGTYPE Operation against a key holding the wrong kind of value",
-        ),
+        ("BLPOP string 0", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
     ]);
     let id = waiter.line("CLIENT ID");
     for (how, reply) in [
@@ -185,10 +154,7 @@ fn what_follows_a_wait_waits_with_it() {
 fn consumers_of_a_group_wait_behind_each_other_and_order_nothing_meanwhile() {
     let (server, _dir) = TestServer::start(&[]);
     let mut other = server.client();
-    other.talk(&[
-        ("XGROUP CREATE s g $ MKSTREAM", "OK"),
-        ("XGROUP CREATE s h $", "OK"),
-    ]);
+    other.talk(&[("XGROUP CREATE s g $ MKSTREAM", "OK"), ("XGROUP CREATE s h $", "OK")]);
     let mut waiters: Vec<Client> = Vec::new();
     for (place, group) in ["g", "g", "h"].iter().enumerate() {
         let mut waiter = server.client();
@@ -200,9 +166,7 @@ fn consumers_of_a_group_wait_behind_each_other_and_order_nothing_meanwhile() {
     // Their attempts come to an end: what they look at is not theirs to write.
     let mut position = || {
         let info = other.info();
-        let field = info
-            .lines()
-            .find(|line| line.starts_with("delivered_position:"));
+        let field = info.lines().find(|line| line.starts_with("delivered_position:"));
         let position = field.map(ToOwned::to_owned);
         (0..300).for_each(|_| assert_eq!(other.line("PING"), "PONG"));
         position.expect("a field of INFO")
@@ -224,10 +188,7 @@ fn who_comes_behind_others_hears_what_is_wrong() {
     other.wait_for_info("blocked_clients:1");
     other.talk(&[
         ("SET a v", "OK"),
-        (
-            "BLPOP a 0",
-            "-WRONGTYPE Operation against a key holding the wrong kind of value",
-        ),
+        ("BLPOP a 0", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
         ("BLMOVE b c FOO LEFT 0", "-ERR syntax error"),
         ("BLMPOP 0 1 b FOO", "-ERR syntax error"),
         ("RPUSH free x", "1"),
@@ -272,25 +233,15 @@ fn a_client_that_is_gone_takes_nothing() {
 fn messages_reach_who_listens() {
     let (server, _dir) = TestServer::start(&[]);
     let (mut listener, mut other) = (server.client(), server.client());
-    assert_eq!(
-        listener.line("SUBSCRIBE news sport"),
-        ">[\"subscribe\" \"news\" 1]".replace('>', "")
-    );
+    assert_eq!(listener.line("SUBSCRIBE news sport"), ">[\"subscribe\" \"news\" 1]".replace('>', ""));
     assert_eq!(next(&mut listener), "[\"subscribe\" \"sport\" 2]");
     listener.talk(&[
         ("PSUBSCRIBE n*s", "[\"psubscribe\" \"n*s\" 3]"),
         ("PING", "[\"pong\" \"\"]"),
         ("PING x", "[\"pong\" \"x\"]"),
-        (
-            "PING x y",
-            "-ERR wrong number of arguments for 'ping' command",
-        ),
+        ("PING x y", "-ERR wrong number of arguments for 'ping' command"),
     ]);
-    assert!(
-        listener
-            .line("GET k")
-            .starts_with("-ERR Can\'t execute \'get\'")
-    );
+    assert!(listener.line("GET k").starts_with("-ERR Can\'t execute \'get\'"));
     other.talk(&[
         ("PUBLISH news one", "2"),
         ("PUBLISH nobody x", "0"),
@@ -298,10 +249,7 @@ fn messages_reach_who_listens() {
         ("SET k v", "QUEUED"),
         ("PUBLISH sport two", "QUEUED"),
         ("EXEC", "[OK 1]"),
-        (
-            "EVAL return{redis.call(\'publish\',\'news\',\'three\')} 0",
-            "[0]",
-        ),
+        ("EVAL return{redis.call(\'publish\',\'news\',\'three\')} 0", "[0]"),
         ("SPUBLISH news shard", "0"),
         ("PUBSUB CHANNELS", "[\"news\" \"sport\"]"),
         ("PUBSUB CHANNELS s*", "[\"sport\"]"),
@@ -330,10 +278,7 @@ fn messages_reach_who_listens() {
         ("UNSUBSCRIBE", "[\"unsubscribe\" nil 1]"),
         ("PUNSUBSCRIBE", "[\"punsubscribe\" \"n*s\" 0]"),
     ]);
-    other.talk(&[
-        ("SPUBLISH news shard", "1"),
-        ("PUBSUB SHARDNUMSUB news", "[\"news\" 1]"),
-    ]);
+    other.talk(&[("SPUBLISH news shard", "1"), ("PUBSUB SHARDNUMSUB news", "[\"news\" 1]")]);
     assert_eq!(next(&mut listener), "[\"smessage\" \"news\" \"shard\"]");
     listener.talk(&[("RESET", "RESET"), ("GET k", "\"v\"")]);
     other.talk(&[("SPUBLISH news shard", "0"), ("PUBSUB SHARDCHANNELS", "[]")]);
@@ -354,10 +299,7 @@ fn a_publisher_is_heard_in_its_order() {
     publisher.send_raw(&bytes);
     for number in 0..MESSAGES {
         assert_eq!(next(&mut publisher), "1");
-        assert_eq!(
-            next(&mut listener),
-            format!("[\"message\" \"c\" \"{number}\"]")
-        );
+        assert_eq!(next(&mut listener), format!("[\"message\" \"c\" \"{number}\"]"));
     }
 }
 
@@ -371,72 +313,39 @@ fn changes_of_keys_are_published_as_the_setting_says() {
     let mut expect = |other: &mut Client, line: &str, events: &[(&str, &str)]| {
         other.line(line);
         for (event, key) in events {
-            for (channel, payload) in [
-                (format!("__keyspace@0__:{key}"), *event),
-                (format!("__keyevent@0__:{event}"), *key),
-            ] {
+            for (channel, payload) in
+                [(format!("__keyspace@0__:{key}"), *event), (format!("__keyevent@0__:{event}"), *key)]
+            {
                 let want = format!("[\"pmessage\" \"*\" \"{channel}\" \"{payload}\"]");
                 assert_eq!(next(&mut listener), want, "{line}");
             }
         }
     };
     expect(&mut other, "SET s v", &[("set", "s")]);
-    expect(
-        &mut other,
-        "SET s v EX 100",
-        &[("set", "s"), ("expire", "s")],
-    );
+    expect(&mut other, "SET s v EX 100", &[("set", "s"), ("expire", "s")]);
     expect(&mut other, "GET s", &[]);
     expect(&mut other, "RPUSH l a b", &[("rpush", "l")]);
-    expect(
-        &mut other,
-        "LMOVE l m LEFT RIGHT",
-        &[("rpush", "m"), ("lpop", "l")],
-    );
+    expect(&mut other, "LMOVE l m LEFT RIGHT", &[("rpush", "m"), ("lpop", "l")]);
     expect(&mut other, "RPOP l", &[("rpop", "l"), ("del", "l")]);
-    expect(
-        &mut other,
-        "RPOPLPUSH m m",
-        &[("lpush", "m"), ("rpop", "m")],
-    );
+    expect(&mut other, "RPOPLPUSH m m", &[("lpush", "m"), ("rpop", "m")]);
     expect(&mut other, "HSET h f v", &[("hset", "h")]);
     expect(&mut other, "ZADD z 1 a", &[("zadd", "z")]);
     expect(&mut other, "ZADD z INCR 1 a", &[("zincr", "z")]);
     expect(&mut other, "ZADD z INCR 0 a", &[]);
     expect(&mut other, "SADD p a", &[("sadd", "p")]);
-    expect(
-        &mut other,
-        "SMOVE p q a",
-        &[("srem", "p"), ("del", "p"), ("sadd", "q")],
-    );
+    expect(&mut other, "SMOVE p q a", &[("srem", "p"), ("del", "p"), ("sadd", "q")]);
     expect(&mut other, "DECRBY d 2", &[("incrby", "d")]);
     expect(&mut other, "DEL h z none", &[("del", "h"), ("del", "z")]);
-    expect(
-        &mut other,
-        "RENAME m n",
-        &[("rename_from", "m"), ("rename_to", "n")],
-    );
+    expect(&mut other, "RENAME m n", &[("rename_from", "m"), ("rename_to", "n")]);
     expect(&mut other, "XADD x 1-1 f v", &[("xadd", "x")]);
     expect(&mut other, "XGROUP CREATE x g 0", &[("xgroup-create", "x")]);
     expect(&mut other, "XGROUP DELCONSUMER x g none", &[]);
-    expect(
-        &mut other,
-        "XADD x MAXLEN 1 2-1 f v",
-        &[("xadd", "x"), ("xtrim", "x")],
-    );
-    expect(
-        &mut other,
-        "SET c 1 EX 1000",
-        &[("set", "c"), ("expire", "c")],
-    );
+    expect(&mut other, "XADD x MAXLEN 1 2-1 f v", &[("xadd", "x"), ("xtrim", "x")]);
+    expect(&mut other, "SET c 1 EX 1000", &[("set", "c"), ("expire", "c")]);
     expect(&mut other, "SET c 1 KEEPTTL", &[("set", "c")]);
     expect(&mut other, "GETEX c PERSIST", &[("persist", "c")]);
     expect(&mut other, "BITFIELD c OVERFLOW FAIL INCRBY u8 0 300", &[]);
-    expect(
-        &mut other,
-        "BITFIELD c OVERFLOW FAIL INCRBY u8 100 300",
-        &[],
-    );
+    expect(&mut other, "BITFIELD c OVERFLOW FAIL INCRBY u8 100 300", &[]);
     expect(&mut other, "DEL c", &[("del", "c")]);
     expect(&mut other, "RPUSH trimmed a", &[("rpush", "trimmed")]);
     expect(&mut other, "LTRIM trimmed 0 -1", &[("ltrim", "trimmed")]);
@@ -445,28 +354,14 @@ fn changes_of_keys_are_published_as_the_setting_says() {
         "EVAL redis.call(\'incr\',\'c\')redis.call(\'incrby\',\'c\',2) 0",
         &[("incrby", "c"), ("incrby", "c")],
     );
-    expect(
-        &mut other,
-        "PEXPIRE c 1",
-        &[("expire", "c"), ("expired", "c")],
-    );
+    expect(&mut other, "PEXPIRE c 1", &[("expire", "c"), ("expired", "c")]);
     other.talk(&[
         ("CONFIG SET notify-keyspace-events lE", "OK"),
-        (
-            "CONFIG GET notify-keyspace-events",
-            "[\"notify-keyspace-events\" \"lE\"]",
-        ),
+        ("CONFIG GET notify-keyspace-events", "[\"notify-keyspace-events\" \"lE\"]"),
     ]);
-    assert!(
-        other
-            .line("CONFIG SET notify-keyspace-events q")
-            .starts_with("-ERR")
-    );
+    assert!(other.line("CONFIG SET notify-keyspace-events q").starts_with("-ERR"));
     other.talk(&[("SET s v", "OK"), ("LPUSH l a", "1")]);
-    assert_eq!(
-        next(&mut listener),
-        "[\"pmessage\" \"*\" \"__keyevent@0__:lpush\" \"l\"]"
-    );
+    assert_eq!(next(&mut listener), "[\"pmessage\" \"*\" \"__keyevent@0__:lpush\" \"l\"]");
 }
 
 #[test]
@@ -513,10 +408,7 @@ fn a_script_that_reads_nothing_leaves_no_copy() {
     let (server, _dir) = TestServer::start(&[]);
     let (mut reader, mut other) = (server.client(), server.client());
     reader.line("HELLO 3");
-    reader.talk(&[
-        ("CLIENT TRACKING ON", "OK"),
-        ("EVAL return(redis.call('set',KEYS[1],'x')) 1 a", "OK"),
-    ]);
+    reader.talk(&[("CLIENT TRACKING ON", "OK"), ("EVAL return(redis.call('set',KEYS[1],'x')) 1 a", "OK")]);
     other.talk(&[("SET a 1", "OK")]);
     reader.talk(&[("EVAL_RO return(redis.call('ping')) 1 a", "PONG")]);
     other.talk(&[("SET a 2", "OK")]);
@@ -571,14 +463,18 @@ fn a_client_chooses_what_it_is_told_of() {
     reader.talk(&[
         ("CLIENT TRACKING OFF", "OK"),
         ("CLIENT TRACKING ON BCAST PREFIX user: PREFIX item:", "OK"),
-        ("CLIENT TRACKINGINFO", "{\"flags\": ~[\"on\" \"bcast\"], \"redirect\": 0, \"prefixes\": [\"item:\" \"user:\"]}"),
-        ("CLIENT TRACKING ON", "-ERR You can\'t switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode."),
+        (
+            "CLIENT TRACKINGINFO",
+            "{\"flags\": ~[\"on\" \"bcast\"], \
+                                 \"redirect\": 0, \"prefixes\": [\"item:\" \"user:\"]}",
+        ),
+        (
+            "CLIENT TRACKING ON",
+            "-ERR You can\'t switch BCAST mode on/off before disabling tracking for \
+                                this client, and then re-enabling it with a different mode.",
+        ),
     ]);
-    assert!(
-        reader
-            .line("CLIENT TRACKING ON BCAST PREFIX user:1")
-            .contains("overlaps")
-    );
+    assert!(reader.line("CLIENT TRACKING ON BCAST PREFIX user:1").contains("overlaps"));
     other.talk(&[("MSET x 1 user:1 1", "OK"), ("DEL user:1", "1")]);
     assert_eq!(next(&mut reader), ">[\"invalidate\" [\"user:1\"]]");
     assert_eq!(next(&mut reader), ">[\"invalidate\" [\"user:1\"]]");
@@ -590,17 +486,11 @@ fn a_second_connection_hears_for_a_client_of_resp2() {
     let (mut reader, mut ear, mut other) = (server.client(), server.client(), server.client());
     let id = ear.line("CLIENT ID");
     ear.line("SUBSCRIBE __redis__:invalidate");
-    assert_eq!(
-        reader.line(&format!("CLIENT TRACKING ON REDIRECT {id}")),
-        "OK"
-    );
+    assert_eq!(reader.line(&format!("CLIENT TRACKING ON REDIRECT {id}")), "OK");
     assert_eq!(reader.line("CLIENT GETREDIR"), id);
     reader.talk(&[("GET a", "nil")]);
     other.talk(&[("SET a 1", "OK")]);
-    assert_eq!(
-        next(&mut ear),
-        "[\"message\" \"__redis__:invalidate\" [\"a\"]]"
-    );
+    assert_eq!(next(&mut ear), "[\"message\" \"__redis__:invalidate\" [\"a\"]]");
     other.talk(&[("FLUSHALL", "OK"), ("SET a 1", "OK")]);
     assert_eq!(next(&mut ear), "[\"message\" \"__redis__:invalidate\" nil]");
     // The other connection goes: whoever speaks RESP3 hears that it did.
@@ -609,15 +499,8 @@ fn a_second_connection_hears_for_a_client_of_resp2() {
     drop(ear);
     other.wait_for_info("pubsub_clients:0");
     other.talk(&[("SET a 2", "OK")]);
-    assert_eq!(
-        next(&mut reader),
-        format!(">[\"tracking-redir-broken\" {id}]")
-    );
-    assert!(
-        reader
-            .line("CLIENT TRACKINGINFO")
-            .contains("broken_redirect")
-    );
+    assert_eq!(next(&mut reader), format!(">[\"tracking-redir-broken\" {id}]"));
+    assert!(reader.line("CLIENT TRACKINGINFO").contains("broken_redirect"));
     assert_eq!(
         reader.line("CLIENT TRACKING ON REDIRECT 987654"),
         "-ERR The client ID you want redirect to does not exist"
@@ -655,11 +538,7 @@ fn a_copy_is_never_older_than_what_was_told() {
             break;
         }
         // So this one must be told of: the key is written once more.
-        assert_eq!(
-            next(&mut reader),
-            ">[\"invalidate\" [\"k\"]]",
-            "after {value}"
-        );
+        assert_eq!(next(&mut reader), ">[\"invalidate\" [\"k\"]]", "after {value}");
     }
     writer.join().expect("the writer writes");
     assert!(copies > 1);

@@ -1,8 +1,5 @@
 //! Clients that are served by TLS.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "how long a handshake may take is measured"
-)]
+#![allow(clippy::disallowed_methods, reason = "how long a handshake may take is measured")]
 
 #[path = "support/authority.rs"]
 mod authority;
@@ -14,9 +11,7 @@ use ordo_server::cluster::local::free_port;
 use ordo_server::tls::{ClientTls, HANDSHAKE_MAX};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
-};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -51,13 +46,7 @@ impl Secured {
             ("tls-ca-cert-file", text(&authority.file)),
         ];
         let server = TestServer::start_in(data.path(), &[&own[..], settings].concat());
-        Secured {
-            server,
-            authority,
-            client,
-            dir,
-            data,
-        }
+        Secured { server, authority, client, dir, data }
     }
 
     /// What a client shows that shows these files.
@@ -109,9 +98,7 @@ impl Secured {
 type Raw = StreamOwned<ClientConnection, TcpStream>;
 
 fn set(client: &mut Client, pairs: &[&str]) -> Answer {
-    client
-        .call(&[&["CONFIG", "SET"], pairs].concat())
-        .expect("a reply")
+    client.call(&[&["CONFIG", "SET"], pairs].concat()).expect("a reply")
 }
 
 fn text_of(text: &str) -> Answer {
@@ -133,13 +120,8 @@ fn commands_and_large_values_go_both_ways() {
     let secured = Secured::start(&[]);
     let mut client = secured.open();
     assert_eq!(client.call(&["PING"]).expect("a reply"), text_of("PONG"));
-    let value: String = (0..10 << 20)
-        .map(|at| char::from(b'a' + (at % 23) as u8))
-        .collect();
-    assert_eq!(
-        client.call(&["SET", "large", &value]).expect("a reply"),
-        text_of("OK")
-    );
+    let value: String = (0..10 << 20).map(|at| char::from(b'a' + (at % 23) as u8)).collect();
+    assert_eq!(client.call(&["SET", "large", &value]).expect("a reply"), text_of("OK"));
     let got = client.call(&["GET", "large"]).expect("a reply");
     assert!(got == text_of(&value), "another value came back");
     // Pipelines, of more than the server reads at once.
@@ -206,9 +188,7 @@ fn who_cannot_prove_itself_is_refused() {
     let secured = Secured::start(&[]);
     let refused = |own: Option<&Files>| {
         // With TLS 1.3 a client is refused after its side of the handshake.
-        let asked = secured
-            .try_open(own)
-            .and_then(|mut client| client.call(&["PING"]));
+        let asked = secured.try_open(own).and_then(|mut client| client.call(&["PING"]));
         asked.expect_err("it is refused").to_string()
     };
     let error = refused(None);
@@ -216,10 +196,7 @@ fn who_cannot_prove_itself_is_refused() {
     let stranger = Authority::new(secured.dir.path(), "stranger");
     let forged = stranger.sign(secured.dir.path(), "forged");
     let error = refused(Some(&forged));
-    assert!(
-        error.contains("UnknownCA") || error.contains("DecryptError"),
-        "{error}"
-    );
+    assert!(error.contains("UnknownCA") || error.contains("DecryptError"), "{error}");
     secured.open().call(&["PING"]).expect("it still serves");
 
     // A client does not believe any server, either.
@@ -236,19 +213,14 @@ fn certificates_are_asked_for_as_the_settings_say() {
     let stranger = Authority::new(secured.dir.path(), "stranger");
     let forged = stranger.sign(secured.dir.path(), "forged");
     let asks = |own: Option<&Files>| {
-        let asked = secured
-            .try_open(own)
-            .and_then(|mut client| client.call(&["PING"]));
+        let asked = secured.try_open(own).and_then(|mut client| client.call(&["PING"]));
         asked.is_ok()
     };
     assert!(asks(None) && asks(Some(&secured.client)) && !asks(Some(&forged)));
     let mut client = secured.open();
     assert_eq!(set(&mut client, &["tls-auth-clients", "no"]), text_of("OK"));
     assert!(asks(None) && asks(Some(&forged)));
-    assert_eq!(
-        set(&mut client, &["tls-auth-clients", "yes"]),
-        text_of("OK")
-    );
+    assert_eq!(set(&mut client, &["tls-auth-clients", "yes"]), text_of("OK"));
     assert!(!asks(None) && asks(Some(&secured.client)));
 }
 
@@ -326,12 +298,7 @@ fn new_certificates_are_for_new_connections() {
     // The same name, with something else in it.
     let renewed = secured.authority.sign(secured.dir.path(), "server");
     assert_eq!(secured.certificate(), first, "nobody has asked for it yet");
-    let files = [
-        "tls-cert-file",
-        text(&renewed.cert),
-        "tls-key-file",
-        text(&renewed.key),
-    ];
+    let files = ["tls-cert-file", text(&renewed.cert), "tls-key-file", text(&renewed.key)];
     assert_eq!(set(&mut client, &files), text_of("OK"));
     let second = secured.certificate();
     assert_ne!(second, first);
@@ -342,31 +309,13 @@ fn new_certificates_are_for_new_connections() {
     let garbage = secured.dir.path().join("garbage.crt");
     std::fs::write(&garbage, "no certificate").expect("written");
     for (pairs, wants) in [
-        (
-            ["tls-cert-file", "/no/such.crt"],
-            ["/no/such.crt", "cannot be read"],
-        ),
-        (
-            ["tls-cert-file", text(&garbage)],
-            ["garbage.crt", "no certificate"],
-        ),
-        (
-            ["tls-key-file", text(&garbage)],
-            ["garbage.crt", "no private key"],
-        ),
-        (
-            ["tls-ca-cert-file", text(&garbage)],
-            ["garbage.crt", "no certificate"],
-        ),
+        (["tls-cert-file", "/no/such.crt"], ["/no/such.crt", "cannot be read"]),
+        (["tls-cert-file", text(&garbage)], ["garbage.crt", "no certificate"]),
+        (["tls-key-file", text(&garbage)], ["garbage.crt", "no private key"]),
+        (["tls-ca-cert-file", text(&garbage)], ["garbage.crt", "no certificate"]),
         // A key of another certificate.
-        (
-            ["tls-key-file", text(&other.key)],
-            ["other.key", "server.crt"],
-        ),
-        (
-            ["tls-ca-cert-file", ""],
-            ["tls-ca-cert-file", "name the CA"],
-        ),
+        (["tls-key-file", text(&other.key)], ["other.key", "server.crt"]),
+        (["tls-ca-cert-file", ""], ["tls-ca-cert-file", "name the CA"]),
         (["tls-protocols", "TLSv1.1"], ["TLSv1.1", "TLSv1.2"]),
         (["tls-key-file-pass", "x"], ["encrypted", "openssl pkey"]),
     ] {
@@ -387,9 +336,7 @@ fn new_certificates_are_for_new_connections() {
     let authority = ["tls-ca-cert-file", text(&stranger.file)];
     assert_eq!(set(&mut client, &authority), text_of("OK"));
     let ask = |own: &Files| {
-        let asked = secured
-            .try_open(Some(own))
-            .and_then(|mut client| client.call(&["PING"]));
+        let asked = secured.try_open(Some(own)).and_then(|mut client| client.call(&["PING"]));
         asked.is_ok()
     };
     assert!(ask(&own) && !ask(&secured.client));
@@ -410,12 +357,7 @@ fn versions_and_sessions_are_as_the_settings_say() {
     let mut raw = secured.raw(&rustls::version::TLS13);
     assert!(raw.write_all(b"PING\r\n").is_err());
     let mut client = secured.open();
-    let both = [
-        "tls-protocols",
-        "TLSv1.2 TLSv1.3",
-        "tls-session-caching",
-        "no",
-    ];
+    let both = ["tls-protocols", "TLSv1.2 TLSv1.3", "tls-session-caching", "no"];
     assert_eq!(set(&mut client, &both), text_of("OK"));
     let mut raw = secured.raw(&rustls::version::TLS13);
     raw.write_all(b"PING\r\n").expect("sent");
@@ -428,11 +370,7 @@ fn clients_of_both_ports_are_served_alike() {
     let port = free_port().expect("a port").to_string();
     let secured = Secured::start(&[("port", &port), ("maxclients", "3")]);
     let plain_address = secured.server.address;
-    assert_eq!(
-        plain_address.port().to_string(),
-        port,
-        "the plain one is first"
-    );
+    assert_eq!(plain_address.port().to_string(), port, "the plain one is first");
     let mut plain = support::Client::connect(plain_address);
     assert_eq!(plain.line("SET k v"), "OK");
     let tls_port = plain.line("CONFIG GET tls-port");

@@ -1,4 +1,5 @@
-//! Clients that do not read what they are sent: what they may keep of the server's memory and time, and when they are closed.
+//! Clients that do not read what they are sent: what they may keep of the server's memory and time, and when
+//! they are closed.
 
 mod support;
 
@@ -33,7 +34,8 @@ fn field(asker: &mut Client, name: &str, field: &str) -> Option<u64> {
     Some(digits.parse().expect("a number"))
 }
 
-/// Asks until the connection's unread bytes stay as they are, and gives them with the most memory that was used meanwhile.
+/// Asks until the connection's unread bytes stay as they are, and gives them with the most memory that was
+/// used meanwhile.
 fn settled(asker: &mut Client, name: &str) -> (u64, u64) {
     let (mut last, mut same, mut most) = (None, 0, 0);
     while same < 50 {
@@ -115,8 +117,7 @@ fn who_ends_while_a_wait_is_tried_is_sent_all_before_it() {
     client.call(&["SET", "k", &value]);
     client.send_raw(b"GET k\r\n");
     // The wait is tried behind the script, and the client ends and reads meanwhile.
-    let script =
-        "local n = 0 for i = 1, 3000000 do n = n + 1 end redis.call('SET', 'n', n) return 'done'";
+    let script = "local n = 0 for i = 1, 3000000 do n = n + 1 end redis.call('SET', 'n', n) return 'done'";
     client.send(&["EVAL", script, "1", "n"]);
     client.send_raw(b"BLPOP none 60\r\n");
     client.end();
@@ -171,9 +172,7 @@ fn what_is_made_at_once_stops_where_memory_ends() {
     assert_eq!(client.line(&format!("GETBIT made0 {LAST_BIT}")), "1");
     let limit = before + 100 * MIB;
     client.line(&format!("CONFIG SET maxmemory {limit}"));
-    let pipeline: String = (1..30)
-        .map(|place| format!("BITOP NOT made{place} k\r\n"))
-        .collect();
+    let pipeline: String = (1..30).map(|place| format!("BITOP NOT made{place} k\r\n")).collect();
     client.send_raw(pipeline.as_bytes());
     let mut refused = 0;
     for _ in 1..30 {
@@ -205,18 +204,10 @@ fn a_client_beyond_its_hard_limit_is_sent_nothing_more() {
     assert_eq!(client.try_read(), None);
     // A transaction, which is executed nevertheless.
     let mut client = server.client();
-    let block = [
-        b"MULTI\r\nSET done yes\r\n".as_slice(),
-        &b"GET k\r\n".repeat(15),
-        b"EXEC\r\n",
-    ]
-    .concat();
+    let block = [b"MULTI\r\nSET done yes\r\n".as_slice(), &b"GET k\r\n".repeat(15), b"EXEC\r\n"].concat();
     client.send_raw(&block);
     while client.try_read().is_some_and(|reply| reply != Reply::OK) {}
-    while client
-        .try_read()
-        .is_some_and(|reply| show(&reply) == "QUEUED")
-    {}
+    while client.try_read().is_some_and(|reply| show(&reply) == "QUEUED") {}
     other.talk(&[("GET done", "\"yes\""), ("PING", "PONG")]);
     let stats = other.info_number("client_output_buffer_limit_disconnections");
     assert_eq!(stats, 3);
@@ -264,8 +255,7 @@ fn subscribers_that_do_not_read_are_closed_as_messages_come() {
 #[test]
 fn monitors_that_do_not_read_are_closed_and_others_are_not_held_up() {
     let _turn = alone();
-    let (server, _dir) =
-        TestServer::start(&[("client-output-buffer-limit", "normal 0 0 0 pubsub 2mb 0 0")]);
+    let (server, _dir) = TestServer::start(&[("client-output-buffer-limit", "normal 0 0 0 pubsub 2mb 0 0")]);
     let monitors: Vec<Client> = (0..10)
         .map(|_| {
             let mut client = server.client();
@@ -301,15 +291,9 @@ fn the_clients_that_take_most_go_above_maxmemory_clients() {
     let mut other = server.client();
     other.talk(&[
         ("CONFIG SET maxmemory-clients 2%", "OK"),
-        (
-            "CONFIG GET maxmemory-clients",
-            "[\"maxmemory-clients\" \"2%\"]",
-        ),
+        ("CONFIG GET maxmemory-clients", "[\"maxmemory-clients\" \"2%\"]"),
         ("CONFIG SET maxmemory-clients 20mb", "OK"),
-        (
-            "CONFIG GET maxmemory-clients",
-            "[\"maxmemory-clients\" \"20971520\"]",
-        ),
+        ("CONFIG GET maxmemory-clients", "[\"maxmemory-clients\" \"20971520\"]"),
     ]);
     fill_list(&mut other, "list", 1000, 1000);
     let mut small = server.client();

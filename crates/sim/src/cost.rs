@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds for each thing that a processor or a disk does. `ordo sim calibrate` measures them; [`CostTable::DEFAULT`]
-/// holds rounded figures of one run, so that worlds are the same everywhere unless a table is given.
+/// Nanoseconds for each thing that a processor or a disk does. `ordo sim calibrate` measures them;
+/// [`CostTable::DEFAULT`] holds rounded figures of one run, so that worlds are the same everywhere unless a
+/// table is given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostTable {
@@ -28,7 +29,8 @@ pub struct CostTable {
 }
 
 impl CostTable {
-    /// Figures of a two-core virtual machine of 2026, rounded, but for the sync, which is a local NVMe disk's.
+    /// Figures of a two-core virtual machine of 2026, rounded, but for the sync, which is a local NVMe
+    /// disk's.
     pub const DEFAULT: CostTable = CostTable {
         sparkle_operation_ns: 140,
         calvin_operation_ns: 160,

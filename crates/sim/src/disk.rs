@@ -1,17 +1,17 @@
 //! A virtual disk that loses, tears and flips.
 //!
-//! It keeps two states of every file. The *durable* one is what a power cut leaves; the *visible* one is what reads
-//! return. A write changes the visible state, in sectors of [`SECTOR_BYTES`]; each sector remembers all contents that
-//! it had since the last sync, because a kernel may have written any of them out at any time. A sync makes the visible
-//! state durable.
+//! It keeps two states of every file. The *durable* one is what a power cut leaves; the *visible* one is what
+//! reads return. A write changes the visible state, in sectors of [`SECTOR_BYTES`]; each sector remembers all
+//! contents that it had since the last sync, because a kernel may have written any of them out at any time. A
+//! sync makes the visible state durable.
 //!
-//! [`VirtualDisk::crash`] decides for every unsynced sector alone: it keeps its durable content, or one of the later
-//! ones, or a mixture of two (a torn write). Renames and removals that [`Disk::sync_dir`] did not follow are undone or
-//! kept, each as a whole. The disk itself stays: whoever holds a clone opens the surviving files again, while handles
-//! that were open at the crash are dead, as their process is.
+//! [`VirtualDisk::crash`] decides for every unsynced sector alone: it keeps its durable content, or one of
+//! the later ones, or a mixture of two (a torn write). Renames and removals that [`Disk::sync_dir`] did not
+//! follow are undone or kept, each as a whole. The disk itself stays: whoever holds a clone opens the
+//! surviving files again, while handles that were open at the crash are dead, as their process is.
 //!
-//! A failed sync behaves as kernels do: what could not be written counts as clean afterwards, so that a later sync
-//! succeeds without it. Only a crash shows what is missing.
+//! A failed sync behaves as kernels do: what could not be written counts as clean afterwards, so that a later
+//! sync succeeds without it. Only a crash shows what is missing.
 //!
 //! Everything is drawn from one seed; the same calls give the same disk.
 
@@ -114,13 +114,12 @@ impl VirtualDisk {
             write_fault: None,
             syncs_left: u64::MAX,
         };
-        VirtualDisk {
-            state: Arc::new(Mutex::new(state)),
-        }
+        VirtualDisk { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Cuts the power. What was synced stays; of the rest each sector and each change of a name is kept, dropped or torn
-    /// by chance. Handles that are open are dead from now on; limits on writes and syncs are lifted.
+    /// Cuts the power. What was synced stays; of the rest each sector and each change of a name is kept,
+    /// dropped or torn by chance. Handles that are open are dead from now on; limits on writes and syncs are
+    /// lifted.
     pub fn crash(&self) {
         let state = &mut *self.lock();
         state.counters.crashes += 1;
@@ -134,9 +133,7 @@ impl VirtualDisk {
         }
         state.names = state.durable_names.clone();
         let names = &state.names;
-        state
-            .files
-            .retain(|id, _| names.values().any(|named| named == id));
+        state.files.retain(|id, _| names.values().any(|named| named == id));
         for file in state.files.values_mut() {
             state.counters.sectors_lost += file.crash(&mut state.rng, survival);
         }
@@ -158,13 +155,11 @@ impl VirtualDisk {
                 content[offset as usize % SECTOR_BYTES] ^= 1 << bit;
             }
         }
-        assert!(
-            offset < file.len_bytes,
-            "byte {offset} of {name} does not exist"
-        );
+        assert!(offset < file.len_bytes, "byte {offset} of {name} does not exist");
     }
 
-    /// From now on `bytes` more can be written, then the disk is full: the write that meets the end is done in part.
+    /// From now on `bytes` more can be written, then the disk is full: the write that meets the end is done
+    /// in part.
     pub fn fill_up_after(&self, bytes: u64) {
         self.lock().writable_bytes = bytes;
     }
@@ -177,9 +172,7 @@ impl VirtualDisk {
     /// Whether a fault is still to come, or lasts.
     pub fn is_troubled(&self) -> bool {
         let state = self.lock();
-        state.writable_bytes != u64::MAX
-            || state.syncs_left != u64::MAX
-            || state.write_fault.is_some()
+        state.writable_bytes != u64::MAX || state.syncs_left != u64::MAX || state.write_fault.is_some()
     }
 
     /// There is space again.
@@ -192,7 +185,8 @@ impl VirtualDisk {
         self.lock().write_fault = Some(bytes);
     }
 
-    /// From now on `syncs` more succeed; the next one fails, and the ones after it succeed without what it dropped.
+    /// From now on `syncs` more succeed; the next one fails, and the ones after it succeed without what it
+    /// dropped.
     pub fn fail_sync_after(&self, syncs: u64) {
         self.lock().syncs_left = syncs;
     }
@@ -202,7 +196,8 @@ impl VirtualDisk {
         self.lock().counters
     }
 
-    /// A copy of all that a crash would leave for certain, on a disk of its own: to try many damages on one content.
+    /// A copy of all that a crash would leave for certain, on a disk of its own: to try many damages on one
+    /// content.
     pub fn copy_of_durable(&self, seed: u64) -> VirtualDisk {
         let copy = VirtualDisk::new(seed);
         {
@@ -211,11 +206,7 @@ impl VirtualDisk {
                 let durable = from.files[id].durable.clone();
                 to.files.insert(
                     *id,
-                    FileState {
-                        len_bytes: durable.len() as u64,
-                        durable,
-                        ..FileState::default()
-                    },
+                    FileState { len_bytes: durable.len() as u64, durable, ..FileState::default() },
                 );
                 to.names.insert(name.clone(), *id);
             }
@@ -230,11 +221,7 @@ impl VirtualDisk {
     }
 
     fn file(&self, id: u64, boot: u64) -> VirtualFile {
-        VirtualFile {
-            state: self.state.clone(),
-            id,
-            boot,
-        }
+        VirtualFile { state: self.state.clone(), id, boot }
     }
 }
 
@@ -259,14 +246,7 @@ impl Disk for VirtualDisk {
         state.next_id += 1;
         let id = state.next_id;
         let durable = vec![0; len_bytes as usize];
-        state.files.insert(
-            id,
-            FileState {
-                durable,
-                len_bytes,
-                unsynced: BTreeMap::new(),
-            },
-        );
+        state.files.insert(id, FileState { durable, len_bytes, unsynced: BTreeMap::new() });
         state.names.insert(name.to_owned(), id);
         state.sync_names();
         state.durable_names.insert(name.to_owned(), id);
@@ -284,8 +264,7 @@ impl Disk for VirtualDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.lock()
-            .change(NameChange::Rename(from.to_owned(), to.to_owned()))
+        self.lock().change(NameChange::Rename(from.to_owned(), to.to_owned()))
     }
 
     fn sync_dir(&self) -> io::Result<()> {
@@ -329,10 +308,7 @@ impl DiskFile for VirtualFile {
         let file = state.file(self.id)?;
         match result {
             Ok(()) => file.sync(),
-            Err(_) => file
-                .unsynced
-                .values_mut()
-                .for_each(|sector| sector.forgotten = true),
+            Err(_) => file.unsynced.values_mut().for_each(|sector| sector.forgotten = true),
         }
         result
     }
@@ -342,9 +318,7 @@ impl VirtualFile {
     fn lock(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.counters.crashes != self.boot {
-            return Err(io::Error::other(
-                "this handle was open when the machine crashed",
-            ));
+            return Err(io::Error::other("this handle was open when the machine crashed"));
         }
         Ok(state)
     }
@@ -352,9 +326,7 @@ impl VirtualFile {
 
 impl State {
     fn file(&mut self, id: u64) -> io::Result<&mut FileState> {
-        self.files
-            .get_mut(&id)
-            .ok_or(io::Error::from(io::ErrorKind::NotFound))
+        self.files.get_mut(&id).ok_or(io::Error::from(io::ErrorKind::NotFound))
     }
 
     fn obey(&mut self) {
@@ -424,13 +396,8 @@ impl FileState {
     }
 
     fn visible_sector(&self, index: u64) -> Sector {
-        let unsynced = self
-            .unsynced
-            .get(&index)
-            .and_then(|sector| sector.contents.last());
-        unsynced
-            .copied()
-            .unwrap_or_else(|| self.durable_sector(index))
+        let unsynced = self.unsynced.get(&index).and_then(|sector| sector.contents.last());
+        unsynced.copied().unwrap_or_else(|| self.durable_sector(index))
     }
 
     fn write(&mut self, offset: u64, mut bytes: &[u8]) {
@@ -441,10 +408,7 @@ impl FileState {
             let count = bytes.len().min(SECTOR_BYTES - within);
             let mut content = self.visible_sector(index);
             content[within..within + count].copy_from_slice(&bytes[..count]);
-            let fresh = || UnsyncedSector {
-                contents: Vec::new(),
-                forgotten: false,
-            };
+            let fresh = || UnsyncedSector { contents: Vec::new(), forgotten: false };
             let sector = self.unsynced.entry(index).or_insert_with(fresh);
             sector.contents.push(content);
             sector.forgotten = false;
@@ -488,11 +452,7 @@ impl FileState {
             choices.extend(sector.contents);
             let newest = choices.len() - 1;
             let draw = |rng: &mut Xoshiro256PlusPlus| {
-                if rng.random_bool(survival) {
-                    newest
-                } else {
-                    rng.random_range(0..=newest)
-                }
+                if rng.random_bool(survival) { newest } else { rng.random_range(0..=newest) }
             };
             let mut content = choices[draw(rng)];
             if rng.random_bool(0.2) {

@@ -51,14 +51,10 @@ impl Draw {
     }
 }
 
-/// The seeds of a randomized test: `ORDO_SEED` alone if it is set; else `ORDO_SEEDS` of them, or `default_count`,
-/// counted from `ORDO_FIRST_SEED` (1).
+/// The seeds of a randomized test: `ORDO_SEED` alone if it is set; else `ORDO_SEEDS` of them, or
+/// `default_count`, counted from `ORDO_FIRST_SEED` (1).
 pub fn seeds(default_count: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("ORDO_SEED") {
         return seed..seed + 1;
     }
@@ -92,9 +88,6 @@ mod tests {
             counts[a.weighted([1, 0, 2].into_iter())] += 1;
             counts
         });
-        assert!(
-            counts[1] == 0 && counts[0] > 800 && counts[2] > 1700,
-            "{counts:?}"
-        );
+        assert!(counts[1] == 0 && counts[0] > 800 && counts[2] > 1700, "{counts:?}");
     }
 }

@@ -12,7 +12,8 @@ use txn::{Key, Position, ScanRange, Space};
 /// What went wrong, in words.
 pub type Fault = String;
 
-/// Which transactions have final-committed, and whether each did so once, in time, and with the right outcome.
+/// Which transactions have final-committed, and whether each did so once, in time, and with the right
+/// outcome.
 #[derive(Debug, Default)]
 pub struct Judge {
     committed: BTreeSet<Position>,
@@ -45,7 +46,8 @@ impl Judge {
         match scenario.oracle.expected(position) {
             Some(expected) if expected.admits(&committed.outcome) => Ok(()),
             expected => Err(format!(
-                "{position:?} ended otherwise than in the serial execution\n  expected: {expected:?}\n  actual:   {:?}",
+                "{position:?} ended otherwise than in the serial execution\n  expected: \
+                 {expected:?}\n  actual:   {:?}",
                 committed.outcome
             )),
         }
@@ -67,22 +69,17 @@ pub fn check_status(status: Status, scenario: &Scenario) -> Result<(), Fault> {
     ))
 }
 
-/// Compares a snapshot with the oracle's state at its position: each key, each listing, the count and the time.
+/// Compares a snapshot with the oracle's state at its position: each key, each listing, the count and the
+/// time.
 pub fn check_snapshot(view: &dyn View, snapshot: &Snapshot, oracle: &Oracle) -> Result<(), Fault> {
     let position = snapshot.position;
-    if oracle
-        .time_ms(position)
-        .is_some_and(|time_ms| time_ms > snapshot.time_ms)
-    {
+    if oracle.time_ms(position).is_some_and(|time_ms| time_ms > snapshot.time_ms) {
         return Err(format!(
             "a snapshot at {position:?} has time {}, before its position's",
             snapshot.time_ms
         ));
     }
-    for key in oracle
-        .keys()
-        .chain([&Key::from("never written"), &Key::system(b"never written")])
-    {
+    for key in oracle.keys().chain([&Key::from("never written"), &Key::system(b"never written")]) {
         let (expected, actual) = (oracle.read_at(key, position), view.read_at(snapshot, key));
         if expected != actual {
             return Err(format!(
@@ -99,9 +96,7 @@ pub fn check_snapshot(view: &dyn View, snapshot: &Snapshot, oracle: &Oracle) -> 
             let page = view.scan_at(snapshot, range);
             listed.extend(page.entries);
             match page.next_hash {
-                Some(next) if next > range.from_hash || range.from_hash == 0 => {
-                    range.from_hash = next
-                }
+                Some(next) if next > range.from_hash || range.from_hash == 0 => range.from_hash = next,
                 Some(next) => {
                     return Err(format!(
                         "a scan at {position:?} goes from {:x} to {next:x}",
@@ -145,16 +140,11 @@ pub fn check_images(images: &[Image], position: Position, oracle: &Oracle) -> Re
     let mut seen = BTreeMap::new();
     for image in images {
         if seen.insert(&image.key, image).is_some() {
-            return Err(format!(
-                "the checkpoint at {position:?} has {:?} twice",
-                image.key
-            ));
+            return Err(format!("the checkpoint at {position:?} has {:?} twice", image.key));
         }
         let expected = oracle.read_at(&image.key, position);
         if (&expected.entry, expected.version) != (&image.entry, image.version) {
-            return Err(format!(
-                "the checkpoint at {position:?} has {image:?}, and it must be {expected:?}"
-            ));
+            return Err(format!("the checkpoint at {position:?} has {image:?}, and it must be {expected:?}"));
         }
     }
     for key in oracle.keys() {
@@ -165,8 +155,8 @@ pub fn check_images(images: &[Image], position: Position, oracle: &Oracle) -> Re
     Ok(())
 }
 
-/// Everything that must hold once all is confirmed and committed: the state, that it survives a checkpoint, and that
-/// nothing is left behind.
+/// Everything that must hold once all is confirmed and committed: the state, that it survives a checkpoint,
+/// and that nothing is left behind.
 pub fn check_end(
     engine: &dyn Engine,
     fresh: &dyn Engine,
@@ -196,12 +186,9 @@ pub fn check_end(
     for image in images {
         fresh.view().load(image);
     }
-    fresh
-        .view()
-        .loaded(end, snapshot.time_ms, &view.clears_at(&snapshot));
+    fresh.view().loaded(end, snapshot.time_ms, &view.clears_at(&snapshot));
     let reloaded = fresh.view().open();
-    check_snapshot(fresh.view(), &reloaded, oracle)
-        .map_err(|fault| format!("after a reload: {fault}"))?;
+    check_snapshot(fresh.view(), &reloaded, oracle).map_err(|fault| format!("after a reload: {fault}"))?;
     fresh.view().close(reloaded);
     view.close(snapshot);
     leak::check(engine, oracle, end, end)

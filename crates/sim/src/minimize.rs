@@ -1,9 +1,9 @@
 //! Shrinks a failing run while it still fails.
 //!
-//! A failure counts as the same if the same oracle finds it. Every simplification is tried by running the world; what
-//! fails as before is kept, and it goes on from there until nothing simpler fails. Faults go first, by halves and then one
-//! by one (delta debugging: Zeller & Hildebrandt, TSE 2002), then clients, nodes, workers and operations, and whatever
-//! else makes a run harder to read.
+//! A failure counts as the same if the same oracle finds it. Every simplification is tried by running the
+//! world; what fails as before is kept, and it goes on from there until nothing simpler fails. Faults go
+//! first, by halves and then one by one (delta debugging: Zeller & Hildebrandt, TSE 2002), then clients,
+//! nodes, workers and operations, and whatever else makes a run harder to read.
 
 use crate::options::{Options, SystemKind};
 use crate::run::run;
@@ -72,8 +72,7 @@ impl Search<'_> {
                 return;
             }
             let half = (now / 2).max(least);
-            if !self.try_with(|options| set(options, half))
-                && !self.try_with(|options| set(options, now - 1))
+            if !self.try_with(|options| set(options, half)) && !self.try_with(|options| set(options, now - 1))
             {
                 return;
             }
@@ -102,20 +101,16 @@ impl Search<'_> {
     }
 }
 
-/// Shrinks `options`, whose run fails with `violation`, in at most `runs_max` runs. `progress` is told after each.
+/// Shrinks `options`, whose run fails with `violation`, in at most `runs_max` runs. `progress` is told after
+/// each.
 pub fn minimize(
     options: &Options,
     violation: &Violation,
     runs_max: u64,
     progress: &mut dyn FnMut(u64, &Options),
 ) -> Minimized {
-    let mut search = Search {
-        best: options.clone(),
-        violation: violation.clone(),
-        runs: 0,
-        runs_max,
-        progress,
-    };
+    let mut search =
+        Search { best: options.clone(), violation: violation.clone(), runs: 0, runs_max, progress };
     loop {
         let before = search.best.clone();
         search.all();
@@ -123,9 +118,5 @@ pub fn minimize(
             break;
         }
     }
-    Minimized {
-        options: search.best,
-        violation: search.violation,
-        runs: search.runs,
-    }
+    Minimized { options: search.best, violation: search.violation, runs: search.runs }
 }

@@ -1,8 +1,8 @@
 //! Everything that a run of a world depends on.
 //!
-//! Options are drawn from the seed; whoever asks for some of them overrides the draw, and the rest stays as it is. Written
-//! down as TOML, options and faults together are a *scenario*: a file that a person can write and read, and what a
-//! minimized failure is saved as.
+//! Options are drawn from the seed; whoever asks for some of them overrides the draw, and the rest stays as
+//! it is. Written down as TOML, options and faults together are a *scenario*: a file that a person can write
+//! and read, and what a minimized failure is saved as.
 
 use crate::cost::CostTable;
 use crate::draw::Draw;
@@ -50,9 +50,7 @@ impl std::str::FromStr for SystemKind {
         [SystemKind::Ordo, SystemKind::Cluster, SystemKind::Register]
             .into_iter()
             .find(|kind| kind.name() == text)
-            .ok_or_else(|| {
-                format!("'{text}' is no system of the simulator: use ordo, cluster or register")
-            })
+            .ok_or_else(|| format!("'{text}' is no system of the simulator: use ordo, cluster or register"))
     }
 }
 
@@ -217,12 +215,8 @@ impl Options {
             SystemKind::Register => draw.pick(&[3, 3, 5]),
         };
         let mut nodes = wishes.nodes.unwrap_or(drawn).max(1);
-        let drawn = draw.pick(&[
-            FsyncPolicy::Always,
-            FsyncPolicy::Always,
-            FsyncPolicy::Everysec,
-            FsyncPolicy::No,
-        ]);
+        let drawn =
+            draw.pick(&[FsyncPolicy::Always, FsyncPolicy::Always, FsyncPolicy::Everysec, FsyncPolicy::No]);
         // A workload whose initial records may vanish is another workload.
         let keeps = matches!(workload, WorkloadKind::Bank | WorkloadKind::Tpcc);
         let fsync = match wishes.fsync {
@@ -257,18 +251,9 @@ impl Options {
         let pipeline = wishes.pipeline.unwrap_or(drawn).max(1);
         let drawn = draw.pick(&[1, 2, 3, 4, 8]);
         let workers = wishes.workers.unwrap_or(drawn).max(1);
-        let stage = Stage {
-            hosts: nodes,
-            clients,
-            until_ms: draw.pick(&[20, 200, 2_000]),
-            disks_may_go: false,
-        };
-        let think_us = draw.pick(&[
-            0,
-            100,
-            2_000,
-            stage.until_ms * 1_000 / operations.max(1) * 2,
-        ]);
+        let stage =
+            Stage { hosts: nodes, clients, until_ms: draw.pick(&[20, 200, 2_000]), disks_may_go: false };
+        let think_us = draw.pick(&[0, 100, 2_000, stage.until_ms * 1_000 / operations.max(1) * 2]);
         let mut options = Options {
             seed,
             system,
@@ -322,9 +307,7 @@ impl Options {
             options.timeout_ms = options.timeout_ms.max(answer_ms);
             if !options.faults.is_empty() && draw.percent(30) {
                 let at_ms = draw.below(stage.until_ms);
-                options
-                    .faults
-                    .extend(outage(&mut draw, options.nodes, at_ms));
+                options.faults.extend(outage(&mut draw, options.nodes, at_ms));
                 options.faults.sort_by_key(|timed| timed.at_ms);
             }
             // By a draw of its own: most seeds go on meaning the same.
@@ -360,8 +343,9 @@ impl Options {
         options
     }
 
-    /// How many hosts may lose their disks: every group must keep a majority of replicas that know what they promised. A
-    /// node that promises what it has only written may have forgotten some of it, beside the lost disks.
+    /// How many hosts may lose their disks: every group must keep a majority of replicas that know what they
+    /// promised. A node that promises what it has only written may have forgotten some of it, beside the lost
+    /// disks.
     fn disks_lost_max(&self) -> usize {
         if self.fsync != FsyncPolicy::Always.to_string() {
             return 0;
@@ -378,11 +362,8 @@ impl Options {
         let seed: Seed = toml::from_str(text).map_err(|error| error.to_string())?;
         let drawn = Options::draw(seed.seed.unwrap_or(1), &Wishes::default());
         // What the file leaves out is drawn; but no fault that it does not name.
-        let mut table = toml::Table::try_from(Options {
-            faults: Vec::new(),
-            ..drawn
-        })
-        .map_err(|error| error.to_string())?;
+        let mut table = toml::Table::try_from(Options { faults: Vec::new(), ..drawn })
+            .map_err(|error| error.to_string())?;
         let given: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
         for (name, value) in given {
             if !table.contains_key(&name) && name != "faults" {
@@ -406,17 +387,11 @@ impl Options {
                 if let Err(error) = read {
                     let at_ms = fault.get("at_ms").and_then(toml::Value::as_integer);
                     let at = at_ms.map_or(String::new(), |at_ms| format!(" (at {at_ms} ms)"));
-                    return Err(format!(
-                        "fault {}{at} of the file: {}",
-                        place + 1,
-                        error.message()
-                    ));
+                    return Err(format!("fault {}{at} of the file: {}", place + 1, error.message()));
                 }
             }
         }
-        let options: Options = table
-            .try_into()
-            .map_err(|error: toml::de::Error| error.to_string())?;
+        let options: Options = table.try_into().map_err(|error: toml::de::Error| error.to_string())?;
         options.check()?;
         Ok(options)
     }
@@ -427,25 +402,16 @@ impl Options {
         if [u64::from(self.warehouses), self.timeout_ms, self.in_flight].contains(&0) {
             return Err("warehouses, timeout_ms and in_flight must be at least 1".to_owned());
         }
-        if [
-            self.operations,
-            self.pipeline,
-            self.checkpoint_bytes,
-            self.segment_bytes,
-        ]
-        .iter()
-        .any(|&number| number > 1 << 30)
+        if [self.operations, self.pipeline, self.checkpoint_bytes, self.segment_bytes]
+            .iter()
+            .any(|&number| number > 1 << 30)
         {
             return Err(
-                "operations, pipeline, checkpoint_bytes and segment_bytes must not exceed 2^30"
-                    .to_owned(),
+                "operations, pipeline, checkpoint_bytes and segment_bytes must not exceed 2^30".to_owned()
             );
         }
         if self.nodes == 0 || self.workers == 0 || self.pipeline == 0 || self.capacity < 8 {
-            return Err(
-                "nodes, workers and pipeline must be at least 1, and capacity at least 8"
-                    .to_owned(),
-            );
+            return Err("nodes, workers and pipeline must be at least 1, and capacity at least 8".to_owned());
         }
         if self.clients < self.nodes {
             return Err(format!(
@@ -458,7 +424,8 @@ impl Options {
         }
         if self.moves > 0 && !(self.across && self.partitions > 1) {
             return Err(
-                "moves is how often slots move between partitions: it needs across = true, and partitions of at least 2"
+                "moves is how often slots move between partitions: it needs across = true, and partitions \
+                 of at least 2"
                     .to_owned(),
             );
         }
@@ -472,7 +439,8 @@ impl Options {
         let in_a_zone = self.nodes.div_ceil(self.zones.max(1));
         if self.system == SystemKind::Cluster && in_a_zone > self.partitions {
             return Err(format!(
-                "a zone with {in_a_zone} nodes needs as many partitions, not {}: give --partitions, or more --zones",
+                "a zone with {in_a_zone} nodes needs as many partitions, not {}: give --partitions, or \
+                 more --zones",
                 self.partitions
             ));
         }
@@ -480,7 +448,8 @@ impl Options {
         let (lost, lost_max) = (lost.count(), self.disks_lost_max());
         if self.system == SystemKind::Cluster && lost > lost_max {
             return Err(format!(
-                "{lost} disks are lost, and this cluster bears {lost_max}: a minority of the zones, where fsync is always"
+                "{lost} disks are lost, and this cluster bears {lost_max}: a minority of the zones, where \
+                 fsync is always"
             ));
         }
         for timed in &self.faults {
@@ -494,9 +463,7 @@ impl Options {
 
     /// The fsync policy.
     pub fn policy(&self) -> Result<FsyncPolicy, String> {
-        self.fsync
-            .parse()
-            .map_err(|error: node::UnknownFsyncPolicy| error.to_string())
+        self.fsync.parse().map_err(|error: node::UnknownFsyncPolicy| error.to_string())
     }
 
     /// The scenario of these options.
@@ -513,15 +480,7 @@ fn count(number: u64, what: &str) -> String {
 
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options {
-            seed,
-            system,
-            nodes,
-            clients,
-            operations,
-            pipeline,
-            ..
-        } = self;
+        let Options { seed, system, nodes, clients, operations, pipeline, .. } = self;
         write!(
             f,
             "seed {seed}: {system}, {}, {} with {operations} commands each, {pipeline} at once",
@@ -531,8 +490,8 @@ impl fmt::Display for Options {
         match system {
             SystemKind::Ordo | SystemKind::Cluster => write!(
                 f,
-                "; {} with {} and {} slots, workload {}, fsync {}, {} in flight, segments of {} bytes, checkpoints \
-                 after {} bytes",
+                "; {} with {} and {} slots, workload {}, fsync {}, {} in flight, segments of {} bytes, \
+                 checkpoints after {} bytes",
                 self.engine,
                 count(u64::from(self.workers), "worker"),
                 self.capacity,
@@ -589,16 +548,14 @@ mod tests {
         for (text, expected) in [
             ("seed = 1\nworker = 3\n", "'worker' is no option"),
             ("fsync = \"often\"\n", "not an fsync policy"),
-            (
-                "[[faults]]\nat_ms = 5\nfault = \"pause\"\nhost = 70\nfor_ms = 1\n",
-                "there is no host 70",
-            ),
+            ("[[faults]]\nat_ms = 5\nfault = \"pause\"\nhost = 70\nfor_ms = 1\n", "there is no host 70"),
             (
                 "[[faults]]\nat_ms = 5\nfault = \"explode\"\n",
                 "fault 1 (at 5 ms) of the file: unknown variant",
             ),
             (
-                "[[faults]]\nat_ms = 1\nfault = \"disconnect\"\nclient = 0\n[[faults]]\nfault = \"crash\"\nhost = 0\n",
+                "[[faults]]\nat_ms = 1\nfault = \"disconnect\"\nclient = 0\n[[faults]]\nfault = \"crash\"\n\
+                 host = 0\n",
                 "fault 2 of the file: missing field",
             ),
             ("partitions = 257\n", "257 partitions are too many"),
@@ -618,11 +575,9 @@ mod tests {
             ..Options::draw(7, &Wishes::default())
         };
         let shown = options.to_string();
-        for want in [
-            ", 1 node, 2 clients with ",
-            ", 1 zone, ",
-            ", 50 us inside a zone, 500 us between zones, ",
-        ] {
+        for want in
+            [", 1 node, 2 clients with ", ", 1 zone, ", ", 50 us inside a zone, 500 us between zones, "]
+        {
             assert!(shown.contains(want), "no '{want}' in {shown}");
         }
         assert!(!shown.contains('{'), "{shown}");
@@ -632,20 +587,8 @@ mod tests {
     fn a_wish_changes_nothing_else() {
         for seed in 0..50 {
             let drawn = Options::draw(seed, &Wishes::default());
-            let wished = Options::draw(
-                seed,
-                &Wishes {
-                    workers: Some(5),
-                    ..Wishes::default()
-                },
-            );
-            assert_eq!(
-                wished,
-                Options {
-                    workers: 5,
-                    ..drawn
-                }
-            );
+            let wished = Options::draw(seed, &Wishes { workers: Some(5), ..Wishes::default() });
+            assert_eq!(wished, Options { workers: 5, ..drawn });
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The specification: the final order, run serially, one transaction at a time.
 //!
-//! Deliberately naive. It keeps every version of every key for ever in a sorted map and answers each question by looking
-//! at all that it has; it shares nothing with the engines and the store but the vocabulary of `txn`, so that a mistake
-//! would have to be made twice to go unnoticed.
+//! Deliberately naive. It keeps every version of every key for ever in a sorted map and answers each question
+//! by looking at all that it has; it shares nothing with the engines and the store but the vocabulary of
+//! `txn`, so that a mistake would have to be made twice to go unnoticed.
 //!
-//! Partitions that share a key space have an oracle each, and a transaction over several of them is run at all at once
-//! ([`run_together`]), when it is the next one of each.
+//! Partitions that share a key space have an oracle each, and a transaction over several of them is run at
+//! all at once ([`run_together`]), when it is the next one of each.
 
 use order::moves::SlotMove;
 use std::any::Any;
@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use txn::tx::{self, Read};
 use txn::{
-    Access, Call, Entry, Intent, Key, Outcome, PartitionId, Position, Reply, Request, ScanPage,
-    ScanRange, Slots, Space, Stop, Tx, TxContext, slots,
+    Access, Call, Entry, Intent, Key, Outcome, PartitionId, Position, Reply, Request, ScanPage, ScanRange,
+    Slots, Space, Stop, Tx, TxContext, slots,
 };
 
-/// A delete is reported as an absent key's version to readers less than this many positions later. Written down a second
-/// time on purpose: the store's constant is part of what clients see (WATCH), so changing it is a change of behaviour.
+/// A delete is reported as an absent key's version to readers less than this many positions later. Written
+/// down a second time on purpose: the store's constant is part of what clients see (WATCH), so changing it is
+/// a change of behaviour.
 pub const TOMBSTONE_HORIZON: u64 = 65_536;
 
 /// What the specification says of a transaction.
@@ -33,8 +34,8 @@ pub enum Expected {
 }
 
 impl Expected {
-    /// Whether an engine's outcome is the expected one. How a panic is worded is the engine's choice, but it rolls back
-    /// and names the panic's own text.
+    /// Whether an engine's outcome is the expected one. How a panic is worded is the engine's choice, but it
+    /// rolls back and names the panic's own text.
     pub fn admits(&self, actual: &Outcome) -> bool {
         match (self, actual) {
             (Expected::Outcome(expected), actual) => expected == actual,
@@ -53,48 +54,26 @@ struct History {
 
 impl History {
     fn last_clear(&self, before: Position) -> Position {
-        self.clears
-            .iter()
-            .copied()
-            .filter(|&clear| clear < before)
-            .max()
-            .unwrap_or_default()
+        self.clears.iter().copied().filter(|&clear| clear < before).max().unwrap_or_default()
     }
     /// What a transaction at `reader` sees of `key`.
     fn read(&self, key: &Key, reader: Position) -> Read {
-        let newest = self
-            .versions
-            .get(key)
-            .and_then(|versions| versions.range(..reader).next_back());
-        let clear = if key.space() == Space::User {
-            self.last_clear(reader)
-        } else {
-            Position::NONE
-        };
+        let newest = self.versions.get(key).and_then(|versions| versions.range(..reader).next_back());
+        let clear = if key.space() == Space::User { self.last_clear(reader) } else { Position::NONE };
         match newest {
-            Some((&version, Some(entry))) if version >= clear => Read {
-                entry: Some(entry.clone()),
-                version,
-            },
+            Some((&version, Some(entry))) if version >= clear => Read { entry: Some(entry.clone()), version },
             _ => {
-                let removed = newest
-                    .map_or(Position::NONE, |(&version, _)| version)
-                    .max(clear);
-                let remembered =
-                    removed != Position::NONE && reader.0 - removed.0 < TOMBSTONE_HORIZON;
-                Read {
-                    entry: None,
-                    version: if remembered { removed } else { Position::NONE },
-                }
+                let removed = newest.map_or(Position::NONE, |(&version, _)| version).max(clear);
+                let remembered = removed != Position::NONE && reader.0 - removed.0 < TOMBSTONE_HORIZON;
+                Read { entry: None, version: if remembered { removed } else { Position::NONE } }
             }
         }
     }
     /// All that a transaction at `reader` sees in a space, in scan order.
     fn list(&self, space: Space, reader: Position) -> Vec<(Key, Entry)> {
         let keys = self.versions.keys().filter(|key| key.space() == space);
-        let mut all: Vec<_> = keys
-            .filter_map(|key| Some((key.clone(), self.read(key, reader).entry?)))
-            .collect();
+        let mut all: Vec<_> =
+            keys.filter_map(|key| Some((key.clone(), self.read(key, reader).entry?))).collect();
         all.sort_by_key(|(key, _)| (key.hash64(), key.clone()));
         all
     }
@@ -130,11 +109,7 @@ impl Oracle {
     }
     /// Puts a version in place before anything runs.
     pub fn load(&mut self, key: Key, version: Position, entry: Option<Entry>) {
-        Arc::make_mut(&mut self.history)
-            .versions
-            .entry(key)
-            .or_default()
-            .insert(version, entry);
+        Arc::make_mut(&mut self.history).versions.entry(key).or_default().insert(version, entry);
     }
     /// Ends loading: the next transaction is the one after `position`.
     pub fn loaded(&mut self, position: Position, time_ms: u64, clears: &[Position]) {
@@ -149,21 +124,12 @@ impl Oracle {
     /// Runs the next transaction of the final order.
     pub fn run(&mut self, request: &Arc<Request>, time_ms: u64) {
         let position = self.last.next();
-        assert!(
-            time_ms >= self.last_time_ms,
-            "an order's time never goes back"
-        );
+        assert!(time_ms >= self.last_time_ms, "an order's time never goes back");
         let (outcome, turn) = self.execute(request, position, time_ms, false);
         self.end(outcome, &turn, |_| true, time_ms);
     }
     /// The next transaction has ended like this, and left what it wrote to the keys that are kept here.
-    fn end(
-        &mut self,
-        outcome: Expected,
-        turn: &Turn,
-        is_kept: impl Fn(&Key) -> bool,
-        time_ms: u64,
-    ) {
+    fn end(&mut self, outcome: Expected, turn: &Turn, is_kept: impl Fn(&Key) -> bool, time_ms: u64) {
         let position = self.last.next();
         if matches!(outcome, Expected::Outcome(Ok(_))) {
             let history = Arc::make_mut(&mut self.history);
@@ -171,11 +137,7 @@ impl Oracle {
                 history.clears.push(position);
             }
             for (key, entry) in turn.writes.entries.iter().filter(|(key, _)| is_kept(key)) {
-                history
-                    .versions
-                    .entry(key.clone())
-                    .or_default()
-                    .insert(position, entry.clone());
+                history.versions.entry(key.clone()).or_default().insert(position, entry.clone());
             }
         }
         self.outcomes.insert(position, outcome);
@@ -207,13 +169,9 @@ impl Oracle {
         // A snapshot's reader sees what the next transaction would see.
         self.execute(request, position, now_ms, true).0
     }
-    /// When the entries expire, as far as they do, that a read-only request meets at a snapshot of `position`.
-    pub fn expiries_met(
-        &self,
-        request: &Arc<Request>,
-        position: Position,
-        now_ms: u64,
-    ) -> Vec<u64> {
+    /// When the entries expire, as far as they do, that a read-only request meets at a snapshot of
+    /// `position`.
+    pub fn expiries_met(&self, request: &Arc<Request>, position: Position, now_ms: u64) -> Vec<u64> {
         self.execute(request, position, now_ms, true).1.expiries
     }
     /// What a reader at a snapshot of `position` sees of a key, expired entries included.
@@ -228,15 +186,12 @@ impl Oracle {
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.history.versions.keys()
     }
-    /// Whether a store must still have a record of a key at a snapshot of `position`: it holds an entry, or it was deleted
-    /// within the horizon and neither cleared with it nor since.
+    /// Whether a store must still have a record of a key at a snapshot of `position`: it holds an entry, or
+    /// it was deleted within the horizon and neither cleared with it nor since.
     pub fn is_remembered(&self, key: &Key, position: Position) -> bool {
         let read = self.history.read(key, position.next());
-        let newest = self
-            .history
-            .versions
-            .get(key)
-            .and_then(|versions| versions.range(..=position).next_back());
+        let newest =
+            self.history.versions.get(key).and_then(|versions| versions.range(..=position).next_back());
         let cleared = match key.space() {
             Space::User => self.history.last_clear(position.next()),
             _ => Position::NONE,
@@ -246,11 +201,8 @@ impl Oracle {
     }
     /// How many transactions that were run ended in a reply, and how many rolled back.
     pub fn tally(&self) -> (usize, usize) {
-        let replied = self
-            .outcomes
-            .values()
-            .filter(|outcome| matches!(outcome, Expected::Outcome(Ok(_))))
-            .count();
+        let replied =
+            self.outcomes.values().filter(|outcome| matches!(outcome, Expected::Outcome(Ok(_)))).count();
         (replied, self.outcomes.len() - replied)
     }
 
@@ -261,27 +213,16 @@ impl Oracle {
         now_ms: u64,
         at_snapshot: bool,
     ) -> (Expected, Turn) {
-        let reader = if at_snapshot {
-            position.next()
-        } else {
-            position
-        };
-        let part = Part {
-            partition: PartitionId(0),
-            history: self.history.clone(),
-            reader,
-        };
+        let reader = if at_snapshot { position.next() } else { position };
+        let part = Part { partition: PartitionId(0), history: self.history.clone(), reader };
         Turn::new(vec![part], Slots::even(1)).run(request, position, now_ms)
     }
 }
 
-/// Runs a transaction that is the next one at several partitions of one key space, at all of them. Each user's key is kept
-/// by the partition of its slot; each key of the system by all, and the first one's is read.
-pub fn run_together(
-    oracles: &mut [(PartitionId, &mut Oracle)],
-    request: &Arc<Request>,
-    time_ms: u64,
-) {
+/// Runs a transaction that is the next one at several partitions of one key space, at all of them. Each
+/// user's key is kept by the partition of its slot; each key of the system by all, and the first one's is
+/// read.
+pub fn run_together(oracles: &mut [(PartitionId, &mut Oracle)], request: &Arc<Request>, time_ms: u64) {
     if let Some(change) = SlotMove::of(request) {
         return move_slots(oracles, change, time_ms);
     }
@@ -297,14 +238,13 @@ pub fn run_together(
     // Nobody reads them any more.
     turn.parts.clear();
     for (partition, oracle) in oracles {
-        let is_kept =
-            |key: &Key| key.space() == Space::System || slots.partition_of_key(key) == *partition;
+        let is_kept = |key: &Key| key.space() == Space::System || slots.partition_of_key(key) == *partition;
         oracle.end(outcome.clone(), &turn, is_kept, time_ms);
     }
 }
 
-/// Moves the records of some slots from one partition to another: as if each had been deleted and written by a transaction that is
-/// the next one of both.
+/// Moves the records of some slots from one partition to another: as if each had been deleted and written by
+/// a transaction that is the next one of both.
 fn move_slots(oracles: &mut [(PartitionId, &mut Oracle)], change: SlotMove, time_ms: u64) {
     let giver = oracles.iter().find(|(at, _)| *at == change.from);
     let mut moved = Vec::new();
@@ -342,13 +282,7 @@ fn move_slots(oracles: &mut [(PartitionId, &mut Oracle)], change: SlotMove, time
 
 impl Turn {
     fn new(parts: Vec<Part>, slots: Slots) -> Turn {
-        Turn {
-            parts,
-            slots,
-            writes: Writes::default(),
-            expiries: Vec::new(),
-            touched: Touched::default(),
-        }
+        Turn { parts, slots, writes: Writes::default(), expiries: Vec::new(), touched: Touched::default() }
     }
 
     fn run(self, request: &Arc<Request>, position: Position, now_ms: u64) -> (Expected, Turn) {
@@ -356,15 +290,10 @@ impl Turn {
             catch_unwind(AssertUnwindSafe(|| {
                 let tx = Tx::of(TxContext::of(request, position, now_ms), request);
                 let mut future = request.procedure.run(tx, Call::new(request.clone()));
-                future
-                    .as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()))
+                future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
             }))
         });
-        let turn = turn
-            .into_any()
-            .downcast::<Turn>()
-            .expect("the oracle gets back what it lent");
+        let turn = turn.into_any().downcast::<Turn>().expect("the oracle gets back what it lent");
         let outcome = match polled {
             Ok(Poll::Ready(outcome)) => Expected::Outcome(outcome),
             Ok(Poll::Pending) => {
@@ -428,24 +357,15 @@ impl Turn {
     /// Own writes over what was there before.
     fn merge(&self, space: Space, before: Vec<(Key, Entry)>) -> Vec<(Key, Entry)> {
         let place = |key: &Key| (key.hash64(), key.clone());
-        let mut all: BTreeMap<(u64, Key), Entry> = before
-            .into_iter()
-            .map(|(key, entry)| (place(&key), entry))
-            .collect();
-        for (key, entry) in self
-            .writes
-            .entries
-            .iter()
-            .filter(|(key, _)| key.space() == space)
-        {
+        let mut all: BTreeMap<(u64, Key), Entry> =
+            before.into_iter().map(|(key, entry)| (place(&key), entry)).collect();
+        for (key, entry) in self.writes.entries.iter().filter(|(key, _)| key.space() == space) {
             match entry {
                 Some(entry) => all.insert(place(key), entry.clone()),
                 None => all.remove(&place(key)),
             };
         }
-        all.into_iter()
-            .map(|((_, key), entry)| (key, entry))
-            .collect()
+        all.into_iter().map(|((_, key), entry)| (key, entry)).collect()
     }
     fn meet(&mut self, entry: &Entry) {
         if entry.expires_at_ms != 0 {
@@ -482,10 +402,7 @@ impl Access for Turn {
         self.touched.reads.insert(key.clone());
         let own = self.writes.entries.get(key);
         let read = match own {
-            Some(entry) => Read {
-                entry: entry.clone(),
-                version: Position::NONE,
-            },
+            Some(entry) => Read { entry: entry.clone(), version: Position::NONE },
             None if self.cleared(key.space()) => Read::default(),
             None => match self.part_of(key) {
                 Some(part) => part.history.read(key, part.reader),
@@ -512,7 +429,8 @@ impl Access for Turn {
             Ok(parts) => parts,
             Err(stop) => return Poll::Ready(Err(stop)),
         };
-        // Where a page ends is decided by what was there before the transaction; its own writes join the page then.
+        // Where a page ends is decided by what was there before the transaction; its own writes join the page
+        // then.
         let (mut before, mut next_hash) = (Vec::new(), None::<u64>);
         if !self.cleared(range.space) {
             for (page, next) in parts.iter().map(|part| part.page(range)) {
@@ -549,9 +467,7 @@ impl Access for Turn {
             return Poll::Ready(Err(stop));
         }
         self.writes.cleared = true;
-        self.writes
-            .entries
-            .retain(|key, _| key.space() != Space::User);
+        self.writes.entries.retain(|key, _| key.space() != Space::User);
         Poll::Ready(Ok(()))
     }
     fn doomed(&self) -> bool {

@@ -1,17 +1,18 @@
 //! Random transactional programs.
 //!
-//! A program is a short list of operations over a small hot key set and a larger cold one, derived from a seed and a
-//! [`Shape`]; the seed is the request's only argument, so that programs survive a log. Two properties make programs good
-//! witnesses:
+//! A program is a short list of operations over a small hot key set and a larger cold one, derived from a
+//! seed and a [`Shape`]; the seed is the request's only argument, so that programs survive a log. Two
+//! properties make programs good witnesses:
 //!
-//! - **Values carry their history.** A program folds all that it reads into a running hash, and every value that it writes
-//!   is that hash mixed with its own seed, which no other one has. One stale read therefore changes every later value that depends on it,
-//!   and the reply, which lists all that was read.
-//! - **Impossible states are fatal.** Pairs of keys are always written together; a program that sees the halves differ
-//!   panics. No serial execution can, so the panic may happen in a doomed incarnation only, where it must not count.
+//! - **Values carry their history.** A program folds all that it reads into a running hash, and every value
+//!   that it writes is that hash mixed with its own seed, which no other one has. One stale read therefore
+//!   changes every later value that depends on it, and the reply, which lists all that was read.
+//! - **Impossible states are fatal.** Pairs of keys are always written together; a program that sees the
+//!   halves differ panics. No serial execution can, so the panic may happen in a doomed incarnation only,
+//!   where it must not count.
 //!
-//! Some programs also swallow an engine's [`Stop`] and go on as if nothing had happened: an engine must not rely on
-//! procedures to hand it back.
+//! Some programs also swallow an engine's [`Stop`] and go on as if nothing had happened: an engine must not
+//! rely on procedures to hand it back.
 
 use crate::draw::Draw;
 use crate::traffic::route_of_keys;
@@ -21,9 +22,9 @@ use txn::hash::{hash_bytes, mix};
 use txn::tx::Read;
 use txn::value::{HashValue, ListValue, SetValue, SortedSetValue};
 use txn::{
-    Args, Blob, Call, Entry, Footprint, Intent, Key, Outcome, PartitionId, PartitionRoute,
-    Position, Procedure, ProcedureFuture, Reply, Request, RequestId, ScanRange, SessionId, Slots,
-    Space, Stop, Tx, Value, Weight,
+    Args, Blob, Call, Entry, Footprint, Intent, Key, Outcome, PartitionId, PartitionRoute, Position,
+    Procedure, ProcedureFuture, Reply, Request, RequestId, ScanRange, SessionId, Slots, Space, Stop, Tx,
+    Value, Weight,
 };
 
 /// What the programs of a run look like. Drawn per run, so that different runs stress different mixes.
@@ -121,10 +122,7 @@ impl Kind {
 
     /// Whether the keys of the operation are known before it runs.
     fn static_keys(self) -> bool {
-        !matches!(
-            self,
-            Kind::FollowRead | Kind::FollowWrite | Kind::Count | Kind::Scan | Kind::Clear
-        )
+        !matches!(self, Kind::FollowRead | Kind::FollowWrite | Kind::Count | Kind::Scan | Kind::Clear)
     }
 
     /// Whether the operation writes nothing.
@@ -193,21 +191,16 @@ impl Shape {
 
     /// The keys of all programs that are found without following values: what a preloaded store may hold.
     pub fn keys(&self) -> Vec<Key> {
-        let mut keys: Vec<Key> = (0..self.hot_keys)
-            .map(|index| self.hot_key(index))
-            .collect();
+        let mut keys: Vec<Key> = (0..self.hot_keys).map(|index| self.hot_key(index)).collect();
         keys.extend((0..self.cold_keys).map(|index| Key::from(format!("c{index}").as_str())));
         keys
     }
 
     fn draw_operation(&self, draw: &mut Draw, allowed: impl Fn(Kind) -> bool) -> Operation {
         let weights = Kind::ALL.into_iter().zip(self.weights);
-        let any = weights
-            .clone()
-            .any(|(kind, weight)| allowed(kind) && weight > 0);
+        let any = weights.clone().any(|(kind, weight)| allowed(kind) && weight > 0);
         let kind = if any {
-            Kind::ALL[draw
-                .weighted(weights.map(|(kind, weight)| if allowed(kind) { weight } else { 0 }))]
+            Kind::ALL[draw.weighted(weights.map(|(kind, weight)| if allowed(kind) { weight } else { 0 }))]
         } else {
             Kind::Read
         };
@@ -217,11 +210,7 @@ impl Shape {
             }
             _ => self.key(draw),
         };
-        Operation {
-            kind,
-            key,
-            number: draw.bits(),
-        }
+        Operation { kind, key, number: draw.bits() }
     }
 }
 
@@ -261,17 +250,9 @@ impl Program {
         } else {
             draw.between(1, shape.operations_max)
         };
-        let allowed =
-            |kind: Kind| (!read_only || kind.reads_only()) && (!declared || kind.static_keys());
-        let operations = (0..count)
-            .map(|_| shape.draw_operation(&mut draw, allowed))
-            .collect();
-        Program {
-            operations,
-            declared,
-            read_only,
-            heavy,
-        }
+        let allowed = |kind: Kind| (!read_only || kind.reads_only()) && (!declared || kind.static_keys());
+        let operations = (0..count).map(|_| shape.draw_operation(&mut draw, allowed)).collect();
+        Program { operations, declared, read_only, heavy }
     }
 
     fn footprint(&self) -> Footprint {
@@ -297,11 +278,7 @@ impl Program {
             footprint = Footprint::of_keys(reads, writes);
         }
         footprint.read_only = self.read_only;
-        footprint.weight = if self.heavy {
-            Weight::Heavy
-        } else {
-            Weight::Light
-        };
+        footprint.weight = if self.heavy { Weight::Heavy } else { Weight::Light };
         footprint
     }
 }
@@ -319,39 +296,25 @@ impl Programs {
 
     /// A request that runs the program of `seed`.
     pub fn request(self: &Arc<Self>, sequence: u64, seed: u64) -> Arc<Request> {
-        let id = RequestId {
-            session: SessionId(1 + sequence % 5),
-            sequence,
-            attempt: 0,
-        };
-        Arc::new(Request::new(
-            id,
-            self.clone(),
-            Args::one(&seed.to_le_bytes()),
-        ))
+        let id = RequestId { session: SessionId(1 + sequence % 5), sequence, attempt: 0 };
+        Arc::new(Request::new(id, self.clone(), Args::one(&seed.to_le_bytes())))
     }
 
     /// The same, for a program that only reads: for snapshots.
     pub fn read_only_request(self: &Arc<Self>, sequence: u64, draw: &mut Draw) -> Arc<Request> {
-        let shape = Shape {
-            read_only_percent: 100,
-            ..self.shape.clone()
-        };
+        let shape = Shape { read_only_percent: 100, ..self.shape.clone() };
         Programs::new(shape).request(sequence, draw.bits())
     }
 
-    /// Where a program runs, out of so many partitions, and whether it may stray from there: one that finds keys on its way
-    /// names all partitions, or those that it knows of, and then at least two: where there is only one, nobody looks.
+    /// Where a program runs, out of so many partitions, and whether it may stray from there: one that finds
+    /// keys on its way names all partitions, or those that it knows of, and then at least two: where there is
+    /// only one, nobody looks.
     pub fn route(&self, args: &Args, of: u16, draw: &mut Draw) -> (PartitionRoute, bool) {
         let program = self.derive(args);
         let operations = program.operations.iter();
         let keys = operations.flat_map(|operation| [operation.key.clone(), operation.other_half()]);
         let mut route = route_of_keys(keys, of);
-        if program
-            .operations
-            .iter()
-            .all(|operation| operation.kind.static_keys())
-        {
+        if program.operations.iter().all(|operation| operation.kind.static_keys()) {
             return (route, false);
         }
         if draw.percent(50) {
@@ -365,10 +328,7 @@ impl Programs {
     }
 
     fn derive(&self, args: &Args) -> Program {
-        let seed = args
-            .first()
-            .and_then(|arg| arg.as_bytes().try_into().ok())
-            .map_or(0, u64::from_le_bytes);
+        let seed = args.first().and_then(|arg| arg.as_bytes().try_into().ok()).map_or(0, u64::from_le_bytes);
         Program::derive(&self.shape, seed)
     }
 }
@@ -382,13 +342,7 @@ impl Procedure for Programs {
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         let versions = self.shape.versions;
-        let run = Run {
-            seen: mix(tx.seed()),
-            replies: Vec::new(),
-            written: 0,
-            versions,
-            tx,
-        };
+        let run = Run { seen: mix(tx.seed()), replies: Vec::new(), written: 0, versions, tx };
         Box::pin(run.all(self.derive(&call), self.shape.clone()))
     }
 }
@@ -479,38 +433,24 @@ impl Run {
                 let right = self.read(&operation.other_half(), Intent::Read).await?;
                 if left.entry != right.entry {
                     // Not `panic!`: the hook would print every doomed incarnation's.
-                    std::panic::resume_unwind(Box::new(format!(
-                        "impossible: the halves of {key:?} differ"
-                    )));
+                    std::panic::resume_unwind(Box::new(format!("impossible: the halves of {key:?} differ")));
                 }
             }
             Kind::AbortIf => {
                 let read = self.read(key, Intent::Read).await?;
-                if hash_of(&read)
-                    .wrapping_add(operation.number)
-                    .is_multiple_of(3)
-                {
+                if hash_of(&read).wrapping_add(operation.number).is_multiple_of(3) {
                     return Err(Stop::abort(format!("refused after seeing {:x}", self.seen)));
                 }
             }
             Kind::ErrorIf => {
                 let read = self.read(key, Intent::Read).await?;
-                if hash_of(&read)
-                    .wrapping_add(operation.number)
-                    .is_multiple_of(2)
-                {
-                    return Ok(Some(Reply::error_owned(format!(
-                        "ERR stopped after seeing {:x}",
-                        self.seen
-                    ))));
+                if hash_of(&read).wrapping_add(operation.number).is_multiple_of(2) {
+                    return Ok(Some(Reply::error_owned(format!("ERR stopped after seeing {:x}", self.seen))));
                 }
             }
             Kind::PanicIf => {
                 let read = self.read(key, Intent::Read).await?;
-                if hash_of(&read)
-                    .wrapping_add(operation.number)
-                    .is_multiple_of(4)
-                {
+                if hash_of(&read).wrapping_add(operation.number).is_multiple_of(4) {
                     std::panic::resume_unwind(Box::new(PANIC_ON_PURPOSE.to_owned()));
                 }
             }
@@ -545,9 +485,7 @@ impl Run {
         self.replies.push(Reply::Array(vec![
             Reply::Bulk(key.to_blob()),
             Reply::Integer(read.version.0 as i64),
-            read.entry
-                .as_ref()
-                .map_or(Reply::Nil, |entry| Reply::Bulk(bytes_of(&entry.value))),
+            read.entry.as_ref().map_or(Reply::Nil, |entry| Reply::Bulk(bytes_of(&entry.value))),
         ]));
         Ok(read)
     }
@@ -565,16 +503,10 @@ impl Run {
         // Short, long, and structured values.
         match number % 8 {
             0 => Value::from(hash.to_le_bytes().repeat(5)),
-            1 => Value::from(HashValue::from_iter([(
-                Blob::from("f"),
-                Blob::from(&hash.to_le_bytes()),
-            )])),
+            1 => Value::from(HashValue::from_iter([(Blob::from("f"), Blob::from(&hash.to_le_bytes()))])),
             2 => Value::from(ListValue::from_iter([Blob::from(&hash.to_le_bytes())])),
             3 => Value::from(SetValue::from_iter([Blob::from(&hash.to_le_bytes())])),
-            4 => Value::from(SortedSetValue::from_iter([(
-                Blob::from(&hash.to_le_bytes()),
-                hash as f64,
-            )])),
+            4 => Value::from(SortedSetValue::from_iter([(Blob::from(&hash.to_le_bytes()), hash as f64)])),
             _ => Value::from(hash.to_le_bytes().to_vec()),
         }
     }
@@ -603,10 +535,7 @@ impl Run {
                 self.replies.push(Reply::Bulk(key.to_blob()));
             }
             self.note(page.next_hash.unwrap_or(1));
-            self.replies.push(
-                page.next_hash
-                    .map_or(Reply::Nil, |hash| Reply::Integer(hash as i64)),
-            );
+            self.replies.push(page.next_hash.map_or(Reply::Nil, |hash| Reply::Integer(hash as i64)));
             let Some(next) = page.next_hash else { break };
             range.from_hash = next;
         }
@@ -615,9 +544,8 @@ impl Run {
 }
 
 fn hash_of(read: &Read) -> u64 {
-    let entry = read.entry.as_ref().map_or(0, |entry| {
-        hash_bytes(&bytes_of(&entry.value)) ^ entry.expires_at_ms
-    });
+    let entry =
+        read.entry.as_ref().map_or(0, |entry| hash_bytes(&bytes_of(&entry.value)) ^ entry.expires_at_ms);
     mix(entry ^ mix(read.version.0))
 }
 

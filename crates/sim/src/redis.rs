@@ -1,20 +1,20 @@
 //! Random Redis traffic: commands, MULTI/EXEC blocks with watched keys, and Lua scripts, over few keys.
 //!
-//! The oracle runs the same procedures as the engine: what is judged is not what a command means, but that engines run
-//! it as one transaction at its place in the order: suspended, restarted and replayed as they like.
+//! The oracle runs the same procedures as the engine: what is judged is not what a command means, but that
+//! engines run it as one transaction at its place in the order: suspended, restarted and replayed as they
+//! like.
 
 use crate::draw::Draw;
 use crate::oracle::Expected;
 use crate::scenario::Source;
-use redis_surface::{
-    Action, Block, BlockProcedure, CommandTable, Involved, WatchProcedure, Watched,
-};
+use redis_surface::{Action, Block, BlockProcedure, CommandTable, Involved, WatchProcedure, Watched};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use txn::{Args, Blob, Key, Procedure, Reply, Request, RequestId, SessionId, Slots};
 
-/// Commands, their variable words marked: `%k` any key, `%s` a string's, `%c` a counter's, `%h` a hash's, `%f` a field,
-/// `%v` a value, `%n` a small number, `%i` one of few ids, so that commands come again and ids come with others.
+/// Commands, their variable words marked: `%k` any key, `%s` a string's, `%c` a counter's, `%h` a hash's,
+/// `%f` a field, `%v` a value, `%n` a small number, `%i` one of few ids, so that commands come again and ids
+/// come with others.
 const COMMANDS: &[&str] = &[
     "GET %k",
     "SET %s %v",
@@ -80,8 +80,8 @@ const COMMANDS: &[&str] = &[
 const ENDLESS: &str = "local n = 0
          while redis.call('GET', 'pair') ~= redis.call('GET', 'riap') do n = n + 1 end
          return n";
-/// The same, with an end: what tells a run over several partitions that its state never was may be a node that is down, and with
-/// each of its operations a run that is suspended begins anew.
+/// The same, with an end: what tells a run over several partitions that its state never was may be a node
+/// that is down, and with each of its operations a run that is suspended begins anew.
 const PATIENT: &str = "local n = 0
          while redis.call('GET', 'pair') ~= redis.call('GET', 'riap') do
            n = n + 1
@@ -241,20 +241,10 @@ impl RedisSource {
     fn command(&self, draw: &mut Draw) -> Args {
         loop {
             let template = draw.pick(COMMANDS);
-            let wild = [
-                "FLUSHALL",
-                "KEYS *",
-                "DBSIZE",
-                "RANDOMKEY",
-                "SCAN 0 COUNT %n",
-                "SCRIPT FLUSH",
-            ]
-            .contains(&template);
+            let wild = ["FLUSHALL", "KEYS *", "DBSIZE", "RANDOMKEY", "SCAN 0 COUNT %n", "SCRIPT FLUSH"]
+                .contains(&template);
             if !(wild && draw.percent(self.tame_percent)) {
-                return template
-                    .split(' ')
-                    .map(|word| self.word(word, draw))
-                    .collect();
+                return template.split(' ').map(|word| self.word(word, draw)).collect();
             }
         }
     }
@@ -266,20 +256,11 @@ impl RedisSource {
         }
         let mut words = if !self.digests.is_empty() && draw.percent(50) {
             // Any of the scripts: the numbers of keys may not fit, which is as good a call.
-            vec![
-                Blob::from("EVALSHA"),
-                draw.pick(&self.digests.iter().collect::<Vec<_>>()).clone(),
-            ]
+            vec![Blob::from("EVALSHA"), draw.pick(&self.digests.iter().collect::<Vec<_>>()).clone()]
         } else {
             // Those that only read may bypass the order.
-            let reads_only = !["SET", "APPEND", "INCR"]
-                .iter()
-                .any(|name| body.contains(name));
-            let name = if reads_only && draw.percent(60) {
-                "EVAL_RO"
-            } else {
-                "EVAL"
-            };
+            let reads_only = !["SET", "APPEND", "INCR"].iter().any(|name| body.contains(name));
+            let name = if reads_only && draw.percent(60) { "EVAL_RO" } else { "EVAL" };
             vec![Blob::from(name), Blob::from(body)]
         };
         words.push(Blob::from(keys.to_string()));
@@ -291,11 +272,7 @@ impl RedisSource {
     fn prepare(&self, argv: Args) -> (Arc<dyn Procedure>, Args, txn::Footprint) {
         let words = format!("{:?}", argv.0);
         match self.table.prepare(argv).map(|prepared| prepared.action) {
-            Ok(Action::Transaction {
-                procedure,
-                args,
-                footprint,
-            }) => (procedure, args, footprint),
+            Ok(Action::Transaction { procedure, args, footprint }) => (procedure, args, footprint),
             Ok(_) => panic!("{words} is no transaction: take it off the list"),
             Err(reply) => panic!("{words} is no command: {reply:?}"),
         }
@@ -303,11 +280,7 @@ impl RedisSource {
 }
 
 fn request_id(sequence: u64) -> RequestId {
-    RequestId {
-        session: SessionId(1 + sequence % 5),
-        sequence,
-        attempt: 0,
-    }
+    RequestId { session: SessionId(1 + sequence % 5), sequence, attempt: 0 }
 }
 
 impl Source for RedisSource {
@@ -317,33 +290,17 @@ impl Source for RedisSource {
         let involved;
         let (procedure, args, footprint) = if kind < self.block_percent {
             if draw.percent(30) && self.watched.len() < WATCHED_MAX {
-                let names: Args = (0..draw.between(1, 2))
-                    .map(|_| self.word("%k", draw))
-                    .collect();
+                let names: Args = (0..draw.between(1, 2)).map(|_| self.word("%k", draw)).collect();
                 let footprint = self.watch.footprint(&names);
                 involved = Involved::Keys(names.iter().map(Key::from).collect());
                 (self.watch.clone(), names, footprint)
             } else {
-                let watched: Vec<Watched> = if draw.percent(60) {
-                    self.watched.pop_front()
-                } else {
-                    None
-                }
-                .into_iter()
-                .collect();
-                let commands = (0..draw.between(1, 4))
-                    .map(|_| self.command(draw))
-                    .collect();
-                let block = Block {
-                    watched,
-                    commands,
-                    ..Block::default()
-                };
+                let watched: Vec<Watched> =
+                    if draw.percent(60) { self.watched.pop_front() } else { None }.into_iter().collect();
+                let commands = (0..draw.between(1, 4)).map(|_| self.command(draw)).collect();
+                let block = Block { watched, commands, ..Block::default() };
                 let keys = block.watched.iter().map(|watched| watched.key.clone());
-                let commands = block
-                    .commands
-                    .iter()
-                    .map(|argv| redis_surface::involved(argv));
+                let commands = block.commands.iter().map(|argv| redis_surface::involved(argv));
                 involved = commands.fold(Involved::Keys(keys.collect()), Involved::with);
                 let footprint = block.footprint(false);
                 (self.block.clone(), block.to_args(), footprint)
@@ -382,8 +339,7 @@ impl Source for RedisSource {
         };
         if request.procedure.name() == self.watch.name() {
             let keys: Vec<Key> = request.args.iter().map(Key::from).collect();
-            self.watched
-                .extend(Watched::from_reply(&keys, reply).into_iter().flatten());
+            self.watched.extend(Watched::from_reply(&keys, reply).into_iter().flatten());
         } else if request.procedure.name().ends_with("script|load")
             && let Reply::Bulk(digest) = reply
         {
@@ -401,11 +357,7 @@ impl Source for RedisSource {
     fn describe(&self) -> String {
         format!(
             "Redis: {} keys of a kind, {} % blocks, {} % scripts, {} % tame, {} % declared",
-            self.keys,
-            self.block_percent,
-            self.script_percent,
-            self.tame_percent,
-            self.declare_percent
+            self.keys, self.block_percent, self.script_percent, self.tame_percent, self.declare_percent
         )
     }
 }

@@ -66,10 +66,7 @@ pub(crate) fn setting(options: &Options) -> Setting {
         zones: options.zones,
         latency: options.latency,
         faults: options.faults.clone(),
-        limits: Limits {
-            settle_ms: SETTLE_MS,
-            events: EVENTS_MAX,
-        },
+        limits: Limits { settle_ms: SETTLE_MS, events: EVENTS_MAX },
     }
 }
 
@@ -83,32 +80,19 @@ pub(crate) fn population(options: &Options, draw: &mut Draw) -> Population {
         true => options.partitions,
         false => 1,
     };
-    Population::new(
-        options.workload,
-        options.clients,
-        options.warehouses,
-        sharing,
-        draw.bits(),
-    )
+    Population::new(options.workload, options.clients, options.warehouses, sharing, draw.bits())
 }
 
 /// What a run draws beside its options, from the same seed.
 pub fn describe(options: &Options) -> String {
     let mut draw = Draw::new(mix(options.seed));
     match options.system {
-        SystemKind::Ordo | SystemKind::Cluster => {
-            population(options, &mut draw).describe().to_owned()
-        }
+        SystemKind::Ordo | SystemKind::Cluster => population(options, &mut draw).describe().to_owned(),
         SystemKind::Register => crate::register::describe(options),
     }
 }
 
-fn run_plan(
-    options: &Options,
-    mutant: Option<Mutant>,
-    trace: Option<Trace>,
-    judged: bool,
-) -> Outcome {
+fn run_plan(options: &Options, mutant: Option<Mutant>, trace: Option<Trace>, judged: bool) -> Outcome {
     let mut draw = Draw::new(mix(options.seed));
     let population = population(options, &mut draw);
     let fsync = match options.policy() {
@@ -147,12 +131,5 @@ fn run_plan(
     let mut world = World::new(setting(options), system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();
-    Outcome {
-        report: Report {
-            account,
-            tally: system.tally,
-        },
-        violation: result.err(),
-        trace,
-    }
+    Outcome { report: Report { account, tally: system.tally }, violation: result.err(), trace }
 }

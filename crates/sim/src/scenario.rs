@@ -36,10 +36,7 @@ impl ProgramSource {
     }
     /// Programs of this shape.
     pub fn new(shape: Shape) -> ProgramSource {
-        ProgramSource {
-            programs: Programs::new(shape.clone()),
-            shape,
-        }
+        ProgramSource { programs: Programs::new(shape.clone()), shape }
     }
 }
 
@@ -133,37 +130,26 @@ impl Scenario {
         }
     }
 
-    /// Loads the store, and the oracle, with what the transactions up to the start left: entries, tombstones (some of
-    /// them beyond the horizon, or about to be) and perhaps a range tombstone.
+    /// Loads the store, and the oracle, with what the transactions up to the start left: entries, tombstones
+    /// (some of them beyond the horizon, or about to be) and perhaps a range tombstone.
     pub fn preload(&mut self, view: &dyn View) {
         let start = self.options.start;
         if start == Position::NONE {
             return;
         }
         let clear = Position(self.draw.below(start.0));
-        let clears: Vec<Position> = if self.draw.percent(30) && clear > Position::NONE {
-            vec![clear]
-        } else {
-            vec![]
-        };
+        let clears: Vec<Position> =
+            if self.draw.percent(30) && clear > Position::NONE { vec![clear] } else { vec![] };
         let oldest = clears.first().map_or(1, |clear| clear.0);
         for (index, key) in self.source.keys().into_iter().enumerate() {
             if !self.draw.percent(60) {
                 continue;
             }
             // Half of the versions are old enough that tombstones cross the horizon during the run.
-            let newest = if self.draw.percent(50) {
-                start.0
-            } else {
-                (oldest + 60).min(start.0)
-            };
+            let newest = if self.draw.percent(50) { start.0 } else { (oldest + 60).min(start.0) };
             let version = Position(self.draw.between(oldest, newest));
             let entry = (!self.draw.percent(35)).then(|| preloaded_entry(index as u64, version));
-            view.load(Image {
-                key: key.clone(),
-                version,
-                entry: entry.clone(),
-            });
+            view.load(Image { key: key.clone(), version, entry: entry.clone() });
             self.oracle.load(key, version, entry);
         }
         let time_ms = 1_000;
@@ -204,11 +190,8 @@ impl Scenario {
     /// The next batch, if the order may run further ahead.
     pub fn deliver(&mut self) -> Option<Batch> {
         let pending = self.pending.len() as u64;
-        let room = self
-            .options
-            .unconfirmed_max
-            .saturating_sub(pending)
-            .min(self.end().0 - self.delivered().0);
+        let room =
+            self.options.unconfirmed_max.saturating_sub(pending).min(self.end().0 - self.delivered().0);
         if room == 0 {
             return None;
         }
@@ -217,12 +200,11 @@ impl Scenario {
         } else {
             self.draw.between(1, self.options.batch_max.min(room))
         };
-        let previous_ms = self.pending.back().map_or_else(
-            || self.oracle.time_ms(self.confirmed),
-            |&(time_ms, _)| Some(time_ms),
-        );
-        let time_ms =
-            previous_ms.unwrap_or(1_000) + self.draw.below(self.options.time_step_ms_max + 1);
+        let previous_ms = self
+            .pending
+            .back()
+            .map_or_else(|| self.oracle.time_ms(self.confirmed), |&(time_ms, _)| Some(time_ms));
+        let time_ms = previous_ms.unwrap_or(1_000) + self.draw.below(self.options.time_step_ms_max + 1);
         let first = self.delivered().next();
         self.epoch += 1;
         let mut requests = Vec::new();
@@ -235,14 +217,7 @@ impl Scenario {
         if count > 0 {
             self.batch_ends.push_back(self.delivered());
         }
-        Some(Batch {
-            epoch: Epoch(self.epoch),
-            time_ms,
-            first,
-            requests,
-            groups: Vec::new(),
-            digest: 0,
-        })
+        Some(Batch { epoch: Epoch(self.epoch), time_ms, first, requests, groups: Vec::new(), digest: 0 })
     }
 
     /// A position among the unconfirmed ones: mostly a batch's last, sometimes any.
@@ -251,10 +226,7 @@ impl Scenario {
             return None;
         }
         if self.draw.percent(self.options.inside_batch_percent) {
-            return Some(
-                self.confirmed
-                    .advanced(self.draw.between(1, self.pending.len() as u64)),
-            );
+            return Some(self.confirmed.advanced(self.draw.between(1, self.pending.len() as u64)));
         }
         let index = self.draw.below(self.batch_ends.len() as u64) as usize;
         Some(self.batch_ends[index])
@@ -283,11 +255,7 @@ impl Scenario {
             }
             self.final_order.insert(self.confirmed, request);
         }
-        while self
-            .batch_ends
-            .front()
-            .is_some_and(|&end| end <= self.confirmed)
-        {
+        while self.batch_ends.front().is_some_and(|&end| end <= self.confirmed) {
             self.batch_ends.pop_front();
         }
     }
@@ -296,13 +264,8 @@ impl Scenario {
     pub fn retract(&mut self) -> Option<Position> {
         // The end of a batch, and so the start of the next; or the first unconfirmed position.
         let last_kept = self.draw_position()?;
-        let last_kept = if last_kept == self.delivered() {
-            self.confirmed
-        } else {
-            last_kept
-        };
-        self.pending
-            .truncate((last_kept.0 - self.confirmed.0) as usize);
+        let last_kept = if last_kept == self.delivered() { self.confirmed } else { last_kept };
+        self.pending.truncate((last_kept.0 - self.confirmed.0) as usize);
         while self.batch_ends.back().is_some_and(|&end| end > last_kept) {
             self.batch_ends.pop_back();
         }

@@ -1,10 +1,10 @@
 //! The same scenarios on real threads.
 //!
-//! Only the scenario is reproducible here: which interleaving the machine picks is its own affair. What the virtual
-//! workers can't reach, the races inside single-key operations, happens here.
+//! Only the scenario is reproducible here: which interleaving the machine picks is its own affair. What the
+//! virtual workers can't reach, the races inside single-key operations, happens here.
 //!
-//! No clock tells a stuck engine from a slow machine: a run is stuck if all is confirmed and every worker finds nothing to
-//! do over and over, or if the workers are busy without end.
+//! No clock tells a stuck engine from a slow machine: a run is stuck if all is confirmed and every worker
+//! finds nothing to do over and over, or if the workers are busy without end.
 
 use crate::draw::Draw;
 use crate::judge::{Fault, Judge, check_end, check_snapshot, check_status};
@@ -21,8 +21,8 @@ const IDLE_STEPS_MAX: u64 = 20_000;
 /// Steps of all workers after the last event: far more than any schedule needs.
 const STEPS_MAX: u64 = 50_000_000;
 
-/// Waits a little. Not by yielding: a scheduler with deadlines puts a thread that yields all the time behind everybody
-/// else's work, and a busy machine would make a run take minutes.
+/// Waits a little. Not by yielding: a scheduler with deadlines puts a thread that yields all the time behind
+/// everybody else's work, and a busy machine would make a run take minutes.
 fn pass_time() {
     for _ in 0..100 {
         std::hint::spin_loop();
@@ -44,14 +44,8 @@ struct Shared {
 impl Shared {
     /// The idle steps in a row of each worker, if all have had many.
     fn all_idle(&self) -> Option<Vec<u64>> {
-        let idle: Vec<u64> = self
-            .idle
-            .iter()
-            .map(|idle| idle.load(Ordering::Acquire))
-            .collect();
-        idle.iter()
-            .all(|&idle| idle > IDLE_STEPS_MAX)
-            .then_some(idle)
+        let idle: Vec<u64> = self.idle.iter().map(|idle| idle.load(Ordering::Acquire)).collect();
+        idle.iter().all(|&idle| idle > IDLE_STEPS_MAX).then_some(idle)
     }
 }
 
@@ -70,11 +64,8 @@ pub fn run(
     let operations = draw.pick(&[1, 10, u32::MAX]);
     let mut scenario = Scenario::new(options, source, Draw::new(draw.bits()));
     let engine = make(threads, &mut draw);
-    let drawn = format!(
-        "{} on {threads} threads, budget {operations}: {}",
-        engine.name(),
-        scenario.describe()
-    );
+    let drawn =
+        format!("{} on {threads} threads, budget {operations}: {}", engine.name(), scenario.describe());
     scenario.preload(engine.view());
     let shared = Shared {
         engine,
@@ -98,24 +89,16 @@ pub fn run(
         for worker in 0..threads {
             let shared = &shared;
             // A worker of two takes no heavy requests, as a server's I/O threads don't.
-            let budget = Budget {
-                operations,
-                heavy: worker == 0 || seed.is_multiple_of(2),
-            };
+            let budget = Budget { operations, heavy: worker == 0 || seed.is_multiple_of(2) };
             scope.spawn(move || work(shared, WorkerId(worker), budget));
         }
         let result = control.all();
         shared.stop.store(true, Ordering::Release);
         result
     });
-    result.and_then(|()| control.end(make)).map_err(|fault| {
-        Box::new(Failure {
-            seed,
-            drawn,
-            fault,
-            tick: control.tick,
-        })
-    })
+    result
+        .and_then(|()| control.end(make))
+        .map_err(|fault| Box::new(Failure { seed, drawn, fault, tick: control.tick }))
 }
 
 fn work(shared: &Shared, worker: WorkerId, budget: Budget) {
@@ -126,11 +109,7 @@ fn work(shared: &Shared, worker: WorkerId, budget: Budget) {
             let stop = shared.stop.load(Ordering::Acquire);
             let progress = shared.engine.step(worker, budget, &mut committed);
             if !committed.is_empty() {
-                shared
-                    .committed
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .append(&mut committed);
+                shared.committed.lock().unwrap_or_else(PoisonError::into_inner).append(&mut committed);
             }
             shared.steps.fetch_add(1, Ordering::Relaxed);
             let idle = &shared.idle[worker.0];
@@ -147,10 +126,8 @@ fn work(shared: &Shared, worker: WorkerId, budget: Budget) {
     }));
     if let Err(panic) = result {
         let text = execute::snapshot::panic_text(&*panic).to_owned();
-        *shared
-            .panicked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(format!("{worker:?} panicked: {text}"));
+        *shared.panicked.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(format!("{worker:?} panicked: {text}"));
     }
 }
 
@@ -173,25 +150,14 @@ impl Control<'_> {
             self.tick += 1;
             if !self.scenario.is_complete() {
                 self.shared.steps.store(0, Ordering::Relaxed);
-                self.shared
-                    .idle
-                    .iter()
-                    .for_each(|idle| idle.store(0, Ordering::Release));
-            } else if self.is_stuck()
-                && self.shared.engine.status().final_committed < self.scenario.end()
-            {
+                self.shared.idle.iter().for_each(|idle| idle.store(0, Ordering::Release));
+            } else if self.is_stuck() && self.shared.engine.status().final_committed < self.scenario.end() {
                 return Err(format!(
                     "all is confirmed, and the commits stop: {:?}",
                     self.shared.engine.status()
                 ));
             }
-            if let Some(fault) = self
-                .shared
-                .panicked
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take()
-            {
+            if let Some(fault) = self.shared.panicked.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return Err(fault);
             }
             self.event()?;
@@ -205,15 +171,12 @@ impl Control<'_> {
         Ok(())
     }
 
-    /// Whether nothing will ever happen again. A worker may be in the middle of a long step while its count is old, so
-    /// each must have begun and ended an idle step since all were first found idle.
+    /// Whether nothing will ever happen again. A worker may be in the middle of a long step while its count
+    /// is old, so each must have begun and ended an idle step since all were first found idle.
     fn is_stuck(&mut self) -> bool {
         let now = self.shared.all_idle();
         let stuck = match (&self.idle_since, &now) {
-            (Some(before), Some(now)) => before
-                .iter()
-                .zip(now)
-                .all(|(before, now)| *now >= before + 2),
+            (Some(before), Some(now)) => before.iter().zip(now).all(|(before, now)| *now >= before + 2),
             _ => false,
         };
         if now.is_none() || self.idle_since.is_none() {
@@ -263,69 +226,39 @@ impl Control<'_> {
         let view = self.shared.engine.view();
         let before = view.final_position();
         let ReadOutcome::Done(outcome) = self.reader.run(&request, 0) else {
-            return Err(format!(
-                "{request:?} at a snapshot must be ordered for no reason"
-            ));
+            return Err(format!("{request:?} at a snapshot must be ordered for no reason"));
         };
         self.report.snapshot_reads += 1;
         let mut position = before;
         while position <= view.final_position() {
             let time_ms = self.scenario.oracle.time_ms(position).unwrap_or(0);
-            if self
-                .scenario
-                .oracle
-                .read_only(&request, position, time_ms)
-                .admits(&outcome)
-            {
+            if self.scenario.oracle.read_only(&request, position, time_ms).admits(&outcome) {
                 return Ok(());
             }
             position = position.next();
         }
-        Err(format!(
-            "{request:?} at a snapshot from {before:?} on ended like none of them: {outcome:?}"
-        ))
+        Err(format!("{request:?} at a snapshot from {before:?} on ended like none of them: {outcome:?}"))
     }
 
     fn judge(&mut self) -> Result<(), Fault> {
-        let committed = std::mem::take(
-            &mut *self
-                .shared
-                .committed
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
-        committed
-            .iter()
-            .try_for_each(|committed| self.judge.judge(&self.scenario, committed))
+        let committed =
+            std::mem::take(&mut *self.shared.committed.lock().unwrap_or_else(PoisonError::into_inner));
+        committed.iter().try_for_each(|committed| self.judge.judge(&self.scenario, committed))
     }
 
     fn end(&mut self, make: Factory<'_>) -> Result<Report, Fault> {
-        // A worker that found nothing to do left; another may have made work for it afterwards, such as locks to release.
+        // A worker that found nothing to do left; another may have made work for it afterwards, such as locks
+        // to release.
         leak::settle(
             &*self.shared.engine,
-            &mut self
-                .shared
-                .committed
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
+            &mut self.shared.committed.lock().unwrap_or_else(PoisonError::into_inner),
             STEPS_MAX,
         );
         self.judge()?;
-        if let Some(fault) = self
-            .shared
-            .panicked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-        {
+        if let Some(fault) = self.shared.panicked.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(fault);
         }
-        check_end(
-            &*self.shared.engine,
-            &*make(1, &mut self.draw),
-            &self.scenario,
-            &self.judge,
-        )?;
+        check_end(&*self.shared.engine, &*make(1, &mut self.draw), &self.scenario, &self.judge)?;
         let (status, tally) = (self.shared.engine.status(), self.scenario.oracle.tally());
         (self.report.restarts, self.report.suspensions) = (status.restarts, status.suspensions);
         (self.report.replied, self.report.rolled_back) = (tally.0 as u64, tally.1 as u64);

@@ -11,8 +11,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use txn::hash::hash_bytes;
 use txn::{
-    Args, Blob, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, PartitionRoute,
-    Procedure, Registry, Reply, Request, RequestId, Slots, Stop, Tx, Weight,
+    Args, Blob, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, PartitionRoute, Procedure,
+    Registry, Reply, Request, RequestId, Slots, Stop, Tx, Weight,
 };
 use workloads::tpcc::{Mix, Scale};
 use workloads::{Bank, Client, Generator, Tpcc, Workload};
@@ -64,13 +64,10 @@ impl fmt::Display for WorkloadKind {
 impl FromStr for WorkloadKind {
     type Err = String;
     fn from_str(text: &str) -> Result<WorkloadKind, String> {
-        WorkloadKind::ALL
-            .into_iter()
-            .find(|kind| kind.name() == text)
-            .ok_or_else(|| {
-                let names = WorkloadKind::ALL.map(WorkloadKind::name).join(", ");
-                format!("'{text}' is no workload of the simulator: use one of {names}")
-            })
+        WorkloadKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names = WorkloadKind::ALL.map(WorkloadKind::name).join(", ");
+            format!("'{text}' is no workload of the simulator: use one of {names}")
+        })
     }
 }
 
@@ -154,14 +151,9 @@ pub const LOAD: &str = "sim.load";
 const LOADED_AT_ONCE: usize = 64;
 
 impl Population {
-    /// The population of a kind, over so many partitions that share a key space; the rest is drawn from `seed`.
-    pub fn new(
-        kind: WorkloadKind,
-        clients: u16,
-        warehouses: u32,
-        partitions: u16,
-        seed: u64,
-    ) -> Population {
+    /// The population of a kind, over so many partitions that share a key space; the rest is drawn from
+    /// `seed`.
+    pub fn new(kind: WorkloadKind, clients: u16, warehouses: u32, partitions: u16, seed: u64) -> Population {
         let mut draw = Draw::new(seed);
         let shape = Shape::draw(&mut draw);
         let mut description = String::new();
@@ -179,19 +171,11 @@ impl Population {
                 Tpcc {
                     // Each partition has one.
                     warehouses: warehouses.max(u32::from(partitions)),
-                    mix: Mix::Full {
-                        update_percent: draw.pick(&[10, 50, 90]),
-                    },
+                    mix: Mix::Full { update_percent: draw.pick(&[10, 50, 90]) },
                     remote: draw.percent(70),
                     scale: match partitions {
-                        1 => Scale {
-                            items: 100,
-                            customers: 10,
-                        },
-                        _ => Scale {
-                            items: 40,
-                            customers: 3,
-                        },
+                        1 => Scale { items: 100, customers: 10 },
+                        _ => Scale { items: 40, customers: 3 },
                     },
                     partitions,
                 },
@@ -207,9 +191,7 @@ impl Population {
             WorkloadKind::Append => description = format!("{lists} lists"),
             WorkloadKind::Bank | WorkloadKind::Tpcc => {}
         }
-        let loader = workload
-            .as_ref()
-            .map(|workload| Loader::new(&**workload, seed, partitions));
+        let loader = workload.as_ref().map(|workload| Loader::new(&**workload, seed, partitions));
         Population {
             kind,
             seed,
@@ -245,9 +227,7 @@ impl Population {
             procedures.extend(workload.procedures());
         }
         for procedure in procedures {
-            registry
-                .register(made(procedure))
-                .expect("the names of a run's procedures differ");
+            registry.register(made(procedure)).expect("the names of a run's procedures differ");
         }
         redis_surface::register(&mut registry).expect("commands have names of their own");
         registry
@@ -278,42 +258,26 @@ impl Population {
     /// One client's traffic.
     pub fn traffic(&self, client: u16) -> Traffic {
         let stream = match self.kind {
-            WorkloadKind::Programs => {
-                Stream::Source(Box::new(ProgramSource::new(self.shape.clone())))
-            }
+            WorkloadKind::Programs => Stream::Source(Box::new(ProgramSource::new(self.shape.clone()))),
             // The same draw for everyone: the same keys.
-            WorkloadKind::Redis => Stream::Source(Box::new(RedisSource::draw(
-                &mut Draw::new(self.seed),
-                self.partitions,
-            ))),
-            WorkloadKind::Append => Stream::Append {
-                client: u64::from(client),
-                lists: self.lists,
-                procedure: append(),
-            },
+            WorkloadKind::Redis => {
+                Stream::Source(Box::new(RedisSource::draw(&mut Draw::new(self.seed), self.partitions)))
+            }
+            WorkloadKind::Append => {
+                Stream::Append { client: u64::from(client), lists: self.lists, procedure: append() }
+            }
             WorkloadKind::Bank | WorkloadKind::Tpcc => {
                 let workload = self.workload.as_ref().expect("made with the population");
-                let client = Client {
-                    index: usize::from(client),
-                    count: usize::from(self.clients),
-                };
+                let client = Client { index: usize::from(client), count: usize::from(self.clients) };
                 Stream::Generator(workload.generator(self.seed, client))
             }
         };
-        Traffic {
-            stream,
-            sequence: 0,
-            partitions: self.partitions,
-            programs: self.programs.clone(),
-        }
+        Traffic { stream, sequence: 0, partitions: self.partitions, programs: self.programs.clone() }
     }
 }
 
 /// Writes down what a workload is like.
-fn described<W: Workload + fmt::Debug + 'static>(
-    description: &mut String,
-    workload: W,
-) -> Arc<dyn Workload> {
+fn described<W: Workload + fmt::Debug + 'static>(description: &mut String, workload: W) -> Arc<dyn Workload> {
     *description = format!("{workload:?}");
     Arc::new(workload)
 }
@@ -342,22 +306,14 @@ impl Loader {
                 Ok(Reply::OK)
             }
         });
-        Loader {
-            procedure: Arc::new(procedure),
-            records: count,
-            at_once,
-        }
+        Loader { procedure: Arc::new(procedure), records: count, at_once }
     }
 }
 
 enum Stream {
     Source(Box<dyn Source>),
     Generator(Box<dyn Generator>),
-    Append {
-        client: u64,
-        lists: u64,
-        procedure: Arc<dyn Procedure>,
-    },
+    Append { client: u64, lists: u64, procedure: Arc<dyn Procedure> },
 }
 
 /// What one client does.
@@ -393,9 +349,7 @@ impl Traffic {
             Stream::Generator(_) if draft.route.of() != of => {
                 // One that knows nothing of partitions names its keys.
                 let keys = draft.procedure.footprint(&draft.args).keys;
-                let keys = keys
-                    .iter()
-                    .flat_map(|keys| keys.reads.iter().chain(&keys.writes));
+                let keys = keys.iter().flat_map(|keys| keys.reads.iter().chain(&keys.writes));
                 draft.route = route_of_keys(keys.cloned(), of);
             }
             Stream::Generator(_) => {}
@@ -408,7 +362,8 @@ impl Traffic {
         match &mut self.stream {
             Stream::Source(source) => {
                 let mut draft = Draft::of(&source.request(sequence, draw));
-                // What is known of a script's cost depends on what else the process ran before: the world must not.
+                // What is known of a script's cost depends on what else the process ran before: the world
+                // must not.
                 if let Some(weight) = weight_in_worlds(&*draft.procedure, &draft.args) {
                     draft.footprint.weight = weight;
                 }
@@ -418,11 +373,7 @@ impl Traffic {
                 let request = generator.next().into_request(RequestId::default(), false);
                 Draft::of(&request)
             }
-            Stream::Append {
-                client,
-                lists,
-                procedure,
-            } => {
+            Stream::Append { client, lists, procedure } => {
                 let reads_only = draw.percent(40);
                 let steps = draw.between(1, 4);
                 let args: Args = (0..steps)
@@ -436,11 +387,7 @@ impl Traffic {
                         AppendStep { list, value }.encode()
                     })
                     .collect();
-                let footprint = if reads_only {
-                    Footprint::read_only()
-                } else {
-                    Footprint::unknown()
-                };
+                let footprint = if reads_only { Footprint::read_only() } else { Footprint::unknown() };
                 Draft {
                     procedure: procedure.clone(),
                     args,
@@ -455,11 +402,7 @@ impl Traffic {
     /// A transaction is answered: later ones may build on it.
     pub fn answered(&mut self, draft: &Draft, outcome: &Outcome) {
         if let Stream::Source(source) = &mut self.stream {
-            let mut request = Request::new(
-                RequestId::default(),
-                draft.procedure.clone(),
-                draft.args.clone(),
-            );
+            let mut request = Request::new(RequestId::default(), draft.procedure.clone(), draft.args.clone());
             request.footprint = draft.footprint.clone();
             source.answered(&request, &Expected::Outcome(outcome.clone()));
         }
@@ -479,17 +422,13 @@ fn may_stray(draft: &Draft) -> bool {
     runs_scripts.iter().any(|start| name.starts_with(start))
 }
 
-/// How heavy what may run scripts is in worlds, wherever it comes from: a client, another node, or a log. What is known of a
-/// script's cost depends on what else the process ran before.
+/// How heavy what may run scripts is in worlds, wherever it comes from: a client, another node, or a log.
+/// What is known of a script's cost depends on what else the process ran before.
 pub(crate) fn weight_in_worlds(procedure: &dyn Procedure, args: &Args) -> Option<Weight> {
     match procedure.name() {
         "redis.block" | "redis.idempotent" => {
             let bits = args.iter().fold(0, |bits, word| bits ^ hash_bytes(word));
-            Some(if bits % 2 == 0 {
-                Weight::Light
-            } else {
-                Weight::Heavy
-            })
+            Some(if bits % 2 == 0 { Weight::Light } else { Weight::Heavy })
         }
         name => name.starts_with("redis.eval").then_some(Weight::Heavy),
     }
@@ -516,10 +455,7 @@ impl AppendStep {
     pub fn decode(word: &Blob) -> Option<AppendStep> {
         let bytes: &[u8; 16] = word.as_bytes().try_into().ok()?;
         let half = |at: usize| bytes[at..at + 8].try_into().ok().map(u64::from_le_bytes);
-        Some(AppendStep {
-            list: half(0)?,
-            value: half(8)?,
-        })
+        Some(AppendStep { list: half(0)?, value: half(8)? })
     }
 
     fn key(self) -> Key {
@@ -529,44 +465,29 @@ impl AppendStep {
 
 /// The numbers of a list as a read replies them.
 pub fn numbers(list: &[u8]) -> Vec<u64> {
-    list.chunks_exact(8)
-        .map(|chunk| {
-            chunk
-                .iter()
-                .rev()
-                .fold(0, |sum, &b| sum << 8 | u64::from(b))
-        })
-        .collect()
+    list.chunks_exact(8).map(|chunk| chunk.iter().rev().fold(0, |sum, &b| sum << 8 | u64::from(b))).collect()
 }
 
 /// Appends to lists and reads them, step by step. Replies with what each read saw.
 fn append() -> Arc<dyn Procedure> {
-    Arc::new(FnProcedure::new(
-        "sim.append",
-        |mut tx: Tx, call: Call| async move {
-            let mut replies = Vec::new();
-            for word in call.iter() {
-                let step = AppendStep::decode(word)
-                    .ok_or_else(|| Stop::abort("ERR malformed arguments"))?;
-                let key = step.key();
-                let intent = if step.value == 0 {
-                    Intent::Read
-                } else {
-                    Intent::Update
-                };
-                let entry = tx.read(&key, intent).await?.entry;
-                let list = entry.as_ref().and_then(|entry| entry.value.as_string());
-                let list: &[u8] = list.as_ref().map_or(&[], |list| list.as_bytes());
-                if step.value == 0 {
-                    replies.push(Reply::bulk(list));
-                } else {
-                    let longer = [list, &step.value.to_le_bytes()].concat();
-                    tx.put(&key, Blob::from(longer)).await?;
-                }
+    Arc::new(FnProcedure::new("sim.append", |mut tx: Tx, call: Call| async move {
+        let mut replies = Vec::new();
+        for word in call.iter() {
+            let step = AppendStep::decode(word).ok_or_else(|| Stop::abort("ERR malformed arguments"))?;
+            let key = step.key();
+            let intent = if step.value == 0 { Intent::Read } else { Intent::Update };
+            let entry = tx.read(&key, intent).await?.entry;
+            let list = entry.as_ref().and_then(|entry| entry.value.as_string());
+            let list: &[u8] = list.as_ref().map_or(&[], |list| list.as_bytes());
+            if step.value == 0 {
+                replies.push(Reply::bulk(list));
+            } else {
+                let longer = [list, &step.value.to_le_bytes()].concat();
+                tx.put(&key, Blob::from(longer)).await?;
             }
-            Ok(Reply::Array(replies))
-        },
-    ))
+        }
+        Ok(Reply::Array(replies))
+    }))
 }
 
 /// A hash of a reply, for digests.

@@ -1,13 +1,14 @@
 //! Virtual workers: an engine's whole concurrency on one thread, decided by a seed.
 //!
-//! Each tick draws either an event of the order (a delivery, a confirmation, a retraction), a reader (a snapshot opened,
-//! checked or closed, a read-only transaction), a collection, or a worker that takes one step. Steps have a budget of one
-//! single-key operation (most runs) or a few, so workers meet inside commits, aborts and retractions too, in every
-//! order that the draw can think of: uniform, in bursts, with a starved worker, in strict priority. Once the order is
-//! complete, everything must final-commit within a bounded number of steps, and leave nothing behind.
+//! Each tick draws either an event of the order (a delivery, a confirmation, a retraction), a reader (a
+//! snapshot opened, checked or closed, a read-only transaction), a collection, or a worker that takes one
+//! step. Steps have a budget of one single-key operation (most runs) or a few, so workers meet inside
+//! commits, aborts and retractions too, in every order that the draw can think of: uniform, in bursts, with a
+//! starved worker, in strict priority. Once the order is complete, everything must final-commit within a
+//! bounded number of steps, and leave nothing behind.
 //!
-//! The engine's races live between its single-key operations, each of which is atomic under a record's latch; what
-//! happens inside one is the subject of the `shuttle` tests and of [`crate::threads`].
+//! The engine's races live between its single-key operations, each of which is atomic under a record's latch;
+//! what happens inside one is the subject of the `shuttle` tests and of [`crate::threads`].
 
 use crate::draw::{Draw, tracing};
 use crate::judge::{Fault, Judge, check_end, check_snapshot, check_status};
@@ -62,21 +63,11 @@ impl Behaviour {
             workers,
             schedule: match draw.below(5) {
                 0 | 1 => Schedule::Uniform,
-                2 => Schedule::Bursts {
-                    length: draw.pick(&[3, 20, 100]),
-                },
-                3 => Schedule::Starved {
-                    worker: draw.below(workers as u64) as usize,
-                },
+                2 => Schedule::Bursts { length: draw.pick(&[3, 20, 100]) },
+                3 => Schedule::Starved { worker: draw.below(workers as u64) as usize },
                 _ => Schedule::Priority,
             },
-            operations: draw.pick(&[
-                &[1u32] as &'static [u32],
-                &[1],
-                &[1],
-                &[1, 2, 7],
-                &[1, u32::MAX],
-            ]),
+            operations: draw.pick(&[&[1u32] as &'static [u32], &[1], &[1], &[1, 2, 7], &[1, u32::MAX]]),
             light_only_from: if draw.percent(70) {
                 workers
             } else {
@@ -138,15 +129,11 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure {
-            seed,
-            drawn,
-            fault,
-            tick,
-        } = self;
+        let Failure { seed, drawn, fault, tick } = self;
         write!(
             f,
-            "seed {seed}: run this test again with ORDO_SEED={seed}, and ORDO_TRACE=1 for every event\n{drawn}\n"
+            "seed {seed}: run this test again with ORDO_SEED={seed}, and ORDO_TRACE=1 for every event\n\
+             {drawn}\n"
         )?;
         write!(f, "at tick {tick}: {fault}")
     }
@@ -188,14 +175,7 @@ pub fn run(
     for snapshot in run.open.drain(..) {
         run.engine.view().close(snapshot);
     }
-    result.map_err(|fault| {
-        Box::new(Failure {
-            seed,
-            drawn,
-            fault,
-            tick: run.tick,
-        })
-    })?;
+    result.map_err(|fault| Box::new(Failure { seed, drawn, fault, tick: run.tick }))?;
     Ok(run.report)
 }
 
@@ -242,18 +222,14 @@ impl Run {
             checked?;
         }
         self.settle()?;
-        check_end(
-            &*self.engine,
-            &*make(1, &mut self.draw),
-            &self.scenario,
-            &self.judge,
-        )
+        check_end(&*self.engine, &*make(1, &mut self.draw), &self.scenario, &self.judge)
     }
 
-    /// Steps until everything is committed: no later than a bounded number of steps, and never with all workers idle.
+    /// Steps until everything is committed: no later than a bounded number of steps, and never with all
+    /// workers idle.
     fn drain(&mut self) -> Result<(), Fault> {
-        // The first uncommitted transaction can't be aborted any more, so each position costs at most a few of its own
-        // incarnations, diluted by what the other workers do meanwhile.
+        // The first uncommitted transaction can't be aborted any more, so each position costs at most a few
+        // of its own incarnations, diluted by what the other workers do meanwhile.
         let mut left = 5_000 * (1 + self.scenario.end().0 - self.engine.status().final_committed.0);
         while self.engine.status().final_committed < self.scenario.end() {
             self.tick += 1;
@@ -261,19 +237,11 @@ impl Run {
             if left == 0 || self.idle.iter().all(|&idle| idle) {
                 return Err(format!(
                     "{}: all is confirmed, and the commits stop at {:?}",
-                    if left == 0 {
-                        "no end"
-                    } else {
-                        "all workers are idle"
-                    },
+                    if left == 0 { "no end" } else { "all workers are idle" },
                     self.engine.status()
                 ));
             }
-            if self.draw.permille(self.behaviour.reader_permille) {
-                self.read()?
-            } else {
-                self.step()?
-            }
+            if self.draw.permille(self.behaviour.reader_permille) { self.read()? } else { self.step()? }
         }
         Ok(())
     }
@@ -325,10 +293,7 @@ impl Run {
         let Some(batch) = self.scenario.deliver() else {
             return false;
         };
-        self.note(format_args!(
-            "deliver {:?} at {}: {:?}",
-            batch.first, batch.time_ms, batch.requests
-        ));
+        self.note(format_args!("deliver {:?} at {}: {:?}", batch.first, batch.time_ms, batch.requests));
         self.engine.deliver(batch);
         true
     }
@@ -402,22 +367,12 @@ impl Run {
 
     fn read_only(&mut self) -> Result<(), Fault> {
         let request = self.scenario.read_only();
-        let (position, time_ms) = (
-            self.engine.view().final_position(),
-            self.engine.view().final_time_ms(),
-        );
-        let now_ms = time_ms
-            + if self.draw.percent(30) {
-                self.draw.below(60)
-            } else {
-                0
-            };
+        let (position, time_ms) = (self.engine.view().final_position(), self.engine.view().final_time_ms());
+        let now_ms = time_ms + if self.draw.percent(30) { self.draw.below(60) } else { 0 };
         let outcome = match self.reader.run(&request, now_ms) {
             ReadOutcome::MustOrder if now_ms > time_ms => return Ok(()),
             ReadOutcome::MustOrder => {
-                return Err(format!(
-                    "{request:?} at a snapshot must be ordered for no reason"
-                ));
+                return Err(format!("{request:?} at a snapshot must be ordered for no reason"));
             }
             ReadOutcome::Done(outcome) => outcome,
             ReadOutcome::Interrupted => {

@@ -12,8 +12,8 @@ use ordo_sim::workers::{self, Report};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::{
-    Args, Call, Epoch, FnProcedure, Footprint, KeySets, Outcome, Position, Reply, Request,
-    ScanRange, Space, Stop, Tx,
+    Args, Call, Epoch, FnProcedure, Footprint, KeySets, Outcome, Position, Reply, Request, ScanRange, Space,
+    Stop, Tx,
 };
 
 fn calvin(workers: usize, _draw: &mut Draw) -> Arc<dyn Engine> {
@@ -26,10 +26,7 @@ fn any_programs(draw: &mut Draw) -> Box<dyn Source> {
 
 /// Nearly all name their keys, so that they run beside each other.
 fn declared_programs(draw: &mut Draw) -> Box<dyn Source> {
-    Box::new(ProgramSource::new(Shape {
-        declared_percent: 95,
-        ..Shape::draw(draw)
-    }))
+    Box::new(ProgramSource::new(Shape { declared_percent: 95, ..Shape::draw(draw) }))
 }
 
 #[test]
@@ -37,8 +34,8 @@ fn calvin_equals_the_specification_on_virtual_workers() {
     let mut report = Report::default();
     for seed in seeds(300) {
         for programs in [any_programs, declared_programs] {
-            let run = workers::run(&calvin, &programs, seed, 60)
-                .unwrap_or_else(|failure| panic!("{failure}"));
+            let run =
+                workers::run(&calvin, &programs, seed, 60).unwrap_or_else(|failure| panic!("{failure}"));
             report.add(&run);
         }
     }
@@ -71,11 +68,7 @@ fn permits(declared: &Footprint, fresh: &Footprint) -> bool {
         return false;
     };
     let reads = |key| declared.reads.contains(key) || declared.writes.contains(key);
-    let KeySets {
-        reads: fresh_reads,
-        writes: fresh_writes,
-        ..
-    } = &**fresh;
+    let KeySets { reads: fresh_reads, writes: fresh_writes, .. } = &**fresh;
     fresh_reads.iter().all(reads) && fresh_writes.iter().all(|key| declared.writes.contains(key))
 }
 
@@ -98,8 +91,8 @@ fn run_serially(serial: &Arc<dyn Engine>, position: Position, request: Arc<Reque
     committed.remove(0).outcome
 }
 
-/// Key sets that are out of date give `Undeclared` exactly where the serial execution touches something else, and
-/// what ends so leaves nothing behind.
+/// Key sets that are out of date give `Undeclared` exactly where the serial execution touches something else,
+/// and what ends so leaves nothing behind.
 #[test]
 fn outdated_key_sets_are_noticed() {
     let (mut noticed, mut passed) = (0, 0);
@@ -110,9 +103,7 @@ fn outdated_key_sets_are_noticed() {
         let calvin: Arc<dyn Engine> = Arc::new(Calvin::new(workers));
         let serial: Arc<dyn Engine> = Arc::new(Serial::new());
         let engines = std::slice::from_ref(&serial);
-        let nothing = Arc::new(FnProcedure::new("nothing", |_: Tx, _: Call| async {
-            Ok(Reply::Nil)
-        }));
+        let nothing = Arc::new(FnProcedure::new("nothing", |_: Tx, _: Call| async { Ok(Reply::Nil) }));
         let mut expected: BTreeMap<Position, Outcome> = BTreeMap::new();
         let mut waiting: Vec<Arc<Request>> = Vec::new();
         let mut position = Position::FIRST;
@@ -146,11 +137,7 @@ fn outdated_key_sets_are_noticed() {
             let worker = WorkerId(draw.below(workers as u64) as usize);
             calvin.step(worker, Budget::ONE, &mut committed);
             steps += 1;
-            assert!(
-                steps < 10_000_000,
-                "seed {seed}: no end, {:?}",
-                calvin.status()
-            );
+            assert!(steps < 10_000_000, "seed {seed}: no end, {:?}", calvin.status());
         }
         for committed in committed {
             let right = match (&expected[&committed.position], &committed.outcome) {
@@ -161,10 +148,7 @@ fn outdated_key_sets_are_noticed() {
             assert!(
                 right,
                 "seed {seed}: {:?} {:?} ended {:?} and not {:?}",
-                committed.position,
-                committed.request,
-                committed.outcome,
-                expected[&committed.position]
+                committed.position, committed.request, committed.outcome, expected[&committed.position]
             );
         }
         for space in [Space::User, Space::System] {
@@ -179,8 +163,5 @@ fn outdated_key_sets_are_noticed() {
             assert_eq!(listed[0], listed[1], "seed {seed}");
         }
     }
-    assert!(
-        noticed > 100 && passed > 100,
-        "{noticed} noticed, {passed} passed"
-    );
+    assert!(noticed > 100 && passed > 100, "{noticed} noticed, {passed} passed");
 }

@@ -10,10 +10,7 @@ use ordo_sim::traffic::WorkloadKind;
 use ordo_sim::world::{Fault, TimedFault};
 
 fn options(seed: u64, wishes: Wishes) -> Options {
-    let wishes = Wishes {
-        system: Some(SystemKind::Cluster),
-        ..wishes
-    };
+    let wishes = Wishes { system: Some(SystemKind::Cluster), ..wishes };
     Options::draw(seed, &wishes)
 }
 
@@ -52,15 +49,13 @@ fn clusters_keep_their_promises() {
     }
 }
 
-/// Partitions of one key space: transactions over several of them, in clusters whose nodes have all of them or some.
+/// Partitions of one key space: transactions over several of them, in clusters whose nodes have all of them
+/// or some.
 #[test]
 fn transactions_over_several_partitions_keep_them_too() {
     let mut sum = Tally::default();
     for seed in seeds(40) {
-        let wishes = Wishes {
-            across: Some(true),
-            ..Wishes::default()
-        };
+        let wishes = Wishes { across: Some(true), ..Wishes::default() };
         sum.add(&pass(&options(seed, wishes)).tally);
     }
     println!("{sum:?}");
@@ -81,8 +76,8 @@ fn a_seed_gives_the_same_run_whatever_ran_before() {
     }
 }
 
-/// Where nothing goes wrong, no replica moves and no answer takes longer than clients wait, every client learns how each command ended, and
-/// most transactions are executed before they are agreed on.
+/// Where nothing goes wrong, no replica moves and no answer takes longer than clients wait, every client
+/// learns how each command ended, and most transactions are executed before they are agreed on.
 #[test]
 fn without_faults_nothing_is_unknown() {
     let mut sum = Tally::default();
@@ -111,12 +106,7 @@ fn without_faults_nothing_is_unknown() {
 fn with_fault(seed: u64, wishes: Wishes, fault: Fault) -> Options {
     let mut options = options(
         seed,
-        Wishes {
-            faults: Some(false),
-            fsync: Some(FsyncPolicy::Always),
-            operations: Some(60),
-            ..wishes
-        },
+        Wishes { faults: Some(false), fsync: Some(FsyncPolicy::Always), operations: Some(60), ..wishes },
     );
     let at_ms = 400;
     options.think_us = options.think_us.max(40_000);
@@ -136,16 +126,10 @@ fn a_node_whose_disk_was_lost_is_refused_and_replaced() {
             lose_disk: true,
             down_ms: 20,
         };
-        let wishes = Wishes {
-            nodes: Some(3),
-            ..Wishes::default()
-        };
+        let wishes = Wishes { nodes: Some(3), ..Wishes::default() };
         let options = with_fault(seed, wishes, lost);
         let tally = pass(&options).tally;
-        assert!(
-            tally.disks_refused > 0 && tally.replaced == 1 && tally.changes >= 2,
-            "{options}\n{tally:?}"
-        );
+        assert!(tally.disks_refused > 0 && tally.replaced == 1 && tally.changes >= 2, "{options}\n{tally:?}");
         sum.add(&tally);
     }
     println!("{sum:?}");
@@ -156,20 +140,11 @@ fn a_node_whose_disk_was_lost_is_refused_and_replaced() {
 fn a_healthy_node_of_a_zone_of_two_is_replaced_and_ends() {
     let mut sum = Tally::default();
     for seed in seeds(8) {
-        let wishes = Wishes {
-            nodes: Some(6),
-            zones: Some(3),
-            partitions: Some(3),
-            ..Wishes::default()
-        };
+        let wishes = Wishes { nodes: Some(6), zones: Some(3), partitions: Some(3), ..Wishes::default() };
         let host = (seed % 6) as u16;
         let options = with_fault(seed, wishes, Fault::Replace { host });
         let tally = pass(&options).tally;
-        assert_eq!(
-            (tally.left, tally.replaced, tally.disks_refused),
-            (1, 1, 0),
-            "{options}\n{tally:?}"
-        );
+        assert_eq!((tally.left, tally.replaced, tally.disks_refused), (1, 1, 0), "{options}\n{tally:?}");
         sum.add(&tally);
     }
     println!("{sum:?}");
@@ -178,10 +153,13 @@ fn a_healthy_node_of_a_zone_of_two_is_replaced_and_ends() {
 
 #[test]
 fn what_a_crash_leaves_unconfirmed_is_not_counted_as_speculated() {
-    let text = "seed = 7\nsystem = \"cluster\"\nworkload = \"bank\"\nengine = \"sparkle\"\nnodes = 1\nworkers = 4\nclients = 3\n\
+    let text = "seed = 7\nsystem = \"cluster\"\nworkload = \"bank\"\nengine = \"sparkle\"\nnodes = 1\n\
+                workers = 4\nclients = 3\n\
                 operations = 100\npipeline = 4\nfsync = \"always\"\n\
-                [[faults]]\nat_ms = 20\nfault = \"crash\"\nhost = 0\npower = true\nat_disk_operation = 3\ndown_ms = 50\n\
-                [[faults]]\nat_ms = 400\nfault = \"disk-full\"\nhost = 0\nafter_bytes = 2000\nfor_ms = 300\n";
+                [[faults]]\nat_ms = 20\nfault = \"crash\"\nhost = 0\npower = true\nat_disk_operation = 3\n\
+                down_ms = 50\n\
+                [[faults]]\nat_ms = 400\nfault = \"disk-full\"\nhost = 0\nafter_bytes = 2000\nfor_ms = \
+                300\n";
     let tally = pass(&Options::from_toml(text).expect("a scenario")).tally;
     assert!(tally.executed > 100, "{tally:?}");
     assert!(tally.speculated <= tally.executed, "{tally:?}");

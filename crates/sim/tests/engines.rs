@@ -91,9 +91,7 @@ fn ssmr_equals_the_specification_on_real_threads() {
 #[test]
 fn calvin_equals_the_specification_on_virtual_workers() {
     let report = check(&calvin, 200);
-    assert!(
-        one_seed() || report.suspensions > 0 && report.retractions > 0 && report.snapshot_reads > 0
-    );
+    assert!(one_seed() || report.suspensions > 0 && report.retractions > 0 && report.snapshot_reads > 0);
 }
 
 #[test]
@@ -129,9 +127,7 @@ fn sparkle_equals_the_specification_on_virtual_workers() {
 #[test]
 fn sparkle_equals_the_specification_on_real_threads() {
     let report = check_threads(&sparkle, &programs, 30);
-    assert!(
-        one_seed() || report.restarts > 0 && report.retractions > 0 && report.snapshot_reads > 0
-    );
+    assert!(one_seed() || report.restarts > 0 && report.retractions > 0 && report.snapshot_reads > 0);
 }
 
 #[test]
@@ -142,38 +138,26 @@ fn the_serial_engine_equals_the_specification_on_real_threads() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in seeds(20) {
-        let run = || {
-            workers::run(&sparkle, &programs, seed, 60)
-                .unwrap_or_else(|failure| panic!("{failure}"))
-        };
+        let run =
+            || workers::run(&sparkle, &programs, seed, 60).unwrap_or_else(|failure| panic!("{failure}"));
         let (first, second) = (run(), run());
         assert_eq!(first, second, "seed {seed}");
         if seed > 1 {
-            let other = workers::run(&sparkle, &programs, seed - 1, 60)
-                .unwrap_or_else(|failure| panic!("{failure}"));
-            assert_ne!(
-                first.digest,
-                other.digest,
-                "seeds {seed} and {} give one run",
-                seed - 1
-            );
+            let other =
+                workers::run(&sparkle, &programs, seed - 1, 60).unwrap_or_else(|failure| panic!("{failure}"));
+            assert_ne!(first.digest, other.digest, "seeds {seed} and {} give one run", seed - 1);
         }
     }
 }
 
-/// One worker makes no conflicts, so even the engine without concurrency control must agree (on all but versions).
+/// One worker makes no conflicts, so even the engine without concurrency control must agree (on all but
+/// versions).
 #[test]
 fn one_worker_without_concurrency_control_equals_the_specification() {
     for seed in seeds(100) {
         let mut draw = Draw::new(seed);
-        let shape = Shape {
-            versions: false,
-            ..Shape::draw(&mut draw)
-        };
-        let options = ScenarioOptions {
-            start: Position::NONE,
-            ..ScenarioOptions::draw(&mut draw, 60)
-        };
+        let shape = Shape { versions: false, ..Shape::draw(&mut draw) };
+        let options = ScenarioOptions { start: Position::NONE, ..ScenarioOptions::draw(&mut draw, 60) };
         let mut scenario = Scenario::new(options, Box::new(ProgramSource::new(shape)), draw);
         let (engine, mut judge) = (NoCc::new(1), Judge::default());
         while !scenario.is_complete() {
@@ -184,9 +168,7 @@ fn one_worker_without_concurrency_control_equals_the_specification() {
             let mut committed = Vec::new();
             while engine.step(WorkerId(0), Budget::ONE, &mut committed) == Progress::Worked {}
             for committed in committed {
-                judge
-                    .judge(&scenario, &committed)
-                    .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+                judge.judge(&scenario, &committed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
             }
         }
         assert_eq!(judge.committed(), 60, "seed {seed}");
@@ -196,9 +178,7 @@ fn one_worker_without_concurrency_control_equals_the_specification() {
 #[test]
 fn redis_traffic_on_sparkle_equals_the_specification() {
     let report = check_source(&sparkle, &redis, 20);
-    assert!(
-        one_seed() || report.restarts > 0 && report.suspensions > 0 && report.snapshot_reads > 0
-    );
+    assert!(one_seed() || report.restarts > 0 && report.suspensions > 0 && report.snapshot_reads > 0);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The tests of the tests: each deliberate defect of an engine must be caught, within a bounded number of seeds.
+//! The tests of the tests: each deliberate defect of an engine must be caught, within a bounded number of
+//! seeds.
 
 use execute::Engine;
 use execute::sparkle::{Mutant, Options, Sparkle};
@@ -27,9 +28,7 @@ fn find(mutant: Mutant) -> Option<(u64, String)> {
         }))
     };
     (1..=SEEDS_MAX).find_map(|seed| {
-        match catch_unwind(AssertUnwindSafe(|| {
-            workers::run(&make, &programs, seed, 60)
-        })) {
+        match catch_unwind(AssertUnwindSafe(|| workers::run(&make, &programs, seed, 60))) {
             Ok(Ok(_)) => None,
             Ok(Err(failure)) => Some((seed, failure.fault)),
             // An engine's own assertion is as good a find.
@@ -49,8 +48,5 @@ fn every_mutant_of_sparkle_is_caught() {
             None => survivors.push(mutant),
         }
     }
-    assert!(
-        survivors.is_empty(),
-        "these defects were not found in {SEEDS_MAX} seeds: {survivors:?}"
-    );
+    assert!(survivors.is_empty(), "these defects were not found in {SEEDS_MAX} seeds: {survivors:?}");
 }

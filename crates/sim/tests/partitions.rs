@@ -1,4 +1,5 @@
-//! Transactions over several partitions, one at a time: what they see, whom they hear, and in which order they stand.
+//! Transactions over several partitions, one at a time: what they see, whom they hear, and in which order
+//! they stand.
 
 use execute::siblings::{AbortNumber, GroupId, Message, Note};
 use execute::sparkle::{Options, Sparkle};
@@ -8,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::key::partition_of_slot;
 use txn::{
-    Args, Call, Epoch, FnProcedure, Key, KeySets, Outcome, PartitionId, PartitionRoute, Position,
-    Procedure, Reply, Request, RequestId, ScanRange, SessionId, Space, Stop, Tx,
+    Args, Call, Epoch, FnProcedure, Key, KeySets, Outcome, PartitionId, PartitionRoute, Position, Procedure,
+    Reply, Request, RequestId, ScanRange, SessionId, Space, Stop, Tx,
 };
 
 /// Runs a test, with the model checker's latches too.
@@ -31,9 +32,7 @@ fn keys_of(partition: u16, of: u16, system: bool) -> impl Iterator<Item = Key> {
         true => Key::system(format!("key{number}").as_bytes()),
         false => Key::new(format!("key{number}").as_bytes()),
     };
-    (0..)
-        .map(key)
-        .filter(move |key| partition_of_slot(key.slot(), of).0 == partition)
+    (0..).map(key).filter(move |key| partition_of_slot(key.slot(), of).0 == partition)
 }
 
 fn key_of(partition: u16, of: u16) -> Key {
@@ -51,11 +50,7 @@ enum Kind {
 const ALL: [Kind; 3] = [Kind::Sparkle, Kind::Calvin, Kind::Ssmr];
 
 fn sparkle(partition: PartitionId, era: u64) -> Arc<dyn Engine> {
-    Arc::new(Sparkle::new(Options {
-        partition,
-        era,
-        ..Options::new(1)
-    }))
+    Arc::new(Sparkle::new(Options { partition, era, ..Options::new(1) }))
 }
 
 /// Engines of all partitions, and the order.
@@ -95,11 +90,7 @@ impl World {
         read_only: bool,
     ) -> Arc<Request> {
         self.sequence += 1;
-        let id = RequestId {
-            session: SessionId(self.sequence),
-            sequence: self.sequence,
-            attempt: 0,
-        };
+        let id = RequestId { session: SessionId(self.sequence), sequence: self.sequence, attempt: 0 };
         let mut request = Request::new(id, procedure, Args::new());
         request.footprint.read_only = read_only;
         request.route = PartitionRoute {
@@ -114,11 +105,8 @@ impl World {
     fn epoch(&mut self, requests: Vec<Arc<Request>>) {
         self.epoch += 1;
         let placed = places(requests.iter().map(|request| &**request));
-        let taken: Vec<Placed> = requests
-            .into_iter()
-            .zip(placed)
-            .map(|(request, place)| Placed { request, place })
-            .collect();
+        let taken: Vec<Placed> =
+            requests.into_iter().zip(placed).map(|(request, place)| Placed { request, place }).collect();
         for (at, engine) in self.engines.iter().enumerate() {
             let me = PartitionId(at as u16);
             let mine = taken.iter().filter(|placed| {
@@ -181,9 +169,7 @@ impl World {
         let sequence = request.id.sequence;
         self.epoch(vec![request]);
         let answer = |at: &u16| self.outcomes.get(&(*at, sequence)).cloned();
-        on.iter()
-            .map(|at| answer(at).expect("it final-commits"))
-            .collect()
+        on.iter().map(|at| answer(at).expect("it final-commits")).collect()
     }
 }
 
@@ -211,11 +197,7 @@ fn a_read_only_transaction_over_two_partitions_reads_both() {
             for read_only in [false, true] {
                 let answers = world.ask(get_all(keys.clone()), &[0, 1], read_only);
                 for answer in answers {
-                    assert_eq!(
-                        answer,
-                        Ok(Reply::Integer(2)),
-                        "{kind:?}, read only: {read_only}"
-                    );
+                    assert_eq!(answer, Ok(Reply::Integer(2)), "{kind:?}, read only: {read_only}");
                 }
             }
         }
@@ -234,10 +216,7 @@ fn a_count_over_two_of_three_partitions_is_not_answered() {
                 Ok(Reply::Integer(tx.count().await? as i64))
             });
             let count: Arc<dyn Procedure> = Arc::new(count);
-            assert_eq!(
-                world.ask(count.clone(), &[0, 1, 2], false)[0],
-                Ok(Reply::Integer(3))
-            );
+            assert_eq!(world.ask(count.clone(), &[0, 1, 2], false)[0], Ok(Reply::Integer(3)));
             assert_eq!(world.ask(count, &[0, 1], false)[0], Err(Stop::Undeclared));
         }
     });
@@ -255,10 +234,7 @@ fn a_clear_over_two_of_three_partitions_does_nothing() {
                 tx.clear().await?;
                 Ok(Reply::OK)
             });
-            assert_eq!(
-                world.ask(Arc::new(clear), &[0, 1], false)[0],
-                Err(Stop::Undeclared)
-            );
+            assert_eq!(world.ask(Arc::new(clear), &[0, 1], false)[0], Err(Stop::Undeclared));
         }
     });
 }
@@ -288,11 +264,7 @@ fn whoever_strays_comes_again_whatever_it_makes_of_the_refusal() {
                     assert_eq!(answer, Err(Stop::Undeclared), "{kind:?} at {partitions:?}");
                 }
                 let found = world.ask(get_all(vec![here]), &[0], false);
-                assert_eq!(
-                    found[0],
-                    Ok(Reply::Integer(0)),
-                    "{kind:?} at {partitions:?}"
-                );
+                assert_eq!(found[0], Ok(Reply::Integer(0)), "{kind:?} at {partitions:?}");
             }
         }
     });
@@ -377,10 +349,8 @@ fn calvin_locks_what_is_named_of_the_system_space() {
         for round in 0..3 {
             let request = world.request(count.clone(), &[0, 1], false);
             let mut request = (*request).clone();
-            request.footprint.keys = Some(Arc::new(KeySets {
-                writes: vec![key.clone()],
-                ..KeySets::default()
-            }));
+            request.footprint.keys =
+                Some(Arc::new(KeySets { writes: vec![key.clone()], ..KeySets::default() }));
             let sequence = request.id.sequence;
             world.epoch(vec![Arc::new(request)]);
             for at in [0, 1] {
@@ -405,43 +375,28 @@ fn a_malformed_anchor_is_ignored() {
             part: 1,
             partitions: [0, 1].into_iter().map(PartitionId).collect(),
         };
-        let note = Note::Anchor {
-            member: u32::MAX,
-            number: AbortNumber::first(1),
-            raised: Vec::new(),
-        };
-        let message = Message {
-            groups: vec![(id, vec![note])],
-        };
+        let note = Note::Anchor { member: u32::MAX, number: AbortNumber::first(1), raised: Vec::new() };
+        let message = Message { groups: vec![(id, vec![note])] };
         let bytes = message.encode();
         let message = Message::decode(&bytes).unwrap();
         world.engines[0].receive(PartitionId(1), message);
     });
 }
 
-/// A transaction whose values go to and fro twice; the process of partition 0 ends in the middle, and the next one has this era.
+/// A transaction whose values go to and fro twice; the process of partition 0 ends in the middle, and the
+/// next one has this era.
 fn restart_with(era: u64) -> Option<Outcome> {
-    let keys: Vec<_> = (0..2)
-        .map(|at| keys_of(at, 2, false).take(2).collect::<Vec<_>>())
-        .collect();
+    let keys: Vec<_> = (0..2).map(|at| keys_of(at, 2, false).take(2).collect::<Vec<_>>()).collect();
     let order = [&keys[0][0], &keys[1][0], &keys[0][1], &keys[1][1]];
     let mut world = World::new(Kind::Sparkle, 2);
     world.confirm = false;
-    let request = world.request(
-        get_all(order.into_iter().cloned().collect()),
-        &[0, 1],
-        false,
-    );
+    let request = world.request(get_all(order.into_iter().cloned().collect()), &[0, 1], false);
     let batch = Batch {
         epoch: Epoch(1),
         time_ms: 1,
         first: Position::FIRST,
         requests: vec![request],
-        groups: vec![txn::Group {
-            first: 0,
-            members: 1,
-            part: 1,
-        }],
+        groups: vec![txn::Group { first: 0, members: 1, part: 1 }],
         digest: 1,
     };
     let step = |engine: &Arc<dyn Engine>, done: &mut Vec<Committed>| {
@@ -472,21 +427,13 @@ fn restart_with(era: u64) -> Option<Outcome> {
 #[test]
 fn a_process_whose_era_is_smaller_is_heard_too() {
     alone(|| {
-        assert_eq!(
-            restart_with(2),
-            Some(Ok(Reply::Integer(0))),
-            "a greater era"
-        );
-        assert_eq!(
-            restart_with(0),
-            Some(Ok(Reply::Integer(0))),
-            "a smaller era"
-        );
+        assert_eq!(restart_with(2), Some(Ok(Reply::Integer(0))), "a greater era");
+        assert_eq!(restart_with(0), Some(Ok(Reply::Integer(0))), "a smaller era");
     });
 }
 
-/// The batches of some groups for one epoch: a connection and its partitions, for each request. Those whose orders, at partitions
-/// and at connections, are a circle.
+/// The batches of some groups for one epoch: a connection and its partitions, for each request. Those whose
+/// orders, at partitions and at connections, are a circle.
 fn circle(batches: &[&[(u64, &[u16])]], of: u16) -> Vec<u64> {
     let procedure = get_all(Vec::new());
     let mut sequence = 0;
@@ -495,11 +442,7 @@ fn circle(batches: &[&[(u64, &[u16])]], of: u16) -> Vec<u64> {
         let mut requests = Vec::new();
         for &(session, on) in *batch {
             sequence += 1;
-            let id = RequestId {
-                session: SessionId(session),
-                sequence,
-                attempt: 0,
-            };
+            let id = RequestId { session: SessionId(session), sequence, attempt: 0 };
             let mut request = Request::new(id, procedure.clone(), Args::new());
             request.footprint.read_only = false;
             request.route = PartitionRoute {
@@ -531,9 +474,8 @@ fn circle(batches: &[&[(u64, &[u16])]], of: u16) -> Vec<u64> {
         follow(own.map(|id| id.sequence).collect());
     }
     let mut left: Vec<u64> = (1..=sequence).collect();
-    while let Some(place) = left
-        .iter()
-        .position(|one| !before.iter().any(|(a, b)| b == one && left.contains(a)))
+    while let Some(place) =
+        left.iter().position(|one| !before.iter().any(|(a, b)| b == one && left.contains(a)))
     {
         left.remove(place);
     }
@@ -548,9 +490,6 @@ fn sections_hold_where_no_transaction_has_siblings() {
 
 #[test]
 fn a_connection_keeps_its_order_among_the_groups_of_others() {
-    let batches: [&[(u64, &[u16])]; 2] = [
-        &[(1, &[0]), (1, &[2])],
-        &[(2, &[2]), (3, &[1, 2]), (3, &[0, 2])],
-    ];
+    let batches: [&[(u64, &[u16])]; 2] = [&[(1, &[0]), (1, &[2])], &[(2, &[2]), (3, &[1, 2]), (3, &[0, 2])]];
     assert_eq!(circle(&batches, 3), Vec::<u64>::new());
 }

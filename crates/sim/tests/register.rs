@@ -9,10 +9,7 @@ use ordo_sim::world::{Fault, Latency, TimedFault, Violation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn options(seed: u64) -> Options {
-    let wishes = Wishes {
-        system: Some(SystemKind::Register),
-        ..Wishes::default()
-    };
+    let wishes = Wishes { system: Some(SystemKind::Register), ..Wishes::default() };
     Options::draw(seed, &wishes)
 }
 
@@ -71,7 +68,8 @@ fn a_replica_that_would_forget_its_votes_is_refused() {
     assert_eq!(violation.map(|found| found.oracle), Some("options"));
 }
 
-/// All hosts lose power at once, while their disks are slow: nobody is left who could tell a replica what it has lost.
+/// All hosts lose power at once, while their disks are slow: nobody is left who could tell a replica what it
+/// has lost.
 fn power_cut(seed: u64) -> Options {
     let mut options = Options {
         latency: Latency::STEADY,
@@ -85,14 +83,7 @@ fn power_cut(seed: u64) -> Options {
     let timed = |at_ms, fault| TimedFault { at_ms, fault };
     let slow = |host| {
         let (factor, for_ms) = (200, 400);
-        timed(
-            400,
-            Fault::SlowDisk {
-                host,
-                factor,
-                for_ms,
-            },
-        )
+        timed(400, Fault::SlowDisk { host, factor, for_ms })
     };
     let cut = |host| {
         timed(
@@ -125,10 +116,7 @@ fn what_was_acknowledged_survives_a_power_cut_everywhere() {
             found.push(violation.oracle);
         }
     }
-    assert!(
-        !found.is_empty(),
-        "no oracle finds what was promised too early"
-    );
+    assert!(!found.is_empty(), "no oracle finds what was promised too early");
 }
 
 /// The oracles have this many runs to find a defect.
@@ -138,9 +126,7 @@ const SEEDS_MAX: u64 = 3_000;
 fn find(mutant: Mutant) -> Option<(u64, Violation)> {
     (1..=SEEDS_MAX).find_map(|seed| {
         let options = options(seed);
-        match catch_unwind(AssertUnwindSafe(|| {
-            run_mutant(&options, Some(mutant), None)
-        })) {
+        match catch_unwind(AssertUnwindSafe(|| run_mutant(&options, Some(mutant), None))) {
             Ok(outcome) => outcome.violation.map(|violation| (seed, violation)),
             // The library's own assertion is as good a find.
             Err(panic) => {
@@ -163,8 +149,5 @@ fn every_mutant_of_the_register_is_caught() {
             None => survivors.push(mutant),
         }
     }
-    assert!(
-        survivors.is_empty(),
-        "these defects were not found in {SEEDS_MAX} seeds: {survivors:?}"
-    );
+    assert!(survivors.is_empty(), "these defects were not found in {SEEDS_MAX} seeds: {survivors:?}");
 }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use txn::key::partition_of_slot;
 use txn::tx::Read;
 use txn::{
-    Args, Call, Entry, Epoch, FnProcedure, Group, Key, PartitionId, PartitionRoute, Position,
-    Procedure, Reply, Request, RequestId, SessionId, Tx,
+    Args, Call, Entry, Epoch, FnProcedure, Group, Key, PartitionId, PartitionRoute, Position, Procedure,
+    Reply, Request, RequestId, SessionId, Tx,
 };
 
 fn key_of(partition: u16) -> Key {
@@ -26,11 +26,7 @@ fn key_of(partition: u16) -> Key {
 }
 
 fn request(sequence: u64, procedure: Arc<dyn Procedure>) -> Arc<Request> {
-    let id = RequestId {
-        session: SessionId(sequence),
-        sequence,
-        attempt: 0,
-    };
+    let id = RequestId { session: SessionId(sequence), sequence, attempt: 0 };
     let mut request = Request::new(id, procedure, Args::new());
     request.route = PartitionRoute {
         home: PartitionId(0),
@@ -66,11 +62,7 @@ fn batch(looks: bool) -> Batch {
         time_ms: 1,
         first: Position::FIRST,
         requests: vec![request(1, Arc::new(write)), request(2, Arc::new(read))],
-        groups: vec![Group {
-            first: 0,
-            members: 2,
-            part: 1,
-        }],
+        groups: vec![Group { first: 0, members: 2, part: 1 }],
         digest: 7,
     }
 }
@@ -88,17 +80,12 @@ fn raised_of(member: u32, raised: &[(u32, AbortNumber)]) -> Option<AbortNumber> 
     raised.next().map(|(_, number)| *number)
 }
 
-/// What a sibling that heard all these words, in any order, takes as final must be right. `basis`: what the first
-/// transaction's last execution is based on, beside its own number.
+/// What a sibling that heard all these words, in any order, takes as final must be right. `basis`: what the
+/// first transaction's last execution is based on, beside its own number.
 fn check(words: &Words, others: &Basis) {
     let mut anchors: BTreeMap<u64, (AbortNumber, AbortNumber)> = BTreeMap::new();
     for note in words {
-        if let Note::Anchor {
-            member: 0,
-            number,
-            raised,
-        } = note
-        {
+        if let Note::Anchor { member: 0, number, raised } = note {
             let later = raised_of(1, raised).unwrap_or(AbortNumber::first(number.era));
             anchors.insert(number.era, (*number, later));
         }
@@ -108,11 +95,7 @@ fn check(words: &Words, others: &Basis) {
         wanted.extend(others.iter().copied());
         let mut last = None;
         for note in words {
-            if let Note::Confirmation {
-                member: 0,
-                basis,
-                raised,
-            } = note
+            if let Note::Confirmation { member: 0, basis, raised } = note
                 && *basis == wanted
             {
                 let named = raised_of(1, raised).unwrap_or(later).max(later);
@@ -121,19 +104,14 @@ fn check(words: &Words, others: &Basis) {
         }
         let Some(last) = last else { continue };
         for note in words {
-            if let Note::Read {
-                member: 1,
-                number,
-                told: Told::Record(read),
-                ..
-            } = note
+            if let Note::Read { member: 1, number, told: Told::Record(read), .. } = note
                 && number.era == era
                 && *number >= last
             {
                 assert!(
                     read.entry.is_some(),
-                    "the second transaction's number {last:?} was promised to be its last one, and under {number:?} it \
-                     told what was before the first one: {words:#?}"
+                    "the second transaction's number {last:?} was promised to be its last one, and under \
+                     {number:?} it told what was before the first one: {words:#?}"
                 );
             }
         }
@@ -147,11 +125,7 @@ fn settle(engine: &Sparkle, worker: usize, words: &mut Words) {
 }
 
 fn engine() -> Arc<Sparkle> {
-    Arc::new(Sparkle::new(Options {
-        capacity: 32,
-        partition: PartitionId(0),
-        ..Options::new(2)
-    }))
+    Arc::new(Sparkle::new(Options { capacity: 32, partition: PartitionId(0), ..Options::new(2) }))
 }
 
 /// A worker goes on while the epoch is retracted; it comes again as it was.
@@ -196,14 +170,9 @@ fn said(count: u32, value: &str) -> Message {
         member: 0,
         number: AbortNumber { era: 1, count },
         asked: Asked::Key(key_of(1)),
-        told: Told::Record(Read {
-            entry: Some(Entry::new(value.as_bytes())),
-            version: Position::NONE,
-        }),
+        told: Told::Record(Read { entry: Some(Entry::new(value.as_bytes())), version: Position::NONE }),
     };
-    Message {
-        groups: vec![(id, vec![note])],
-    }
+    Message { groups: vec![(id, vec![note])] }
 }
 
 /// A message is on its way into the book of a transaction while that is retracted and comes again.

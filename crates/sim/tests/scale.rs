@@ -33,10 +33,7 @@ fn tpcc(nodes: u16) -> Arc<dyn Workload> {
         warehouses: 2 * u32::from(nodes),
         mix: Mix::Full { update_percent: 90 },
         remote: true,
-        scale: Scale {
-            items: 100,
-            customers: 10,
-        },
+        scale: Scale { items: 100, customers: 10 },
         partitions: nodes,
     })
 }

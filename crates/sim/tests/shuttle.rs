@@ -1,8 +1,8 @@
 //! The concurrent core under a model checker: the very code that ships, with `shuttle`'s latches and atomics.
 //!
-//! Every operation on a latch or an atomic is an interleaving point here, so these tests reach what the virtual workers
-//! (whose steps are whole single-key operations) can't: the record latch and the removal of records, parking against
-//! waking, the commit of the head against its doom, and readers against collectors.
+//! Every operation on a latch or an atomic is an interleaving point here, so these tests reach what the
+//! virtual workers (whose steps are whole single-key operations) can't: the record latch and the removal of
+//! records, parking against waking, the commit of the head against its doom, and readers against collectors.
 //!
 //! `cargo test -p ordo-sim --features shuttle --test shuttle`; `ORDO_SEED` and `ORDO_SEEDS` as everywhere.
 #![cfg(feature = "shuttle")]
@@ -22,10 +22,11 @@ use std::sync::Arc;
 use store::{Partition, Version, View};
 use txn::{Entry, Key, Position};
 
-/// Goes on with one thread for a while, and then with another: some are left where they are while others do much.
+/// Goes on with one thread for a while, and then with another: some are left where they are while others do
+/// much.
 ///
-/// (A random choice at each step holds nobody back for long, and priorities change at too few of a run's many steps to do so twice
-/// within a few of them.)
+/// (A random choice at each step holds nobody back for long, and priorities change at too few of a run's many
+/// steps to do so twice within a few of them.)
 struct Bursts {
     draw: Draw,
     iterations: usize,
@@ -35,11 +36,7 @@ struct Bursts {
 
 impl Bursts {
     fn new(seed: u64, iterations: usize) -> Bursts {
-        Bursts {
-            draw: Draw::new(seed),
-            iterations,
-            one_in: 1,
-        }
+        Bursts { draw: Draw::new(seed), iterations, one_in: 1 }
     }
 }
 
@@ -56,10 +53,8 @@ impl Scheduler for Bursts {
         is_yielding: bool,
     ) -> Option<TaskId> {
         let stays = !is_yielding && self.draw.below(self.one_in) != 0;
-        let (now, others): (Vec<_>, Vec<_>) = runnable
-            .iter()
-            .map(|task| task.id())
-            .partition(|id| Some(*id) == current);
+        let (now, others): (Vec<_>, Vec<_>) =
+            runnable.iter().map(|task| task.id()).partition(|id| Some(*id) == current);
         match now.first() {
             Some(&now) if stays || others.is_empty() => Some(now),
             _ => Some(others[self.draw.below(others.len() as u64) as usize]),
@@ -79,32 +74,18 @@ fn run<S: Scheduler + 'static>(scheduler: S, model: impl Fn() + Send + Sync + 's
 }
 
 /// Runs `model` under schedules of each seed: random ones, by priorities, and in bursts.
-fn explore(
-    default_seeds: u64,
-    iterations: usize,
-    model: impl Fn(u64) + Clone + Send + Sync + 'static,
-) {
+fn explore(default_seeds: u64, iterations: usize, model: impl Fn(u64) + Clone + Send + Sync + 'static) {
     for seed in seeds(default_seeds) {
         println!("seed {seed}");
         let (random, pct, bursts) = (model.clone(), model.clone(), model.clone());
-        run(
-            RandomScheduler::new_from_seed(seed, iterations),
-            move || random(seed),
-        );
-        run(
-            PctScheduler::new_from_seed(seed, 3, iterations),
-            move || pct(seed),
-        );
+        run(RandomScheduler::new_from_seed(seed, iterations), move || random(seed));
+        run(PctScheduler::new_from_seed(seed, 3, iterations), move || pct(seed));
         run(Bursts::new(seed, iterations), move || bursts(seed));
     }
 }
 
 fn sparkle(workers: usize, mutant: Option<Mutant>) -> Arc<dyn Engine> {
-    Arc::new(Sparkle::new(SparkleOptions {
-        capacity: 32,
-        mutant,
-        ..SparkleOptions::new(workers)
-    }))
+    Arc::new(Sparkle::new(SparkleOptions { capacity: 32, mutant, ..SparkleOptions::new(workers) }))
 }
 
 /// A handful of transactions over one or two keys, with everything that programs can do.
@@ -120,16 +101,9 @@ fn scenario(seed: u64) -> Scenario {
         ..Shape::draw(&mut draw)
     };
     let transactions = draw.between(2, 5);
-    let options = Options {
-        unconfirmed_max: 8,
-        start: Position::NONE,
-        ..Options::draw(&mut draw, transactions)
-    };
-    Scenario::new(
-        options,
-        Box::new(ProgramSource::new(shape)),
-        Draw::new(draw.bits()),
-    )
+    let options =
+        Options { unconfirmed_max: 8, start: Position::NONE, ..Options::draw(&mut draw, transactions) };
+    Scenario::new(options, Box::new(ProgramSource::new(shape)), Draw::new(draw.bits()))
 }
 
 /// The engine on two threads while a third delivers, retracts, delivers again and confirms.
@@ -148,14 +122,8 @@ fn engine_model(seed: u64, mutant: Option<Mutant>) {
                 loop {
                     let stopping = stop.load(Ordering::SeqCst);
                     let mut done = Vec::new();
-                    let progress = engine.step(
-                        WorkerId(worker),
-                        Budget {
-                            operations,
-                            heavy: true,
-                        },
-                        &mut done,
-                    );
+                    let progress =
+                        engine.step(WorkerId(worker), Budget { operations, heavy: true }, &mut done);
                     committed.lock().unwrap().append(&mut done);
                     if progress == Progress::Idle {
                         if stopping {
@@ -200,9 +168,7 @@ fn engine_model(seed: u64, mutant: Option<Mutant>) {
     }
     let mut judge = Judge::default();
     for committed in committed.lock().unwrap().drain(..) {
-        judge
-            .judge(&scenario, &committed)
-            .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        judge.judge(&scenario, &committed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
     check_end(&*engine, &*sparkle(1, None), &scenario, &judge)
         .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
@@ -239,10 +205,12 @@ impl Bell {
     }
 }
 
-/// Who finds nothing to do sleeps until the order says something: what one worker makes possible for others, it or one who is
-/// awake must do itself. (All other tests step again and again, and so find whatever was forgotten.)
+/// Who finds nothing to do sleeps until the order says something: what one worker makes possible for others,
+/// it or one who is awake must do itself. (All other tests step again and again, and so find whatever was
+/// forgotten.)
 ///
-/// If `at_once`, the order has said everything before anybody wakes: what is forgotten then, no later event makes good.
+/// If `at_once`, the order has said everything before anybody wakes: what is forgotten then, no later event
+/// makes good.
 fn sleepers_model(seed: u64, at_once: bool, mutant: Option<Mutant>) {
     const WORKERS: usize = 3;
     let mut scenario = scenario(seed);
@@ -256,10 +224,7 @@ fn sleepers_model(seed: u64, at_once: bool, mutant: Option<Mutant>) {
             thread::spawn(move || {
                 loop {
                     let seen = bell.state.lock().unwrap().events;
-                    let budget = Budget {
-                        operations,
-                        heavy: true,
-                    };
+                    let budget = Budget { operations, heavy: true };
                     let mut done = Vec::new();
                     while engine.step(WorkerId(worker), budget, &mut done) == Progress::Worked {}
                     let mut bed = bell.state.lock().unwrap();
@@ -281,18 +246,9 @@ fn sleepers_model(seed: u64, at_once: bool, mutant: Option<Mutant>) {
     let mut workers: Vec<_> = if at_once { Vec::new() } else { work() };
     while !scenario.is_complete() {
         match draw.below(8) {
-            0 => scenario
-                .retract()
-                .into_iter()
-                .for_each(|from| engine.retract(from)),
-            1..=4 => scenario
-                .deliver()
-                .into_iter()
-                .for_each(|batch| engine.deliver(batch)),
-            _ => scenario
-                .confirm()
-                .into_iter()
-                .for_each(|upto| engine.confirm(upto)),
+            0 => scenario.retract().into_iter().for_each(|from| engine.retract(from)),
+            1..=4 => scenario.deliver().into_iter().for_each(|batch| engine.deliver(batch)),
+            _ => scenario.confirm().into_iter().for_each(|upto| engine.confirm(upto)),
         }
         bell.ring();
     }
@@ -310,11 +266,7 @@ fn sleepers_model(seed: u64, at_once: bool, mutant: Option<Mutant>) {
     for worker in workers {
         worker.join().unwrap();
     }
-    assert_eq!(
-        status.final_committed,
-        scenario.end(),
-        "seed {seed}: all sleep at {status:?}, {waiting:?}"
-    );
+    assert_eq!(status.final_committed, scenario.end(), "seed {seed}: all sleep at {status:?}, {waiting:?}");
 }
 
 #[test]
@@ -335,14 +287,9 @@ fn nobody_sleeps_over_what_can_be_done() {
 /// The test of the test: defects that only show in a race are found here too.
 #[test]
 fn mutants_are_caught_by_the_model_checker() {
-    for mutant in [
-        Mutant::SkipDoomOnInstall,
-        Mutant::DoomMissesCommitted,
-        Mutant::LoseWakeUp,
-    ] {
-        let caught = catch_unwind(AssertUnwindSafe(|| {
-            explore(60, 20, move |seed| engine_model(seed, Some(mutant)))
-        }));
+    for mutant in [Mutant::SkipDoomOnInstall, Mutant::DoomMissesCommitted, Mutant::LoseWakeUp] {
+        let caught =
+            catch_unwind(AssertUnwindSafe(|| explore(60, 20, move |seed| engine_model(seed, Some(mutant)))));
         assert!(caught.is_err(), "{mutant:?} was not found");
     }
 }
@@ -357,33 +304,20 @@ fn snapshot_model(_seed: u64) {
             for position in (1..5).map(Position) {
                 let mut record = partition.get_or_insert(&key);
                 partition.with(&mut record, |cell| {
-                    cell.versions.insert(Version {
-                        position,
-                        entry: Some(Entry::new(&position.0.to_le_bytes()[..])),
-                    });
+                    cell.versions
+                        .insert(Version { position, entry: Some(Entry::new(&position.0.to_le_bytes()[..])) });
                 });
-                partition.publish(store::Final {
-                    position,
-                    time_ms: 10 * position.0,
-                    live: 1,
-                });
+                partition.publish(store::Final { position, time_ms: 10 * position.0, live: 1 });
                 partition.collect(usize::MAX);
             }
         })
     };
     for _ in 0..3 {
         let snapshot = partition.open();
-        assert_eq!(
-            snapshot.time_ms,
-            10 * snapshot.position.0,
-            "position and time are published together"
-        );
+        assert_eq!(snapshot.time_ms, 10 * snapshot.position.0, "position and time are published together");
         for _ in 0..2 {
             let read = partition.read_at(&snapshot, &key);
-            assert_eq!(
-                read.version, snapshot.position,
-                "a collector took what an open snapshot sees"
-            );
+            assert_eq!(read.version, snapshot.position, "a collector took what an open snapshot sees");
         }
         partition.close(snapshot);
     }
@@ -395,7 +329,8 @@ fn collectors_take_nothing_from_open_snapshots() {
     explore(3, 100, snapshot_model);
 }
 
-/// Two threads write to a key that a collector keeps forgetting: the record that they latch may have been removed.
+/// Two threads write to a key that a collector keeps forgetting: the record that they latch may have been
+/// removed.
 fn removal_model(_seed: u64) {
     let partition: Arc<Partition<()>> = Arc::new(Partition::new());
     let key = Key::from("k");
@@ -414,10 +349,8 @@ fn removal_model(_seed: u64) {
                 // The placeholder may die between the look-up and the latch.
                 let mut record = partition.get_or_insert(&key);
                 partition.with(&mut record, |cell| {
-                    cell.versions.insert(Version {
-                        position: Position(position),
-                        entry: Some(Entry::new("v")),
-                    });
+                    cell.versions
+                        .insert(Version { position: Position(position), entry: Some(Entry::new("v")) });
                 });
             })
         })
@@ -425,14 +358,9 @@ fn removal_model(_seed: u64) {
     for thread in writers.into_iter().chain([collector]) {
         thread.join().unwrap();
     }
-    partition.publish(store::Final {
-        position: Position(2),
-        time_ms: 0,
-        live: 1,
-    });
-    let positions = partition
-        .get(&key)
-        .map(|mut record| partition.with(&mut record, |cell| cell.versions.len()));
+    partition.publish(store::Final { position: Position(2), time_ms: 0, live: 1 });
+    let positions =
+        partition.get(&key).map(|mut record| partition.with(&mut record, |cell| cell.versions.len()));
     // The watermark was 0 all the time, so both versions must be there.
     assert_eq!(positions, Some(2));
 }

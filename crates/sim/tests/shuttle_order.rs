@@ -1,7 +1,8 @@
-//! The order's side of the engine under the model checker: deliveries and retractions against workers that start
-//! transactions, and the head's advance against those who look at the whole space.
+//! The order's side of the engine under the model checker: deliveries and retractions against workers that
+//! start transactions, and the head's advance against those who look at the whole space.
 //!
-//! `cargo test -p ordo-sim --features shuttle --test shuttle_order`; `ORDO_SEED` and `ORDO_SEEDS` as everywhere.
+//! `cargo test -p ordo-sim --features shuttle --test shuttle_order`; `ORDO_SEED` and `ORDO_SEEDS` as
+//! everywhere.
 #![cfg(feature = "shuttle")]
 
 use execute::sparkle::{Options, Sparkle};
@@ -12,10 +13,7 @@ use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::sync::{Arc as ShuttleArc, Mutex};
 use shuttle::thread;
 use std::sync::Arc;
-use txn::{
-    Args, Epoch, FnProcedure, Intent, Key, Position, Procedure, Reply, Request, RequestId,
-    SessionId,
-};
+use txn::{Args, Epoch, FnProcedure, Intent, Key, Position, Procedure, Reply, Request, RequestId, SessionId};
 
 /// Runs `model` under random and under priority schedules of each seed.
 fn explore(default_seeds: u64, iterations: usize, model: fn()) {
@@ -45,52 +43,38 @@ fn batch(first: u64, requests: Vec<Arc<Request>>) -> Batch {
 }
 
 fn request(procedure: Arc<dyn Procedure>) -> Arc<Request> {
-    let id = RequestId {
-        session: SessionId(1),
-        sequence: 1,
-        attempt: 0,
-    };
+    let id = RequestId { session: SessionId(1), sequence: 1, attempt: 0 };
     Arc::new(Request::new(id, procedure, Args::default()))
 }
 
 /// Writes a key of its own.
 fn put(name: &'static str) -> Arc<Request> {
-    request(Arc::new(FnProcedure::new(
-        "put",
-        move |mut tx, _| async move {
-            tx.put(&Key::from(name), "v").await?;
-            Ok(Reply::Nil)
-        },
-    )))
+    request(Arc::new(FnProcedure::new("put", move |mut tx, _| async move {
+        tx.put(&Key::from(name), "v").await?;
+        Ok(Reply::Nil)
+    })))
 }
 
 /// Counts one key up; replies what it was.
 fn increment() -> Arc<Request> {
-    request(Arc::new(FnProcedure::new(
-        "increment",
-        |mut tx, _| async move {
-            let key = Key::from("counter");
-            let before = tx.read(&key, Intent::Update).await?.entry.is_some();
-            tx.put(&key, "v").await?;
-            Ok(Reply::Boolean(before))
-        },
-    )))
+    request(Arc::new(FnProcedure::new("increment", |mut tx, _| async move {
+        let key = Key::from("counter");
+        let before = tx.read(&key, Intent::Update).await?.entry.is_some();
+        tx.put(&key, "v").await?;
+        Ok(Reply::Boolean(before))
+    })))
 }
 
 /// Counts the keys.
 fn count() -> Arc<Request> {
-    request(Arc::new(FnProcedure::new(
-        "count",
-        |mut tx, _| async move { Ok(Reply::Integer(tx.count().await? as i64)) },
-    )))
+    request(Arc::new(FnProcedure::new("count", |mut tx, _| async move {
+        Ok(Reply::Integer(tx.count().await? as i64))
+    })))
 }
 
-/// Runs an engine's workers on threads of their own while `order` drives them up to `end`; what was committed, in order.
-fn drive(
-    engine: Sparkle,
-    end: u64,
-    order: impl FnOnce(&Sparkle) + Send + 'static,
-) -> Vec<Committed> {
+/// Runs an engine's workers on threads of their own while `order` drives them up to `end`; what was
+/// committed, in order.
+fn drive(engine: Sparkle, end: u64, order: impl FnOnce(&Sparkle) + Send + 'static) -> Vec<Committed> {
     const WORKERS: usize = 2;
     let engine = Arc::new(engine);
     let committed = ShuttleArc::new(Mutex::new(Vec::new()));
@@ -128,10 +112,7 @@ fn drive(
 }
 
 fn sparkle() -> Sparkle {
-    Sparkle::new(Options {
-        capacity: 8,
-        ..Options::new(2)
-    })
+    Sparkle::new(Options { capacity: 8, ..Options::new(2) })
 }
 
 #[test]
@@ -156,10 +137,7 @@ fn what_is_delivered_again_while_workers_look_for_work_is_started() {
             engine.deliver(batch(3, vec![increment()]));
             engine.confirm(Position(3));
         });
-        let outcomes: Vec<_> = committed
-            .into_iter()
-            .map(|committed| committed.outcome)
-            .collect();
+        let outcomes: Vec<_> = committed.into_iter().map(|committed| committed.outcome).collect();
         let expected = [false, true, true].map(|found| Ok(Reply::Boolean(found)));
         assert_eq!(outcomes, expected);
     });

@@ -43,11 +43,7 @@ fn one_way(way: Way, kind: Kind, seed: u64) -> Result<Report, String> {
             Kind::Ssmr => Arc::new(Ssmr::of(place.partition)),
         }
     };
-    let world = World {
-        make: &make,
-        names_keys: kind == Kind::Calvin,
-        crashes: true,
-    };
+    let world = World { make: &make, names_keys: kind == Kind::Calvin, crashes: true };
     way(world, seed, 12)
 }
 
@@ -118,8 +114,8 @@ fn find(mutant: Mutant, kind: Kind) {
     assert!(found.is_some(), "nothing notices {mutant:?} of {kind:?}");
 }
 
-/// The defects of the protocol are found in whole engines too (those that take a crash or a cascade at a certain moment are
-/// left to the model in `execute`).
+/// The defects of the protocol are found in whole engines too (those that take a crash or a cascade at a
+/// certain moment are left to the model in `execute`).
 #[test]
 fn defects_of_the_protocol_are_found() {
     for mutant in [

@@ -12,12 +12,7 @@ const MILLISECOND: u64 = 1_000_000;
 
 fn sent(id: u64, from: Lane, to: Lane, label: &str) -> Event {
     let label = label.to_owned();
-    Event::Sent {
-        id,
-        from,
-        to,
-        label,
-    }
+    Event::Sent { id, from, to, label }
 }
 
 fn note(lane: Lane, text: &str) -> Event {
@@ -48,56 +43,32 @@ fn example(events_max: usize) -> Trace {
     at(300, sent(3, a, a, "timer: fsync"));
     at(700, Event::Arrived { id: 3 });
     at(700, note(a, "fsync done up to 1"));
-    at(
-        900,
-        note(
-            b,
-            "a note that is too long for its box, and then some, and some more",
-        ),
-    );
+    at(900, note(b, "a note that is too long for its box, and then some, and some more"));
     at(1_000, Event::Arrived { id: 2 });
     at(1_050, sent(4, b, a, "held epoch 1"));
     at(1_200, Event::Arrived { id: 2 });
     at(1_300, Event::Arrived { id: 4 });
     at(1_301, sent(5, a, client, "+OK"));
-    at(
-        2_000,
-        fault(None, "partition {host a} | {host b, client 1}"),
-    );
-    at(
-        2_000,
-        Event::Lost {
-            id: 5,
-            why: "partition",
-        },
-    );
+    at(2_000, fault(None, "partition {host a} | {host b, client 1}"));
+    at(2_000, Event::Lost { id: 5, why: "partition" });
     at(12_500, fault(Some(b), "crash\n(power)"));
     at(12_500, sent(6, a, b, "append epoch 2"));
     at(12_600, Event::Arrived { id: 77 });
     at(
         13_000,
-        verdict(
-            "client 1: SET k was not answered\n  expected: a reply within 10 ms\n  actual:   <none>",
-        ),
+        verdict("client 1: SET k was not answered\n  expected: a reply within 10 ms\n  actual:   <none>"),
     );
     trace
 }
 
 fn check_golden(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/trace")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trace").join(name);
     if std::env::var_os("ORDO_BLESS").is_some() {
         std::fs::write(&path, actual).expect("the golden file can be written");
     }
     let expected = std::fs::read_to_string(&path).expect("the golden file can be read");
     for (index, (expected, actual)) in expected.lines().zip(actual.lines()).enumerate() {
-        assert_eq!(
-            expected,
-            actual,
-            "line {} of {name}; ORDO_BLESS=1 takes it over",
-            index + 1
-        );
+        assert_eq!(expected, actual, "line {} of {name}; ORDO_BLESS=1 takes it over", index + 1);
     }
     assert!(expected == actual, "{name} ends otherwise");
 }
@@ -122,7 +93,8 @@ fn every_event_has_its_row_and_its_line() {
     assert_eq!(count("open"), 1);
     assert_eq!(count("life"), 3);
     assert_eq!((count("note"), count("fault"), count("verdict")), (3, 2, 1));
-    // Both arrows of the copy that arrives twice start where it was sent, and end at its receiver, one below the other.
+    // Both arrows of the copy that arrives twice start where it was sent, and end at its receiver, one below
+    // the other.
     let arrows: Vec<_> = by_class(&document, "line")
         .into_iter()
         .filter(|line| line.attribute("data-message") == Some("2"))
@@ -144,10 +116,7 @@ fn the_text_says_what_became_of_each_message() {
         "    2.000  host a --x client 1  #5 +OK  [lost after 0.699 ms: partition]",
     ] {
         let said = said.trim_start();
-        assert!(
-            text.lines().any(|line| line.trim_start() == said),
-            "no {said:?} in\n{text}"
-        );
+        assert!(text.lines().any(|line| line.trim_start() == said), "no {said:?} in\n{text}");
     }
 }
 
@@ -161,12 +130,7 @@ fn a_long_text_is_cut_and_its_title_is_whole() {
         .find(|row| title(*row).contains(long))
         .expect("a title has the whole note");
     let shown: Vec<_> = row.children().filter_map(|node| node.text()).collect();
-    assert!(
-        shown
-            .iter()
-            .any(|text| text.starts_with("a note that") && text.ends_with('…')),
-        "{shown:?}"
-    );
+    assert!(shown.iter().any(|text| text.starts_with("a note that") && text.ends_with('…')), "{shown:?}");
 }
 
 #[test]
@@ -184,21 +148,13 @@ fn what_is_kept_is_bounded_and_what_was_dropped_is_counted() {
     }
     assert_eq!((largest, trace.dropped()), (100, 5_900));
     let text = trace.text();
-    assert!(
-        text.starts_with("(5900 earlier events were dropped)\n"),
-        "{}",
-        &text[..60]
-    );
+    assert!(text.starts_with("(5900 earlier events were dropped)\n"), "{}", &text[..60]);
     // Copies that never arrive are forgotten, too: what comes of them is told without their texts.
     assert!(text.len() < 110 * TEXT_BYTES_MAX);
     let memory = format!("{trace:?}").len();
     assert!(memory < 500 * TEXT_BYTES_MAX, "{memory} bytes are kept");
     assert!(trace.svg().contains(">5900 earlier events were dropped<"));
-    assert!(
-        trace
-            .html("t", "h")
-            .contains(">5900 earlier events were dropped<")
-    );
+    assert!(trace.html("t", "h").contains(">5900 earlier events were dropped<"));
 
     let mut none = Trace::new(0);
     let lane = none.lane("a");
@@ -217,13 +173,7 @@ fn an_arrival_says_what_arrived_when_its_departure_was_dropped() {
         trace.push(at * MILLISECOND, note(a, "works"));
     }
     trace.push(10 * MILLISECOND, Event::Arrived { id: 1 });
-    assert!(
-        trace
-            .text()
-            .ends_with("10.000  b <-- a  #1 slow  [after 10.000 ms]\n"),
-        "{}",
-        trace.text()
-    );
+    assert!(trace.text().ends_with("10.000  b <-- a  #1 slow  [after 10.000 ms]\n"), "{}", trace.text());
     let svg = trace.svg();
     assert!(svg.contains(">slow · 10.000 ms<"), "{svg}");
     // Three more copies, and it is forgotten.
@@ -232,9 +182,7 @@ fn an_arrival_says_what_arrived_when_its_departure_was_dropped() {
     }
     trace.push(12 * MILLISECOND, Event::Arrived { id: 1 });
     assert!(
-        trace
-            .text()
-            .ends_with("12.000  ?        #1 arrived: no longer known what it was\n"),
+        trace.text().ends_with("12.000  ?        #1 arrived: no longer known what it was\n"),
         "{}",
         trace.text()
     );
@@ -250,13 +198,7 @@ fn an_id_that_is_used_again_is_the_newer_copys() {
     // The old copy is forgotten here, the new one is not.
     trace.push(0, sent(2, a, b, "other"));
     trace.push(0, Event::Arrived { id: 1 });
-    assert!(
-        trace
-            .text()
-            .ends_with("a <-- b  #1 new  [after 0.000 ms]\n"),
-        "{}",
-        trace.text()
-    );
+    assert!(trace.text().ends_with("a <-- b  #1 new  [after 0.000 ms]\n"), "{}", trace.text());
 }
 
 #[test]
@@ -304,9 +246,7 @@ const SHARDS: [&str; 24] = [
 
 fn any_text(draw: &mut Draw) -> String {
     let shards = draw.pick(&[1, 3, 9, 90]);
-    (0..draw.below(shards))
-        .map(|_| draw.pick(&SHARDS))
-        .collect()
+    (0..draw.below(shards)).map(|_| draw.pick(&SHARDS)).collect()
 }
 
 fn any_trace(seed: u64) -> Trace {
@@ -323,10 +263,7 @@ fn any_trace(seed: u64) -> Trace {
         let event = match draw.below(12) {
             0..4 => sent(id, lane, draw.pick(&lanes), &text),
             4..8 => Event::Arrived { id },
-            8 => Event::Lost {
-                id,
-                why: draw.pick(&SHARDS),
-            },
+            8 => Event::Lost { id, why: draw.pick(&SHARDS) },
             9 => note(lane, &text),
             10 => fault(draw.percent(50).then_some(lane), &text),
             _ => verdict(&text),
@@ -373,29 +310,18 @@ fn texts_come_back_out_of_the_markup() {
             let shown = by_class(document, class);
             let texts: String = shown.iter().filter_map(|node| node.text()).collect();
             // A verdict breaks lines at spaces.
-            assert!(
-                texts
-                    .replace(' ', "")
-                    .starts_with(&visible.replace(' ', "")),
-                "{texts}"
-            );
+            assert!(texts.replace(' ', "").starts_with(&visible.replace(' ', "")), "{texts}");
         }
     }
     for tag in ["h1", "pre"] {
-        let node = page
-            .descendants()
-            .find(|node| node.has_tag_name(tag))
-            .unwrap();
+        let node = page.descendants().find(|node| node.has_tag_name(tag)).unwrap();
         assert_eq!(node.text().map(str::trim), Some(visible));
     }
 }
 
 #[test]
 fn the_page_needs_nothing_but_itself() {
-    let page = example(100).html(
-        "seed 7",
-        "seed 7\noptions: 2 hosts\nordo sim --seed 7 | less",
-    );
+    let page = example(100).html("seed 7", "seed 7\noptions: 2 hosts\nordo sim --seed 7 | less");
     assert!(page.contains("<pre>\nseed 7\noptions: 2 hosts\nordo sim --seed 7 | less\n</pre>"));
     let document = parse(&page);
     for node in document.descendants() {
@@ -409,29 +335,19 @@ fn the_page_needs_nothing_but_itself() {
 }
 
 fn parse(markup: &str) -> Document<'_> {
-    let options = ParsingOptions {
-        allow_dtd: true,
-        ..Default::default()
-    };
+    let options = ParsingOptions { allow_dtd: true, ..Default::default() };
     Document::parse_with_options(markup, options).expect("the markup is well-formed")
 }
 
 fn assert_well_formed(trace: &Trace) {
     let rows = trace.kept();
-    for markup in [
-        trace.svg(),
-        trace.html("<a & \"b\">", "--seed '<1>' \u{1}\n&"),
-    ] {
+    for markup in [trace.svg(), trace.html("<a & \"b\">", "--seed '<1>' \u{1}\n&")] {
         let document = parse(&markup);
         assert_eq!(by_class(&document, "row").len(), rows);
         assert_apart(&document);
         // What a browser reads and XML does not: the text of a script ends at the first `</script`.
         assert!(markup.matches("</script").count() <= 1);
-        assert!(
-            !markup
-                .chars()
-                .any(|letter| letter != '\n' && letter.is_control())
-        );
+        assert!(!markup.chars().any(|letter| letter != '\n' && letter.is_control()));
     }
 }
 
@@ -452,8 +368,7 @@ fn by_class<'a>(document: &'a Document, class: &str) -> Vec<Node<'a, 'a>> {
     document
         .descendants()
         .filter(|node| {
-            node.attribute("class")
-                .is_some_and(|classes| classes.split(' ').any(|one| one == class))
+            node.attribute("class").is_some_and(|classes| classes.split(' ').any(|one| one == class))
         })
         .collect()
 }

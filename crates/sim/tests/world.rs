@@ -7,10 +7,7 @@ use ordo_sim::run::{Report, run};
 use ordo_sim::trace::Trace;
 
 fn options(seed: u64) -> Options {
-    let wishes = Wishes {
-        system: Some(SystemKind::Ordo),
-        ..Wishes::default()
-    };
+    let wishes = Wishes { system: Some(SystemKind::Ordo), ..Wishes::default() };
     Options::draw(seed, &wishes)
 }
 

@@ -1,4 +1,5 @@
-//! The tests of the world: each deliberate defect must be found by an oracle, within a bounded number of seeds.
+//! The tests of the world: each deliberate defect must be found by an oracle, within a bounded number of
+//! seeds.
 
 use execute::sparkle::Mutant as SparkleMutant;
 use node::FsyncPolicy;
@@ -65,10 +66,7 @@ fn lose_disk(host: u16, at_ms: u64) -> TimedFault {
 
 /// A world in which the code that has the defect is much used. Everything that is not named here is drawn.
 fn options(defect: Defect, seed: u64) -> Options {
-    let mut wishes = Wishes {
-        system: Some(SystemKind::Ordo),
-        ..Wishes::default()
-    };
+    let mut wishes = Wishes { system: Some(SystemKind::Ordo), ..Wishes::default() };
     let (mut segment_bytes, mut checkpoint_bytes, mut think_us) = (None, None, None);
     let (mut latency, mut faults, mut moves) = (None, None, None);
     match defect {
@@ -159,8 +157,8 @@ fn options(defect: Defect, seed: u64) -> Options {
                         wishes.zones = Some(3);
                         wishes.partitions = Some(2);
                     }
-                    // Zones are cut off in turn, so that logs change behind what was told; and what was told comes again, much
-                    // later at times.
+                    // Zones are cut off in turn, so that logs change behind what was told; and what was told
+                    // comes again, much later at times.
                     Mutant::FeedOutOfTurn => {
                         wishes.nodes = Some(6);
                         wishes.zones = Some(3);
@@ -172,18 +170,12 @@ fn options(defect: Defect, seed: u64) -> Options {
                             tail_permille: 20,
                             ..Latency::STEADY
                         });
-                        let weather = Fault::Weather {
-                            loss_permille: 0,
-                            duplicate_permille: 1_000,
-                            for_ms: 5_000,
-                        };
+                        let weather =
+                            Fault::Weather { loss_permille: 0, duplicate_permille: 1_000, for_ms: 5_000 };
                         let cuts = (0..8).map(|turn: u16| {
                             let zone = turn % 3;
-                            let cut = Fault::Partition {
-                                hosts: vec![zone, zone + 3],
-                                one_way: false,
-                                for_ms: 200,
-                            };
+                            let cut =
+                                Fault::Partition { hosts: vec![zone, zone + 3], one_way: false, for_ms: 200 };
                             (200 + 400 * u64::from(turn), cut)
                         });
                         let all = std::iter::once((0, weather)).chain(cuts);
@@ -200,7 +192,8 @@ fn options(defect: Defect, seed: u64) -> Options {
                         think_us = Some(10_000);
                         faults = Some((0..6).map(|host| kill(host, 150)).collect());
                     }
-                    // A node that keeps more than before, and so starts from the beginning, where another follows it.
+                    // A node that keeps more than before, and so starts from the beginning, where another
+                    // follows it.
                     Mutant::FeedByOwnMap => {
                         wishes.nodes = Some(6);
                         wishes.zones = Some(3);
@@ -222,15 +215,9 @@ fn options(defect: Defect, seed: u64) -> Options {
                         wishes.clients = Some(8);
                         latency = Some(Latency::STEADY);
                         think_us = Some(10_000);
-                        let weather = Fault::Weather {
-                            loss_permille: 300,
-                            duplicate_permille: 0,
-                            for_ms: 2_000,
-                        };
-                        faults = Some(vec![TimedFault {
-                            at_ms: 50,
-                            fault: weather,
-                        }]);
+                        let weather =
+                            Fault::Weather { loss_permille: 300, duplicate_permille: 0, for_ms: 2_000 };
+                        faults = Some(vec![TimedFault { at_ms: 50, fault: weather }]);
                     }
                     // A node that comes back while clients have much to send.
                     Mutant::TakeOldBoot => {
@@ -239,7 +226,8 @@ fn options(defect: Defect, seed: u64) -> Options {
                         think_us = Some(10_000);
                         faults = Some(vec![kill(1, 150)]);
                     }
-                    // Transactions over several partitions; nodes of another zone keep more of them, or fewer.
+                    // Transactions over several partitions; nodes of another zone keep more of them, or
+                    // fewer.
                     Mutant::RankByFootprint => {
                         wishes.across = Some(true);
                         wishes.workload = Some(WorkloadKind::Append);
@@ -251,7 +239,8 @@ fn options(defect: Defect, seed: u64) -> Options {
                         wishes.zones = Some(3);
                         wishes.partitions = Some(2);
                     }
-                    // Slots that move while several commands of a connection are on their way; or one that reads.
+                    // Slots that move while several commands of a connection are on their way; or one that
+                    // reads.
                     Mutant::ExecuteMisrouted | Mutant::ReadWithoutSlots => {
                         wishes.across = Some(true);
                         wishes.workload = Some(WorkloadKind::Append);
@@ -273,15 +262,8 @@ fn options(defect: Defect, seed: u64) -> Options {
                     }
                     // A disk that is full for a while.
                     Mutant::StayOut => {
-                        let full = Fault::DiskFull {
-                            host: 1,
-                            after_bytes: 0,
-                            for_ms: 300,
-                        };
-                        faults = Some(vec![TimedFault {
-                            at_ms: 100,
-                            fault: full,
-                        }]);
+                        let full = Fault::DiskFull { host: 1, after_bytes: 0, for_ms: 300 };
+                        faults = Some(vec![TimedFault { at_ms: 100, fault: full }]);
                     }
                     Mutant::SkipEverySecond => wishes.fsync = Some(FsyncPolicy::Everysec),
                     _ => {}
@@ -313,9 +295,7 @@ fn options(defect: Defect, seed: u64) -> Options {
 fn can_meet(defect: Defect, options: &Options) -> bool {
     let has = |wanted: fn(&Fault) -> bool| options.faults.iter().any(|timed| wanted(&timed.fault));
     match defect {
-        Defect::Of(Mutant::RetryFailedSync) => {
-            has(|fault| matches!(fault, Fault::SyncFails { .. }))
-        }
+        Defect::Of(Mutant::RetryFailedSync) => has(|fault| matches!(fault, Fault::SyncFails { .. })),
         Defect::Of(Mutant::KeepRemains) => has(|fault| matches!(fault, Fault::WriteFails { .. })),
         Defect::Of(Mutant::ForgetVote | Mutant::PromiseBeforeSync) => {
             has(|fault| matches!(fault, Fault::Crash { .. }))
@@ -333,15 +313,13 @@ fn can_meet(defect: Defect, options: &Options) -> bool {
     }
 }
 
-/// The first world that finds the defect, and what it found. Several are tried at a time: a defect is of a thread, and so is
-/// a world.
+/// The first world that finds the defect, and what it found. Several are tried at a time: a defect is of a
+/// thread, and so is a world.
 fn find(defect: Defect) -> Option<(Options, Violation)> {
     let next = AtomicU64::new(1);
     let first: Mutex<Option<(Options, Violation)>> = Mutex::new(None);
     let is_earlier = |seed: u64, first: &Option<(Options, Violation)>| {
-        first
-            .as_ref()
-            .is_none_or(|(options, _)| seed < options.seed)
+        first.as_ref().is_none_or(|(options, _)| seed < options.seed)
     };
     thread::scope(|scope| {
         for _ in 0..available_parallelism().map_or(1, NonZero::get) {
@@ -384,15 +362,9 @@ fn all_are_found(defects: impl Iterator<Item = Defect>) {
             continue;
         };
         let text = violation.text.lines().next().unwrap_or_default();
-        println!(
-            "{defect}: seed {}: {}: {text:.150}",
-            options.seed, violation.oracle
-        );
+        println!("{defect}: seed {}: {}: {text:.150}", options.seed, violation.oracle);
         let sound = run(&options, None).violation;
-        assert_eq!(
-            sound, None,
-            "without {defect} there is nothing to find: {options}"
-        );
+        assert_eq!(sound, None, "without {defect} there is nothing to find: {options}");
     }
     assert!(
         survivors.is_empty(),

@@ -5,9 +5,9 @@
 //! block*   u32 length (> 0) · u32 crc of the payload · payload: images, each: varint version · u8 has-entry · key · [entry]
 //! footer   u32 0 · u64 number of images · u32 crc over the footer's first 12 bytes and all blocks' crcs
 //! ```
-//! Integers are little-endian; keys and entries are in the form of [`txn::codec`]. A reader trusts nothing: a stream is valid
-//! only if it ends with its footer and the number of images agrees, so that a cut or damaged file is never loaded as a
-//! smaller one. `docs/checkpoint-format.md` has the fields byte by byte.
+//! Integers are little-endian; keys and entries are in the form of [`txn::codec`]. A reader trusts nothing: a
+//! stream is valid only if it ends with its footer and the number of images agrees, so that a cut or damaged
+//! file is never loaded as a smaller one. `docs/checkpoint-format.md` has the fields byte by byte.
 
 use crate::view::Image;
 use std::io::{self, Read, Write};
@@ -53,7 +53,8 @@ pub enum CheckpointError {
     },
 }
 
-// By hand: a derived one would make the error its own cause's parent, and whoever prints the chain would print it twice.
+// By hand: a derived one would make the error its own cause's parent, and whoever prints the chain would
+// print it twice.
 impl From<io::Error> for CheckpointError {
     fn from(cause: io::Error) -> CheckpointError {
         CheckpointError::Io(cause)
@@ -72,13 +73,7 @@ impl<W: Write> Writer<W> {
     /// Writes the header.
     pub fn new(mut out: W, header: &Header) -> io::Result<Writer<W>> {
         let mut fields = Vec::new();
-        for value in [
-            header.position.0,
-            header.epoch.0,
-            header.time_ms,
-            header.digest,
-            header.boot,
-        ] {
+        for value in [header.position.0, header.epoch.0, header.time_ms, header.digest, header.boot] {
             fields.extend_from_slice(&value.to_le_bytes());
         }
         put_varint(&mut fields, header.clears.len() as u64);
@@ -107,11 +102,7 @@ impl<W: Write> Writer<W> {
             put_entry(&mut self.block, entry);
         }
         self.images += 1;
-        if self.block.len() >= BLOCK_BYTES {
-            self.end_block()
-        } else {
-            Ok(())
-        }
+        if self.block.len() >= BLOCK_BYTES { self.end_block() } else { Ok(()) }
     }
     fn end_block(&mut self) -> io::Result<()> {
         if self.block.is_empty() {
@@ -119,8 +110,7 @@ impl<W: Write> Writer<W> {
         }
         let crc = crc32fast::hash(&self.block).to_le_bytes();
         self.digest.update(&crc);
-        self.out
-            .write_all(&(self.block.len() as u32).to_le_bytes())?;
+        self.out.write_all(&(self.block.len() as u32).to_le_bytes())?;
         self.out.write_all(&crc)?;
         self.out.write_all(&self.block)?;
         self.block.clear();
@@ -148,9 +138,7 @@ pub fn read<R: Read>(input: R, mut load: impl FnMut(Image)) -> Result<Header, Ch
     input.exact(&mut head, "the header is cut")?;
     let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
     if &head[..8] != MAGIC {
-        return Err(
-            input.damaged("it does not start with the magic of a checkpoint of this version")
-        );
+        return Err(input.damaged("it does not start with the magic of a checkpoint of this version"));
     }
     let fields = input.bytes(length, "the header is cut")?;
     let crc = input.u32("the header is cut")?;
@@ -160,8 +148,7 @@ pub fn read<R: Read>(input: R, mut load: impl FnMut(Image)) -> Result<Header, Ch
     if hasher.finalize() != crc {
         return Err(input.damaged("the header's checksum is wrong"));
     }
-    let header =
-        take_header(&fields).ok_or_else(|| input.damaged("the header's fields are malformed"))?;
+    let header = take_header(&fields).ok_or_else(|| input.damaged("the header's fields are malformed"))?;
     let mut images = 0u64;
     let mut digest = crc32fast::Hasher::new();
     loop {
@@ -226,11 +213,7 @@ fn take_image(reader: &mut Reader<'_>) -> Option<Image> {
         1 => Some(take_entry(reader)?),
         _ => return None,
     };
-    Some(Image {
-        key,
-        version,
-        entry,
-    })
+    Some(Image { key, version, entry })
 }
 
 struct Counted<R> {
@@ -240,10 +223,7 @@ struct Counted<R> {
 
 impl<R: Read> Counted<R> {
     fn damaged(&self, what: &'static str) -> CheckpointError {
-        CheckpointError::Damaged {
-            offset: self.offset,
-            what,
-        }
+        CheckpointError::Damaged { offset: self.offset, what }
     }
     fn exact(&mut self, buffer: &mut [u8], what: &'static str) -> Result<(), CheckpointError> {
         match self.input.read_exact(buffer) {
@@ -263,9 +243,7 @@ impl<R: Read> Counted<R> {
     /// Reads `length` bytes; allocates no more than are there.
     fn bytes(&mut self, length: usize, what: &'static str) -> Result<Vec<u8>, CheckpointError> {
         let mut bytes = Vec::new();
-        let read = (&mut self.input)
-            .take(length as u64)
-            .read_to_end(&mut bytes)?;
+        let read = (&mut self.input).take(length as u64).read_to_end(&mut bytes)?;
         if read < length {
             return Err(self.damaged(what));
         }
@@ -299,10 +277,8 @@ mod tests {
             .map(|i| Image {
                 key: Key::new(format!("key:{i}").as_bytes()),
                 version: Position(i as u64 + 1),
-                entry: (i % 7 != 0).then(|| Entry {
-                    value: "v".repeat(i % 50).as_str().into(),
-                    expires_at_ms: i as u64,
-                }),
+                entry: (i % 7 != 0)
+                    .then(|| Entry { value: "v".repeat(i % 50).as_str().into(), expires_at_ms: i as u64 }),
             })
             .collect();
         let mut writer = Writer::new(Vec::new(), &header).unwrap();
@@ -319,10 +295,7 @@ mod tests {
         for count in [0, 1, 10_000] {
             let (header, images, bytes) = sample(count);
             let mut loaded = Vec::new();
-            assert_eq!(
-                read(&bytes[..], |image| loaded.push(image)).unwrap(),
-                header
-            );
+            assert_eq!(read(&bytes[..], |image| loaded.push(image)).unwrap(), header);
             assert_eq!(loaded, images);
         }
     }

@@ -7,11 +7,12 @@ use txn::Position;
 
 /// The positions at which the whole user space was cleared, oldest first.
 ///
-/// There is hardly ever one, so the common question ("is there a clear above this version?") is one atomic load.
+/// There is hardly ever one, so the common question ("is there a clear above this version?") is one atomic
+/// load.
 ///
-/// `Ordering::SeqCst` throughout: a transaction that clears inserts its position and then dooms every later transaction
-/// that has begun, while a beginning transaction marks itself as begun and then reads with these clears; either it sees the
-/// clear or the clear sees it.
+/// `Ordering::SeqCst` throughout: a transaction that clears inserts its position and then dooms every later
+/// transaction that has begun, while a beginning transaction marks itself as begun and then reads with these
+/// clears; either it sees the clear or the clear sees it.
 #[derive(Debug, Default)]
 pub struct Clears {
     newest: AtomicU64,
@@ -26,15 +27,13 @@ impl Clears {
         if positions.get(index) != Some(&position) {
             positions.insert(index, position);
         }
-        self.newest
-            .store(positions.last().map_or(0, |last| last.0), Ordering::SeqCst);
+        self.newest.store(positions.last().map_or(0, |last| last.0), Ordering::SeqCst);
     }
     /// Takes a clear back.
     pub fn remove(&self, position: Position) {
         let mut positions = self.positions.lock();
         positions.retain(|&other| other != position);
-        self.newest
-            .store(positions.last().map_or(0, |last| last.0), Ordering::SeqCst);
+        self.newest.store(positions.last().map_or(0, |last| last.0), Ordering::SeqCst);
     }
     /// The newest clear at or below `upto`.
     #[inline]
@@ -45,11 +44,7 @@ impl Clears {
         }
         let positions = self.positions.lock();
         let index = positions.partition_point(|&position| position <= upto);
-        if index == 0 {
-            Position::NONE
-        } else {
-            positions[index - 1]
-        }
+        if index == 0 { Position::NONE } else { positions[index - 1] }
     }
     /// The version that a reader at `upto` is told for an absent key whose newest version is `version`.
     pub fn tombstone(&self, version: Position, upto: Position) -> Position {
@@ -61,7 +56,8 @@ impl Clears {
             Position::NONE
         }
     }
-    /// Forgets the clears that are superseded behind `watermark`: of those at or below it only the newest matters.
+    /// Forgets the clears that are superseded behind `watermark`: of those at or below it only the newest
+    /// matters.
     pub fn prune(&self, watermark: Position) {
         if self.newest.load(Ordering::SeqCst) == 0 {
             return;
@@ -74,11 +70,6 @@ impl Clears {
     }
     /// All of them, oldest first: a checkpoint keeps them.
     pub fn all_upto(&self, upto: Position) -> Vec<Position> {
-        self.positions
-            .lock()
-            .iter()
-            .copied()
-            .filter(|&position| position <= upto)
-            .collect()
+        self.positions.lock().iter().copied().filter(|&position| position <= upto).collect()
     }
 }

@@ -8,8 +8,8 @@ use txn::Key;
 
 /// A model checker counts each look at a shard as a step, and is to see threads meet in one.
 const SHARD_BITS: u32 = if cfg!(feature = "shuttle") { 2 } else { 10 };
-/// The number of shards of a partition's index. A shard holds the keys whose hashes share their first bits, so shards in order are
-/// hashes in order.
+/// The number of shards of a partition's index. A shard holds the keys whose hashes share their first bits,
+/// so shards in order are hashes in order.
 pub const SHARDS: usize = 1 << SHARD_BITS;
 
 /// A hash table in shards, each behind its own read-write lock.
@@ -18,7 +18,8 @@ pub(crate) struct Index<M> {
     shards: Box<[RwLock<HashTable<RecordRef<M>>>]>,
 }
 
-/// The table's hash: its control bytes come from the first bits, which all keys of a shard share, so they are moved away.
+/// The table's hash: its control bytes come from the first bits, which all keys of a shard share, so they are
+/// moved away.
 #[inline]
 fn table_hash(hash: u64) -> u64 {
     hash.rotate_left(SHARD_BITS + 16)
@@ -30,17 +31,13 @@ pub(crate) fn shard_of(hash: u64) -> usize {
 
 impl<M: Meta> Index<M> {
     pub(crate) fn new() -> Index<M> {
-        Index {
-            shards: (0..SHARDS).map(|_| RwLock::new(HashTable::new())).collect(),
-        }
+        Index { shards: (0..SHARDS).map(|_| RwLock::new(HashTable::new())).collect() }
     }
 
     #[inline]
     pub(crate) fn get(&self, key: &Key, hash: u64) -> Option<RecordRef<M>> {
         let shard = self.shards[shard_of(hash)].read();
-        shard
-            .find(table_hash(hash), |record| record.key() == key)
-            .cloned()
+        shard.find(table_hash(hash), |record| record.key() == key).cloned()
     }
 
     pub(crate) fn get_or_insert(&self, key: &Key, hash: u64) -> RecordRef<M> {
@@ -49,22 +46,15 @@ impl<M: Meta> Index<M> {
         }
         let mut shard = self.shards[shard_of(hash)].write();
         shard
-            .entry(
-                table_hash(hash),
-                |record| record.key() == key,
-                |record| table_hash(record.key().hash64()),
-            )
+            .entry(table_hash(hash), |record| record.key() == key, |record| table_hash(record.key().hash64()))
             .or_insert_with(|| Arc::new(Record::new(key.clone())))
             .get()
             .clone()
     }
 
-    /// Removes the records of a shard for which `forget` says so, under their latches; returns how many were looked at.
-    pub(crate) fn retain(
-        &self,
-        shard: usize,
-        mut forget: impl FnMut(&RecordRef<M>) -> bool,
-    ) -> usize {
+    /// Removes the records of a shard for which `forget` says so, under their latches; returns how many were
+    /// looked at.
+    pub(crate) fn retain(&self, shard: usize, mut forget: impl FnMut(&RecordRef<M>) -> bool) -> usize {
         // Most shards have nothing to remove, and looking must not stop their readers.
         let candidates: Vec<RecordRef<M>> = {
             let shard = self.shards[shard].read();
@@ -92,7 +82,8 @@ impl<M: Meta> Index<M> {
         }
     }
 
-    /// Copies up to so many records of a shard, of those behind a number of others: what is behind changes with the table.
+    /// Copies up to so many records of a shard, of those behind a number of others: what is behind changes
+    /// with the table.
     pub(crate) fn some_of(&self, shard: usize, behind: usize, limit: usize) -> Vec<RecordRef<M>> {
         let shard = self.shards[shard].read();
         let behind = behind % shard.len().max(1);

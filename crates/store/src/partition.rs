@@ -61,11 +61,7 @@ impl<M: Meta> Partition<M> {
     }
     /// Works on a record under its latch, looking it up again (into `record`) if it was removed meanwhile.
     #[inline]
-    pub fn with<R>(
-        &self,
-        record: &mut RecordRef<M>,
-        work: impl FnOnce(&mut RecordCell<M>) -> R,
-    ) -> R {
+    pub fn with<R>(&self, record: &mut RecordRef<M>, work: impl FnOnce(&mut RecordCell<M>) -> R) -> R {
         loop {
             {
                 let mut cell = record.latch_any();
@@ -87,11 +83,7 @@ impl<M: Meta> Partition<M> {
     /// The range tombstones that concern a key: none outside the user space.
     #[inline]
     pub fn clears_of(&self, key: &Key) -> &Clears {
-        if key.space() == Space::User {
-            &self.clears
-        } else {
-            &self.no_clears
-        }
+        if key.space() == Space::User { &self.clears } else { &self.no_clears }
     }
     /// The registered readers and the watermark.
     pub fn snapshots(&self) -> &Snapshots {
@@ -121,11 +113,9 @@ impl<M: Meta> Partition<M> {
             found.sort_unstable_by(|a, b| (a.0, a.1.key()).cmp(&(b.0, b.1.key())));
             let mut last = None;
             for (hash, record) in found {
-                // Records without a visible entry leave no trace: whether there are any is a matter of collection.
-                let read = record
-                    .latch_any()
-                    .versions
-                    .read(upto, self.clears_of(record.key()));
+                // Records without a visible entry leave no trace: whether there are any is a matter of
+                // collection.
+                let read = record.latch_any().versions.read(upto, self.clears_of(record.key()));
                 let Some(entry) = read.entry else { continue };
                 if page.entries.len() >= range.limit && last != Some(hash) {
                     page.next_hash = Some(hash);
@@ -143,8 +133,7 @@ impl<M: Meta> Partition<M> {
         let mut count = 0;
         for shard in 0..SHARDS {
             for record in self.index.shard(shard) {
-                if record.key().space() == Space::User
-                    && record.latch_any().versions.live(upto, &self.clears)
+                if record.key().space() == Space::User && record.latch_any().versions.live(upto, &self.clears)
                 {
                     count += 1;
                 }
@@ -159,20 +148,13 @@ impl<M: Meta> Partition<M> {
         match self.get(key) {
             // A dead record was forgettable: it reads as never written, like none at all.
             Some(record) => record.latch_any().versions.read(upto, self.clears_of(key)),
-            None => Read {
-                entry: None,
-                version: self.clears_of(key).tombstone(Position::NONE, upto),
-            },
+            None => Read { entry: None, version: self.clears_of(key).tombstone(Position::NONE, upto) },
         }
     }
 
-    /// Drops what nobody needs any more of a record that the caller and the index own. Whether it is to be removed: then it is dead.
-    fn collect_record(
-        &self,
-        record: &RecordRef<M>,
-        watermark: Position,
-        final_position: Position,
-    ) -> bool {
+    /// Drops what nobody needs any more of a record that the caller and the index own. Whether it is to be
+    /// removed: then it is dead.
+    fn collect_record(&self, record: &RecordRef<M>, watermark: Position, final_position: Position) -> bool {
         let mut cell = record.latch_any();
         cell.versions.prune(watermark);
         let idle = cell.meta.collect(final_position);
@@ -185,8 +167,8 @@ impl<M: Meta> Partition<M> {
         if unused {
             cell.versions.kill();
         } else {
-            // Whoever is still here needs the record, but not what it says: a key that is read all the time would keep
-            // a value that was cleared, and so would one whose readers were retracted.
+            // Whoever is still here needs the record, but not what it says: a key that is read all the time
+            // would keep a value that was cleared, and so would one whose readers were retracted.
             cell.versions.forget();
         }
         unused
@@ -207,9 +189,7 @@ impl<M: Meta> Partition<M> {
 
 impl<M: Meta> View for Partition<M> {
     fn open(&self) -> Snapshot {
-        let (slot, at) = self
-            .snapshots
-            .open(|| self.published.read(), |at| at.position);
+        let (slot, at) = self.snapshots.open(|| self.published.read(), |at| at.position);
         Snapshot {
             position: at.position,
             time_ms: at.time_ms,
@@ -254,11 +234,7 @@ impl<M: Meta> View for Partition<M> {
                 if read.version != Position::NONE
                     && (read.entry.is_some() || read.version > clears.newest_upto(upto))
                 {
-                    out.push(Image {
-                        key: record.key().clone(),
-                        version: read.version,
-                        entry: read.entry,
-                    });
+                    out.push(Image { key: record.key().clone(), version: read.version, entry: read.entry });
                 }
             }
         }
@@ -266,21 +242,14 @@ impl<M: Meta> View for Partition<M> {
     }
     fn load(&self, image: Image) {
         let record = self.get_or_insert(&image.key);
-        record.latch_any().versions.replace(Version {
-            position: image.version,
-            entry: image.entry,
-        });
+        record.latch_any().versions.replace(Version { position: image.version, entry: image.entry });
     }
     fn loaded(&self, position: Position, time_ms: u64, clears: &[Position]) {
         for &clear in clears {
             self.clears.insert(clear);
         }
         let live = self.count(position) as i64;
-        self.publish(Final {
-            position,
-            time_ms,
-            live,
-        });
+        self.publish(Final { position, time_ms, live });
     }
     fn clears_at(&self, snapshot: &Snapshot) -> Vec<Position> {
         self.clears.all_upto(snapshot.position)
@@ -301,9 +270,8 @@ impl<M: Meta> View for Partition<M> {
                 break;
             }
             let shard = self.sweep.fetch_add(1, Ordering::Relaxed) % SHARDS;
-            looked_at += self.index.retain(shard, |record| {
-                self.collect_record(record, watermark, final_position)
-            });
+            looked_at +=
+                self.index.retain(shard, |record| self.collect_record(record, watermark, final_position));
         }
         looked_at
     }
@@ -331,9 +299,7 @@ impl<M: Meta> View for Partition<M> {
     fn candidates(&self, shard: usize, behind: usize, limit: usize) -> Vec<Candidate> {
         let upto = self.published.position();
         let records = self.index.some_of(shard % SHARDS, behind, limit);
-        let users = records
-            .into_iter()
-            .filter(|record| record.key().space() == Space::User);
+        let users = records.into_iter().filter(|record| record.key().space() == Space::User);
         let candidate = |record: RecordRef<M>| {
             let read = record.latch_any().versions.read(upto, &self.clears);
             Some(Candidate {
@@ -354,9 +320,8 @@ impl<M: Meta> View for Partition<M> {
                 census.records += 1;
                 census.versions += cell.versions.len() as u64;
                 census.held += cell.meta.weight();
-                census.live += u64::from(
-                    record.key().space() == Space::User && cell.versions.live(upto, &self.clears),
-                );
+                census.live +=
+                    u64::from(record.key().space() == Space::User && cell.versions.live(upto, &self.clears));
             }
         }
         census
@@ -385,20 +350,11 @@ mod tests {
     }
 
     fn publish(partition: &Partition<LatestReader>, position: u64) {
-        partition.publish(Final {
-            position: Position(position),
-            time_ms: 0,
-            live: 0,
-        });
+        partition.publish(Final { position: Position(position), time_ms: 0, live: 0 });
     }
     fn census_after_collection(partition: &Partition<LatestReader>) -> (u64, u64, u64) {
         partition.collect(usize::MAX);
-        let Census {
-            records,
-            versions,
-            held,
-            ..
-        } = partition.census();
+        let Census { records, versions, held, .. } = partition.census();
         (records, versions, held)
     }
 
@@ -408,10 +364,7 @@ mod tests {
         let record = partition.get_or_insert(key);
         {
             let mut cell = record.latch_held();
-            cell.versions.insert(Version {
-                position: Position(3),
-                entry: Some(Entry::new("x")),
-            });
+            cell.versions.insert(Version { position: Position(3), entry: Some(Entry::new("x")) });
             cell.meta.0 = Position(9);
         }
         partition.clears().insert(Position(5));
@@ -474,10 +427,7 @@ mod tests {
         let key = Key::new(b"key");
         let partition: Partition<LatestReader> = Partition::new();
         let record = partition.get_or_insert(&key);
-        record.latch_held().versions.insert(Version {
-            position: Position(3),
-            entry: None,
-        });
+        record.latch_held().versions.insert(Version { position: Position(3), entry: None });
         let collect = |at: u64, keys: [&Key; 2]| {
             publish(&partition, at);
             partition.collect_keys(&mut keys.into_iter().cloned());
@@ -496,17 +446,11 @@ mod tests {
         let (partition, record) = cleared(&key);
         publish(&partition, 9);
         assert_eq!(census_after_collection(&partition), (1, 0, 0));
-        record.latch_held().versions.insert(Version {
-            position: Position(10),
-            entry: Some(Entry::new("y")),
-        });
+        record.latch_held().versions.insert(Version { position: Position(10), entry: Some(Entry::new("y")) });
         drop(record);
         publish(&partition, 10);
         assert_eq!(census_after_collection(&partition), (1, 1, 0));
-        assert_eq!(
-            partition.read(Position(10), &key).entry,
-            Some(Entry::new("y"))
-        );
+        assert_eq!(partition.read(Position(10), &key).entry, Some(Entry::new("y")));
     }
 
     #[test]
@@ -518,10 +462,7 @@ mod tests {
         let snapshot = partition.open();
         publish(&partition, 5);
         assert_eq!(census_after_collection(&partition), (1, 1, 1));
-        assert_eq!(
-            partition.read_at(&snapshot, &key).entry,
-            Some(Entry::new("x"))
-        );
+        assert_eq!(partition.read_at(&snapshot, &key).entry, Some(Entry::new("x")));
         partition.close(snapshot);
         assert_eq!(census_after_collection(&partition), (1, 0, 1));
     }
@@ -530,11 +471,7 @@ mod tests {
     fn a_snapshot_knows_its_count_also_when_others_have_written() {
         let partition: Partition<LatestReader> = Partition::new();
         let publish = |position, live| {
-            partition.publish(Final {
-                position: Position(position),
-                time_ms: 0,
-                live,
-            });
+            partition.publish(Final { position: Position(position), time_ms: 0, live });
         };
         publish(3, 7);
         let mut snapshot = partition.open();

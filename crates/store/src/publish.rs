@@ -14,10 +14,11 @@ pub struct Final {
     pub live: i64,
 }
 
-/// A sequence lock around [`Final`]: one writer at a time (the engine's committer), readers that never block it.
+/// A sequence lock around [`Final`]: one writer at a time (the engine's committer), readers that never block
+/// it.
 ///
-/// A reader that meets a write in progress reads again; the writer is between six stores, so that happens rarely and
-/// not for long.
+/// A reader that meets a write in progress reads again; the writer is between six stores, so that happens
+/// rarely and not for long.
 #[derive(Debug, Default)]
 pub struct Published {
     sequence: AtomicU64,

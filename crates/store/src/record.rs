@@ -19,8 +19,8 @@ pub struct Version {
 
 /// The versions of one key.
 ///
-/// Guarantees: positions are distinct; the newest is in place, so that a key with one version costs no allocation; there
-/// are no versions iff the newest has position [`Position::NONE`].
+/// Guarantees: positions are distinct; the newest is in place, so that a key with one version costs no
+/// allocation; there are no versions iff the newest has position [`Position::NONE`].
 #[derive(Debug)]
 pub struct Versions {
     newest: Version,
@@ -30,27 +30,18 @@ pub struct Versions {
 
 impl Default for Versions {
     fn default() -> Versions {
-        Versions {
-            newest: Version {
-                position: Position::NONE,
-                entry: None,
-            },
-            older: ThinVec::new(),
-        }
+        Versions { newest: Version { position: Position::NONE, entry: None }, older: ThinVec::new() }
     }
 }
 
-/// The position of the newest "version" of a record that was removed from the index. In the place of a flag, because
-/// a flag would cost every record eight bytes. No reader's position reaches it.
+/// The position of the newest "version" of a record that was removed from the index. In the place of a flag,
+/// because a flag would cost every record eight bytes. No reader's position reaches it.
 const DEAD: Position = Position(u64::MAX);
 
 impl Versions {
     /// Marks the record as removed from the index: look the key up again.
     pub(crate) fn kill(&mut self) {
-        self.newest = Version {
-            position: DEAD,
-            entry: None,
-        };
+        self.newest = Version { position: DEAD, entry: None };
     }
     /// Drops the last version, where [`Versions::is_forgettable`] says that it tells nothing any more.
     pub(crate) fn forget(&mut self) {
@@ -78,47 +69,33 @@ impl Versions {
         if self.newest.position <= upto {
             return self.newest();
         }
-        self.older
-            .iter()
-            .rev()
-            .find(|version| version.position <= upto)
+        self.older.iter().rev().find(|version| version.position <= upto)
     }
     /// The oldest version above `position`.
     pub fn above(&self, position: Position) -> Option<&Version> {
         if self.newest.position <= position {
             return None;
         }
-        self.older
-            .iter()
-            .find(|version| version.position > position)
-            .or_else(|| self.newest())
+        self.older.iter().find(|version| version.position > position).or_else(|| self.newest())
     }
     /// What a reader that sees versions up to `upto` gets (a transaction at `p` passes `p - 1`).
     #[inline]
     pub fn read(&self, upto: Position, clears: &Clears) -> Read {
         let Some(version) = self.at(upto) else {
-            return Read {
-                entry: None,
-                version: clears.tombstone(Position::NONE, upto),
-            };
+            return Read { entry: None, version: clears.tombstone(Position::NONE, upto) };
         };
         let floor = clears.newest_upto(upto);
         match &version.entry {
-            Some(entry) if version.position >= floor => Read {
-                entry: Some(entry.clone()),
-                version: version.position,
-            },
-            _ => Read {
-                entry: None,
-                version: clears.tombstone(version.position, upto),
-            },
+            Some(entry) if version.position >= floor => {
+                Read { entry: Some(entry.clone()), version: version.position }
+            }
+            _ => Read { entry: None, version: clears.tombstone(version.position, upto) },
         }
     }
     /// Whether a reader that sees versions up to `upto` finds an entry.
     pub fn live(&self, upto: Position, clears: &Clears) -> bool {
-        self.at(upto).is_some_and(|version| {
-            version.entry.is_some() && version.position >= clears.newest_upto(upto)
-        })
+        self.at(upto)
+            .is_some_and(|version| version.entry.is_some() && version.position >= clears.newest_upto(upto))
     }
     /// Adds a version.
     pub fn insert(&mut self, version: Version) {
@@ -133,9 +110,7 @@ impl Versions {
             }
             return;
         }
-        let index = self
-            .older
-            .partition_point(|older| older.position < version.position);
+        let index = self.older.partition_point(|older| older.position < version.position);
         self.older.insert(index, version);
     }
     /// Replaces everything by one version: for engines that keep no old versions.
@@ -146,16 +121,10 @@ impl Versions {
     /// Removes the version of a transaction; whether there was one.
     pub fn remove(&mut self, position: Position) -> bool {
         if self.newest.position == position {
-            self.newest = self.older.pop().unwrap_or(Version {
-                position: Position::NONE,
-                entry: None,
-            });
+            self.newest = self.older.pop().unwrap_or(Version { position: Position::NONE, entry: None });
             return true;
         }
-        match self
-            .older
-            .binary_search_by_key(&position, |version| version.position)
-        {
+        match self.older.binary_search_by_key(&position, |version| version.position) {
             Ok(index) => {
                 self.older.remove(index);
                 true
@@ -163,7 +132,8 @@ impl Versions {
             Err(_) => false,
         }
     }
-    /// Drops the versions that no reader at or beyond `watermark` can see: all below the newest one at or below it.
+    /// Drops the versions that no reader at or beyond `watermark` can see: all below the newest one at or
+    /// below it.
     pub fn prune(&mut self, watermark: Position) {
         if self.older.is_empty() {
             return;
@@ -172,15 +142,13 @@ impl Versions {
             self.older = ThinVec::new();
             return;
         }
-        let kept = self
-            .older
-            .partition_point(|version| version.position <= watermark);
+        let kept = self.older.partition_point(|version| version.position <= watermark);
         if kept > 1 {
             self.older.drain(..kept - 1);
         }
     }
-    /// Whether, behind `watermark`, nothing is left to say of this key: there is no version, or a lone tombstone (or a
-    /// cleared entry) beyond the horizon.
+    /// Whether, behind `watermark`, nothing is left to say of this key: there is no version, or a lone
+    /// tombstone (or a cleared entry) beyond the horizon.
     pub fn is_forgettable(&self, watermark: Position, clears: &Clears) -> bool {
         if !self.older.is_empty() {
             return false;
@@ -190,8 +158,8 @@ impl Versions {
             Some(version) if version.position > watermark => false,
             Some(version) => {
                 let floor = clears.newest_upto(watermark);
-                // What a clear covers, it tells: it is remembered apart, so the record may go at once. So may the delete of
-                // a transaction that cleared as well; a checkpoint leaves that out, too.
+                // What a clear covers, it tells: it is remembered apart, so the record may go at once. So may
+                // the delete of a transaction that cleared as well; a checkpoint leaves that out, too.
                 version.position < floor
                     || version.entry.is_none()
                         && (version.position == floor
@@ -245,11 +213,7 @@ pub type RecordRef<M> = Arc<Record<M>>;
 
 impl<M: Meta> Record<M> {
     pub(crate) fn new(key: Key) -> Record<M> {
-        Record {
-            key,
-            usage: Usage::default(),
-            cell: Mutex::new(RecordCell::default()),
-        }
+        Record { key, usage: Usage::default(), cell: Mutex::new(RecordCell::default()) }
     }
     /// The key.
     #[inline]
@@ -260,15 +224,12 @@ impl<M: Meta> Record<M> {
     pub(crate) fn usage(&self) -> &Usage {
         &self.usage
     }
-    /// Latches a record that can't have been removed, because the caller holds something in it: a lock, a version above
-    /// the watermark, or a place among the waiters.
+    /// Latches a record that can't have been removed, because the caller holds something in it: a lock, a
+    /// version above the watermark, or a place among the waiters.
     #[inline]
     pub fn latch_held(&self) -> MutexGuard<'_, RecordCell<M>> {
         let cell = self.cell.lock();
-        debug_assert!(
-            !cell.versions.is_dead(),
-            "a record with something in it was removed"
-        );
+        debug_assert!(!cell.versions.is_dead(), "a record with something in it was removed");
         cell
     }
     #[inline]
@@ -282,10 +243,7 @@ mod tests {
     use super::*;
 
     fn version(position: u64, value: Option<&str>) -> Version {
-        Version {
-            position: Position(position),
-            entry: value.map(Entry::new),
-        }
+        Version { position: Position(position), entry: value.map(Entry::new) }
     }
 
     fn positions(versions: &Versions) -> Vec<u64> {
@@ -305,22 +263,16 @@ mod tests {
         assert!(versions.above(Position(9)).is_none());
         assert!(versions.at(Position(0)).is_none());
         assert!(
-            versions.remove(Position(9))
-                && versions.remove(Position(2))
-                && !versions.remove(Position(4))
+            versions.remove(Position(9)) && versions.remove(Position(2)) && !versions.remove(Position(4))
         );
         assert_eq!(positions(&versions), [7, 5, 1]);
     }
 
     #[test]
     fn pruning_keeps_what_the_watermark_can_see() {
-        for (watermark, kept) in [
-            (0, vec![9, 5, 2]),
-            (4, vec![9, 5, 2]),
-            (5, vec![9, 5]),
-            (8, vec![9, 5]),
-            (9, vec![9]),
-        ] {
+        for (watermark, kept) in
+            [(0, vec![9, 5, 2]), (4, vec![9, 5, 2]), (5, vec![9, 5]), (8, vec![9, 5]), (9, vec![9])]
+        {
             let mut versions = Versions::default();
             for position in [2, 5, 9] {
                 versions.insert(version(position, Some("x")));
@@ -338,26 +290,14 @@ mod tests {
         clears.insert(Position(10));
         assert!(versions.live(Position(9), &clears));
         assert!(!versions.live(Position(10), &clears));
-        assert_eq!(
-            versions.read(Position(12), &clears),
-            Read {
-                entry: None,
-                version: Position(10)
-            }
-        );
+        assert_eq!(versions.read(Position(12), &clears), Read { entry: None, version: Position(10) });
         versions.insert(version(11, None));
         assert_eq!(versions.read(Position(12), &clears).version, Position(11));
         let far = Position(11 + crate::TOMBSTONE_HORIZON);
-        assert_eq!(
-            versions.read(far.prev().prev(), &clears).version,
-            Position(11)
-        );
+        assert_eq!(versions.read(far.prev().prev(), &clears).version, Position(11));
         assert_eq!(versions.read(far, &clears).version, Position::NONE);
         versions.prune(far);
-        assert!(
-            versions.is_forgettable(far, &clears)
-                && !versions.is_forgettable(Position(12), &clears)
-        );
+        assert!(versions.is_forgettable(far, &clears) && !versions.is_forgettable(Position(12), &clears));
     }
 
     #[test]
@@ -367,16 +307,9 @@ mod tests {
         for (deleted, forgettable) in [(9, true), (10, true), (11, false)] {
             let mut versions = Versions::default();
             versions.insert(version(deleted, None));
-            assert_eq!(
-                versions.is_forgettable(Position(12), &clears),
-                forgettable,
-                "deleted at {deleted}"
-            );
+            assert_eq!(versions.is_forgettable(Position(12), &clears), forgettable, "deleted at {deleted}");
             let forgotten = Versions::default().read(Position(12), &clears);
-            assert_eq!(
-                versions.read(Position(12), &clears) == forgotten,
-                forgettable
-            );
+            assert_eq!(versions.read(Position(12), &clears) == forgotten, forgettable);
         }
     }
 }

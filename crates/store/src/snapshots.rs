@@ -1,16 +1,17 @@
 //! Who still reads where.
 //!
-//! A reader must be able to open a snapshot at the final position without a lock, and a collector must never take a
-//! version from under it. The two meet in three variables:
+//! A reader must be able to open a snapshot at the final position without a lock, and a collector must never
+//! take a version from under it. The two meet in three variables:
 //!
-//! - a reader reads the final position `s`, stores `s` into a slot of its own, and then loads `candidate`: if that is
-//!   above `s`, a collector may have missed the slot, so the reader starts again with the newer final position;
-//! - a collector raises `candidate` to the final position, then looks at all slots, and only then raises `watermark` to the
-//!   least position that it found. Versions are pruned by `watermark`.
+//! - a reader reads the final position `s`, stores `s` into a slot of its own, and then loads `candidate`: if
+//!   that is above `s`, a collector may have missed the slot, so the reader starts again with the newer final
+//!   position;
+//! - a collector raises `candidate` to the final position, then looks at all slots, and only then raises
+//!   `watermark` to the least position that it found. Versions are pruned by `watermark`.
 //!
-//! All are sequentially consistent. If the reader's load saw a candidate at or below `s`, every collector with a higher
-//! candidate raised it later, looks at the slots later still, and finds `s`. The reader's retries end because a candidate
-//! never exceeds the final position.
+//! All are sequentially consistent. If the reader's load saw a candidate at or below `s`, every collector
+//! with a higher candidate raised it later, looks at the slots later still, and finds `s`. The reader's
+//! retries end because a candidate never exceeds the final position.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -48,11 +49,7 @@ impl Default for Snapshots {
 
 impl Snapshots {
     /// Registers a reader at a position that `newest` gives; returns its slot and what `newest` gave last.
-    pub fn open<F: Copy>(
-        &self,
-        newest: impl Fn() -> F,
-        position: impl Fn(F) -> Position,
-    ) -> (usize, F) {
+    pub fn open<F: Copy>(&self, newest: impl Fn() -> F, position: impl Fn(F) -> Position) -> (usize, F) {
         let mut found = newest();
         for (slot, cell) in self.slots.iter().enumerate() {
             if cell.load(Ordering::Relaxed) != 0
@@ -64,7 +61,8 @@ impl Snapshots {
             }
             if self.used.load(Ordering::SeqCst) <= slot {
                 self.used.fetch_max(slot + 1, Ordering::SeqCst);
-                // A collector that read the old length may have missed this slot: claim it again from the start.
+                // A collector that read the old length may have missed this slot: claim it again from the
+                // start.
                 found = newest();
                 cell.store(position(found).0 + 1, Ordering::SeqCst);
             }
@@ -76,7 +74,8 @@ impl Snapshots {
         }
         let mut overflow = self.overflow.lock();
         found = newest();
-        // The collector takes the mutex after it raised the candidate, so whatever is newest now is not below it.
+        // The collector takes the mutex after it raised the candidate, so whatever is newest now is not below
+        // it.
         *overflow.entry(position(found).0).or_insert(0) += 1;
         (SLOTS, found)
     }
@@ -126,9 +125,7 @@ mod tests {
         let snapshots = Snapshots::default();
         let (slot, at) = snapshots.open(|| 5, Position);
         assert_eq!(at, 5);
-        let many: Vec<_> = (0..SLOTS + 3)
-            .map(|_| snapshots.open(|| 7, Position))
-            .collect();
+        let many: Vec<_> = (0..SLOTS + 3).map(|_| snapshots.open(|| 7, Position)).collect();
         assert_eq!(snapshots.raise(Position(9)), Position(5));
         snapshots.close(slot, Position(5));
         assert_eq!(snapshots.raise(Position(9)), Position(7));

@@ -1,6 +1,7 @@
 //! The synchronisation primitives of the store and of the engines.
 //!
-//! With feature `shuttle` they are the model checker's, so that the very code that ships is what `shuttle` explores.
+//! With feature `shuttle` they are the model checker's, so that the very code that ships is what `shuttle`
+//! explores.
 
 #[cfg(not(feature = "shuttle"))]
 mod real {
@@ -25,9 +26,7 @@ mod real {
         }
         /// Waits for the mutex.
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            self.0
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
+            self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
         }
         /// Takes the mutex if it is free.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -35,9 +34,7 @@ mod real {
         }
         /// The value, without locking.
         pub fn get_mut(&mut self) -> &mut T {
-            self.0
-                .get_mut()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
+            self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner())
         }
     }
 
@@ -52,15 +49,11 @@ mod real {
         }
         /// Waits for shared access.
         pub fn read(&self) -> shuttle::sync::RwLockReadGuard<'_, T> {
-            self.0
-                .read()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
+            self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
         }
         /// Waits for exclusive access.
         pub fn write(&self) -> shuttle::sync::RwLockWriteGuard<'_, T> {
-            self.0
-                .write()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
+            self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())
         }
     }
 }

@@ -1,16 +1,19 @@
 //! When, or how often, records were used: what eviction chooses its victims by.
 //!
-//! Each record has one word for it, and nothing is kept unless a limit of memory needs it ([`Keeping`]). As in Redis the word is a
-//! coarse time (least recently used), or a time and a counter that grows ever more slowly and shrinks with time (least frequently
-//! used). It is this process's own and no part of the state: replicas differ in it, so what comes of it has to be ordered.
+//! Each record has one word for it, and nothing is kept unless a limit of memory needs it ([`Keeping`]). As
+//! in Redis the word is a coarse time (least recently used), or a time and a counter that grows ever more
+//! slowly and shrinks with time (least frequently used). It is this process's own and no part of the state:
+//! replicas differ in it, so what comes of it has to be ordered.
 //!
-//! Who finds a record through the index uses it: transactions and reads of single keys, whether they write or not. Scans, checkpoints
-//! and collection do not. A word may be lost when two use a record at once; nobody waits for it.
+//! Who finds a record through the index uses it: transactions and reads of single keys, whether they write or
+//! not. Scans, checkpoints and collection do not. A word may be lost when two use a record at once; nobody
+//! waits for it.
 
 // Not the model checker's: nothing that it checks depends on these words.
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A time of use counts so many milliseconds: 32 bits of them last for half a year. (Much may be written, and evicted, in a tenth of a second.)
+/// A time of use counts so many milliseconds: 32 bits of them last for half a year. (Much may be written, and
+/// evicted, in a tenth of a second.)
 const RECENCY_UNIT_MS: u64 = 4;
 const MINUTE_MS: u64 = 60_000;
 /// What a record counts when it is new, so that it is not the first to go (Redis's LFU_INIT_VAL).
@@ -36,8 +39,8 @@ pub enum Keeping {
 const RECENCY: u64 = 1;
 const FREQUENCY: u64 = 2;
 
-/// What is kept, and the time: of a partition. Packed into one word that every use of a record looks at: 2 bits of what is
-/// kept, 8 of the factor, 16 of the decay, 32 of the time in the unit of what is kept.
+/// What is kept, and the time: of a partition. Packed into one word that every use of a record looks at: 2
+/// bits of what is kept, 8 of the factor, 16 of the decay, 32 of the time in the unit of what is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU64);
 
@@ -48,15 +51,9 @@ impl Clock {
             Keeping::Nothing => 0,
             // Never 0, which is what a record says that was not used since.
             Keeping::Recency => RECENCY | (now_ms / RECENCY_UNIT_MS).max(1) << 32,
-            Keeping::Frequency {
-                log_factor,
-                decay_minutes,
-            } => {
+            Keeping::Frequency { log_factor, decay_minutes } => {
                 let minutes = (now_ms / MINUTE_MS) & 0xffff;
-                FREQUENCY
-                    | u64::from(log_factor) << 2
-                    | u64::from(decay_minutes) << 10
-                    | minutes << 32
+                FREQUENCY | u64::from(log_factor) << 2 | u64::from(decay_minutes) << 10 | minutes << 32
             }
         };
         self.0.store(word, Ordering::Relaxed);
@@ -71,8 +68,8 @@ impl Clock {
         }
     }
 
-    /// How little a record is used: of two, the one that has more is the better victim. By recency milliseconds since its last use,
-    /// by frequency 255 less its counter; 0 where nothing is kept.
+    /// How little a record is used: of two, the one that has more is the better victim. By recency
+    /// milliseconds since its last use, by frequency 255 less its counter; 0 where nothing is kept.
     pub fn idleness(&self, usage: &Usage) -> u64 {
         let clock = self.0.load(Ordering::Relaxed);
         let word = usage.0.load(Ordering::Relaxed);
@@ -157,10 +154,7 @@ mod tests {
     #[test]
     fn who_is_used_often_counts_more_and_is_forgotten_with_time() {
         let clock = Clock::default();
-        let keeping = Keeping::Frequency {
-            log_factor: 10,
-            decay_minutes: 1,
-        };
+        let keeping = Keeping::Frequency { log_factor: 10, decay_minutes: 1 };
         clock.set(keeping, 0);
         let (often, seldom) = (Usage::default(), Usage::default());
         for _ in 0..10_000 {

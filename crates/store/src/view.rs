@@ -4,18 +4,20 @@ use crate::usage::Keeping;
 use txn::tx::Read;
 use txn::{Entry, Key, Position, ScanPage, ScanRange};
 
-/// A final position with its epoch time, which a reader holds so that the versions it needs are not collected.
+/// A final position with its epoch time, which a reader holds so that the versions it needs are not
+/// collected.
 ///
-/// Guarantees: (1) every transaction up to `position` had final-committed when the snapshot was opened, so what it reads
-/// never changes; (2) until it is closed, no version that it can see is collected; (3) `time_ms` is the epoch time of
-/// `position`, read atomically with it.
+/// Guarantees: (1) every transaction up to `position` had final-committed when the snapshot was opened, so
+/// what it reads never changes; (2) until it is closed, no version that it can see is collected; (3)
+/// `time_ms` is the epoch time of `position`, read atomically with it.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The snapshot's place in the final order.
     pub position: Position,
     /// The epoch time of that place.
     pub time_ms: u64,
-    /// The number of live user entries there, as far as it was known when the snapshot was opened: counting takes a walk.
+    /// The number of live user entries there, as far as it was known when the snapshot was opened: counting
+    /// takes a walk.
     pub(crate) live: Option<i64>,
     pub(crate) slot: usize,
     /// From where on versions are kept for it.
@@ -23,8 +25,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Moves the snapshot to a later position, up to which everything has final-committed, with its time. What it protects
-    /// stays what it was: all versions from where it was opened.
+    /// Moves the snapshot to a later position, up to which everything has final-committed, with its time.
+    /// What it protects stays what it was: all versions from where it was opened.
     pub fn advance(&mut self, position: Position, time_ms: u64) {
         assert!(position >= self.position, "a snapshot never goes back");
         (self.position, self.time_ms, self.live) = (position, time_ms, None);
@@ -49,10 +51,11 @@ pub struct Census {
     pub live: u64,
     /// Records in the index: entries, tombstones and placeholders.
     pub records: u64,
-    /// Versions, tombstones included, that are kept for snapshots, for the horizon, or because nobody collected them yet.
+    /// Versions, tombstones included, that are kept for snapshots, for the horizon, or because nobody
+    /// collected them yet.
     pub versions: u64,
-    /// Locks, waiters and read dependencies that the engine keeps in the records, dead ones that nobody collected yet
-    /// included.
+    /// Locks, waiters and read dependencies that the engine keeps in the records, dead ones that nobody
+    /// collected yet included.
     pub held: u64,
 }
 
@@ -79,10 +82,12 @@ pub trait View: Send + Sync {
     fn read_at(&self, snapshot: &Snapshot, key: &Key) -> Read;
     /// Lists a part of a space at a snapshot.
     fn scan_at(&self, snapshot: &Snapshot, range: ScanRange) -> ScanPage;
-    /// The number of entries of the user's space at a snapshot. O(1) if nothing committed since it was opened.
+    /// The number of entries of the user's space at a snapshot. O(1) if nothing committed since it was
+    /// opened.
     fn count_at(&self, snapshot: &Snapshot) -> u64;
-    /// Copies a part of all records at a snapshot (tombstones within the horizon included), for a checkpoint: shard by
-    /// shard, from `shard` on until at least `limit` images are out. Returns the next shard, `None` after the last.
+    /// Copies a part of all records at a snapshot (tombstones within the horizon included), for a checkpoint:
+    /// shard by shard, from `shard` on until at least `limit` images are out. Returns the next shard, `None`
+    /// after the last.
     fn images_at(
         &self,
         snapshot: &Snapshot,
@@ -100,19 +105,21 @@ pub trait View: Send + Sync {
     fn final_position(&self) -> Position;
     /// The epoch time of the newest final position.
     fn final_time_ms(&self) -> u64;
-    /// Collects versions, tombstones and placeholders that nobody needs any more, at most `records` of them. Returns how
-    /// many were looked at; call it when there is nothing better to do.
+    /// Collects versions, tombstones and placeholders that nobody needs any more, at most `records` of them.
+    /// Returns how many were looked at; call it when there is nothing better to do.
     fn collect(&self, records: usize) -> usize;
     /// The position up to which nobody needs other versions than the newest of each key.
     fn watermark(&self) -> Position;
     /// Collects what nobody needs any more of these keys, at once: for whoever knows that there is something.
     fn collect_keys(&self, keys: &mut dyn Iterator<Item = Key>);
-    /// Says what is kept from now on of how records are used, and the time. To be called again while time goes by.
+    /// Says what is kept from now on of how records are used, and the time. To be called again while time
+    /// goes by.
     fn keep_usage(&self, keeping: Keeping, now_ms: u64);
     /// How little a key is used, as [`Candidate::idleness`]; `None` if it has no record. Asking is no use.
     fn idleness(&self, key: &Key) -> Option<u64>;
-    /// Some entries of the user's space at the newest final position: of up to `limit` records of a shard (the same for all numbers
-    /// that are equal modulo [`crate::SHARDS`]), of those behind the number `behind` of others.
+    /// Some entries of the user's space at the newest final position: of up to `limit` records of a shard
+    /// (the same for all numbers that are equal modulo [`crate::SHARDS`]), of those behind the number
+    /// `behind` of others.
     fn candidates(&self, shard: usize, behind: usize, limit: usize) -> Vec<Candidate>;
     /// Counts everything. Walks the index: for tests and reports.
     fn census(&self) -> Census;

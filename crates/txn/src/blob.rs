@@ -11,39 +11,26 @@ pub const INLINE_BYTES_MAX: usize = 21;
 
 /// An immutable byte string of 24 bytes: short ones are stored in place, longer ones are shared.
 ///
-/// Invariants: a string of at most [`INLINE_BYTES_MAX`] bytes is always in place, so equal contents have equal
-/// representations; the mark is a byte of the owner's (a [`crate::Key`] keeps its space there), zero in plain blobs.
+/// Invariants: a string of at most [`INLINE_BYTES_MAX`] bytes is always in place, so equal contents have
+/// equal representations; the mark is a byte of the owner's (a [`crate::Key`] keeps its space there), zero in
+/// plain blobs.
 #[derive(Clone)]
 pub struct Blob(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    Inline {
-        mark: u8,
-        len: u8,
-        bytes: [u8; INLINE_BYTES_MAX],
-    },
-    Shared {
-        mark: u8,
-        bytes: Arc<[u8]>,
-    },
+    Inline { mark: u8, len: u8, bytes: [u8; INLINE_BYTES_MAX] },
+    Shared { mark: u8, bytes: Arc<[u8]> },
 }
 
-const _: () = assert!(
-    size_of::<Blob>() == 24,
-    "records and values are laid out around 24-byte blobs"
-);
+const _: () = assert!(size_of::<Blob>() == 24, "records and values are laid out around 24-byte blobs");
 
 impl Blob {
     /// What a shared byte string takes beside its bytes.
     pub(crate) const SHARED_BYTES: usize = 16;
 
     /// An empty blob.
-    pub const EMPTY: Blob = Blob(Repr::Inline {
-        mark: 0,
-        len: 0,
-        bytes: [0; INLINE_BYTES_MAX],
-    });
+    pub const EMPTY: Blob = Blob(Repr::Inline { mark: 0, len: 0, bytes: [0; INLINE_BYTES_MAX] });
 
     /// Copies `bytes`.
     pub fn new(bytes: &[u8]) -> Blob {
@@ -54,16 +41,9 @@ impl Blob {
         if bytes.len() <= INLINE_BYTES_MAX {
             let mut inline = [0; INLINE_BYTES_MAX];
             inline[..bytes.len()].copy_from_slice(bytes);
-            Blob(Repr::Inline {
-                mark,
-                len: bytes.len() as u8,
-                bytes: inline,
-            })
+            Blob(Repr::Inline { mark, len: bytes.len() as u8, bytes: inline })
         } else {
-            Blob(Repr::Shared {
-                mark,
-                bytes: Arc::from(bytes),
-            })
+            Blob(Repr::Shared { mark, bytes: Arc::from(bytes) })
         }
     }
 
@@ -177,10 +157,7 @@ impl From<Vec<u8>> for Blob {
         if bytes.len() <= INLINE_BYTES_MAX {
             Blob::new(&bytes)
         } else {
-            Blob(Repr::Shared {
-                mark: 0,
-                bytes: bytes.into(),
-            })
+            Blob(Repr::Shared { mark: 0, bytes: bytes.into() })
         }
     }
 }

@@ -1,13 +1,15 @@
 //! The time of the order and the time of day.
 //!
-//! An epoch has a time ([`Tx::now_ms`](crate::Tx::now_ms)). It never goes back and never jumps while nodes run, so that a time to
-//! live of ten seconds is ten seconds, whatever anybody does to a machine's clock. The time of day is the epoch's time less an
-//! *offset*, a record in every partition's system space. The offset is 0 until a majority's clocks show that the order's time is
-//! wrong; then a [`CorrectClock`] in the order changes it.
+//! An epoch has a time ([`Tx::now_ms`](crate::Tx::now_ms)). It never goes back and never jumps while nodes
+//! run, so that a time to live of ten seconds is ten seconds, whatever anybody does to a machine's clock. The
+//! time of day is the epoch's time less an *offset*, a record in every partition's system space. The offset
+//! is 0 until a majority's clocks show that the order's time is wrong; then a [`CorrectClock`] in the order
+//! changes it.
 //!
-//! Deadlines of entries are epoch times. A command that takes or shows a date (TIME, EXPIREAT, PEXPIRETIME) goes by the offset at
-//! its own place in the order. So a correction changes no time to live: an entry that was to expire at a date expires when
-//! as much time has passed as the command that said so had found between its own time of day and the date.
+//! Deadlines of entries are epoch times. A command that takes or shows a date (TIME, EXPIREAT, PEXPIRETIME)
+//! goes by the offset at its own place in the order. So a correction changes no time to live: an entry that
+//! was to expire at a date expires when as much time has passed as the command that said so had found between
+//! its own time of day and the date.
 
 use crate::request::{Footprint, Request, RequestId};
 use crate::{Args, Call, Entry, Key, Outcome, Procedure, ProcedureFuture, Reply, SessionId, Stop};
@@ -51,18 +53,12 @@ pub struct CorrectClock;
 pub const CORRECT_CLOCK: &str = "ordo.correct_clock";
 
 impl CorrectClock {
-    /// The request that changes the offset from `before_ms` to `offset_ms`. Its sequence number is the caller's.
+    /// The request that changes the offset from `before_ms` to `offset_ms`. Its sequence number is the
+    /// caller's.
     pub fn request(sequence: u64, before_ms: i64, offset_ms: i64) -> Request {
-        let id = RequestId {
-            session: SessionId::INTERNAL,
-            sequence,
-            attempt: 0,
-        };
-        let args: Args = [before_ms, offset_ms]
-            .map(i64::to_le_bytes)
-            .iter()
-            .map(|bytes| &bytes[..])
-            .collect();
+        let id = RequestId { session: SessionId::INTERNAL, sequence, attempt: 0 };
+        let args: Args =
+            [before_ms, offset_ms].map(i64::to_le_bytes).iter().map(|bytes| &bytes[..]).collect();
         Request::new(id, Arc::new(CorrectClock), args)
     }
 }
@@ -81,14 +77,11 @@ impl Procedure for CorrectClock {
                 bytes.and_then(Result::ok).map(i64::from_le_bytes)
             };
             let (Some(before_ms), Some(wanted_ms)) = (number(0), number(1)) else {
-                return Err(Stop::abort(
-                    "ERR the clock is corrected by two numbers of eight bytes",
-                ));
+                return Err(Stop::abort("ERR the clock is corrected by two numbers of eight bytes"));
             };
             let found = tx.entry_for_update(&offset_key()).await?;
             if offset_ms(found.as_ref()) == before_ms {
-                tx.put(&offset_key(), Value::from(&wanted_ms.to_le_bytes()[..]))
-                    .await?;
+                tx.put(&offset_key(), Value::from(&wanted_ms.to_le_bytes()[..])).await?;
             }
             let outcome: Outcome = Ok(Reply::OK);
             outcome
@@ -107,13 +100,7 @@ mod tests {
             let entry = Entry::new(Value::from(&i64::to_le_bytes(wanted_ms)[..]));
             assert_eq!(offset_ms(Some(&entry)), wanted_ms);
         }
-        assert_eq!(
-            (date_ms(5_000, 2_000), date_ms(5_000, -2_000)),
-            (3_000, 7_000)
-        );
-        assert_eq!(
-            (date_ms(5, 9), date_ms(5, i64::MIN)),
-            (0, i64::MAX as u64 + 5)
-        );
+        assert_eq!((date_ms(5_000, 2_000), date_ms(5_000, -2_000)), (3_000, 7_000));
+        assert_eq!((date_ms(5, 9), date_ms(5, i64::MIN)), (0, i64::MAX as u64 + 5));
     }
 }

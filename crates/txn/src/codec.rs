@@ -1,7 +1,7 @@
 //! The byte forms of values, requests and replies, shared by the input log, checkpoints and (later) peers.
 //!
-//! Integers are little-endian; lengths are LEB128 varints. Every decoder is total: it returns `None` on any input that an
-//! encoder did not produce, and allocates no more than the input's own length.
+//! Integers are little-endian; lengths are LEB128 varints. Every decoder is total: it returns `None` on any
+//! input that an encoder did not produce, and allocates no more than the input's own length.
 
 use crate::blob::Blob;
 use crate::ids::SessionId;
@@ -202,10 +202,7 @@ pub fn take_entry(reader: &mut Reader<'_>) -> Option<Entry> {
         TAG_STREAM => Value::from(stream::take(reader)?),
         _ => return None,
     };
-    Some(Entry {
-        value,
-        expires_at_ms,
-    })
+    Some(Entry { value, expires_at_ms })
 }
 
 /// Appends a request: what must be known to run it again, and to recognise a re-proposal.
@@ -237,12 +234,8 @@ pub enum RequestError {
 /// Reads a request.
 pub fn take_request(reader: &mut Reader<'_>, registry: &Registry) -> Result<Request, RequestError> {
     let id = reader.u32().ok_or(RequestError::Malformed)?;
-    let (request_id, slots_version, args) =
-        take_request_body(reader).ok_or(RequestError::Malformed)?;
-    let procedure = registry
-        .by_id(ProcedureId(id))
-        .ok_or(RequestError::UnknownProcedure(id))?
-        .clone();
+    let (request_id, slots_version, args) = take_request_body(reader).ok_or(RequestError::Malformed)?;
+    let procedure = registry.by_id(ProcedureId(id)).ok_or(RequestError::UnknownProcedure(id))?.clone();
     let mut request = Request::new(request_id, procedure, args);
     request.slots_version = slots_version;
     Ok(request)
@@ -258,15 +251,7 @@ fn take_request_body(reader: &mut Reader<'_>) -> Option<(RequestId, u32, Args)> 
     for _ in 0..count {
         args.0.push(reader.blob()?);
     }
-    Some((
-        RequestId {
-            session,
-            sequence,
-            attempt,
-        },
-        slots_version,
-        args,
-    ))
+    Some((RequestId { session, sequence, attempt }, slots_version, args))
 }
 
 #[cfg(test)]
@@ -276,16 +261,7 @@ mod tests {
 
     #[test]
     fn varints_round_trip_in_their_shortest_form_only() {
-        for value in [
-            0,
-            1,
-            127,
-            128,
-            300,
-            u64::from(u32::MAX),
-            u64::MAX - 1,
-            u64::MAX,
-        ] {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut out = Vec::new();
             put_varint(&mut out, value);
             let mut reader = Reader::new(&out);
@@ -299,9 +275,8 @@ mod tests {
 
     #[test]
     fn entries_round_trip_and_truncations_are_refused() {
-        let hash: HashValue = (0..100)
-            .map(|i| (Blob::from(format!("f{i}")), Blob::from(format!("v{i}"))))
-            .collect();
+        let hash: HashValue =
+            (0..100).map(|i| (Blob::from(format!("f{i}")), Blob::from(format!("v{i}")))).collect();
         let name = |i: i32| Blob::from(format!("{i:040}"));
         let list: ListValue = (0..100).map(name).collect();
         let set: SetValue = (0..100).map(name).collect();
@@ -312,10 +287,7 @@ mod tests {
             Entry::new(list),
             Entry::new(set),
             Entry::new(sorted),
-            Entry {
-                value: Value::from(hash),
-                expires_at_ms: 1_700_000_000_000,
-            },
+            Entry { value: Value::from(hash), expires_at_ms: 1_700_000_000_000 },
         ] {
             let mut out = Vec::new();
             put_entry(&mut out, &entry);

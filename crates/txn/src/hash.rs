@@ -1,7 +1,8 @@
 //! Hashing that is the same in every process and on every machine.
 //!
-//! The standard library's maps iterate in an order that differs per process, which would reach replies, so they are
-//! banned (see `clippy.toml`). Where the order of a map can be seen, use a `BTreeMap`; where it can't, use these.
+//! The standard library's maps iterate in an order that differs per process, which would reach replies, so
+//! they are banned (see `clippy.toml`). Where the order of a map can be seen, use a `BTreeMap`; where it
+//! can't, use these.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -42,16 +43,10 @@ impl Hasher for FixedHasher {
 /// Builds [`FixedHasher`]s.
 pub type FixedState = BuildHasherDefault<FixedHasher>;
 /// A hash map whose behaviour is the same in every process. Do not let its order be seen.
-#[allow(
-    clippy::disallowed_types,
-    reason = "this is the replacement: the hasher is fixed"
-)]
+#[allow(clippy::disallowed_types, reason = "this is the replacement: the hasher is fixed")]
 pub type FixedMap<K, V> = std::collections::HashMap<K, V, FixedState>;
 /// A hash set whose behaviour is the same in every process. Do not let its order be seen.
-#[allow(
-    clippy::disallowed_types,
-    reason = "this is the replacement: the hasher is fixed"
-)]
+#[allow(clippy::disallowed_types, reason = "this is the replacement: the hasher is fixed")]
 pub type FixedSet<K> = std::collections::HashSet<K, FixedState>;
 
 /// The 64-bit hash of a byte string.
@@ -77,9 +72,6 @@ mod tests {
     fn the_hash_never_changes() {
         // SCAN cursors and checkpoints outlive a process: a changed hash would be a changed format.
         assert_eq!(hash_bytes(b""), 232_177_599_295_442_350);
-        assert_eq!(
-            hash_bytes(b"key:000000000001"),
-            hash_bytes(b"key:000000000001")
-        );
+        assert_eq!(hash_bytes(b"key:000000000001"), hash_bytes(b"key:000000000001"));
     }
 }

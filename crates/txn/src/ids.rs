@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 /// The place of a transaction in a partition's final order. Positions are consecutive and start at 1.
 ///
-/// A position is also the version number of what the transaction writes. 0 ([`Position::NONE`]) is before everything: the
-/// version of a key that was never written.
+/// A position is also the version number of what the transaction writes. 0 ([`Position::NONE`]) is before
+/// everything: the version of a key that was never written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 
@@ -58,8 +58,8 @@ impl fmt::Display for PartitionId {
     }
 }
 
-/// A node of a cluster: a process with its disk. From 1; never given to another node, so that a lost disk's promises are
-/// not taken for the new one's.
+/// A node of a cluster: a process with its disk. From 1; never given to another node, so that a lost disk's
+/// promises are not taken for the new one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeId(pub u16);
 
@@ -79,8 +79,8 @@ impl fmt::Display for ZoneId {
     }
 }
 
-/// One run of a process: the boot number in the ids of its sessions. In a cluster the order gives them out, and none is
-/// given out twice.
+/// One run of a process: the boot number in the ids of its sessions. In a cluster the order gives them out,
+/// and none is given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootId(pub u32);
 
@@ -99,8 +99,8 @@ impl SessionId {
     pub const INTERNAL: SessionId = SessionId(0);
 }
 
-/// What people call a request of the order by: `EPOCH:SESSION:SEQUENCE`. The same at every partition and every replica, where
-/// positions differ; and no two requests that clients sent have the same one.
+/// What people call a request of the order by: `EPOCH:SESSION:SEQUENCE`. The same at every partition and
+/// every replica, where positions differ; and no two requests that clients sent have the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RequestName {
     /// The epoch whose batch has it.
@@ -125,8 +125,8 @@ impl fmt::Display for NoRequestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}' names no request: it must be EPOCH:SESSION:SEQUENCE, three whole numbers, as the server's log and 'ordo admin \
-             requests' tell it",
+            "'{}' names no request: it must be EPOCH:SESSION:SEQUENCE, three whole numbers, as the \
+             server's log and 'ordo admin requests' tell it",
             self.0
         )
     }
@@ -139,11 +139,9 @@ impl FromStr for RequestName {
     fn from_str(text: &str) -> Result<RequestName, NoRequestName> {
         let numbers: Option<Vec<u64>> = text.split(':').map(|word| word.parse().ok()).collect();
         match numbers.as_deref() {
-            Some(&[epoch, session, sequence]) if epoch > 0 => Ok(RequestName {
-                epoch: Epoch(epoch),
-                session: SessionId(session),
-                sequence,
-            }),
+            Some(&[epoch, session, sequence]) if epoch > 0 => {
+                Ok(RequestName { epoch: Epoch(epoch), session: SessionId(session), sequence })
+            }
             _ => Err(NoRequestName(text.to_owned())),
         }
     }

@@ -65,11 +65,7 @@ impl Key {
     /// The space.
     #[inline]
     pub fn space(&self) -> Space {
-        if self.0.mark() == Space::User as u8 {
-            Space::User
-        } else {
-            Space::System
-        }
+        if self.0.mark() == Space::User as u8 { Space::User } else { Space::System }
     }
     /// The hash that indexes and SCAN order use. The same on every machine.
     #[inline]
@@ -82,10 +78,7 @@ impl Key {
         let bytes = self.as_bytes();
         let tag = bytes.iter().position(|&b| b == b'{').and_then(|open| {
             let rest = &bytes[open + 1..];
-            rest.iter()
-                .position(|&b| b == b'}')
-                .filter(|&len| len > 0)
-                .map(|len| &rest[..len])
+            rest.iter().position(|&b| b == b'}').filter(|&len| len > 0).map(|len| &rest[..len])
         });
         CRC16.checksum(tag.unwrap_or(bytes)) % SLOTS
     }
@@ -130,10 +123,7 @@ impl PartialOrd for Key {
 }
 impl Ord for Key {
     fn cmp(&self, other: &Key) -> Ordering {
-        self.0
-            .mark()
-            .cmp(&other.0.mark())
-            .then_with(|| self.0.cmp(&other.0))
+        self.0.mark().cmp(&other.0.mark()).then_with(|| self.0.cmp(&other.0))
     }
 }
 impl std::hash::Hash for Key {
@@ -158,14 +148,8 @@ mod tests {
     fn slots_are_redis_clusters() {
         // Values from Redis's CLUSTER KEYSLOT.
         assert_eq!(Key::from("somekey").slot(), 11058);
-        assert_eq!(
-            Key::from("foo{hash_tag}").slot(),
-            Key::from("hash_tag").slot()
-        );
-        assert_eq!(
-            Key::from("foo{}{bar}").slot(),
-            CRC16.checksum(b"foo{}{bar}") % SLOTS
-        );
+        assert_eq!(Key::from("foo{hash_tag}").slot(), Key::from("hash_tag").slot());
+        assert_eq!(Key::from("foo{}{bar}").slot(), CRC16.checksum(b"foo{}{bar}") % SLOTS);
         assert_eq!(Key::from("foo").slot(), 12182);
     }
 

@@ -1,8 +1,9 @@
 //! Deliberate defects, to test the tests: what no oracle notices, no oracle guards.
 //!
-//! Every hazard that a page of this code base warns of should have one here, at the place where the warning is heeded. A
-//! test chooses one for its thread (`with`, which exists only with feature `mutants`), runs worlds, and demands that an
-//! oracle complains. Without the feature [`is_active`] is a constant, and nothing of this is left in a program.
+//! Every hazard that a page of this code base warns of should have one here, at the place where the warning
+//! is heeded. A test chooses one for its thread (`with`, which exists only with feature `mutants`), runs
+//! worlds, and demands that an oracle complains. Without the feature [`is_active`] is a constant, and nothing
+//! of this is left in a program.
 
 /// A defect that a test can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +107,8 @@ pub enum Mutant {
     ConfirmWhenOneAgrees,
     /// A retraction reaches the partition only whose batch was replaced.
     RetractOnePartition,
-    /// An epoch's time is that of its last batch, and a leader stamps what its machine's clock shows if that is earlier.
+    /// An epoch's time is that of its last batch, and a leader stamps what its machine's clock shows if that
+    /// is earlier.
     EpochTimeGoesBack,
     /// A leader stamps batches with what its machine's clock shows.
     StampWallClock,

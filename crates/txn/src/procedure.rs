@@ -13,7 +13,8 @@ use std::sync::Arc;
 /// A running procedure. It owns all that it needs, so that it can be parked and moved between threads.
 pub type ProcedureFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// What a transaction does. Deterministic: the same arguments and the same reads give the same writes and reply.
+/// What a transaction does. Deterministic: the same arguments and the same reads give the same writes and
+/// reply.
 pub trait Procedure: Send + Sync + 'static {
     /// The name under which the log refers to the procedure. Never reuse a name for another meaning.
     fn name(&self) -> &str;
@@ -48,7 +49,8 @@ impl Deref for Call {
     }
 }
 
-/// The name of a procedure in four bytes, for the log: a hash of the name, checked for collisions at registration.
+/// The name of a procedure in four bytes, for the log: a hash of the name, checked for collisions at
+/// registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcedureId(pub u32);
 
@@ -73,10 +75,7 @@ where
 {
     /// Wraps `function`, whose keys become known only while it runs.
     pub fn new(name: impl Into<String>, function: F) -> FnProcedure<F> {
-        FnProcedure {
-            name: name.into(),
-            function,
-        }
+        FnProcedure { name: name.into(), function }
     }
 }
 
@@ -126,10 +125,7 @@ impl Registry {
     pub fn register(&mut self, procedure: Arc<dyn Procedure>) -> Result<(), NameTaken> {
         let id = ProcedureId::of(procedure.name());
         if let Some(old) = self.by_id.get(&id.0) {
-            return Err(NameTaken {
-                old: old.name().to_owned(),
-                new: procedure.name().to_owned(),
-            });
+            return Err(NameTaken { old: old.name().to_owned(), new: procedure.name().to_owned() });
         }
         self.by_id.insert(id.0, procedure);
         Ok(())
@@ -140,7 +136,6 @@ impl Registry {
     }
     /// The procedure with a name.
     pub fn by_name(&self, name: &str) -> Option<&Arc<dyn Procedure>> {
-        self.by_id(ProcedureId::of(name))
-            .filter(|procedure| procedure.name() == name)
+        self.by_id(ProcedureId::of(name)).filter(|procedure| procedure.name() == name)
     }
 }

@@ -55,14 +55,11 @@ impl Reply {
         size_of::<Reply>()
             + match self {
                 Reply::Status(text) | Reply::Error(text) => text.len(),
-                Reply::BigNumber(bytes) | Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) => {
-                    bytes.len()
-                }
+                Reply::BigNumber(bytes) | Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) => bytes.len(),
                 Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => all(items),
-                Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => pairs
-                    .iter()
-                    .map(|(key, value)| key.bytes() + value.bytes())
-                    .sum(),
+                Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
+                    pairs.iter().map(|(key, value)| key.bytes() + value.bytes()).sum()
+                }
                 Reply::Told(told) => told.reply.bytes(),
                 _ => 0,
             }
@@ -92,11 +89,12 @@ pub enum Stop {
     /// The engine's business: this incarnation read something stale. The engine runs the procedure again.
     #[error("the transaction must be executed again")]
     Restart,
-    /// The procedure's own decision (or a limit): everything it wrote is rolled back, and the caller gets the reason.
+    /// The procedure's own decision (or a limit): everything it wrote is rolled back, and the caller gets the
+    /// reason.
     #[error("{0}")]
     Abort(Cow<'static, str>),
-    /// The transaction touched a key outside the key sets that its request declared, under an engine that needs them.
-    /// It is rolled back; its submitter finds the sets again and resubmits.
+    /// The transaction touched a key outside the key sets that its request declared, under an engine that
+    /// needs them. It is rolled back; its submitter finds the sets again and resubmits.
     #[error("the transaction touched a key that its footprint does not name")]
     Undeclared,
 }

@@ -54,8 +54,9 @@ pub struct KeySets {
     pub reads: Vec<Key>,
     /// Keys that are written (and perhaps read).
     pub writes: Vec<Key>,
-    /// Keys outside the sets may be written, though not read: rows whose names become known only while the transaction
-    /// runs, and which nobody touches without also naming (or finding) one of `writes`. A lock on that one covers them.
+    /// Keys outside the sets may be written, though not read: rows whose names become known only while the
+    /// transaction runs, and which nobody touches without also naming (or finding) one of `writes`. A lock on
+    /// that one covers them.
     pub covers_inserts: bool,
 }
 
@@ -72,7 +73,8 @@ pub enum Weight {
 /// What a request touches, as far as it is known before it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// The keys, where they are known: from the command's definition, from the procedure, or from reconnaissance.
+    /// The keys, where they are known: from the command's definition, from the procedure, or from
+    /// reconnaissance.
     pub keys: Option<Arc<KeySets>>,
     /// The transaction writes nothing: it may run at a final snapshot and bypass the order.
     pub read_only: bool,
@@ -87,20 +89,13 @@ impl Footprint {
     }
     /// A read-only footprint with unknown keys.
     pub fn read_only() -> Footprint {
-        Footprint {
-            read_only: true,
-            ..Footprint::default()
-        }
+        Footprint { read_only: true, ..Footprint::default() }
     }
     /// A footprint with declared keys; read-only if there are no writes.
     pub fn of_keys(reads: Vec<Key>, writes: Vec<Key>) -> Footprint {
         Footprint {
             read_only: writes.is_empty(),
-            keys: Some(Arc::new(KeySets {
-                reads,
-                writes,
-                covers_inserts: false,
-            })),
+            keys: Some(Arc::new(KeySets { reads, writes, covers_inserts: false })),
             weight: Weight::Light,
         }
     }
@@ -111,8 +106,8 @@ impl Footprint {
 pub struct Request {
     /// Who asked.
     pub id: RequestId,
-    /// The version of the slots under which the request was routed: one that the order meets behind a later one is not
-    /// executed, and comes again.
+    /// The version of the slots under which the request was routed: one that the order meets behind a later
+    /// one is not executed, and comes again.
     pub slots_version: u32,
     /// What to do.
     pub procedure: Arc<dyn Procedure>,
@@ -120,10 +115,11 @@ pub struct Request {
     pub args: Args,
     /// What it touches. Not logged: derived again from the procedure and the arguments.
     pub footprint: Footprint,
-    /// Through which group's log it goes, and which partitions execute it. All zero where there is one partition.
+    /// Through which group's log it goes, and which partitions execute it. All zero where there is one
+    /// partition.
     pub route: PartitionRoute,
-    /// It only reads, and for a client of another replica, which executes it: here it has its place in the order, does nothing,
-    /// and its outcome is nobody's. Not logged.
+    /// It only reads, and for a client of another replica, which executes it: here it has its place in the
+    /// order, does nothing, and its outcome is nobody's. Not logged.
     pub elsewhere: bool,
 }
 
@@ -170,29 +166,19 @@ impl PartitionRoute {
 
     /// Through a partition's own group, to that partition out of several.
     pub fn one_of(partition: PartitionId, slots: &Slots) -> PartitionRoute {
-        PartitionRoute {
-            slots: slots.clone(),
-            ..PartitionRoute::single(partition)
-        }
+        PartitionRoute { slots: slots.clone(), ..PartitionRoute::single(partition) }
     }
 
-    /// To these partitions out of several, in any order and perhaps more than once: through the group of one of them. To the
-    /// first of all if there are none.
-    pub fn over(
-        partitions: impl IntoIterator<Item = PartitionId>,
-        slots: &Slots,
-    ) -> PartitionRoute {
+    /// To these partitions out of several, in any order and perhaps more than once: through the group of one
+    /// of them. To the first of all if there are none.
+    pub fn over(partitions: impl IntoIterator<Item = PartitionId>, slots: &Slots) -> PartitionRoute {
         let mut partitions: Partitions = partitions.into_iter().collect();
         partitions.sort_unstable();
         partitions.dedup();
         let Some(&home) = partitions.first() else {
             return PartitionRoute::one_of(PartitionId(0), slots);
         };
-        PartitionRoute {
-            home,
-            partitions,
-            slots: slots.clone(),
-        }
+        PartitionRoute { home, partitions, slots: slots.clone() }
     }
 
     /// To the partitions that have these keys.
@@ -215,15 +201,13 @@ impl PartitionRoute {
         self.slots.of()
     }
 
-    /// Whether the transaction may touch a key where it runs: it has no siblings to ask for those of other partitions. (Each
-    /// partition has the system's space for itself.)
+    /// Whether the transaction may touch a key where it runs: it has no siblings to ask for those of other
+    /// partitions. (Each partition has the system's space for itself.)
     #[inline]
     pub fn holds(&self, key: &Key) -> bool {
         match self.part() {
             None => true,
-            Some(partition) => {
-                key.space() == Space::System || self.slots.partition_of_key(key) == partition
-            }
+            Some(partition) => key.space() == Space::System || self.slots.partition_of_key(key) == partition,
         }
     }
 

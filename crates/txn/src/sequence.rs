@@ -1,14 +1,16 @@
 //! A persistent sequence: what lists, and everything that has ranks, are made of.
 //!
-//! A B+tree in which a parent knows how many items each child has. An update copies the path to one leaf and shares
-//! everything else with the clones that were made before, so that a version of a large collection costs O(log n), and so do
-//! reading, inserting and removing by place, and searching by an order. Whoever holds the only clone updates in place.
+//! A B+tree in which a parent knows how many items each child has. An update copies the path to one leaf and
+//! shares everything else with the clones that were made before, so that a version of a large collection
+//! costs O(log n), and so do reading, inserting and removing by place, and searching by an order. Whoever
+//! holds the only clone updates in place.
 //!
-//! A search descends by the keys of each child's last item ([`Item::Key`]) that stand in the branch itself, and looks at an item
-//! far below only where keys don't decide: what costs in large trees is the memory that no cache has.
+//! A search descends by the keys of each child's last item ([`Item::Key`]) that stand in the branch itself,
+//! and looks at an item far below only where keys don't decide: what costs in large trees is the memory that
+//! no cache has.
 //!
-//! Invariants: all leaves have the same depth; no node is empty or has more than [`WIDTH_MAX`] items or children; a child's
-//! `len` is the number of items below it, and its `last` the key of the last of them.
+//! Invariants: all leaves have the same depth; no node is empty or has more than [`WIDTH_MAX`] items or
+//! children; a child's `len` is the number of items below it, and its `last` the key of the last of them.
 
 use crate::blob::Blob;
 use std::cmp::Ordering;
@@ -18,15 +20,16 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Items of a leaf, or children of a branch, at most. Copying a leaf is what an update costs, and walking over many of them
-/// what a read costs.
+/// Items of a leaf, or children of a branch, at most. Copying a leaf is what an update costs, and walking
+/// over many of them what a read costs.
 const WIDTH_MAX: usize = 32;
 /// A node from which something is removed joins its neighbour when it has fewer.
 const WIDTH_MIN: usize = 10;
 
 /// What a sequence is made of.
 pub trait Item: Clone {
-    /// What tells the place of most items in an order without a look at them; `()` where nobody searches, or only a few items.
+    /// What tells the place of most items in an order without a look at them; `()` where nobody searches, or
+    /// only a few items.
     type Key: Copy;
     /// This item's.
     fn key(&self) -> Self::Key;
@@ -41,7 +44,8 @@ impl<T: ?Sized> Item for Arc<T> {
     fn key(&self) {}
 }
 
-/// A sequence of items with structural sharing: an update of a clone costs O(log n) and leaves the original as it was.
+/// A sequence of items with structural sharing: an update of a clone costs O(log n) and leaves the original
+/// as it was.
 #[derive(Clone)]
 pub struct Sequence<T: Item> {
     root: Option<Child<T>>,
@@ -68,11 +72,7 @@ enum Edge {
 
 impl<T: Item> Clone for Child<T> {
     fn clone(&self) -> Child<T> {
-        Child {
-            len: self.len,
-            last: self.last,
-            node: self.node.clone(),
-        }
+        Child { len: self.len, last: self.last, node: self.node.clone() }
     }
 }
 
@@ -137,11 +137,7 @@ impl<T: Item> Child<T> {
             Node::Leaf(items) => items.len(),
             Node::Branch(children) => children.iter().map(|child| child.len).sum(),
         };
-        Some(Child {
-            len,
-            last: node.last()?,
-            node: Arc::new(node),
-        })
+        Some(Child { len, last: node.last()?, node: Arc::new(node) })
     }
 
     /// What is below has changed.
@@ -224,10 +220,7 @@ impl<T: Item> Child<T> {
     /// Takes in what stands to the right; gives back what is too much.
     fn join(&mut self, right: Child<T>) -> Option<Child<T>> {
         let all = self.len + right.len;
-        let rest = match (
-            Arc::make_mut(&mut self.node),
-            Arc::unwrap_or_clone(right.node),
-        ) {
+        let rest = match (Arc::make_mut(&mut self.node), Arc::unwrap_or_clone(right.node)) {
             (Node::Leaf(items), Node::Leaf(more)) => {
                 items.extend(more);
                 split(items, Edge::Inside).map(Node::Leaf)
@@ -284,12 +277,13 @@ impl<T: Item> Sequence<T> {
     pub fn last(&self) -> Option<&T> {
         self.get(self.len().checked_sub(1)?)
     }
-    /// How many items stand before the first for which `is_before` is false, if it is true for some and then for none.
+    /// How many items stand before the first for which `is_before` is false, if it is true for some and then
+    /// for none.
     pub fn partition_point(&self, is_before: impl FnMut(&T) -> bool) -> usize {
         self.partition_point_by(|_| Ordering::Equal, is_before)
     }
-    /// The same, where keys decide most: `by_key` is `Less` if all items with that key stand before, `Greater` if none does,
-    /// and `Equal` if `is_before` must be asked.
+    /// The same, where keys decide most: `by_key` is `Less` if all items with that key stand before,
+    /// `Greater` if none does, and `Equal` if `is_before` must be asked.
     pub fn partition_point_by(
         &self,
         by_key: impl Fn(T::Key) -> Ordering,
@@ -387,8 +381,8 @@ impl<T: Item> Sequence<T> {
     pub fn pop_back(&mut self) -> Option<T> {
         self.remove(self.len().checked_sub(1)?)
     }
-    /// Removes the items at these places, as far as there are any: O(log n) for each, but never more than making a new
-    /// sequence of those that stay.
+    /// Removes the items at these places, as far as there are any: O(log n) for each, but never more than
+    /// making a new sequence of those that stay.
     pub fn remove_range(&mut self, places: Range<usize>) {
         let end = places.end.min(self.len());
         let start = places.start.min(end);

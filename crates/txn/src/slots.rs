@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 /// Which partition each slot belongs to.
 ///
-/// Slots are dealt evenly when a cluster begins, and then this is nothing but the number of partitions; once some have moved it
-/// shares a table. Cheap to copy either way.
+/// Slots are dealt evenly when a cluster begins, and then this is nothing but the number of partitions; once
+/// some have moved it shares a table. Cheap to copy either way.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Slots {
     of: u16,
@@ -23,21 +23,16 @@ impl Slots {
         Slots { of, table: None }
     }
 
-    /// Whose the slots of each range (first and last) are, among so many partitions. What no range has is partition 0's.
+    /// Whose the slots of each range (first and last) are, among so many partitions. What no range has is
+    /// partition 0's.
     pub fn of_ranges(of: u16, ranges: impl IntoIterator<Item = (PartitionId, u16, u16)>) -> Slots {
         let mut table = vec![PartitionId(0); usize::from(SLOTS)];
         for (partition, first, last) in ranges {
             let slots = table.iter_mut().take(usize::from(last) + 1);
-            slots
-                .skip(usize::from(first))
-                .for_each(|slot| *slot = partition);
+            slots.skip(usize::from(first)).for_each(|slot| *slot = partition);
         }
-        let is_even =
-            (0..SLOTS).all(|slot| table[usize::from(slot)] == partition_of_slot(slot, of));
-        Slots {
-            of,
-            table: (!is_even).then(|| table.into()),
-        }
+        let is_even = (0..SLOTS).all(|slot| table[usize::from(slot)] == partition_of_slot(slot, of));
+        Slots { of, table: (!is_even).then(|| table.into()) }
     }
 
     /// How many partitions there are.
@@ -89,8 +84,9 @@ impl fmt::Debug for Slots {
     }
 }
 
-/// The record, in every partition's system space, that tells under which version of the slots the partition last got or gave
-/// some: absent as long as it has what it began with. So a reader at a snapshot knows whose keys it sees there.
+/// The record, in every partition's system space, that tells under which version of the slots the partition
+/// last got or gave some: absent as long as it has what it began with. So a reader at a snapshot knows whose
+/// keys it sees there.
 pub fn version_key() -> Key {
     Key::system(b"slots")
 }
@@ -107,9 +103,9 @@ pub fn version_of(entry: Option<&Entry>) -> u32 {
     bytes.map_or(0, u32::from_le_bytes)
 }
 
-/// The slot of a key of the system's space, if it has one: its name then is `what:{tag}` and whatever follows. Every partition that
-/// a transaction has keeps a copy of such a record, and the copy of the slot's partition is the one that counts. The others belong to
-/// no slot.
+/// The slot of a key of the system's space, if it has one: its name then is `what:{tag}` and whatever
+/// follows. Every partition that a transaction has keeps a copy of such a record, and the copy of the slot's
+/// partition is the one that counts. The others belong to no slot.
 pub fn of_system_key(key: &Key) -> Option<u16> {
     let bytes = key.as_bytes();
     let colon = bytes.iter().position(|&byte| byte == b':')?;
@@ -127,10 +123,7 @@ pub struct SlotRange {
 
 impl SlotRange {
     /// All slots.
-    pub const ALL: SlotRange = SlotRange {
-        first: 0,
-        last: SLOTS - 1,
-    };
+    pub const ALL: SlotRange = SlotRange { first: 0, last: SLOTS - 1 };
 
     /// Whether a key's slot is one of these; of the system's space, they have what has a slot.
     #[inline]
@@ -150,21 +143,12 @@ mod tests {
 
     #[test]
     fn slots_are_whose_their_range_says_and_an_even_deal_needs_no_table() {
-        let moved = Slots::of_ranges(
-            2,
-            [
-                (PartitionId(0), 0, 8_000),
-                (PartitionId(1), 8_001, SLOTS - 1),
-            ],
-        );
+        let moved = Slots::of_ranges(2, [(PartitionId(0), 0, 8_000), (PartitionId(1), 8_001, SLOTS - 1)]);
         assert!(!moved.is_even());
         assert_eq!(moved.partition_of(8_000), PartitionId(0));
         assert_eq!(moved.partition_of(8_001), PartitionId(1));
         assert_eq!(Slots::even(2).partition_of(8_001), PartitionId(0));
-        let halves = [
-            (PartitionId(1), 8_192, SLOTS - 1),
-            (PartitionId(0), 0, 8_191),
-        ];
+        let halves = [(PartitionId(1), 8_192, SLOTS - 1), (PartitionId(0), 0, 8_191)];
         assert!(Slots::of_ranges(2, halves).is_same(&Slots::even(2)));
         assert!(!moved.is_same(&Slots::even(2)) && moved.is_same(&moved.clone()));
     }
@@ -190,19 +174,10 @@ mod tests {
     fn some_keys_of_the_system_have_a_slot() {
         let slot = |name: &str| of_system_key(&Key::system(name.as_bytes()));
         assert_eq!(slot("idempotent:{foo}:an id"), Some(12_182));
-        for name in [
-            "idempotent::{foo}",
-            "slots",
-            "script:",
-            "a{foo}:",
-            "a:b:{foo}",
-        ] {
+        for name in ["idempotent::{foo}", "slots", "script:", "a{foo}:", "a:b:{foo}"] {
             assert_eq!(slot(name), None, "{name}");
         }
-        let range = SlotRange {
-            first: 12_182,
-            last: 12_182,
-        };
+        let range = SlotRange { first: 12_182, last: 12_182 };
         assert!(range.has(&Key::system(b"idempotent:{foo}:an id")));
         assert!(!range.has(&Key::system(b"foo")) && range.has(&Key::from("foo")));
     }

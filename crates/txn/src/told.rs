@@ -1,9 +1,10 @@
-//! What others are told of a transaction once it is final: which keys it wrote, and which messages it published.
+//! What others are told of a transaction once it is final: which keys it wrote, and which messages it
+//! published.
 //!
-//! While a procedure runs, its [`Tx`](crate::Tx) takes [`Note`]s if whoever polls it wants them ([`noting`]). What they come to, as
-//! [`Event`]s, travels with the reply ([`Reply::Told`]), so that engines know nothing of it: what was noted by an incarnation that is
-//! thrown away goes with it, and what is told is told in the order of the positions. Whoever takes outcomes out of an engine takes the
-//! events off the replies.
+//! While a procedure runs, its [`Tx`](crate::Tx) takes [`Note`]s if whoever polls it wants them ([`noting`]).
+//! What they come to, as [`Event`]s, travels with the reply ([`Reply::Told`]), so that engines know nothing
+//! of it: what was noted by an incarnation that is thrown away goes with it, and what is told is told in the
+//! order of the positions. Whoever takes outcomes out of an engine takes the events off the replies.
 
 use crate::{Blob, Key, Reply};
 use std::borrow::Cow;

@@ -47,11 +47,7 @@ impl TxContext {
             position,
             now_ms,
             shared_seed: is_shared.then(seed),
-            name: RequestName {
-                epoch: Epoch(0),
-                session: request.id.session,
-                sequence: request.id.sequence,
-            },
+            name: RequestName { epoch: Epoch(0), session: request.id.session, sequence: request.id.sequence },
         }
     }
 
@@ -67,8 +63,8 @@ impl TxContext {
 pub struct Read {
     /// What it holds; `None` if absent. May have expired: [`Tx`] looks.
     pub entry: Option<Entry>,
-    /// The position of the last write (or delete) that the reader sees; [`Position::NONE`] if there was none, if the
-    /// delete is older than the tombstone horizon, or if the reader wrote the key itself.
+    /// The position of the last write (or delete) that the reader sees; [`Position::NONE`] if there was none,
+    /// if the delete is older than the tombstone horizon, or if the reader wrote the key itself.
     pub version: Position,
 }
 
@@ -88,20 +84,12 @@ pub struct ScanRange {
 impl ScanRange {
     /// Up to about so many keys of a space, from a hash on.
     pub fn of(space: Space, from_hash: u64, limit: usize) -> ScanRange {
-        ScanRange {
-            space,
-            slots: SlotRange::ALL,
-            from_hash,
-            limit,
-        }
+        ScanRange { space, slots: SlotRange::ALL, from_hash, limit }
     }
 
     /// All keys of a space that have these slots.
     pub fn of_slots(space: Space, slots: SlotRange) -> ScanRange {
-        ScanRange {
-            slots,
-            ..ScanRange::of(space, 0, usize::MAX)
-        }
+        ScanRange { slots, ..ScanRange::of(space, 0, usize::MAX) }
     }
 
     /// Whether a key lies in it, wherever it ends.
@@ -122,19 +110,21 @@ pub struct ScanPage {
 
 /// The engine's side of a running transaction.
 ///
-/// `Poll::Pending` means that the engine wants the procedure parked; it asks for the same operation again when it is
-/// resumed. `Err(Stop::Restart)` means that the incarnation is doomed; every later operation then says the same.
+/// `Poll::Pending` means that the engine wants the procedure parked; it asks for the same operation again
+/// when it is resumed. `Err(Stop::Restart)` means that the incarnation is doomed; every later operation then
+/// says the same.
 pub trait Access: Send {
     /// Reads a record: the newest version before the transaction's position, or its own write.
     fn read(&mut self, key: &Key, intent: Intent) -> Poll<Result<Read, Stop>>;
-    /// Asks to go on with a write. Separate from [`Access::write`] so that a parked procedure keeps what it writes.
+    /// Asks to go on with a write. Separate from [`Access::write`] so that a parked procedure keeps what it
+    /// writes.
     fn admit_write(&mut self, key: &Key) -> Poll<Result<(), Stop>>;
     /// Writes (`Some`) or deletes (`None`) a record. Buffered until the procedure returns.
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop>;
     /// Lists a part of a space.
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>>;
-    /// Lists a part of a space as one of the transaction's partitions has it, without the transaction's own writes. An engine that
-    /// has one partition only has it all.
+    /// Lists a part of a space as one of the transaction's partitions has it, without the transaction's own
+    /// writes. An engine that has one partition only has it all.
     fn scan_at(&mut self, _: PartitionId, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         self.scan(range)
     }
@@ -144,8 +134,8 @@ pub trait Access: Send {
     fn clear(&mut self) -> Poll<Result<(), Stop>>;
     /// Whether the incarnation is doomed: long computations between operations look here.
     fn doomed(&self) -> bool;
-    /// If the last operation was pending only because the worker's budget is spent: lets it go on all the same, and says true. For
-    /// procedures whose suspension costs as much as all that they have done so far.
+    /// If the last operation was pending only because the worker's budget is spent: lets it go on all the
+    /// same, and says true. For procedures whose suspension costs as much as all that they have done so far.
     fn overdraw(&mut self) -> bool {
         false
     }
@@ -161,11 +151,13 @@ shuttle::thread_local! {
 #[cfg(not(feature = "shuttle"))]
 thread_local! {
     static LENT: RefCell<Option<Box<dyn Access>>> = const { RefCell::new(None) };
-    /// An operation of the present poll was refused, because what it touches is not where the transaction runs.
+    /// An operation of the present poll was refused, because what it touches is not where the transaction
+    /// runs.
     static STRAYED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `poll` (one poll of a procedure's future) with `access` behind every [`Tx`] on this thread, and gives it back.
+/// Runs `poll` (one poll of a procedure's future) with `access` behind every [`Tx`] on this thread, and gives
+/// it back.
 ///
 /// # Panics
 /// Re-raises a panic of `poll` only if the access was lost; engines catch panics inside `poll`.
@@ -176,8 +168,8 @@ pub fn lend<R>(access: Box<dyn Access>, poll: impl FnOnce() -> R) -> (Box<dyn Ac
     (access.expect("a poll gives back what it was lent"), result)
 }
 
-/// Runs one poll of a procedure in the same way. A procedure that strays ends there ([`Stop::Undeclared`]), whatever it makes of
-/// the refusal: it would take for absent what is elsewhere.
+/// Runs one poll of a procedure in the same way. A procedure that strays ends there ([`Stop::Undeclared`]),
+/// whatever it makes of the refusal: it would take for absent what is elsewhere.
 pub fn lend_to_procedure<E>(
     access: Box<dyn Access>,
     poll: impl FnOnce() -> Result<Poll<Outcome>, E>,
@@ -200,7 +192,8 @@ fn noted<T>(result: Result<T, Stop>) -> Result<T, Stop> {
     result
 }
 
-/// The handle through which a procedure reads and writes. It works only inside the procedure that it was given to.
+/// The handle through which a procedure reads and writes. It works only inside the procedure that it was
+/// given to.
 #[derive(Clone, Debug)]
 pub struct Tx {
     context: TxContext,
@@ -209,13 +202,10 @@ pub struct Tx {
 }
 
 impl Tx {
-    /// For engines: the handle of the transaction that a request asks for. Its operations reach the [`Access`] lent to the
-    /// polling thread.
+    /// For engines: the handle of the transaction that a request asks for. Its operations reach the
+    /// [`Access`] lent to the polling thread.
     pub fn of(context: TxContext, request: &Arc<Request>) -> Tx {
-        Tx {
-            request: request.route.part().map(|_| request.clone()),
-            ..Tx::new(context)
-        }
+        Tx { request: request.route.part().map(|_| request.clone()), ..Tx::new(context) }
     }
 
     /// The handle of a transaction that may touch all keys.
@@ -225,28 +215,23 @@ impl Tx {
         {
             context.now_ms = now_ms;
         }
-        Tx {
-            context,
-            request: None,
-        }
+        Tx { context, request: None }
     }
 
     fn with<R>(&self, operation: impl FnOnce(&mut dyn Access) -> R) -> R {
         LENT.with(|lent| match &mut *lent.borrow_mut() {
             Some(access) => operation(&mut **access),
-            None => panic!(
-                "a Tx was used outside the procedure that it was given to: await it only there"
-            ),
+            None => panic!("a Tx was used outside the procedure that it was given to: await it only there"),
         })
     }
 
-    /// The transaction's place in the final order of its partition. A transaction over several partitions has another one at each: what
-    /// keys it reads and writes, and what it replies, must not depend on it.
+    /// The transaction's place in the final order of its partition. A transaction over several partitions has
+    /// another one at each: what keys it reads and writes, and what it replies, must not depend on it.
     pub fn position(&self) -> Position {
         self.context.position
     }
-    /// What people call the transaction's request, if it is in the order. For messages only: the requests of a log that is replayed
-    /// have the names that they had.
+    /// What people call the transaction's request, if it is in the order. For messages only: the requests of
+    /// a log that is replayed have the names that they had.
     pub fn name(&self) -> Option<RequestName> {
         (self.context.name.epoch > Epoch(0)).then_some(self.context.name)
     }
@@ -254,8 +239,8 @@ impl Tx {
     pub fn now_ms(&self) -> u64 {
         self.context.now_ms
     }
-    /// Stops a transaction at a key that is not where it runs: it comes again, at the partitions that have it all. (The
-    /// cluster could not know before it ran.)
+    /// Stops a transaction at a key that is not where it runs: it comes again, at the partitions that have it
+    /// all. (The cluster could not know before it ran.)
     #[inline]
     fn stays_at(&self, key: &Key) -> Result<(), Stop> {
         match &self.request {
@@ -293,11 +278,7 @@ impl Tx {
         self.stays_at(key)?;
         let read = poll_fn(|_| self.with(|access| access.read(key, intent))).await;
         let mut read = noted(read)?;
-        if read
-            .entry
-            .as_ref()
-            .is_some_and(|entry| entry.expired(self.context.now_ms))
-        {
+        if read.entry.as_ref().is_some_and(|entry| entry.expired(self.context.now_ms)) {
             read.entry = None;
             if key.space() == Space::User {
                 told::note(|| Note::Expired(key.clone()));
@@ -341,11 +322,7 @@ impl Tx {
                 Some(entry) => (true, entry.expires_at_ms != 0),
                 None => (false, false),
             };
-            told::note(|| Note::Wrote {
-                key: key.clone(),
-                is_present,
-                expires,
-            });
+            told::note(|| Note::Wrote { key: key.clone(), is_present, expires });
         }
         noted(self.with(|access| access.write(key, entry)))
     }
@@ -360,20 +337,16 @@ impl Tx {
         self.stays_in(range.space)?;
         let page = poll_fn(|_| self.with(|access| access.scan(range))).await;
         let mut page = noted(page)?;
-        page.entries
-            .retain(|(_, entry)| !entry.expired(self.context.now_ms));
+        page.entries.retain(|(_, entry)| !entry.expired(self.context.now_ms));
         Ok(page)
     }
-    /// Lists a part of a space as one of the transaction's partitions had it before the transaction, with the entries that
-    /// have expired and were not yet removed.
-    pub async fn scan_at(
-        &mut self,
-        partition: PartitionId,
-        range: ScanRange,
-    ) -> Result<ScanPage, Stop> {
+    /// Lists a part of a space as one of the transaction's partitions had it before the transaction, with the
+    /// entries that have expired and were not yet removed.
+    pub async fn scan_at(&mut self, partition: PartitionId, range: ScanRange) -> Result<ScanPage, Stop> {
         noted(poll_fn(|_| self.with(|access| access.scan_at(partition, range))).await)
     }
-    /// The number of user entries (as DBSIZE counts: entries that expired and were not yet removed are counted).
+    /// The number of user entries (as DBSIZE counts: entries that expired and were not yet removed are
+    /// counted).
     pub async fn count(&mut self) -> Result<u64, Stop> {
         self.stays_in(Space::User)?;
         noted(poll_fn(|_| self.with(|access| access.count())).await)

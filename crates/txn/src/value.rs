@@ -9,9 +9,7 @@ mod table;
 pub use list::ListValue;
 pub use long_string::LongString;
 pub use sorted_set::{Scored, SortedSetValue};
-pub use stream::{
-    Consumer, Pending, StreamBuilder, StreamEntry, StreamGroup, StreamId, StreamValue,
-};
+pub use stream::{Consumer, Pending, StreamBuilder, StreamEntry, StreamGroup, StreamId, StreamValue};
 pub use table::{HashValue, Payload, SetValue, Table};
 
 use crate::blob::Blob;
@@ -19,7 +17,8 @@ use std::sync::Arc;
 
 /// A value: immutable, cheap to clone. Updating means building a new one, so that old versions stay readable.
 ///
-/// How a byte string is kept says nothing: those with the same bytes are equal, and are encoded in the same way.
+/// How a byte string is kept says nothing: those with the same bytes are equal, and are encoded in the same
+/// way.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// A byte string: a Redis string, or a row that a native procedure encodes.
@@ -158,18 +157,12 @@ pub struct Entry {
     pub expires_at_ms: u64,
 }
 
-const _: () = assert!(
-    size_of::<Option<Entry>>() == 32,
-    "a version is laid out around a 32-byte entry"
-);
+const _: () = assert!(size_of::<Option<Entry>>() == 32, "a version is laid out around a 32-byte entry");
 
 impl Entry {
     /// An entry that never expires.
     pub fn new(value: impl Into<Value>) -> Entry {
-        Entry {
-            value: value.into(),
-            expires_at_ms: 0,
-        }
+        Entry { value: value.into(), expires_at_ms: 0 }
     }
     /// Whether the entry reads as absent at `now_ms`.
     #[inline]

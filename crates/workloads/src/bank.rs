@@ -1,19 +1,16 @@
 //! Bank: accounts in branches, transfers within a branch, and audits that sum a branch.
 //!
-//! A transfer reads and updates two accounts and rolls back if the first holds too little. An audit is read-only, reads
-//! every account of one branch and knows what the sum must be: money only moves within the branch. So every audit that
-//! takes effect is a test of the snapshot that it read, and the totals at the end are a test of the transfers.
+//! A transfer reads and updates two accounts and rolls back if the first holds too little. An audit is
+//! read-only, reads every account of one branch and knows what the sum must be: money only moves within the
+//! branch. So every audit that takes effect is a test of the snapshot that it read, and the totals at the end
+//! are a test of the transfers.
 //!
 //! Archie's contention levels (§6.1) are 500, 2,000 and 5,000 accounts, with 10 % or 50 % audits.
 
 use crate::dice::Dice;
-use crate::{
-    Client, Draw, Generator, Native, State, Tally, WRONG, Workload, bytes_at, malformed, row,
-};
+use crate::{Client, Draw, Generator, Native, State, Tally, WRONG, Workload, bytes_at, malformed, row};
 use std::sync::Arc;
-use txn::{
-    Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, Reply, Stop, Tx,
-};
+use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, Reply, Stop, Tx};
 
 /// The balance with which every account starts.
 pub const BALANCE_INITIAL: i64 = 1_000;
@@ -32,11 +29,7 @@ pub struct Bank {
 
 impl Default for Bank {
     fn default() -> Bank {
-        Bank {
-            accounts: 5_000,
-            branch_accounts: 50,
-            audit_percent: 10,
-        }
+        Bank { accounts: 5_000, branch_accounts: 50, audit_percent: 10 }
     }
 }
 
@@ -47,17 +40,15 @@ fn account(number: u32) -> Key {
 }
 
 fn balance_of(entry: Option<Entry>) -> Result<i64, Stop> {
-    Ok(i64::from_le_bytes(bytes_at(
-        &row(entry.map(|entry| entry.value))?,
-        0,
-    )?))
+    Ok(i64::from_le_bytes(bytes_at(&row(entry.map(|entry| entry.value))?, 0)?))
 }
 
 fn balance_row(balance: i64) -> Blob {
     Blob::new(&balance.to_le_bytes())
 }
 
-/// The arguments of both procedures: two account numbers and an amount (for an audit: first, end, expected sum).
+/// The arguments of both procedures: two account numbers and an amount (for an audit: first, end, expected
+/// sum).
 #[derive(Clone, Copy)]
 struct Arguments {
     first: u32,
@@ -74,10 +65,8 @@ impl Arguments {
         Args::one(&bytes)
     }
     fn decode(args: &Args) -> Result<Arguments, Stop> {
-        let bytes: &[u8; 16] = args
-            .first()
-            .and_then(|blob| blob.as_bytes().try_into().ok())
-            .ok_or_else(malformed)?;
+        let bytes: &[u8; 16] =
+            args.first().and_then(|blob| blob.as_bytes().try_into().ok()).ok_or_else(malformed)?;
         Ok(Arguments {
             first: u32::from_le_bytes(bytes_at(bytes, 0)?),
             second: u32::from_le_bytes(bytes_at(bytes, 4)?),
@@ -87,11 +76,7 @@ impl Arguments {
 }
 
 async fn transfer(mut tx: Tx, call: Call) -> Outcome {
-    let Arguments {
-        first,
-        second,
-        amount,
-    } = Arguments::decode(&call)?;
+    let Arguments { first, second, amount } = Arguments::decode(&call)?;
     let (from, to) = (account(first), account(second));
     let source = balance_of(tx.entry_for_update(&from).await?)?;
     if source < amount {
@@ -104,11 +89,7 @@ async fn transfer(mut tx: Tx, call: Call) -> Outcome {
 }
 
 async fn audit(mut tx: Tx, call: Call) -> Outcome {
-    let Arguments {
-        first,
-        second,
-        amount,
-    } = Arguments::decode(&call)?;
+    let Arguments { first, second, amount } = Arguments::decode(&call)?;
     let mut sum = 0;
     for number in first..second {
         sum += balance_of(tx.entry(&account(number)).await?)?;
@@ -163,17 +144,10 @@ struct BankGenerator {
 
 impl Generator for BankGenerator {
     fn next(&mut self) -> Draw {
-        let (first, end) = self
-            .bank
-            .branch(self.dice.below(u64::from(self.bank.branches())) as u32);
+        let (first, end) = self.bank.branch(self.dice.below(u64::from(self.bank.branches())) as u32);
         let size = end - first;
         if size < 2 || self.dice.percent(self.bank.audit_percent) {
-            let args = Arguments {
-                first,
-                second: end,
-                amount: i64::from(size) * BALANCE_INITIAL,
-            }
-            .encode();
+            let args = Arguments { first, second: end, amount: i64::from(size) * BALANCE_INITIAL }.encode();
             return Draw {
                 procedure: self.audit.clone(),
                 args,
@@ -184,18 +158,8 @@ impl Generator for BankGenerator {
         let mut pair = [0; 2];
         self.dice.distinct(u64::from(size), &mut pair);
         let amount = i64::from(self.dice.between(1, AMOUNT_MAX));
-        let args = Arguments {
-            first: first + pair[0],
-            second: first + pair[1],
-            amount,
-        }
-        .encode();
-        Draw {
-            procedure: self.transfer.clone(),
-            args,
-            read_only: false,
-            route: PartitionRoute::default(),
-        }
+        let args = Arguments { first: first + pair[0], second: first + pair[1], amount }.encode();
+        Draw { procedure: self.transfer.clone(), args, read_only: false, route: PartitionRoute::default() }
     }
 }
 
@@ -241,10 +205,7 @@ impl Workload for Bank {
         }
         let count = state.count();
         if count != u64::from(self.accounts) {
-            return Err(format!(
-                "there are {count} records, not one for each of {} accounts",
-                self.accounts
-            ));
+            return Err(format!("there are {count} records, not one for each of {} accounts", self.accounts));
         }
         Ok(())
     }
@@ -255,11 +216,7 @@ mod tests {
     use super::*;
     use crate::testing::{Serial, assert_seeded, seed};
 
-    const SMALL: Bank = Bank {
-        accounts: 130,
-        branch_accounts: 50,
-        audit_percent: 20,
-    };
+    const SMALL: Bank = Bank { accounts: 130, branch_accounts: 50, audit_percent: 20 };
 
     #[test]
     fn transfers_keep_every_total_and_some_roll_back() {
@@ -277,15 +234,8 @@ mod tests {
         let mut tally = state.drive(&SMALL, 1, 1, 500);
         let before = state.records[&account(7)].clone();
         let balance = balance_of(Some(before)).unwrap();
-        state
-            .records
-            .insert(account(7), Entry::new(balance_row(balance + 1)));
-        assert!(
-            SMALL
-                .check(&mut state, &tally)
-                .unwrap_err()
-                .contains("branch 0")
-        );
+        state.records.insert(account(7), Entry::new(balance_row(balance + 1)));
+        assert!(SMALL.check(&mut state, &tally).unwrap_err().contains("branch 0"));
         // An audit of that branch sees it too.
         tally.merge(&state.drive(&SMALL, 2, 1, 500));
         assert!(tally.wrong_replies > 0);

@@ -14,9 +14,7 @@ pub struct Dice(Xoshiro256PlusPlus);
 impl Dice {
     /// The stream number `stream` of `seed`. Streams of one seed are independent.
     pub fn new(seed: u64, stream: u64) -> Dice {
-        Dice(Xoshiro256PlusPlus::seed_from_u64(mix(
-            seed ^ mix(stream.wrapping_add(1))
-        )))
+        Dice(Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ mix(stream.wrapping_add(1)))))
     }
     /// 64 random bits.
     #[inline]
@@ -42,10 +40,7 @@ impl Dice {
     }
     /// Fills `out` with different numbers below `bound`, which is at least the length of `out`.
     pub fn distinct(&mut self, bound: u64, out: &mut [u32]) {
-        debug_assert!(
-            bound >= out.len() as u64,
-            "too few numbers to be all different"
-        );
+        debug_assert!(bound >= out.len() as u64, "too few numbers to be all different");
         for filled in 0..out.len() {
             out[filled] = loop {
                 let candidate = self.below(bound) as u32;
@@ -66,13 +61,15 @@ impl Dice {
 /// How many of the hottest numbers [`Skew`] draws from a table.
 const HEAD: u64 = 1 << 14;
 
-/// Numbers below a bound whose frequency falls with their rank: number `r` is drawn in proportion to `1 / (r + 1)^theta`.
+/// Numbers below a bound whose frequency falls with their rank: number `r` is drawn in proportion to
+/// `1 / (r + 1)^theta`.
 ///
-/// The hottest numbers, and "any other", come out of an alias table in constant time; another number is then found by
-/// inverting the integral of `x^-theta`, each number standing for the unit interval around its rank. There the integral
-/// over the interval and the density in its middle differ by `theta * (theta + 1) / 24 / HEAD^2` of their size, which is
-/// below one in a hundred million for any theta that is used: less than what a test can tell.
-/// (Rejection sampling, `rand_distr::Zipf`, is exact and took ten times as long: more than executing the transaction.)
+/// The hottest numbers, and "any other", come out of an alias table in constant time; another number is then
+/// found by inverting the integral of `x^-theta`, each number standing for the unit interval around its rank.
+/// There the integral over the interval and the density in its middle differ by
+/// `theta * (theta + 1) / 24 / HEAD^2` of their size, which is below one in a hundred million for any theta
+/// that is used: less than what a test can tell. (Rejection sampling, `rand_distr::Zipf`, is exact and took
+/// ten times as long: more than executing the transaction.)
 #[derive(Clone, Debug)]
 pub enum Skew {
     /// `theta` is 0.
@@ -90,7 +87,8 @@ pub struct ZipfTable {
     tail: Tail,
 }
 
-/// The distribution of the ranks beyond the table, between `low` and `low + span` on the scale of the integral.
+/// The distribution of the ranks beyond the table, between `low` and `low + span` on the scale of the
+/// integral.
 #[derive(Clone, Copy, Debug)]
 enum Tail {
     /// The integral is `x^exponent / exponent`.
@@ -105,17 +103,10 @@ impl Tail {
         let (from, to) = (first as f64 - 0.5, last as f64 + 0.5);
         let exponent = 1.0 - theta;
         if exponent.abs() < 1e-9 {
-            return Tail::Logarithm {
-                low: from.ln(),
-                span: (to / from).ln(),
-            };
+            return Tail::Logarithm { low: from.ln(), span: (to / from).ln() };
         }
         let low = from.powf(exponent);
-        Tail::Power {
-            exponent,
-            low,
-            span: to.powf(exponent) - low,
-        }
+        Tail::Power { exponent, low, span: to.powf(exponent) - low }
     }
     /// The sum of the weights of all ranks.
     fn weight(&self) -> f64 {
@@ -126,18 +117,15 @@ impl Tail {
     }
     fn draw(&self, unit: f64) -> f64 {
         match *self {
-            Tail::Power {
-                exponent,
-                low,
-                span,
-            } => (low + unit * span).powf(1.0 / exponent),
+            Tail::Power { exponent, low, span } => (low + unit * span).powf(1.0 / exponent),
             Tail::Logarithm { low, span } => (low + unit * span).exp(),
         }
     }
 }
 
 impl Skew {
-    /// The distribution over `bound` numbers. `None` if there are no numbers, or if `theta` is negative or not finite.
+    /// The distribution over `bound` numbers. `None` if there are no numbers, or if `theta` is negative or
+    /// not finite.
     pub fn new(bound: u64, theta: f64) -> Option<Skew> {
         if bound == 0 || !theta.is_finite() || theta < 0.0 {
             return None;
@@ -146,20 +134,13 @@ impl Skew {
             return Some(Skew::Uniform(bound));
         }
         let head_size = bound.min(HEAD);
-        let mut weights: Vec<f64> = (1..=head_size)
-            .map(|rank| (rank as f64).powf(-theta))
-            .collect();
+        let mut weights: Vec<f64> = (1..=head_size).map(|rank| (rank as f64).powf(-theta)).collect();
         let tail = Tail::new(head_size + 1, bound.max(head_size + 1), theta);
         if bound > head_size {
             weights.push(tail.weight());
         }
         let head = WeightedAliasIndex::new(weights).ok()?;
-        Some(Skew::Zipf(Arc::new(ZipfTable {
-            head,
-            head_size,
-            bound,
-            tail,
-        })))
+        Some(Skew::Zipf(Arc::new(ZipfTable { head, head_size, bound, tail })))
     }
     /// One number.
     #[inline]
@@ -212,13 +193,9 @@ mod tests {
             for _ in 0..200_000 {
                 counts[skew.draw(&mut dice) as usize] += 1;
             }
-            let weights =
-                |theta: f64| -> Vec<f64> { (1..=BOUND).map(|r| (r as f64).powf(-theta)).collect() };
+            let weights = |theta: f64| -> Vec<f64> { (1..=BOUND).map(|r| (r as f64).powf(-theta)).collect() };
             let fit = misfit(&counts, &weights(theta));
-            assert!(
-                fit < 1.6,
-                "theta {theta}: misfit {fit} for a statistic that is about 1"
-            );
+            assert!(fit < 1.6, "theta {theta}: misfit {fit} for a statistic that is about 1");
             assert!(
                 misfit(&counts, &weights(theta + 0.05)) > 3.0,
                 "the statistic tells theta {theta} from its neighbour"
@@ -256,18 +233,12 @@ mod tests {
                 counts[bin_of[number as usize]] += 1;
                 beyond += u64::from(number >= HEAD);
             }
-            let drawn: Vec<(u64, f64)> = counts
-                .into_iter()
-                .zip(expected)
-                .filter(|(_, weight)| *weight > 0.0)
-                .collect();
+            let drawn: Vec<(u64, f64)> =
+                counts.into_iter().zip(expected).filter(|(_, weight)| *weight > 0.0).collect();
             let (counts, expected): (Vec<u64>, Vec<f64>) = drawn.into_iter().unzip();
             assert!(beyond > 1_000, "theta {theta} leaves the table");
             let fit = misfit(&counts, &expected);
-            assert!(
-                fit < 1.8,
-                "theta {theta}: misfit {fit} for a statistic that is about 1"
-            );
+            assert!(fit < 1.8, "theta {theta}: misfit {fit} for a statistic that is about 1");
         }
     }
 

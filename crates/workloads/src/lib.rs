@@ -3,7 +3,8 @@
 //! A [`Workload`] brings everything that a driver needs and knows nothing of engines, threads or clocks:
 //!
 //! 1. `load` gives the initial records, in parts that may be loaded in parallel;
-//! 2. each client thread owns a [`Generator`], which draws one [`Draw`] (a procedure with its arguments) after the other;
+//! 2. each client thread owns a [`Generator`], which draws one [`Draw`] (a procedure with its arguments)
+//!    after the other;
 //! 3. the driver adds every outcome to a [`Tally`];
 //! 4. `check` reads the final state and says whether any serial order could have led there with this tally.
 //!
@@ -14,12 +15,12 @@
 //! | [`tpcc`] | the TPC-C specification, with Sparkle's mixes | long and short transactions that meet at hot rows |
 //! | [`ycsb`] | Q-Store's evaluation | skew: how hot the hottest records are |
 //!
-//! [`synthetic`] and [`tpcc`] may be spread over several partitions ([`placement`]): client `i` is at partition `i` modulo their
-//! number, and [`Draw::route`] says whom a call touches.
+//! [`synthetic`] and [`tpcc`] may be spread over several partitions ([`placement`]): client `i` is at
+//! partition `i` modulo their number, and [`Draw::route`] says whom a call touches.
 //!
-//! Everything is a function of its seed: the same seed gives the same records and the same stream of calls. Generators
-//! run on the measured threads, so they draw from xoshiro and encode arguments into one [`txn::Blob`]. Rows are binary
-//! with fixed offsets, and keys fit into a [`Key`] without an allocation.
+//! Everything is a function of its seed: the same seed gives the same records and the same stream of calls.
+//! Generators run on the measured threads, so they draw from xoshiro and encode arguments into one
+//! [`txn::Blob`]. Rows are binary with fixed offsets, and keys fit into a [`Key`] without an allocation.
 
 pub mod bank;
 pub mod dice;
@@ -37,11 +38,12 @@ pub use ycsb::Ycsb;
 
 use std::sync::Arc;
 use txn::{
-    Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, ProcedureFuture,
-    Reply, Request, RequestId, Stop, Tx, Value,
+    Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, ProcedureFuture, Reply,
+    Request, RequestId, Stop, Tx, Value,
 };
 
-/// A benchmark: its initial records, its procedures, the stream of calls of each client, and what must hold at the end.
+/// A benchmark: its initial records, its procedures, the stream of calls of each client, and what must hold
+/// at the end.
 pub trait Workload: Send + Sync {
     /// The name, as `--workload` takes it.
     fn name(&self) -> &'static str;
@@ -55,8 +57,8 @@ pub trait Workload: Send + Sync {
     fn load(&self, seed: u64, part: usize, sink: &mut dyn FnMut(Key, Entry));
     /// The stream of calls of one client.
     fn generator(&self, seed: u64, client: Client) -> Box<dyn Generator>;
-    /// Whether the final state is one that a serial execution of the tallied calls could have left behind. The error says
-    /// which condition failed, where, and the two values that should agree.
+    /// Whether the final state is one that a serial execution of the tallied calls could have left behind.
+    /// The error says which condition failed, where, and the two values that should agree.
     fn check(&self, state: &mut dyn State, tally: &Tally) -> Result<(), String>;
 }
 
@@ -94,19 +96,13 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// The request, with the key sets that the arguments tell if `declare_keys`. Engines that find keys while running
-    /// need no sets, and building them costs as much as drawing the call.
+    /// The request, with the key sets that the arguments tell if `declare_keys`. Engines that find keys while
+    /// running need no sets, and building them costs as much as drawing the call.
     pub fn into_request(self, id: RequestId, declare_keys: bool) -> Request {
         if declare_keys {
-            return Request {
-                route: self.route,
-                ..Request::new(id, self.procedure, self.args)
-            };
+            return Request { route: self.route, ..Request::new(id, self.procedure, self.args) };
         }
-        let footprint = Footprint {
-            read_only: self.read_only,
-            ..Footprint::default()
-        };
+        let footprint = Footprint { read_only: self.read_only, ..Footprint::default() };
         Request {
             id,
             slots_version: 0,
@@ -168,10 +164,7 @@ impl Tally {
         if self.aborted_by_logic == 0 {
             return Ok(());
         }
-        Err(format!(
-            "{} calls rolled back, though none has a reason to",
-            self.aborted_by_logic
-        ))
+        Err(format!("{} calls rolled back, though none has a reason to", self.aborted_by_logic))
     }
     fn no_wrong_replies(&self) -> Result<(), String> {
         if self.wrong_replies == 0 {
@@ -219,9 +212,7 @@ fn malformed() -> Stop {
 
 /// A row that must exist at this point of every serial execution.
 fn missing() -> Stop {
-    Stop::abort(
-        "WRONG a row is absent, or not of the workload's making: load the workload's records first",
-    )
+    Stop::abort("WRONG a row is absent, or not of the workload's making: load the workload's records first")
 }
 
 /// The row of a record that must exist.
@@ -234,7 +225,5 @@ fn row(value: Option<Value>) -> Result<Blob, Stop> {
 
 /// The `N` bytes of a fixed-size row (or argument) from `offset` on.
 fn bytes_at<const N: usize>(row: &[u8], offset: usize) -> Result<[u8; N], Stop> {
-    row.get(offset..offset + N)
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(missing)
+    row.get(offset..offset + N).and_then(|bytes| bytes.try_into().ok()).ok_or_else(missing)
 }

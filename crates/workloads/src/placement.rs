@@ -1,9 +1,10 @@
 //! Where records are, if there are several partitions.
 //!
-//! Redis Cluster's slots say which partition a key is of, and a hash tag in the key says the slot. So a number that names
-//! records (a warehouse's, a key's of the synthetic benchmark) is *placed*: its upper bits hold a tag that falls into its partition,
-//! and its keys begin with that tag. Procedures need not know of partitions: they name records by the numbers that their
-//! arguments and other records give them. Where there is one partition the tag is 0 and keys have none.
+//! Redis Cluster's slots say which partition a key is of, and a hash tag in the key says the slot. So a
+//! number that names records (a warehouse's, a key's of the synthetic benchmark) is *placed*: its upper bits
+//! hold a tag that falls into its partition, and its keys begin with that tag. Procedures need not know of
+//! partitions: they name records by the numbers that their arguments and other records give them. Where there
+//! is one partition the tag is 0 and keys have none.
 
 use txn::key::partition_of_slot;
 use txn::{Key, PartitionId, PartitionRoute, Partitions, Slots};
@@ -66,11 +67,7 @@ impl Placement {
         let mut partitions: Partitions = touched.into_iter().map(PartitionId).collect();
         partitions.sort_unstable();
         partitions.dedup();
-        PartitionRoute {
-            home: PartitionId(home),
-            partitions,
-            slots: Slots::even(self.of()),
-        }
+        PartitionRoute { home: PartitionId(home), partitions, slots: Slots::even(self.of()) }
     }
 }
 

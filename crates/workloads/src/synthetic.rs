@@ -1,17 +1,19 @@
 //! The synthetic benchmark of Sparkle, §5.2: transactions whose keys may be known only while they run.
 //!
-//! The keys of a partition are index keys (50,000 at low contention, 1,000 at medium contention) and normal keys (the
-//! rest of a million). Every transaction reads and updates five random index keys. A *non-dependent* transaction then
-//! reads and updates five random normal keys. A *dependent* one reads five normal keys that the five index values name.
+//! The keys of a partition are index keys (50,000 at low contention, 1,000 at medium contention) and normal
+//! keys (the rest of a million). Every transaction reads and updates five random index keys. A
+//! *non-dependent* transaction then reads and updates five random normal keys. A *dependent* one reads five
+//! normal keys that the five index values name.
 //!
-//! A *multi-partition* transaction shares its accesses between its client's partition, which has three index and three normal keys, and
-//! another one, which has two of each. It ends with the first partition before it begins with the second one: where
-//! siblings tell each other what they read, each of them waits once.
+//! A *multi-partition* transaction shares its accesses between its client's partition, which has three index
+//! and three normal keys, and another one, which has two of each. It ends with the first partition before it
+//! begins with the second one: where siblings tell each other what they read, each of them waits once.
 //!
-//! A value is a counter and a pointer, 16 bytes. An update adds one to the counter; an update of an index key also moves
-//! its pointer to a normal key that the arguments choose, so that what a reconnaissance found goes stale (with pointers
-//! that never move, Calvin would never have to execute again). Calls reply with the number of updates they made, which
-//! the check compares with the sum of all counters: a lost or doubled update shows.
+//! A value is a counter and a pointer, 16 bytes. An update adds one to the counter; an update of an index key
+//! also moves its pointer to a normal key that the arguments choose, so that what a reconnaissance found goes
+//! stale (with pointers that never move, Calvin would never have to execute again). Calls reply with the
+//! number of updates they made, which the check compares with the sum of all counters: a lost or doubled
+//! update shows.
 
 use crate::dice::Dice;
 use crate::placement::{self, Placement, are_together, count_of};
@@ -98,7 +100,8 @@ impl Cell {
     }
 }
 
-/// Five index keys, and five normal keys of the same partitions: to update, or for the pointers to move to. Placed numbers.
+/// Five index keys, and five normal keys of the same partitions: to update, or for the pointers to move to.
+/// Placed numbers.
 #[derive(Clone, Copy)]
 struct Arguments([u32; 2 * KEYS_EACH]);
 
@@ -111,10 +114,8 @@ impl Arguments {
         Args::one(&bytes)
     }
     fn decode(args: &Args) -> Result<Arguments, Stop> {
-        let bytes: &[u8; 8 * KEYS_EACH] = args
-            .first()
-            .and_then(|blob| blob.as_bytes().try_into().ok())
-            .ok_or_else(malformed)?;
+        let bytes: &[u8; 8 * KEYS_EACH] =
+            args.first().and_then(|blob| blob.as_bytes().try_into().ok()).ok_or_else(malformed)?;
         let mut numbers = [0; 2 * KEYS_EACH];
         for (position, number) in numbers.iter_mut().enumerate() {
             *number = u32::from_le_bytes(bytes_at(bytes, 4 * position)?);
@@ -184,9 +185,7 @@ const NON_DEPENDENT: Native = Native {
             let index = arguments.index().iter().copied().map(index_key);
             Footprint::of_keys(
                 vec![],
-                index
-                    .chain(arguments.normal().iter().copied().map(normal_key))
-                    .collect(),
+                index.chain(arguments.normal().iter().copied().map(normal_key)).collect(),
             )
         }
         Err(_) => Footprint::unknown(),
@@ -227,14 +226,8 @@ impl Generator for SyntheticGenerator {
         let dependent = self.dice.percent(self.options.dependent_percent);
         let second = self.second();
         let mut numbers = [0; 2 * KEYS_EACH];
-        self.dice.distinct(
-            u64::from(self.options.index_keys),
-            &mut numbers[..KEYS_EACH],
-        );
-        self.dice.distinct(
-            u64::from(self.options.normal_keys()),
-            &mut numbers[KEYS_EACH..],
-        );
+        self.dice.distinct(u64::from(self.options.index_keys), &mut numbers[..KEYS_EACH]);
+        self.dice.distinct(u64::from(self.options.normal_keys()), &mut numbers[KEYS_EACH..]);
         for numbers in numbers.chunks_mut(KEYS_EACH) {
             for (place, number) in numbers.iter_mut().enumerate() {
                 let is_first = place < KEYS_FIRST;
@@ -242,11 +235,7 @@ impl Generator for SyntheticGenerator {
                 *number = self.placement.place(at, *number);
             }
         }
-        let procedure = if dependent {
-            &self.dependent
-        } else {
-            &self.non_dependent
-        };
+        let procedure = if dependent { &self.dependent } else { &self.non_dependent };
         let touched = [self.home, second.unwrap_or(self.home)];
         Draw {
             procedure: procedure.clone(),
@@ -274,17 +263,11 @@ impl Workload for Synthetic {
         let normal_keys = u64::from(self.normal_keys());
         for number in (0..self.index_keys).map(place) {
             let pointer = (mix(seed ^ mix(u64::from(number))) % normal_keys) as u32;
-            let cell = Cell {
-                counter: 0,
-                pointer: place(pointer),
-            };
+            let cell = Cell { counter: 0, pointer: place(pointer) };
             sink(index_key(number), Entry::new(cell.encode()));
         }
         for number in (0..self.normal_keys()).map(place) {
-            let cell = Cell {
-                counter: 0,
-                pointer: 0,
-            };
+            let cell = Cell { counter: 0, pointer: 0 };
             sink(normal_key(number), Entry::new(cell.encode()));
         }
     }
@@ -312,9 +295,7 @@ impl Workload for Synthetic {
                 let cell = Cell::decode(value).map_err(|_| format!("{key:?} is absent"))?;
                 let to = cell.pointer;
                 if is_index && (to != place(count_of(to)) || count_of(to) >= self.normal_keys()) {
-                    return Err(format!(
-                        "{key:?} points to normal key {to}, which does not exist there"
-                    ));
+                    return Err(format!("{key:?} points to normal key {to}, which does not exist there"));
                 }
                 updates += cell.counter as i64;
             }
@@ -325,10 +306,7 @@ impl Workload for Synthetic {
                 tally.replies_sum
             ));
         }
-        let (count, expected) = (
-            state.count(),
-            u64::from(self.keys) * u64::from(self.partitions),
-        );
+        let (count, expected) = (state.count(), u64::from(self.keys) * u64::from(self.partitions));
         if count != expected {
             return Err(format!("there are {count} records, not {expected}"));
         }
@@ -356,10 +334,7 @@ mod tests {
         let mut state = Serial::loaded(&SMALL, seed);
         let tally = state.drive(&SMALL, seed, 2, 1_000);
         SMALL.check(&mut state, &tally).unwrap();
-        assert!(
-            (2_000 * 5 + 1..2_000 * 10).contains(&tally.replies_sum),
-            "both kinds ran"
-        );
+        assert!((2_000 * 5 + 1..2_000 * 10).contains(&tally.replies_sum), "both kinds ran");
     }
 
     #[test]
@@ -371,34 +346,14 @@ mod tests {
             .iter()
             .find(|(_, entry)| Cell::decode(Some(entry.value.clone())).unwrap().counter > 0)
             .unwrap();
-        let (lost, cell) = (
-            lost.clone(),
-            Cell::decode(Some(entry.value.clone())).unwrap(),
-        );
-        state.records.insert(
-            lost,
-            Entry::new(
-                Cell {
-                    counter: cell.counter - 1,
-                    ..cell
-                }
-                .encode(),
-            ),
-        );
-        assert!(
-            SMALL
-                .check(&mut state, &tally)
-                .unwrap_err()
-                .contains("counters")
-        );
+        let (lost, cell) = (lost.clone(), Cell::decode(Some(entry.value.clone())).unwrap());
+        state.records.insert(lost, Entry::new(Cell { counter: cell.counter - 1, ..cell }.encode()));
+        assert!(SMALL.check(&mut state, &tally).unwrap_err().contains("counters"));
     }
 
     #[test]
     fn dependent_calls_read_what_moving_pointers_name() {
-        let all = Synthetic {
-            dependent_percent: 100,
-            ..SMALL
-        };
+        let all = Synthetic { dependent_percent: 100, ..SMALL };
         let mut state = Serial::loaded(&all, 3);
         let mut generator = all.generator(3, Client::ONLY);
         let mut moved = 0;
@@ -409,27 +364,15 @@ mod tests {
                 .index()
                 .iter()
                 .map(|&n| {
-                    normal_key(
-                        Cell::decode(state.get(&index_key(n)).map(|e| e.value))
-                            .unwrap()
-                            .pointer,
-                    )
+                    normal_key(Cell::decode(state.get(&index_key(n)).map(|e| e.value)).unwrap().pointer)
                 })
                 .collect();
             let request = draw.into_request(Default::default(), true);
-            assert!(
-                request.footprint.keys.is_none(),
-                "the arguments do not tell the keys"
-            );
+            assert!(request.footprint.keys.is_none(), "the arguments do not tell the keys");
             let (_, touched) = state.run(request);
             assert_eq!(touched.reads[5..], pointers);
-            moved += usize::from(
-                arguments
-                    .normal()
-                    .iter()
-                    .zip(&pointers)
-                    .any(|(&n, old)| normal_key(n) != *old),
-            );
+            moved +=
+                usize::from(arguments.normal().iter().zip(&pointers).any(|(&n, old)| normal_key(n) != *old));
         }
         assert!(moved > 90, "reconnaissance goes stale");
     }
@@ -441,11 +384,7 @@ mod tests {
 
     #[test]
     fn calls_over_two_partitions_touch_three_and_two_keys_of_each_kind() {
-        let spread = Synthetic {
-            partitions: 4,
-            multi_partition_percent: 30,
-            ..SMALL
-        };
+        let spread = Synthetic { partitions: 4, multi_partition_percent: 30, ..SMALL };
         let seed = seed(5);
         let mut state = Serial::loaded(&spread, seed);
         let tally = state.drive(&spread, seed, 4, 500);

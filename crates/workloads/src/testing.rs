@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use txn::tx::{Read, lend};
 use txn::{
-    Access, Call, Entry, Intent, Key, Outcome, Position, Request, RequestId, ScanPage, ScanRange,
-    SessionId, Stop, Tx, TxContext,
+    Access, Call, Entry, Intent, Key, Outcome, Position, Request, RequestId, ScanPage, ScanRange, SessionId,
+    Stop, Tx, TxContext,
 };
 
 /// The records, and the next position.
@@ -49,10 +49,7 @@ impl Access for Running {
             Some(own) => own.clone(),
             None => self.records.get(key).cloned(),
         };
-        Poll::Ready(Ok(Read {
-            entry,
-            version: Position::NONE,
-        }))
+        Poll::Ready(Ok(Read { entry, version: Position::NONE }))
     }
     fn admit_write(&mut self, _key: &Key) -> Poll<Result<(), Stop>> {
         Poll::Ready(Ok(()))
@@ -93,19 +90,12 @@ impl Serial {
         let mut records = BTreeMap::new();
         for part in 0..workload.parts() {
             workload.load(seed, part, &mut |key, entry| {
-                assert!(
-                    key.as_bytes().len() <= txn::blob::INLINE_BYTES_MAX,
-                    "{key:?} needs an allocation"
-                );
+                assert!(key.as_bytes().len() <= txn::blob::INLINE_BYTES_MAX, "{key:?} needs an allocation");
                 let old = records.insert(key.clone(), entry);
                 assert!(old.is_none(), "{key:?} was loaded twice");
             });
         }
-        Serial {
-            records,
-            position: 0,
-            sabotage: None,
-        }
+        Serial { records, position: 0, sabotage: None }
     }
 
     /// Runs one request, and tells what it touched.
@@ -118,29 +108,18 @@ impl Serial {
         };
         let request = Arc::new(request);
         let read_only = request.footprint.read_only;
-        let mut future = request
-            .procedure
-            .run(Tx::new(context), Call::new(request.clone()));
+        let mut future = request.procedure.run(Tx::new(context), Call::new(request.clone()));
         let running = Box::new(Running {
             records: std::mem::take(&mut self.records),
             written: BTreeMap::new(),
             touched: Touched::default(),
             sabotage: self.sabotage,
         });
-        let (access, poll) = lend(running, || {
-            future
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()))
-        });
+        let (access, poll) = lend(running, || future.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         let running: Box<Running> = access.into_any().downcast().expect("what was lent");
         self.records = running.records;
-        let Poll::Ready(outcome) = poll else {
-            panic!("a procedure awaited something that is not its Tx")
-        };
-        assert!(
-            !read_only || running.written.is_empty(),
-            "a read-only procedure wrote"
-        );
+        let Poll::Ready(outcome) = poll else { panic!("a procedure awaited something that is not its Tx") };
+        assert!(!read_only || running.written.is_empty(), "a read-only procedure wrote");
         // What rolled back lost nothing: only a write that should take effect counts.
         if outcome.is_ok() {
             self.sabotage = running.sabotage;
@@ -154,36 +133,18 @@ impl Serial {
         (outcome, running.touched)
     }
 
-    /// Runs `calls` calls of each of `clients` clients, interleaved, and asserts that every declared key set covers what
-    /// was touched.
-    pub fn drive(
-        &mut self,
-        workload: &dyn Workload,
-        seed: u64,
-        clients: usize,
-        calls: usize,
-    ) -> Tally {
-        let mut generators: Vec<_> = (0..clients)
-            .map(|index| {
-                workload.generator(
-                    seed,
-                    Client {
-                        index,
-                        count: clients,
-                    },
-                )
-            })
-            .collect();
+    /// Runs `calls` calls of each of `clients` clients, interleaved, and asserts that every declared key set
+    /// covers what was touched.
+    pub fn drive(&mut self, workload: &dyn Workload, seed: u64, clients: usize, calls: usize) -> Tally {
+        let mut generators: Vec<_> =
+            (0..clients).map(|index| workload.generator(seed, Client { index, count: clients })).collect();
         let mut tally = Tally::default();
         for call in 0..calls {
             for (index, generator) in generators.iter_mut().enumerate() {
                 let draw = generator.next();
                 let read_only = draw.read_only;
-                let id = RequestId {
-                    session: SessionId(index as u64 + 1),
-                    sequence: call as u64 + 1,
-                    attempt: 0,
-                };
+                let id =
+                    RequestId { session: SessionId(index as u64 + 1), sequence: call as u64 + 1, attempt: 0 };
                 let request = draw.into_request(id, true);
                 assert_eq!(
                     read_only, request.footprint.read_only,
@@ -200,8 +161,7 @@ impl Serial {
                     }
                     for key in &touched.writes {
                         assert!(
-                            keys.writes.contains(key)
-                                || keys.covers_inserts && !touched.reads.contains(key),
+                            keys.writes.contains(key) || keys.covers_inserts && !touched.reads.contains(key),
                             "{key:?} is written, not declared"
                         );
                     }
@@ -224,15 +184,13 @@ impl State for Serial {
 
 /// The seed of a randomized test: `ORDO_SEED`, or `default`. Printed, so that a failure can be replayed.
 pub fn seed(default: u64) -> u64 {
-    let seed = std::env::var("ORDO_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(default);
+    let seed = std::env::var("ORDO_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(default);
     println!("seed {seed}: replay with ORDO_SEED={seed}");
     seed
 }
 
-/// Asserts that equal seeds give equal records and calls, and that other seeds and other clients give other calls.
+/// Asserts that equal seeds give equal records and calls, and that other seeds and other clients give other
+/// calls.
 pub fn assert_seeded(workload: &dyn Workload) {
     let draws = |seed: u64, index: usize| -> Vec<(String, Vec<u8>)> {
         let mut generator = workload.generator(seed, Client { index, count: 2 });

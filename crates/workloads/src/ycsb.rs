@@ -1,16 +1,15 @@
-//! YCSB as transactions: a number of reads and read-modify-writes of random records (as in Q-Store's evaluation: 16
-//! operations, half of them updates, `theta` from 0 to 0.99 and beyond).
+//! YCSB as transactions: a number of reads and read-modify-writes of random records (as in Q-Store's
+//! evaluation: 16 operations, half of them updates, `theta` from 0 to 0.99 and beyond).
 //!
-//! The records of a call are all different; their popularity follows a Zipf distribution, record 0 being the hottest (the
-//! index hashes keys, so nothing is gained by scattering them). A row is a counter and a payload. An update adds one to
-//! the counter and changes the payload; the check compares the sum of the counters with what the calls say they updated.
+//! The records of a call are all different; their popularity follows a Zipf distribution, record 0 being the
+//! hottest (the index hashes keys, so nothing is gained by scattering them). A row is a counter and a
+//! payload. An update adds one to the counter and changes the payload; the check compares the sum of the
+//! counters with what the calls say they updated.
 
 use crate::dice::{Dice, Skew};
 use crate::{Client, Draw, Generator, Native, State, Tally, Workload, bytes_at, malformed, row};
 use std::sync::Arc;
-use txn::{
-    Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, Reply, Stop, Tx,
-};
+use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, Reply, Stop, Tx};
 
 /// Marks an operation as an update. Numbers of records stay below it.
 const UPDATE: u32 = 1 << 31;
@@ -44,26 +43,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            keys: 1_000_000,
-            operations: 16,
-            read_percent: 50,
-            theta: 0.0,
-            payload_bytes: 100,
-        }
+        Options { keys: 1_000_000, operations: 16, read_percent: 50, theta: 0.0, payload_bytes: 100 }
     }
 }
 
 impl Ycsb {
     /// The workload with these options; an error says which of them is impossible.
     pub fn new(options: Options) -> Result<Ycsb, String> {
-        let Options {
-            keys,
-            operations,
-            read_percent,
-            theta,
-            payload_bytes,
-        } = options;
+        let Options { keys, operations, read_percent, theta, payload_bytes } = options;
         if keys == 0 || keys >= UPDATE {
             return Err(format!("{keys} keys: choose from 1 to {}", UPDATE - 1));
         }
@@ -73,25 +60,15 @@ impl Ycsb {
             ));
         }
         if read_percent > 100 {
-            return Err(format!(
-                "{read_percent} percent reads: choose from 0 to 100"
-            ));
+            return Err(format!("{read_percent} percent reads: choose from 0 to 100"));
         }
         if payload_bytes > PAYLOAD_BYTES_MAX {
-            return Err(format!(
-                "a payload of {payload_bytes} bytes: choose at most {PAYLOAD_BYTES_MAX}"
-            ));
+            return Err(format!("a payload of {payload_bytes} bytes: choose at most {PAYLOAD_BYTES_MAX}"));
         }
         let skew = Skew::new(u64::from(keys), theta).ok_or_else(|| {
             format!("theta {theta}: choose a number that is not negative, 0.99 for example")
         })?;
-        Ok(Ycsb {
-            keys,
-            operations,
-            read_percent,
-            payload_bytes,
-            skew,
-        })
+        Ok(Ycsb { keys, operations, read_percent, payload_bytes, skew })
     }
 }
 
@@ -145,11 +122,7 @@ const ACCESS: Native = Native {
         };
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for operation in operations {
-            let set = if operation & UPDATE == 0 {
-                &mut reads
-            } else {
-                &mut writes
-            };
+            let set = if operation & UPDATE == 0 { &mut reads } else { &mut writes };
             set.push(record(operation & !UPDATE));
         }
         Footprint::of_keys(reads, writes)
@@ -166,7 +139,8 @@ struct YcsbGenerator {
 }
 
 impl YcsbGenerator {
-    /// A record that the call does not have yet. Where the skew leaves few to choose from, the next free one is taken.
+    /// A record that the call does not have yet. Where the skew leaves few to choose from, the next free one
+    /// is taken.
     fn draw_record(&mut self) -> u32 {
         const TRIES: u32 = 8;
         let mut number = 0;
@@ -238,13 +212,9 @@ impl Workload for Ycsb {
         let mut updates = 0;
         for number in 0..self.keys {
             let row = row(state.get(&record(number)).map(|entry| entry.value));
-            let row = row
-                .ok()
-                .filter(|row| row.len() == COUNTER_BYTES + self.payload_bytes);
+            let row = row.ok().filter(|row| row.len() == COUNTER_BYTES + self.payload_bytes);
             let Some(row) = row else {
-                return Err(format!(
-                    "record {number} is absent, or its size has changed"
-                ));
+                return Err(format!("record {number} is absent, or its size has changed"));
             };
             updates += bytes_at(&row, 0).map_or(0, i64::from_le_bytes);
         }
@@ -268,14 +238,8 @@ mod tests {
     use crate::testing::{Serial, assert_seeded, seed};
 
     fn small(theta: f64, read_percent: u32) -> Ycsb {
-        Ycsb::new(Options {
-            keys: 500,
-            theta,
-            read_percent,
-            payload_bytes: 30,
-            ..Options::default()
-        })
-        .unwrap()
+        Ycsb::new(Options { keys: 500, theta, read_percent, payload_bytes: 30, ..Options::default() })
+            .unwrap()
     }
 
     #[test]
@@ -287,10 +251,7 @@ mod tests {
             let tally = state.drive(&ycsb, seed, 2, 500);
             ycsb.check(&mut state, &tally).unwrap();
             let share = 100.0 * tally.replies_sum as f64 / (1_000.0 * 16.0);
-            assert!(
-                (share - f64::from(100 - read_percent)).abs() < 2.0,
-                "{share} % updates"
-            );
+            assert!((share - f64::from(100 - read_percent)).abs() < 2.0, "{share} % updates");
         }
     }
 
@@ -300,17 +261,9 @@ mod tests {
         let mut state = Serial::loaded(&ycsb, 1);
         let old = state.records[&record(0)].clone();
         let tally = state.drive(&ycsb, 1, 1, 100);
-        assert_ne!(
-            state.records[&record(0)],
-            old,
-            "the hottest record is updated"
-        );
+        assert_ne!(state.records[&record(0)], old, "the hottest record is updated");
         state.records.insert(record(0), old);
-        assert!(
-            ycsb.check(&mut state, &tally)
-                .unwrap_err()
-                .contains("counters")
-        );
+        assert!(ycsb.check(&mut state, &tally).unwrap_err().contains("counters"));
     }
 
     #[test]
@@ -320,71 +273,26 @@ mod tests {
             let mut read_only = 0;
             for _ in 0..300 {
                 let draw = generator.next();
-                let mut numbers: Vec<u32> = operations(&draw.args)
-                    .unwrap()
-                    .map(|n| n & !UPDATE)
-                    .collect();
+                let mut numbers: Vec<u32> = operations(&draw.args).unwrap().map(|n| n & !UPDATE).collect();
                 numbers.sort_unstable();
                 numbers.dedup();
                 assert_eq!(numbers.len(), 16);
-                assert_eq!(
-                    draw.read_only,
-                    operations(&draw.args).unwrap().all(|n| n & UPDATE == 0)
-                );
+                assert_eq!(draw.read_only, operations(&draw.args).unwrap().all(|n| n & UPDATE == 0));
                 read_only += usize::from(draw.read_only);
             }
-            assert!(
-                (60..200).contains(&read_only),
-                "0.95^16 of 300 is 132: {read_only}"
-            );
+            assert!((60..200).contains(&read_only), "0.95^16 of 300 is 132: {read_only}");
         }
     }
 
     #[test]
     fn impossible_options_are_refused_with_the_reason() {
         let refused = |options, text: &str| assert!(Ycsb::new(options).unwrap_err().contains(text));
-        refused(
-            Options {
-                keys: 0,
-                ..Options::default()
-            },
-            "0 keys",
-        );
-        refused(
-            Options {
-                keys: 5,
-                ..Options::default()
-            },
-            "16 operations",
-        );
-        refused(
-            Options {
-                theta: -0.5,
-                ..Options::default()
-            },
-            "theta -0.5",
-        );
-        refused(
-            Options {
-                theta: f64::NAN,
-                ..Options::default()
-            },
-            "theta NaN",
-        );
-        refused(
-            Options {
-                read_percent: 101,
-                ..Options::default()
-            },
-            "101 percent",
-        );
-        refused(
-            Options {
-                payload_bytes: 1_001,
-                ..Options::default()
-            },
-            "1001 bytes",
-        );
+        refused(Options { keys: 0, ..Options::default() }, "0 keys");
+        refused(Options { keys: 5, ..Options::default() }, "16 operations");
+        refused(Options { theta: -0.5, ..Options::default() }, "theta -0.5");
+        refused(Options { theta: f64::NAN, ..Options::default() }, "theta NaN");
+        refused(Options { read_percent: 101, ..Options::default() }, "101 percent");
+        refused(Options { payload_bytes: 1_001, ..Options::default() }, "1001 bytes");
     }
 
     #[test]

@@ -9,7 +9,8 @@ from where import KEPT, URLS
 
 app = Celery("celery_tasks", broker=os.environ["CELERY_TEST_BROKER"], backend=URLS[-1])
 app.conf.update(
-    # What a worker has taken and not done is another's after that many seconds: Celery's way to do each task at least once.
+    # What a worker has taken and not done is another's after that many seconds: Celery's way to do each task
+    # at least once.
     task_acks_late=True,
     broker_transport_options={"visibility_timeout": 20},
     worker_prefetch_multiplier=4,

@@ -9,8 +9,8 @@ import unittest
 
 from where import FAULT, KEPT, URLS, Fault
 
-# Whoever sends tasks knows all nodes, and goes to another one when its own is gone. The worker is at the node that stays: what Celery takes
-# off a list whose reply it does not see is lost with every Redis.
+# Whoever sends tasks knows all nodes, and goes to another one when its own is gone. The worker is at the node
+# that stays: what Celery takes off a list whose reply it does not see is lost with every Redis.
 os.environ["CELERY_TEST_BROKER"] = ";".join(URLS)
 
 from celery import chain, chord, group  # noqa: E402

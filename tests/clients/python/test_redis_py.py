@@ -401,7 +401,8 @@ class Commands(unittest.TestCase):
         self.assertEqual(r.pubsub_numsub("news"), [("news", 1)])
         self.assertEqual(r.pubsub_numpat(), 1)
         if self.protocol == 2:
-            # In RESP3 a listener's PONG is a plain string, which redis-py takes for a message where it decodes replies.
+            # In RESP3 a listener's PONG is a plain string, which redis-py takes for a message where it
+            # decodes replies.
             listener.ping()
             self.assertEqual(listener.get_message(timeout=30)["type"], "pong")
         listener.unsubscribe()
@@ -457,7 +458,8 @@ class CommandsInResp3(Commands):
         self.assertEqual(keeping.get("kept"), "old")
         for number in range(20):
             self.r.set("kept", f"new{number}")
-            # The write was answered, so its invalidation is on its way, and redis-py looks for it before it answers from its cache.
+            # The write was answered, so its invalidation is on its way, and redis-py looks for it before it
+            # answers from its cache.
             until("the new value", lambda: keeping.get("kept") == f"new{number}")
         keeping.close()
 
@@ -498,7 +500,8 @@ class InACluster(unittest.TestCase):
             pipe.incrby(f"p{number}", number)
         self.assertEqual(pipe.execute(), list(range(200)))
         self.assertEqual(r.eval("return redis.call('INCR', KEYS[1])", 1, "p7"), 8)
-        # Each node is asked for its keys, and has those of all: the iterator gives each key once for every node.
+        # Each node is asked for its keys, and has those of all: the iterator gives each key once for every
+        # node.
         self.assertEqual(set(r.scan_iter("p*")), {f"p{number}" for number in range(200)})
 
     def test_watch_races_lose_no_increment(self):

@@ -1,4 +1,5 @@
-//! A fast hash function with a fixed start, for maps whose keys nobody chooses: the same in every process. See `vendor/README.md`.
+//! A fast hash function with a fixed start, for maps whose keys nobody chooses: the same in every process.
+//! See `vendor/README.md`.
 
 use std::hash::Hasher;
 

@@ -1,5 +1,5 @@
-//! The bytes of a change of members, which stand in the log: a message of protocol buffers, with numbers in it, and with messages
-//! that have numbers. Nothing lies deeper.
+//! The bytes of a change of members, which stand in the log: a message of protocol buffers, with numbers in
+//! it, and with messages that have numbers. Nothing lies deeper.
 
 use crate::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 use bytes::Bytes;

@@ -17,9 +17,12 @@ macro_rules! kind {
     };
 }
 
-/// A message: its fields, and the names by which they are read and set. Numbers are given as they are, the rest by reference.
+/// A message: its fields, and the names by which they are read and set. Numbers are given as they are, the
+/// rest by reference.
 macro_rules! message {
-    ($name:ident { $($kind:ident $get:ident $set:ident $mut:ident $take:ident $field:ident: $type:ty),* $(,)? }) => {
+    ($name:ident {
+        $($kind:ident $get:ident $set:ident $mut:ident $take:ident $field:ident: $type:ty),* $(,)?
+    }) => {
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct $name {
             $(pub $field: $type),*
@@ -51,11 +54,7 @@ macro_rules! message {
     };
 }
 
-kind!(EntryType {
-    EntryNormal,
-    EntryConfChange,
-    EntryConfChangeV2,
-});
+kind!(EntryType { EntryNormal, EntryConfChange, EntryConfChangeV2 });
 
 kind!(MessageType {
     MsgHup,
@@ -79,17 +78,9 @@ kind!(MessageType {
     MsgRequestPreVoteResponse,
 });
 
-kind!(ConfChangeTransition {
-    Auto,
-    Implicit,
-    Explicit,
-});
+kind!(ConfChangeTransition { Auto, Implicit, Explicit });
 
-kind!(ConfChangeType {
-    AddNode,
-    RemoveNode,
-    AddLearnerNode,
-});
+kind!(ConfChangeType { AddNode, RemoveNode, AddLearnerNode });
 
 message!(Entry {
     number get_entry_type set_entry_type mut_entry_type take_entry_type entry_type: EntryType,
@@ -121,11 +112,13 @@ message!(Message {
     number get_commit set_commit mut_commit take_commit commit: u64,
     number get_commit_term set_commit_term mut_commit_term take_commit_term commit_term: u64,
     part get_snapshot set_snapshot mut_snapshot take_snapshot snapshot: Snapshot,
-    number get_request_snapshot set_request_snapshot mut_request_snapshot take_request_snapshot request_snapshot: u64,
+    number get_request_snapshot set_request_snapshot
+        mut_request_snapshot take_request_snapshot request_snapshot: u64,
     number get_reject set_reject mut_reject take_reject reject: bool,
     number get_reject_hint set_reject_hint mut_reject_hint take_reject_hint reject_hint: u64,
     part get_context set_context mut_context take_context context: Bytes,
-    number get_deprecated_priority set_deprecated_priority mut_deprecated_priority take_deprecated_priority deprecated_priority: u64,
+    number get_deprecated_priority set_deprecated_priority
+        mut_deprecated_priority take_deprecated_priority deprecated_priority: u64,
     number get_priority set_priority mut_priority take_priority priority: i64,
 });
 
@@ -138,7 +131,8 @@ message!(HardState {
 message!(ConfState {
     part get_voters set_voters mut_voters take_voters voters: Vec<u64>,
     part get_learners set_learners mut_learners take_learners learners: Vec<u64>,
-    part get_voters_outgoing set_voters_outgoing mut_voters_outgoing take_voters_outgoing voters_outgoing: Vec<u64>,
+    part get_voters_outgoing set_voters_outgoing
+        mut_voters_outgoing take_voters_outgoing voters_outgoing: Vec<u64>,
     part get_learners_next set_learners_next mut_learners_next take_learners_next learners_next: Vec<u64>,
     number get_auto_leave set_auto_leave mut_auto_leave take_auto_leave auto_leave: bool,
 });
@@ -186,11 +180,7 @@ impl ConfChangeV2 {
 
 impl From<(Vec<u64>, Vec<u64>)> for ConfState {
     fn from((voters, learners): (Vec<u64>, Vec<u64>)) -> ConfState {
-        ConfState {
-            voters,
-            learners,
-            ..ConfState::default()
-        }
+        ConfState { voters, learners, ..ConfState::default() }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The messages of `raft` as plain structs, with the names that the library knows them by. See `vendor/README.md`.
+//! The messages of `raft` as plain structs, with the names that the library knows them by. See
+//! `vendor/README.md`.
 
 mod change;
 pub mod eraftpb;
@@ -9,17 +10,14 @@ use std::borrow::Cow;
 pub mod prelude {
     //! All of them.
     pub use crate::eraftpb::{
-        ConfChange, ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2,
-        ConfState, Entry, EntryType, HardState, Message, MessageType, Snapshot, SnapshotMetadata,
+        ConfChange, ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry,
+        EntryType, HardState, Message, MessageType, Snapshot, SnapshotMetadata,
     };
 }
 
 /// A change of one member.
 pub fn new_conf_change_single(node_id: u64, kind: ConfChangeType) -> ConfChangeSingle {
-    ConfChangeSingle {
-        change_type: kind,
-        node_id,
-    }
+    ConfChangeSingle { change_type: kind, node_id }
 }
 
 /// A change of members in either of its forms.

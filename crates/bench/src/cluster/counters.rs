@@ -30,14 +30,13 @@ impl Counters {
     pub fn of_all(targets: &[Target]) -> Result<Option<Counters>> {
         let mut all = None::<Counters>;
         for target in targets {
-            let mut client =
-                Client::connect(&target.host, target.port, target.password.as_deref())?;
+            let mut client = Client::connect(&target.host, target.port, target.password.as_deref())?;
             let info = client.call(&["INFO", "ordo_cluster"])?.text("INFO")?;
             if info.trim().is_empty() {
                 continue;
             }
-            let found = Counters::parse(&info)
-                .with_context(|| format!("INFO of {}:{}", target.host, target.port))?;
+            let found =
+                Counters::parse(&info).with_context(|| format!("INFO of {}:{}", target.host, target.port))?;
             all.get_or_insert_default().add(&found);
         }
         if let Some(found) = all
@@ -100,8 +99,7 @@ impl Counters {
     /// What was counted since.
     pub fn since(&self, before: &Counters) -> Result<Counters> {
         let since = |now: u64, before: u64| {
-            now.checked_sub(before)
-                .context("a node counts less than before: it has started anew meanwhile")
+            now.checked_sub(before).context("a node counts less than before: it has started anew meanwhile")
         };
         Ok(Counters {
             nodes: self.nodes,
@@ -120,14 +118,14 @@ impl Counters {
         })
     }
 
-    /// What this says of slices of a cluster of `nodes` nodes in which so much time passed, while clients got so many
-    /// answers in a second.
+    /// What this says of slices of a cluster of `nodes` nodes in which so much time passed, while clients got
+    /// so many answers in a second.
     pub fn figures(&self, nodes: usize, elapsed: Duration, answered_per_s: f64) -> ClusterFigures {
         let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let seconds = elapsed.as_secs_f64();
         let answered = answered_per_s * seconds;
-        // Every node confirms every epoch, and every replica of a partition executes its transactions. Nodes and replicas
-        // are counted once a slice.
+        // Every node confirms every epoch, and every replica of a partition executes its transactions. Nodes
+        // and replicas are counted once a slice.
         let slices = self.nodes as f64 / nodes as f64;
         let epochs = self.epochs as f64 / nodes as f64;
         let copies = ratio(self.replicas as f64 / slices, self.partitions as f64);

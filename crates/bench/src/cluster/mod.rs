@@ -1,13 +1,14 @@
 //! Drives a cluster over the network, and tells what agreement costs it.
 //!
-//! The cluster is started here, on the loopback interface, or is there already. The load is that of [`crate::redis`]: one
-//! thread, prebuilt requests, connections dealt out to the nodes in turn, each in a closed loop ([`work`]). Around every
-//! slice of it each node is asked for its counters ([`counters`]): messages and bytes between nodes, epochs, how many
-//! transactions had speculatively committed when they were confirmed.
+//! The cluster is started here, on the loopback interface, or is there already. The load is that
+//! of [`crate::redis`]: one thread, prebuilt requests, connections dealt out to the nodes in turn, each in a
+//! closed loop ([`work`]). Around every slice of it each node is asked for its counters ([`counters`]):
+//! messages and bytes between nodes, epochs, how many transactions had speculatively committed when they were
+//! confirmed.
 //!
-//! With [`Options::against_single`] a server by itself gets the same load, slice by slice in turn with the cluster, so that
-//! their ratio is of one run. Whoever is not being measured is idle meanwhile. It is not stopped: a cluster that is would
-//! elect leaders when it goes on. A first round warms up and does not count.
+//! With [`Options::against_single`] a server by itself gets the same load, slice by slice in turn with the
+//! cluster, so that their ratio is of one run. Whoever is not being measured is idle meanwhile. It is not
+//! stopped: a cluster that is would elect leaders when it goes on. A first round warms up and does not count.
 
 mod counters;
 mod work;
@@ -32,8 +33,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use work::Prepared;
 
-/// Replicated by single that is aimed for, of three nodes that share a machine with their load: SET, pipelines of 16, no
-/// fsync.
+/// Replicated by single that is aimed for, of three nodes that share a machine with their load: SET,
+/// pipelines of 16, no fsync.
 const AIM: f64 = 0.3;
 /// A cluster that is not up by then will not be.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -110,12 +111,14 @@ pub struct ClusterFigures {
     pub epochs_per_s: f64,
     /// Ordered transactions in an epoch. Reads need no place in the order.
     pub transactions_per_epoch: f64,
-    /// Of the transactions that replicas executed, the share that had speculatively committed when it was confirmed.
+    /// Of the transactions that replicas executed, the share that had speculatively committed when it was
+    /// confirmed.
     pub speculated_share: f64,
     /// Epochs that were taken back.
     pub epochs_retracted: u64,
-    /// Of transactions over several partitions: messages by which a partition told another node's what it had to say in a round.
-    /// One, whatever the number of transactions; less where rounds went together; 0 if all was said within nodes.
+    /// Of transactions over several partitions: messages by which a partition told another node's what it had
+    /// to say in a round. One, whatever the number of transactions; less where rounds went together; 0 if all
+    /// was said within nodes.
     pub messages_per_round: f64,
     /// Reads, anchors and confirmations in such a message.
     pub notes_per_message: f64,
@@ -144,11 +147,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let interrupted = interruption()?;
     let steps = options.works.len() * contenders.len() * (options.rounds + 1);
     let progress = Progress::new(steps as u64);
-    let mut report = Report {
-        records: Vec::new(),
-        ratios: Vec::new(),
-        aim: None,
-    };
+    let mut report = Report { records: Vec::new(), ratios: Vec::new(), aim: None };
     for &work in &options.works {
         let mut prepared = Vec::new();
         for contender in &contenders {
@@ -178,10 +177,8 @@ pub fn run(options: &Options) -> Result<Report> {
         for (contender, prepared) in contenders.iter().zip(prepared) {
             prepared.check(&contender.targets)?;
         }
-        let throughputs: Vec<Vec<f64>> = slices
-            .iter()
-            .map(|slices| slices.iter().map(Slice::throughput_per_s).collect())
-            .collect();
+        let throughputs: Vec<Vec<f64>> =
+            slices.iter().map(|slices| slices.iter().map(Slice::throughput_per_s).collect()).collect();
         for (index, contender) in contenders.iter().enumerate() {
             let ratio = Spread::of_ratios(&throughputs[index], &throughputs[0]);
             let record = contender.record(options, work, &slices[index], ratio);
@@ -198,11 +195,9 @@ pub fn run(options: &Options) -> Result<Report> {
 impl Options {
     fn aim(&self) -> Option<f64> {
         match &self.place {
-            Place::Here {
-                nodes: 3,
-                appendfsync,
-                ..
-            } if appendfsync == "no" && self.pipeline == 16 && self.works.contains(&Work::Set) => {
+            Place::Here { nodes: 3, appendfsync, .. }
+                if appendfsync == "no" && self.pipeline == 16 && self.works.contains(&Work::Set) =>
+            {
                 self.against_single.then_some(AIM)
             }
             _ => None,
@@ -249,18 +244,8 @@ impl Slice {
 impl Contender {
     /// Ratios are to the first.
     fn all(options: &Options) -> Result<Vec<Contender>> {
-        let Place::Here {
-            ordo,
-            nodes,
-            zones,
-            partitions,
-            appendfsync,
-            directory,
-        } = &options.place
-        else {
-            let Place::There(targets) = &options.place else {
-                unreachable!("there are two places")
-            };
+        let Place::Here { ordo, nodes, zones, partitions, appendfsync, directory } = &options.place else {
+            let Place::There(targets) = &options.place else { unreachable!("there are two places") };
             if options.against_single {
                 bail!("--against-single starts both itself: leave out --addresses");
             }
@@ -334,22 +319,13 @@ impl Contender {
             );
         }
         prepared.note(options, &measured);
-        let counters = after
-            .zip(before)
-            .map(|(after, before)| Ok::<_, anyhow::Error>((after.since(&before)?, elapsed)));
-        Ok(Slice {
-            measured,
-            counters: counters.transpose()?,
-            load_processors,
-            node_processors,
-        })
+        let counters =
+            after.zip(before).map(|(after, before)| Ok::<_, anyhow::Error>((after.since(&before)?, elapsed)));
+        Ok(Slice { measured, counters: counters.transpose()?, load_processors, node_processors })
     }
 
     fn ids(&self) -> Vec<u32> {
-        self.processes
-            .as_ref()
-            .map(Processes::ids)
-            .unwrap_or_default()
+        self.processes.as_ref().map(Processes::ids).unwrap_or_default()
     }
 
     fn process_seconds(&self) -> f64 {
@@ -368,13 +344,7 @@ impl Contender {
         self.targets.iter().map(of).sum()
     }
 
-    fn record(
-        &self,
-        options: &Options,
-        work: Work,
-        slices: &[Slice],
-        ratio: Spread,
-    ) -> ClusterRecord {
+    fn record(&self, options: &Options, work: Work, slices: &[Slice], ratio: Spread) -> ClusterRecord {
         let sum = |of: fn(&Slice) -> u64| slices.iter().map(of).sum::<u64>();
         let throughputs: Vec<f64> = slices.iter().map(Slice::throughput_per_s).collect();
         let seconds: f64 = slices.iter().map(Slice::seconds).sum();
@@ -390,8 +360,8 @@ impl Contender {
             }
         }
         let answered_per_s = sum(|slice| slice.measured.tally.replies) as f64 / seconds;
-        let cluster = (!counted.is_zero())
-            .then(|| counters.figures(self.targets.len(), counted, answered_per_s));
+        let cluster =
+            (!counted.is_zero()).then(|| counters.figures(self.targets.len(), counted, answered_per_s));
         let processors = |of: fn(&Slice) -> f64| {
             let all: Vec<f64> = slices.iter().map(of).collect();
             format!("{:.2}", Spread::of(&all).median)
@@ -424,10 +394,7 @@ impl Contender {
             ratio_to_first: ratio.median,
             ratio_spread: ratio,
             throughput_spread: Spread::of(&throughputs),
-            options: shown
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value))
-                .collect(),
+            options: shown.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         };
         ClusterRecord { record, cluster }
     }
@@ -473,11 +440,7 @@ pub fn summary(report: &Report) -> String {
     let line = |(work, ratio): &(Work, Spread)| {
         let aim = match report.aim {
             Some(aim) if *work == Work::Set => {
-                let met = if ratio.median >= aim {
-                    "met"
-                } else {
-                    "NOT met"
-                };
+                let met = if ratio.median >= aim { "met" } else { "NOT met" };
                 format!("; aim: {aim}, {met}")
             }
             _ => String::new(),

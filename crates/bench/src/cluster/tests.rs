@@ -2,9 +2,12 @@
 
 use super::*;
 
-const INFO: &str = "# Ordo_cluster\r\ncluster:local\r\nnode:1\r\nepoch:9000\r\npartitions:2\r\npartitions_kept:2\r\n\
-                    epochs_confirmed:100\r\nepochs_retracted:1\r\ntransactions:1000\r\nspeculated_before_confirmation:800\r\n\
-                    restarts:7\r\nsibling_rounds:10\r\nsibling_messages:9\r\nsibling_notes:50\r\nmessages_sent:400\r\nmessage_bytes_sent:50000\r\n";
+const INFO: &str = "# Ordo_cluster\r\ncluster:local\r\nnode:1\r\nepoch:9000\r\npartitions:2\r\n\
+                    partitions_kept:2\r\n\
+                    epochs_confirmed:100\r\nepochs_retracted:1\r\ntransactions:1000\r\n\
+                    speculated_before_confirmation:800\r\n\
+                    restarts:7\r\nsibling_rounds:10\r\nsibling_messages:9\r\nsibling_notes:50\r\n\
+                    messages_sent:400\r\nmessage_bytes_sent:50000\r\n";
 
 fn later(counters: &Counters) -> Counters {
     Counters {
@@ -78,10 +81,7 @@ fn report() -> Report {
     };
     Report {
         records: vec![
-            ClusterRecord {
-                record: record("single", 1_000.0),
-                cluster: None,
-            },
+            ClusterRecord { record: record("single", 1_000.0), cluster: None },
             ClusterRecord {
                 record: record("cluster", 250.0),
                 cluster: Some(ClusterFigures {
@@ -124,10 +124,7 @@ fn a_record_has_the_fields_of_bench_engine_and_those_of_a_cluster() {
 fn the_aim_is_told_where_it_was_set() {
     let mut report = report();
     let text = summary(&report);
-    assert_eq!(
-        text,
-        "set, replicated / single: 0.250 (0.250 - 0.250); aim: 0.3, NOT met"
-    );
+    assert_eq!(text, "set, replicated / single: 0.250 (0.250 - 0.250); aim: 0.3, NOT met");
     report.aim = None;
     assert!(!summary(&report).contains("aim"));
     assert!(table(&report).to_string().contains("0.125"));
@@ -146,8 +143,5 @@ fn works_have_names() {
         assert_eq!(work.name(), name);
     }
     let error = "del".parse::<Work>().expect_err("unknown").to_string();
-    assert!(
-        error.contains("get, set, incr, transfer or transfer-across"),
-        "{error}"
-    );
+    assert!(error.contains("get, set, incr, transfer or transfer-across"), "{error}");
 }

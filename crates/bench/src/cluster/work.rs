@@ -7,8 +7,9 @@
 //! | `transfer` | a script moves a random amount between two random accounts | no money was made or lost |
 //! | `transfer-across` | the same, between accounts of any partitions | the same |
 //!
-//! Where there are several partitions, the accounts (or counters) of a client have a hash tag in common, one of [`TAGS`], so
-//! that each transaction is one of a single partition; but for `transfer-across`, whose accounts have none.
+//! Where there are several partitions, the accounts (or counters) of a client have a hash tag in common, one
+//! of [`TAGS`], so that each transaction is one of a single partition; but for `transfer-across`, whose
+//! accounts have none.
 
 use super::Options;
 use crate::redis::load::{Class, Measured, Target};
@@ -122,10 +123,7 @@ impl Prepared {
             let seed = options.seed ^ (round as u64) << 48 ^ (client as u64) << 32;
             self.template(client, options.pipeline, txn::hash::mix(seed))
         };
-        Class {
-            templates: (0..options.clients).map(template).collect(),
-            pipeline: options.pipeline as u64,
-        }
+        Class { templates: (0..options.clients).map(template).collect(), pipeline: options.pipeline as u64 }
     }
 
     fn template(&self, client: usize, pipeline: usize, seed: u64) -> Template {
@@ -134,27 +132,15 @@ impl Prepared {
         let prefix = self.prefix(client as u64 % self.tags);
         let bound = self.names_of_a_tag();
         let name = [Part::Text(&prefix), number(8, bound)];
-        let other = [
-            Part::Text(&prefix),
-            Part::Number {
-                digits: 8,
-                bound,
-                fresh: true,
-            },
-        ];
+        let other = [Part::Text(&prefix), Part::Number { digits: 8, bound, fresh: true }];
         let (script, amount) = ([Part::Text(&self.sha)], [number(2, 20)]);
         let args: Vec<&[Part<'_>]> = match self.work {
             Work::Get => vec![&[Part::Text("GET")], &key],
             Work::Set => vec![&[Part::Text("SET")], &key, &value],
             Work::Incr => vec![&[Part::Text("INCR")], &name],
-            Work::Transfer | Work::TransferAcross => vec![
-                &[Part::Text("EVALSHA")],
-                &script,
-                &[Part::Text("2")],
-                &name,
-                &other,
-                &amount,
-            ],
+            Work::Transfer | Work::TransferAcross => {
+                vec![&[Part::Text("EVALSHA")], &script, &[Part::Text("2")], &name, &other, &amount]
+            }
         };
         Template::new(&args, pipeline, seed)
     }
@@ -181,7 +167,8 @@ impl Prepared {
                 let (before, after) = (self.before, self.sum(&mut client)?);
                 if before != after {
                     bail!(
-                        "transfers lost or made money: the accounts held {before} before and {after} after them"
+                        "transfers lost or made money: the accounts held {before} before and {after} after \
+                         them"
                     );
                 }
             }
@@ -193,9 +180,7 @@ impl Prepared {
         let openings = (0..self.tags)
             .flat_map(|tag| self.names(tag))
             .map(|name| vec!["SET".into(), name, OPENING_BALANCE.to_string()]);
-        client.pipeline(openings, LOAD_PIPELINE, |answer| {
-            answer.text("SET").map(drop)
-        })?;
+        client.pipeline(openings, LOAD_PIPELINE, |answer| answer.text("SET").map(drop))?;
         Ok(())
     }
 
@@ -230,9 +215,7 @@ impl Prepared {
         let mut total = 0;
         for tag in 0..self.tags {
             let names: Vec<String> = self.names(tag).collect();
-            let reads = names
-                .chunks(READ_AT_ONCE)
-                .map(|names| [&["MGET".to_owned()], names].concat());
+            let reads = names.chunks(READ_AT_ONCE).map(|names| [&["MGET".to_owned()], names].concat());
             client.pipeline(reads, READ_PIPELINE, |answer| {
                 let Answer::List(values) = answer else {
                     bail!("MGET was answered with {answer:?}");
@@ -252,10 +235,6 @@ impl Prepared {
 }
 
 fn connect(target: &Target) -> Result<Client> {
-    let Target {
-        host,
-        port,
-        password,
-    } = target;
+    let Target { host, port, password } = target;
     Ok(Client::connect(host, *port, password.as_deref())?)
 }

@@ -64,8 +64,7 @@ impl Server {
     /// Starts a server in a directory of its own and waits until it answers.
     pub(super) fn start(kind: Kind, options: &Options, directory: &Path) -> Result<Server> {
         let dir = directory.join(kind.label());
-        std::fs::create_dir_all(&dir)
-            .with_context(|| format!("could not make {}", dir.display()))?;
+        std::fs::create_dir_all(&dir).with_context(|| format!("could not make {}", dir.display()))?;
         let log = dir.join("output");
         let port = free_port()?;
         let program = match kind {
@@ -73,11 +72,7 @@ impl Server {
             Kind::Ordo | Kind::OrdoAlways => &options.ordo,
         };
         let mut command = dying_with_us(program);
-        let sync = if matches!(kind, Kind::RedisAlways | Kind::OrdoAlways) {
-            "always"
-        } else {
-            "no"
-        };
+        let sync = if matches!(kind, Kind::RedisAlways | Kind::OrdoAlways) { "always" } else { "no" };
         match kind {
             Kind::Ordo | Kind::OrdoAlways => {
                 command.args(["serve", "--workers", &options.workers.to_string()]);
@@ -85,11 +80,7 @@ impl Server {
                 command.env_remove("RUST_LOG");
             }
             Kind::Redis | Kind::RedisWithoutLog | Kind::RedisAlways => {
-                let appendonly = if kind == Kind::RedisWithoutLog {
-                    "no"
-                } else {
-                    "yes"
-                };
+                let appendonly = if kind == Kind::RedisWithoutLog { "no" } else { "yes" };
                 // No snapshots and no rewriting of the log, which would fork in the middle of a measurement.
                 command.args([
                     "--save",
@@ -101,23 +92,10 @@ impl Server {
                 ]);
             }
         }
-        command
-            .args([
-                "--appendfsync",
-                sync,
-                "--port",
-                &port.to_string(),
-                "--bind",
-                HOST,
-                "--dir",
-            ])
-            .arg(&dir);
+        command.args(["--appendfsync", sync, "--port", &port.to_string(), "--bind", HOST, "--dir"]).arg(&dir);
         let copy = File::create(&log)?;
         let (output, input) = io::pipe()?;
-        command
-            .stdin(Stdio::null())
-            .stdout(input.try_clone()?)
-            .stderr(input);
+        command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
         let child = command.spawn().with_context(|| {
             format!(
                 "could not start {}: install it, or say where it is (--redis-server, --ordo)",
@@ -126,12 +104,7 @@ impl Server {
         })?;
         // It holds the pipe open, whose end tells that the server has ended.
         drop(command);
-        let mut server = Server {
-            kind,
-            child,
-            port,
-            log,
-        };
+        let mut server = Server { kind, child, port, log };
         server.wait_until_up(follow(output, copy, kind.sign(port))?)?;
         Ok(server)
     }
@@ -149,10 +122,7 @@ impl Server {
             }
             Err(RecvTimeoutError::Timeout) => {
                 let seconds = START_MAX.as_secs();
-                bail!(
-                    "{label} was not up after {seconds} s. {}",
-                    self.what_it_said()
-                );
+                bail!("{label} was not up after {seconds} s. {}", self.what_it_said());
             }
         }
         let answer = Client::connect(HOST, self.port, None)?.call(&["PING"])?;
@@ -169,11 +139,7 @@ impl Server {
         self.child.id()
     }
     pub(super) fn target(&self) -> Target {
-        Target {
-            host: HOST.to_owned(),
-            port: self.port,
-            password: None,
-        }
+        Target { host: HOST.to_owned(), port: self.port, password: None }
     }
 
     /// The last lines of its output, for an error message.
@@ -195,10 +161,8 @@ impl Server {
 
     fn signal(&self, signal: &str) -> Result<()> {
         let process = self.child.id().to_string();
-        let status = Command::new("kill")
-            .args(["-s", signal, &process])
-            .status()
-            .context("could not run kill")?;
+        let status =
+            Command::new("kill").args(["-s", signal, &process]).status().context("could not run kill")?;
         if !status.success() {
             bail!("{} is gone. {}", self.kind.label(), self.what_it_said());
         }
@@ -214,13 +178,9 @@ impl Drop for Server {
     }
 }
 
-/// Copies what a server says to a file, on a thread of its own, and sends a message for each line with `sign`. The
-/// sender is gone once everything is copied.
-fn follow(
-    output: impl Read + Send + 'static,
-    mut copy: File,
-    sign: String,
-) -> io::Result<Receiver<()>> {
+/// Copies what a server says to a file, on a thread of its own, and sends a message for each line with
+/// `sign`. The sender is gone once everything is copied.
+fn follow(output: impl Read + Send + 'static, mut copy: File, sign: String) -> io::Result<Receiver<()>> {
     let (seen, receiver) = mpsc::channel();
     let follow = move || {
         let mut output = BufReader::new(output);
@@ -235,9 +195,7 @@ fn follow(
             line.clear();
         }
     };
-    std::thread::Builder::new()
-        .name("server-output".to_owned())
-        .spawn(follow)?;
+    std::thread::Builder::new().name("server-output".to_owned()).spawn(follow)?;
     Ok(receiver)
 }
 
@@ -254,9 +212,7 @@ mod tests {
         let copy = File::create(&path).expect("a file");
         let (output, mut input) = io::pipe().expect("a pipe");
         let up = follow(output, copy, Kind::Redis.sign(7)).expect("a thread");
-        input
-            .write_all(b"reading\n\xff\n* Ready to acc")
-            .expect("taken");
+        input.write_all(b"reading\n\xff\n* Ready to acc").expect("taken");
         let early = up.recv_timeout(Duration::from_millis(1));
         assert_eq!(early, Err(RecvTimeoutError::Timeout));
         input.write_all(b"ept connections\nlater").expect("taken");
@@ -289,10 +245,7 @@ mod tests {
                 panic!("ls is no server")
             };
             let error = error.to_string();
-            assert!(
-                error.contains("ended at once") && error.contains("option"),
-                "{error}"
-            );
+            assert!(error.contains("ended at once") && error.contains("option"), "{error}");
         }
     }
 }

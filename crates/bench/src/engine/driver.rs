@@ -1,19 +1,18 @@
 //! Drives one engine: the threads of a slice generate calls, deliver them in batches, and step the engine.
 //!
-//! There is no network, no log and no thread beside the measured ones: what an engine saves or wastes shows. Every
-//! worker draws calls from its own generator into a private buffer, and delivers (and at once confirms) it as a batch
-//! when it is full; so all engines pay the same for their input. What is delivered and not final-committed is bounded by
-//! the run-ahead.
+//! There is no network, no log and no thread beside the measured ones: what an engine saves or wastes shows.
+//! Every worker draws calls from its own generator into a private buffer, and delivers (and at once confirms)
+//! it as a batch when it is full; so all engines pay the same for their input. What is delivered and not
+//! final-committed is bounded by the run-ahead.
 //!
-//! Invariant: `outstanding` counts requests that were delivered and did not end yet. A request that an engine gave back
-//! because of undeclared keys stays counted until it ends, so that `outstanding == 0` means that nothing is owed.
+//! Invariant: `outstanding` counts requests that were delivered and did not end yet. A request that an engine
+//! gave back because of undeclared keys stays counted until it ends, so that `outstanding == 0` means that
+//! nothing is owed.
 
 use super::EngineKind;
 use crate::report::Latencies;
 use crossbeam_utils::{Backoff, CachePadded};
-use execute::{
-    Batch, Budget, Committed, Effects, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId,
-};
+use execute::{Batch, Budget, Committed, Effects, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -27,10 +26,7 @@ const SAMPLED: u64 = 32;
 /// Read-only transactions that a worker runs at snapshots before it looks at the engine again.
 const READS_AT_ONCE: usize = 8;
 /// Operations of one step.
-const STEP: Budget = Budget {
-    operations: 512,
-    heavy: true,
-};
+const STEP: Budget = Budget { operations: 512, heavy: true };
 /// Records that an idle worker offers for collection at once.
 const COLLECTED_AT_ONCE: usize = 64;
 /// How long a worker with nothing to do rests, once it has looked often.
@@ -157,11 +153,7 @@ impl Driver {
                             return;
                         }
                         workload.load(seed, part, &mut |key, entry| {
-                            engine.view().load(Image {
-                                key,
-                                version: Position::FIRST,
-                                entry: Some(entry),
-                            });
+                            engine.view().load(Image { key, version: Position::FIRST, entry: Some(entry) });
                         });
                     }
                 });
@@ -172,13 +164,7 @@ impl Driver {
         let workers = (0..workers)
             .map(|index| Worker {
                 id: WorkerId(index),
-                generator: workload.generator(
-                    seed,
-                    Client {
-                        index,
-                        count: workers,
-                    },
-                ),
+                generator: workload.generator(seed, Client { index, count: workers }),
                 reader: SnapshotReader::new(engine.clone()),
                 sequence: 0,
                 pending: Vec::new(),
@@ -190,10 +176,7 @@ impl Driver {
             engine,
             feeding,
             started: Instant::now(),
-            tail: Mutex::new(Tail {
-                next: Position::FIRST.next(),
-                epoch: Epoch(1),
-            }),
+            tail: Mutex::new(Tail { next: Position::FIRST.next(), epoch: Epoch(1) }),
             outstanding: CachePadded::default(),
             stamps: (0..stamps * 2).map(|_| AtomicU64::new(0)).collect(),
         };
@@ -254,11 +237,7 @@ impl Driver {
     }
 
     fn restarts(&self) -> u64 {
-        let resubmitted: u64 = self
-            .workers
-            .iter()
-            .map(|worker| worker.sink.undeclared_total)
-            .sum();
+        let resubmitted: u64 = self.workers.iter().map(|worker| worker.sink.undeclared_total).sum();
         self.core.engine.status().restarts + resubmitted
     }
 }
@@ -294,10 +273,7 @@ impl Core {
             self.stamp(sampled).store(now_ns, Ordering::Relaxed);
             sampled = sampled.advanced(SAMPLED);
         }
-        *tail = Tail {
-            next: end,
-            epoch: Epoch(tail.epoch.0 + 1),
-        };
+        *tail = Tail { next: end, epoch: Epoch(tail.epoch.0 + 1) };
         self.engine.deliver(batch);
         self.engine.confirm(end.prev());
     }
@@ -320,9 +296,7 @@ impl Worker {
             if feeding && outstanding < core.feeding.run_ahead as i64 {
                 self.feed(core);
                 // Half a batch is better than an engine that waits for it.
-                if self.pending.len() >= core.feeding.batch
-                    || outstanding < core.feeding.batch as i64
-                {
+                if self.pending.len() >= core.feeding.batch || outstanding < core.feeding.batch as i64 {
                     self.flush(core);
                 }
                 looks = 0;
@@ -346,17 +320,15 @@ impl Worker {
         }
     }
 
-    /// Draws calls until there is a batch of them. Read-only ones run at once, if they need no place in the order.
+    /// Draws calls until there is a batch of them. Read-only ones run at once, if they need no place in the
+    /// order.
     fn feed(&mut self, core: &Core) {
         let mut reads = 0;
         while self.pending.len() < core.feeding.batch && reads < READS_AT_ONCE {
             let draw = self.generator.next();
             self.sequence += 1;
-            let id = RequestId {
-                session: SessionId(self.id.0 as u64 + 1),
-                sequence: self.sequence,
-                attempt: 0,
-            };
+            let id =
+                RequestId { session: SessionId(self.id.0 as u64 + 1), sequence: self.sequence, attempt: 0 };
             if draw.read_only && core.feeding.reads_at_snapshots {
                 reads += 1;
                 self.read(core, draw, id);
@@ -387,8 +359,7 @@ impl Worker {
             return;
         }
         let batch = std::mem::replace(&mut self.pending, Vec::with_capacity(core.feeding.batch));
-        core.outstanding
-            .fetch_add(batch.len() as i64, Ordering::SeqCst);
+        core.outstanding.fetch_add(batch.len() as i64, Ordering::SeqCst);
         core.deliver(batch);
     }
 
@@ -398,9 +369,7 @@ impl Worker {
             let now_ns = core.now_ns();
             for position in self.sink.sampled.drain(..) {
                 let delivered_ns = core.stamp(position).load(Ordering::Relaxed);
-                self.sink
-                    .latencies
-                    .record(Duration::from_nanos(now_ns.saturating_sub(delivered_ns)), 1);
+                self.sink.latencies.record(Duration::from_nanos(now_ns.saturating_sub(delivered_ns)), 1);
             }
         }
         if !self.sink.undeclared.is_empty() {
@@ -413,8 +382,7 @@ impl Worker {
             core.deliver(again.collect());
         }
         if self.sink.ended > 0 {
-            core.outstanding
-                .fetch_sub(std::mem::take(&mut self.sink.ended), Ordering::SeqCst);
+            core.outstanding.fetch_sub(std::mem::take(&mut self.sink.ended), Ordering::SeqCst);
         }
     }
 }

@@ -1,18 +1,20 @@
 //! Drives engines in one process, without a network, and compares them.
 //!
-//! Every contender (an engine with a number of workers) has its own store, loaded once with the workload's records, and
-//! its own callers ([`driver`]). The run is cut into rounds; in each round every contender has a slice, in an order that
-//! turns and reverses from round to round. A first round warms up and does not count.
+//! Every contender (an engine with a number of workers) has its own store, loaded once with the workload's
+//! records, and its own callers ([`driver`]). The run is cut into rounds; in each round every contender has a
+//! slice, in an order that turns and reverses from round to round. A first round warms up and does not count.
 //!
-//! **Read-only transactions.** `sparkle` and `nocc` run them at a final snapshot, beside the order, as Sparkle's section
-//! 4.4 says. `calvin` runs them through its lock scheduler like all others, as Calvin's published code does, and `ssmr` and
-//! `serial` in order, as S-SMR and the specification are. `--reads` overrides it for all engines of a run.
+//! **Read-only transactions.** `sparkle` and `nocc` run them at a final snapshot, beside the order, as
+//! Sparkle's section 4.4 says. `calvin` runs them through its lock scheduler like all others, as Calvin's
+//! published code does, and `ssmr` and `serial` in order, as S-SMR and the specification are. `--reads`
+//! overrides it for all engines of a run.
 //!
-//! **Key sets.** Requests of `calvin` name their keys; where the arguments don't tell them, the caller finds them by
-//! reconnaissance, on the measured threads. Resubmissions count as restarts.
+//! **Key sets.** Requests of `calvin` name their keys; where the arguments don't tell them, the caller finds
+//! them by reconnaissance, on the measured threads. Resubmissions count as restarts.
 //!
-//! **The check.** After the run, the workload's consistency conditions must hold in every contender's final state, and
-//! the replies must add up. `nocc` has no concurrency control, so that its violations are reported and do not fail a run.
+//! **The check.** After the run, the workload's consistency conditions must hold in every contender's final
+//! state, and the replies must add up. `nocc` has no concurrency control, so that its violations are reported
+//! and do not fail a run.
 
 mod driver;
 mod settings;
@@ -60,9 +62,7 @@ impl EngineKind {
             EngineKind::NoCc => Arc::new(execute::NoCc::new(workers)),
             EngineKind::Calvin => Arc::new(execute::Calvin::new(workers)),
             EngineKind::Ssmr => Arc::new(execute::Ssmr::new()),
-            EngineKind::Sparkle => Arc::new(execute::Sparkle::new(execute::sparkle::Options::new(
-                workers,
-            ))),
+            EngineKind::Sparkle => Arc::new(execute::Sparkle::new(execute::sparkle::Options::new(workers))),
         }
     }
 
@@ -87,37 +87,24 @@ pub struct Contender {
 impl FromStr for Contender {
     type Err = anyhow::Error;
     fn from_str(text: &str) -> Result<Contender> {
-        let (name, workers) =
-            match text.split_once('@') {
-                Some((name, workers)) => {
-                    let workers = workers.parse().ok().filter(|&workers| workers > 0);
-                    (
-                        name,
-                        Some(workers.with_context(|| {
-                            format!("'{text}': after @ comes a number of workers")
-                        })?),
-                    )
-                }
-                None => (text, None),
-            };
+        let (name, workers) = match text.split_once('@') {
+            Some((name, workers)) => {
+                let workers = workers.parse().ok().filter(|&workers| workers > 0);
+                (name, Some(workers.with_context(|| format!("'{text}': after @ comes a number of workers"))?))
+            }
+            None => (text, None),
+        };
         let names: Vec<&str> = EngineKind::ALL.iter().map(|(name, _)| *name).collect();
-        let kind = EngineKind::ALL
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, kind)| *kind);
-        let kind = kind.with_context(|| {
-            format!("unknown engine '{name}': choose from {}", names.join(", "))
-        })?;
+        let kind = EngineKind::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+        let kind =
+            kind.with_context(|| format!("unknown engine '{name}': choose from {}", names.join(", ")))?;
         Ok(Contender { kind, workers })
     }
 }
 
 impl Contender {
     fn name(self) -> &'static str {
-        EngineKind::ALL
-            .iter()
-            .find(|(_, kind)| *kind == self.kind)
-            .map_or("", |(name, _)| name)
+        EngineKind::ALL.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| name)
     }
 }
 
@@ -196,37 +183,25 @@ pub fn run(options: &Options) -> Result<Report> {
             .contenders
             .iter()
             .flat_map(|&contender| {
-                options
-                    .workers
-                    .iter()
-                    .map(move |&workers| (contender, contender.workers.unwrap_or(workers)))
+                options.workers.iter().map(move |&workers| (contender, contender.workers.unwrap_or(workers)))
             })
             .collect(),
     };
     if pairs.is_empty() {
         bail!("--engine names no engine");
     }
-    let rounds =
-        ((options.duration.as_secs_f64() / options.slice.as_secs_f64()).round() as usize).max(1);
+    let rounds = ((options.duration.as_secs_f64() / options.slice.as_secs_f64()).round() as usize).max(1);
     let progress = Progress::new((pairs.len() * (rounds + 2)) as u64);
 
     let mut entrants = Vec::new();
     for (contender, workers) in pairs {
-        progress.say(format!(
-            "loading {} for {}",
-            workload.name(),
-            contender.name()
-        ));
+        progress.say(format!("loading {} for {}", workload.name(), contender.name()));
         let reads_at_snapshots = match options.reads {
             Reads::Design => contender.kind.reads_at_snapshots(),
             Reads::Snapshot => true,
             Reads::Order => false,
         };
-        let feeding = Feeding {
-            batch: options.batch,
-            run_ahead: options.run_ahead,
-            reads_at_snapshots,
-        };
+        let feeding = Feeding { batch: options.batch, run_ahead: options.run_ahead, reads_at_snapshots };
         let before = resident_bytes();
         let driver = Driver::load(contender.kind, workers, &*workload, options.seed, feeding);
         let memory_bytes = resident_bytes() - before;
@@ -256,18 +231,11 @@ pub fn run(options: &Options) -> Result<Report> {
         }
     }
 
-    let mut report = Report {
-        records: Vec::new(),
-        violations: Vec::new(),
-        notes: Vec::new(),
-    };
-    let first: Vec<f64> = entrants[0]
-        .slices
-        .iter()
-        .map(Slice::throughput_per_s)
-        .collect();
+    let mut report = Report { records: Vec::new(), violations: Vec::new(), notes: Vec::new() };
+    let first: Vec<f64> = entrants[0].slices.iter().map(Slice::throughput_per_s).collect();
     progress.say("checking the final states");
-    // Walking through millions of records takes seconds, and so does freeing them: each entrant on its own thread.
+    // Walking through millions of records takes seconds, and so does freeing them: each entrant on its own
+    // thread.
     let ended: Vec<(Result<(), String>, Record)> = std::thread::scope(|scope| {
         let checks: Vec<_> = entrants
             .into_iter()
@@ -281,20 +249,14 @@ pub fn run(options: &Options) -> Result<Report> {
             .collect();
         checks
             .into_iter()
-            .map(|check| {
-                check
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
+            .map(|check| check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
     for (verdict, record) in ended {
         if let Err(violation) = verdict {
             let text = format!("{}, {} workers: {violation}", record.engine, record.workers);
             match record.engine.as_str() {
-                "nocc" => report.notes.push(format!(
-                    "{text} (nocc has no concurrency control: no failure)"
-                )),
+                "nocc" => report.notes.push(format!("{text} (nocc has no concurrency control: no failure)")),
                 _ => report.violations.push(text),
             }
         }
@@ -303,8 +265,8 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// The order of a round: it turns every second round and is reversed every other one, so that nobody always follows
-/// the same neighbour.
+/// The order of a round: it turns every second round and is reversed every other one, so that nobody always
+/// follows the same neighbour.
 fn turn(count: usize, round: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     order.rotate_left(round / 2 % count);
@@ -317,11 +279,7 @@ fn turn(count: usize, round: usize) -> Vec<usize> {
 impl Entrant {
     fn record(&self, options: &Options, first: &[f64]) -> Record {
         let throughputs: Vec<f64> = self.slices.iter().map(Slice::throughput_per_s).collect();
-        let seconds: f64 = self
-            .slices
-            .iter()
-            .map(|slice| slice.elapsed.as_secs_f64())
-            .sum();
+        let seconds: f64 = self.slices.iter().map(|slice| slice.elapsed.as_secs_f64()).sum();
         let committed: u64 = self.slices.iter().map(|slice| slice.committed).sum();
         let mut latencies = Latencies::default();
         for slice in &self.slices {
@@ -330,11 +288,7 @@ impl Entrant {
         let ratio_spread = Spread::of_ratios(&throughputs, first);
         let census = self.driver.census();
         let mut shown: BTreeMap<String, String> = options.settings.shown();
-        let reads = if self.reads_at_snapshots {
-            "snapshot"
-        } else {
-            "order"
-        };
+        let reads = if self.reads_at_snapshots { "snapshot" } else { "order" };
         shown.extend(
             [
                 ("batch", options.batch.to_string()),
@@ -375,22 +329,14 @@ fn resident_bytes() -> i64 {
 /// Resident memory of a process by its number; 0 where the system does not tell.
 pub(crate) fn resident_bytes_of(process: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let kilobytes = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
-    kilobytes
-        .and_then(|text| text.trim().parse::<u64>().ok())
-        .unwrap_or(0)
-        * 1024
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
+    kilobytes.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 /// The machine's load over the last minute: other work falsifies figures.
 pub(crate) fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace()
-        .next()
-        .unwrap_or("unknown")
-        .to_owned()
+    text.split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
 #[cfg(test)]
@@ -400,19 +346,10 @@ mod tests {
     #[test]
     fn contenders_parse() {
         let contender: Contender = "sparkle@2".parse().unwrap();
-        assert_eq!(
-            contender,
-            Contender {
-                kind: EngineKind::Sparkle,
-                workers: Some(2)
-            }
-        );
+        assert_eq!(contender, Contender { kind: EngineKind::Sparkle, workers: Some(2) });
         assert!("sparkle@0".parse::<Contender>().is_err());
         let error = "sparkl".parse::<Contender>().unwrap_err().to_string();
-        assert!(
-            error.contains("serial, nocc, calvin, ssmr, sparkle"),
-            "{error}"
-        );
+        assert!(error.contains("serial, nocc, calvin, ssmr, sparkle"), "{error}");
     }
 
     #[test]
@@ -424,10 +361,7 @@ mod tests {
                     places[entrant][place] += 1;
                 }
             }
-            assert!(
-                places.iter().flatten().all(|&times| times == 2),
-                "{count}: {places:?}"
-            );
+            assert!(places.iter().flatten().all(|&times| times == 2), "{count}: {places:?}");
         }
     }
 }

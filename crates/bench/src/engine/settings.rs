@@ -14,24 +14,13 @@ use workloads::{Bank, Synthetic, Tpcc, Workload, Ycsb, ycsb};
 pub const WORKLOADS: [(&str, &[&str]); 5] = [
     ("tpcc", &["warehouses", "update-percent", "remote", "scale"]),
     ("new-order-payment", &["warehouses", "remote", "scale"]),
-    (
-        "synthetic",
-        &[
-            "contention",
-            "dependent-percent",
-            "multi-partition-percent",
-            "keys",
-        ],
-    ),
+    ("synthetic", &["contention", "dependent-percent", "multi-partition-percent", "keys"]),
     ("ycsb", &["keys", "operations", "read-percent", "theta"]),
     ("bank", &["accounts", "read-percent"]),
 ];
 
 /// TPC-C for quick tries: not the specification's, so its figures compare with none.
-const SCALE_SMALL: Scale = Scale {
-    items: 1_000,
-    customers: 120,
-};
+const SCALE_SMALL: Scale = Scale { items: 1_000, customers: 120 };
 
 /// A workload by name, with the options that were given.
 #[derive(Clone, Debug, Default)]
@@ -44,10 +33,7 @@ pub struct Settings {
 impl Settings {
     /// A workload without options.
     pub fn new(workload: impl Into<String>) -> Settings {
-        Settings {
-            workload: workload.into(),
-            options: BTreeMap::new(),
-        }
+        Settings { workload: workload.into(), options: BTreeMap::new() }
     }
 
     /// Gives an option, as if written `--name value`.
@@ -75,27 +61,15 @@ impl Settings {
         }
         let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
         let Some((_, known)) = WORKLOADS.iter().find(|(name, _)| *name == self.workload) else {
-            bail!(
-                "unknown workload '{}': choose one of {}",
-                self.workload,
-                names.join(", ")
-            );
+            bail!("unknown workload '{}': choose one of {}", self.workload, names.join(", "));
         };
-        if let Some(option) = self
-            .options
-            .keys()
-            .find(|option| !known.contains(&option.as_str()))
-        {
+        if let Some(option) = self.options.keys().find(|option| !known.contains(&option.as_str())) {
             let of: Vec<&str> = WORKLOADS
                 .iter()
                 .filter(|(_, options)| options.contains(&option.as_str()))
                 .map(|(name, _)| *name)
                 .collect();
-            bail!(
-                "--{option} is an option of {}, not of {}",
-                of.join(", "),
-                self.workload
-            );
+            bail!("--{option} is an option of {}, not of {}", of.join(", "), self.workload);
         }
         match self.workload.as_str() {
             "bank" => self.bank(),
@@ -116,10 +90,7 @@ impl Settings {
 
     fn get<T: FromStr>(&self, name: &str, default: T) -> Result<T> {
         match self.options.get(name) {
-            Some(text) => text
-                .parse()
-                .ok()
-                .with_context(|| format!("--{name} {text}: not a number")),
+            Some(text) => text.parse().ok().with_context(|| format!("--{name} {text}: not a number")),
             None => Ok(default),
         }
     }
@@ -163,9 +134,7 @@ impl Settings {
         };
         let warehouses = self.at_least("warehouses", Tpcc::default().warehouses, 1)?;
         Ok(Arc::new(Tpcc {
-            warehouses: warehouses
-                .saturating_mul(u32::from(partitions))
-                .min(COUNT_MAX),
+            warehouses: warehouses.saturating_mul(u32::from(partitions)).min(COUNT_MAX),
             mix,
             remote,
             scale,
@@ -196,11 +165,11 @@ impl Settings {
         synthetic.partitions = partitions;
         synthetic.multi_partition_percent = self.percent("multi-partition-percent", 0)?;
         // The paper's partition has a million keys, of which the index keys are a part.
-        synthetic.keys = self
-            .at_least("keys", synthetic.keys, synthetic.index_keys + 1_000)
-            .with_context(|| {
+        synthetic.keys =
+            self.at_least("keys", synthetic.keys, synthetic.index_keys + 1_000).with_context(|| {
                 format!(
-                    "{} of the keys are the index of this contention, and transactions need others beside them",
+                    "{} of the keys are the index of this contention, and transactions need others beside \
+                     them",
                     synthetic.index_keys
                 )
             })?;
@@ -222,38 +191,19 @@ mod tests {
         }
         match settings.workload() {
             Ok(workload) => assert_eq!(expected, workload.name()),
-            Err(error) => assert!(
-                error.to_string().contains(expected),
-                "{error} does not say '{expected}'"
-            ),
+            Err(error) => assert!(error.to_string().contains(expected), "{error} does not say '{expected}'"),
         }
     }
 
     #[test]
     fn options_belong_to_workloads() {
         check("bank", &[("accounts", "100")], "bank");
-        check(
-            "synthetic",
-            &[("contention", "medium"), ("dependent-percent", "50")],
-            "synthetic",
-        );
+        check("synthetic", &[("contention", "medium"), ("dependent-percent", "50")], "synthetic");
         check("tcpp", &[], "choose one of tpcc, new-order-payment");
-        check(
-            "bank",
-            &[("contention", "low")],
-            "--contention is an option of synthetic, not of bank",
-        );
-        check(
-            "bank",
-            &[("accounts", "many")],
-            "--accounts many: not a number",
-        );
+        check("bank", &[("contention", "low")], "--contention is an option of synthetic, not of bank");
+        check("bank", &[("accounts", "many")], "--accounts many: not a number");
         check("synthetic", &[("dependent-percent", "101")], "at most 100");
         check("synthetic", &[("contention", "high")], "low or medium");
-        check(
-            "synthetic",
-            &[("keys", "10000")],
-            "50000 of the keys are the index",
-        );
+        check("synthetic", &[("keys", "10000")], "50000 of the keys are the index");
     }
 }

@@ -1,10 +1,10 @@
-//! Just enough gRPC over HTTP/2 to put keys into etcd, for less processor time than a library takes: the load and the
-//! server share a small machine, and what the load takes, the server lacks.
+//! Just enough gRPC over HTTP/2 to put keys into etcd, for less processor time than a library takes: the load
+//! and the server share a small machine, and what the load takes, the server lacks.
 //!
-//! A [`Channel`] is one connection without its socket. All requests have the same headers: the first one puts them into
-//! the server's table of headers (RFC 7541), the others name them there, in six bytes. Of a reply, only this counts:
-//! a server sends a message if and only if the call succeeded, and a stream that ends without one is a failure. So no
-//! header that arrives is ever decoded.
+//! A [`Channel`] is one connection without its socket. All requests have the same headers: the first one puts
+//! them into the server's table of headers (RFC 7541), the others name them there, in six bytes. Of a reply,
+//! only this counts: a server sends a message if and only if the call succeeded, and a stream that ends
+//! without one is a failure. So no header that arrives is ever decoded.
 
 use anyhow::{Result, bail};
 
@@ -36,7 +36,8 @@ const END_HEADERS: u8 = 4;
 const ENABLE_PUSH: u16 = 2;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// `:method POST`, `:scheme http`, then the four headers that the first request put into the table, newest first.
+/// `:method POST`, `:scheme http`, then the four headers that the first request put into the table, newest
+/// first.
 const SAME_HEADERS: [u8; 6] = [0x83, 0x86, 0xc1, 0xc0, 0xbf, 0xbe];
 
 /// A call that has ended.
@@ -48,7 +49,8 @@ pub struct Ended {
     pub succeeded: bool,
 }
 
-/// A connection: bytes to send collect in [`Channel::output`], bytes that arrived go into [`Channel::receive`].
+/// A connection: bytes to send collect in [`Channel::output`], bytes that arrived go into
+/// [`Channel::receive`].
 pub struct Channel {
     /// What is to be sent.
     pub output: Vec<u8>,
@@ -63,7 +65,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A connection for calls of one method. `path` is `/package.Service/Method`, `authority` the server's host and port.
+    /// A connection for calls of one method. `path` is `/package.Service/Method`, `authority` the server's
+    /// host and port.
     pub fn new(path: &str, authority: &str) -> Channel {
         let mut output = PREFACE.to_vec();
         let settings = [(ENABLE_PUSH, 0), (INITIAL_WINDOW_SIZE, WINDOW_MAX)];
@@ -96,10 +99,7 @@ impl Channel {
     pub fn call(&mut self, message: &[u8]) -> Result<Option<u32>> {
         let length = message.len() + 5;
         if length > FRAME_MAX || self.next_stream > STREAM_MAX {
-            bail!(
-                "a message of {length} bytes on stream {}: too much for a load",
-                self.next_stream
-            );
+            bail!("a message of {length} bytes on stream {}: too much for a load", self.next_stream);
         }
         if self.window < length as i64 {
             return Ok(None);
@@ -109,13 +109,7 @@ impl Channel {
         self.next_stream += 2;
         let first = self.first_headers.take();
         let headers = first.as_deref().unwrap_or(&SAME_HEADERS);
-        put_frame_header(
-            &mut self.output,
-            headers.len(),
-            HEADERS,
-            END_HEADERS,
-            stream,
-        );
+        put_frame_header(&mut self.output, headers.len(), HEADERS, END_HEADERS, stream);
         self.output.extend_from_slice(headers);
         put_frame_header(&mut self.output, length, DATA, END_STREAM, stream);
         // Not compressed, and so long.
@@ -125,27 +119,20 @@ impl Channel {
         Ok(Some(stream))
     }
 
-    /// Takes in what arrived and says how much of it was whole frames; the rest must come again with what follows it.
+    /// Takes in what arrived and says how much of it was whole frames; the rest must come again with what
+    /// follows it.
     pub fn receive(&mut self, input: &[u8], ended: &mut Vec<Ended>) -> Result<usize> {
         let mut used = 0;
         while let Some((header, rest)) = input[used..].split_first_chunk::<HEADER>() {
             let [a, b, c, kind, flags, stream @ ..] = *header;
             let length = u32::from_be_bytes([0, a, b, c]) as usize;
             if length > FRAME_MAX {
-                bail!(
-                    "a frame of {length} bytes: this is no HTTP/2, or no server that keeps to it"
-                );
+                bail!("a frame of {length} bytes: this is no HTTP/2, or no server that keeps to it");
             }
             let Some(payload) = rest.get(..length) else {
                 break;
             };
-            self.frame(
-                kind,
-                flags,
-                u32::from_be_bytes(stream) & WINDOW_MAX,
-                payload,
-                ended,
-            )?;
+            self.frame(kind, flags, u32::from_be_bytes(stream) & WINDOW_MAX, payload, ended)?;
             used += HEADER + length;
         }
         Ok(used)
@@ -177,17 +164,12 @@ impl Channel {
                 self.output.extend_from_slice(payload);
             }
             WINDOW_UPDATE if stream == 0 => {
-                let Some(increment) = payload.first_chunk() else {
-                    bail!("a cut WINDOW_UPDATE")
-                };
+                let Some(increment) = payload.first_chunk() else { bail!("a cut WINDOW_UPDATE") };
                 self.window += i64::from(u32::from_be_bytes(*increment) & WINDOW_MAX);
             }
             RST_STREAM => {
                 self.answered.retain(|&answered| answered != stream);
-                ended.push(Ended {
-                    stream,
-                    succeeded: false,
-                });
+                ended.push(Ended { stream, succeeded: false });
             }
             GOAWAY => {
                 let why = String::from_utf8_lossy(payload.get(8..).unwrap_or_default());
@@ -196,17 +178,11 @@ impl Channel {
             _ => {}
         }
         if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
-            let answered = self
-                .answered
-                .iter()
-                .position(|&answered| answered == stream);
+            let answered = self.answered.iter().position(|&answered| answered == stream);
             if let Some(index) = answered {
                 self.answered.swap_remove(index);
             }
-            ended.push(Ended {
-                stream,
-                succeeded: answered.is_some(),
-            });
+            ended.push(Ended { stream, succeeded: answered.is_some() });
         }
         Ok(())
     }
@@ -255,21 +231,12 @@ mod tests {
     fn headers_are_sent_once_and_then_named() {
         let mut channel = channel();
         assert_eq!(channel.call(b"xy").expect("sent"), Some(1));
-        let headers =
-            b"\x83\x86\x44\x06/a.B/C\x41\x03h:1\x5f\x10application/grpc\x40\x02te\x08trailers";
+        let headers = b"\x83\x86\x44\x06/a.B/C\x41\x03h:1\x5f\x10application/grpc\x40\x02te\x08trailers";
         let data = frame(DATA, END_STREAM, 1, b"\0\0\0\0\x02xy");
-        assert_eq!(
-            channel.output,
-            [frame(HEADERS, END_HEADERS, 1, headers), data].concat()
-        );
+        assert_eq!(channel.output, [frame(HEADERS, END_HEADERS, 1, headers), data].concat());
         channel.output.clear();
         assert_eq!(channel.call(b"xy").expect("sent"), Some(3));
-        assert!(channel.output.starts_with(&frame(
-            HEADERS,
-            END_HEADERS,
-            3,
-            b"\x83\x86\xc1\xc0\xbf\xbe"
-        )));
+        assert!(channel.output.starts_with(&frame(HEADERS, END_HEADERS, 3, b"\x83\x86\xc1\xc0\xbf\xbe")));
     }
 
     #[test]
@@ -283,8 +250,8 @@ mod tests {
             frame(RST_STREAM, 0, 5, b"\0\0\0\x08"),
         ]
         .concat();
-        let expected = [(3, false), (1, true), (5, false)]
-            .map(|(stream, succeeded)| Ended { stream, succeeded });
+        let expected =
+            [(3, false), (1, true), (5, false)].map(|(stream, succeeded)| Ended { stream, succeeded });
         // Whatever the pieces that it comes in.
         for piece in 1..=input.len() {
             let (mut channel, mut ended, mut pending) = (channel(), Vec::new(), Vec::new());
@@ -307,43 +274,19 @@ mod tests {
             frame(PING, 0, 0, b"12345678"),
             frame(PING, ACK, 0, b"87654321"),
         ];
-        channel
-            .receive(&asked.concat(), &mut ended)
-            .expect("frames");
-        assert_eq!(
-            channel.output,
-            [
-                frame(SETTINGS, ACK, 0, b""),
-                frame(PING, ACK, 0, b"12345678")
-            ]
-            .concat()
-        );
+        channel.receive(&asked.concat(), &mut ended).expect("frames");
+        assert_eq!(channel.output, [frame(SETTINGS, ACK, 0, b""), frame(PING, ACK, 0, b"12345678")].concat());
         // Its window is kept to, and opens.
         let message = [7; 16_000];
         for _ in 0..4 {
             assert!(channel.call(&message).expect("room").is_some());
         }
         assert_eq!(channel.call(&message).expect("no error"), None);
-        channel
-            .receive(&frame(WINDOW_UPDATE, 0, 9, &[0, 1, 0, 0]), &mut ended)
-            .expect("another's window");
+        channel.receive(&frame(WINDOW_UPDATE, 0, 9, &[0, 1, 0, 0]), &mut ended).expect("another's window");
         assert_eq!(channel.call(&message).expect("no error"), None);
-        channel
-            .receive(&frame(WINDOW_UPDATE, 0, 0, &[0, 1, 0, 0]), &mut ended)
-            .expect("a frame");
+        channel.receive(&frame(WINDOW_UPDATE, 0, 0, &[0, 1, 0, 0]), &mut ended).expect("a frame");
         assert!(channel.call(&message).expect("room").is_some());
-        assert!(
-            channel
-                .receive(
-                    &frame(GOAWAY, 0, 0, b"\0\0\0\0\0\0\0\0too many"),
-                    &mut ended
-                )
-                .is_err()
-        );
-        assert!(
-            channel
-                .receive(b"HTTP/1.1 400 Bad Request\r\n", &mut ended)
-                .is_err()
-        );
+        assert!(channel.receive(&frame(GOAWAY, 0, 0, b"\0\0\0\0\0\0\0\0too many"), &mut ended).is_err());
+        assert!(channel.receive(b"HTTP/1.1 400 Bad Request\r\n", &mut ended).is_err());
     }
 }

@@ -88,12 +88,8 @@ pub fn run(puts: &Puts<'_>) -> Result<Measured> {
                 quiet_since = now;
             }
             for Ended { stream, succeeded } in ended.drain(..) {
-                let call = connection
-                    .calls
-                    .iter()
-                    .position(|&(call, _)| call == stream);
-                let call =
-                    call.with_context(|| format!("etcd ended call {stream}, which nobody made"))?;
+                let call = connection.calls.iter().position(|&(call, _)| call == stream);
+                let call = call.with_context(|| format!("etcd ended call {stream}, which nobody made"))?;
                 let (_, sent_at) = connection.calls.swap_remove(call);
                 if !succeeded {
                     bail!("etcd refused a put; the output of its members may tell why");
@@ -122,8 +118,7 @@ fn connect(address: SocketAddr, token: Token, poll: &Poll) -> Result<Connection>
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     let mut stream = TcpStream::from_std(stream);
-    poll.registry()
-        .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+    poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
     Ok(Connection {
         stream,
         channel: Channel::new(PUT, &address.to_string()),
@@ -153,13 +148,7 @@ fn patch(message: &mut [u8], mut number: u64) {
 
 impl Connection {
     /// Sends what is due.
-    fn go_on(
-        &mut self,
-        now: Instant,
-        message: &mut [u8],
-        random: &mut SplitMix,
-        keys: u64,
-    ) -> Result<()> {
+    fn go_on(&mut self, now: Instant, message: &mut [u8], random: &mut SplitMix, keys: u64) -> Result<()> {
         while self.waiting > 0 {
             patch(message, random.below(keys));
             let Some(stream) = self.channel.call(message)? else {

@@ -29,43 +29,23 @@ impl Members {
         for _ in 0..count {
             ports.push((free_port()?, free_port()?));
         }
-        let peers: Vec<String> = (0..count)
-            .map(|index| format!("m{index}=http://{HOST}:{}", ports[index].1))
-            .collect();
+        let peers: Vec<String> =
+            (0..count).map(|index| format!("m{index}=http://{HOST}:{}", ports[index].1)).collect();
         let mut members = Members(Vec::new());
         for (index, &(client, peer)) in ports.iter().enumerate() {
             let name = format!("m{index}");
-            let (client_url, peer_url) = (
-                format!("http://{HOST}:{client}"),
-                format!("http://{HOST}:{peer}"),
-            );
+            let (client_url, peer_url) = (format!("http://{HOST}:{client}"), format!("http://{HOST}:{peer}"));
             let data = directory.join(&name);
-            std::fs::create_dir_all(&data)
-                .with_context(|| format!("could not make {}", data.display()))?;
+            std::fs::create_dir_all(&data).with_context(|| format!("could not make {}", data.display()))?;
             let output = data.join("output");
             let copy = File::create(&output)?;
             let mut command = dying_with_us(etcd);
             command
                 .args(["--name", &name, "--log-outputs", "stderr", "--data-dir"])
                 .arg(data.join("data"))
-                .args([
-                    "--listen-client-urls",
-                    &client_url,
-                    "--advertise-client-urls",
-                    &client_url,
-                ])
-                .args([
-                    "--listen-peer-urls",
-                    &peer_url,
-                    "--initial-advertise-peer-urls",
-                    &peer_url,
-                ])
-                .args([
-                    "--initial-cluster",
-                    &peers.join(","),
-                    "--initial-cluster-state",
-                    "new",
-                ])
+                .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
+                .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
+                .args(["--initial-cluster", &peers.join(","), "--initial-cluster-state", "new"])
                 .stdin(Stdio::null())
                 .stdout(copy.try_clone()?)
                 .stderr(copy);
@@ -75,11 +55,7 @@ impl Members {
                     etcd.display()
                 )
             })?;
-            members.0.push(Member {
-                child,
-                client: SocketAddr::new(HOST.parse()?, client),
-                output,
-            });
+            members.0.push(Member { child, client: SocketAddr::new(HOST.parse()?, client), output });
         }
         members.wait_until_healthy()?;
         Ok(members)
@@ -113,10 +89,7 @@ impl Members {
     /// The member that leads.
     pub fn leader(&self) -> Result<SocketAddr> {
         for member in &self.0 {
-            if http_get(member.client, "/metrics")?
-                .lines()
-                .any(|line| line == "etcd_server_is_leader 1")
-            {
+            if http_get(member.client, "/metrics")?.lines().any(|line| line == "etcd_server_is_leader 1") {
                 return Ok(member.client);
             }
         }

@@ -1,12 +1,14 @@
-//! etcd and Ordo side by side: what each acknowledges when every write is agreed among three nodes and on their disks.
+//! etcd and Ordo side by side: what each acknowledges when every write is agreed among three nodes and on
+//! their disks.
 //!
-//! Both run on this machine's loopback interface, start with nothing and keep what they are told with an fsync at every
-//! node (etcd always does; Ordo with `appendfsync always`). The writes are alike: keys of 16 bytes drawn from as many,
-//! values of 16 bytes, one write under way per client. In each round one cluster is started, warmed up, measured and
-//! killed, then the other; the order alternates.
+//! Both run on this machine's loopback interface, start with nothing and keep what they are told with an
+//! fsync at every node (etcd always does; Ordo with `appendfsync always`). The writes are alike: keys of 16
+//! bytes drawn from as many, values of 16 bytes, one write under way per client. In each round one cluster is
+//! started, warmed up, measured and killed, then the other; the order alternates.
 //!
-//! The load must not be what is measured. Each cluster is driven by one thread, which speaks gRPC ([`http2`]) or RESP
-//! with prebuilt requests, and how much processor time that thread took is reported beside the figures, and the servers'.
+//! The load must not be what is measured. Each cluster is driven by one thread, which speaks gRPC ([`http2`])
+//! or RESP with prebuilt requests, and how much processor time that thread took is reported beside the
+//! figures, and the servers'.
 
 mod http2;
 mod load;
@@ -149,12 +151,8 @@ pub fn run(options: &Options) -> Result<Report> {
     if options.rounds == 0 || options.nodes == 0 || options.clients == 0 || options.keys == 0 {
         bail!("--rounds, --nodes, --clients and --keys must be at least 1");
     }
-    let wanted =
-        |contender: &Contender| options.only.is_empty() || options.only.contains(contender);
-    let contenders: Vec<Contender> = [Contender::Etcd, Contender::Ordo]
-        .into_iter()
-        .filter(wanted)
-        .collect();
+    let wanted = |contender: &Contender| options.only.is_empty() || options.only.contains(contender);
+    let contenders: Vec<Contender> = [Contender::Etcd, Contender::Ordo].into_iter().filter(wanted).collect();
     let progress = Progress::new((options.rounds * contenders.len()) as u64);
     let mut found: Vec<Vec<Figures>> = contenders.iter().map(|_| Vec::new()).collect();
     let interrupted = interruption()?;
@@ -169,9 +167,7 @@ pub fn run(options: &Options) -> Result<Report> {
             }
             let contender = contenders[index];
             progress.say(format!("round {}: {contender:?}", round + 1));
-            let directory = options
-                .directory
-                .join(format!("{contender:?}-{round}").to_lowercase());
+            let directory = options.directory.join(format!("{contender:?}-{round}").to_lowercase());
             let figures = match contender {
                 Contender::Etcd => measure_etcd(options, &directory)?,
                 Contender::Ordo => measure_ordo(options, &directory)?,
@@ -183,8 +179,7 @@ pub fn run(options: &Options) -> Result<Report> {
             progress.advance();
         }
     }
-    let column =
-        |figures: &[Figures], of: fn(&Figures) -> f64| figures.iter().map(of).collect::<Vec<f64>>();
+    let column = |figures: &[Figures], of: fn(&Figures) -> f64| figures.iter().map(of).collect::<Vec<f64>>();
     let ratio = (found.len() == 2).then(|| {
         let throughput = |index: usize| column(&found[index], |figures| figures.throughput_per_s);
         Spread::of_ratios(&throughput(1), &throughput(0))
@@ -220,11 +215,7 @@ pub fn run(options: &Options) -> Result<Report> {
 
 fn measure_etcd(options: &Options, directory: &Path) -> Result<Figures> {
     let members = Members::start(&options.etcd, options.nodes, directory)?;
-    let addresses = if options.leader_only {
-        vec![members.leader()?]
-    } else {
-        members.addresses()
-    };
+    let addresses = if options.leader_only { vec![members.leader()?] } else { members.addresses() };
     let puts = Puts {
         members: &addresses,
         clients: options.clients,
@@ -257,40 +248,19 @@ fn measure_ordo(options: &Options, directory: &Path) -> Result<Figures> {
     if options.leader_only {
         addresses = vec![addresses[processes.leader(0)?]];
     }
-    let target = |address: &SocketAddr| Target {
-        host: HOST.to_owned(),
-        port: address.port(),
-        password: None,
-    };
+    let target =
+        |address: &SocketAddr| Target { host: HOST.to_owned(), port: address.port(), password: None };
     let targets: Vec<Target> = addresses.iter().map(target).collect();
-    let key = [
-        Part::Text("key:"),
-        Part::Number {
-            digits: 12,
-            bound: options.keys,
-            fresh: false,
-        },
-    ];
-    let args: [&[Part<'_>]; 3] = [
-        &[Part::Text("SET")],
-        &key,
-        &[Part::Text("0123456789abcdef")],
-    ];
+    let key = [Part::Text("key:"), Part::Number { digits: 12, bound: options.keys, fresh: false }];
+    let args: [&[Part<'_>]; 3] = [&[Part::Text("SET")], &key, &[Part::Text("0123456789abcdef")]];
     let template = |client: usize| Template::new(&args, 1, options.seed ^ (client as u64) << 32);
-    let class = || Class {
-        templates: (0..options.clients).map(template).collect(),
-        pipeline: 1,
-    };
+    let class = || Class { templates: (0..options.clients).map(template).collect(), pipeline: 1 };
     figures(&processes.ids(), || {
         let until = Until::Elapsed(options.duration);
-        let mut measured =
-            crate::redis::load::run(&targets, vec![class()], options.warm_up, until)?;
+        let mut measured = crate::redis::load::run(&targets, vec![class()], options.warm_up, until)?;
         let measured = measured.remove(0);
         if let Some(error) = &measured.error {
-            bail!(
-                "Ordo answered {} requests with an error, the first was: {error}",
-                measured.tally.errors
-            );
+            bail!("Ordo answered {} requests with an error, the first was: {error}", measured.tally.errors);
         }
         Ok(measured)
     })
@@ -322,29 +292,19 @@ pub(crate) fn thread_seconds() -> f64 {
 /// Processor time of a process with all its threads.
 pub(crate) fn process_seconds(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name, in parentheses, may contain anything. User time and system time are fields 14 and 15, the one behind the
-    // name is field 3.
+    // The name, in parentheses, may contain anything. User time and system time are fields 14 and 15, the one
+    // behind the name is field 3.
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
-    let ticks: u64 = behind
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|field| field.parse::<u64>().ok())
-        .sum();
+    let ticks: u64 =
+        behind.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// The records as a table.
 pub fn table(report: &Report) -> Table {
     let rows = report.records.iter().map(|record| {
-        let spread = |spread: Spread| {
-            format!(
-                "{} ({} - {})",
-                rate(spread.median),
-                rate(spread.min),
-                rate(spread.max)
-            )
-        };
+        let spread =
+            |spread: Spread| format!("{} ({} - {})", rate(spread.median), rate(spread.min), rate(spread.max));
         vec![
             format!("{:?}", record.contender).to_lowercase(),
             spread(record.throughput_per_s),
@@ -354,14 +314,7 @@ pub fn table(report: &Report) -> Table {
             format!("{:.2}", record.server_processors.median),
         ]
     });
-    let header = [
-        "contender",
-        "writes/s",
-        "p50 us",
-        "p99 us",
-        "processors of the load",
-        "of the nodes",
-    ];
+    let header = ["contender", "writes/s", "p50 us", "p99 us", "processors of the load", "of the nodes"];
     report::table(&header, rows.collect())
 }
 
@@ -371,11 +324,7 @@ pub fn summary(report: &Report) -> String {
         return "One contender only: no ratio.".to_owned();
     };
     let bar = report.bar.map_or(String::new(), |bar| {
-        let met = if report.met == Some(true) {
-            "met"
-        } else {
-            "NOT met"
-        };
+        let met = if report.met == Some(true) { "met" } else { "NOT met" };
         format!("; wanted: at least {bar}, {met}")
     });
     format!(

@@ -1,7 +1,7 @@
 //! Machines' clocks that are set while nodes run, and what must hold whatever they show.
 //!
-//! The nodes run under libfaketime, which shows each of them a date that is off by what a file says, and leaves the monotonic
-//! clock alone. What is judged:
+//! The nodes run under libfaketime, which shows each of them a date that is off by what a file says, and
+//! leaves the monotonic clock alone. What is judged:
 //!
 //! * a key with a time to live that has not passed is there, at every node, with what is left of it;
 //! * a key whose time to live has passed is gone: time goes on.
@@ -35,8 +35,8 @@ pub fn library() -> Result<PathBuf> {
         .map(|place| format!("/usr/lib/{place}faketime/libfaketimeMT.so.1"));
     let found = places.iter().map(PathBuf::from).find(|path| path.exists());
     found.context(
-        "--clock-steps needs libfaketime, which is not where Debian has it: 'apt-get install faketime', or say where it \
-         is with --faketime",
+        "--clock-steps needs libfaketime, which is not where Debian has it: 'apt-get install faketime', or \
+         say where it is with --faketime",
     )
 }
 
@@ -50,10 +50,7 @@ pub struct Clock {
 impl Clock {
     /// A clock that is right, whose file is in a directory.
     pub fn new(library: &Path, directory: &Path) -> Result<Clock> {
-        let clock = Clock {
-            library: library.to_owned(),
-            file: directory.join("clock"),
-        };
+        let clock = Clock { library: library.to_owned(), file: directory.join("clock") };
         clock.set(0)?;
         Ok(clock)
     }
@@ -110,10 +107,7 @@ impl Probes {
     }
 
     fn client(&self, node: usize) -> Result<Client> {
-        Ok(Client::open(
-            &self.addresses[node].to_string(),
-            self.patience,
-        )?)
+        Ok(Client::open(&self.addresses[node].to_string(), self.patience)?)
     }
 
     /// Writes a key that is to stay.
@@ -126,7 +120,8 @@ impl Probes {
         Ok(())
     }
 
-    /// What is wrong: keys that are gone, or have the wrong time left, at any node; and time that stands still.
+    /// What is wrong: keys that are gone, or have the wrong time left, at any node; and time that stands
+    /// still.
     pub fn judge(&mut self, problems: &mut Vec<String>) -> Result<()> {
         for node in 0..self.addresses.len() {
             self.add(node)?;
@@ -137,13 +132,11 @@ impl Probes {
                 let asked = Instant::now();
                 let answer = client.call(&["PTTL", key])?.text("PTTL")?;
                 let left_ms: i64 = answer.parse().context("PTTL replies no number")?;
-                let left =
-                    LONG.saturating_sub(began.elapsed())..=LONG.saturating_sub(asked - *ended);
+                let left = LONG.saturating_sub(began.elapsed())..=LONG.saturating_sub(asked - *ended);
                 let (least_ms, most_ms) = (left.start().as_millis(), left.end().as_millis());
                 let off_ms = began.elapsed().as_millis() / OFF_PER + OFF_MS;
-                let is_right = u128::try_from(left_ms).is_ok_and(|left_ms| {
-                    left_ms + off_ms >= least_ms && left_ms <= most_ms + off_ms
-                });
+                let is_right = u128::try_from(left_ms)
+                    .is_ok_and(|left_ms| left_ms + off_ms >= least_ms && left_ms <= most_ms + off_ms);
                 if !is_right {
                     problems.push(format!(
                         "{key} has {left_ms} ms left at {}, where {least_ms} to {most_ms} ms should be",
@@ -155,7 +148,8 @@ impl Probes {
         for node in 0..self.addresses.len() {
             if !self.ends(node)? {
                 problems.push(format!(
-                    "a key with a time to live of {SHORT:?} is there after {SHORT_GONE:?} at {}: time stands still",
+                    "a key with a time to live of {SHORT:?} is there after {SHORT_GONE:?} at {}: time \
+                     stands still",
                     name(node)
                 ));
             }

@@ -1,8 +1,8 @@
 //! What must be there after a round, given what clients were told in it and in all rounds before.
 
 use super::load::{
-    ACCOUNTS, COUNTERS, Raised, Seen, account_key, check_total, counter_key, exact_key, items,
-    list_key, register_key,
+    ACCOUNTS, COUNTERS, Raised, Seen, account_key, check_total, counter_key, exact_key, items, list_key,
+    register_key,
 };
 use anyhow::Result;
 use server::client::{Answer, Client, put_command};
@@ -73,10 +73,7 @@ pub struct Ledger {
 impl Ledger {
     /// Takes in what a client saw, its history excluded but for which lists there are.
     pub fn learn(&mut self, seen: &mut Seen) {
-        for (counters, raised) in [
-            (&mut self.counters, &seen.counters),
-            (&mut self.exact, &seen.exact),
-        ] {
+        for (counters, raised) in [(&mut self.counters, &seen.counters), (&mut self.exact, &seen.exact)] {
             for (&number, Raised { replies, unknown }) in raised {
                 let counter = counters.entry(number).or_default();
                 counter.unknown += unknown;
@@ -106,21 +103,10 @@ impl Ledger {
 
     /// All keys that there should be.
     pub fn keys(&self) -> Vec<String> {
-        let counters = (0..COUNTERS)
-            .map(counter_key)
-            .chain((0..COUNTERS).map(exact_key));
+        let counters = (0..COUNTERS).map(counter_key).chain((0..COUNTERS).map(exact_key));
         let registers = self.registers.keys().copied().map(register_key);
-        let lists = self
-            .lists
-            .keys()
-            .chain(self.open.keys())
-            .copied()
-            .map(list_key);
-        counters
-            .chain((0..ACCOUNTS).map(account_key))
-            .chain(registers)
-            .chain(lists)
-            .collect()
+        let lists = self.lists.keys().chain(self.open.keys()).copied().map(list_key);
+        counters.chain((0..ACCOUNTS).map(account_key)).chain(registers).chain(lists).collect()
     }
 
     /// Adds what a client reads that looks at every list of the round after its end.
@@ -150,14 +136,11 @@ impl Ledger {
     /// Judges what is there, closes the round, and tells everything that is wrong.
     pub fn judge(&mut self, state: &State) -> Vec<String> {
         let mut problems = Vec::new();
-        let balances = (0..ACCOUNTS)
-            .map(|account| found(state, &account_key(account)).clone())
-            .collect();
+        let balances = (0..ACCOUNTS).map(|account| found(state, &account_key(account)).clone()).collect();
         problems.extend(check_total(&Answer::List(balances)).err());
-        for (counters, key) in [
-            (&mut self.counters, counter_key as fn(u64) -> String),
-            (&mut self.exact, exact_key),
-        ] {
+        for (counters, key) in
+            [(&mut self.counters, counter_key as fn(u64) -> String), (&mut self.exact, exact_key)]
+        {
             for (&number, counter) in counters {
                 problems.extend(counter.judge(&key(number), found(state, &key(number))));
             }
@@ -216,7 +199,8 @@ impl Counter {
         }
         if !(acknowledged..=acknowledged + self.unknown).contains(&found) {
             problems.push(format!(
-                "{key} is {found}: {acknowledged} increments were acknowledged, the end of {} more is unknown",
+                "{key} is {found}: {acknowledged} increments were acknowledged, the end of {} more is \
+                 unknown",
                 self.unknown
             ));
         }
@@ -235,16 +219,13 @@ impl Register {
         let newest = known.iter().map(|&(_, sent, _)| sent).max();
         for &(value, sent, acknowledged) in &known {
             let overtaken = newest.is_some_and(|newest| newest > acknowledged)
-                || known
-                    .iter()
-                    .any(|&(other, at, _)| at == sent && other > value);
+                || known.iter().any(|&(other, at, _)| at == sent && other > value);
             if !overtaken {
                 self.acknowledged.push((value, sent, acknowledged));
             }
         }
         let possible = |value: u64| {
-            self.unknown.contains(&value)
-                || self.acknowledged.iter().any(|&(other, ..)| other == value)
+            self.unknown.contains(&value) || self.acknowledged.iter().any(|&(other, ..)| other == value)
         };
         let found = number(answer);
         // Nothing at all is right as long as nothing was acknowledged.
@@ -292,27 +273,15 @@ mod tests {
     }
     fn append(value: u64, outcome: Outcome) -> Operation {
         let steps = vec![Step::Append { key: 9, value }];
-        Operation {
-            client: 1,
-            invoked_ns: value,
-            completed_ns: Some(value),
-            outcome,
-            steps,
-        }
+        Operation { client: 1, invoked_ns: value, completed_ns: Some(value), outcome, steps }
     }
 
     #[test]
     fn a_counter_has_what_was_acknowledged_and_at_most_what_was_sent() {
         let judge = |unknown, found: u64| {
             let mut ledger = Ledger::default();
-            let raised = Raised {
-                replies: vec![1, 2, 4],
-                unknown,
-            };
-            let mut seen = Seen {
-                counters: BTreeMap::from([(0, raised)]),
-                ..Seen::default()
-            };
+            let raised = Raised { replies: vec![1, 2, 4], unknown };
+            let mut seen = Seen { counters: BTreeMap::from([(0, raised)]), ..Seen::default() };
             ledger.learn(&mut seen);
             ledger.judge(&state(&[(counter_key(0), text(found))]))
         };
@@ -328,14 +297,8 @@ mod tests {
     fn a_counter_never_falls_and_no_increment_gets_the_reply_of_another() {
         let mut ledger = Ledger::default();
         let learn = |ledger: &mut Ledger, replies: &[u64]| {
-            let raised = Raised {
-                replies: replies.to_vec(),
-                unknown: 3,
-            };
-            ledger.learn(&mut Seen {
-                exact: BTreeMap::from([(2, raised)]),
-                ..Seen::default()
-            });
+            let raised = Raised { replies: replies.to_vec(), unknown: 3 };
+            ledger.learn(&mut Seen { exact: BTreeMap::from([(2, raised)]), ..Seen::default() });
         };
         learn(&mut ledger, &[1, 2]);
         assert_eq!(ledger.judge(&state(&[(exact_key(2), text(4))])).len(), 0);
@@ -354,19 +317,11 @@ mod tests {
         let judge = |found: Answer| {
             let mut ledger = Ledger::default();
             // One pipeline of two, another one at the same time, and one after all of these.
-            let early = Written {
-                acknowledged: vec![(1, 10, 20), (2, 10, 21), (3, 15, 30)],
-                unknown: vec![7],
-            };
-            let late = Written {
-                acknowledged: vec![(4, 25, 40), (5, 25, 41)],
-                unknown: vec![],
-            };
+            let early =
+                Written { acknowledged: vec![(1, 10, 20), (2, 10, 21), (3, 15, 30)], unknown: vec![7] };
+            let late = Written { acknowledged: vec![(4, 25, 40), (5, 25, 41)], unknown: vec![] };
             for written in [early, late] {
-                ledger.learn(&mut Seen {
-                    registers: BTreeMap::from([(3, written)]),
-                    ..Seen::default()
-                });
+                ledger.learn(&mut Seen { registers: BTreeMap::from([(3, written)]), ..Seen::default() });
             }
             ledger.judge(&state(&[(register_key(3), found)])).is_empty()
         };
@@ -379,32 +334,17 @@ mod tests {
     fn money_is_neither_made_nor_lost() {
         let mut ledger = Ledger::default();
         assert_eq!(ledger.judge(&state(&[])).len(), 0);
-        assert_eq!(
-            ledger
-                .judge(&state(&[(account_key(1), text(OPENING_BALANCE - 1))]))
-                .len(),
-            1
-        );
-        assert_eq!(
-            ledger.judge(&state(&[(account_key(1), Answer::Nil)])).len(),
-            1
-        );
+        assert_eq!(ledger.judge(&state(&[(account_key(1), text(OPENING_BALANCE - 1))])).len(), 1);
+        assert_eq!(ledger.judge(&state(&[(account_key(1), Answer::Nil)])).len(), 1);
     }
 
     #[test]
     fn a_settled_list_grows_by_what_was_unknown_only() {
         let mut ledger = Ledger::default();
-        let operations = vec![
-            append(1, Outcome::Committed),
-            append(2, Outcome::Unknown),
-            append(3, Outcome::Unknown),
-        ];
-        ledger.learn(&mut Seen {
-            operations,
-            ..Seen::default()
-        });
-        let mut judge =
-            |text: &str| ledger.judge(&state(&[(list_key(9), Answer::Text(text.into()))]));
+        let operations =
+            vec![append(1, Outcome::Committed), append(2, Outcome::Unknown), append(3, Outcome::Unknown)];
+        ledger.learn(&mut Seen { operations, ..Seen::default() });
+        let mut judge = |text: &str| ledger.judge(&state(&[(list_key(9), Answer::Text(text.into()))]));
         assert_eq!(judge("1,3,").len(), 0);
         assert_eq!(judge("1,3,").len(), 0);
         assert_eq!(judge("1,3,2,").len(), 0);

@@ -1,8 +1,8 @@
 //! Clients that work while nodes fail, and remember exactly what they were told.
 //!
 //! Each is a closed loop on one connection. A client whose connection breaks, or that waits longer than
-//! [`PATIENCE`] for a reply, takes its command's end for unknown and goes to the next node, where it is another client to
-//! the judge: what it sent before may still take effect.
+//! [`PATIENCE`] for a reply, takes its command's end for unknown and goes to the next node, where it is
+//! another client to the judge: what it sent before may still take effect.
 //!
 //! | work | what must hold |
 //! |---|---|
@@ -45,7 +45,8 @@ pub fn counter_key(counter: u64) -> String {
 pub fn exact_key(counter: u64) -> String {
     format!("exact:{counter}")
 }
-/// The key of an account. They are in many slots: a transfer is a transaction over several partitions, if there are.
+/// The key of an account. They are in many slots: a transfer is a transaction over several partitions, if
+/// there are.
 pub fn account_key(account: u64) -> String {
     format!("account:{account}")
 }
@@ -67,9 +68,8 @@ pub fn items(answer: &Answer) -> Result<Vec<u64>, String> {
     match answer {
         Answer::Nil => Ok(Vec::new()),
         Answer::Text(text) => {
-            let whole = text
-                .strip_suffix(',')
-                .ok_or_else(|| format!("a list ends in the middle: {text:?}"))?;
+            let whole =
+                text.strip_suffix(',').ok_or_else(|| format!("a list ends in the middle: {text:?}"))?;
             let values = whole.split(',').map(str::parse).collect::<Result<_, _>>();
             values.map_err(|_| format!("this is no list: {text:?}"))
         }
@@ -171,15 +171,12 @@ impl Load {
     }
     /// Writes that were acknowledged so far.
     pub fn acknowledged(&self) -> u64 {
-        (0..self.addresses.len())
-            .map(|node| self.acknowledged_by(node))
-            .sum()
+        (0..self.addresses.len()).map(|node| self.acknowledged_by(node)).sum()
     }
     /// Lets the clients of a round work, on lists that no earlier round has used.
     pub fn begin(&self) {
         let value = self.values.load(Ordering::Relaxed);
-        self.values
-            .store((value / GENERATION + 1) * GENERATION, Ordering::Relaxed);
+        self.values.store((value / GENERATION + 1) * GENERATION, Ordering::Relaxed);
         self.stop.store(false, Ordering::SeqCst);
     }
     /// Lets the clients end once they have their replies.
@@ -189,11 +186,7 @@ impl Load {
 
     /// Works as client `me` of a round until [`Load::end`].
     pub fn work(&self, round: u64, me: u64, resume: &Resume) -> Seen {
-        let mut worker = Worker::new(
-            self,
-            resume,
-            self.seed ^ txn::hash::mix((round << 16) + me + 1),
-        );
+        let mut worker = Worker::new(self, resume, self.seed ^ txn::hash::mix((round << 16) + me + 1));
         while !self.is_over() {
             worker.work();
         }
@@ -224,9 +217,7 @@ pub fn check_total(answer: &Answer) -> Result<(), String> {
     };
     let total = balances.iter().map(balance).sum::<Option<i64>>();
     if total != Some(ACCOUNTS as i64 * OPENING_BALANCE) {
-        return Err(format!(
-            "the accounts have {total:?} together: {balances:?}"
-        ));
+        return Err(format!("the accounts have {total:?} together: {balances:?}"));
     }
     Ok(())
 }

@@ -1,17 +1,19 @@
-//! Real nodes under load, and what happens to them: killed, frozen, cut off. Nothing acknowledged may be lost, nothing
-//! may happen twice, and writes must get on soon.
+//! Real nodes under load, and what happens to them: killed, frozen, cut off. Nothing acknowledged may be
+//! lost, nothing may happen twice, and writes must get on soon.
 //!
-//! The run is a script of rounds. In each, clients ([`load`]) work; after a drawn number of acknowledged writes one fault
-//! ([`script`]) hits the nodes ([`processes`]) or their links ([`network`]); once writes get on ([`resume`]) and the
-//! fault has lasted as long as it should, everything is healed, and the round ends when every node has acknowledged
-//! writes again. Then nobody writes, and the judgement begins:
+//! The run is a script of rounds. In each, clients ([`load`]) work; after a drawn number of acknowledged
+//! writes one fault ([`script`]) hits the nodes ([`processes`]) or their links ([`network`]); once writes get
+//! on ([`resume`]) and the fault has lasted as long as it should, everything is healed, and the round ends
+//! when every node has acknowledged writes again. Then nobody writes, and the judgement begins:
 //!
 //! * every key has a value that what clients were told allows ([`ledger`]), in this round and in all before;
-//! * the history of lists is strictly serializable (`sim::history`), with a last read of every list at every node;
+//! * the history of lists is strictly serializable (`sim::history`), with a last read of every list at every
+//!   node;
 //! * all nodes have the same, also to READONLY connections;
 //! * where clocks are set ([`clocks`]), no time to live is shorter or longer than it says.
 //!
-//! The seed decides faults, instants (in acknowledged writes) and the clients' work; the machine decides the rest.
+//! The seed decides faults, instants (in acknowledged writes) and the clients' work; the machine decides the
+//! rest.
 
 pub mod clocks;
 mod ledger;
@@ -59,7 +61,8 @@ const SHOWN_MAX: usize = 10;
 pub struct Options {
     /// What runs, and where.
     pub setting: Setting,
-    /// Whether nodes have a network of namespaces; otherwise they share the loopback interface, where no link can be cut.
+    /// Whether nodes have a network of namespaces; otherwise they share the loopback interface, where no link
+    /// can be cut.
     pub namespaces: bool,
     /// Rounds.
     pub rounds: usize,
@@ -80,7 +83,8 @@ pub struct Round {
     pub fault: &'static str,
     /// What was done to whom.
     pub what: String,
-    /// From the fault to the first acknowledgement of a write that was sent after it to a node that it did not hit.
+    /// From the fault to the first acknowledgement of a write that was sent after it to a node that it did
+    /// not hit.
     pub resumed_ms: Option<f64>,
     /// The longest time without an acknowledged write from the fault on.
     pub pause_ms: f64,
@@ -133,10 +137,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let interrupted = interruption()?;
     let mut random = SplitMix::new(options.seed);
     let schedule = script::schedule(&faults, options.rounds, &mut random);
-    let network = options
-        .namespaces
-        .then(|| Network::new(nodes))
-        .transpose()?;
+    let network = options.namespaces.then(|| Network::new(nodes)).transpose()?;
     let mut processes = Processes::new(options.setting.clone(), network)?;
     if faults.iter().any(|fault| fault.needs_disk()) {
         processes.prepare_disks()?;
@@ -160,8 +161,7 @@ pub fn run(options: &Options) -> Result<Report> {
             let rounds = run.rounds(&schedule)?;
             Ok((rounds, load.idempotent.into_inner()))
         });
-        run.join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     let (rounds, idempotent) = rounds?;
     let resumed: Vec<f64> = rounds.iter().filter_map(|round| round.resumed_ms).collect();
@@ -174,10 +174,7 @@ pub fn run(options: &Options) -> Result<Report> {
         resumed_ms: Spread::of(&resumed),
         pause_ms: Spread::of(&pauses),
         acknowledged: rounds.iter().map(|round| round.acknowledged).sum(),
-        failed: rounds
-            .iter()
-            .filter(|round| !round.problems.is_empty())
-            .count(),
+        failed: rounds.iter().filter(|round| !round.problems.is_empty()).count(),
         rounds,
     })
 }
@@ -189,13 +186,12 @@ fn faults(options: &Options) -> Result<Vec<Fault>> {
     if let Some(fault) = options.only.iter().find(|fault| !possible(fault)) {
         let name = fault.name();
         if !clocks && fault.sets_clocks() {
-            bail!(
-                "--faults {name}: clocks are set with --clock-steps only, which needs libfaketime"
-            );
+            bail!("--faults {name}: clocks are set with --clock-steps only, which needs libfaketime");
         }
         if !options.namespaces && fault.is_possible(nodes, true, clocks) {
             bail!(
-                "--faults {name}: on the loopback interface no link can be cut: use --network namespaces, which needs root"
+                "--faults {name}: on the loopback interface no link can be cut: use --network namespaces, \
+                 which needs root"
             );
         }
         bail!("--faults {name}: not possible with --nodes {nodes}");
@@ -234,9 +230,7 @@ impl Run<'_> {
         let mut client = self.client(0)?;
         for account in 0..ACCOUNTS {
             let balance = OPENING_BALANCE.to_string();
-            client
-                .call(&["SET", &account_key(account), &balance])?
-                .text("SET")?;
+            client.call(&["SET", &account_key(account), &balance])?.text("SET")?;
         }
         let progress = Progress::new(schedule.len() as u64);
         let mut rounds = Vec::new();
@@ -268,42 +262,28 @@ impl Run<'_> {
         load.begin();
         let (survived, mut seen) = std::thread::scope(|scope| {
             let resume = &resume;
-            let workers: Vec<_> = (0..clients)
-                .map(|me| scope.spawn(move || load.work(number as u64, me, resume)))
-                .collect();
+            let workers: Vec<_> =
+                (0..clients).map(|me| scope.spawn(move || load.work(number as u64, me, resume))).collect();
             let survived = self.survive(fault, resume, &mut probes);
             load.end();
             let seen: Vec<Seen> = workers
                 .into_iter()
-                .map(|worker| {
-                    worker
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                })
+                .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect();
             (survived, seen)
         });
-        let Survived {
-            what,
-            since_ns,
-            resumed_ns,
-            victims,
-        } = survived.with_context(|| format!("round {number}, {}", fault.name()))?;
+        let Survived { what, since_ns, resumed_ns, victims } =
+            survived.with_context(|| format!("round {number}, {}", fault.name()))?;
         let mut problems = Vec::new();
         if resumed_ns.is_none() {
-            problems.push(format!(
-                "writes did not get on within {} s",
-                RECOVERY_MAX.as_secs()
-            ));
+            problems.push(format!("writes did not get on within {} s", RECOVERY_MAX.as_secs()));
         }
         if let Some(Answers { silent: 1.., .. }) = victims {
             problems.push(format!("a node did not answer reads: {victims:?}"));
         }
         let stop = std::mem::take(&mut self.processes.longest_stop);
-        let mut acknowledged_ns: Vec<u64> = seen
-            .iter()
-            .flat_map(|seen| seen.acknowledged_ns.iter().copied())
-            .collect();
+        let mut acknowledged_ns: Vec<u64> =
+            seen.iter().flat_map(|seen| seen.acknowledged_ns.iter().copied()).collect();
         let pause_ns = longest_pause_ns(&mut acknowledged_ns, since_ns);
         let mut history = Vec::new();
         let total = |count: fn(&Seen) -> u64| seen.iter().map(count).sum();
@@ -350,15 +330,10 @@ impl Run<'_> {
     /// Does the fault when it is time, heals it, and waits until all is as before.
     fn survive(&mut self, fault: Fault, resume: &Resume, probes: &mut Probes) -> Result<Survived> {
         let before = BEFORE.0 + self.random.below(BEFORE.1 - BEFORE.0);
-        let partition =
-            self.random
-                .below(u64::from(self.options.setting.partitions.max(1))) as u16;
+        let partition = self.random.below(u64::from(self.options.setting.partitions.max(1))) as u16;
         let goal = self.load.acknowledged() + before;
         if !self.wait(|run| run.load.acknowledged() >= goal)? {
-            bail!(
-                "no {before} writes were acknowledged within {} s",
-                RECOVERY_MAX.as_secs()
-            );
+            bail!("no {before} writes were acknowledged within {} s", RECOVERY_MAX.as_secs());
         }
         let leader = self.processes.leader(partition)?;
         let addresses = self.processes.addresses();
@@ -372,12 +347,7 @@ impl Run<'_> {
         let all = done.victims.len() == nodes;
         if !all && !self.wait(|_| resume.first_ns().is_some())? {
             self.processes.heal()?;
-            return Ok(Survived {
-                what: done.what,
-                since_ns,
-                resumed_ns: None,
-                victims: None,
-            });
+            return Ok(Survived { what: done.what, since_ns, resumed_ns: None, victims: None });
         }
         if fault.sets_clocks() {
             // What is written while clocks are wrong.
@@ -395,22 +365,14 @@ impl Run<'_> {
         for node in 0..nodes {
             let mut served = 0;
             if !self.wait(|run| run.serves(node, &mut served))? {
-                bail!(
-                    "{} did not acknowledge {AFTER} writes once it was back",
-                    processes::name(node)
-                );
+                bail!("{} did not acknowledge {AFTER} writes once it was back", processes::name(node));
             }
         }
-        Ok(Survived {
-            what: done.what,
-            since_ns,
-            resumed_ns: resume.first_ns(),
-            victims,
-        })
+        Ok(Survived { what: done.what, since_ns, resumed_ns: resume.first_ns(), victims })
     }
 
-    /// Whether a node has acknowledged enough writes, of which `served` counts the first. Clients come to a node by chance
-    /// and stay where they are; this one is sure to come.
+    /// Whether a node has acknowledged enough writes, of which `served` counts the first. Clients come to a
+    /// node by chance and stay where they are; this one is sure to come.
     fn serves(&self, node: usize, served: &mut u64) -> bool {
         let Ok(mut client) = self.client(node) else {
             return false;
@@ -437,8 +399,8 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Reads everything at every node until all have the same, which a write can delay whose end nobody knows. The last
-    /// reads go into the history.
+    /// Reads everything at every node until all have the same, which a write can delay whose end nobody
+    /// knows. The last reads go into the history.
     fn agree(&mut self, history: &mut Vec<Operation>) -> Result<State> {
         let keys = self.ledger.keys();
         let nodes = self.options.setting.nodes;
@@ -451,13 +413,7 @@ impl Run<'_> {
                 let invoked_ns = self.load.now_ns();
                 let state = ledger::read(&mut client, &keys)?;
                 let completed_ns = self.load.now_ns();
-                self.ledger.last_reads(
-                    &state,
-                    self.load.next_client(),
-                    invoked_ns,
-                    completed_ns,
-                    history,
-                );
+                self.ledger.last_reads(&state, self.load.next_client(), invoked_ns, completed_ns, history);
                 states.push((processes::name(node), state));
             }
             // One node reads its own data anyway.
@@ -472,9 +428,7 @@ impl Run<'_> {
                 return Ok(states.swap_remove(0).1);
             };
             if Instant::now() > deadline {
-                let different = keys
-                    .iter()
-                    .find(|key| reference.get(*key) != state.get(*key));
+                let different = keys.iter().find(|key| reference.get(*key) != state.get(*key));
                 let key = different.map_or("", String::as_str);
                 bail!(
                     "nodes do not agree: {key} is {:?} at {first} and {:?} at {other}",
@@ -507,9 +461,7 @@ pub fn table(report: &Report) -> Table {
             round.round.to_string(),
             round.fault.to_owned(),
             round.what.clone(),
-            round
-                .resumed_ms
-                .map_or("never".to_owned(), |resumed| format!("{resumed:.0}")),
+            round.resumed_ms.map_or("never".to_owned(), |resumed| format!("{resumed:.0}")),
             format!("{:.0}", round.pause_ms),
             shown(round.victim_ms),
             shown(round.stop_ms),
@@ -517,12 +469,7 @@ pub fn table(report: &Report) -> Table {
             round.unknown.to_string(),
             round.refused.to_string(),
             round.history.to_string(),
-            if round.problems.is_empty() {
-                "yes"
-            } else {
-                "NO"
-            }
-            .to_owned(),
+            if round.problems.is_empty() { "yes" } else { "NO" }.to_owned(),
         ]
     });
     let header = [
@@ -544,14 +491,11 @@ pub fn table(report: &Report) -> Table {
 
 /// A few lines about the whole run.
 pub fn summary(report: &Report) -> String {
-    let Report {
-        resumed_ms: resumed,
-        pause_ms: pause,
-        ..
-    } = report;
+    let Report { resumed_ms: resumed, pause_ms: pause, .. } = report;
     let mut text = format!(
-        "{} rounds, {} nodes, {} writes acknowledged. After a fault, writes got on within {:.0} ms (median; {:.0} at most); \
-         the longest time without an acknowledged write was {:.0} ms (median of the rounds; {:.0} at most).",
+        "{} rounds, {} nodes, {} writes acknowledged. After a fault, writes got on within {:.0} ms \
+         (median; {:.0} at most); the longest time without an acknowledged write was {:.0} ms (median of \
+         the rounds; {:.0} at most).",
         report.rounds.len(),
         report.nodes,
         report.acknowledged,

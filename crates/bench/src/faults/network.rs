@@ -6,9 +6,10 @@
 //!  node 2: 10.91.3.2 ── 10.91.3.1 ┘
 //! ```
 //!
-//! A cut is a rule of the hub that swallows what goes from one node to another, so that neither is told, and each
-//! direction has its own. Clients in the hub still reach every node. Nothing of it is visible outside, and the addresses
-//! of two networks do not meet; only the names do, so they have the process's number in them.
+//! A cut is a rule of the hub that swallows what goes from one node to another, so that neither is told, and
+//! each direction has its own. Clients in the hub still reach every node. Nothing of it is visible outside,
+//! and the addresses of two networks do not meet; only the names do, so they have the process's number in
+//! them.
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
@@ -49,9 +50,7 @@ impl Network {
             ));
         }
         // Containers may give root without the right to do this.
-        Network::new(1)
-            .err()
-            .map(|error| format!("network namespaces do not work here: {error:#}"))
+        Network::new(1).err().map(|error| format!("network namespaces do not work here: {error:#}"))
     }
 
     /// Makes a network for `nodes` nodes. What processes left that are gone is removed first.
@@ -80,8 +79,8 @@ impl Network {
             let (inner, outer) = (format!("10.91.{third}.2/24"), format!("10.91.{third}.1/24"));
             ip(&["netns", "add", &name])?;
             ip(&[
-                "-n", &hub, "link", "add", "dev", &device, "type", "veth", "peer", "name",
-                "uplink", "netns", &name,
+                "-n", &hub, "link", "add", "dev", &device, "type", "veth", "peer", "name", "uplink", "netns",
+                &name,
             ])?;
             ip(&["-n", &hub, "addr", "add", &outer, "dev", &device])?;
             ip(&["-n", &hub, "link", "set", "dev", &device, "up"])?;
@@ -101,9 +100,7 @@ impl Network {
                     .and_then(|mut file| file.write_all(b"1"))
                     .context("could not let the hub forward")
             });
-            forward
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            forward.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
@@ -119,14 +116,14 @@ impl Network {
         Ipv4Addr::new(10, 91, node as u8 + 1, 2)
     }
 
-    /// The words that run a program in a node's namespace, the program and its arguments excluded. The program takes the
-    /// place of `ip`: the process is the program's.
+    /// The words that run a program in a node's namespace, the program and its arguments excluded. The
+    /// program takes the place of `ip`: the process is the program's.
     pub fn words(&self, node: usize) -> [String; 4] {
         ["ip".into(), "netns".into(), "exec".into(), self.node(node)]
     }
 
-    /// Moves the calling thread to the hub, from where all nodes are reached whatever is cut. What it connects from now
-    /// on begins there. There is no way back.
+    /// Moves the calling thread to the hub, from where all nodes are reached whatever is cut. What it
+    /// connects from now on begins there. There is no way back.
     pub fn enter_hub(&self) -> Result<()> {
         enter(&self.hub())
     }
@@ -152,17 +149,7 @@ impl Network {
 
     fn rule(&self, what: &str, from: usize, to: usize) -> Result<()> {
         let (from, to) = (self.address(from).to_string(), self.address(to).to_string());
-        ip(&[
-            "-n",
-            &self.hub(),
-            "rule",
-            what,
-            "from",
-            &from,
-            "to",
-            &to,
-            "blackhole",
-        ])
+        ip(&["-n", &self.hub(), "rule", what, "from", &from, "to", &to, "blackhole"])
     }
 }
 
@@ -196,13 +183,8 @@ fn remove_left_over() {
     let Ok(entries) = std::fs::read_dir(NAMED) else {
         return;
     };
-    for name in entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-    {
-        let owner = name
-            .strip_prefix(PREFIX)
-            .and_then(|rest| rest.split('-').next());
+    for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
         if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
             remove(&name);
         }
@@ -210,16 +192,9 @@ fn remove_left_over() {
 }
 
 fn ip(words: &[&str]) -> Result<()> {
-    let output = Command::new("ip")
-        .args(words)
-        .output()
-        .context("could not run ip")?;
+    let output = Command::new("ip").args(words).output().context("could not run ip")?;
     if !output.status.success() {
-        bail!(
-            "ip {}: {}",
-            words.join(" "),
-            String::from_utf8_lossy(&output.stderr).trim_end()
-        );
+        bail!("ip {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim_end());
     }
     Ok(())
 }
@@ -252,10 +227,8 @@ mod tests {
 
     fn arrives(network: &Network, from: &UdpSocket, to: (usize, &UdpSocket), message: u8) -> bool {
         let (node, to) = to;
-        to.set_read_timeout(Some(Duration::from_millis(300)))
-            .expect("a timeout");
-        from.send_to(&[message], (network.address(node), 7_000))
-            .expect("sent");
+        to.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+        from.send_to(&[message], (network.address(node), 7_000)).expect("sent");
         let mut bytes = [0; 8];
         matches!(to.recv(&mut bytes), Ok(1)) && bytes[0] == message
     }

@@ -1,7 +1,7 @@
 //! How soon nodes answer while something is wrong with them.
 //!
-//! Every node is asked all the time: through a connection that was there before, through new ones, and through one that reads what the
-//! node has (READONLY). An error is an answer; silence is none.
+//! Every node is asked all the time: through a connection that was there before, through new ones, and
+//! through one that reads what the node has (READONLY). An error is an answer; silence is none.
 
 use server::client::{Answer, Client};
 use std::net::SocketAddr;
@@ -43,10 +43,7 @@ impl Probe {
             let (stop, address) = (stop.clone(), address.to_string());
             std::thread::spawn(move || ask(&address, &stop))
         });
-        Probe {
-            threads: threads.collect(),
-            stop,
-        }
+        Probe { threads: threads.collect(), stop }
     }
 
     /// Ends, and tells what each node answered.
@@ -54,9 +51,7 @@ impl Probe {
         self.stop.store(true, Ordering::SeqCst);
         let threads = self.threads.into_iter();
         let joined = threads.map(|thread| thread.join());
-        joined
-            .map(|answers| answers.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        joined.map(|answers| answers.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     }
 }
 
@@ -74,10 +69,7 @@ fn ask(address: &str, stop: &AtomicBool) -> Answers {
             let answer = match turn {
                 0 => asked(&mut old, &["GET", "served"]),
                 1 => asked(&mut reader, &["GET", "served"]),
-                _ => asked(
-                    &mut Client::open(address, PATIENCE).ok(),
-                    &["GET", "served"],
-                ),
+                _ => asked(&mut Client::open(address, PATIENCE).ok(), &["GET", "served"]),
             };
             answers.longest = answers.longest.max(began.elapsed());
             match answer {

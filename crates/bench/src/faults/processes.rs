@@ -101,13 +101,7 @@ impl Processes {
                 is_broken: false,
             });
         }
-        let processes = Processes {
-            setting,
-            network,
-            nodes,
-            disk: None,
-            longest_stop: Duration::ZERO,
-        };
+        let processes = Processes { setting, network, nodes, disk: None, longest_stop: Duration::ZERO };
         if processes.is_cluster() {
             let path = processes.description();
             // It has the secret: only we read it.
@@ -139,7 +133,8 @@ impl Processes {
         for (index, node) in self.nodes.iter().enumerate() {
             let _ = write!(
                 text,
-                "\n[[node]]\nname = \"{}\"\nzone = \"zone{}\"\npeer_address = \"{}\"\nclient_address = \"{}\"\n",
+                "\n[[node]]\nname = \"{}\"\nzone = \"zone{}\"\npeer_address = \"{}\"\nclient_address = \
+                 \"{}\"\n",
                 name(index),
                 index % self.setting.zones,
                 node.peer,
@@ -149,7 +144,8 @@ impl Processes {
         text
     }
 
-    /// Makes disks that can refuse, for the nodes that start from now on: a library that stands between them and the system's.
+    /// Makes disks that can refuse, for the nodes that start from now on: a library that stands between them
+    /// and the system's.
     pub fn prepare_disks(&mut self) -> Result<()> {
         let source = self.setting.directory.join("disk.c");
         let library = self.setting.directory.join("disk.so");
@@ -160,9 +156,7 @@ impl Processes {
             .args([&library, &source])
             .arg("-ldl")
             .output()
-            .with_context(|| {
-                format!("could not run {compiler}, the C compiler: faults of disks need one")
-            })?;
+            .with_context(|| format!("could not run {compiler}, the C compiler: faults of disks need one"))?;
         if !compiled.status.success() {
             let said = String::from_utf8_lossy(&compiled.stderr).into_owned();
             bail!("{compiler} could not compile what makes disks refuse: {said}");
@@ -229,35 +223,18 @@ impl Processes {
         };
         let started = &mut self.nodes[node];
         if let Some(disk) = &self.disk {
-            command
-                .env("LD_PRELOAD", disk)
-                .env("ORDO_FAULTS_DISK", &started.directory);
+            command.env("LD_PRELOAD", disk).env("ORDO_FAULTS_DISK", &started.directory);
         }
-        command.args([
-            "serve",
-            "--appendfsync",
-            &self.setting.appendfsync,
-            "--protected-mode",
-            "no",
-        ]);
+        command.args(["serve", "--appendfsync", &self.setting.appendfsync, "--protected-mode", "no"]);
         command.args(&self.setting.arguments);
         if is_cluster {
-            command
-                .arg("--cluster")
-                .arg(description)
-                .args(["--node", &name(node)]);
+            command.arg("--cluster").arg(description).args(["--node", &name(node)]);
         } else {
-            let (address, port) = (
-                started.client.ip().to_string(),
-                started.client.port().to_string(),
-            );
+            let (address, port) = (started.client.ip().to_string(), started.client.port().to_string());
             command.args(["--bind", &address, "--port", &port]);
         }
         command.arg("--dir").arg(started.directory.join("data"));
-        let output = File::options()
-            .create(true)
-            .append(true)
-            .open(started.directory.join("output"))?;
+        let output = File::options().create(true).append(true).open(started.directory.join("output"))?;
         command
             .env_remove("RUST_LOG")
             .env("NO_COLOR", "1")
@@ -267,9 +244,7 @@ impl Processes {
         if let Some(clock) = &started.clock {
             clock.show_to(&mut command);
         }
-        let child = command
-            .spawn()
-            .with_context(|| format!("could not start {}", name(node)))?;
+        let child = command.spawn().with_context(|| format!("could not start {}", name(node)))?;
         started.child = Some(child);
         started.frozen = false;
         Ok(())
@@ -287,7 +262,8 @@ impl Processes {
         }
         Ok(())
     }
-    /// SIGTERM to some nodes, all of them before any is waited for. Returns how long it took until all had ended.
+    /// SIGTERM to some nodes, all of them before any is waited for. Returns how long it took until all had
+    /// ended.
     pub fn stop(&mut self, nodes: &[usize]) -> Result<Duration> {
         let began = Instant::now();
         for &node in nodes {
@@ -297,11 +273,7 @@ impl Processes {
             if let Some(mut child) = self.nodes[node].child.take() {
                 let status = child.wait()?;
                 if !status.success() {
-                    bail!(
-                        "{} ended with {status}. {}",
-                        name(node),
-                        self.what_it_said(node)
-                    );
+                    bail!("{} ended with {status}. {}", name(node), self.what_it_said(node));
                 }
             }
         }
@@ -375,11 +347,7 @@ impl Processes {
                 None => None,
             };
             if let Some(status) = ended {
-                bail!(
-                    "{} ended by itself, {status}. {}",
-                    name(node),
-                    self.what_it_said(node)
-                );
+                bail!("{} ended by itself, {status}. {}", name(node), self.what_it_said(node));
             }
         }
         Ok(())
@@ -409,11 +377,7 @@ impl Processes {
     fn is_up(&self, node: usize) -> Result<()> {
         if self.is_cluster() {
             let status = self.status(node)?;
-            if let Some(lost) = status
-                .nodes
-                .iter()
-                .find(|other| !other.reachable && other.id != status.me)
-            {
+            if let Some(lost) = status.nodes.iter().find(|other| !other.reachable && other.id != status.me) {
                 bail!("it does not hear from {}", lost.name);
             }
             if let Some((name, cause)) =
@@ -421,11 +385,7 @@ impl Processes {
             {
                 bail!("{name} is out: {cause}");
             }
-            if let Some(partition) = status
-                .partitions
-                .iter()
-                .find(|partition| partition.leader.is_none())
-            {
+            if let Some(partition) = status.partitions.iter().find(|partition| partition.leader.is_none()) {
                 bail!("it knows no leader of partition {}", partition.id);
             }
             return Ok(());
@@ -441,9 +401,7 @@ impl Processes {
         Ok(client.call(words)?)
     }
     fn status(&self, node: usize) -> Result<ClusterStatus> {
-        let text = self
-            .ask(node, &["ORDO.CLUSTER", "STATUS"])?
-            .text("ORDO.CLUSTER STATUS")?;
+        let text = self.ask(node, &["ORDO.CLUSTER", "STATUS"])?.text("ORDO.CLUSTER STATUS")?;
         serde_json::from_str(&text).context("ORDO.CLUSTER STATUS is not what was expected")
     }
 
@@ -457,18 +415,11 @@ impl Processes {
             let Ok(status) = self.status(node) else {
                 continue;
             };
-            let leader = status
-                .partitions
-                .iter()
-                .find(|found| found.id == partition)
-                .and_then(|found| {
-                    let leader = status
-                        .nodes
-                        .iter()
-                        .find(|other| Some(other.id) == found.leader)?;
-                    let index = (0..self.nodes.len()).find(|&index| name(index) == leader.name)?;
-                    Some((found.term, index))
-                });
+            let leader = status.partitions.iter().find(|found| found.id == partition).and_then(|found| {
+                let leader = status.nodes.iter().find(|other| Some(other.id) == found.leader)?;
+                let index = (0..self.nodes.len()).find(|&index| name(index) == leader.name)?;
+                Some((found.term, index))
+            });
             newest = newest.max(leader);
         }
         newest
@@ -538,11 +489,7 @@ mod tests {
         let described = ClusterConfig::load(&processes.description()).expect("valid");
         assert_eq!(described.warnings, Vec::<String>::new());
         assert_eq!((described.partitions, described.nodes.len()), (2, 3));
-        let clients: Vec<String> = processes
-            .addresses()
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let clients: Vec<String> = processes.addresses().iter().map(ToString::to_string).collect();
         let addresses = described.nodes.iter().map(|node| &node.client_address);
         assert!(addresses.eq(&clients), "{described:?}");
     }
@@ -551,9 +498,7 @@ mod tests {
     fn a_frozen_process_stands_still() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut processes = Processes::new(setting(1, directory.path()), None).expect("prepared");
-        let busy = std::process::Command::new("sh")
-            .args(["-c", "while :; do :; done"])
-            .spawn();
+        let busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
         let busy = busy.expect("a shell");
         let process = busy.id();
         processes.nodes[0].child = Some(busy);

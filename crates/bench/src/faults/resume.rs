@@ -1,8 +1,9 @@
 //! How long clients had to wait because of a fault.
 //!
-//! Two figures of one round. *Resumed* is the time from the fault to the first acknowledgement of a write that was sent
-//! after the fault to a node that the fault did not hit (to any node, if it hit all). *Pause* is the longest time without
-//! an acknowledgement of any write from then on, so an early lucky one can't hide an outage.
+//! Two figures of one round. *Resumed* is the time from the fault to the first acknowledgement of a write
+//! that was sent after the fault to a node that the fault did not hit (to any node, if it hit all). *Pause*
+//! is the longest time without an acknowledgement of any write from then on, so an early lucky one can't hide
+//! an outage.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

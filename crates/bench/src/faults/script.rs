@@ -13,8 +13,8 @@ pub enum Fault {
     KillLeader,
     /// `kill -9` of a node that does not lead.
     KillFollower,
-    /// `kill -9` of all nodes at once. Their machines stay up: what they had written and not yet synced is not lost, as it
-    /// would be if the power went; losing that takes the simulator.
+    /// `kill -9` of all nodes at once. Their machines stay up: what they had written and not yet synced is
+    /// not lost, as it would be if the power went; losing that takes the simulator.
     KillAll,
     /// What the leader sends to one follower is swallowed.
     CutFromLeader,
@@ -89,10 +89,7 @@ impl Fault {
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        Fault::ALL
-            .iter()
-            .find(|(_, fault)| *fault == self)
-            .map_or("", |(name, _)| name)
+        Fault::ALL.iter().find(|(_, fault)| *fault == self).map_or("", |(name, _)| name)
     }
 
     fn needs_followers(self) -> bool {
@@ -141,7 +138,8 @@ impl Fault {
                 | Fault::IsolateFollower
         )
     }
-    /// Whether it is possible with so many nodes, with or without a network, and with clocks that can be set or not.
+    /// Whether it is possible with so many nodes, with or without a network, and with clocks that can be set
+    /// or not.
     pub fn is_possible(self, nodes: usize, network: bool, clocks: bool) -> bool {
         let least = match self {
             // A minority must be left to go wrong, or to be down.
@@ -190,12 +188,7 @@ pub struct Done {
 }
 
 /// Does it. `leader` leads now.
-pub fn inject(
-    fault: Fault,
-    leader: usize,
-    processes: &mut Processes,
-    random: &mut SplitMix,
-) -> Result<Done> {
+pub fn inject(fault: Fault, leader: usize, processes: &mut Processes, random: &mut SplitMix) -> Result<Done> {
     let nodes = processes.addresses().len();
     let others: Vec<usize> = (0..nodes).filter(|&node| node != leader).collect();
     let follower = match others.len() {
@@ -206,18 +199,10 @@ pub fn inject(
     let clock_ms = CLOCK_MS.0 + random.below(CLOCK_MS.1 - CLOCK_MS.0);
     let clock_lasts = Duration::from_millis(clock_ms);
     let (leads, follows) = (name(leader), name(follower));
-    let done = |what: String, victims: &[usize], lasts| Done {
-        what,
-        victims: victims.to_vec(),
-        lasts,
-    };
+    let done = |what: String, victims: &[usize], lasts| Done { what, victims: victims.to_vec(), lasts };
     Ok(match fault {
         Fault::KillLeader | Fault::KillFollower => {
-            let victim = if fault == Fault::KillLeader {
-                leader
-            } else {
-                follower
-            };
+            let victim = if fault == Fault::KillLeader { leader } else { follower };
             processes.kill(&[victim])?;
             done(format!("killed {}", name(victim)), &[victim], down)
         }
@@ -227,18 +212,10 @@ pub fn inject(
             done("killed all".to_owned(), &all, Duration::ZERO)
         }
         Fault::ClockLeader | Fault::ClockFollower => {
-            let victim = if fault == Fault::ClockLeader {
-                leader
-            } else {
-                follower
-            };
+            let victim = if fault == Fault::ClockLeader { leader } else { follower };
             let step_s = clocks::step(random);
             processes.set_clock(victim, step_s)?;
-            done(
-                format!("set the clock of {} by {step_s} s", name(victim)),
-                &[],
-                clock_lasts,
-            )
+            done(format!("set the clock of {} by {step_s} s", name(victim)), &[], clock_lasts)
         }
         Fault::ClockMajority => {
             let step_s = clocks::step(random);
@@ -255,10 +232,7 @@ pub fn inject(
             let wrong = up[random.below(up.len() as u64) as usize];
             processes.set_clock(wrong, step_s)?;
             done(
-                format!(
-                    "killed {follows}, set the clock of {} by {step_s} s",
-                    name(wrong)
-                ),
+                format!("killed {follows}, set the clock of {} by {step_s} s", name(wrong)),
                 &[follower],
                 clock_lasts,
             )
@@ -271,11 +245,7 @@ pub fn inject(
             }
             // With the wrong clock: the others know the time.
             processes.start(leader)?;
-            done(
-                format!("killed {leads}, set all clocks by {step_s} s, started it"),
-                &[leader],
-                clock_lasts,
-            )
+            done(format!("killed {leads}, set all clocks by {step_s} s, started it"), &[leader], clock_lasts)
         }
         Fault::ClockKillAll => {
             let step_s = clocks::step(random);
@@ -292,11 +262,7 @@ pub fn inject(
             )
         }
         Fault::FreezeLeader | Fault::FreezeFollower => {
-            let victim = if fault == Fault::FreezeLeader {
-                leader
-            } else {
-                follower
-            };
+            let victim = if fault == Fault::FreezeLeader { leader } else { follower };
             processes.freeze(victim)?;
             done(format!("froze {}", name(victim)), &[victim], FREEZE)
         }
@@ -310,55 +276,27 @@ pub fn inject(
                 processes.fill_disk(victim)?;
             }
             let names: Vec<String> = victims.iter().copied().map(name).collect();
-            done(
-                format!("filled the disk of {}", names.join(", ")),
-                &victims,
-                down,
-            )
+            done(format!("filled the disk of {}", names.join(", ")), &victims, down)
         }
         Fault::SyncLeader | Fault::SyncFollower => {
-            let victim = if fault == Fault::SyncLeader {
-                leader
-            } else {
-                follower
-            };
+            let victim = if fault == Fault::SyncLeader { leader } else { follower };
             processes.break_syncs(victim)?;
-            done(
-                format!("failed the syncs of {}", name(victim)),
-                &[victim],
-                down,
-            )
+            done(format!("failed the syncs of {}", name(victim)), &[victim], down)
         }
         Fault::CutFromLeader => {
             cut(processes, &[(leader, follower)])?;
-            done(
-                format!("cut {leads} to {follows}"),
-                &[leader, follower],
-                down,
-            )
+            done(format!("cut {leads} to {follows}"), &[leader, follower], down)
         }
         Fault::CutToLeader => {
             cut(processes, &[(follower, leader)])?;
-            done(
-                format!("cut {follows} to {leads}"),
-                &[leader, follower],
-                down,
-            )
+            done(format!("cut {follows} to {leads}"), &[leader, follower], down)
         }
         Fault::CutLink => {
             cut(processes, &[(leader, follower), (follower, leader)])?;
-            done(
-                format!("cut {leads} and {follows}"),
-                &[leader, follower],
-                down,
-            )
+            done(format!("cut {leads} and {follows}"), &[leader, follower], down)
         }
         Fault::IsolateLeader | Fault::IsolateFollower => {
-            let victim = if fault == Fault::IsolateLeader {
-                leader
-            } else {
-                follower
-            };
+            let victim = if fault == Fault::IsolateLeader { leader } else { follower };
             let links: Vec<(usize, usize)> = (0..nodes)
                 .filter(|&other| other != victim)
                 .flat_map(|other| [(victim, other), (other, victim)])
@@ -373,9 +311,7 @@ fn cut(processes: &mut Processes, links: &[(usize, usize)]) -> Result<()> {
     let Some(network) = processes.network() else {
         bail!("links can be cut in a network of namespaces only");
     };
-    links
-        .iter()
-        .try_for_each(|&(from, to)| network.cut(from, to))
+    links.iter().try_for_each(|&(from, to)| network.cut(from, to))
 }
 
 #[cfg(test)]

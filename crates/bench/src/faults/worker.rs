@@ -1,8 +1,8 @@
 //! One client: what it sends, and what it makes of the replies.
 
 use super::load::{
-    ACCOUNTS, COUNTERS, GENERATION, LISTS, Load, REGISTERS, Seen, account_key, check_total,
-    counter_key, exact_key, item, items, list_key, register_key,
+    ACCOUNTS, COUNTERS, GENERATION, LISTS, Load, REGISTERS, Seen, account_key, check_total, counter_key,
+    exact_key, item, items, list_key, register_key,
 };
 use super::resume::Resume;
 use crate::redis::template::SplitMix;
@@ -123,17 +123,12 @@ impl<'a> Worker<'a> {
     }
 
     fn send(&mut self, bytes: &[u8]) -> bool {
-        self.connection
-            .as_mut()
-            .is_some_and(|client| client.send(bytes).is_ok())
+        self.connection.as_mut().is_some_and(|client| client.send(bytes).is_ok())
     }
 
     /// Waits for one reply of what was sent.
     fn receive(&mut self) -> Ended {
-        let answer = self
-            .connection
-            .as_mut()
-            .and_then(|client| client.answer().ok());
+        let answer = self.connection.as_mut().and_then(|client| client.answer().ok());
         let at_ns = self.load.now_ns();
         match answer {
             Some(Answer::Error(error)) => self.failed(&error),
@@ -213,12 +208,7 @@ impl<'a> Worker<'a> {
             Ended::Replied(answer, at_ns) => {
                 self.acknowledged(invoked_ns, at_ns);
                 if let Some(value) = self.number("INCR", &answer) {
-                    self.seen
-                        .counters
-                        .entry(counter)
-                        .or_default()
-                        .replies
-                        .push(value);
+                    self.seen.counters.entry(counter).or_default().replies.push(value);
                 }
             }
             Ended::Refused => {}
@@ -244,21 +234,12 @@ impl<'a> Worker<'a> {
             let mut bytes = Vec::new();
             put_command(&mut bytes, &["ORDO.IDEMPOTENT", &id, "INCR", &key]);
             let invoked_ns = self.load.now_ns();
-            let ended = if self.send(&bytes) {
-                self.receive_exactly()
-            } else {
-                Ended::Unknown
-            };
+            let ended = if self.send(&bytes) { self.receive_exactly() } else { Ended::Unknown };
             match ended {
                 Ended::Replied(answer, at_ns) => {
                     if let Some(value) = self.number("ORDO.IDEMPOTENT INCR", &answer) {
                         self.acknowledged(invoked_ns, at_ns);
-                        self.seen
-                            .exact
-                            .entry(counter)
-                            .or_default()
-                            .replies
-                            .push(value);
+                        self.seen.exact.entry(counter).or_default().replies.push(value);
                     }
                     return;
                 }
@@ -275,10 +256,7 @@ impl<'a> Worker<'a> {
 
     /// As [`Worker::receive`], for a server that may not know the command yet.
     fn receive_exactly(&mut self) -> Ended {
-        let answer = self
-            .connection
-            .as_mut()
-            .and_then(|client| client.answer().ok());
+        let answer = self.connection.as_mut().and_then(|client| client.answer().ok());
         let at_ns = self.load.now_ns();
         match answer {
             Some(Answer::Error(error)) if error.starts_with("ERR unknown command") => {
@@ -399,11 +377,7 @@ impl<'a> Worker<'a> {
 
     /// Appends to lists and reads them: one command, or a block of several.
     fn lists(&mut self) {
-        let count = if self.random.below(3) == 0 {
-            2 + self.random.below(2)
-        } else {
-            1
-        };
+        let count = if self.random.below(3) == 0 { 2 + self.random.below(2) } else { 1 };
         let mut steps = Vec::new();
         for _ in 0..count {
             let value = self.load.next_values(1);
@@ -411,10 +385,7 @@ impl<'a> Worker<'a> {
             steps.push(if self.random.below(2) == 0 {
                 Step::Append { key, value }
             } else {
-                Step::Read {
-                    key,
-                    values: Vec::new(),
-                }
+                Step::Read { key, values: Vec::new() }
             });
         }
         let mut bytes = Vec::new();
@@ -473,13 +444,7 @@ impl<'a> Worker<'a> {
                 (Outcome::Unknown, None)
             }
         };
-        self.seen.operations.push(Operation {
-            client,
-            invoked_ns,
-            completed_ns,
-            outcome,
-            steps,
-        });
+        self.seen.operations.push(Operation { client, invoked_ns, completed_ns, outcome, steps });
     }
 }
 

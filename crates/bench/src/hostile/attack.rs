@@ -46,7 +46,8 @@ pub(super) struct Counts {
     pub(super) received_bytes: u64,
 }
 
-/// Commands that end the run, or that no bound of time can hold for: they stop the server, its clients or its cluster on purpose.
+/// Commands that end the run, or that no bound of time can hold for: they stop the server, its clients or its
+/// cluster on purpose.
 const LEFT_OUT: &[&str] = &[
     "shutdown",
     "ordo.cluster",
@@ -86,19 +87,11 @@ impl Shared {
             let Some(Answer::Text(name)) = fields.first() else {
                 return None;
             };
-            let known = Known {
-                name: name.clone(),
-                arity: number(1)?,
-                first_key: number(3)?,
-            };
+            let known = Known { name: name.clone(), arity: number(1)?, first_key: number(3)? };
             (!LEFT_OUT.contains(&known.name.as_str())).then_some(known)
         });
         let known: Vec<Known> = known.collect();
-        anyhow::ensure!(
-            known.len() > 100,
-            "COMMAND told of {} commands only",
-            known.len()
-        );
+        anyhow::ensure!(known.len() > 100, "COMMAND told of {} commands only", known.len());
         Ok(Shared {
             known,
             addresses: addresses.to_vec(),
@@ -166,8 +159,7 @@ impl<'a> Attacker<'a> {
             if let Err(problem) = self.connect(&bytes, manner) {
                 let head = &bytes[..bytes.len().min(300)];
                 let head = head.escape_ascii();
-                self.problems
-                    .push(format!("a hostile client: {problem}, after {head}"));
+                self.problems.push(format!("a hostile client: {problem}, after {head}"));
             }
         }
         self.problems
@@ -245,9 +237,8 @@ impl<'a> Attacker<'a> {
         let address = self.shared.addresses[place as usize];
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)
             .map_err(|error| format!("it could not connect: {error}"))?;
-        let timeouts = stream
-            .set_write_timeout(Some(FULL_AFTER))
-            .and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+        let timeouts =
+            stream.set_write_timeout(Some(FULL_AFTER)).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
         timeouts.map_err(|error| format!("a timeout: {error}"))?;
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
         let mut rest = bytes;
@@ -260,9 +251,7 @@ impl<'a> Attacker<'a> {
             };
             match stream.write(&rest[..piece.min(rest.len())]) {
                 Ok(count) => {
-                    self.shared
-                        .sent_bytes
-                        .fetch_add(count as u64, Ordering::Relaxed);
+                    self.shared.sent_bytes.fetch_add(count as u64, Ordering::Relaxed);
                     rest = &rest[count..];
                 }
                 Err(error) if is_timeout(&error) && manner == Manner::Reads => {
@@ -311,17 +300,15 @@ impl<'a> Attacker<'a> {
     fn read_some(&self, stream: &mut TcpStream) -> std::io::Result<usize> {
         let mut room = [0; 64 << 10];
         let count = stream.read(&mut room)?;
-        self.shared
-            .received_bytes
-            .fetch_add(count as u64, Ordering::Relaxed);
+        self.shared.received_bytes.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 }
 
 /// What the server says of a connection.
 fn line_of(address: SocketAddr, stream: &TcpStream) -> String {
-    let listed = Client::open(&address.to_string(), PATIENCE)
-        .and_then(|mut client| client.call(&["CLIENT", "LIST"]));
+    let listed =
+        Client::open(&address.to_string(), PATIENCE).and_then(|mut client| client.call(&["CLIENT", "LIST"]));
     let (Ok(Answer::Text(lines)), Ok(local)) = (listed, stream.local_addr()) else {
         return "CLIENT LIST was not answered either".to_owned();
     };

@@ -1,9 +1,10 @@
 //! Clients that mean harm, and one that does not: what the first can do to the second.
 //!
-//! Hostile clients ([`attack`]) send random commands, blocks and scripts whose numbers and sizes are at limits, in pipelines that they
-//! do not read, in frames that they do not finish, while they listen, monitor, wait for keys and change settings. Beside them a
-//! well-behaved client at each node ([`witness`]) sends short commands and measures how long each takes. A server that stands still counts
-//! for each command that would have been sent meanwhile. The run fails if
+//! Hostile clients ([`attack`]) send random commands, blocks and scripts whose numbers and sizes are at
+//! limits, in pipelines that they do not read, in frames that they do not finish, while they listen, monitor,
+//! wait for keys and change settings. Beside them a well-behaved client at each node ([`witness`]) sends
+//! short commands and measures how long each takes. A server that stands still counts for each command that
+//! would have been sent meanwhile. The run fails if
 //!
 //! * a node ends, or says that it panicked;
 //! * a well-behaved client gets a wrong reply, or none for [`PATIENCE`];
@@ -106,14 +107,8 @@ pub fn run(options: &Options) -> Result<Report> {
     processes.wait_until_up(START_MAX)?;
     let addresses = processes.addresses();
     let shared = Shared::new(options.commands, &addresses)?;
-    let resident = |processes: &Processes| -> u64 {
-        processes
-            .ids()
-            .into_iter()
-            .map(resident_bytes)
-            .max()
-            .unwrap_or(0)
-    };
+    let resident =
+        |processes: &Processes| -> u64 { processes.ids().into_iter().map(resident_bytes).max().unwrap_or(0) };
     let resident_before = resident(&processes);
     let mut resident_most = resident_before;
     let mut problems = Vec::new();
@@ -128,9 +123,7 @@ pub fn run(options: &Options) -> Result<Report> {
             .map(|(node, &address)| scope.spawn(move || witness::run(node, address, over)))
             .collect();
         let attackers: Vec<_> = (0..options.clients)
-            .map(|number| {
-                scope.spawn(move || Attacker::new(shared, options.seed, number).run(over))
-            })
+            .map(|number| scope.spawn(move || Attacker::new(shared, options.seed, number).run(over)))
             .collect();
         let watched = (|| -> Result<()> {
             while !attackers.iter().all(|attacker| attacker.is_finished()) {
@@ -171,9 +164,7 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     let mut latency = witness::histogram();
     for witness in &witnesses {
-        latency
-            .add(&witness.latency)
-            .context("histograms have one form")?;
+        latency.add(&witness.latency).context("histograms have one form")?;
         problems.extend(witness.problems.iter().cloned());
     }
     if let Err(error) = processes.hold_alive() {
@@ -201,10 +192,7 @@ pub fn run(options: &Options) -> Result<Report> {
         resident_before,
         resident_most,
         resident_max: options.resident_max,
-        slow: addresses
-            .iter()
-            .flat_map(|&address| slow_calls(address))
-            .collect(),
+        slow: addresses.iter().flat_map(|&address| slow_calls(address)).collect(),
         problems,
     })
 }
@@ -228,40 +216,24 @@ fn slow_calls(address: SocketAddr) -> Vec<String> {
             Answer::Text(text) => text.chars().take(40).collect(),
             other => format!("{other:?}"),
         });
-        Some((
-            us.parse::<u64>().ok()?,
-            words.take(6).collect::<Vec<String>>().join(" "),
-        ))
+        Some((us.parse::<u64>().ok()?, words.take(6).collect::<Vec<String>>().join(" ")))
     });
     let mut entries: Vec<(u64, String)> = entries.collect();
     entries.sort();
-    entries
-        .iter()
-        .rev()
-        .take(SHOWN)
-        .map(|(us, words)| format!("{} ms: {words}", us / 1000))
-        .collect()
+    entries.iter().rev().take(SHOWN).map(|(us, words)| format!("{} ms: {words}", us / 1000)).collect()
 }
 
 /// The lines of a node's output that tell of a panic.
 fn panics_of(output: &Path) -> Result<Vec<String>> {
-    let text =
-        std::fs::read(output).with_context(|| format!("could not read {}", output.display()))?;
+    let text = std::fs::read(output).with_context(|| format!("could not read {}", output.display()))?;
     let text = String::from_utf8_lossy(&text);
-    Ok(text
-        .lines()
-        .filter(|line| line.contains(PANIC))
-        .map(str::to_owned)
-        .collect())
+    Ok(text.lines().filter(|line| line.contains(PANIC)).map(str::to_owned).collect())
 }
 
 /// The resident memory of a process; 0 if it is gone.
 fn resident_bytes(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
-    let pages = text
-        .split_ascii_whitespace()
-        .nth(1)
-        .and_then(|pages| pages.parse::<u64>().ok());
+    let pages = text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
@@ -269,7 +241,8 @@ fn resident_bytes(process: u32) -> u64 {
 pub fn summary(report: &Report) -> String {
     const MIB: u64 = 1 << 20;
     format!(
-        "{} hostile commands in {:.1} s over {} connections, {} of them left unread ({} MiB sent, {} MiB received), {} node(s), seed {}\n\
+        "{} hostile commands in {:.1} s over {} connections, {} of them left unread ({} MiB sent, {} MiB \
+         received), {} node(s), seed {}\n\
          well-behaved clients: {} commands, p50 {:.2} ms, p99 {:.2} ms, p99.9 {:.2} ms, longest {:.0} ms\n\
          resident memory of the largest node: {} MiB before, {} MiB at most, bound {} MiB\n\
          longest calls:{}\n\
@@ -290,11 +263,7 @@ pub fn summary(report: &Report) -> String {
         report.resident_before / MIB,
         report.resident_most / MIB,
         report.resident_max / MIB,
-        report
-            .slow
-            .iter()
-            .map(|call| format!("\n  {}", call.escape_debug()))
-            .collect::<String>(),
+        report.slow.iter().map(|call| format!("\n  {}", call.escape_debug())).collect::<String>(),
         match report.problems.is_empty() {
             true => "none".to_owned(),
             false => format!("\n  {}", report.problems.join("\n  ")),

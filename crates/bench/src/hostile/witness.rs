@@ -18,7 +18,8 @@ const PROBLEMS_MAX: usize = 10;
 
 /// What a well-behaved client has seen.
 pub(super) struct Witness {
-    /// Microseconds from command to reply; also of commands that were not sent in time because an earlier one had no reply yet.
+    /// Microseconds from command to reply; also of commands that were not sent in time because an earlier one
+    /// had no reply yet.
     pub(super) latency: Histogram<u64>,
     pub(super) problems: Vec<String>,
 }
@@ -29,10 +30,7 @@ pub(super) fn histogram() -> Histogram<u64> {
 
 /// Sends until it is over.
 pub(super) fn run(node: usize, address: SocketAddr, over: &AtomicBool) -> Witness {
-    let mut witness = Witness {
-        latency: histogram(),
-        problems: Vec::new(),
-    };
+    let mut witness = Witness { latency: histogram(), problems: Vec::new() };
     let (mut client, mut number) = (None, 0);
     let mut due = Instant::now();
     while !over.load(Ordering::Relaxed) && witness.problems.len() < PROBLEMS_MAX {
@@ -46,15 +44,10 @@ pub(super) fn run(node: usize, address: SocketAddr, over: &AtomicBool) -> Witnes
                 // Those that would have been sent meanwhile have waited, too.
                 let every_us = EVERY.as_micros() as u64;
                 let us = us.clamp(1, LATENCY_US_MAX);
-                witness
-                    .latency
-                    .record_correct(us, every_us)
-                    .expect("it is within the bounds");
+                witness.latency.record_correct(us, every_us).expect("it is within the bounds");
             }
             Err(problem) => {
-                witness
-                    .problems
-                    .push(format!("a well-behaved client at {address}: {problem}"));
+                witness.problems.push(format!("a well-behaved client at {address}: {problem}"));
                 client = None;
             }
         }
@@ -65,12 +58,7 @@ pub(super) fn run(node: usize, address: SocketAddr, over: &AtomicBool) -> Witnes
 }
 
 /// One command, with the reply that it must have.
-fn step(
-    client: &mut Option<Client>,
-    node: usize,
-    address: SocketAddr,
-    number: u64,
-) -> Result<(), String> {
+fn step(client: &mut Option<Client>, node: usize, address: SocketAddr, number: u64) -> Result<(), String> {
     let client = match client {
         Some(client) => client,
         None => {

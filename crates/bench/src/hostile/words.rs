@@ -193,10 +193,7 @@ pub(super) struct Words<'a> {
 
 impl<'a> Words<'a> {
     pub(super) fn new(known: &'a [Known], seed: u64) -> Words<'a> {
-        Words {
-            known,
-            random: SplitMix::new(seed),
-        }
+        Words { known, random: SplitMix::new(seed) }
     }
 
     fn pick<T: Copy>(&mut self, all: &[T]) -> T {
@@ -224,9 +221,7 @@ impl<'a> Words<'a> {
             _ => self.random.below(30),
         };
         let first = self.random.next();
-        (0..length)
-            .map(|place| char::from(b'a' + ((first >> (place % 50)) % 26) as u8))
-            .collect()
+        (0..length).map(|place| char::from(b'a' + ((first >> (place % 50)) % 26) as u8)).collect()
     }
 
     fn word(&mut self) -> String {
@@ -297,24 +292,12 @@ impl<'a> Words<'a> {
             11 => vec!["HSET", &key, &text, &number, &small, &text],
             12 => vec!["HRANDFIELD", &key, &number, "WITHVALUES"],
             13 => vec!["ZADD", &key, &small, &text],
-            14 => vec![
-                "ZRANGE", &key, &number, &small, "BYSCORE", "LIMIT", "0", &number,
-            ],
+            14 => vec!["ZRANGE", &key, &number, &small, "BYSCORE", "LIMIT", "0", &number],
             15 => vec!["ZUNIONSTORE", &key, "2", &other, &key],
             16 => vec!["XADD", &key, "MAXLEN", "~", &small, "*", "f", &text],
             17 => vec!["XRANGE", &key, "-", "+", "COUNT", &small],
             18 => vec!["XGROUP", "CREATE", &key, "g", "0", "MKSTREAM"],
-            19 => vec![
-                "XREADGROUP",
-                "GROUP",
-                "g",
-                "c",
-                "COUNT",
-                &small,
-                "STREAMS",
-                &key,
-                ">",
-            ],
+            19 => vec!["XREADGROUP", "GROUP", "g", "c", "COUNT", &small, "STREAMS", &key, ">"],
             20 => vec!["PFADD", &key, &text, &number],
             21 => vec!["GEOADD", &key, "13.36", "38.11", &text],
             22 => vec!["SETBIT", &key, &small, "1"],
@@ -331,7 +314,8 @@ impl<'a> Words<'a> {
 
     fn script(&mut self) -> Vec<String> {
         let name = self.pick(&["EVAL", "EVAL", "EVAL_RO"]).to_owned();
-        // A script that runs to its limit holds up writers for as long as that lasts: the limit is what bounds it, and is tried elsewhere.
+        // A script that runs to its limit holds up writers for as long as that lasts: the limit is what
+        // bounds it, and is tried elsewhere.
         let number = self.random.below(2000).to_string();
         let script = self.pick(SCRIPTS).replace('%', &number);
         let mut words = vec![name, script, "1".to_owned(), self.key()];
@@ -367,16 +351,7 @@ impl<'a> Words<'a> {
             5 => vec!["CLIENT", "UNBLOCK", &number],
             6 => vec!["CLIENT", "NO-EVICT", "ON"],
             7 => vec!["CLIENT", "INFO"],
-            8 => vec![
-                "CLIENT",
-                "KILL",
-                "ID",
-                &number,
-                "SKIPME",
-                "yes",
-                "LADDR",
-                "1.2.3.4:5",
-            ],
+            8 => vec!["CLIENT", "KILL", "ID", &number, "SKIPME", "yes", "LADDR", "1.2.3.4:5"],
             9 => vec!["CONFIG", "GET", "*"],
             10 => vec!["CONFIG", "SET", setting, &number],
             11 => vec!["CONFIG", "RESETSTAT"],

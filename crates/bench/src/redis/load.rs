@@ -1,8 +1,9 @@
 //! The load: many connections in a closed loop, driven by one thread.
 //!
-//! Client and server share a small machine, so the client must be the cheaper of the two: requests are prebuilt
-//! ([`super::template`]), replies are only counted ([`super::replies`]), and a connection costs one read and one write
-//! per pipeline. Each connection sends its next pipeline when the last one is answered whole.
+//! Client and server share a small machine, so the client must be the cheaper of the two: requests are
+//! prebuilt ([`super::template`]), replies are only counted ([`super::replies`]), and a connection costs one
+//! read and one write per pipeline. Each connection sends its next pipeline when the last one is answered
+//! whole.
 
 use super::replies::{Scanner, Tally};
 use super::template::Template;
@@ -84,12 +85,7 @@ pub fn run(
     let mut events = Events::with_capacity(1024);
 
     let started = Instant::now();
-    let warm_until = started
-        + if matches!(until, Until::Replies(_)) {
-            Duration::ZERO
-        } else {
-            warm_up
-        };
+    let warm_until = started + if matches!(until, Until::Replies(_)) { Duration::ZERO } else { warm_up };
     let mut measuring_since = (warm_until <= started).then_some(started);
     let mut draining = false;
     let mut quiet_since = started;
@@ -118,9 +114,7 @@ pub fn run(
             now = Instant::now();
             quiet_since = now;
             if measuring_since.is_some() && !draining {
-                class
-                    .latencies
-                    .record(now - connection.sent_at, tally.replies);
+                class.latencies.record(now - connection.sent_at, tally.replies);
                 class.tally.replies += tally.replies;
                 class.tally.zeros += tally.zeros;
             }
@@ -134,10 +128,7 @@ pub fn run(
             }
         }
         if now - quiet_since > SILENCE_MAX {
-            bail!(
-                "the server answered nothing for {} s",
-                SILENCE_MAX.as_secs()
-            );
+            bail!("the server answered nothing for {} s", SILENCE_MAX.as_secs());
         }
         if draining {
             if idle == connections.len() {
@@ -153,13 +144,7 @@ pub fn run(
         };
         draining = match until {
             Until::Elapsed(limit) => now - since >= limit,
-            Until::Replies(limit) => {
-                measured
-                    .iter()
-                    .map(|class| class.tally.replies)
-                    .sum::<u64>()
-                    >= limit
-            }
+            Until::Replies(limit) => measured.iter().map(|class| class.tally.replies).sum::<u64>() >= limit,
         };
         if draining {
             for class in &mut measured {
@@ -199,20 +184,13 @@ fn connect(targets: &[Target], classes: Vec<Class>, poll: &Poll) -> Result<Vec<C
                 let mut reply = [0; 256];
                 let length = stream.read(&mut reply)?;
                 if !reply.starts_with(b"+OK") {
-                    bail!(
-                        "AUTH was refused: {}",
-                        String::from_utf8_lossy(&reply[..length]).trim_end()
-                    );
+                    bail!("AUTH was refused: {}", String::from_utf8_lossy(&reply[..length]).trim_end());
                 }
             }
             stream.set_nonblocking(true)?;
             let mut stream = TcpStream::from_std(stream);
             let token = Token(connections.len());
-            poll.registry().register(
-                &mut stream,
-                token,
-                Interest::READABLE | Interest::WRITABLE,
-            )?;
+            poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
             connections.push(Connection {
                 stream,
                 class,

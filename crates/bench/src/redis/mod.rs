@@ -74,23 +74,12 @@ impl Kind {
             Kind::Lpush => vec![text("LPUSH"), text("bench:list"), value()],
             Kind::Sadd => vec![text("SADD"), text("bench:set"), member()],
             Kind::Hset => vec![text("HSET"), text("bench:hash"), member(), value()],
-            Kind::Zadd => vec![
-                text("ZADD"),
-                text("bench:zset"),
-                vec![number(6, 1_000_000)],
-                member(),
-            ],
-            Kind::Xadd => vec![
-                text("XADD"),
-                text("bench:stream"),
-                text("*"),
-                text("field"),
-                value(),
-            ],
+            Kind::Zadd => vec![text("ZADD"), text("bench:zset"), vec![number(6, 1_000_000)], member()],
+            Kind::Xadd => vec![text("XADD"), text("bench:stream"), text("*"), text("field"), value()],
             Kind::Lrange => vec![text("LRANGE"), text("bench:range"), text("0"), text("99")],
-            Kind::Mset => std::iter::once(text("MSET"))
-                .chain((0..10).flat_map(|_| [key(), value()]))
-                .collect(),
+            Kind::Mset => {
+                std::iter::once(text("MSET")).chain((0..10).flat_map(|_| [key(), value()])).collect()
+            }
         }
     }
 }
@@ -134,10 +123,7 @@ impl Workload {
 
     /// The workload's name.
     pub fn name(self) -> &'static str {
-        Workload::ALL
-            .iter()
-            .find(|(_, workload)| *workload == self)
-            .map_or("", |(name, _)| name)
+        Workload::ALL.iter().find(|(_, workload)| *workload == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -149,12 +135,7 @@ impl std::str::FromStr for Workload {
             .iter()
             .find(|(known, _)| *known == name)
             .map(|(_, workload)| *workload)
-            .with_context(|| {
-                format!(
-                    "unknown workload '{name}': choose one of {}",
-                    names.join(", ")
-                )
-            })
+            .with_context(|| format!("unknown workload '{name}': choose one of {}", names.join(", ")))
     }
 }
 
@@ -195,16 +176,11 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
         Workload::Fill => {
             let started = Instant::now();
             fill(&mut client, options.keys)?;
-            let measured = Measured {
-                elapsed: started.elapsed(),
-                ..Measured::default()
-            };
+            let measured = Measured { elapsed: started.elapsed(), ..Measured::default() };
             let mut record = options.record("fill", 1, 1, &measured, memory_bytes(&mut client));
             record.committed = options.keys;
             record.throughput_per_s = options.keys as f64 / record.seconds;
-            record
-                .options
-                .insert("keys".into(), options.keys.to_string());
+            record.options.insert("keys".into(), options.keys.to_string());
             Ok(vec![record])
         }
         Workload::Get | Workload::Set => {
@@ -212,12 +188,8 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
                 fill(&mut client, options.keys)?;
             }
             let name = options.workload.name();
-            let class = options.commands(
-                options.workload == Workload::Get,
-                options.clients,
-                options.pipeline,
-                1,
-            );
+            let class =
+                options.commands(options.workload == Workload::Get, options.clients, options.pipeline, 1);
             let measured = options.measure(vec![class])?;
             let mut record = options.record(
                 name,
@@ -226,9 +198,7 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
                 &measured[0],
                 memory_bytes(&mut client),
             );
-            record
-                .options
-                .insert("keys".into(), options.keys.to_string());
+            record.options.insert("keys".into(), options.keys.to_string());
             Ok(vec![record])
         }
         Workload::Command(kind) => {
@@ -237,9 +207,7 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
                 let elements = (0..100).map(|n| format!("value:{n:010}"));
                 let fill: Vec<String> = words.into_iter().chain(elements).collect();
                 let clear = vec!["DEL".to_owned(), "bench:range".to_owned()];
-                client.pipeline([clear, fill].into_iter(), LOAD_PIPELINE, |_| {
-                    Ok::<(), anyhow::Error>(())
-                })?;
+                client.pipeline([clear, fill].into_iter(), LOAD_PIPELINE, |_| Ok::<(), anyhow::Error>(()))?;
             }
             let words = kind.words(options.keys);
             let words: Vec<&[Part<'_>]> = words.iter().map(Vec::as_slice).collect();
@@ -260,16 +228,9 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
             let class = options.computations(&sha, iterations, options.clients, options.pipeline);
             let measured = options.measure(vec![class])?;
             let memory = memory_bytes(&mut client);
-            let mut record = options.record(
-                "script50us",
-                options.clients,
-                options.pipeline,
-                &measured[0],
-                memory,
-            );
-            record
-                .options
-                .insert("iterations".into(), iterations.to_string());
+            let mut record =
+                options.record("script50us", options.clients, options.pipeline, &measured[0], memory);
+            record.options.insert("iterations".into(), iterations.to_string());
             Ok(vec![record])
         }
         Workload::LongScript => long_script(options, &mut client),
@@ -297,36 +258,16 @@ pub fn memory_bytes(client: &mut Client) -> u64 {
 fn transfer(options: &Options, client: &mut Client) -> Result<Vec<Record>> {
     let sha = load_script(client, TRANSFER)?;
     if options.load {
-        let openings =
-            (0..ACCOUNTS).map(|n| vec!["SET".into(), account(n), OPENING_BALANCE.to_string()]);
-        client.pipeline(openings, LOAD_PIPELINE, |answer| {
-            answer.text("SET").map(drop)
-        })?;
+        let openings = (0..ACCOUNTS).map(|n| vec!["SET".into(), account(n), OPENING_BALANCE.to_string()]);
+        client.pipeline(openings, LOAD_PIPELINE, |answer| answer.text("SET").map(drop))?;
     }
     let before = balance(client)?;
     let from = [Part::Text("account:"), number(8, ACCOUNTS)];
-    let to = [
-        Part::Text("account:"),
-        Part::Number {
-            digits: 8,
-            bound: ACCOUNTS,
-            fresh: true,
-        },
-    ];
-    let args: [&[Part<'_>]; 6] = [
-        &[Part::Text("EVALSHA")],
-        &[Part::Text(&sha)],
-        &[Part::Text("2")],
-        &from,
-        &to,
-        &[number(2, 20)],
-    ];
-    let measured = options.measure(vec![options.class(
-        options.clients,
-        options.pipeline,
-        3,
-        |_| args.to_vec(),
-    )])?;
+    let to = [Part::Text("account:"), Part::Number { digits: 8, bound: ACCOUNTS, fresh: true }];
+    let args: [&[Part<'_>]; 6] =
+        [&[Part::Text("EVALSHA")], &[Part::Text(&sha)], &[Part::Text("2")], &from, &to, &[number(2, 20)]];
+    let measured =
+        options.measure(vec![options.class(options.clients, options.pipeline, 3, |_| args.to_vec())])?;
     let after = balance(client)?;
     if before != after {
         bail!(
@@ -335,24 +276,14 @@ fn transfer(options: &Options, client: &mut Client) -> Result<Vec<Record>> {
         );
     }
     let memory = memory_bytes(client);
-    let mut record = options.record(
-        "transfer",
-        options.clients,
-        options.pipeline,
-        &measured[0],
-        memory,
-    );
-    record
-        .options
-        .insert("accounts".into(), ACCOUNTS.to_string());
+    let mut record = options.record("transfer", options.clients, options.pipeline, &measured[0], memory);
+    record.options.insert("accounts".into(), ACCOUNTS.to_string());
     Ok(vec![record])
 }
 
 fn long_script(options: &Options, client: &mut Client) -> Result<Vec<Record>> {
     if options.clients < 3 {
-        bail!(
-            "longscript needs at least 3 clients: one runs scripts, the others share GET and SET"
-        );
+        bail!("longscript needs at least 3 clients: one runs scripts, the others share GET and SET");
     }
     if options.load {
         fill(client, options.keys)?;
@@ -368,19 +299,13 @@ fn long_script(options: &Options, client: &mut Client) -> Result<Vec<Record>> {
     ];
     let measured = options.measure(classes)?;
     let memory = memory_bytes(client);
-    let parts = [
-        ("longscript.get", getters),
-        ("longscript.set", setters),
-        ("longscript.script", 1),
-    ];
+    let parts = [("longscript.get", getters), ("longscript.set", setters), ("longscript.script", 1)];
     Ok(parts
         .iter()
         .zip(&measured)
         .map(|(&(name, clients), measured)| {
             let mut record = options.record(name, clients, options.pipeline, measured, memory);
-            record
-                .options
-                .insert("iterations".into(), iterations.to_string());
+            record.options.insert("iterations".into(), iterations.to_string());
             record
         })
         .collect())
@@ -394,12 +319,7 @@ impl Options {
     }
 
     fn measure(&self, classes: Vec<Class>) -> Result<Vec<Measured>> {
-        let measured = load::run(
-            std::slice::from_ref(&self.target),
-            classes,
-            self.warm_up,
-            self.until,
-        )?;
+        let measured = load::run(std::slice::from_ref(&self.target), classes, self.warm_up, self.until)?;
         for class in &measured {
             if class.tally.errors > 0 {
                 let text = class.error.as_deref().unwrap_or("");
@@ -420,25 +340,17 @@ impl Options {
         salt: u64,
         args: impl Fn(usize) -> Vec<&'a [Part<'a>]>,
     ) -> Class {
-        let seed =
-            |client: usize| txn::hash::mix(self.seed ^ (salt << 56) ^ ((client as u64) << 32));
-        let templates = (0..clients)
-            .map(|client| Template::new(&args(client), pipeline, seed(client)))
-            .collect();
-        Class {
-            templates,
-            pipeline: pipeline as u64,
-        }
+        let seed = |client: usize| txn::hash::mix(self.seed ^ (salt << 56) ^ ((client as u64) << 32));
+        let templates =
+            (0..clients).map(|client| Template::new(&args(client), pipeline, seed(client))).collect();
+        Class { templates, pipeline: pipeline as u64 }
     }
 
     fn commands(&self, get: bool, clients: usize, pipeline: usize, salt: u64) -> Class {
         let key = [Part::Text("key:"), number(12, self.keys)];
         let value = [Part::Text("value:"), number(10, 10_000_000_000)];
-        let args: Vec<&[Part<'_>]> = if get {
-            vec![&[Part::Text("GET")], &key]
-        } else {
-            vec![&[Part::Text("SET")], &key, &value]
-        };
+        let args: Vec<&[Part<'_>]> =
+            if get { vec![&[Part::Text("GET")], &key] } else { vec![&[Part::Text("SET")], &key, &value] };
         self.class(clients, pipeline, salt, |_| args.clone())
     }
 
@@ -458,10 +370,7 @@ impl Options {
                 Template::new(&args, pipeline, txn::hash::mix(self.seed ^ client as u64))
             })
             .collect();
-        Class {
-            templates,
-            pipeline: pipeline as u64,
-        }
+        Class { templates, pipeline: pipeline as u64 }
     }
 
     fn iterations(&self, client: &mut Client, sha: &str, duration: Duration) -> Result<u64> {
@@ -481,21 +390,13 @@ impl Options {
     ) -> Record {
         let seconds = measured.elapsed.as_secs_f64();
         let committed = measured.tally.replies - measured.tally.zeros;
-        let throughput_per_s = if seconds > 0.0 {
-            committed as f64 / seconds
-        } else {
-            0.0
-        };
+        let throughput_per_s = if seconds > 0.0 { committed as f64 / seconds } else { 0.0 };
         let latency_us = if measured.tally.replies == 0 {
             LatencySummary::default()
         } else {
             measured.latencies.summary()
         };
-        let spread = |value| Spread {
-            median: value,
-            min: value,
-            max: value,
-        };
+        let spread = |value| Spread { median: value, min: value, max: value };
         Record {
             engine: self.label.clone(),
             workload: name.to_owned(),
@@ -517,11 +418,7 @@ impl Options {
 }
 
 pub(crate) fn number(digits: usize, bound: u64) -> Part<'static> {
-    Part::Number {
-        digits,
-        bound,
-        fresh: false,
-    }
+    Part::Number { digits, bound, fresh: false }
 }
 
 fn account(number: u64) -> String {
@@ -529,17 +426,9 @@ fn account(number: u64) -> String {
 }
 
 pub(crate) fn fill(client: &mut Client, keys: u64) -> Result<()> {
-    let commands = (0..keys).map(|n| {
-        vec![
-            "SET".into(),
-            format!("key:{n:012}"),
-            format!("value:{n:010}"),
-        ]
-    });
+    let commands = (0..keys).map(|n| vec!["SET".into(), format!("key:{n:012}"), format!("value:{n:010}")]);
     client
-        .pipeline(commands, LOAD_PIPELINE, |answer| {
-            answer.text("SET").map(drop)
-        })
+        .pipeline(commands, LOAD_PIPELINE, |answer| answer.text("SET").map(drop))
         .context("loading the keys failed")
 }
 
@@ -547,10 +436,7 @@ fn balance(client: &mut Client) -> Result<u64> {
     let mut total = 0;
     let reads = (0..ACCOUNTS).map(|n| vec!["GET".into(), account(n)]);
     client.pipeline(reads, LOAD_PIPELINE, |answer| {
-        total += answer
-            .text("GET")?
-            .parse::<u64>()
-            .context("an account holds no number")?;
+        total += answer.text("GET")?.parse::<u64>().context("an account holds no number")?;
         Ok::<(), anyhow::Error>(())
     })?;
     Ok(total)
@@ -568,20 +454,12 @@ fn calibrated(client: &mut Client, sha: &str, duration: Duration) -> Result<u64>
         for _ in 0..5 {
             let started = Instant::now();
             client
-                .call(&[
-                    "EVALSHA",
-                    sha,
-                    "1",
-                    "own:calibration",
-                    &iterations.to_string(),
-                ])?
+                .call(&["EVALSHA", sha, "1", "own:calibration", &iterations.to_string()])?
                 .text("EVALSHA")?;
             best = best.min(started.elapsed());
         }
         if best >= CALIBRATION {
-            return Ok(
-                ((iterations as f64 * duration.as_secs_f64() / best.as_secs_f64()) as u64).max(1),
-            );
+            return Ok(((iterations as f64 * duration.as_secs_f64() / best.as_secs_f64()) as u64).max(1));
         }
         iterations *= 2;
     }

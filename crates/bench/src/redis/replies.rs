@@ -24,13 +24,10 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// Counts the complete replies at the front of `bytes`, and says how many bytes they (and complete elements of the
-    /// next one) took. The rest must be offered again with what follows it. The text of the first error goes to `error`.
-    pub fn scan(
-        &mut self,
-        bytes: &[u8],
-        error: &mut Option<String>,
-    ) -> Result<(usize, Tally), NotResp> {
+    /// Counts the complete replies at the front of `bytes`, and says how many bytes they (and complete
+    /// elements of the next one) took. The rest must be offered again with what follows it. The text of the
+    /// first error goes to `error`.
+    pub fn scan(&mut self, bytes: &[u8], error: &mut Option<String>) -> Result<(usize, Tally), NotResp> {
         let mut tally = Tally::default();
         let mut at = 0;
         while let Some((next, kind, number)) = element(&bytes[at..])? {
@@ -91,18 +88,15 @@ fn integer(line: &[u8]) -> i64 {
             value = value.wrapping_mul(10).wrapping_add(i64::from(byte - b'0'));
         }
     }
-    if line.first() == Some(&b'-') {
-        -value
-    } else {
-        value
-    }
+    if line.first() == Some(&b'-') { -value } else { value }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const STREAM: &[u8] = b"+OK\r\n$5\r\na\r\nbc\r\n$-1\r\n:0\r\n:10\r\n-ERR no\r\n*2\r\n*1\r\n:1\r\n$0\r\n\r\n*0\r\n%1\r\n+a\r\n_\r\n*-1\r\n";
+    const STREAM: &[u8] = b"+OK\r\n$5\r\na\r\nbc\r\n$-1\r\n:0\r\n:10\r\n-ERR no\r\n*2\r\n*1\r\n:1\r\n\
+                            $0\r\n\r\n*0\r\n%1\r\n+a\r\n_\r\n*-1\r\n";
 
     #[test]
     fn counts_replies_in_any_pieces() {
@@ -117,15 +111,7 @@ mod tests {
                 total.errors += tally.errors;
                 total.zeros += tally.zeros;
             }
-            assert_eq!(
-                total,
-                Tally {
-                    replies: 10,
-                    errors: 1,
-                    zeros: 1
-                },
-                "in pieces of {piece}"
-            );
+            assert_eq!(total, Tally { replies: 10, errors: 1, zeros: 1 }, "in pieces of {piece}");
             assert_eq!(error.as_deref(), Some("ERR no"));
             assert!(held.is_empty());
         }
@@ -133,9 +119,6 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_resp() {
-        assert_eq!(
-            Scanner::default().scan(b"HTTP/1.1 400\r\n", &mut None),
-            Err(NotResp(b'H'))
-        );
+        assert_eq!(Scanner::default().scan(b"HTTP/1.1 400\r\n", &mut None), Err(NotResp(b'H')));
     }
 }

@@ -60,15 +60,9 @@ pub struct Template {
 impl Template {
     /// `pipeline` times the command whose arguments are `args`, each made of parts.
     pub fn new(args: &[&[Part<'_>]], pipeline: usize, seed: u64) -> Template {
-        let mut template = Template {
-            bytes: Vec::new(),
-            holes: Vec::new(),
-            random: SplitMix::new(seed),
-        };
+        let mut template = Template { bytes: Vec::new(), holes: Vec::new(), random: SplitMix::new(seed) };
         for _ in 0..pipeline {
-            template
-                .bytes
-                .extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
+            template.bytes.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
             for arg in args {
                 template.argument(arg);
             }
@@ -84,22 +78,12 @@ impl Template {
                 Part::Number { digits, .. } => *digits,
             })
             .sum();
-        self.bytes
-            .extend_from_slice(format!("${length}\r\n").as_bytes());
+        self.bytes.extend_from_slice(format!("${length}\r\n").as_bytes());
         for part in parts {
             match *part {
                 Part::Text(text) => self.bytes.extend_from_slice(text.as_bytes()),
-                Part::Number {
-                    digits,
-                    bound,
-                    fresh,
-                } => {
-                    self.holes.push(Hole {
-                        at: self.bytes.len(),
-                        digits,
-                        bound,
-                        fresh,
-                    });
+                Part::Number { digits, bound, fresh } => {
+                    self.holes.push(Hole { at: self.bytes.len(), digits, bound, fresh });
                     self.bytes.resize(self.bytes.len() + digits, b'0');
                 }
             }
@@ -137,30 +121,12 @@ mod tests {
 
     #[test]
     fn numbers_fill_their_holes() {
-        let key = [
-            Part::Text("k:"),
-            Part::Number {
-                digits: 3,
-                bound: 5,
-                fresh: false,
-            },
-        ];
-        let other = [
-            Part::Text("k:"),
-            Part::Number {
-                digits: 3,
-                bound: 5,
-                fresh: true,
-            },
-        ];
+        let key = [Part::Text("k:"), Part::Number { digits: 3, bound: 5, fresh: false }];
+        let other = [Part::Text("k:"), Part::Number { digits: 3, bound: 5, fresh: true }];
         let mut template = Template::new(&[&[Part::Text("MGET")], &key, &other], 2, 7);
         for _ in 0..100 {
             let text = String::from_utf8(template.refill().to_vec()).unwrap();
-            assert_eq!(
-                text.matches("*3\r\n$4\r\nMGET\r\n$5\r\nk:00").count(),
-                2,
-                "{text}"
-            );
+            assert_eq!(text.matches("*3\r\n$4\r\nMGET\r\n$5\r\nk:00").count(), 2, "{text}");
             let keys: Vec<&str> = text.lines().filter(|line| line.starts_with("k:")).collect();
             assert_eq!(keys.len(), 4);
             assert_ne!(keys[0], keys[1]);

@@ -1,4 +1,5 @@
-//! What a reproduced figure is made of: what is measured and modelled, what the paper says of it, and how to get it again.
+//! What a reproduced figure is made of: what is measured and modelled, what the paper says of it, and how to
+//! get it again.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -87,21 +88,10 @@ pub struct Claim {
 impl Claim {
     /// A ratio that the paper reports, without a bar of ours.
     pub fn told(about: impl Into<String>, paper: impl Into<String>, ours: String) -> Claim {
-        Claim {
-            about: about.into(),
-            paper: paper.into(),
-            ours,
-            bar: None,
-            met: None,
-        }
+        Claim { about: about.into(), paper: paper.into(), ours, bar: None, met: None }
     }
     /// A ratio that must be so large.
-    pub fn at_least(
-        about: impl Into<String>,
-        paper: impl Into<String>,
-        ours: f64,
-        bar: f64,
-    ) -> Claim {
+    pub fn at_least(about: impl Into<String>, paper: impl Into<String>, ours: f64, bar: f64) -> Claim {
         Claim {
             about: about.into(),
             paper: paper.into(),
@@ -120,10 +110,7 @@ impl Panel {
     /// What a series has at a place.
     pub fn at(&self, series: &str, x: f64) -> Option<f64> {
         let points = &self.series(series)?.points;
-        points
-            .iter()
-            .find(|point| point.x == x)
-            .map(|point| point.y)
+        points.iter().find(|point| point.x == x).map(|point| point.y)
     }
     /// One series by another one at a place.
     pub fn ratio(&self, series: &str, base: &str, x: f64) -> Option<f64> {

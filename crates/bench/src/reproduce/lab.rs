@@ -69,9 +69,7 @@ pub struct Lab {
 /// A workload's settings as a name.
 pub fn name_of(settings: &Settings) -> String {
     let options = settings.shown();
-    let options = options
-        .iter()
-        .map(|(name, value)| format!(" --{name} {value}"));
+    let options = options.iter().map(|(name, value)| format!(" --{name} {value}"));
     settings.workload.clone() + &options.collect::<String>()
 }
 
@@ -86,17 +84,11 @@ fn real_kind(contender: Contender) -> EngineKind {
 
 impl Lab {
     /// Runs real engines in turns, on as many threads as they have workers.
-    pub fn real(
-        &self,
-        settings: &Settings,
-        contenders: &[(Contender, usize)],
-    ) -> Result<Vec<Record>> {
-        let contenders = contenders
-            .iter()
-            .map(|&(contender, workers)| RealContender {
-                kind: real_kind(contender),
-                workers: Some(workers),
-            });
+    pub fn real(&self, settings: &Settings, contenders: &[(Contender, usize)]) -> Result<Vec<Record>> {
+        let contenders = contenders.iter().map(|&(contender, workers)| RealContender {
+            kind: real_kind(contender),
+            workers: Some(workers),
+        });
         let options = engine::Options {
             contenders: contenders.collect(),
             workers: vec![1],
@@ -110,10 +102,7 @@ impl Lab {
         };
         let found = engine::run(&options)?;
         if !found.violations.is_empty() {
-            bail!(
-                "the final state is wrong:\n  {}",
-                found.violations.join("\n  ")
-            );
+            bail!("the final state is wrong:\n  {}", found.violations.join("\n  "));
         }
         Ok(found.records)
     }
@@ -139,15 +128,13 @@ impl Lab {
         scale::run(&options).map_err(|wrong| anyhow!(wrong))
     }
 
-    /// Finds what a step of a contender costs, and what a read beside the order does: from the processor time that one real
-    /// worker takes for the same transactions. The time of other processes on this machine is no part of it.
+    /// Finds what a step of a contender costs, and what a read beside the order does: from the processor time
+    /// that one real worker takes for the same transactions. The time of other processes on this machine is
+    /// no part of it.
     pub fn calibrate(&mut self, contender: Contender, settings: &Settings) -> Result<()> {
         let report = self.alone(contender, settings)?;
         let committed = report.committed.max(1) as f64;
-        let (steps, looks) = (
-            report.steps as f64 / committed,
-            report.looks as f64 / committed,
-        );
+        let (steps, looks) = (report.steps as f64 / committed, report.looks as f64 / committed);
         let mut measured = Measured {
             worker_ns: 0.0,
             steps,
@@ -156,8 +143,7 @@ impl Lab {
             read_ns: self.costs.read_ns,
         };
         if self.calibrated {
-            let worker =
-                worker::measure(contender, &*settings.workload()?, self.seed, self.seconds);
+            let worker = worker::measure(contender, &*settings.workload()?, self.seed, self.seconds);
             measured.worker_ns = worker.engine_ns + worker.read_ns * looks;
             measured.step_ns = (worker.engine_ns / steps).round().max(1.0) as u64;
             if worker.read_ns > 0.0 {
@@ -169,8 +155,7 @@ impl Lab {
             let operations = sparkle.steps as f64 / sparkle.committed.max(1) as f64;
             measured.step_ns = (self.costs.step_ns as f64 * operations / steps).round() as u64;
         }
-        self.measured
-            .insert((contender.to_string(), name_of(settings)), measured);
+        self.measured.insert((contender.to_string(), name_of(settings)), measured);
         Ok(())
     }
 
@@ -182,10 +167,7 @@ impl Lab {
 
     /// What was found of a contender on a workload, or else of Sparkle.
     fn found(&self, contender: Contender, settings: &Settings) -> Option<&Measured> {
-        let of = |contender: Contender| {
-            self.measured
-                .get(&(contender.to_string(), name_of(settings)))
-        };
+        let of = |contender: Contender| self.measured.get(&(contender.to_string(), name_of(settings)));
         of(contender).or_else(|| of(Contender::Sparkle(SparkleVariant::default())))
     }
 
@@ -202,9 +184,8 @@ impl Lab {
     /// Clients that keep so many workers busy.
     pub fn clients(&self, contender: Contender, settings: &Settings, workers: usize) -> usize {
         let costs = self.costs_of(contender, settings);
-        let (steps, looks) = self
-            .found(contender, settings)
-            .map_or((40.0, 0.0), |found| (found.steps, found.looks));
+        let (steps, looks) =
+            self.found(contender, settings).map_or((40.0, 0.0), |found| (found.steps, found.looks));
         let each_ns = steps * costs.step_ns as f64 + looks * costs.read_ns as f64;
         let clients = EPOCHS_AHEAD * self.times.epoch_ns as f64 * workers as f64 / each_ns;
         clients.clamp(CLIENTS.0, CLIENTS.1) as usize
@@ -231,19 +212,12 @@ impl Lab {
             }
         });
         let results = results.into_inner().into_values();
-        results
-            .map(|result| result.map_err(|wrong| anyhow!("{what}: {wrong}")))
-            .collect()
+        results.map(|result| result.map_err(|wrong| anyhow!("{what}: {wrong}"))).collect()
     }
 }
 
 /// The series of a panel.
-pub fn series(
-    panel: usize,
-    jobs: &[Job],
-    reports: &[Report],
-    value: impl Fn(&Report) -> f64,
-) -> Vec<Series> {
+pub fn series(panel: usize, jobs: &[Job], reports: &[Report], value: impl Fn(&Report) -> f64) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for (job, report) in jobs.iter().zip(reports) {
         if job.panel != panel {
@@ -264,10 +238,7 @@ pub fn series(
         };
         match all.iter_mut().find(|series| series.name == job.series) {
             Some(series) => series.points.push(point),
-            None => all.push(Series {
-                name: job.series.clone(),
-                points: vec![point],
-            }),
+            None => all.push(Series { name: job.series.clone(), points: vec![point] }),
         }
     }
     all

@@ -1,4 +1,5 @@
-//! Reproduces the evaluations of papers: one directory with a JSON file and plots for each figure, and one page with all of them.
+//! Reproduces the evaluations of papers: one directory with a JSON file and plots for each figure, and one
+//! page with all of them.
 
 pub mod figure;
 mod lab;
@@ -31,8 +32,5 @@ fn write(dir: &Path, title: &str, head: &[String], figures: &[Figure]) -> Result
         }
         svgs.push(drawn);
     }
-    put(
-        "index.html".to_owned(),
-        &page::page(title, head, figures, &svgs),
-    )
+    put("index.html".to_owned(), &page::page(title, head, figures, &svgs))
 }

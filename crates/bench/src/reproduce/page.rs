@@ -3,10 +3,13 @@
 use super::figure::{Claim, Figure, Panel, shown};
 use std::fmt::Write;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
-h1{font-size:1.6rem}h2{margin-top:3rem;border-bottom:2px solid #1b6ca8}h3{font-size:1rem;margin-bottom:.3rem}\
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;\
+padding:0 1rem;color:#222}\
+h1{font-size:1.6rem}h2{margin-top:3rem;border-bottom:2px solid #1b6ca8}h3{font-size:1rem;\
+margin-bottom:.3rem}\
 table{border-collapse:collapse;margin:.6rem 0;font-variant-numeric:tabular-nums}\
-th,td{border:1px solid #ccc;padding:.2rem .6rem;text-align:right}th:first-child,td:first-child{text-align:left}\
+th,td{border:1px solid #ccc;padding:.2rem .6rem;text-align:right}\
+th:first-child,td:first-child{text-align:left}\
 table.claims td{text-align:left}code,pre{background:#f3f3f3;padding:.1rem .3rem;white-space:pre-wrap}\
 .met{color:#1a7f37;font-weight:600}.missed{color:#b31b1b;font-weight:600}svg{max-width:100%;height:auto}\
 details{margin:.5rem 0}";
@@ -33,16 +36,14 @@ pub fn page(title: &str, head: &[String], figures: &[Figure], svgs: &[Vec<String
     // Writing into a string does not fail.
     let _ = write!(
         out,
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style><h1>{title}</h1>"
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}\
+         </style><h1>{title}</h1>"
     );
     for text in head {
         let _ = write!(out, "<p>{}</p>", escaped(text));
     }
-    let bars: Vec<&Claim> = figures
-        .iter()
-        .flat_map(|figure| &figure.claims)
-        .filter(|claim| claim.bar.is_some())
-        .collect();
+    let bars: Vec<&Claim> =
+        figures.iter().flat_map(|figure| &figure.claims).filter(|claim| claim.bar.is_some()).collect();
     if !bars.is_empty() {
         out.push_str("<h2>Bars</h2>");
         claims(&mut out, bars.into_iter());
@@ -55,9 +56,7 @@ pub fn page(title: &str, head: &[String], figures: &[Figure], svgs: &[Vec<String
 }
 
 fn claims<'a>(out: &mut String, claims: impl Iterator<Item = &'a Claim>) {
-    out.push_str(
-        "<table class=\"claims\"><tr><th>what</th><th>the paper</th><th>here</th><th>bar</th></tr>",
-    );
+    out.push_str("<table class=\"claims\"><tr><th>what</th><th>the paper</th><th>here</th><th>bar</th></tr>");
     for claim in claims {
         let bar = claim.bar.as_deref().map(escaped).unwrap_or_default();
         let verdict = match claim.met {

@@ -72,9 +72,7 @@ fn lines(panel: &Panel, area: &Area<'_>) -> Result<()> {
             .map_err(failed)?
             .label(&series.name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 14, y + 4)], color.filled()));
-        chart
-            .draw_series(points.map(|point| Circle::new(point, 3, color.filled())))
-            .map_err(failed)?;
+        chart.draw_series(points.map(|point| Circle::new(point, 3, color.filled()))).map_err(failed)?;
     }
     chart
         .configure_series_labels()

@@ -1,9 +1,9 @@
 //! `ordo reproduce sparkle`: section 5 of the Sparkle paper.
 //!
-//! Figs 6a and 6b (one node, more and more cores) run for real as far as this machine has cores, and in the scale model
-//! ([`sim::scale`]) up to 50 workers. Figs 7 to 10 (clusters) are modelled; three real processes show what the model is worth
-//! ([`processes`]). What a step of an engine costs is measured
-//! here first, with one real worker, on each workload.
+//! Figs 6a and 6b (one node, more and more cores) run for real as far as this machine has cores, and in the
+//! scale model ([`sim::scale`]) up to 50 workers. Figs 7 to 10 (clusters) are modelled; three real processes
+//! show what the model is worth ([`processes`]). What a step of an engine costs is measured here first, with
+//! one real worker, on each workload.
 
 mod processes;
 
@@ -49,8 +49,8 @@ const CLIENTS_MIN: usize = 200;
 const KEYS: u32 = 200_000;
 /// Warehouses of a node of Figs 8 and 10.
 const WAREHOUSES: u32 = 12;
-/// The least epoch of Fig. 10. The paper says 5 to 10 ms. With 40 nodes a partition has a group with each of 39 others in every epoch,
-/// however short that is.
+/// The least epoch of Fig. 10. The paper says 5 to 10 ms. With 40 nodes a partition has a group with each of
+/// 39 others in every epoch, however short that is.
 const FIG_10_EPOCH_NS: u64 = 10_000_000;
 
 /// What the figures share.
@@ -100,16 +100,18 @@ pub fn run(options: &Options) -> Result<(PathBuf, Vec<Claim>)> {
 /// What the page says first.
 fn head(options: &Options) -> Vec<String> {
     vec![
-        "Sparkle (VLDB 2019), section 5, reproduced with Ordo's engines. The paper's figures are images that we do not have: what \
-         stands under \"the paper\" is what its text says."
+        "Sparkle (VLDB 2019), section 5, reproduced with Ordo's engines. The paper's figures are images \
+         that we do not have: what stands under \"the paper\" is what its text says."
             .to_owned(),
-        "\"Real\" figures are measured on this machine's cores. \"Modelled\" figures come from the scale model: real engines, stepped \
-         one operation at a time (nocc: one transaction) by virtual workers in virtual time. Each step takes what one real worker takes on average; caches, \
-         memory bandwidth and latches between cores cost nothing in the model, and the network has no losses. Ratios between \
-         engines in one figure mean more than absolute figures."
+        "\"Real\" figures are measured on this machine's cores. \"Modelled\" figures come from the scale \
+         model: real engines, stepped one operation at a time (nocc: one transaction) by virtual workers \
+         in virtual time. Each step takes what one real worker takes on average; caches, memory bandwidth \
+         and latches between cores cost nothing in the model, and the network has no losses. Ratios \
+         between engines in one figure mean more than absolute figures."
             .to_owned(),
         format!(
-            "Seed {}. The same seed and costs give the same modelled run; measured costs differ from machine to machine.{}",
+            "Seed {}. The same seed and costs give the same modelled run; measured costs differ from \
+             machine to machine.{}",
             options.seed,
             if options.quick { " A quick run: few points, short, small." } else { "" }
         ),
@@ -194,9 +196,7 @@ impl Study {
 
     /// The same for all that execute transactions over several partitions.
     fn measure_all(&mut self, settings: Settings) -> Result<Settings> {
-        over_partitions().try_fold(settings, |settings, contender| {
-            self.measure(contender, settings)
-        })
+        over_partitions().try_fold(settings, |settings, contender| self.measure(contender, settings))
     }
 
     /// Figs 6a and 6b: one node with more and more workers.
@@ -213,11 +213,7 @@ impl Study {
         let real_workers: Vec<usize> = [1, 2].into_iter().filter(|&n| n <= cores).collect();
         let pairs: Vec<(Contender, usize)> = contenders
             .iter()
-            .flat_map(|&contender| {
-                real_workers
-                    .iter()
-                    .map(move |&workers| (contender, workers))
-            })
+            .flat_map(|&contender| real_workers.iter().map(move |&workers| (contender, workers)))
             .collect();
         for &contender in contenders {
             settings = self.measure(contender, settings)?;
@@ -234,10 +230,7 @@ impl Study {
             let name = format!("{contender}, real");
             match real.iter_mut().find(|series| series.name == name) {
                 Some(series) => series.points.push(point),
-                None => real.push(Series {
-                    name,
-                    points: vec![point],
-                }),
+                None => real.push(Series { name, points: vec![point] }),
             }
         }
         let steps: &[usize] = match self.quick {
@@ -269,9 +262,7 @@ impl Study {
         };
         let mut claims = Vec::new();
         let ratio = |series: &str, base: &str, x: f64| {
-            panel
-                .ratio(series, base, x)
-                .map_or("not run".to_owned(), |ratio| format!("{ratio:.2}"))
+            panel.ratio(series, base, x).map_or("not run".to_owned(), |ratio| format!("{ratio:.2}"))
         };
         if high_conflict {
             claims.push(Claim::told(
@@ -302,10 +293,7 @@ impl Study {
         for &contender in contenders {
             let (name, measured) = (contender.to_string(), format!("{contender}, real"));
             let ratio = |workers: usize| {
-                let (real, model) = (
-                    panel.at(&measured, workers as f64),
-                    panel.at(&name, workers as f64),
-                );
+                let (real, model) = (panel.at(&measured, workers as f64), panel.at(&name, workers as f64));
                 match (real, model) {
                     (Some(real), Some(model)) => format!("{:.2}", model / real),
                     _ => "not run".to_owned(),
@@ -313,8 +301,8 @@ impl Study {
             };
             claims.push(Claim::told(
                 format!(
-                    "{name}: modelled / real at 1 and at 2 workers (real workers also make their own calls, and share the \
-                     machine with whatever runs on it)"
+                    "{name}: modelled / real at 1 and at 2 workers (real workers also make their own \
+                     calls, and share the machine with whatever runs on it)"
                 ),
                 "-",
                 format!("{} and {}", ratio(1), ratio(2)),
@@ -325,10 +313,18 @@ impl Study {
             false => "one node, TPC-C with 90 % updates, 100 warehouses that nobody shares",
         };
         let mut differences = vec![
-            "Small tables: 1,000 items (the specification: 100,000), 120 customers of a district (3,000).".to_owned(),
-            "TPC-C as specified: NewOrder and Payment meet, customers are named by last name, 1 % of the NewOrders roll back; the paper's does not.".to_owned(),
-            "Sparkle and nocc run read-only transactions at snapshots, Calvin through its scheduler. Calvin's workers include the scheduler.".to_owned(),
-            "S-SMR has one thread for each partition, so it would need a partition for each worker: it is in figures 7 and 8 only.".to_owned(),
+            "Small tables: 1,000 items (the specification: 100,000), 120 customers of a district \
+             (3,000)."
+                .to_owned(),
+            "TPC-C as specified: NewOrder and Payment meet, customers are named by last name, 1 % of the \
+             NewOrders roll back; the paper's does not."
+                .to_owned(),
+            "Sparkle and nocc run read-only transactions at snapshots, Calvin through its scheduler. \
+             Calvin's workers include the scheduler."
+                .to_owned(),
+            "S-SMR has one thread for each partition, so it would need a partition for each worker: it is \
+             in figures 7 and 8 only."
+                .to_owned(),
         ];
         if !high_conflict {
             differences.push("100 warehouses instead of 200: twice as many as workers.".to_owned());
@@ -338,20 +334,12 @@ impl Study {
 
     /// Fig. 7: the synthetic workload on 8 nodes.
     fn synthetic(&mut self) -> Result<Figure> {
-        let multis: &[u32] = if self.quick {
-            &[0, 10, 50]
-        } else {
-            &[0, 1, 10, 50]
-        };
+        let multis: &[u32] = if self.quick { &[0, 10, 50] } else { &[0, 1, 10, 50] };
         let dependents: &[u32] = match self.quick {
             true => &[0, 10, 100],
             false => &[0, 1, 10, 50, 100],
         };
-        let contentions: &[&str] = if self.quick {
-            &["low"]
-        } else {
-            &["low", "medium"]
-        };
+        let contentions: &[&str] = if self.quick { &["low"] } else { &["low", "medium"] };
         let calibrated = self.measure_all(synthetic("low", 0, 0))?;
         let mut jobs = Vec::new();
         for (panel, &multi) in multis.iter().enumerate() {
@@ -398,20 +386,17 @@ impl Study {
         }
         let mut claims = Vec::new();
         let last = multis.len() - 1;
-        if let (Some(none), Some(half)) = (
-            panels[0].at("sparkle LC", 0.0),
-            panels[last].at("sparkle LC", 0.0),
-        ) {
+        if let (Some(none), Some(half)) =
+            (panels[0].at("sparkle LC", 0.0), panels[last].at("sparkle LC", 0.0))
+        {
             claims.push(Claim::told(
                 "sparkle LC, 50 % / 0 % multi-partition, 0 % dependent",
                 "reduced, but not as S-SMR's, which drops by about 40",
                 format!("{:.2}", half / none),
             ));
         }
-        let ends = (
-            panels[0].at("sparkle LC", 0.0),
-            panels[0].at("sparkle LC", dependents.len() as f64 - 1.0),
-        );
+        let ends =
+            (panels[0].at("sparkle LC", 0.0), panels[0].at("sparkle LC", dependents.len() as f64 - 1.0));
         if let (Some(none), Some(all)) = ends {
             claims.push(Claim::told(
                 "sparkle LC, 100 % / 0 % dependent, no multi-partition transactions",
@@ -425,20 +410,8 @@ impl Study {
             panels[panel].ratio("sparkle LC", &format!("{other} LC"), x as f64)
         };
         for (other, multi, dependent, told, bar) in [
-            (
-                "ssmr",
-                50,
-                0,
-                "S-SMR's throughput drops by about 40, sparkle's much less",
-                10.0,
-            ),
-            (
-                "calvin",
-                10,
-                10,
-                "more than one order of magnitude, on average over the MPT ratios",
-                2.0,
-            ),
+            ("ssmr", 50, 0, "S-SMR's throughput drops by about 40, sparkle's much less", 10.0),
+            ("calvin", 10, 10, "more than one order of magnitude, on average over the MPT ratios", 2.0),
             ("calvin", 50, 0, "about 0.7: Calvin is 30 % faster", 1.0),
         ] {
             let Some(ratio) = against(other, multi, dependent) else {
@@ -451,9 +424,11 @@ impl Study {
         }
         let differences = vec![
             format!(
-                "{KEYS} keys of a partition, index keys included, instead of a million. Index keys as in the paper: 50,000 (LC) and 1,000 (MC)."
+                "{KEYS} keys of a partition, index keys included, instead of a million. Index keys as in \
+                 the paper: 50,000 (LC) and 1,000 (MC)."
             ),
-            "Calvin's workers include its scheduler. S-SMR uses one worker of each node, as in the paper.".to_owned(),
+            "Calvin's workers include its scheduler. S-SMR uses one worker of each node, as in the paper."
+                .to_owned(),
             "Calvin's reconnaissance asks other nodes without a message and at once.".to_owned(),
         ];
         let title = "8 nodes of 5 workers, synthetic workload";
@@ -513,20 +488,15 @@ impl Study {
         ];
         let title = "8 nodes of 5 workers, TPC-C with 12 warehouses a node";
         let mut differences = tpcc_differences();
-        differences.push(
-            "Calvin's reconnaissance asks other nodes without a message and at once.".to_owned(),
-        );
+        differences
+            .push("Calvin's reconnaissance asks other nodes without a message and at once.".to_owned());
         Ok(figure("8", title, panels, claims, differences))
     }
 
     /// Fig. 9: what speculative confirmation and scheduling are worth.
     fn variants(&mut self) -> Result<Figure> {
         let calibrated = self.measure(SPARKLE, synthetic("low", 0, 0))?;
-        let multis: &[u32] = if self.quick {
-            &[10, 50]
-        } else {
-            &[1, 10, 50, 100]
-        };
+        let multis: &[u32] = if self.quick { &[10, 50] } else { &[1, 10, 50, 100] };
         let mut jobs = Vec::new();
         for (x, &multi) in multis.iter().enumerate() {
             let settings = synthetic("low", 0, multi);
@@ -543,11 +513,7 @@ impl Study {
             }
         }
         // The same at 50 %, if steps took longer.
-        let factors: &[u64] = if self.quick {
-            &[1, 30]
-        } else {
-            &[1, 3, 10, 30, 100]
-        };
+        let factors: &[u64] = if self.quick { &[1, 30] } else { &[1, 3, 10, 30, 100] };
         for (x, &factor) in factors.iter().enumerate() {
             let settings = synthetic("low", 0, 50);
             let step_ns = self.lab.costs_of(SPARKLE, &calibrated).step_ns * factor;
@@ -575,9 +541,8 @@ impl Study {
             series: series(0, &jobs, &reports, Report::throughput_per_s),
         };
         let slower = Panel {
-            title:
-                "Figure 9 at 50 % multi-partition transactions, if steps took longer: throughput"
-                    .to_owned(),
+            title: "Figure 9 at 50 % multi-partition transactions, if steps took longer: throughput"
+                .to_owned(),
             x_label: "a step",
             series: series(1, &jobs, &reports, Report::throughput_per_s),
             ..throughput.clone()
@@ -586,8 +551,7 @@ impl Study {
         normalized.title = "Figure 9: throughput, by that of cons".to_owned();
         let mut slower_normalized = by_cons(&slower);
         slower_normalized.title =
-            "Figure 9 at 50 % multi-partition transactions, if steps took longer, by that of cons"
-                .to_owned();
+            "Figure 9 at 50 % multi-partition transactions, if steps took longer, by that of cons".to_owned();
         let slowest = factors.len() as f64 - 1.0;
         let at_slowest = slower.ratio("sc-schedule", "cons", slowest).unwrap_or(0.0);
         let half = multis.iter().position(|&multi| multi == 50).unwrap_or(0) as f64;
@@ -600,10 +564,7 @@ impl Study {
                 2.5,
             ),
             Claim::told(
-                format!(
-                    "the same, if a step took {} times as long",
-                    factors[factors.len() - 1]
-                ),
+                format!("the same, if a step took {} times as long", factors[factors.len() - 1]),
                 "-",
                 format!("{at_slowest:.2}"),
             ),
@@ -620,8 +581,13 @@ impl Study {
         ];
         let differences = vec![
             format!("{KEYS} keys of a partition instead of a million; 50,000 index keys as in the paper."),
-            "Without scheduling, groups are runs of transactions over the same partitions that stand together at all of these in the merged order.".to_owned(),
-            "A step here takes a fraction of what it took on the paper's machines, and the network about as long, so that variants which wait for the network lose more than there. The plots with longer steps show how much of it that is.".to_owned(),
+            "Without scheduling, groups are runs of transactions over the same partitions that stand \
+             together at all of these in the merged order."
+                .to_owned(),
+            "A step here takes a fraction of what it took on the paper's machines, and the network about \
+             as long, so that variants which wait for the network lose more than there. The plots with \
+             longer steps show how much of it that is."
+                .to_owned(),
         ];
         let title = "variants of Sparkle, synthetic workload at low contention";
         let panels = vec![normalized, throughput, slower_normalized, slower];
@@ -630,11 +596,7 @@ impl Study {
 
     /// Fig. 10: TPC-C from 4 to 40 nodes.
     fn nodes(&mut self) -> Result<Figure> {
-        let counts: &[u16] = if self.quick {
-            &[4, 40]
-        } else {
-            &[4, 8, 16, 24, 32, 40]
-        };
+        let counts: &[u16] = if self.quick { &[4, 40] } else { &[4, 8, 16, 24, 32, 40] };
         let mixes: &[u32] = if self.quick { &[90] } else { &[10, 50, 90] };
         let calibrated = self.measure(SPARKLE, tpcc(WAREHOUSES, 90))?;
         let times = with_epochs_of(FIG_10_EPOCH_NS, self.lab.times);
@@ -681,9 +643,9 @@ impl Study {
         let title = "TPC-C with 12 warehouses a node, 4 to 40 nodes of 5 workers";
         let mut differences = tpcc_differences();
         differences.push(format!(
-            "Epochs of {} ms for all numbers of nodes (the paper: \"5-10 msecs\", and not which here). A partition's siblings settle one \
-             group after the other, at a message's way each, and with 40 nodes every epoch has 39 pairs of each partition, however short \
-             it is.",
+            "Epochs of {} ms for all numbers of nodes (the paper: \"5-10 msecs\", and not which here). A \
+             partition's siblings settle one group after the other, at a message's way each, and with 40 \
+             nodes every epoch has 39 pairs of each partition, however short it is.",
             times.epoch_ns as f64 / 1e6
         ));
         let mut figure = figure("10", title, vec![panel], claims, differences);
@@ -694,8 +656,13 @@ impl Study {
 
 fn tpcc_differences() -> Vec<String> {
     vec![
-        "Small tables: 1,000 items (the specification: 100,000), 120 customers of a district (3,000).".to_owned(),
-        "TPC-C as specified: NewOrder and Payment meet, customers are named by last name, 1 % of the NewOrders roll back; the paper's does not. Each line of a NewOrder may be of another partition.".to_owned(),
+        "Small tables: 1,000 items (the specification: 100,000), 120 customers of a district \
+         (3,000)."
+            .to_owned(),
+        "TPC-C as specified: NewOrder and Payment meet, customers are named by last name, 1 % of the \
+         NewOrders roll back; the paper's does not. Each line of a NewOrder may be of another \
+         partition."
+            .to_owned(),
         "Read-only transactions are of one partition, and run at snapshots.".to_owned(),
     ]
 }
@@ -704,12 +671,7 @@ fn tpcc_differences() -> Vec<String> {
 fn with_epochs_of(epoch_ns: u64, times: Times) -> Times {
     let epoch_ns = times.epoch_ns.max(epoch_ns);
     let longer = |ns: u64| ns / times.epoch_ns * epoch_ns;
-    Times {
-        epoch_ns,
-        warm_up_ns: longer(times.warm_up_ns),
-        measured_ns: longer(times.measured_ns),
-        ..times
-    }
+    Times { epoch_ns, warm_up_ns: longer(times.warm_up_ns), measured_ns: longer(times.measured_ns), ..times }
 }
 
 /// A panel of Fig. 9 as it is in the paper.
@@ -772,34 +734,20 @@ impl Lab {
         tell("epoch", us(epoch_ns));
         tell("delay of the order (latencies only)", us(order_ns));
         tell("delivery to confirmation", us(confirm_ns));
-        tell(
-            "network, one way",
-            format!("{} and up to {} more", us(latency_ns), us(jitter_ns)),
-        );
+        tell("network, one way", format!("{} and up to {} more", us(latency_ns), us(jitter_ns)));
         tell("round of siblings' messages", us(round_ns));
         tell("warm-up", us(warm_up_ns));
         tell("measured", us(measured_ns));
-        tell(
-            "a message, to send and to receive",
-            format!("{} ns each", costs.message_ns),
-        );
-        tell(
-            "a thing that it tells",
-            format!("{} ns each", costs.note_ns),
-        );
+        tell("a message, to send and to receive", format!("{} ns each", costs.message_ns));
+        tell("a thing that it tells", format!("{} ns each", costs.note_ns));
         tell("a byte on the wire", format!("{} ns", costs.byte_ns));
         for ((contender, workload), measured) in &self.measured {
-            let Measured {
-                worker_ns,
-                steps,
-                looks,
-                step_ns,
-                read_ns,
-            } = measured;
+            let Measured { worker_ns, steps, looks, step_ns, read_ns } = measured;
             tell(
                 &format!("a step of {contender} on {workload}"),
                 format!(
-                    "{step_ns} ns, a read at a snapshot {read_ns} ns ({steps:.1} and {looks:.1} of them a transaction; a real worker takes {worker_ns:.0} ns for all)"
+                    "{step_ns} ns, a read at a snapshot {read_ns} ns ({steps:.1} and {looks:.1} of them a \
+                     transaction; a real worker takes {worker_ns:.0} ns for all)"
                 ),
             );
         }

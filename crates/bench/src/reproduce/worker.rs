@@ -13,10 +13,7 @@ const BATCH: usize = 64;
 /// Batches between two looks at the clock.
 const BATCHES: usize = 16;
 /// Operations of a step, as the server has them.
-const STEP: Budget = Budget {
-    operations: 512,
-    heavy: true,
-};
+const STEP: Budget = Budget { operations: 512, heavy: true };
 const LOADED_AT_MS: u64 = 1_700_000_000_000;
 
 /// What was found.
@@ -73,22 +70,13 @@ pub fn measure(contender: Contender, workload: &dyn Workload, seed: u64, seconds
     let engine = contender.engine(PartitionId(0), 1, 1);
     for part in 0..workload.parts() {
         workload.load(seed, part, &mut |key, entry| {
-            engine.view().load(Image {
-                key,
-                version: Position::FIRST,
-                entry: Some(entry),
-            });
+            engine.view().load(Image { key, version: Position::FIRST, entry: Some(entry) });
         });
     }
     engine.view().loaded(Position::FIRST, LOADED_AT_MS, &[]);
     let mut reader = SnapshotReader::new(engine.clone());
     let mut generator = workload.generator(seed, Client::ONLY);
-    let mut order = Order {
-        engine,
-        next: Position::FIRST.next(),
-        epoch: 0,
-        committed: Vec::new(),
-    };
+    let mut order = Order { engine, next: Position::FIRST.next(), epoch: 0, committed: Vec::new() };
     let (mut engine_ns, mut reads_ns) = (0.0, 0.0);
     let (mut ended, mut looks, mut sequence) = (0, 0, 0);
     let mut again: Vec<Arc<Request>> = Vec::new();
@@ -99,11 +87,7 @@ pub fn measure(contender: Contender, workload: &dyn Workload, seed: u64, seconds
             let mut batch = std::mem::take(&mut again);
             while batch.len() < BATCH {
                 sequence += 1;
-                let id = RequestId {
-                    session: SessionId(1),
-                    sequence,
-                    attempt: 0,
-                };
+                let id = RequestId { session: SessionId(1), sequence, attempt: 0 };
                 let draw = generator.next();
                 if draw.read_only && contender.reads_at_snapshots() {
                     reads.push(Arc::new(draw.into_request(id, false)));
@@ -158,11 +142,7 @@ pub fn measure(contender: Contender, workload: &dyn Workload, seed: u64, seconds
 }
 
 /// A request as its contender wants it.
-fn with_keys(
-    contender: Contender,
-    engine: &Arc<dyn Engine>,
-    request: Arc<Request>,
-) -> Arc<Request> {
+fn with_keys(contender: Contender, engine: &Arc<dyn Engine>, request: Arc<Request>) -> Arc<Request> {
     if !contender.needs_keys() || request.footprint.keys.is_some() {
         return request;
     }

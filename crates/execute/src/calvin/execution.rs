@@ -16,10 +16,7 @@ const SPARE_MAX: usize = 8;
 pub(super) struct Executor {
     shared: Arc<Shared>,
     current: Option<Execution>,
-    #[allow(
-        clippy::vec_box,
-        reason = "accesses move between executions as pointers"
-    )]
+    #[allow(clippy::vec_box, reason = "accesses move between executions as pointers")]
     spare: Vec<Box<FinalAccess>>,
     committed: Vec<Committed>,
 }
@@ -57,12 +54,7 @@ enum Taken {
 
 impl Executor {
     pub(super) fn new(shared: Arc<Shared>) -> Executor {
-        Executor {
-            shared,
-            current: None,
-            spare: Vec::new(),
-            committed: Vec::new(),
-        }
+        Executor { shared, current: None, spare: Vec::new(), committed: Vec::new() }
     }
 
     /// Executes for up to `left` operations; whether it did anything.
@@ -115,11 +107,7 @@ impl Executor {
         if !takes.heavy {
             let declined =
                 !ready.heavy.is_empty() && !self.shared.heavy_declined.swap(true, Ordering::SeqCst);
-            return if declined {
-                Taken::Declined
-            } else {
-                Taken::Nothing
-            };
+            return if declined { Taken::Declined } else { Taken::Nothing };
         }
         let work = ready.heavy.pop_front();
         if ready.heavy.is_empty() {
@@ -153,12 +141,7 @@ impl Executor {
                 }
                 let position = ended.committed.position;
                 let shared = &self.shared;
-                shared.committer.end(
-                    &shared.partition,
-                    &shared.finals,
-                    ended,
-                    &mut self.committed,
-                );
+                shared.committer.end(&shared.partition, &shared.finals, ended, &mut self.committed);
                 if !is_active(Mutant::ReleaseLocksEarly) {
                     shared.executed.lock().push(position);
                 }

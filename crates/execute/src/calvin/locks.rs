@@ -18,15 +18,12 @@ struct LockRequest {
 struct LockQueue(SmallVec<[LockRequest; 2]>);
 
 impl LockQueue {
-    /// How many requests, from the front on, are granted: one exclusive, or all shared ones up to the first exclusive.
+    /// How many requests, from the front on, are granted: one exclusive, or all shared ones up to the first
+    /// exclusive.
     fn granted(&self) -> usize {
         match self.0.first() {
             Some(first) if first.exclusive => 1,
-            _ => self
-                .0
-                .iter()
-                .take_while(|request| !request.exclusive)
-                .count(),
+            _ => self.0.iter().take_while(|request| !request.exclusive).count(),
         }
     }
 }
@@ -49,7 +46,8 @@ pub(super) enum Request {
 }
 
 impl LockTable {
-    /// Requests a key for a transaction. Transactions come in the order of positions, each with its exclusive keys first.
+    /// Requests a key for a transaction. Transactions come in the order of positions, each with its exclusive
+    /// keys first.
     pub(super) fn request(&mut self, key: &Key, position: Position, exclusive: bool) -> Request {
         let exclusive = exclusive && !is_active(Mutant::ShareWriteLocks);
         let queue = self.queues.entry(key.clone()).or_default();
@@ -60,34 +58,19 @@ impl LockTable {
             None => true,
             Some(_) => !exclusive && queue.granted() == queue.0.len() && !queue.0[0].exclusive,
         };
-        queue.0.push(LockRequest {
-            position,
-            exclusive,
-        });
-        if granted {
-            Request::Granted
-        } else {
-            Request::Waits
-        }
+        queue.0.push(LockRequest { position, exclusive });
+        if granted { Request::Granted } else { Request::Waits }
     }
 
-    /// Takes a granted request back, and calls `grant` for every transaction that has the lock because of it. Does nothing
-    /// if the transaction requested nothing there (any more).
-    pub(super) fn release(
-        &mut self,
-        key: &Key,
-        position: Position,
-        mut grant: impl FnMut(Position),
-    ) {
+    /// Takes a granted request back, and calls `grant` for every transaction that has the lock because of it.
+    /// Does nothing if the transaction requested nothing there (any more).
+    pub(super) fn release(&mut self, key: &Key, position: Position, mut grant: impl FnMut(Position)) {
         let Entry::Occupied(mut entry) = self.queues.entry(key.clone()) else {
             return;
         };
         let queue = entry.get_mut();
         let before = queue.granted();
-        let Some(index) = queue.0[..before]
-            .iter()
-            .position(|request| request.position == position)
-        else {
+        let Some(index) = queue.0[..before].iter().position(|request| request.position == position) else {
             return;
         };
         queue.0.remove(index);
@@ -109,15 +92,11 @@ mod tests {
 
     impl Script {
         fn request(&mut self, position: u64, exclusive: bool) -> Request {
-            self.0
-                .request(&Key::from("k"), Position(position), exclusive)
+            self.0.request(&Key::from("k"), Position(position), exclusive)
         }
         fn release(&mut self, position: u64) -> Vec<u64> {
             let mut granted = Vec::new();
-            self.0
-                .release(&Key::from("k"), Position(position), |position| {
-                    granted.push(position.0)
-                });
+            self.0.release(&Key::from("k"), Position(position), |position| granted.push(position.0));
             granted
         }
     }
@@ -129,11 +108,7 @@ mod tests {
         assert_eq!(locks.request(2, false), Request::Granted);
         assert_eq!(locks.request(3, true), Request::Waits);
         assert_eq!(locks.request(3, false), Request::Repeated);
-        assert_eq!(
-            locks.request(4, false),
-            Request::Waits,
-            "a reader must not overtake a writer"
-        );
+        assert_eq!(locks.request(4, false), Request::Waits, "a reader must not overtake a writer");
         assert_eq!(locks.request(5, false), Request::Waits);
         assert_eq!(locks.request(6, true), Request::Waits);
         assert_eq!(locks.release(2), []);

@@ -9,25 +9,25 @@ use store::{Snapshot, View};
 use txn::hash::FixedMap;
 use txn::tx::Read;
 use txn::{
-    Access, Entry, Footprint, Intent, Key, KeySets, PartitionId, Partitions, Position, Request,
-    ScanPage, ScanRange, Slots, Space, Stop, Tx, TxContext,
+    Access, Entry, Footprint, Intent, Key, KeySets, PartitionId, Partitions, Position, Request, ScanPage,
+    ScanRange, Slots, Space, Stop, Tx, TxContext,
 };
 
 /// What a dry run found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The request's footprint with the keys that it touched, in the order in which it did. Without key sets if it scanned,
-    /// counted or cleared: then it needs the whole partition, and all of them.
+    /// The request's footprint with the keys that it touched, in the order in which it did. Without key sets
+    /// if it scanned, counted or cleared: then it needs the whole partition, and all of them.
     pub footprint: Footprint,
     /// The partitions of these keys; those that the request named if there are none.
     pub partitions: Partitions,
 }
 
-/// Runs a request at the newest final snapshots of all partitions (`engines`, by their numbers), throws away what it
-/// writes, and names the keys that it touched.
+/// Runs a request at the newest final snapshots of all partitions (`engines`, by their numbers), throws away
+/// what it writes, and names the keys that it touched.
 ///
-/// The snapshots of different partitions are of no common moment. What is found may be outdated anyway when the transaction's
-/// turn comes, or was never true; the engines notice.
+/// The snapshots of different partitions are of no common moment. What is found may be outdated anyway when
+/// the transaction's turn comes, or was never true; the engines notice.
 pub fn reconnoitre(engines: &[Arc<dyn Engine>], request: &Arc<Request>, now_ms: u64) -> Found {
     let first = request.route.partitions.first().copied();
     let first = first.unwrap_or_default();
@@ -89,15 +89,9 @@ impl Scout {
             _ => self.slots.partition_of_key(key),
         }
     }
-    fn at<R>(
-        &mut self,
-        partition: usize,
-        look: impl FnOnce(&dyn View, &Snapshot) -> R,
-    ) -> Result<R, Stop> {
-        let (Some(engine), Some(snapshot)) = (
-            self.engines.get(partition),
-            self.snapshots.get_mut(partition),
-        ) else {
+    fn at<R>(&mut self, partition: usize, look: impl FnOnce(&dyn View, &Snapshot) -> R) -> Result<R, Stop> {
+        let (Some(engine), Some(snapshot)) = (self.engines.get(partition), self.snapshots.get_mut(partition))
+        else {
             return Err(Stop::Restart);
         };
         let view = engine.view();
@@ -133,18 +127,11 @@ impl Scout {
         if !self.everything {
             let mut sets = KeySets::default();
             for (key, written) in self.touched {
-                if written {
-                    sets.writes.push(key)
-                } else {
-                    sets.reads.push(key)
-                }
+                if written { sets.writes.push(key) } else { sets.reads.push(key) }
             }
             footprint.keys = Some(Arc::new(sets));
         }
-        Found {
-            footprint,
-            partitions,
-        }
+        Found { footprint, partitions }
     }
 }
 
@@ -152,10 +139,7 @@ impl Access for Scout {
     fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
         self.touch(key, false);
         if let Some(entry) = self.writes.get(key) {
-            return Poll::Ready(Ok(Read {
-                entry: entry.clone(),
-                version: Position::NONE,
-            }));
+            return Poll::Ready(Ok(Read { entry: entry.clone(), version: Position::NONE }));
         }
         let partition = usize::from(self.partition_of(key).0);
         Poll::Ready(self.at(partition, |view, snapshot| view.read_at(snapshot, key)))

@@ -54,15 +54,12 @@ struct Locking {
     next: usize,
 }
 
-/// A transaction's keys in the order in which they are requested: exclusive ones first, so that a key in both sets is
-/// requested exclusively.
+/// A transaction's keys in the order in which they are requested: exclusive ones first, so that a key in both
+/// sets is requested exclusively.
 fn key_at(keys: &KeySets, index: usize) -> Option<(&Key, bool)> {
     match keys.writes.get(index) {
         Some(key) => Some((key, true)),
-        None => keys
-            .reads
-            .get(index - keys.writes.len())
-            .map(|key| (key, false)),
+        None => keys.reads.get(index - keys.writes.len()).map(|key| (key, false)),
     }
 }
 
@@ -107,9 +104,7 @@ impl Scheduler {
     }
 
     fn scheduled(&mut self, position: Position) -> Option<&mut Scheduled> {
-        self.scheduled
-            .get_mut((position.0 - self.base.0) as usize)?
-            .as_mut()
+        self.scheduled.get_mut((position.0 - self.base.0) as usize)?.as_mut()
     }
 
     /// Releases one lock (or the whole partition).
@@ -123,8 +118,7 @@ impl Scheduler {
             };
             releasing.next += 1;
             let mut granted = Vec::new();
-            self.locks
-                .release(key, position, |position| granted.push(position));
+            self.locks.release(key, position, |position| granted.push(position));
             for position in granted {
                 self.grant(position);
             }
@@ -133,17 +127,8 @@ impl Scheduler {
         let Some(position) = self.executed.pop_front() else {
             return false;
         };
-        match self
-            .scheduled(position)
-            .and_then(|scheduled| scheduled.keys.take())
-        {
-            Some(keys) => {
-                self.releasing = Some(Locking {
-                    position,
-                    keys,
-                    next: 0,
-                })
-            }
+        match self.scheduled(position).and_then(|scheduled| scheduled.keys.take()) {
+            Some(keys) => self.releasing = Some(Locking { position, keys, next: 0 }),
             None => {
                 self.whole = false;
                 self.forget(position);
@@ -192,10 +177,7 @@ impl Scheduler {
             }
             let position = requesting.position;
             self.requesting = None;
-            if self
-                .scheduled(position)
-                .is_some_and(|scheduled| scheduled.missing > 1)
-            {
+            if self.scheduled(position).is_some_and(|scheduled| scheduled.missing > 1) {
                 shared.suspensions.fetch_add(1, Ordering::Relaxed);
             }
             self.grant(position);
@@ -225,19 +207,9 @@ impl Scheduler {
         }
         self.unfinished += 1;
         self.parked += 1;
-        self.scheduled.push_back(Some(Scheduled {
-            missing: 1,
-            job: Some(job),
-            keys: keys.clone(),
-        }));
+        self.scheduled.push_back(Some(Scheduled { missing: 1, job: Some(job), keys: keys.clone() }));
         match keys {
-            Some(keys) => {
-                self.requesting = Some(Locking {
-                    position,
-                    keys,
-                    next: 0,
-                })
-            }
+            Some(keys) => self.requesting = Some(Locking { position, keys, next: 0 }),
             None => self.grant(position),
         }
         true

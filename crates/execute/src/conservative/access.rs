@@ -1,4 +1,5 @@
-//! A transaction's side of an engine that runs it on final reads: nothing but a step's budget and its siblings ever suspend it.
+//! A transaction's side of an engine that runs it on final reads: nothing but a step's budget and its
+//! siblings ever suspend it.
 
 use super::commit::LiveChange;
 use super::order::Job;
@@ -12,14 +13,15 @@ use store::Partition;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
 use txn::{
-    Access, Entry, Intent, Key, KeySets, Outcome, PartitionId, Position, ScanPage, ScanRange,
-    Slots, Space, Stop,
+    Access, Entry, Intent, Key, KeySets, Outcome, PartitionId, Position, ScanPage, ScanRange, Slots, Space,
+    Stop,
 };
 
 /// The keys that a transaction may touch, at all of its partitions.
 struct Declared {
     sets: Arc<KeySets>,
-    /// Where the next read-only key is expected: procedures touch keys much in the order in which they were named.
+    /// Where the next read-only key is expected: procedures touch keys much in the order in which they were
+    /// named.
     next_read: usize,
     next_write: usize,
 }
@@ -107,11 +109,7 @@ impl FinalAccess {
         self.position = job.context.position;
         self.member = job.member.clone();
         self.slots = job.request.route.slots.clone();
-        self.declared = declared.map(|sets| Declared {
-            sets,
-            next_read: 0,
-            next_write: 0,
-        });
+        self.declared = declared.map(|sets| Declared { sets, next_read: 0, next_write: 0 });
         self.undeclared = false;
         self.writes.clear();
         self.cleared = false;
@@ -124,8 +122,8 @@ impl FinalAccess {
         &self.partition
     }
 
-    /// Reads, for the siblings, one of the declared keys of this partition. False when there is none left: then the siblings
-    /// were told of all.
+    /// Reads, for the siblings, one of the declared keys of this partition. False when there is none left:
+    /// then the siblings were told of all.
     pub(super) fn fetch(&mut self) -> bool {
         let (Some(declared), Some(member)) = (&self.declared, &self.member) else {
             return false;
@@ -148,9 +146,9 @@ impl FinalAccess {
     pub(super) fn judged(&mut self, outcome: Outcome) -> (Outcome, LiveChange) {
         let outcome = match outcome {
             _ if self.undeclared => Err(Stop::Undeclared),
-            Err(Stop::Restart) => Err(Stop::abort(
-                "ERR the procedure asked for a restart that nobody wanted",
-            )),
+            Err(Stop::Restart) => {
+                Err(Stop::abort("ERR the procedure asked for a restart that nobody wanted"))
+            }
             outcome => outcome,
         };
         if outcome.is_ok() && self.cleared {
@@ -176,11 +174,7 @@ impl FinalAccess {
         {
             self.undeclared = !allowed(declared);
         }
-        if self.undeclared {
-            Err(Stop::Undeclared)
-        } else {
-            Ok(())
-        }
+        if self.undeclared { Err(Stop::Undeclared) } else { Ok(()) }
     }
 
     /// Whether it may touch a key, which is another partition's or one of this.
@@ -246,8 +240,7 @@ impl Parts for FinalAccess {
             Asked::Count => Told::Count(self.partition.published().live),
         };
         if let Some(member) = &self.member {
-            self.finals
-                .tell(member, vec![(asked.clone(), told.clone())]);
+            self.finals.tell(member, vec![(asked.clone(), told.clone())]);
         }
         Ok(told)
     }
@@ -255,10 +248,7 @@ impl Parts for FinalAccess {
         let Some(member) = &self.member else {
             return Poll::Ready(Err(Stop::Undeclared));
         };
-        let awaited = Awaited {
-            from,
-            asked: asked.clone(),
-        };
+        let awaited = Awaited { from, asked: asked.clone() };
         match self.finals.take(member, &awaited) {
             Some(told) => Poll::Ready(Ok(told)),
             None => {
@@ -279,18 +269,13 @@ impl Access for FinalAccess {
         }
         self.reach(elsewhere, |declared| declared.may_read(key))?;
         if let Some(index) = self.written(key) {
-            return Poll::Ready(Ok(Read {
-                entry: self.writes[index].1.clone(),
-                version: Position::NONE,
-            }));
+            return Poll::Ready(Ok(Read { entry: self.writes[index].1.clone(), version: Position::NONE }));
         }
         if self.cleared && key.space() == Space::User {
             return Poll::Ready(Ok(Read::default()));
         }
         match elsewhere {
-            Some(from) => self
-                .there(from, &Asked::Key(key.clone()))
-                .map_ok(Told::into_record),
+            Some(from) => self.there(from, &Asked::Key(key.clone())).map_ok(Told::into_record),
             None if self.member.is_none() || was_fetched => {
                 Poll::Ready(Ok(self.partition.read(self.upto(), key)))
             }
@@ -314,11 +299,7 @@ impl Access for FinalAccess {
         ready!(self.enter_whole(range.space))?;
         parts::scan(self, range)
     }
-    fn scan_at(
-        &mut self,
-        partition: PartitionId,
-        range: ScanRange,
-    ) -> Poll<Result<ScanPage, Stop>> {
+    fn scan_at(&mut self, partition: PartitionId, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         ready!(self.pay());
         self.permit_all()?;
         parts::scan_at(self, partition, range)

@@ -52,11 +52,7 @@ impl Committer {
                 LiveChange::By(change) => at.live + change,
                 LiveChange::To(live) => live,
             };
-            at = Final {
-                position: ended.committed.position,
-                time_ms: ended.now_ms,
-                live,
-            };
+            at = Final { position: ended.committed.position, time_ms: ended.now_ms, live };
             if let Some(member) = &ended.member {
                 finals.settle(member);
             }

@@ -51,19 +51,11 @@ pub(crate) enum Advanced {
 
 impl Execution {
     /// Begins a transaction, which may touch only the keys of `declared`, if there are such.
-    pub(crate) fn begin(
-        job: Job,
-        declared: Option<Arc<KeySets>>,
-        mut access: Box<FinalAccess>,
-    ) -> Execution {
+    pub(crate) fn begin(job: Job, declared: Option<Arc<KeySets>>, mut access: Box<FinalAccess>) -> Execution {
         access.begin(&job, declared);
         let stage = match running::start(&job.request, job.context) {
             Ok(future) => Stage::Fetching(future),
-            Err(stop) => Stage::Installing {
-                writes: 0,
-                outcome: Err(stop),
-                live: LiveChange::By(0),
-            },
+            Err(stop) => Stage::Installing { writes: 0, outcome: Err(stop), live: LiveChange::By(0) },
         };
         Execution { job, stage, access }
     }
@@ -77,11 +69,7 @@ impl Execution {
 
     /// Goes on until it has ended, must wait, or the budget is spent.
     pub(crate) fn advance(self, left: &mut u32) -> Advanced {
-        let Execution {
-            job,
-            mut stage,
-            mut access,
-        } = self;
+        let Execution { job, mut stage, mut access } = self;
         if let Stage::Fetching(future) = stage {
             while access.fetch() {
                 *left = left.saturating_sub(1);
@@ -115,18 +103,9 @@ impl Execution {
                 (Poll::Ready(outcome), _) => access.judged(outcome),
             };
             let writes = usize::from(outcome.is_ok() && access.cleared);
-            stage = Stage::Installing {
-                outcome,
-                live,
-                writes,
-            };
+            stage = Stage::Installing { outcome, live, writes };
         }
-        let Stage::Installing {
-            outcome,
-            mut live,
-            mut writes,
-        } = stage
-        else {
+        let Stage::Installing { outcome, mut live, mut writes } = stage else {
             unreachable!("the stages before have ended");
         };
         if outcome.is_ok() {
@@ -136,11 +115,7 @@ impl Execution {
                 }
                 if *left == 0 {
                     access.writes.push((key, entry));
-                    let stage = Stage::Installing {
-                        outcome,
-                        live,
-                        writes,
-                    };
+                    let stage = Stage::Installing { outcome, live, writes };
                     return Advanced::Spent(Execution { job, stage, access });
                 }
                 *left -= 1;
@@ -152,12 +127,7 @@ impl Execution {
         }
         *left = left.saturating_sub(1);
         let ended = Ended {
-            committed: Committed {
-                position: job.context.position,
-                request: job.request,
-                outcome,
-                writes,
-            },
+            committed: Committed { position: job.context.position, request: job.request, outcome, writes },
             now_ms: job.context.now_ms,
             live,
             member: job.member,

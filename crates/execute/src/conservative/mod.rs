@@ -1,29 +1,31 @@
-//! What those engines share that run a transaction only when nothing can change what it reads: [`crate::calvin`] and
-//! [`crate::ssmr`].
+//! What those engines share that run a transaction only when nothing can change what it reads:
+//! [`crate::calvin`] and [`crate::ssmr`].
 //!
-//! Only confirmed transactions run ([`order`]), one by one or with all their locks, so there is one incarnation of each: what it
-//! reads is final, it is never undone, and its outcome waits only until all before it have ended ([`commit`]). They differ in
-//! *when* a transaction may run, and in who runs it; how it runs is told here ([`execution`], [`access`]).
+//! Only confirmed transactions run ([`order`]), one by one or with all their locks, so there is one
+//! incarnation of each: what it reads is final, it is never undone, and its outcome waits only until all
+//! before it have ended ([`commit`]). They differ in *when* a transaction may run, and in who runs it; how it
+//! runs is told here ([`execution`], [`access`]).
 //!
 //! # Transactions over several partitions
-//! They run whole at each of their partitions, as siblings ([`crate::siblings`]). What one reads of its own partition it tells
-//! the others, as it was before the transaction; what it reads of another's it waits for; what it writes there is
-//! that one's work. All that is told is final when it is told, so it is told as [`crate::siblings::Note::Final`], the book of a
-//! sub-transaction is an [`crate::siblings::Exchange`] in which every number is the last one, and there is nothing to confirm
-//! ([`siblings`]).
+//! They run whole at each of their partitions, as siblings ([`crate::siblings`]). What one reads of its own
+//! partition it tells the others, as it was before the transaction; what it reads of another's it waits for;
+//! what it writes there is that one's work. All that is told is final when it is told, so it is told as
+//! [`crate::siblings::Note::Final`], the book of a sub-transaction is an [`crate::siblings::Exchange`] in
+//! which every number is the last one, and there is nothing to confirm ([`siblings`]).
 //!
-//! Scans, counts and clears of the whole key space are transactions over all partitions, in which each tells what it has
-//! ([`crate::siblings::parts`]). A transaction that touches a partition in which it has no part ends with
-//! [`txn::Stop::Undeclared`], at all of its partitions, whatever its procedure makes of that: all run the same on the same values.
+//! Scans, counts and clears of the whole key space are transactions over all partitions, in which each tells
+//! what it has ([`crate::siblings::parts`]). A transaction that touches a partition in which it has no part
+//! ends with [`txn::Stop::Undeclared`], at all of its partitions, whatever its procedure makes of that: all
+//! run the same on the same values.
 //!
 //! # Retraction, repetition, restart
-//! A transaction that is not confirmed has only been queued, and its book opened: a retraction forgets both, and what siblings
-//! had said in it with them. Whoever retracts, or starts anew, has all others say it again.
+//! A transaction that is not confirmed has only been queued, and its book opened: a retraction forgets both,
+//! and what siblings had said in it with them. Whoever retracts, or starts anew, has all others say it again.
 //!
 //! # Waiting
-//! A sub-transaction waits for transactions before it at its own partition, and for its siblings' reads. These wait for
-//! transactions before them at their partitions, and so on. The partitions' orders are parts of one order
-//! (`order::arrange`), so there is a first unfinished transaction of all; it waits for nobody.
+//! A sub-transaction waits for transactions before it at its own partition, and for its siblings' reads.
+//! These wait for transactions before them at their partitions, and so on. The partitions' orders are parts
+//! of one order (`order::arrange`), so there is a first unfinished transaction of all; it waits for nobody.
 
 mod access;
 mod commit;

@@ -61,16 +61,10 @@ impl Order {
     /// Moves confirmed transactions, in order, until `taken` has `count` of them.
     pub(crate) fn take_confirmed(&self, count: usize, taken: &mut VecDeque<Job>) {
         let mut incoming = self.0.lock();
-        let confirmed = if is_active(Mutant::RunUnconfirmed) {
-            incoming.delivered
-        } else {
-            incoming.confirmed
-        };
+        let confirmed =
+            if is_active(Mutant::RunUnconfirmed) { incoming.delivered } else { incoming.confirmed };
         while taken.len() < count
-            && incoming
-                .queue
-                .front()
-                .is_some_and(|job| job.context.position <= confirmed)
+            && incoming.queue.front().is_some_and(|job| job.context.position <= confirmed)
             && let Some(job) = incoming.queue.pop_front()
         {
             taken.push_back(job);

@@ -1,7 +1,7 @@
 //! The books of sub-transactions that read only what is final.
 //!
-//! A book has a latch, under which a value that comes meets whoever waits for it: either the value is there before somebody
-//! decides to wait, or the waiter is in the book when the value comes.
+//! A book has a latch, under which a value that comes meets whoever waits for it: either the value is there
+//! before somebody decides to wait, or the waiter is in the book when the value comes.
 
 use crate::engine::Batch;
 use crate::siblings::groups::{self, Groups};
@@ -33,10 +33,7 @@ pub(crate) struct Finals {
 
 impl Finals {
     pub(crate) fn new(me: PartitionId) -> Finals {
-        Finals {
-            me,
-            groups: Groups::default(),
-        }
+        Finals { me, groups: Groups::default() }
     }
 
     /// Opens the books of a batch's groups, with what was said of them before. Their members, in order.
@@ -64,15 +61,11 @@ impl Finals {
         let values: Vec<_> = {
             let mut book = member.book().lock();
             let read = read.into_iter();
-            let is_new =
-                |(asked, told): &(Asked, Told)| book.exchange.read(asked.clone(), told.clone());
+            let is_new = |(asked, told): &(Asked, Told)| book.exchange.read(asked.clone(), told.clone());
             read.filter(is_new).collect()
         };
         if !values.is_empty() {
-            let note = Note::Final {
-                member: member.place,
-                values,
-            };
+            let note = Note::Final { member: member.place, values };
             self.groups.say(member, self.me, note);
         }
     }
@@ -83,7 +76,8 @@ impl Finals {
         book.exchange.take(awaited.from, &awaited.asked)
     }
 
-    /// Whether a sub-transaction must wait for a sibling's read. If so, its position will be woken, perhaps at once.
+    /// Whether a sub-transaction must wait for a sibling's read. If so, its position will be woken, perhaps
+    /// at once.
     pub(crate) fn wait(&self, member: &Member, awaited: Awaited) -> bool {
         let mut book = member.book().lock();
         let value = book.exchange.value(awaited.from, &awaited.asked);
@@ -94,13 +88,9 @@ impl Finals {
         true
     }
 
-    /// Takes what another partition says. Calls `wake` with the position of each sub-transaction that has what it waited for.
-    pub(crate) fn receive(
-        &self,
-        from: PartitionId,
-        message: Message,
-        mut wake: impl FnMut(Position),
-    ) {
+    /// Takes what another partition says. Calls `wake` with the position of each sub-transaction that has
+    /// what it waited for.
+    pub(crate) fn receive(&self, from: PartitionId, message: Message, mut wake: impl FnMut(Position)) {
         for (group, notes) in self.groups.receive(from, message) {
             let members: Vec<_> = groups::members(&group).collect();
             for note in notes {
@@ -114,8 +104,8 @@ impl Finals {
         self.groups.heard(from)
     }
 
-    /// Says again what was read here in the groups behind an epoch. What will be read is final too, so all that is said
-    /// is taken from any replica.
+    /// Says again what was read here in the groups behind an epoch. What will be read is final too, so all
+    /// that is said is taken from any replica.
     pub(crate) fn tell_again(&self, to: PartitionId, behind: Epoch) {
         for group in self.groups.behind(behind, to) {
             let notes = groups::members(&group).filter_map(|member| {

@@ -4,9 +4,7 @@ use super::exchange::{AbortNumber, Basis};
 use super::message::{Asked, GroupId, Message, Note, Told};
 use txn::codec::{Reader, put_entry, put_key, put_varint, take_entry, take_key};
 use txn::tx::Read;
-use txn::{
-    Entry, Epoch, Key, PartitionId, Partitions, Position, ScanPage, ScanRange, SlotRange, Space,
-};
+use txn::{Entry, Epoch, Key, PartitionId, Partitions, Position, ScanPage, ScanRange, SlotRange, Space};
 
 /// The version of the encoding.
 const FORMAT: u8 = 1;
@@ -32,7 +30,8 @@ impl Message {
         out
     }
 
-    /// The message as bytes, in pieces of about so many bytes at most, if it has several notes: each is a message by itself.
+    /// The message as bytes, in pieces of about so many bytes at most, if it has several notes: each is a
+    /// message by itself.
     pub fn encode_in_pieces(mut self, bytes_max: usize) -> Vec<Vec<u8>> {
         let whole = self.encode();
         if whole.len() <= bytes_max {
@@ -68,15 +67,8 @@ impl Message {
             let digest = reader.varint()?;
             let part = u32::try_from(reader.varint()?).ok()?;
             let partitions = take_list(&mut reader, take_partition)?;
-            let id = GroupId {
-                epoch,
-                digest,
-                part,
-                partitions: Partitions::from_vec(partitions),
-            };
-            message
-                .groups
-                .push((id, take_list(&mut reader, take_note)?));
+            let id = GroupId { epoch, digest, part, partitions: Partitions::from_vec(partitions) };
+            message.groups.push((id, take_list(&mut reader, take_note)?));
         }
         reader.is_empty().then_some(message)
     }
@@ -108,10 +100,7 @@ fn put_number(out: &mut Vec<u8>, number: AbortNumber) {
 }
 
 fn take_number(reader: &mut Reader<'_>) -> Option<AbortNumber> {
-    Some(AbortNumber {
-        era: reader.varint()?,
-        count: take_u32(reader)?,
-    })
+    Some(AbortNumber { era: reader.varint()?, count: take_u32(reader)? })
 }
 
 fn put_raised(out: &mut Vec<u8>, raised: &[(u32, AbortNumber)]) {
@@ -123,9 +112,7 @@ fn put_raised(out: &mut Vec<u8>, raised: &[(u32, AbortNumber)]) {
 }
 
 fn take_raised(reader: &mut Reader<'_>) -> Option<Vec<(u32, AbortNumber)>> {
-    take_list(reader, |reader| {
-        Some((take_u32(reader)?, take_number(reader)?))
-    })
+    take_list(reader, |reader| Some((take_u32(reader)?, take_number(reader)?)))
 }
 
 fn put_space(out: &mut Vec<u8>, space: Space) {
@@ -233,32 +220,19 @@ fn take_read(reader: &mut Reader<'_>) -> Option<(Asked, Told)> {
 
 fn put_note(out: &mut Vec<u8>, note: &Note) {
     match note {
-        Note::Read {
-            member,
-            number,
-            asked,
-            told,
-        } => {
+        Note::Read { member, number, asked, told } => {
             out.push(0);
             put_varint(out, u64::from(*member));
             put_number(out, *number);
             put_read(out, asked, told);
         }
-        Note::Anchor {
-            member,
-            number,
-            raised,
-        } => {
+        Note::Anchor { member, number, raised } => {
             out.push(1);
             put_varint(out, u64::from(*member));
             put_number(out, *number);
             put_raised(out, raised);
         }
-        Note::Confirmation {
-            member,
-            basis,
-            raised,
-        } => {
+        Note::Confirmation { member, basis, raised } => {
             out.push(2);
             put_varint(out, u64::from(*member));
             put_varint(out, basis.len() as u64);
@@ -286,31 +260,18 @@ fn take_note(reader: &mut Reader<'_>) -> Option<Note> {
         0 => {
             let number = take_number(reader)?;
             let (asked, told) = take_read(reader)?;
-            Note::Read {
-                member,
-                number,
-                asked,
-                told,
-            }
+            Note::Read { member, number, asked, told }
         }
-        1 => Note::Anchor {
-            member,
-            number: take_number(reader)?,
-            raised: take_raised(reader)?,
-        },
+        1 => Note::Anchor { member, number: take_number(reader)?, raised: take_raised(reader)? },
         2 => {
-            let based =
-                |reader: &mut Reader<'_>| Some((take_partition(reader)?, take_number(reader)?));
+            let based = |reader: &mut Reader<'_>| Some((take_partition(reader)?, take_number(reader)?));
             Note::Confirmation {
                 member,
                 basis: Basis::from_vec(take_list(reader, based)?),
                 raised: take_raised(reader)?,
             }
         }
-        3 => Note::Final {
-            member,
-            values: take_list(reader, take_read)?,
-        },
+        3 => Note::Final { member, values: take_list(reader, take_read)? },
         _ => return None,
     })
 }
@@ -355,15 +316,9 @@ mod tests {
             let space = if user { Space::User } else { Space::System };
             let mut range = ScanRange::of(space, from_hash, limit as usize);
             if limit % 2 == 0 {
-                range.slots = SlotRange {
-                    first: 7,
-                    last: (limit % 16_384) as u16,
-                };
+                range.slots = SlotRange { first: 7, last: (limit % 16_384) as u16 };
             }
-            (
-                Asked::Page(range),
-                Told::Page(ScanPage { entries, next_hash }),
-            )
+            (Asked::Page(range), Told::Page(ScanPage { entries, next_hash }))
         });
         let count = any::<i64>().prop_map(|count| (Asked::Count, Told::Count(count)));
         prop_oneof![record, page, count]
@@ -373,18 +328,10 @@ mod tests {
         let raised = || vec((any::<u32>(), number()), 0..3);
         let based = (any::<u16>(), number()).prop_map(|(at, number)| (PartitionId(at), number));
         let read_note = (any::<u32>(), number(), read());
-        let read_note = read_note.prop_map(|(member, number, (asked, told))| Note::Read {
-            member,
-            number,
-            asked,
-            told,
-        });
+        let read_note =
+            read_note.prop_map(|(member, number, (asked, told))| Note::Read { member, number, asked, told });
         let anchor = (any::<u32>(), number(), raised());
-        let anchor = anchor.prop_map(|(member, number, raised)| Note::Anchor {
-            member,
-            number,
-            raised,
-        });
+        let anchor = anchor.prop_map(|(member, number, raised)| Note::Anchor { member, number, raised });
         let confirmation = (any::<u32>(), vec(based, 0..3), raised());
         let confirmation = confirmation.prop_map(|(member, basis, raised)| Note::Confirmation {
             member,
@@ -397,12 +344,7 @@ mod tests {
     }
 
     fn message() -> impl Strategy<Value = Message> {
-        let id = (
-            any::<u64>(),
-            any::<u64>(),
-            any::<u32>(),
-            vec(any::<u16>(), 0..4),
-        );
+        let id = (any::<u64>(), any::<u64>(), any::<u32>(), vec(any::<u16>(), 0..4));
         let id = id.prop_map(|(epoch, digest, part, partitions)| GroupId {
             epoch: Epoch(epoch),
             digest,

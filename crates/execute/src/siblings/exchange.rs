@@ -6,12 +6,12 @@ use std::hash::Hash;
 use txn::PartitionId;
 use txn::mutant::{Mutant, is_active};
 
-/// How often a sub-transaction was aborted by transactions of its own partition after it had told its siblings something
-/// (Sparkle's `local_abort_number`), in one era of its replica.
+/// How often a sub-transaction was aborted by transactions of its own partition after it had told its
+/// siblings something (Sparkle's `local_abort_number`), in one era of its replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AbortNumber {
-    /// Which process of which replica, and which of its attempts at the order. No two have the same, and that one is greater
-    /// says nothing.
+    /// Which process of which replica, and which of its attempts at the order. No two have the same, and that
+    /// one is greater says nothing.
     pub era: u64,
     /// Counts from 0 in each era.
     pub count: u32,
@@ -19,10 +19,7 @@ pub struct AbortNumber {
 
 impl AbortNumber {
     /// Of a sub-transaction that has final-committed: values under it are final whoever says them.
-    pub const FINAL: AbortNumber = AbortNumber {
-        era: u64::MAX,
-        count: u32::MAX,
-    };
+    pub const FINAL: AbortNumber = AbortNumber { era: u64::MAX, count: u32::MAX };
 
     /// The first of an era.
     pub fn first(era: u64) -> AbortNumber {
@@ -30,7 +27,8 @@ impl AbortNumber {
     }
 }
 
-/// What an execution was based on: its own number, and the numbers under which it had its siblings' values, where it used any.
+/// What an execution was based on: its own number, and the numbers under which it had its siblings' values,
+/// where it used any.
 pub type Basis = SmallVec<[(PartitionId, AbortNumber); 3]>;
 
 /// What follows from a message.
@@ -82,28 +80,18 @@ impl<K: Clone + Eq + Hash, V: PartialEq> Sibling<K, V> {
     /// Whether this is of another era than what was heard first.
     fn is_other(&self, number: AbortNumber) -> bool {
         let is_other = |known: AbortNumber| known == AbortNumber::FINAL || known.era != number.era;
-        number != AbortNumber::FINAL
-            && self.number.is_some_and(is_other)
-            && !is_active(Mutant::MixEras)
+        number != AbortNumber::FINAL && self.number.is_some_and(is_other) && !is_active(Mutant::MixEras)
     }
 
     /// Takes note of what was told in another era. Returns what is final of that now, if it is.
-    fn hear_other(
-        &mut self,
-        number: AbortNumber,
-        anchored: bool,
-        values: &[(K, V)],
-    ) -> Option<Vec<(K, V)>>
+    fn hear_other(&mut self, number: AbortNumber, anchored: bool, values: &[(K, V)]) -> Option<Vec<(K, V)>>
     where
         K: Clone,
         V: Clone,
     {
-        let begin = || Other {
-            number,
-            anchored: false,
-            values: Values::default(),
-        };
-        // Each for itself: what an ended process has left on its way must not push out what the one in its place says.
+        let begin = || Other { number, anchored: false, values: Values::default() };
+        // Each for itself: what an ended process has left on its way must not push out what the one in its
+        // place says.
         let mut others = self.others.iter();
         let place = match others.position(|other| other.number.era == number.era) {
             Some(place) => place,
@@ -142,17 +130,13 @@ impl<K: Clone + Eq + Hash, V: PartialEq> Sibling<K, V> {
                 }
                 let mut values = std::mem::take(&mut self.values);
                 if let Some(known) = known.filter(|_| number == AbortNumber::FINAL) {
-                    // Another era's number is anchored. That may be a process that has ended, which says nothing more: what this
-                    // one tells still counts, once its own is.
+                    // Another era's number is anchored. That may be a process that has ended, which says
+                    // nothing more: what this one tells still counts, once its own is.
                     let anchored = self.anchored == Some(known);
                     if anchored {
                         self.values = std::mem::take(&mut values);
                     }
-                    self.others.push(Other {
-                        number: known,
-                        anchored,
-                        values,
-                    });
+                    self.others.push(Other { number: known, anchored, values });
                 }
                 true
             }
@@ -221,9 +205,7 @@ impl<K: Clone + Eq + Hash, V: Clone + PartialEq> Exchange<K, V> {
     /// The greatest number of a sibling that was heard of.
     pub fn number_of(&self, partition: PartitionId) -> Option<AbortNumber> {
         let mut siblings = self.siblings.iter();
-        siblings
-            .find(|sibling| sibling.partition == partition)?
-            .number
+        siblings.find(|sibling| sibling.partition == partition)?.number
     }
     /// The siblings' partitions.
     pub fn siblings(&self) -> impl Iterator<Item = PartitionId> {
@@ -261,8 +243,8 @@ impl<K: Clone + Eq + Hash, V: Clone + PartialEq> Exchange<K, V> {
         Some(value)
     }
 
-    /// An earlier transaction of its partition aborted it. Returns its new number if that has changed: the aborter names it
-    /// in its own confirmation.
+    /// An earlier transaction of its partition aborted it. Returns its new number if that has changed: the
+    /// aborter names it in its own confirmation.
     pub fn abort(&mut self) -> Option<AbortNumber> {
         let raised = self.said;
         if raised {
@@ -400,16 +382,15 @@ impl<K: Clone + Eq + Hash, V: Clone + PartialEq> Exchange<K, V> {
                     *number == self.number
                 } else {
                     let mut siblings = self.siblings.iter();
-                    siblings.any(|sibling| {
-                        sibling.partition == *partition && sibling.number == Some(*number)
-                    })
+                    siblings.any(|sibling| sibling.partition == *partition && sibling.number == Some(*number))
                 }
         })
     }
 
     /// Whether all siblings' numbers are their last ones, and everything that was used was told under them.
     ///
-    /// `previous` is the transaction before this one in the same group, if there is one; it must have final-committed here.
+    /// `previous` is the transaction before this one in the same group, if there is one; it must have
+    /// final-committed here.
     pub fn is_settled(&self, previous: Option<&Exchange<K, V>>) -> bool {
         self.siblings.iter().enumerate().all(|(place, sibling)| {
             let Some(number) = sibling.number else {

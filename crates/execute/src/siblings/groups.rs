@@ -1,5 +1,5 @@
-//! The groups that a partition knows of, and what it is about to say of them: what engines keep alike, whatever they keep in
-//! the book of a sub-transaction.
+//! The groups that a partition knows of, and what it is about to say of them: what engines keep alike,
+//! whatever they keep in the book of a sub-transaction.
 //!
 //! ```text
 //!  (said of early) ──delivered──► open ──its last member final-commits──► closed ──forgotten──►
@@ -7,9 +7,10 @@
 //!                                  └──retracted──► (as if it had never been; comes again, or never)
 //! ```
 //!
-//! A message may come before its group is delivered: it waits. It may be about a group that was retracted everywhere: it waits
-//! until its epoch is over. It may come when the group is closed: nobody needs it then. A group that is closed stays known,
-//! because a replica of another partition that starts anew wants to know what was read.
+//! A message may come before its group is delivered: it waits. It may be about a group that was retracted
+//! everywhere: it waits until its epoch is over. It may come when the group is closed: nobody needs it then.
+//! A group that is closed stays known, because a replica of another partition that starts anew wants to know
+//! what was read.
 
 use super::{GroupId, Message, Note};
 use crate::engine::Batch;
@@ -29,9 +30,10 @@ pub(crate) struct GroupBook<B> {
     pub(crate) members: Box<[Mutex<B>]>,
     /// What is noted of many of them. Nobody waits for another latch behind this one.
     pub(crate) notes: Mutex<GroupNotes>,
-    /// It was retracted. Nothing is said of it from then on: its transactions are undone one after the other, and those that
-    /// are still alive meanwhile read what never was. Set before the first of them is retracted; each of them is under its
-    /// latch, so that nobody who has found the group alive there touches what comes into its place afterwards.
+    /// It was retracted. Nothing is said of it from then on: its transactions are undone one after the other,
+    /// and those that are still alive meanwhile read what never was. Set before the first of them is
+    /// retracted; each of them is under its latch, so that nobody who has found the group alive there touches
+    /// what comes into its place afterwards.
     void: AtomicBool,
 }
 
@@ -56,13 +58,9 @@ impl GroupNotes {
         self.raised.range(behind).copied().collect()
     }
 
-    /// A process of a sibling says of all members behind this one, out of so many, how far they are. Of which it had not said so.
-    pub(crate) fn begin(
-        &mut self,
-        (from, era): (PartitionId, u64),
-        behind: u32,
-        members: u32,
-    ) -> Range<u32> {
+    /// A process of a sibling says of all members behind this one, out of so many, how far they are. Of which
+    /// it had not said so.
+    pub(crate) fn begin(&mut self, (from, era): (PartitionId, u64), behind: u32, members: u32) -> Range<u32> {
         let first = behind.saturating_add(1).min(members);
         let begun = self.begun.entry((from, era)).or_insert(members);
         let news = first..(*begun).max(first);
@@ -85,10 +83,7 @@ pub(crate) struct Member<B> {
 
 impl<B> Clone for Member<B> {
     fn clone(&self) -> Member<B> {
-        Member {
-            group: self.group.clone(),
-            place: self.place,
-        }
+        Member { group: self.group.clone(), place: self.place }
     }
 }
 
@@ -112,10 +107,7 @@ impl<B> Member<B> {
 /// All members of a group, in order.
 pub(crate) fn members<B>(group: &Arc<GroupBook<B>>) -> impl Iterator<Item = Member<B>> {
     let group = group.clone();
-    (0..group.members.len() as u32).map(move |place| Member {
-        group: group.clone(),
-        place,
-    })
+    (0..group.members.len() as u32).map(move |place| Member { group: group.clone(), place })
 }
 
 /// What a partition said of a group.
@@ -153,11 +145,7 @@ impl<B> Default for Groups<B> {
             heard: BTreeMap::new(),
             current: Epoch::default(),
         };
-        Groups {
-            known: Mutex::new(known),
-            outbox: Mutex::default(),
-            has_said: AtomicBool::new(false),
-        }
+        Groups { known: Mutex::new(known), outbox: Mutex::default(), has_said: AtomicBool::new(false) }
     }
 }
 
@@ -173,11 +161,7 @@ impl<B> Groups<B> {
         }
         let mut known = self.known.lock();
         let open = |group: &Group| {
-            let &Group {
-                first,
-                members,
-                part,
-            } = group;
+            let &Group { first, members, part } = group;
             let id = GroupId {
                 epoch: batch.epoch,
                 digest: batch.digest,
@@ -195,9 +179,8 @@ impl<B> Groups<B> {
             let Some(early) = known.early.get_mut(&id.epoch) else {
                 return (group, Vec::new());
             };
-            let (of_it, others) = std::mem::take(early)
-                .into_iter()
-                .partition::<Vec<_>, _>(|(of, _)| *of == id);
+            let (of_it, others) =
+                std::mem::take(early).into_iter().partition::<Vec<_>, _>(|(of, _)| *of == id);
             *early = others;
             (group, of_it.into_iter().map(|(_, said)| said).collect())
         };
@@ -241,11 +224,7 @@ impl<B> Groups<B> {
     }
 
     /// Whom a message concerns: what it says of groups that are under way. The rest waits, or is dropped.
-    pub(crate) fn receive(
-        &self,
-        from: PartitionId,
-        message: Message,
-    ) -> Vec<(Arc<GroupBook<B>>, Vec<Note>)> {
+    pub(crate) fn receive(&self, from: PartitionId, message: Message) -> Vec<(Arc<GroupBook<B>>, Vec<Note>)> {
         let mut known = self.known.lock();
         let mut heard = Vec::new();
         for (id, notes) in message.groups {
@@ -267,9 +246,8 @@ impl<B> Groups<B> {
     /// The groups behind an epoch in which a partition has a part.
     pub(crate) fn behind(&self, epoch: Epoch, partition: PartitionId) -> Vec<Arc<GroupBook<B>>> {
         let known = self.known.lock();
-        let is_wanted = |group: &&Arc<GroupBook<B>>| {
-            group.id.epoch > epoch && group.id.partitions.contains(&partition)
-        };
+        let is_wanted =
+            |group: &&Arc<GroupBook<B>>| group.id.epoch > epoch && group.id.partitions.contains(&partition);
         let closed = known.closed.values();
         let closed = closed.filter(|_| !is_active(Mutant::TellOpenGroupsOnly));
         let all = closed.chain(known.open.values());

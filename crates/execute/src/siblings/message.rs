@@ -63,8 +63,8 @@ pub enum Note {
         /// What was found.
         told: Told,
     },
-    /// All before it have final-committed: the number is its last one. Those behind it have these or greater ones; the
-    /// first ones of the era where they are not named.
+    /// All before it have final-committed: the number is its last one. Those behind it have these or greater
+    /// ones; the first ones of the era where they are not named.
     Anchor {
         /// Which transaction.
         member: u32,
@@ -82,8 +82,8 @@ pub enum Note {
         /// Later members that runs of it aborted.
         raised: Vec<(u32, AbortNumber)>,
     },
-    /// It has read this, and nothing can change it any more: everything before it that could is final. Once it has
-    /// final-committed, this is all that it read.
+    /// It has read this, and nothing can change it any more: everything before it that could is final. Once
+    /// it has final-committed, this is all that it read.
     Final {
         /// Which transaction.
         member: u32,

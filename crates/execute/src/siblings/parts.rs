@@ -1,4 +1,5 @@
-//! Which partition reads a key for all siblings; and scans and counts of the whole key space, made of what each partition has of it.
+//! Which partition reads a key for all siblings; and scans and counts of the whole key space, made of what
+//! each partition has of it.
 
 use super::{Asked, GroupId, Told};
 use crate::scan::{unite, with_own};
@@ -7,9 +8,10 @@ use txn::{Entry, Key, PartitionId, ScanPage, ScanRange, Slots, Space, Stop, slot
 
 /// The partition that reads a key for all siblings of a group.
 ///
-/// Every partition has the system's space for itself, and of a key there what the order gave to all or to this group's
-/// partitions before; copies may expire at different times, so one sibling's is the one that counts: that of the key's slot,
-/// if the key has one, so that a transaction that comes again over more partitions finds what it has left; or else the first.
+/// Every partition has the system's space for itself, and of a key there what the order gave to all or to
+/// this group's partitions before; copies may expire at different times, so one sibling's is the one that
+/// counts: that of the key's slot, if the key has one, so that a transaction that comes again over more
+/// partitions finds what it has left; or else the first.
 pub(crate) fn reader_of(group: &GroupId, key: &Key, slots: &Slots) -> PartitionId {
     match key.space() {
         Space::User => slots.partition_of_key(key),
@@ -47,21 +49,16 @@ pub(crate) trait Parts {
     fn keeps(&self, key: &Key) -> bool {
         key.space() == Space::System || self.elsewhere(key).is_none()
     }
-    /// Whether it may look at the whole of a space: of the user's space each partition has another part, so it must have siblings
-    /// at all of them. (One without siblings is its partition's own business.)
+    /// Whether it may look at the whole of a space: of the user's space each partition has another part, so
+    /// it must have siblings at all of them. (One without siblings is its partition's own business.)
     fn has_all_of(&self, space: Space) -> bool {
-        let is_everywhere =
-            |group: &GroupId| group.partitions.len() == usize::from(self.slots().of());
+        let is_everywhere = |group: &GroupId| group.partitions.len() == usize::from(self.slots().of());
         space == Space::System || self.group().is_none_or(is_everywhere)
     }
 }
 
 /// Asks all partitions that read of this space.
-fn everywhere(
-    parts: &mut impl Parts,
-    asked: &Asked,
-    space: Space,
-) -> Poll<Result<Vec<Told>, Stop>> {
+fn everywhere(parts: &mut impl Parts, asked: &Asked, space: Space) -> Poll<Result<Vec<Told>, Stop>> {
     let me = parts.me();
     let mut others = parts.group().map(|group| group.partitions.clone());
     if space == Space::System

@@ -18,17 +18,14 @@ pub struct Sent {
     pub message: Message,
 }
 
-/// Whether another node that keeps a replica of one of this node's partitions hears from here of another of them: what these
-/// two have to say to each other then is for both nodes. Set before anything is said again to it.
+/// Whether another node that keeps a replica of one of this node's partitions hears from here of another of
+/// them: what these two have to say to each other then is for both nodes. Set before anything is said again
+/// to it.
 pub type Twins = Arc<AtomicBool>;
 
-/// Takes what engines have to say to each other from one to the other, and adds to `sent` what is for other nodes. Whether
-/// anybody here was told anything: then there may be something to step.
-pub fn exchange(
-    engines: &[(PartitionId, Arc<dyn Engine>)],
-    twins: &Twins,
-    sent: &mut Vec<Sent>,
-) -> bool {
+/// Takes what engines have to say to each other from one to the other, and adds to `sent` what is for other
+/// nodes. Whether anybody here was told anything: then there may be something to step.
+pub fn exchange(engines: &[(PartitionId, Arc<dyn Engine>)], twins: &Twins, sent: &mut Vec<Sent>) -> bool {
     let mut told = false;
     for (from, engine) in engines {
         let messages = engine.messages();

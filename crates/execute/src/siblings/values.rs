@@ -16,10 +16,7 @@ pub(super) struct Values<K, V> {
 
 impl<K, V> Default for Values<K, V> {
     fn default() -> Values<K, V> {
-        Values {
-            list: Vec::new(),
-            places: FixedMap::default(),
-        }
+        Values { list: Vec::new(), places: FixedMap::default() }
     }
 }
 
@@ -43,8 +40,7 @@ impl<K: Clone + Eq + Hash, V> Values<K, V> {
                 self.places = keys.map(|(place, (key, _))| (key.clone(), place)).collect();
             }
             length => {
-                self.places
-                    .insert(self.list[length - 1].0.clone(), length - 1);
+                self.places.insert(self.list[length - 1].0.clone(), length - 1);
             }
         }
     }

@@ -13,8 +13,8 @@ use txn::{Position, Space};
 #[derive(Debug)]
 pub(super) struct Preempted;
 
-/// Changes a record's versions at `me`, and keeps the count of live entries right: what the change means for `me`'s
-/// contribution, and for that of the next later version, whose base it is.
+/// Changes a record's versions at `me`, and keeps the count of live entries right: what the change means for
+/// `me`'s contribution, and for that of the next later version, whose base it is.
 fn counting_live(
     shared: &Shared,
     cell: &mut RecordCell<KeyState>,
@@ -26,36 +26,22 @@ fn counting_live(
     let above = cell.versions.above(me).map(|version| version.position);
     let below = !cleared && cell.versions.live(me.prev(), clears);
     let contribution = |cell: &RecordCell<KeyState>| {
-        let present = cell
-            .versions
-            .at(me)
-            .is_some_and(|version| version.position == me);
-        if present {
-            i64::from(cell.versions.live(me, clears)) - i64::from(below)
-        } else {
-            0
-        }
+        let present = cell.versions.at(me).is_some_and(|version| version.position == me);
+        if present { i64::from(cell.versions.live(me, clears)) - i64::from(below) } else { 0 }
     };
-    let base = |cell: &RecordCell<KeyState>| {
-        above.is_some_and(|above| cell.versions.live(above.prev(), clears))
-    };
+    let base =
+        |cell: &RecordCell<KeyState>| above.is_some_and(|above| cell.versions.live(above.prev(), clears));
     let before = (contribution(cell), base(cell));
     change(cell);
     let after = (contribution(cell), base(cell));
     if after.0 != before.0 {
-        shared
-            .slot(me)
-            .live
-            .fetch_add(after.0 - before.0, Ordering::Relaxed);
+        shared.slot(me).live.fetch_add(after.0 - before.0, Ordering::Relaxed);
     }
     if let Some(above) = above
         && after.1 != before.1
         && !shared.has(Mutant::MiscountLive)
     {
-        shared
-            .slot(above)
-            .live
-            .fetch_add(i64::from(before.1) - i64::from(after.1), Ordering::Relaxed);
+        shared.slot(above).live.fetch_add(i64::from(before.1) - i64::from(after.1), Ordering::Relaxed);
     }
 }
 
@@ -69,15 +55,7 @@ pub(super) fn install(
     let me = ticket.position();
     let head = shared.head();
     let user = write.record.key().space() == Space::User;
-    let Write {
-        record,
-        entry,
-        locked,
-        reserved,
-        written,
-        installed,
-        superseding,
-    } = write;
+    let Write { record, entry, locked, reserved, written, installed, superseding } = write;
     shared.partition.with(record, |cell| {
         if !*written {
             // Announced, or kept from the last incarnation, and not written after all.
@@ -89,21 +67,13 @@ pub(super) fn install(
         if *locked && !*reserved && !cell.meta.held_by(me) {
             return Err(Preempted);
         }
-        let watermark = if shared.has(Mutant::CollectTooEarly) {
-            me
-        } else {
-            shared.partition.snapshots().watermark()
-        };
+        let watermark =
+            if shared.has(Mutant::CollectTooEarly) { me } else { shared.partition.snapshots().watermark() };
         cell.versions.prune(watermark);
-        let version = Version {
-            position: me,
-            entry: entry.take(),
-        };
+        let version = Version { position: me, entry: entry.take() };
         if version.entry.is_some() || !shared.has(Mutant::ForgetTombstone) {
             if user {
-                counting_live(shared, cell, me, cleared, |cell| {
-                    cell.versions.insert(version)
-                });
+                counting_live(shared, cell, me, cleared, |cell| cell.versions.insert(version));
             } else {
                 cell.versions.insert(version);
             }
@@ -124,20 +94,13 @@ pub(super) fn install(
     })
 }
 
-/// Undoes one write: Algorithm 2's `UnlockOrRemove`. `next` is the ticket of the next incarnation, which keeps the lock
-/// (reserved) if it can; `None` if there will be none. (One that has cleared has said before that it has not.)
+/// Undoes one write: Algorithm 2's `UnlockOrRemove`. `next` is the ticket of the next incarnation, which
+/// keeps the lock (reserved) if it can; `None` if there will be none. (One that has cleared has said before
+/// that it has not.)
 pub(super) fn undo(shared: &Shared, me: Position, next: Option<Ticket>, write: &mut Write) {
     let user = write.record.key().space() == Space::User;
     let held = write.installed || write.locked;
-    let Write {
-        record,
-        entry,
-        locked,
-        written,
-        installed,
-        superseding,
-        reserved,
-    } = write;
+    let Write { record, entry, locked, written, installed, superseding, reserved } = write;
     let keep_version = *installed
         && (shared.has(Mutant::KeepVersionsOnUndo)
             || next.is_none() && shared.has(Mutant::RetractKeepsVersions));

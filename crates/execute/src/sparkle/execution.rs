@@ -1,4 +1,5 @@
-//! The engine's side of a running transaction: reads, locks, announced writes (Algorithm 1, lines 4-30; Algorithm 2, lines 1-19).
+//! The engine's side of a running transaction: reads, locks, announced writes (Algorithm 1, lines 4-30;
+//! Algorithm 2, lines 1-19).
 
 use super::Mutant;
 use super::keystate::{KeyState, Waiter};
@@ -13,14 +14,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use store::RecordCell;
 use txn::tx::Read;
-use txn::{
-    Access, Entry, Intent, Key, PartitionId, Position, ScanPage, ScanRange, Slots, Space, Stop,
-};
+use txn::{Access, Entry, Intent, Key, PartitionId, Position, ScanPage, ScanRange, Slots, Space, Stop};
 
 /// Why a poll of a procedure came back pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pause {
-    /// The step's budget is spent: the worker keeps the transaction, unless an earlier one waits for a worker.
+    /// The step's budget is spent: the worker keeps the transaction, unless an earlier one waits for a
+    /// worker.
     Budget,
     /// It waits for the lock of a record.
     Lock,
@@ -34,8 +34,8 @@ pub(super) enum Pause {
 pub(super) struct Execution {
     pub(super) shared: Arc<Shared>,
     pub(super) body: Box<Body>,
-    /// The head when the poll began. Only ever too low, which costs a needless dependency; read once a poll because its
-    /// cache line moves with every commit.
+    /// The head when the poll began. Only ever too low, which costs a needless dependency; read once a poll
+    /// because its cache line moves with every commit.
     pub(super) head: Position,
     /// Operations left in this step.
     pub(super) budget: u32,
@@ -51,13 +51,7 @@ enum Found {
 
 impl Execution {
     pub(super) fn new(shared: Arc<Shared>) -> Execution {
-        Execution {
-            shared,
-            body: Box::default(),
-            head: Position::NONE,
-            budget: 0,
-            pause: None,
-        }
+        Execution { shared, body: Box::default(), head: Position::NONE, budget: 0, pause: None }
     }
 
     fn pause<T>(&mut self, pause: Pause) -> Poll<Result<T, Stop>> {
@@ -98,10 +92,7 @@ impl Execution {
         None
     }
     fn own_read(&self, place: usize) -> Read {
-        Read {
-            entry: self.body.writes.list[place].entry.clone(),
-            version: Position::NONE,
-        }
+        Read { entry: self.body.writes.list[place].entry.clone(), version: Position::NONE }
     }
 }
 
@@ -117,10 +108,7 @@ fn read_latched(
 ) -> Found {
     let me = body.position();
     if cell.meta.held_before(me) {
-        cell.meta.wait(Waiter {
-            ticket: body.ticket,
-            for_update: intent == Intent::Update,
-        });
+        cell.meta.wait(Waiter { ticket: body.ticket, for_update: intent == Intent::Update });
         return Found::Wait;
     }
     if intent == Intent::Update && (!cell.meta.held_by(me) || cell.meta.lock.is_reserved()) {
@@ -132,20 +120,13 @@ fn read_latched(
     }
     let upto = me.prev();
     if head != me && !shared.has(Mutant::SkipReadDependency) {
-        let version = cell
-            .versions
-            .at(upto)
-            .map_or(Position::NONE, |version| version.position);
+        let version = cell.versions.at(upto).map_or(Position::NONE, |version| version.position);
         if version != Position::NONE || !shared.has(Mutant::SkipAbsentReadDependency) {
             cell.meta.register(body.ticket, version, head);
         }
     }
     let read = cell.versions.read(upto, shared.partition.clears_of(key));
-    if intent == Intent::Update {
-        Found::Locked(read)
-    } else {
-        Found::Seen(read)
-    }
+    if intent == Intent::Update { Found::Locked(read) } else { Found::Seen(read) }
 }
 
 /// What a transaction does that has siblings.
@@ -158,12 +139,7 @@ impl Execution {
     }
 
     /// What a sibling has read.
-    fn take_from(
-        &mut self,
-        member: &Member,
-        from: PartitionId,
-        asked: &Asked,
-    ) -> Poll<Result<Told, Stop>> {
+    fn take_from(&mut self, member: &Member, from: PartitionId, asked: &Asked) -> Poll<Result<Told, Stop>> {
         let me = self.body.position();
         match self.shared.take_from(member, me, from, asked) {
             Ok(told) => Poll::Ready(Ok(told)),
@@ -178,10 +154,7 @@ impl Execution {
             return Poll::Ready(Err(Stop::Restart));
         }
         if let Some(entry) = self.body.elsewhere.get(key) {
-            return Poll::Ready(Ok(Read {
-                entry: entry.clone(),
-                version: Position::NONE,
-            }));
+            return Poll::Ready(Ok(Read { entry: entry.clone(), version: Position::NONE }));
         }
         if self.body.cleared && key.space() == Space::User {
             return Poll::Ready(Ok(Read::default()));
@@ -189,17 +162,12 @@ impl Execution {
         let Some(member) = self.body.member.clone().filter(|member| member.has(from)) else {
             return Poll::Ready(Err(Stop::Undeclared));
         };
-        self.take_from(&member, from, &Asked::Key(key.clone()))
-            .map_ok(Told::into_record)
+        self.take_from(&member, from, &Asked::Key(key.clone())).map_ok(Told::into_record)
     }
 
-    /// Writes a record of another partition, which is that one's work: only this transaction's own reads want to know.
-    fn write_elsewhere(
-        &mut self,
-        key: &Key,
-        at: PartitionId,
-        entry: Option<Entry>,
-    ) -> Result<(), Stop> {
+    /// Writes a record of another partition, which is that one's work: only this transaction's own reads want
+    /// to know.
+    fn write_elsewhere(&mut self, key: &Key, at: PartitionId, entry: Option<Entry>) -> Result<(), Stop> {
         let body = &mut *self.body;
         if !body.member.as_ref().is_some_and(|member| member.has(at)) {
             return Err(Stop::Undeclared);
@@ -299,14 +267,8 @@ impl Execution {
             if self.body.cleared && key.space() == Space::User {
                 return Poll::Ready(Ok(Read::default()));
             }
-            let version = shared
-                .partition
-                .clears_of(key)
-                .tombstone(Position::NONE, me.prev());
-            return Poll::Ready(Ok(Read {
-                entry: None,
-                version,
-            }));
+            let version = shared.partition.clears_of(key).tombstone(Position::NONE, me.prev());
+            return Poll::Ready(Ok(Read { entry: None, version }));
         };
         let body = &mut *self.body;
         if let Some(place) = body.writes.find(&record)
@@ -370,11 +332,7 @@ impl Access for Execution {
         if !self.spend() {
             return self.pause(Pause::Budget);
         }
-        Poll::Ready(if self.doomed() {
-            Err(Stop::Restart)
-        } else {
-            Ok(())
-        })
+        Poll::Ready(if self.doomed() { Err(Stop::Restart) } else { Ok(()) })
     }
 
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
@@ -408,24 +366,14 @@ impl Access for Execution {
         }
         let cleared = self.body.cleared && range.space == Space::User;
         let upto = self.body.position().prev();
-        Poll::Ready(Ok(crate::scan::merge(
-            &self.shared.partition,
-            upto,
-            range,
-            cleared,
-            |visit| {
-                for write in self.body.writes.list.iter().filter(|write| write.written) {
-                    visit(write.record.key(), write.entry.as_ref());
-                }
-            },
-        )))
+        Poll::Ready(Ok(crate::scan::merge(&self.shared.partition, upto, range, cleared, |visit| {
+            for write in self.body.writes.list.iter().filter(|write| write.written) {
+                visit(write.record.key(), write.entry.as_ref());
+            }
+        })))
     }
 
-    fn scan_at(
-        &mut self,
-        partition: PartitionId,
-        range: ScanRange,
-    ) -> Poll<Result<ScanPage, Stop>> {
+    fn scan_at(&mut self, partition: PartitionId, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         match self.enter_head() {
             Some(stopped) => stopped.map(Err),
             None => parts::scan_at(self, partition, range),
@@ -467,9 +415,7 @@ impl Access for Execution {
             return stopped.map(Err);
         }
         self.body.cleared = true;
-        self.body
-            .elsewhere
-            .retain(|key, _| key.space() != Space::User);
+        self.body.elsewhere.retain(|key, _| key.space() != Space::User);
         for write in &mut self.body.writes.list {
             if write.record.key().space() == Space::User {
                 write.written = false;
@@ -490,11 +436,7 @@ impl Access for Execution {
 
     #[inline]
     fn doomed(&self) -> bool {
-        self.shared
-            .slot(self.body.position())
-            .status
-            .load()
-            .has(DOOMED)
+        self.shared.slot(self.body.position()).status.load().has(DOOMED)
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {

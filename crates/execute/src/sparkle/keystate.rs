@@ -6,7 +6,8 @@ use store::Meta;
 use store::Record;
 use txn::Position;
 
-/// A read that must be doomed if a version arrives between what it saw and the reader, or if what it saw vanishes.
+/// A read that must be doomed if a version arrives between what it saw and the reader, or if what it saw
+/// vanishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dependency {
     /// [`Ticket::NONE`]: there is no dependency here.
@@ -25,7 +26,8 @@ pub(super) struct Waiter {
 
 /// Lock, waiters and read dependencies of a record.
 ///
-/// A record that one transaction at a time reads or updates, which most are, needs no memory of its own for that.
+/// A record that one transaction at a time reads or updates, which most are, needs no memory of its own for
+/// that.
 ///
 /// Invariant: nobody waits while nobody holds the lock; every waiter is later than the holder.
 #[derive(Debug, Default)]
@@ -109,13 +111,11 @@ impl KeyState {
     /// Takes a transaction from the waiters.
     pub(super) fn leave(&mut self, position: Position) {
         if let Some(crowd) = &mut self.crowd {
-            crowd
-                .waiters
-                .retain(|waiter| waiter.ticket.position() != position);
+            crowd.waiters.retain(|waiter| waiter.ticket.position() != position);
         }
     }
-    /// The holder lets go: the earliest waiters are woken, up to and including the first that wants to update, who gets
-    /// the lock. The others would only run into that lock.
+    /// The holder lets go: the earliest waiters are woken, up to and including the first that wants to
+    /// update, who gets the lock. The others would only run into that lock.
     pub(super) fn release(&mut self, mut wake: impl FnMut(Ticket)) {
         self.lock = Ticket::NONE;
         let Some(crowd) = &mut self.crowd else { return };
@@ -139,9 +139,7 @@ impl Meta for KeyState {
             self.reader = Dependency::default();
         }
         if let Some(crowd) = &mut self.crowd {
-            crowd
-                .readers
-                .retain(|dependency| dependency.reader.position() > final_position);
+            crowd.readers.retain(|dependency| dependency.reader.position() > final_position);
             if crowd.readers.is_empty() && crowd.waiters.is_empty() {
                 self.crowd = None;
             }

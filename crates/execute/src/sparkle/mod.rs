@@ -1,65 +1,72 @@
 //! Sparkle: speculative deterministic concurrency control (Sparkle, section 4, Algorithms 1 to 3).
 //!
-//! Transactions run out of order and in parallel; what goes wrong is found at run time and run again, so that the result
-//! is that of the order. A transaction's position is its timestamp. Every key has versions tagged with their writers'
-//! positions; a transaction at `p` reads the newest version below `p`.
+//! Transactions run out of order and in parallel; what goes wrong is found at run time and run again, so that
+//! the result is that of the order. A transaction's position is its timestamp. Every key has versions tagged
+//! with their writers' positions; a transaction at `p` reads the newest version below `p`.
 //!
 //! # What can go wrong, and what finds it
 //!
-//! 1. *A reader was too early*: `r` read a version below `w`'s, and `w < r` writes the key afterwards. Every read leaves a
-//!    *read dependency* (who read, which version) on the record; absent keys have placeholder records for that. When `w` installs
-//!    its version it dooms each dependency of a later reader on an earlier version (Algorithm 2, lines 33-34).
-//! 2. *A version vanished*: `w` is doomed after it installed its versions. Removing a version dooms every reader whose
-//!    dependency names it, and so on transitively (lines 25-26).
-//! 3. *A read-modify-write was overtaken*: reading for update takes the record's *timestamped lock*. An earlier transaction
-//!    preempts the lock and dooms its holder (lines 6-8); a later one waits, as do later readers, because the holder's
-//!    version is about to come (lines 2-4 and 11-13). The lock is taken at the read, not at the write as in Algorithm 1: reading
-//!    first and locking later invites an abort at every hot key.
+//! 1. *A reader was too early*: `r` read a version below `w`'s, and `w < r` writes the key afterwards. Every
+//!    read leaves a *read dependency* (who read, which version) on the record; absent keys have placeholder
+//!    records for that. When `w` installs its version it dooms each dependency of a later reader on an
+//!    earlier version (Algorithm 2, lines 33-34).
+//! 2. *A version vanished*: `w` is doomed after it installed its versions. Removing a version dooms every
+//!    reader whose dependency names it, and so on transitively (lines 25-26).
+//! 3. *A read-modify-write was overtaken*: reading for update takes the record's *timestamped lock*. An
+//!    earlier transaction preempts the lock and dooms its holder (lines 6-8); a later one waits, as do later
+//!    readers, because the holder's version is about to come (lines 2-4 and 11-13). The lock is taken at the
+//!    read, not at the write as in Algorithm 1: reading first and locking later invites an abort at every hot
+//!    key.
 //!
-//! Blind writes take no lock: versions are ordered by position, so nobody minds in which order they arrive, and their late
-//! arrival is case 1. Scans, counts and clears of the whole key space wait until every earlier transaction has
-//! final-committed; nothing before them can change any more, so they need no dependencies. (A clear is a range tombstone,
-//! and dooms every later transaction that has begun.)
+//! Blind writes take no lock: versions are ordered by position, so nobody minds in which order they arrive,
+//! and their late arrival is case 1. Scans, counts and clears of the whole key space wait until every earlier
+//! transaction has final-committed; nothing before them can change any more, so they need no dependencies. (A
+//! clear is a range tombstone, and dooms every later transaction that has begun.)
 //!
 //! # The life of a transaction
-//! [`status`] has the state diagram. It is *started* in order, inside the speculation window; it may be *parked* at a lock
-//! (its future stays in its slot, no thread is held) and made *ready* when the lock is handed to it; when its procedure
-//! has returned, its versions are installed and it is *speculatively committed*; if it is doomed, at any of these points,
-//! its versions and places are undone and the next *incarnation* starts. It is *final-committed* when every earlier transaction is
-//! (nobody is left who could doom it), its order is confirmed and it is not doomed. Only then are its
-//! reply, or its abort by its own logic, or even its panic, anybody's business.
+//! [`status`] has the state diagram. It is *started* in order, inside the speculation window; it may be
+//! *parked* at a lock (its future stays in its slot, no thread is held) and made *ready* when the lock is
+//! handed to it; when its procedure has returned, its versions are installed and it is *speculatively
+//! committed*; if it is doomed, at any of these points, its versions and places are undone and the next
+//! *incarnation* starts. It is *final-committed* when every earlier transaction is (nobody is left who could
+//! doom it), its order is confirmed and it is not doomed. Only then are its reply, or its abort by its own
+//! logic, or even its panic, anybody's business.
 //!
 //! # Transactions over several partitions
-//! They run whole at each of their partitions, as siblings. A read of the partition's own keys is told to the siblings, a read of
-//! another's keys waits (parked) until it was told, and a write of another's keys is that one's work. [`crate::siblings`] has
-//! the protocol by which they know that what they were told is final; [`siblings`] keeps its books. To the rest of the
-//! engine a sub-transaction differs in three things: whoever dooms it opens its book first; one that starts over because a
-//! sibling's value was wrong keeps its incarnation, and so its read dependencies; and at the head it final-commits only
-//! when it is settled. Scans, counts and clears of the whole key space are such transactions over all partitions.
+//! They run whole at each of their partitions, as siblings. A read of the partition's own keys is told to the
+//! siblings, a read of another's keys waits (parked) until it was told, and a write of another's keys is that
+//! one's work. [`crate::siblings`] has the protocol by which they know that what they were told is final;
+//! [`siblings`] keeps its books. To the rest of the engine a sub-transaction differs in three things: whoever
+//! dooms it opens its book first; one that starts over because a sibling's value was wrong keeps its
+//! incarnation, and so its read dependencies; and at the head it final-commits only when it is settled.
+//! Scans, counts and clears of the whole key space are such transactions over all partitions.
 //!
 //! # Bounding the work that is thrown away
-//! - The speculation window adapts ([`window`]): it shrinks when restarts cost more than speculation gains. What it leaves out then is
-//!   not resumed, undone (its versions and locks stay) or executed again until the head has come closer.
-//! - An undone transaction keeps the locks of what it had written: it will most likely write that again, so later readers
-//!   wait for it instead of reading what is about to change.
-//! - A lock is handed on in order, to its earliest waiters, instead of waking everybody. Ready transactions run before new
-//!   ones, earliest first (of those that the worker may take).
+//! - The speculation window adapts ([`window`]): it shrinks when restarts cost more than speculation gains.
+//!   What it leaves out then is not resumed, undone (its versions and locks stay) or executed again until the
+//!   head has come closer.
+//! - An undone transaction keeps the locks of what it had written: it will most likely write that again, so
+//!   later readers wait for it instead of reading what is about to change.
+//! - A lock is handed on in order, to its earliest waiters, instead of waking everybody. Ready transactions
+//!   run before new ones, earliest first (of those that the worker may take).
 //!
 //! # Invariants
-//! - `final_committed <= confirmed`, `final_committed < head <= started <= filled` (positions; the last does not hold during a
-//!   retraction: see [`Shared`]).
-//! - Waiting goes from later to earlier transactions only, so there is no deadlock; the earliest unfinished one waits for nobody of its
-//!   partition.
-//! - A doomed transaction never final-commits: only earlier transactions and siblings' values doom; all of the former have
-//!   final-committed, and all of the latter are final.
-//! - Between partitions, waiting goes from later to earlier transactions too, or to the siblings of the same one: the
-//!   earliest unfinished one is at the head of all its partitions.
-//! - A lock, a place among the waiters, an installed version above the watermark: each keeps its record in the index.
+//! - `final_committed <= confirmed`, `final_committed < head <= started <= filled` (positions; the last does
+//!   not hold during a retraction: see [`Shared`]).
+//! - Waiting goes from later to earlier transactions only, so there is no deadlock; the earliest unfinished
+//!   one waits for nobody of its partition.
+//! - A doomed transaction never final-commits: only earlier transactions and siblings' values doom; all of
+//!   the former have final-committed, and all of the latter are final.
+//! - Between partitions, waiting goes from later to earlier transactions too, or to the siblings of the same
+//!   one: the earliest unfinished one is at the head of all its partitions.
+//! - A lock, a place among the waiters, an installed version above the watermark: each keeps its record in
+//!   the index.
 //!
-//! The latch of one record is the largest critical section on the path of a transaction of one partition (siblings have the latches of
-//! their books and of what is to be said, and filling slots that of the backlog, which a delivery holds); the committer's latch is taken by
-//! whoever finds the head committable, and by whoever counts many restarts; only a count of the whole space waits for it, and a
-//! delivery to an engine that has nothing to do.
+//! The latch of one record is the largest critical section on the path of a transaction of one partition
+//! (siblings have the latches of their books and of what is to be said, and filling slots that of the
+//! backlog, which a delivery holds); the committer's latch is taken by whoever finds the head committable,
+//! and by whoever counts many restarts; only a count of the whole space waits for it, and a delivery to an
+//! engine that has nothing to do.
 
 mod commit;
 mod execution;
@@ -75,9 +82,7 @@ mod window;
 
 pub use mutant::Mutant;
 
-use crate::engine::{
-    Assignment, Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId,
-};
+use crate::engine::{Assignment, Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
 use crate::siblings::Message;
 use keystate::KeyState;
 use schedule::Worker;
@@ -87,8 +92,9 @@ use store::sync::Mutex;
 use store::{Partition, View};
 use txn::{Epoch, PartitionId, Position};
 
-/// The speculation window where transactions have siblings, unless most is thrown away: what workers do while these are waited for. (In the scale model
-/// 16 nodes are 0.63 of what they should be without, and 0.99 with it.)
+/// The speculation window where transactions have siblings, unless most is thrown away: what workers do while
+/// these are waited for. (In the scale model 16 nodes are 0.63 of what they should be without, and 0.99 with
+/// it.)
 pub const WINDOW_MIN_ACROSS: usize = 512;
 
 /// How a [`Sparkle`] engine is built.
@@ -98,10 +104,12 @@ pub struct Options {
     pub workers: usize,
     /// About how many of them run at the same time.
     pub at_once: usize,
-    /// Transactions that can be between delivery and final commit inside the engine; more wait in a queue. A power of two.
+    /// Transactions that can be between delivery and final commit inside the engine; more wait in a queue. A
+    /// power of two.
     pub capacity: usize,
-    /// The speculation window gets smaller only where more is thrown away than final-commits: what keeps workers busy while siblings'
-    /// messages are on their way. Two for each that runs at the same time if it is less than that.
+    /// The speculation window gets smaller only where more is thrown away than final-commits: what keeps
+    /// workers busy while siblings' messages are on their way. Two for each that runs at the same time if it
+    /// is less than that.
     pub window_min: usize,
     /// A deliberate defect, to test the tests.
     pub mutant: Option<Mutant>,
@@ -113,11 +121,12 @@ pub struct Options {
     pub era: u64,
 }
 
-/// How siblings confirm each other: what Sparkle's Fig. 9 compares. (Its fourth variant differs in how an epoch is arranged.) All
-/// partitions of a cluster must have the same.
+/// How siblings confirm each other: what Sparkle's Fig. 9 compares. (Its fourth variant differs in how an
+/// epoch is arranged.) All partitions of a cluster must have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Variant {
-    /// What is read is told only when it is final: no transaction over several partitions is executed on what may be wrong.
+    /// What is read is told only when it is final: no transaction over several partitions is executed on what
+    /// may be wrong.
     Conservative,
     /// It is told at once, and confirmed when everything before it is final.
     ConservativeConfirmation,
@@ -168,15 +177,10 @@ impl Sparkle {
     /// # Panics
     /// If the capacity is not a power of two, or there is no worker.
     pub fn new(options: Options) -> Sparkle {
-        assert!(
-            options.capacity.is_power_of_two(),
-            "the capacity must be a power of two"
-        );
+        assert!(options.capacity.is_power_of_two(), "the capacity must be a power of two");
         assert!(options.workers > 0, "an engine needs a worker");
         let shared = Arc::new(Shared::new(options));
-        let workers = (0..options.workers)
-            .map(|_| Mutex::new(Worker::new(shared.clone())))
-            .collect();
+        let workers = (0..options.workers).map(|_| Mutex::new(Worker::new(shared.clone()))).collect();
         Sparkle { shared, workers }
     }
 

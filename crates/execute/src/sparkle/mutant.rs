@@ -37,7 +37,8 @@ pub enum Mutant {
     KeepWritesOfAborted,
     /// A scan does not wait for the transactions before it.
     ScanTooEarly,
-    /// A worker that held the committer's latch in vain does not look at the head again. (Only one who sleeps notices.)
+    /// A worker that held the committer's latch in vain does not look at the head again. (Only one who sleeps
+    /// notices.)
     LeaveCommittable,
 }
 

@@ -3,7 +3,8 @@
 use store::sync::atomic::{AtomicU64, Ordering};
 use txn::Position;
 
-/// Positions of one window, as a bitmap: adding is one atomic or, and the earliest is found by looking forward from the head.
+/// Positions of one window, as a bitmap: adding is one atomic or, and the earliest is found by looking
+/// forward from the head.
 #[derive(Debug)]
 pub(super) struct ReadySet {
     words: Box<[AtomicU64]>,
@@ -37,8 +38,7 @@ impl ReadySet {
     /// Whether there is one from `head` on, before `limit`, which is in the same window.
     pub(super) fn has_before(&self, head: Position, limit: Position) -> bool {
         let mut words = self.words(head, limit);
-        self.len() > 0
-            && words.any(|(index, bits)| self.words[index].load(Ordering::SeqCst) & bits != 0)
+        self.len() > 0 && words.any(|(index, bits)| self.words[index].load(Ordering::SeqCst) & bits != 0)
     }
     /// The words of the positions from `head` on, before `limit`: for each its index, and which of its bits.
     fn words(&self, head: Position, limit: Position) -> impl Iterator<Item = (usize, u64)> {
@@ -78,8 +78,8 @@ impl ReadySet {
             (bits != 0).then(|| head.advanced(place.wrapping_sub(head.0) & self.mask))
         })
     }
-    /// Takes the earliest from `head` on, before `limit`; gives its place in the ring. (Not its position: the head may have moved on
-    /// since the caller read it. The slot knows.)
+    /// Takes the earliest from `head` on, before `limit`; gives its place in the ring. (Not its position: the
+    /// head may have moved on since the caller read it. The slot knows.)
     pub(super) fn take_before(&self, head: Position, limit: Position) -> Option<u64> {
         if self.len() == 0 {
             return None;
@@ -113,11 +113,7 @@ mod tests {
         assert_eq!(ready.len(), 4);
         let head = Position(100);
         for (position, expected) in [(101, false), (126, false), (127, true), (200, true)] {
-            assert_eq!(
-                ready.has_before(head, Position(position)),
-                expected,
-                "{position}"
-            );
+            assert_eq!(ready.has_before(head, Position(position)), expected, "{position}");
         }
         assert!(!ready.has_before(Position(131), Position(200)));
         assert!(ready.has_before(Position(131), Position(201)));
@@ -130,8 +126,7 @@ mod tests {
             let found = ready.first_before(Position(from), Position(500));
             assert_eq!(found, Some(Position(first)));
         }
-        let order: Vec<u64> =
-            std::iter::from_fn(|| ready.take_before(head, Position(500))).collect();
+        let order: Vec<u64> = std::iter::from_fn(|| ready.take_before(head, Position(500))).collect();
         assert_eq!(order, [126, 127, 130 - 128, 200 - 128]);
         assert_eq!(ready.len(), 0);
     }

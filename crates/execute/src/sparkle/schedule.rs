@@ -16,14 +16,15 @@ use store::sync::atomic::Ordering;
 use store::{Final, RecordRef, View};
 use txn::{Position, Stop};
 
-/// What a worker is in the middle of. The transaction's body is in the worker's [`Execution`] unless this is `Nothing`.
+/// What a worker is in the middle of. The transaction's body is in the worker's [`Execution`] unless this is
+/// `Nothing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Nothing,
     /// Its procedure runs.
     Executing,
-    /// Its procedure waits: park it, with these flags. Apart from `Executing` only so that the simulator can let a wake-up
-    /// come in between.
+    /// Its procedure waits: park it, with these flags. Apart from `Executing` only so that the simulator can
+    /// let a wake-up come in between.
     Parking(u64),
     /// Its procedure has returned; writes from this one on are to be installed.
     Installing(usize),
@@ -74,9 +75,7 @@ impl Worker {
     }
 
     fn execution(&mut self) -> &mut Execution {
-        self.execution
-            .as_mut()
-            .expect("the execution is lent only during a poll")
+        self.execution.as_mut().expect("the execution is lent only during a poll")
     }
     fn body(&mut self) -> &mut Body {
         &mut self.execution().body
@@ -112,8 +111,8 @@ impl Worker {
         true
     }
 
-    /// Goes on with the transaction at hand until it is in its slot again: for good, or for others to go on with it if that takes
-    /// longer than a usual step, as it may on a state that never was.
+    /// Goes on with the transaction at hand until it is in its slot again: for good, or for others to go on
+    /// with it if that takes longer than a usual step, as it may on a state that never was.
     pub(super) fn finish(&mut self) {
         self.leaving = true;
         while self.doing != Doing::Nothing {
@@ -147,9 +146,7 @@ impl Worker {
             self.doing = Doing::Executing;
             return true;
         }
-        self.shared.committable() && self.final_commit(effects)
-            || self.shared.fill()
-            || self.collect()
+        self.shared.committable() && self.final_commit(effects) || self.shared.fill() || self.collect()
     }
 
     fn adopt(&mut self, body: Box<Body>) {
@@ -161,7 +158,8 @@ impl Worker {
         let execution = self.execution();
         execution.budget = execution.budget.saturating_sub(1);
     }
-    /// Puts the transaction back into its slot; `leave` then changes the slot's status, or says that the worker must keep it.
+    /// Puts the transaction back into its slot; `leave` then changes the slot's status, or says that the
+    /// worker must keep it.
     fn put_back(&mut self, leave: impl FnOnce(&Shared, Position) -> bool) -> bool {
         let position = self.body().position();
         let idle = self.idle_body.take().unwrap_or_default();
@@ -223,8 +221,9 @@ impl Worker {
         }
     }
 
-    /// Leaves the worker to an earlier transaction, if one waits for any, or to whatever its thread does next. A procedure may loop
-    /// over a state that never was for as long as nobody tells it better, and who would do that is always before it.
+    /// Leaves the worker to an earlier transaction, if one waits for any, or to whatever its thread does
+    /// next. A procedure may loop over a state that never was for as long as nobody tells it better, and who
+    /// would do that is always before it.
     fn make_way(&mut self) {
         let position = self.body().position();
         if !self.leaving && !self.shared.has_ready_before(position) {
@@ -251,9 +250,7 @@ impl Worker {
         body.stop_waiting();
         let outcome = outcome.map_err(|stop| match stop {
             // Not doomed, so not from the engine.
-            Stop::Restart => {
-                Stop::abort("ERR the procedure asked for a restart that nobody wanted")
-            }
+            Stop::Restart => Stop::abort("ERR the procedure asked for a restart that nobody wanted"),
             other => other,
         });
         if outcome.is_err() && !shared.has(Mutant::KeepWritesOfAborted) {
@@ -283,10 +280,7 @@ impl Worker {
         self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
         let parked = self.put_back(|shared, position| shared.slot(position).status.park(flags));
         if parked {
-            self.shared
-                .counters
-                .suspensions
-                .fetch_add(1, Ordering::Relaxed);
+            self.shared.counters.suspensions.fetch_add(1, Ordering::Relaxed);
             if flags == HEAD && !self.shared.has(Mutant::LoseHeadWakeUp) {
                 // The head may have come before the transaction was parked, and then found nobody to wake.
                 self.shared.wake_head(self.shared.head());
@@ -356,10 +350,7 @@ impl Worker {
             shared.doom_all_after(position);
         }
         body.stop_waiting();
-        self.doing = Doing::Undoing {
-            next_write: 0,
-            next,
-        };
+        self.doing = Doing::Undoing { next_write: 0, next };
     }
 
     fn undo(&mut self, next_write: usize, next: Option<Ticket>) {
@@ -369,10 +360,7 @@ impl Worker {
         let position = execution.body.position();
         for place in next_write..execution.body.writes.list.len() {
             if execution.budget == 0 {
-                self.doing = Doing::Undoing {
-                    next_write: place,
-                    next,
-                };
+                self.doing = Doing::Undoing { next_write: place, next };
                 return;
             }
             execution.budget -= 1;
@@ -435,8 +423,7 @@ impl Worker {
                 shared.settle_member(position);
             }
             self.finished.push(body);
-            slot.status
-                .store(Word::new(Ticket::new(position, 0), EMPTY));
+            slot.status.store(Word::new(Ticket::new(position, 0), EMPTY));
             shared.advance_head(position.next());
         }
         let Some((position, time_ms)) = last else {
@@ -444,17 +431,9 @@ impl Worker {
             // Whoever made the head committable meanwhile may have found the latch taken, and have gone.
             return shared.committable() && !shared.has(Mutant::LeaveCommittable);
         };
-        shared.partition.publish(Final {
-            position,
-            time_ms,
-            live: committer.live,
-        });
+        shared.partition.publish(Final { position, time_ms, live: committer.live });
         let restarts = shared.counters.restarts.load(Ordering::Relaxed);
-        shared.window.committed(
-            &mut committer.controller,
-            self.finished.len() as u64,
-            restarts,
-        );
+        shared.window.committed(&mut committer.controller, self.finished.len() as u64, restarts);
         drop(committer);
 
         self.count_step();
@@ -470,12 +449,7 @@ impl Worker {
             }
             if let (Some(request), Some(outcome)) = (body.request.take(), body.outcome.take()) {
                 let writes = if outcome.is_ok() { writes } else { 0 };
-                effects.committed(Committed {
-                    position,
-                    request,
-                    outcome,
-                    writes,
-                });
+                effects.committed(Committed { position, request, outcome, writes });
             }
             body.clear();
         }
@@ -493,17 +467,10 @@ impl Worker {
         if self.garbage.is_empty() {
             return false;
         }
-        let watermark = self
-            .shared
-            .partition
-            .snapshots()
-            .raise(self.shared.partition.final_position());
+        let watermark = self.shared.partition.snapshots().raise(self.shared.partition.final_position());
         let mut collected = false;
         while self.execution().budget > 0
-            && self
-                .garbage
-                .front()
-                .is_some_and(|(position, _)| *position <= watermark)
+            && self.garbage.front().is_some_and(|(position, _)| *position <= watermark)
             && let Some((_, record)) = self.garbage.pop_front()
         {
             self.execution().budget -= 1;

@@ -21,8 +21,8 @@ const COMMIT_LAG_MAX: u64 = 32;
 
 /// The engine without its workers.
 ///
-/// Invariants: `head <= started`, `head <= filled <= head + capacity`; outside a retraction also `started <= filled`, but for a
-/// worker that read its limit before one (see `fill_from`).
+/// Invariants: `head <= started`, `head <= filled <= head + capacity`; outside a retraction also
+/// `started <= filled`, but for a worker that read its limit before one (see `fill_from`).
 pub(super) struct Shared {
     pub(super) partition: Partition<KeyState>,
     slots: Box<[CachePadded<Slot>]>,
@@ -128,16 +128,14 @@ impl Shared {
         Position(self.confirmed.load(Ordering::SeqCst))
     }
 
-    /// Everything up to a position is final. Counts what has speculatively committed by then: before the committer may
-    /// take it away, and not what is doomed, or what commits without ever being confirmed.
+    /// Everything up to a position is final. Counts what has speculatively committed by then: before the
+    /// committer may take it away, and not what is doomed, or what commits without ever being confirmed.
     pub(super) fn confirm(&self, upto: Position) {
         let filled = self.filled.load(Ordering::SeqCst);
-        let speculated = (self.confirmed().0 + 1..filled.min(upto.0 + 1))
-            .map(Position)
-            .filter(|&position| {
-                let word = self.slot(position).status.load();
-                word.is_at(position) && word.state() == COMMITTED
-            });
+        let speculated = (self.confirmed().0 + 1..filled.min(upto.0 + 1)).map(Position).filter(|&position| {
+            let word = self.slot(position).status.load();
+            word.is_at(position) && word.state() == COMMITTED
+        });
         (self.counters.speculated).fetch_add(speculated.count() as u64, Ordering::Relaxed);
         self.confirmed.fetch_max(upto.0, Ordering::SeqCst);
     }
@@ -155,17 +153,11 @@ impl Shared {
         {
             return;
         }
-        self.effect(
-            ticket.position(),
-            self.slot(ticket.position()).status.doom(ticket),
-        );
+        self.effect(ticket.position(), self.slot(ticket.position()).status.doom(ticket));
     }
     pub(super) fn wake(&self, ticket: Ticket) {
         let lose = self.has(Mutant::LoseWakeUp);
-        self.effect(
-            ticket.position(),
-            self.slot(ticket.position()).status.wake(ticket, lose),
-        );
+        self.effect(ticket.position(), self.slot(ticket.position()).status.wake(ticket, lose));
     }
     pub(super) fn wake_head(&self, position: Position) {
         self.effect(position, self.slot(position).status.wake_head(position));
@@ -192,11 +184,7 @@ impl Shared {
     /// Puts a transaction whose slot says READY into the ready set.
     pub(super) fn make_ready(&self, position: Position) {
         let heavy = self.slot(position).status.load().has(HEAVY);
-        if heavy {
-            self.ready_heavy.insert(position)
-        } else {
-            self.ready_light.insert(position)
-        }
+        if heavy { self.ready_heavy.insert(position) } else { self.ready_light.insert(position) }
     }
 
     // Choosing work.
@@ -206,7 +194,8 @@ impl Shared {
         loop {
             let head = self.head();
             let limit = self.ready_end(head);
-            // The earliest of both: a later one may run without end on a state that an earlier one would correct.
+            // The earliest of both: a later one may run without end on a state that an earlier one would
+            // correct.
             let first_heavy = match heavy {
                 true => self.ready_heavy.first_before(head, limit),
                 false => None,
@@ -243,11 +232,7 @@ impl Shared {
             if next >= self.start_limit() {
                 return None;
             }
-            if self
-                .started
-                .compare_exchange(next, next + 1, Ordering::SeqCst, Ordering::SeqCst)
-                .is_err()
-            {
+            if self.started.compare_exchange(next, next + 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
                 continue;
             }
             let position = Position(next);
@@ -269,7 +254,8 @@ impl Shared {
     fn start_limit(&self) -> u64 {
         self.filled.load(Ordering::SeqCst).min(self.window_end())
     }
-    /// Transactions from here on have to wait, though they are ready: they were begun before the window shrank.
+    /// Transactions from here on have to wait, though they are ready: they were begun before the window
+    /// shrank.
     fn ready_end(&self, head: Position) -> Position {
         // What is retracted has to be undone wherever it stands: the head may get no further before.
         match self.retracting.load(Ordering::SeqCst) {
@@ -289,11 +275,11 @@ impl Shared {
         {
             // Read behind the latch: whoever had it before may have seen more of them.
             let restarts = self.counters.restarts.load(Ordering::Relaxed);
-            self.window
-                .committed(&mut committer.controller, 0, restarts);
+            self.window.committed(&mut committer.controller, 0, restarts);
         }
     }
-    /// Whether nothing commits only because the order has not confirmed it: that says nothing of what speculation is worth.
+    /// Whether nothing commits only because the order has not confirmed it: that says nothing of what
+    /// speculation is worth.
     fn waits_for_order(&self) -> bool {
         let head = self.head();
         let word = self.slot(head).status.load();
@@ -309,8 +295,8 @@ impl Shared {
             && (head <= self.confirmed() || self.has(Mutant::IgnoreConfirmation))
             && (!word.has(MULTI) || self.is_settled(head))
     }
-    /// Whether final commits should not wait until there is nothing else to do. They are made in runs, because each run
-    /// moves the head, the final position and their cache lines from worker to worker.
+    /// Whether final commits should not wait until there is nothing else to do. They are made in runs,
+    /// because each run moves the head, the final position and their cache lines from worker to worker.
     pub(super) fn commit_is_due(&self) -> bool {
         let ahead = self.started.load(Ordering::Relaxed);
         let ahead = ahead.saturating_sub(self.head.load(Ordering::Relaxed));
@@ -336,8 +322,7 @@ impl Shared {
             for counter in [&self.head, &self.started, &self.filled] {
                 counter.store(batch.first.0, Ordering::SeqCst);
             }
-            self.confirmed
-                .fetch_max(batch.first.prev().0, Ordering::SeqCst);
+            self.confirmed.fetch_max(batch.first.prev().0, Ordering::SeqCst);
             // Read behind the latch: a committer that has moved the head may not have published yet.
             let mut committer = self.committer.lock();
             committer.live = self.partition.published().live;
@@ -374,9 +359,9 @@ impl Shared {
         self.fill_from(&mut self.backlog.lock())
     }
     fn fill_from(&self, backlog: &mut Backlog) -> bool {
-        // Before looking at the slots: whoever empties one afterwards sees that there is something to fill it with.
-        self.backlog_length
-            .store(backlog.queue.len() as u64, Ordering::SeqCst);
+        // Before looking at the slots: whoever empties one afterwards sees that there is something to fill it
+        // with.
+        self.backlog_length.store(backlog.queue.len() as u64, Ordering::SeqCst);
         if let Some((from, end)) = backlog.retracting {
             let emptied = (from.0..end.0).map(Position).all(|position| {
                 let word = self.slot(position).status.load();
@@ -397,22 +382,14 @@ impl Shared {
             if slot.status.load().state() != EMPTY {
                 break;
             }
-            let Some(Queued {
-                context,
-                request,
-                member,
-            }) = backlog.queue.pop_front()
-            else {
+            let Some(Queued { context, request, member }) = backlog.queue.pop_front() else {
                 break;
             };
             debug_assert_eq!(context.position, position);
-            let heavy = if request.footprint.weight == Weight::Heavy {
-                HEAVY
-            } else {
-                0
-            };
+            let heavy = if request.footprint.weight == Weight::Heavy { HEAVY } else { 0 };
             let multi = if member.is_some() { MULTI } else { 0 };
-            // Where something was retracted the numbers of incarnations go on: nothing that names one of its may reach this one.
+            // Where something was retracted the numbers of incarnations go on: nothing that names one of its
+            // may reach this one.
             let before = slot.status.load();
             let first = match before.is_at(position) {
                 true => before.incarnation() + 1,
@@ -434,14 +411,14 @@ impl Shared {
             slot.status.store(word);
             next += 1;
         }
-        // Beyond what is filled only after a retraction, or because a worker that read its limit before the retraction went
-        // past slots that were still empty. Only now, with the slots filled, does such a worker start what it goes past.
+        // Beyond what is filled only after a retraction, or because a worker that read its limit before the
+        // retraction went past slots that were still empty. Only now, with the slots filled, does such a
+        // worker start what it goes past.
         if self.started.load(Ordering::SeqCst) > first {
             self.started.fetch_min(first, Ordering::SeqCst);
         }
         self.filled.store(next, Ordering::SeqCst);
-        self.backlog_length
-            .store(backlog.queue.len() as u64, Ordering::SeqCst);
+        self.backlog_length.store(backlog.queue.len() as u64, Ordering::SeqCst);
         // The head may have come to a slot before it was filled.
         let head = self.head();
         if (first..next).contains(&head.0) {
@@ -460,23 +437,15 @@ impl Shared {
         let mut backlog = self.backlog.lock();
         backlog.delivered = backlog.delivered.min(from.prev());
         let filled = self.filled.load(Ordering::SeqCst);
-        backlog
-            .queue
-            .retain(|queued| queued.context.position < from);
+        backlog.queue.retain(|queued| queued.context.position < from);
         self.siblings.retract(from);
-        self.backlog_length
-            .store(backlog.queue.len() as u64, Ordering::SeqCst);
+        self.backlog_length.store(backlog.queue.len() as u64, Ordering::SeqCst);
         if from.0 >= filled {
             return;
         }
-        debug_assert!(
-            from > self.confirmed(),
-            "what is confirmed is never retracted"
-        );
+        debug_assert!(from > self.confirmed(), "what is confirmed is never retracted");
         self.filled.store(from.0, Ordering::SeqCst);
-        let end = backlog
-            .retracting
-            .map_or(filled, |(_, end)| end.0.max(filled));
+        let end = backlog.retracting.map_or(filled, |(_, end)| end.0.max(filled));
         backlog.retracting = Some((from, Position(end)));
         self.retracting.store(true, Ordering::SeqCst);
         for position in (from.0..filled).map(Position) {
@@ -494,13 +463,9 @@ impl Shared {
     pub(super) fn waiting(&self) -> Waiting {
         let head = self.head();
         let limit = self.ready_end(head);
-        let startable = self
-            .start_limit()
-            .saturating_sub(self.started.load(Ordering::SeqCst));
+        let startable = self.start_limit().saturating_sub(self.started.load(Ordering::SeqCst));
         Waiting {
-            light: startable
-                + self.ready_light.count_before(head, limit)
-                + u64::from(self.committable()),
+            light: startable + self.ready_light.count_before(head, limit) + u64::from(self.committable()),
             heavy: self.ready_heavy.count_before(head, limit),
         }
     }

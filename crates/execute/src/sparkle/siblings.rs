@@ -1,10 +1,11 @@
 //! Multi-partition transactions: the books of those that are under way here, and what is to be said of them.
 //!
-//! [`crate::siblings`] tells the protocol; this is where the engine keeps to it. A sub-transaction's book has a latch. Under it are
-//! decided, together with the transaction's status word: that it read something and tells it; that it took a sibling's value; that it
-//! is speculatively committed; and that it is doomed, by an earlier transaction of this partition (which raises its number) or
-//! by a sibling's value (which does not, and keeps the incarnation, and with it all read dependencies). What is said may
-//! arrive in any order, so nothing else needs to be decided together.
+//! [`crate::siblings`] tells the protocol; this is where the engine keeps to it. A sub-transaction's book has
+//! a latch. Under it are decided, together with the transaction's status word: that it read something and
+//! tells it; that it took a sibling's value; that it is speculatively committed; and that it is doomed, by an
+//! earlier transaction of this partition (which raises its number) or by a sibling's value (which does not,
+//! and keeps the incarnation, and with it all read dependencies). What is said may arrive in any order, so
+//! nothing else needs to be decided together.
 
 use super::status::{COMMITTED, DOOMED, Effect, MULTI, PARKED, READY, RUNNING, Ticket};
 use super::{Shared, Variant};
@@ -20,7 +21,8 @@ use txn::{Epoch, PartitionId, Position};
 /// The book of a sub-transaction, and what its engine notes beside it.
 pub(super) struct Book {
     pub(super) exchange: Exchange<Asked, Told>,
-    /// The incarnation at hand is doomed by an earlier transaction of this partition, not only by a sibling's value.
+    /// The incarnation at hand is doomed by an earlier transaction of this partition, not only by a sibling's
+    /// value.
     doomed_here: bool,
     /// Later members that runs of it aborted.
     raised: Vec<u32>,
@@ -36,27 +38,17 @@ impl Member {
     fn anchor(&self, number: AbortNumber) -> Note {
         // Of the others it says that they have their first numbers.
         let later = self.group.notes.lock().raised_behind(self.place);
-        let later = later
-            .into_iter()
-            .map(|later| (later, self.group.number(later)));
+        let later = later.into_iter().map(|later| (later, self.group.number(later)));
         Note::Anchor {
             member: self.place,
             number,
-            raised: later
-                .filter(|_| !is_active(Mutant::AnchorOnlyFirst))
-                .collect(),
+            raised: later.filter(|_| !is_active(Mutant::AnchorOnlyFirst)).collect(),
         }
     }
     /// What to say when it is speculatively committed, and has aborted these.
     fn confirmation(&self, basis: Basis, raised: Vec<u32>) -> Note {
-        let raised = raised
-            .into_iter()
-            .map(|later| (later, self.group.number(later)));
-        Note::Confirmation {
-            member: self.place,
-            basis,
-            raised: raised.collect(),
-        }
+        let raised = raised.into_iter().map(|later| (later, self.group.number(later)));
+        Note::Confirmation { member: self.place, basis, raised: raised.collect() }
     }
 }
 
@@ -72,10 +64,7 @@ pub(super) struct Siblings {
 
 impl Siblings {
     pub(super) fn new(era: u64) -> Siblings {
-        Siblings {
-            era: AtomicU64::new(era),
-            ..Siblings::default()
-        }
+        Siblings { era: AtomicU64::new(era), ..Siblings::default() }
     }
 
     /// All groups from this position on are void.
@@ -120,12 +109,7 @@ impl Shared {
             if self.variant == Variant::Conservative && !book.anchored {
                 return Ok(());
             }
-            Note::Read {
-                member: member.place,
-                number: book.exchange.number(),
-                asked,
-                told: told.clone(),
-            }
+            Note::Read { member: member.place, number: book.exchange.number(), asked, told: told.clone() }
         };
         self.siblings.groups.say(member, self.me, note);
         Ok(())
@@ -167,13 +151,11 @@ impl Shared {
             return;
         }
         let raised = member.book().lock().raised.clone();
-        self.siblings
-            .groups
-            .say(member, self.me, member.confirmation(basis, raised));
+        self.siblings.groups.say(member, self.me, member.confirmation(basis, raised));
     }
 
-    /// An undone transaction begins its next incarnation, or the same one again if only a sibling's value was wrong. The word
-    /// of the slot then.
+    /// An undone transaction begins its next incarnation, or the same one again if only a sibling's value was
+    /// wrong. The word of the slot then.
     pub(super) fn begin_undo_member(&self, member: &Member, me: Position) -> super::status::Word {
         let mut book = member.book().lock();
         let here = std::mem::take(&mut book.doomed_here);
@@ -221,10 +203,7 @@ impl Shared {
 
     /// Whether nothing that its siblings told is in doubt any more.
     pub(super) fn is_settled(&self, at: Position) -> bool {
-        let Some(member) = self
-            .member(at)
-            .filter(|_| !is_active(Mutant::CommitUnsettled))
-        else {
+        let Some(member) = self.member(at).filter(|_| !is_active(Mutant::CommitUnsettled)) else {
             return true;
         };
         let Some(before) = member.place.checked_sub(1) else {
@@ -242,15 +221,11 @@ impl Shared {
             let values = {
                 let mut book = member.book().lock();
                 book.exchange.settle();
-                let is_awaited =
-                    self.siblings.finals_upto.load(Ordering::SeqCst) >= member.group.id.epoch.0;
+                let is_awaited = self.siblings.finals_upto.load(Ordering::SeqCst) >= member.group.id.epoch.0;
                 is_awaited.then(|| book.exchange.told().to_vec())
             };
             if let Some(values) = values {
-                let note = Note::Final {
-                    member: member.place,
-                    values,
-                };
+                let note = Note::Final { member: member.place, values };
                 self.siblings.groups.say(&member, self.me, note);
             }
             if member.followers().next().is_none() {
@@ -278,26 +253,18 @@ impl Shared {
             let values = if kept_back { told.to_vec() } else { Vec::new() };
             (book.exchange.number(), values)
         };
-        self.siblings
-            .groups
-            .say(&member, self.me, member.anchor(number));
+        self.siblings.groups.say(&member, self.me, member.anchor(number));
         for (asked, told) in values {
-            let note = Note::Read {
-                member: member.place,
-                number,
-                asked,
-                told,
-            };
+            let note = Note::Read { member: member.place, number, asked, told };
             self.siblings.groups.say(&member, self.me, note);
         }
     }
 
-    /// Says again what was said to a partition of the groups behind an epoch: what it was told before may be lost.
+    /// Says again what was said to a partition of the groups behind an epoch: what it was told before may be
+    /// lost.
     pub(super) fn tell_again(&self, to: PartitionId, behind: Epoch, heard: Epoch) {
         // Before the books are looked at: who final-commits afterwards says so.
-        self.siblings
-            .finals_upto
-            .fetch_max(heard.0, Ordering::SeqCst);
+        self.siblings.finals_upto.fetch_max(heard.0, Ordering::SeqCst);
         for group in self.siblings.groups.behind(behind, to) {
             let notes = groups::members(&group).flat_map(|member| self.notes_of(&member));
             let notes = notes.collect();
@@ -321,10 +288,7 @@ impl Shared {
             )
         };
         if is_settled {
-            return vec![Note::Final {
-                member: place,
-                values: told,
-            }];
+            return vec![Note::Final { member: place, values: told }];
         }
         let mut notes = Vec::new();
         if is_anchored {
@@ -375,22 +339,13 @@ impl Shared {
     fn hear(&self, from: PartitionId, group: &Arc<GroupBook>, notes: Vec<Note>) {
         for note in notes {
             match note {
-                Note::Read {
-                    member,
-                    number,
-                    asked,
-                    told,
-                } => self.hear_of(group, member, |book| {
-                    book.learn(from, number, &[(asked, told)])
-                }),
+                Note::Read { member, number, asked, told } => {
+                    self.hear_of(group, member, |book| book.learn(from, number, &[(asked, told)]))
+                }
                 Note::Final { member, values } => {
                     self.hear_of(group, member, |book| book.learn_final(from, &values));
                 }
-                Note::Anchor {
-                    member,
-                    number,
-                    raised,
-                } => {
+                Note::Anchor { member, number, raised } => {
                     let first = AbortNumber::first(number.era);
                     let members = group.members.len() as u32;
                     let who = (from, number.era);
@@ -403,11 +358,7 @@ impl Shared {
                     }
                     self.hear_of(group, member, |book| book.learn_anchor(from, number));
                 }
-                Note::Confirmation {
-                    member,
-                    basis,
-                    raised,
-                } => {
+                Note::Confirmation { member, basis, raised } => {
                     for (later, number) in raised {
                         self.hear_number(group, later, from, number);
                     }
@@ -435,10 +386,7 @@ impl Shared {
         let Some(book) = group.members.get(place as usize) else {
             return;
         };
-        let member = Member {
-            group: group.clone(),
-            place,
-        };
+        let member = Member { group: group.clone(), place };
         let at = member.position();
         let status = &self.slot(at).status;
         let (basis, effect) = {

@@ -14,8 +14,9 @@ use txn::{Entry, Key, Outcome, Position, ProcedureFuture, Request, TxContext};
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) status: StatusWord,
-    /// By how much the transaction's installed versions change the number of live entries, given what is below them. Changed
-    /// only under the latch of the record concerned (by whoever installs or removes a version beneath one of them, too).
+    /// By how much the transaction's installed versions change the number of live entries, given what is
+    /// below them. Changed only under the latch of the record concerned (by whoever installs or removes a
+    /// version beneath one of them, too).
     pub(super) live: AtomicI64,
     /// The transaction, unless a worker is running it.
     pub(super) body: Mutex<Option<Box<Body>>>,
@@ -33,8 +34,8 @@ pub(super) struct Body {
     pub(super) future: Option<ProcedureFuture>,
     pub(super) writes: WriteSet,
     pub(super) outcome: Option<Outcome>,
-    /// The records among whose waiters the transaction is, or whose locks were handed to it there: one, unless its procedure asks for
-    /// something else while it waits.
+    /// The records among whose waiters the transaction is, or whose locks were handed to it there: one,
+    /// unless its procedure asks for something else while it waits.
     pub(super) waiting_on: Vec<RecordRef<KeyState>>,
     /// It clears the user's space.
     pub(super) cleared: bool,
@@ -51,11 +52,7 @@ impl Body {
     }
     /// Is among the waiters of a record.
     pub(super) fn waits_on(&mut self, record: RecordRef<KeyState>) {
-        if !self
-            .waiting_on
-            .iter()
-            .any(|other| RecordRef::ptr_eq(other, &record))
-        {
+        if !self.waiting_on.iter().any(|other| RecordRef::ptr_eq(other, &record)) {
             self.waiting_on.push(record);
         }
     }
@@ -63,11 +60,11 @@ impl Body {
     #[inline]
     pub(super) fn waited_on(&mut self, record: &RecordRef<KeyState>) {
         if !self.waiting_on.is_empty() {
-            self.waiting_on
-                .retain(|other| !RecordRef::ptr_eq(other, record));
+            self.waiting_on.retain(|other| !RecordRef::ptr_eq(other, record));
         }
     }
-    /// Leaves all waiters. A lock that was handed over meanwhile is kept as one that was taken, to be let go with the others.
+    /// Leaves all waiters. A lock that was handed over meanwhile is kept as one that was taken, to be let go
+    /// with the others.
     pub(super) fn stop_waiting(&mut self) {
         let position = self.position();
         while let Some(record) = self.waiting_on.pop() {
@@ -86,8 +83,8 @@ impl Body {
             }
         }
     }
-    /// Is empty for the next transaction, without the room that a large one took: bodies go from hand to hand, and in time all of them
-    /// would have it.
+    /// Is empty for the next transaction, without the room that a large one took: bodies go from hand to
+    /// hand, and in time all of them would have it.
     pub(super) fn clear(&mut self) {
         self.request = None;
         self.future = None;
@@ -111,7 +108,8 @@ pub(super) struct Write {
     pub(super) record: RecordRef<KeyState>,
     /// What it writes.
     pub(super) entry: Option<Entry>,
-    /// It took the record's timestamped lock in this incarnation (may have been preempted since: the record knows).
+    /// It took the record's timestamped lock in this incarnation (may have been preempted since: the record
+    /// knows).
     pub(super) locked: bool,
     /// The lock was kept for it when its last incarnation was undone; it has not asked for it again.
     pub(super) reserved: bool,
@@ -136,10 +134,7 @@ impl Write {
         }
     }
     pub(super) fn blind(record: RecordRef<KeyState>) -> Write {
-        Write {
-            locked: false,
-            ..Write::locked(record)
-        }
+        Write { locked: false, ..Write::locked(record) }
     }
 }
 
@@ -153,7 +148,8 @@ pub(super) struct WriteSet {
     places: FixedMap<usize, usize>,
 }
 
-/// Lists up to this long are searched one by one: some tens of pointers are compared faster than one is hashed.
+/// Lists up to this long are searched one by one: some tens of pointers are compared faster than one is
+/// hashed.
 const LINEAR_MAX: usize = 48;
 
 impl WriteSet {
@@ -174,9 +170,7 @@ impl WriteSet {
         if self.list.len() > LINEAR_MAX {
             return self.places.get(&WriteSet::address(record)).copied();
         }
-        self.list
-            .iter()
-            .rposition(|write| RecordRef::ptr_eq(&write.record, record))
+        self.list.iter().rposition(|write| RecordRef::ptr_eq(&write.record, record))
     }
     /// The write of a key, whose record `look_up` finds.
     pub(super) fn find_key(
@@ -190,14 +184,12 @@ impl WriteSet {
         let mut list = self.list.iter();
         list.rposition(|write| write.record.key() == key)
     }
-    /// The write of a key, if it is among the last few: spares a look-up where a read for update is followed by its write.
+    /// The write of a key, if it is among the last few: spares a look-up where a read for update is followed
+    /// by its write.
     #[inline]
     pub(super) fn find_recent(&self, key: &Key) -> Option<usize> {
         let from = self.list.len().saturating_sub(4);
-        self.list[from..]
-            .iter()
-            .rposition(|write| write.record.key() == key)
-            .map(|index| from + index)
+        self.list[from..].iter().rposition(|write| write.record.key() == key).map(|index| from + index)
     }
     pub(super) fn push(&mut self, write: Write) -> usize {
         let place = self.list.len();
@@ -206,8 +198,7 @@ impl WriteSet {
         if self.list.len() == LINEAR_MAX + 1 {
             self.reindex();
         } else if self.list.len() > LINEAR_MAX {
-            self.places
-                .insert(WriteSet::address(&self.list[place].record), place);
+            self.places.insert(WriteSet::address(&self.list[place].record), place);
         }
         place
     }
@@ -222,17 +213,11 @@ impl WriteSet {
     }
     /// To be called after the list was changed otherwise than by [`WriteSet::push`].
     pub(super) fn reindex(&mut self) {
-        self.filter = self
-            .list
-            .iter()
-            .fold(0, |filter, write| filter | WriteSet::bit(&write.record));
+        self.filter = self.list.iter().fold(0, |filter, write| filter | WriteSet::bit(&write.record));
         self.places.clear();
         if self.list.len() > LINEAR_MAX {
             self.places.extend(
-                self.list
-                    .iter()
-                    .enumerate()
-                    .map(|(place, write)| (WriteSet::address(&write.record), place)),
+                self.list.iter().enumerate().map(|(place, write)| (WriteSet::address(&write.record), place)),
             );
         }
     }

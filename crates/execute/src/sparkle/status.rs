@@ -1,4 +1,5 @@
-//! The status word of a slot: who is in it, which incarnation, in which state, and what others have asked of it.
+//! The status word of a slot: who is in it, which incarnation, in which state, and what others have asked of
+//! it.
 //!
 //! ```text
 //!            fill                 start                     procedure returned, versions installed
@@ -10,18 +11,22 @@
 //!                                 ▲            │                                             │
 //!                                 └────────────┴─────────────────────────────────────────────┘
 //! ```
-//! `RUNNING` belongs to one worker, and only that worker leaves it: to `READY`, too, in the middle of its procedure, for an
-//! earlier one or because its thread has something else to do. Others leave it word by flags:
-//! - `DOOMED`: the incarnation must be undone. Set on `RUNNING` and `READY`; `PARKED` and `COMMITTED` become `READY` with it.
+//! `RUNNING` belongs to one worker, and only that worker leaves it: to `READY`, too, in the middle of its
+//! procedure, for an earlier one or because its thread has something else to do. Others leave it word by
+//! flags:
+//! - `DOOMED`: the incarnation must be undone. Set on `RUNNING` and `READY`; `PARKED` and `COMMITTED` become
+//!   `READY` with it.
 //! - `WAKE`: what the transaction was about to park for has come. Set on `RUNNING` only; parking then fails.
 //! - `RETRACTED`: the transaction is void: undo it and empty the slot. Comes with `DOOMED`.
-//! - `HEAD`: parked until every earlier transaction has final-committed. `HEAVY`: only workers that take heavy work run it.
+//! - `HEAD`: parked until every earlier transaction has final-committed. `HEAVY`: only workers that take
+//!   heavy work run it.
 //! - `MULTI`: it has siblings: whoever dooms it opens its book first ([`super::siblings`]).
 //!
-//! Word: 40 bits of position, 1 for `MULTI`, 15 of incarnation, 5 of other flags, 3 of state. Whoever wants something of a transaction names position and
-//! incarnation (a [`Ticket`]); if the slot has moved on, the wish is void, which is right: incarnations that are gone need no
-//! dooming. A position's 40 bits last for 12 days at a million transactions a second before *aliasing* (not overflowing);
-//! an alias needs a dependency that is 2^40 positions old, and dependencies are collected behind the final position.
+//! Word: 40 bits of position, 1 for `MULTI`, 15 of incarnation, 5 of other flags, 3 of state. Whoever wants
+//! something of a transaction names position and incarnation (a [`Ticket`]); if the slot has moved on, the
+//! wish is void, which is right: incarnations that are gone need no dooming. A position's 40 bits last for 12
+//! days at a million transactions a second before *aliasing* (not overflowing); an alias needs a dependency
+//! that is 2^40 positions old, and dependencies are collected behind the final position.
 
 use std::fmt;
 use store::sync::atomic::{AtomicU64, Ordering};
@@ -47,8 +52,9 @@ const INCARNATION_SHIFT: u32 = 8;
 const POSITION_SHIFT: u32 = 24;
 const POSITION_BITS: u64 = (1 << 40) - 1;
 
-/// An incarnation of a transaction: what locks, waiters and dependencies name. 48 bits of position, 15 of incarnation, and
-/// a mark for locks that are *reserved*: kept by an undone transaction that has not asked for them again.
+/// An incarnation of a transaction: what locks, waiters and dependencies name. 48 bits of position, 15 of
+/// incarnation, and a mark for locks that are *reserved*: kept by an undone transaction that has not asked
+/// for them again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Ticket(u64);
 
@@ -138,29 +144,12 @@ impl Word {
 
 impl fmt::Debug for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = [
-            "EMPTY",
-            "DELIVERED",
-            "RUNNING",
-            "PARKED",
-            "READY",
-            "COMMITTED",
-            "FINAL",
-            "?",
-        ][self.state() as usize];
-        write!(
-            f,
-            "@{}.{} {state}",
-            self.0 >> POSITION_SHIFT,
-            self.incarnation()
-        )?;
-        for (flag, name) in [
-            (DOOMED, "DOOMED"),
-            (WAKE, "WAKE"),
-            (RETRACTED, "RETRACTED"),
-            (HEAD, "HEAD"),
-            (HEAVY, "HEAVY"),
-        ] {
+        let state = ["EMPTY", "DELIVERED", "RUNNING", "PARKED", "READY", "COMMITTED", "FINAL", "?"]
+            [self.state() as usize];
+        write!(f, "@{}.{} {state}", self.0 >> POSITION_SHIFT, self.incarnation())?;
+        for (flag, name) in
+            [(DOOMED, "DOOMED"), (WAKE, "WAKE"), (RETRACTED, "RETRACTED"), (HEAD, "HEAD"), (HEAVY, "HEAVY")]
+        {
             if self.has(flag) {
                 write!(f, "+{name}")?;
             }
@@ -183,8 +172,9 @@ pub(super) enum Effect {
 
 /// A status word that workers share.
 ///
-/// Sequentially consistent throughout: beside the handing over of what a slot holds (which release and acquire would do) it
-/// takes part in two store-load races, with [`store::Clears`] and with the head's advance.
+/// Sequentially consistent throughout: beside the handing over of what a slot holds (which release and
+/// acquire would do) it takes part in two store-load races, with [`store::Clears`] and with the head's
+/// advance.
 #[derive(Debug, Default)]
 pub(super) struct StatusWord(AtomicU64);
 
@@ -199,9 +189,7 @@ impl StatusWord {
     }
     #[inline]
     fn swap_if(&self, old: Word, new: Word) -> bool {
-        self.0
-            .compare_exchange(old.0, new.0, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
+        self.0.compare_exchange(old.0, new.0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
     /// Changes the word as long as `change` gives a new one; returns the old and the new word.
     fn update(&self, mut change: impl FnMut(Word) -> Option<Word>) -> Option<(Word, Word)> {
@@ -224,15 +212,12 @@ impl StatusWord {
     }
     /// A worker takes whatever transaction is ready here.
     pub(super) fn resume(&self) -> Option<Word> {
-        self.update(|word| (word.state() == READY).then(|| word.in_state(RUNNING)))
-            .map(|(_, new)| new)
+        self.update(|word| (word.state() == READY).then(|| word.in_state(RUNNING))).map(|(_, new)| new)
     }
     /// A light worker leaves a delivered heavy transaction to others.
     pub(super) fn leave_heavy(&self, position: Position) -> bool {
-        self.update(|word| {
-            (word.is_at(position) && word.state() == DELIVERED).then(|| word.in_state(READY))
-        })
-        .is_some()
+        self.update(|word| (word.is_at(position) && word.state() == DELIVERED).then(|| word.in_state(READY)))
+            .is_some()
     }
     /// Dooms an incarnation.
     pub(super) fn doom(&self, ticket: Ticket) -> Effect {
@@ -271,18 +256,15 @@ impl StatusWord {
         });
         made_ready(changed)
     }
-    /// The owner parks the transaction; fails if it was doomed, or if what it waits for has come (which clears `WAKE`).
+    /// The owner parks the transaction; fails if it was doomed, or if what it waits for has come (which
+    /// clears `WAKE`).
     pub(super) fn park(&self, flags: u64) -> bool {
         let changed = self.update(|word| {
             debug_assert_eq!(word.state(), RUNNING);
             if word.has(DOOMED) {
                 return None;
             }
-            Some(if word.has(WAKE) {
-                word.without(WAKE)
-            } else {
-                word.in_state(PARKED).with(flags)
-            })
+            Some(if word.has(WAKE) { word.without(WAKE) } else { word.in_state(PARKED).with(flags) })
         });
         changed.is_some_and(|(_, new)| new.state() == PARKED)
     }
@@ -296,13 +278,11 @@ impl StatusWord {
     }
     /// The committer final-commits the head.
     pub(super) fn finalize(&self, position: Position) -> bool {
-        self.update(|word| {
-            (word.is_at(position) && word.state() == COMMITTED).then(|| word.in_state(FINAL))
-        })
-        .is_some()
+        self.update(|word| (word.is_at(position) && word.state() == COMMITTED).then(|| word.in_state(FINAL)))
+            .is_some()
     }
-    /// The owner begins to undo the incarnation. From here on its tickets are void: what still names them is about to be
-    /// undone anyway. If the same incarnation is to run again, they are not.
+    /// The owner begins to undo the incarnation. From here on its tickets are void: what still names them is
+    /// about to be undone anyway. If the same incarnation is to run again, they are not.
     pub(super) fn begin_undo(&self, again: bool) -> Word {
         let changed = self.update(|word| {
             debug_assert_eq!(word.state(), RUNNING);
@@ -313,10 +293,10 @@ impl StatusWord {
         });
         changed.map_or_else(|| self.load(), |(_, new)| new)
     }
-    /// The owner gives an undone transaction back to be run again; fails if it was doomed or retracted meanwhile.
+    /// The owner gives an undone transaction back to be run again; fails if it was doomed or retracted
+    /// meanwhile.
     pub(super) fn give_back(&self) -> bool {
-        self.update(|word| (!word.has(DOOMED)).then(|| word.in_state(READY).without(WAKE)))
-            .is_some()
+        self.update(|word| (!word.has(DOOMED)).then(|| word.in_state(READY).without(WAKE))).is_some()
     }
     /// The transaction is void. If it had not begun the slot is empty now; else it is doomed.
     pub(super) fn retract(&self, position: Position) -> Effect {
@@ -337,9 +317,9 @@ impl StatusWord {
 
 fn made_ready(changed: Option<(Word, Word)>) -> Effect {
     match changed {
-        Some((old, new)) if new.state() == READY && old.state() != READY => Effect::MadeReady {
-            parked: old.state() == PARKED,
-        },
+        Some((old, new)) if new.state() == READY && old.state() != READY => {
+            Effect::MadeReady { parked: old.state() == PARKED }
+        }
         _ => Effect::Noted,
     }
 }

@@ -1,18 +1,20 @@
 //! The adaptive speculation window.
 //!
-//! An unbounded window collapses under contention: one early transaction that restarts invalidates hundreds of later
-//! ones, which restart, and so on. The window (how far past the head transactions are started) therefore follows what
-//! speculation is worth: every [`ROUND`] commits it halves if more than one incarnation was thrown away for eight commits, and
-//! grows by a sixteenth if less than one for thirty-two was: bursts of restarts are rare rounds among good ones, and a window
-//! that grew back as fast as it shrank would be at its largest when the next burst comes. It never falls below what the
-//! workers can run at once. While the order confirms and nothing commits all the same, it is looked at every [`ROUND`]
-//! incarnations that are thrown away, too. (One that is doomed beyond the window's end counts when the head has come so close
-//! that it is undone: after a window has shrunk, it stays small until what it left out is through.)
+//! An unbounded window collapses under contention: one early transaction that restarts invalidates hundreds
+//! of later ones, which restart, and so on. The window (how far past the head transactions are started)
+//! therefore follows what speculation is worth: every [`ROUND`] commits it halves if more than one
+//! incarnation was thrown away for eight commits, and grows by a sixteenth if less than one for thirty-two
+//! was: bursts of restarts are rare rounds among good ones, and a window that grew back as fast as it shrank
+//! would be at its largest when the next burst comes. It never falls below what the workers can run at once.
+//! While the order confirms and nothing commits all the same, it is looked at every [`ROUND`] incarnations
+//! that are thrown away, too. (One that is doomed beyond the window's end counts when the head has come so
+//! close that it is undone: after a window has shrunk, it stays small until what it left out is through.)
 //!
-//! Where transactions wait for siblings, a window is worth more, because the time would pass anyway: then it is halved below what
-//! was asked for only while more incarnations are thrown away than transactions final-commit, and grows back fast. (A log of six
-//! processes' contended transfers, replayed on two cores: 2.4 s so, and 4.0 s with what was asked for as the least. In the scale model that
-//! costs 1 to 3 %, and a fifth if it began at one incarnation for two commits.)
+//! Where transactions wait for siblings, a window is worth more, because the time would pass anyway: then it
+//! is halved below what was asked for only while more incarnations are thrown away than transactions
+//! final-commit, and grows back fast. (A log of six processes' contended transfers, replayed on two cores:
+//! 2.4 s so, and 4.0 s with what was asked for as the least. In the scale model that costs 1 to 3 %, and a
+//! fifth if it began at one incarnation for two commits.)
 
 use store::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,19 +42,14 @@ impl Window {
     pub(super) fn new(at_once: usize, min: usize, capacity: usize) -> Window {
         let least = (2 * at_once.max(1)).min(capacity) as u64;
         let min = least.max(min.min(capacity) as u64);
-        Window {
-            size: AtomicU64::new((capacity as u64 / 16).max(min)),
-            least,
-            min,
-            max: capacity as u64,
-        }
+        Window { size: AtomicU64::new((capacity as u64 / 16).max(min)), least, min, max: capacity as u64 }
     }
     #[inline]
     pub(super) fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
-    /// Counts commits; `restarts` is cumulative. To be called after every [`ROUND`] of those too: nothing may commit for long while
-    /// everything behind it is executed again and again.
+    /// Counts commits; `restarts` is cumulative. To be called after every [`ROUND`] of those too: nothing may
+    /// commit for long while everything behind it is executed again and again.
     pub(super) fn committed(&self, controller: &mut Controller, commits: u64, restarts: u64) {
         controller.commits += commits;
         let thrown_away = restarts - controller.restarts_before;

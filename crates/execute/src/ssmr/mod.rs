@@ -1,30 +1,30 @@
-//! S-SMR: scalable state machine replication (Bezerra, Pedone and van Renesse, DSN 2014, as sections 2 and 5 of the Sparkle
-//! paper describe and measure it).
+//! S-SMR: scalable state machine replication (Bezerra, Pedone and van Renesse, DSN 2014, as sections 2 and 5
+//! of the Sparkle paper describe and measure it).
 //!
-//! One thread for each partition executes the confirmed order, one transaction after the other. That needs no concurrency
-//! control at all; more cores are used by making more partitions. A transaction over several partitions runs whole at each of
-//! them: when it reads something of its own partition it tells the others, and when it reads something of another one it
-//! *waits*, and the thread waits with it: nothing else is executed at the partition meanwhile. So reads are exchanged one by one,
-//! in the order in which the procedure comes to them, and each exchange costs the partition a message's latency.
+//! One thread for each partition executes the confirmed order, one transaction after the other. That needs no
+//! concurrency control at all; more cores are used by making more partitions. A transaction over several
+//! partitions runs whole at each of them: when it reads something of its own partition it tells the others,
+//! and when it reads something of another one it *waits*, and the thread waits with it: nothing else is
+//! executed at the partition meanwhile. So reads are exchanged one by one, in the order in which the
+//! procedure comes to them, and each exchange costs the partition a message's latency.
 //!
-//! On one partition this is the serial execution, with what [`crate::conservative`] does of its own: it tells how transactions run,
-//! and what holds over several partitions.
+//! On one partition this is the serial execution, with what [`crate::conservative`] does of its own: it tells
+//! how transactions run, and what holds over several partitions.
 //!
-//! Key sets are not looked at; only the partitions of a request are. (S-SMR has an oracle that says which those are: here it is
-//! whoever made the request. One that was wrong ends with [`txn::Stop::Undeclared`] everywhere, and is submitted again.)
+//! Key sets are not looked at; only the partitions of a request are. (S-SMR has an oracle that says which
+//! those are: here it is whoever made the request. One that was wrong ends with [`txn::Stop::Undeclared`]
+//! everywhere, and is submitted again.)
 //!
-//! (S-SMR's partitions also signal each other before they answer, lest a client sees one partition's part of a transaction before
-//! another partition has ordered it. Here the order itself sees to that: an epoch is agreed at all partitions before any of them
-//! confirms it.)
+//! (S-SMR's partitions also signal each other before they answer, lest a client sees one partition's part of
+//! a transaction before another partition has ordered it. Here the order itself sees to that: an epoch is
+//! agreed at all partitions before any of them confirms it.)
 //!
 //! # Invariants
 //! - `final <= executing <= confirmed <= delivered`, and `executing` is `final` or the position behind it.
 //! - The thread waits only for siblings' reads of the transaction at hand.
 
 use crate::conservative::{Advanced, Committer, Execution, FinalAccess, Finals, Job, Order};
-use crate::engine::{
-    Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId,
-};
+use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
 use crate::siblings::Message;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -116,14 +116,12 @@ impl Ssmr {
                     // Whoever wakes the thread waits for this latch.
                     let mut blocked = self.blocked.lock();
                     *blocked = self.finals.wait(&member, awaited);
-                    self.suspensions
-                        .fetch_add(u64::from(*blocked), Ordering::Relaxed);
+                    self.suspensions.fetch_add(u64::from(*blocked), Ordering::Relaxed);
                 }
                 Advanced::Ended(ended, access) => {
                     thread.spare = Some(access);
                     self.taken.fetch_sub(1, Ordering::Relaxed);
-                    self.committer
-                        .end(&self.partition, &self.finals, ended, &mut thread.committed);
+                    self.committer.end(&self.partition, &self.finals, ended, &mut thread.committed);
                 }
             }
         }

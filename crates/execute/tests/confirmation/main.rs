@@ -1,5 +1,5 @@
-//! An exhaustive search of the confirmation protocol ([`ordo_execute::siblings`]): every schedule, every order of delivery, a
-//! crash at any point. What is too long for a test is searched by
+//! An exhaustive search of the confirmation protocol ([`ordo_execute::siblings`]): every schedule, every
+//! order of delivery, a crash at any point. What is too long for a test is searched by
 //! `cargo run --release --package ordo-execute --example confirmation`.
 
 mod scenarios;
@@ -11,13 +11,8 @@ use txn::mutant::Mutant;
 use world::{Failure, GOAL, Scenario};
 
 /// Those that are searched whole in a moment.
-const SHORT: [&str; 5] = [
-    "pair",
-    "one, then dependent",
-    "dependent both ways",
-    "one, then to and fro",
-    "round",
-];
+const SHORT: [&str; 5] =
+    ["pair", "one, then dependent", "dependent both ways", "one, then to and fro", "round"];
 
 /// The properties that a search found violated.
 fn violated(checker: &impl Checker<Scenario>) -> Vec<&'static str> {
@@ -28,19 +23,11 @@ fn violated(checker: &impl Checker<Scenario>) -> Vec<&'static str> {
 /// Looks at every state; how many there are.
 fn search(scenario: Scenario, what: &str) -> usize {
     let stop = HasDiscoveries::AnyFailures;
-    let checker = scenario
-        .checker()
-        .threads(2)
-        .finish_when(stop)
-        .spawn_dfs()
-        .join();
+    let checker = scenario.checker().threads(2).finish_when(stop).spawn_dfs().join();
     let violated = violated(&checker);
     assert!(violated.is_empty(), "{what}: {violated:?}");
     let discoveries = checker.discoveries();
-    assert!(
-        discoveries.contains_key(GOAL),
-        "{what}: nothing came to its end"
-    );
+    assert!(discoveries.contains_key(GOAL), "{what}: nothing came to its end");
     checker.unique_state_count()
 }
 
@@ -90,10 +77,7 @@ fn random_schedules_of_long_scenarios_are_right() {
             let mut scenario = scenario(name);
             scenario.failure = failure;
             let violated = wander(scenario, 20_000, seed as u64);
-            assert!(
-                violated.is_empty(),
-                "{name}, {failure:?}, seed {seed}: {violated:?}"
-            );
+            assert!(violated.is_empty(), "{name}, {failure:?}, seed {seed}: {violated:?}");
         }
     }
 }
@@ -113,9 +97,6 @@ fn every_defect_is_found() {
         scenario.failure = failure;
         scenario.mutant = Some(mutant);
         let violated = wander(scenario, 3_000_000, 7);
-        assert!(
-            !violated.is_empty(),
-            "nothing notices {mutant:?} in {name:?}"
-        );
+        assert!(!violated.is_empty(), "nothing notices {mutant:?} in {name:?}");
     }
 }

@@ -3,11 +3,7 @@
 use super::world::{Failure, Named, Program, Scenario};
 
 fn program(partitions: &[u16], reads: &[Named], writes: &[Named]) -> Program {
-    Program {
-        partitions: partitions.to_vec(),
-        reads: reads.to_vec(),
-        writes: writes.to_vec(),
-    }
+    Program { partitions: partitions.to_vec(), reads: reads.to_vec(), writes: writes.to_vec() }
 }
 
 /// Reads and writes one key at each of its partitions.
@@ -39,31 +35,16 @@ pub fn programs(name: &str) -> Vec<Program> {
         "dependent both ways" => vec![dependent(0, 1), dependent(1, 0)],
         // A value goes from partition to partition and back.
         "one, then to and fro" => vec![all_of(&[0]), carry(&[0, 1], 0, 1), carry(&[0, 1], 1, 0)],
-        "to, fro and to" => vec![
-            carry(&[0, 1], 0, 1),
-            carry(&[0, 1], 1, 0),
-            carry(&[0, 1], 0, 1),
-        ],
-        "one, then to, fro and to" => vec![
-            all_of(&[0]),
-            carry(&[0, 1], 0, 1),
-            carry(&[0, 1], 1, 0),
-            carry(&[0, 1], 0, 1),
-        ],
+        "to, fro and to" => vec![carry(&[0, 1], 0, 1), carry(&[0, 1], 1, 0), carry(&[0, 1], 0, 1)],
+        "one, then to, fro and to" => {
+            vec![all_of(&[0]), carry(&[0, 1], 0, 1), carry(&[0, 1], 1, 0), carry(&[0, 1], 0, 1)]
+        }
         "triple" => vec![all_of(&[0, 1]), all_of(&[0, 1]), all_of(&[0, 1])],
         // Three groups over three partitions.
         "cycle" => vec![all_of(&[0, 1]), all_of(&[1, 2]), all_of(&[0, 2])],
-        "round" => vec![
-            carry(&[0, 1], 0, 1),
-            carry(&[1, 2], 1, 2),
-            carry(&[0, 2], 2, 0),
-        ],
+        "round" => vec![carry(&[0, 1], 0, 1), carry(&[1, 2], 1, 2), carry(&[0, 2], 2, 0)],
         // A group of three partitions: one is told by the second what the second had from the first.
-        "one, then three in a row" => vec![
-            all_of(&[0]),
-            carry(&[0, 1, 2], 0, 1),
-            carry(&[0, 1, 2], 1, 2),
-        ],
+        "one, then three in a row" => vec![all_of(&[0]), carry(&[0, 1, 2], 0, 1), carry(&[0, 1, 2], 1, 2)],
         other => panic!("there is no scenario {other:?}"),
     }
 }

@@ -1,9 +1,10 @@
 //! The model: partitions that run sub-transactions, and a network between them.
 //!
-//! What is real here is [`Exchange`]; the concurrency control of a partition is reduced to what matters to it. Each step is one
-//! read, one speculative commit, one final commit, the delivery of one message, or a crash. A transaction reads the newest
-//! version before its place; whoever installs a version aborts those after it who missed it, and whoever is undone aborts
-//! those who had read its versions. Messages are a set: they may be delivered in any order.
+//! What is real here is [`Exchange`]; the concurrency control of a partition is reduced to what matters to
+//! it. Each step is one read, one speculative commit, one final commit, the delivery of one message, or a
+//! crash. A transaction reads the newest version before its place; whoever installs a version aborts those
+//! after it who missed it, and whoever is undone aborts those who had read its versions. Messages are a set:
+//! they may be delivered in any order.
 
 use ordo_execute::siblings::{AbortNumber, Basis, Exchange, Heard};
 use stateright::{Model, Property};
@@ -167,12 +168,7 @@ impl Scenario {
 
     fn new_subs(&self, partition: u16, era: u64) -> Vec<Option<Arc<Sub>>> {
         let sub = |program: &Program| {
-            let involved: Vec<_> = program
-                .partitions
-                .iter()
-                .copied()
-                .map(PartitionId)
-                .collect();
+            let involved: Vec<_> = program.partitions.iter().copied().map(PartitionId).collect();
             let has_part = program.partitions.contains(&partition);
             has_part.then(|| {
                 Arc::new(Sub {
@@ -264,12 +260,7 @@ impl Change<'_> {
     fn say(&mut self, from: u16, about: Number, words: Words) {
         let scenario = self.scenario;
         for to in scenario.siblings(from, about) {
-            self.send(Message {
-                from,
-                to,
-                about,
-                words: words.clone(),
-            });
+            self.send(Message { from, to, about, words: words.clone() });
         }
     }
 
@@ -298,14 +289,11 @@ impl Change<'_> {
         let replicas = &self.world.replicas;
         self.world.network.retain(|message| {
             let sub = |number: Number| replicas[usize::from(message.to)].subs[number].as_ref();
-            let is_final =
-                |number: Number| sub(number).is_some_and(|sub| sub.state == State::Final);
-            let known = sub(message.about)
-                .and_then(|sub| sub.exchange.number_of(PartitionId(message.from)));
+            let is_final = |number: Number| sub(number).is_some_and(|sub| sub.state == State::Final);
+            let known = sub(message.about).and_then(|sub| sub.exchange.number_of(PartitionId(message.from)));
             match &message.words {
                 Words::Read(number, _) => {
-                    let void =
-                        known.is_some_and(|known| known.era == number.era && known > *number);
+                    let void = known.is_some_and(|known| known.era == number.era && known > *number);
                     !is_final(message.about) && !void
                 }
                 Words::Final(_) => !is_final(message.about),
@@ -346,9 +334,7 @@ impl Change<'_> {
         let written = std::mem::take(&mut sub.written);
         for (key, _) in written {
             let forget = is_active(Mutant::ForgetCascade);
-            self.abort_readers(at, number, forget, |(read, version)| {
-                read == key && version == number + 1
-            });
+            self.abort_readers(at, number, forget, |(read, version)| read == key && version == number + 1);
         }
     }
 
@@ -361,11 +347,7 @@ impl Change<'_> {
     ) {
         for later in aborter + 1..self.scenario.programs.len() {
             let sub = &self.world.replicas[usize::from(at)].subs[later];
-            let hit = |sub: &Arc<Sub>| {
-                sub.dependencies
-                    .iter()
-                    .any(|&dependency| missed(dependency))
-            };
+            let hit = |sub: &Arc<Sub>| sub.dependencies.iter().any(|&dependency| missed(dependency));
             if sub.as_ref().is_some_and(hit) {
                 self.abort(at, aborter, later, forget);
             }
@@ -411,9 +393,7 @@ impl Change<'_> {
         let here = sub.written.iter().map(|(key, _)| *key);
         let here: Vec<Key> = here.filter(|key| key.0 == at).collect();
         for key in here {
-            self.abort_readers(at, number, false, |(read, version)| {
-                read == key && version < number + 1
-            });
+            self.abort_readers(at, number, false, |(read, version)| read == key && version < number + 1);
         }
         let basis = self.sub(at, number).exchange.execute();
         self.confirm(at, number, basis);
@@ -427,9 +407,7 @@ impl Change<'_> {
             return;
         }
         let raised = self.sub(at, number).raised.clone();
-        let raised = raised
-            .into_iter()
-            .filter(|_| !is_active(Mutant::ForgetRaised));
+        let raised = raised.into_iter().filter(|_| !is_active(Mutant::ForgetRaised));
         let raised = raised.collect::<Vec<_>>().into_iter();
         let raised = raised.map(|later| (later, self.sub(at, later).exchange.number()));
         let words = Words::Confirmation(basis, raised.collect());
@@ -442,20 +420,14 @@ impl Change<'_> {
             members.extend(self.scenario.followers(at, number));
         }
         let members = members.into_iter();
-        Words::Anchor(
-            members
-                .map(|member| (member, self.sub(at, member).exchange.number()))
-                .collect(),
-        )
+        Words::Anchor(members.map(|member| (member, self.sub(at, member).exchange.number())).collect())
     }
 
     /// The head has moved: says so.
     fn arrive(&mut self, at: u16) {
         let replica = &mut self.world.replicas[usize::from(at)];
         while replica.head < replica.subs.len()
-            && replica.subs[replica.head]
-                .as_ref()
-                .is_none_or(|sub| sub.state == State::Final)
+            && replica.subs[replica.head].as_ref().is_none_or(|sub| sub.state == State::Final)
         {
             replica.head += 1;
         }
@@ -485,34 +457,23 @@ impl Change<'_> {
     }
 
     fn deliver(&mut self, message: Message) {
-        let Message {
-            from,
-            to,
-            about,
-            words,
-        } = message;
+        let Message { from, to, about, words } = message;
         let sender = PartitionId(from);
         let heard = match words {
-            Words::Read(number, values) => {
-                self.sub(to, about).exchange.learn(sender, number, &values)
-            }
+            Words::Read(number, values) => self.sub(to, about).exchange.learn(sender, number, &values),
             Words::Final(values) => self.sub(to, about).exchange.learn_final(sender, &values),
             Words::Anchor(numbers) => {
                 for &(member, number) in &numbers[1..] {
                     self.sub(to, member).exchange.learn_number(sender, number);
                 }
-                self.sub(to, about)
-                    .exchange
-                    .learn_anchor(sender, numbers[0].1)
+                self.sub(to, about).exchange.learn_anchor(sender, numbers[0].1)
             }
             Words::Confirmation(basis, raised) => {
                 for (later, number) in raised {
                     let exchange = &mut self.sub(to, later).exchange;
                     exchange.learn_number(sender, number);
                 }
-                self.sub(to, about)
-                    .exchange
-                    .learn_confirmation(sender, &basis);
+                self.sub(to, about).exchange.learn_confirmation(sender, &basis);
                 Heard::default()
             }
         };
@@ -542,12 +503,8 @@ impl Change<'_> {
             0 => ERA - 1,
             _ => ERA + 1,
         };
-        self.world.replicas[usize::from(at)] = Replica {
-            subs: self.scenario.new_subs(at, era),
-            head: 0,
-            era,
-            lost,
-        };
+        self.world.replicas[usize::from(at)] =
+            Replica { subs: self.scenario.new_subs(at, era), head: 0, era, lost };
         if lost {
             for (number, (read, _)) in self.scenario.serial.iter().enumerate() {
                 self.tell_from_elsewhere(at, number, read);
@@ -578,19 +535,13 @@ impl Change<'_> {
                     }
                     if let Some(basis) = sub.exchange.confirmed().cloned() {
                         let raised = sub.raised.iter();
-                        let raised =
-                            raised.map(|&later| (later, self.sub(from, later).exchange.number()));
+                        let raised = raised.map(|&later| (later, self.sub(from, later).exchange.number()));
                         let raised = raised.collect();
                         all.push(Words::Confirmation(basis, raised));
                     }
                 }
                 for words in all {
-                    self.send(Message {
-                        from,
-                        to: at,
-                        about,
-                        words,
-                    });
+                    self.send(Message { from, to: at, about, words });
                 }
             }
         }
@@ -608,12 +559,7 @@ impl Change<'_> {
         }
         if program.partitions.contains(&lost) {
             for to in self.scenario.siblings(lost, number) {
-                self.enter(Message {
-                    from: lost,
-                    to,
-                    about: number,
-                    words: Words::Final(told.clone()),
-                });
+                self.enter(Message { from: lost, to, about: number, words: Words::Final(told.clone()) });
             }
         }
     }
@@ -621,10 +567,7 @@ impl Change<'_> {
 
 impl Scenario {
     fn next(&self, world: &World, action: &Action) -> World {
-        let mut change = Change {
-            scenario: self,
-            world: world.clone(),
-        };
+        let mut change = Change { scenario: self, world: world.clone() };
         match action {
             Action::Step(at, number) => change.step(*at, *number),
             Action::FinalCommit(at) => change.final_commit(*at),
@@ -678,16 +621,10 @@ impl Scenario {
     fn is_right(&self, world: &World) -> bool {
         !world.broken
             && world.replicas.iter().all(|replica| {
-                replica
-                    .subs
-                    .iter()
-                    .zip(&self.serial)
-                    .all(|(sub, (read, written))| {
-                        let finals = sub.iter().filter(|sub| sub.state == State::Final);
-                        finals
-                            .into_iter()
-                            .all(|sub| sub.read == *read && sub.written == *written)
-                    })
+                replica.subs.iter().zip(&self.serial).all(|(sub, (read, written))| {
+                    let finals = sub.iter().filter(|sub| sub.state == State::Final);
+                    finals.into_iter().all(|sub| sub.read == *read && sub.written == *written)
+                })
             })
     }
 
@@ -734,22 +671,14 @@ impl Model for Scenario {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let replica = |at: u16| Replica {
-            subs: self.new_subs(at, ERA),
-            head: 0,
-            era: ERA,
-            lost: false,
-        };
+        let replica = |at: u16| Replica { subs: self.new_subs(at, ERA), head: 0, era: ERA, lost: false };
         let world = World {
             replicas: (0..self.replicas()).map(replica).collect(),
             network: Vec::new(),
             crashed: false,
             broken: false,
         };
-        let mut change = Change {
-            scenario: self,
-            world,
-        };
+        let mut change = Change { scenario: self, world };
         self.with_mutant(|| (0..self.replicas()).for_each(|at| change.arrive(at)));
         vec![change.world]
     }
@@ -765,12 +694,9 @@ impl Model for Scenario {
     fn properties(&self) -> Vec<Property<Scenario>> {
         vec![
             Property::always("what is final is what the order says", Scenario::is_right),
-            Property::always(
-                "nobody waits for ever",
-                |scenario: &Scenario, world: &World| {
-                    world.broken || scenario.is_over(world) || scenario.can_go_on(world)
-                },
-            ),
+            Property::always("nobody waits for ever", |scenario: &Scenario, world: &World| {
+                world.broken || scenario.is_over(world) || scenario.can_go_on(world)
+            }),
             Property::sometimes(GOAL, Scenario::is_over),
         ]
     }

@@ -1,20 +1,22 @@
 //! How a cluster begins, and how a node notices that its disk was lost.
 //!
-//! A replica whose journal is gone has forgotten its votes and what it had said to have: taking part, it could let a group
-//! agree twice. An empty journal alone tells nothing, because that is how every node of a new cluster begins. So a founder
-//! (a node of the first map) with an empty journal gives its disk a number, its *nonce*, which it keeps in the journal
-//! before it tells it. It takes no part until it has heard the nonces of all other founders; then it keeps these, too: the
-//! cluster is *formed*. Whoever has formed tells the founders' nonces. A founder that hears a list without its own has
-//! another disk than the one with which the cluster was formed, and ends. (Who joined later tells an empty list, which says nothing.)
+//! A replica whose journal is gone has forgotten its votes and what it had said to have: taking part, it
+//! could let a group agree twice. An empty journal alone tells nothing, because that is how every node of a
+//! new cluster begins. So a founder (a node of the first map) with an empty journal gives its disk a number,
+//! its *nonce*, which it keeps in the journal before it tells it. It takes no part until it has heard the
+//! nonces of all other founders; then it keeps these, too: the cluster is *formed*. Whoever has formed tells
+//! the founders' nonces. A founder that hears a list without its own has another disk than the one with which
+//! the cluster was formed, and ends. (Who joined later tells an empty list, which says nothing.)
 //!
-//! A node that joined later is known by the map: its directory says that it has run, its journal begins with a record that
-//! says the same ([`joined_record`]), and who has run does not start without both. It becomes a voter only once the map
-//! knows of its process ([`members`](super::members)), from where on a new directory is not taken for its own.
+//! A node that joined later is known by the map: its directory says that it has run, its journal begins with
+//! a record that says the same ([`joined_record`]), and who has run does not start without both. It becomes a
+//! voter only once the map knows of its process ([`members`](super::members)), from where on a new directory
+//! is not taken for its own.
 //!
 //! What this does not notice: a disk that was put back to an earlier state, as from a backup.
 //!
-//! Both the nonce and the list are the state in the base of a group that no map has ([`IDENTITY`]), in the same journal
-//! as everything that they guard.
+//! Both the nonce and the list are the state in the base of a group that no map has ([`IDENTITY`]), in the
+//! same journal as everything that they guard.
 
 use super::frames::Frame;
 use super::machine::{CLOCK_TICKS, ClusterEffects, ClusterNode, Then};
@@ -66,9 +68,7 @@ impl Standing {
     /// Reads it.
     pub fn decode(reader: &mut Reader<'_>) -> Option<Standing> {
         Some(match reader.u8()? {
-            BOOTSTRAPPING => Standing::Bootstrapping {
-                nonce: reader.varint()?,
-            },
+            BOOTSTRAPPING => Standing::Bootstrapping { nonce: reader.varint()? },
             FORMED => Standing::Formed(take_nonces(reader)?),
             _ => return None,
         })
@@ -104,19 +104,13 @@ fn kept(index: u64, nonce: u64, nonces: &Nonces) -> Kept {
     kept_aside(IDENTITY, index, state)
 }
 
-/// What the journal keeps under a number that no partition has, in the place of what it has there. The index grows.
+/// What the journal keeps under a number that no partition has, in the place of what it has there. The index
+/// grows.
 pub(super) fn kept_aside(under: PartitionId, index: u64, state: Vec<u8>) -> Kept {
     Kept {
-        base: Some(Base {
-            index,
-            state: state.into(),
-            ..Base::default()
-        }),
+        base: Some(Base { index, state: state.into(), ..Base::default() }),
         reset: true,
-        hard_state: Some(HardState {
-            commit: index,
-            ..HardState::default()
-        }),
+        hard_state: Some(HardState { commit: index, ..HardState::default() }),
         ..Kept::nothing(under)
     }
 }
@@ -149,8 +143,8 @@ pub(super) struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Where a node stands whose journal has this of its identity, and of other groups something or nothing. `None` if
-    /// what is kept cannot be read.
+    /// Where a node stands whose journal has this of its identity, and of other groups something or nothing.
+    /// `None` if what is kept cannot be read.
     pub fn recover(
         me: NodeId,
         first: &PartitionMap,
@@ -159,11 +153,7 @@ impl Bootstrap {
         fresh_nonce: u64,
     ) -> Option<Bootstrap> {
         let founders: BTreeSet<NodeId> = first.nodes.keys().copied().collect();
-        let others: BTreeSet<NodeId> = founders
-            .iter()
-            .copied()
-            .filter(|&node| node != me)
-            .collect();
+        let others: BTreeSet<NodeId> = founders.iter().copied().filter(|&node| node != me).collect();
         let mut bootstrap = Bootstrap {
             me,
             nonce: fresh_nonce,
@@ -208,7 +198,8 @@ impl Bootstrap {
         self.others.iter().copied()
     }
 
-    /// What it tells the others, once everything up to this record is durable. Nothing as long as its nonce could be lost.
+    /// What it tells the others, once everything up to this record is durable. Nothing as long as its nonce
+    /// could be lost.
     pub fn standing(&self, synced: u64) -> Option<Standing> {
         match &self.formed {
             Some(nonces) => Some(Standing::Formed(nonces.clone())),
@@ -234,24 +225,25 @@ impl Bootstrap {
             // Who joined later knows of no founder's disk: a founder has to say.
             Standing::Formed(nonces) if nonces.is_empty() => Heard::Nothing,
             Standing::Formed(nonces)
-                if nonces.get(&self.me) == Some(&self.nonce)
-                    || is_active(Mutant::ForgetLostDisk) =>
+                if nonces.get(&self.me) == Some(&self.nonce) || is_active(Mutant::ForgetLostDisk) =>
             {
                 self.formed = Some(nonces);
                 self.pending = true;
                 Heard::Formed
             }
             Standing::Formed(_) => Heard::Lost(format!(
-                "this node's data directory is new, and {from} belongs to a cluster that knows {} with another one: its disk \
-                 was lost, and with it what it had promised to the others. It must not come back as itself. Add a node with \
-                 another name to its zone ('ordo admin add-node'), start that one here, and then take this one out ('ordo \
-                 admin remove-node'). If its data directory still exists elsewhere, start it with that one (--dir)",
+                "this node's data directory is new, and {from} belongs to a cluster that knows {} with \
+                 another one: its disk was lost, and with it what it had promised to the others. It must \
+                 not come back as itself. Add a node with another name to its zone ('ordo admin \
+                 add-node'), start that one here, and then take this one out ('ordo admin remove-node'). \
+                 If its data directory still exists elsewhere, start it with that one (--dir)",
                 self.me
             )),
         }
     }
 
-    /// Forms the cluster, if all founders are known. This one's nonce must be durable: it is told with the list.
+    /// Forms the cluster, if all founders are known. This one's nonce must be durable: it is told with the
+    /// list.
     pub fn form(&mut self, synced: u64) -> Heard {
         let is_durable = self.record.is_some_and(|record| record <= synced);
         let known = self.others.iter().all(|node| self.heard.contains_key(node));
@@ -324,8 +316,8 @@ impl ClusterNode {
         }
     }
 
-    /// Tells the others this node's clock, without which groups that have no traffic between two nodes would know nothing
-    /// of it, and how far it is with the cluster's beginning.
+    /// Tells the others this node's clock, without which groups that have no traffic between two nodes would
+    /// know nothing of it, and how far it is with the cluster's beginning.
     pub(super) fn tell_clock(&self, effects: &mut ClusterEffects) {
         let standing = self.bootstrap.standing(self.synced);
         let frame = Frame::Clock {
@@ -374,10 +366,7 @@ mod tests {
 
     /// After its process ended behind this record.
     fn again(kept: &Kept, node: u16) -> Bootstrap {
-        let image = GroupImage {
-            base: kept.base.clone().expect("a base"),
-            ..GroupImage::default()
-        };
+        let image = GroupImage { base: kept.base.clone().expect("a base"), ..GroupImage::default() };
         Bootstrap::recover(NodeId(node), &map(), Some(image), true, 99).expect("kept")
     }
 
@@ -406,10 +395,7 @@ mod tests {
         assert_eq!(a.hear(NodeId(9), joined, 1), Heard::Nothing);
         assert!(!a.takes_part());
         let nonces = Nonces::from([(NodeId(1), 10), (NodeId(2), 20), (NodeId(3), 30)]);
-        assert_eq!(
-            a.hear(NodeId(2), Standing::Formed(nonces), 1),
-            Heard::Formed
-        );
+        assert_eq!(a.hear(NodeId(2), Standing::Formed(nonces), 1), Heard::Formed);
     }
 
     #[test]
@@ -418,11 +404,7 @@ mod tests {
         a.take_unkept(1);
         assert_eq!(a.hear(NodeId(2), founding(20), 1), Heard::Nothing);
         assert_eq!(a.hear(NodeId(2), founding(21), 1), Heard::Nothing);
-        assert_eq!(
-            a.hear(NodeId(9), founding(90), 1),
-            Heard::Nothing,
-            "no founder"
-        );
+        assert_eq!(a.hear(NodeId(9), founding(90), 1), Heard::Nothing, "no founder");
         assert!(!a.takes_part());
         assert_eq!(a.hear(NodeId(3), founding(30), 1), Heard::Formed);
         assert!(a.takes_part());
@@ -434,10 +416,7 @@ mod tests {
         // Who was late hears from those who formed it, whoever else is there.
         let mut c = fresh(3, 30);
         c.take_unkept(1);
-        assert_eq!(
-            c.hear(NodeId(1), Standing::Formed(nonces), 1),
-            Heard::Formed
-        );
+        assert_eq!(c.hear(NodeId(1), Standing::Formed(nonces), 1), Heard::Formed);
     }
 
     #[test]
@@ -448,10 +427,7 @@ mod tests {
         let Heard::Lost(text) = c.hear(NodeId(2), Standing::Formed(nonces), 1) else {
             panic!("it takes part");
         };
-        assert!(
-            text.contains("disk was lost") && text.contains("remove-node"),
-            "{text}"
-        );
+        assert!(text.contains("disk was lost") && text.contains("remove-node"), "{text}");
         assert!(!c.takes_part());
     }
 
@@ -459,10 +435,7 @@ mod tests {
     fn who_joined_or_has_data_takes_part_and_one_founder_alone_needs_nobody() {
         let joined = Bootstrap::recover(NodeId(4), &map(), None, false, 1).expect("joined");
         assert!(joined.takes_part());
-        let image = GroupImage {
-            base: joined_record().base.expect("a base"),
-            ..GroupImage::default()
-        };
+        let image = GroupImage { base: joined_record().base.expect("a base"), ..GroupImage::default() };
         let joined = Bootstrap::recover(NodeId(4), &map(), Some(image), true, 1).expect("joined");
         assert!(joined.takes_part());
         let old = Bootstrap::recover(NodeId(2), &map(), None, true, 1).expect("old");

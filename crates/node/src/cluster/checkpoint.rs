@@ -1,15 +1,17 @@
 //! Checkpoints of a cluster's node: all its partitions at the end of one epoch.
 //!
-//! Which epoch that is the order says ([`order::Control::Checkpoint`]), so every node takes its checkpoints at the same places.
-//! Snapshots are opened before the epoch is confirmed and moved to its end when the engines are there, so that writers go on.
-//! One is due as for a node by itself ([`Schedule`]); who orders it goes by the size of its own files.
-//! When the files are on the disk, the groups' logs get new bases, in one record; when that is durable, older files and older
-//! segments of the journal go. A crash in between leaves either the old bases with the old files, or the new with the new.
+//! Which epoch that is the order says ([`order::Control::Checkpoint`]), so every node takes its checkpoints
+//! at the same places. Snapshots are opened before the epoch is confirmed and moved to its end when the
+//! engines are there, so that writers go on. One is due as for a node by itself ([`Schedule`]); who orders it
+//! goes by the size of its own files. When the files are on the disk, the groups' logs get new bases, in one
+//! record; when that is durable, older files and older segments of the journal go. A crash in between leaves
+//! either the old bases with the old files, or the new with the new.
 //!
-//! Where a node keeps some partitions only, the others' batches are needed by nodes that have no other way to them than these
-//! logs: a partition whose replicas all stand before an epoch must find it there. So a log is cut behind an epoch only once a
-//! majority of the replicas of *every* partition have a checkpoint of it. Until then the bases wait ([`CANDIDATES`]): a process
-//! that starts goes on behind the newest checkpoint, and its logs begin earlier.
+//! Where a node keeps some partitions only, the others' batches are needed by nodes that have no other way to
+//! them than these logs: a partition whose replicas all stand before an epoch must find it there. So a log is
+//! cut behind an epoch only once a majority of the replicas of *every* partition have a checkpoint of it.
+//! Until then the bases wait ([`CANDIDATES`]): a process that starts goes on behind the newest checkpoint,
+//! and its logs begin earlier.
 
 use super::bootstrap::kept_aside;
 use super::frames::Frame;
@@ -57,9 +59,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 
 /// The epoch of a checkpoint's file, complete or not.
 fn epoch_of_name(name: &str) -> Option<Epoch> {
-    let numbers = name
-        .strip_prefix("checkpoint-")
-        .or_else(|| name.strip_prefix("unfinished-"))?;
+    let numbers = name.strip_prefix("checkpoint-").or_else(|| name.strip_prefix("unfinished-"))?;
     let (partition, epoch) = numbers.strip_suffix(".ordo")?.split_once('-')?;
     let partition = PartitionId(partition.parse().ok()?);
     let epoch = Epoch(epoch.parse().ok()?);
@@ -67,7 +67,8 @@ fn epoch_of_name(name: &str) -> Option<Epoch> {
     is_ours.iter().any(|ours| ours == name).then_some(epoch)
 }
 
-/// Which checkpoints a node needs. It may be followed later, while newer ones are written or fetched: those stay.
+/// Which checkpoints a node needs. It may be followed later, while newer ones are written or fetched: those
+/// stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needed {
     /// These stay.
@@ -76,14 +77,13 @@ pub struct Needed {
     upto: Epoch,
 }
 
-/// Refuses a directory in which a server by itself has left checkpoints. (Its log is refused when the journal is opened.)
+/// Refuses a directory in which a server by itself has left checkpoints. (Its log is refused when the journal
+/// is opened.)
 pub fn refuse_alone<D: Disk>(disk: &D) -> Result<(), LoadError> {
     let positions = crate::checkpoint::list(disk).map_err(LoadError::List)?;
     match positions.first() {
         None => Ok(()),
-        Some(&position) => Err(LoadError::OfAlone {
-            name: crate::checkpoint::file_name(position),
-        }),
+        Some(&position) => Err(LoadError::OfAlone { name: crate::checkpoint::file_name(position) }),
     }
 }
 
@@ -93,7 +93,8 @@ pub fn prune<D: Disk>(disk: &D, needed: &Needed) -> io::Result<()> {
     remove_unless(disk, is_needed)
 }
 
-/// Removes the checkpoints of all epochs but these: what newer ones an ended process has left has no base in its journal.
+/// Removes the checkpoints of all epochs but these: what newer ones an ended process has left has no base in
+/// its journal.
 pub(super) fn prune_at_start<D: Disk>(disk: &D, keep: &BTreeSet<Epoch>) -> io::Result<()> {
     remove_unless(disk, |epoch| keep.contains(&epoch))
 }
@@ -141,13 +142,7 @@ impl Pinned {
 
     /// The job that writes the files.
     pub fn into_job(self) -> ClusterCheckpoint {
-        let EpochEnd {
-            epoch,
-            time_ms,
-            digest,
-            next,
-            ..
-        } = self.end;
+        let EpochEnd { epoch, time_ms, digest, next, .. } = self.end;
         let parts = self.snapshots.into_iter().zip(next);
         let parts = parts.map(|((partition, engine, mut snapshot), next)| {
             snapshot.advance(next.prev(), time_ms);
@@ -159,17 +154,9 @@ impl Pinned {
                 boot: 0,
                 clears: engine.view().clears_at(&snapshot),
             };
-            Part {
-                partition,
-                engine,
-                header,
-                snapshot: Some(snapshot),
-            }
+            Part { partition, engine, header, snapshot: Some(snapshot) }
         });
-        ClusterCheckpoint {
-            epoch,
-            parts: parts.collect(),
-        }
+        ClusterCheckpoint { epoch, parts: parts.collect() }
     }
 
     /// Gives it up.
@@ -230,13 +217,7 @@ impl ClusterCheckpoint {
             let Some(snapshot) = &part.snapshot else {
                 continue;
             };
-            let written = write_images(
-                disk,
-                &unfinished,
-                part.engine.view(),
-                snapshot,
-                &part.header,
-            );
+            let written = write_images(disk, &unfinished, part.engine.view(), snapshot, &part.header);
             if written.is_err() {
                 // Gives the space back. The next checkpoint removes it otherwise.
                 let _ = disk.remove(&unfinished);
@@ -265,8 +246,8 @@ pub(super) fn load<D: Disk>(
     Ok(bytes)
 }
 
-/// Reads the checkpoint that a group's base tells of, and hands each record to `load`. Gives its header and the
-/// size of its file.
+/// Reads the checkpoint that a group's base tells of, and hands each record to `load`. Gives its header and
+/// the size of its file.
 pub(super) fn read<D: Disk>(
     disk: &D,
     partition: PartitionId,
@@ -275,10 +256,7 @@ pub(super) fn read<D: Disk>(
 ) -> Result<(Header, u64), LoadError> {
     let state = BaseState::decode(&base.state).ok_or(LoadError::Base(partition))?;
     let name = file_name(partition, state.epoch);
-    let file = |cause| LoadError::File {
-        name: name.clone(),
-        cause,
-    };
+    let file = |cause| LoadError::File { name: name.clone(), cause };
     let header = read_file(disk, &name, load).map_err(file)?;
     let bytes = file_bytes(disk, &name).map_err(|error| file(error.into()))?;
     if (header.position.next(), header.digest) != (state.next, state.digest) {
@@ -291,14 +269,12 @@ pub(super) fn read<D: Disk>(
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// What the journal says of it cannot be read.
-    #[error(
-        "what the journal says of the checkpoint of {0} cannot be read: start the version that wrote it"
-    )]
+    #[error("what the journal says of the checkpoint of {0} cannot be read: start the version that wrote it")]
     Base(PartitionId),
     /// The file is damaged or missing.
     #[error(
-        "{name} cannot be used: {cause}. Restore it from a backup of this node, or replace the node: add one under a new name, \
-         and remove this one"
+        "{name} cannot be used: {cause}. Restore it from a backup of this node, or replace the node: add \
+         one under a new name, and remove this one"
     )]
     File {
         /// Its name.
@@ -308,9 +284,9 @@ pub enum LoadError {
     },
     /// The directory is that of a server by itself, whose checkpoints are not read here.
     #[error(
-        "{name} is of a server that stands alone, and a node of a cluster would start without its data: nothing \
-         was changed. Start that server as before (without --cluster and --node), or this node in a directory of \
-         its own (--dir)"
+        "{name} is of a server that stands alone, and a node of a cluster would start without its data: \
+         nothing was changed. Start that server as before (without --cluster and --node), or this node in \
+         a directory of its own (--dir)"
     )]
     OfAlone {
         /// A file that says so.
@@ -321,8 +297,8 @@ pub enum LoadError {
     List(io::Error),
     /// A log begins at another epoch than the others, and there is no checkpoint of all.
     #[error(
-        "the journal has all logs from the checkpoint of epoch {} on, but that of {partition}, whose checkpoint is missing: \
-         replace the node: add one under a new name, and remove this one",
+        "the journal has all logs from the checkpoint of epoch {} on, but that of {partition}, whose \
+         checkpoint is missing: replace the node: add one under a new name, and remove this one",
         epoch.0
     )]
     Uneven {
@@ -333,8 +309,8 @@ pub enum LoadError {
     },
     /// The file is of another history.
     #[error(
-        "{name} was not made from this journal: files of two nodes are mixed in one directory. Restore both from one backup, \
-         or replace the node"
+        "{name} was not made from this journal: files of two nodes are mixed in one directory. Restore \
+         both from one backup, or replace the node"
     )]
     Foreign {
         /// Its name.
@@ -376,17 +352,12 @@ impl Taken {
             let partition = PartitionId(u16::try_from(reader.varint()?).ok()?);
             bases.insert(partition, Base::take(&mut Reader::new(reader.bytes()?))?);
         }
-        Some(Taken {
-            epoch,
-            bases,
-            start,
-            asked_tick: 0,
-        })
+        Some(Taken { epoch, bases, start, asked_tick: 0 })
     }
 }
 
-/// Behind what a process starts: an epoch, and the bases at its end. A group that has none can't take part in a process that
-/// starts behind an epoch; at epoch 0 it begins at the beginning, as all others do.
+/// Behind what a process starts: an epoch, and the bases at its end. A group that has none can't take part in
+/// a process that starts behind an epoch; at epoch 0 it begins at the beginning, as all others do.
 pub(super) struct Begin {
     pub epoch: Epoch,
     pub bases: BTreeMap<PartitionId, Base>,
@@ -397,8 +368,7 @@ pub(super) struct Begin {
 impl Begin {
     /// Whether a partition can be executed from there on.
     pub fn has(&self, partition: PartitionId) -> bool {
-        (self.epoch == Epoch(0) || self.bases.contains_key(&partition))
-            && !self.retired.contains(&partition)
+        (self.epoch == Epoch(0) || self.bases.contains_key(&partition)) && !self.retired.contains(&partition)
     }
 }
 
@@ -420,11 +390,7 @@ pub(super) fn candidate_with(
     for (&partition, base) in &mut taken.bases {
         *base = change(partition, base)?;
     }
-    Ok(Some(kept_aside(
-        CANDIDATES,
-        image.base.index,
-        taken.encode(),
-    )))
+    Ok(Some(kept_aside(CANDIDATES, image.base.index, taken.encode())))
 }
 
 /// The epoch of the newest checkpoint that the journal tells of; 0 if there is none.
@@ -432,11 +398,11 @@ pub(crate) fn newest_epoch(images: &GroupImages) -> Result<Epoch, LoadError> {
     newest_bases(images).map(|begin| begin.epoch)
 }
 
-/// Where a process starts: behind the bases of its journal; or behind a checkpoint that is newer and has every group that they
-/// have, if it was fetched for that, or the bases are not all of one epoch.
+/// Where a process starts: behind the bases of its journal; or behind a checkpoint that is newer and has
+/// every group that they have, if it was fetched for that, or the bases are not all of one epoch.
 ///
-/// (Not behind its own newest one: partitions need from each other what was read since the oldest checkpoint behind which
-/// any of them starts, and after a loss of power nobody knows that but who reads it again.)
+/// (Not behind its own newest one: partitions need from each other what was read since the oldest checkpoint
+/// behind which any of them starts, and after a loss of power nobody knows that but who reads it again.)
 pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
     let retired: BTreeSet<PartitionId> = retired(images).into_keys().collect();
     let groups = || {
@@ -478,15 +444,10 @@ pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
     if let Some(candidate) = candidate.filter(|taken| taken.start || left(&begin).is_some()) {
         begin.epoch = candidate.epoch;
         begin.bases = candidate.bases;
-        begin
-            .bases
-            .retain(|partition, _| !retired.contains(partition));
+        begin.bases.retain(|partition, _| !retired.contains(partition));
     }
     match left(&begin) {
-        Some(partition) => Err(LoadError::Uneven {
-            partition,
-            epoch: begin.epoch,
-        }),
+        Some(partition) => Err(LoadError::Uneven { partition, epoch: begin.epoch }),
         None => Ok(begin),
     }
 }
@@ -494,10 +455,7 @@ pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
 /// The epochs behind which the logs of a journal begin.
 pub(super) fn log_bases(images: &GroupImages) -> BTreeSet<Epoch> {
     let groups = images.iter().filter(|(id, _)| **id < CANDIDATES);
-    groups
-        .filter_map(|(_, image)| BaseState::decode(&image.base.state))
-        .map(|state| state.epoch)
-        .collect()
+    groups.filter_map(|(_, image)| BaseState::decode(&image.base.state)).map(|state| state.epoch).collect()
 }
 
 /// A node's checkpoints, from their order to their end.
@@ -517,8 +475,8 @@ pub(super) struct Checkpoints {
     durable_base: Epoch,
     /// The newest that other nodes have, as they say.
     others: BTreeMap<NodeId, Epoch>,
-    /// Bytes of agreed batches, and of what partitions told those of other nodes, since the last one was ordered, and when that was: 0,
-    /// long ago, if this process has seen none.
+    /// Bytes of agreed batches, and of what partitions told those of other nodes, since the last one was
+    /// ordered, and when that was: 0, long ago, if this process has seen none.
     bytes: u64,
     since_ms: u64,
     schedule: Schedule,
@@ -527,7 +485,8 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Those of a process that has just started: at this epoch, or none if that is 0; and perhaps a newer one.
+    /// Those of a process that has just started: at this epoch, or none if that is 0; and perhaps a newer
+    /// one.
     pub fn new(
         begin: (Epoch, BTreeMap<PartitionId, Base>),
         base: Epoch,
@@ -591,7 +550,8 @@ impl Checkpoints {
         self.bytes += bytes;
     }
 
-    /// Bytes of agreed batches, and of what partitions told those of other nodes, since the last one was ordered.
+    /// Bytes of agreed batches, and of what partitions told those of other nodes, since the last one was
+    /// ordered.
     pub fn log_bytes(&self) -> u64 {
         self.bytes
     }
@@ -626,7 +586,8 @@ impl Checkpoints {
         }
     }
 
-    /// Up to which epoch no node needs what the logs have: a majority of the replicas of each partition has it in a checkpoint.
+    /// Up to which epoch no node needs what the logs have: a majority of the replicas of each partition has
+    /// it in a checkpoint.
     fn safe(&self, me: NodeId, map: &PartitionMap) -> Epoch {
         let of = |&node: &NodeId| match node == me {
             true => self.newest(),
@@ -658,11 +619,8 @@ impl Checkpoints {
             }
         }
         let all = self.taken.iter().chain(&self.recording);
-        let mut epochs: BTreeSet<Epoch> = all
-            .chain(&self.writing)
-            .map(|taken| taken.epoch)
-            .chain(fetched)
-            .collect();
+        let mut epochs: BTreeSet<Epoch> =
+            all.chain(&self.writing).map(|taken| taken.epoch).chain(fetched).collect();
         epochs.extend(self.pinned.as_ref().map(|pinned| pinned.end.epoch));
         epochs.insert(self.durable_base);
         let upto = self.newest();
@@ -712,35 +670,21 @@ impl ClusterNode {
             && let Some(pinned) = self.checkpoints.pinned.take()
         {
             let mut bases = BTreeMap::new();
-            let engines: Vec<PartitionId> =
-                self.engines().map(|(partition, _)| partition).collect();
+            let engines: Vec<PartitionId> = self.engines().map(|(partition, _)| partition).collect();
             for (partition, next) in engines.into_iter().zip(&pinned.end.next) {
                 if let Some((state, (index, term))) = pinned.state(partition, *next)
                     && let Some(group) = self.groups.get(&partition)
                 {
-                    let base = Base {
-                        index,
-                        term,
-                        members: group.members_at(index),
-                        state: state.encode().into(),
-                    };
+                    let base =
+                        Base { index, term, members: group.members_at(index), state: state.encode().into() };
                     bases.insert(partition, base);
                 }
             }
-            self.checkpoints.writing = Some(Taken {
-                epoch: pinned.end.epoch,
-                bases,
-                start: false,
-                asked_tick: 0,
-            });
+            self.checkpoints.writing =
+                Some(Taken { epoch: pinned.end.epoch, bases, start: false, asked_tick: 0 });
             effects.checkpoint = Some(pinned.into_job());
         }
-        let Checkpoints {
-            schedule,
-            bytes,
-            since_ms,
-            ..
-        } = self.checkpoints;
+        let Checkpoints { schedule, bytes, since_ms, .. } = self.checkpoints;
         let since_ms = self.now_ms.saturating_sub(since_ms);
         let due = schedule.is_due(bytes, since_ms) && !self.checkpoints.are_taken();
         if due && let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
@@ -754,17 +698,8 @@ impl ClusterNode {
     }
 
     /// The files of a checkpoint are on the disk.
-    pub(super) fn checkpoint_written(
-        &mut self,
-        epoch: Epoch,
-        bytes: u64,
-        effects: &mut ClusterEffects,
-    ) {
-        let Some(taken) = self
-            .checkpoints
-            .writing
-            .take_if(|taken| taken.epoch == epoch)
-        else {
+    pub(super) fn checkpoint_written(&mut self, epoch: Epoch, bytes: u64, effects: &mut ClusterEffects) {
+        let Some(taken) = self.checkpoints.writing.take_if(|taken| taken.epoch == epoch) else {
             return;
         };
         self.checkpoints.schedule.written(bytes);
@@ -780,9 +715,7 @@ impl ClusterNode {
     /// The journal holds the bases of a checkpoint: others may count on it.
     pub(super) fn candidate(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
         let recorded = self.checkpoints.recording.pop_front();
-        self.checkpoints
-            .taken
-            .extend(recorded.filter(|taken| taken.epoch == epoch));
+        self.checkpoints.taken.extend(recorded.filter(|taken| taken.epoch == epoch));
         self.look_at_files(effects);
         self.cut_logs(effects);
     }
@@ -806,20 +739,13 @@ impl ClusterNode {
 
     /// Lets the logs begin behind a checkpoint.
     fn rebase(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
-        let found = self
-            .checkpoints
-            .taken
-            .iter()
-            .find(|taken| taken.epoch == epoch);
+        let found = self.checkpoints.taken.iter().find(|taken| taken.epoch == epoch);
         let Some(taken) = found.cloned() else { return };
         self.checkpoints.base = epoch;
         for (partition, base) in taken.bases {
             if let Some(group) = self.groups.get_mut(&partition) {
                 group.rebase(base.clone());
-                let kept = Kept {
-                    base: Some(base),
-                    ..Kept::nothing(partition)
-                };
+                let kept = Kept { base: Some(base), ..Kept::nothing(partition) };
                 self.record(kept, effects);
             }
         }
@@ -840,16 +766,12 @@ impl ClusterNode {
         bases: BTreeMap<PartitionId, Base>,
         effects: &mut ClusterEffects,
     ) {
-        self.checkpoints.recording.push_back(Taken {
-            epoch,
-            bases,
-            start: true,
-            asked_tick: 0,
-        });
+        self.checkpoints.recording.push_back(Taken { epoch, bases, start: true, asked_tick: 0 });
         self.record_candidate(effects);
     }
 
-    /// The next process is to start behind this node's newest checkpoint, if it has one that logs do not begin behind.
+    /// The next process is to start behind this node's newest checkpoint, if it has one that logs do not
+    /// begin behind.
     pub(super) fn start_behind_newest(&mut self, effects: &mut ClusterEffects) {
         let newest = self.checkpoints.taken.back_mut();
         let Some(newest) = newest.filter(|taken| taken.epoch > self.checkpoints.base) else {
@@ -868,14 +790,8 @@ impl ClusterNode {
 
     /// What the journal holds beside logs, for a record that lets its older ones go.
     pub(super) fn candidate_again(&self) -> Option<Kept> {
-        let newest = self
-            .checkpoints
-            .recording
-            .back()
-            .or(self.checkpoints.taken.back())?;
-        self.checkpoints
-            .has_candidate
-            .then(|| kept_aside(CANDIDATES, newest.epoch.0, newest.encode()))
+        let newest = self.checkpoints.recording.back().or(self.checkpoints.taken.back())?;
+        self.checkpoints.has_candidate.then(|| kept_aside(CANDIDATES, newest.epoch.0, newest.encode()))
     }
 
     /// The logs begin behind the checkpoint of this epoch.
@@ -891,12 +807,7 @@ impl ClusterNode {
     }
 
     /// A replica lacks entries that this node no longer has.
-    pub(super) fn tell_behind(
-        &mut self,
-        partition: PartitionId,
-        node: NodeId,
-        effects: &mut ClusterEffects,
-    ) {
+    pub(super) fn tell_behind(&mut self, partition: PartitionId, node: NodeId, effects: &mut ClusterEffects) {
         self.behind.insert((partition, node), self.ticks);
         let epoch = self.checkpoints.newest();
         if epoch > Epoch(0) {
@@ -908,9 +819,8 @@ impl ClusterNode {
     pub(super) fn wanted_by(&mut self, from: NodeId, piece: Piece, effects: &mut ClusterEffects) {
         let now = self.ticks;
         let mut taken = self.checkpoints.taken.iter_mut();
-        let has = |taken: &&mut Taken| {
-            taken.epoch == piece.epoch && taken.bases.contains_key(&piece.partition)
-        };
+        let has =
+            |taken: &&mut Taken| taken.epoch == piece.epoch && taken.bases.contains_key(&piece.partition);
         if let Some(taken) = taken.find(has) {
             taken.asked_tick = now;
             effects.read.push((from, piece));
@@ -938,12 +848,7 @@ impl ClusterNode {
         if piece.offset == 0 {
             base.encode(&mut encoded);
         }
-        let frame = Frame::Piece {
-            piece,
-            total,
-            base: encoded.into(),
-            bytes,
-        };
+        let frame = Frame::Piece { piece, total, base: encoded.into(), bytes };
         self.send(to, &frame, effects);
     }
 }

@@ -15,9 +15,7 @@ impl ClusterNode {
         let now_ms = self.now_ms;
         self.clock.reach(self.merge.delivered().time_ms, now_ms);
         let sight = self.sight(wall_ms.cast_signed().wrapping_sub(now_ms.cast_signed()));
-        let news = self
-            .clock
-            .tick(now_ms, wall_ms, self.clock_offset_ms(), &sight);
+        let news = self.clock.tick(now_ms, wall_ms, self.clock_offset_ms(), &sight);
         effects.warnings.extend(news);
         if self.map().level < CORRECTS_CLOCK {
             return;
@@ -25,10 +23,7 @@ impl ClusterNode {
         if let Some(lead) = self.leads.get_mut(&PartitionId(0))
             && let Some((before_ms, offset_ms)) = self.clock.take_correction()
         {
-            lead.change(Control::CorrectClock {
-                before_ms,
-                offset_ms,
-            });
+            lead.change(Control::CorrectClock { before_ms, offset_ms });
         }
     }
 
@@ -65,17 +60,9 @@ impl ClusterNode {
         if !self.clock.is_set() && self.map().level >= CORRECTS_CLOCK {
             replays = self.is_behind_the_order();
             let mut statuses = self.groups.values().map(|group| group.status());
-            follows =
-                !statuses.any(|group| group.role == Role::Leader && group.committed == group.last);
+            follows = !statuses.any(|group| group.role == Role::Leader && group.committed == group.last);
         }
-        let mut sight = Sight {
-            known_ms,
-            none_knows: true,
-            replays,
-            follows,
-            others,
-            ..Sight::default()
-        };
+        let mut sight = Sight { known_ms, none_knows: true, replays, follows, others, ..Sight::default() };
         let mut is_first = true;
         // The majorities of all groups that this node has a replica of must have reached a time.
         for group in self.groups.values() {
@@ -89,8 +76,7 @@ impl ClusterNode {
             let epoch_ms = reached(of(&epochs), voters.len());
             let agreed_ms = agreed(of(&walls), voters.len(), bound_ms);
             if is_first {
-                (sight.reached_ms, sight.epoch_ms, sight.agreed_ms) =
-                    (wall_ms, epoch_ms, agreed_ms);
+                (sight.reached_ms, sight.epoch_ms, sight.agreed_ms) = (wall_ms, epoch_ms, agreed_ms);
             } else {
                 let least = |a: Option<i64>, b: Option<i64>| a.zip(b).map(|(a, b)| a.min(b));
                 sight.reached_ms = least(sight.reached_ms, wall_ms);
@@ -98,14 +84,14 @@ impl ClusterNode {
                 sight.agreed_ms = sight.agreed_ms.filter(|_| agreed_ms.is_some());
             }
             is_first = false;
-            let tells =
-                |&node: &NodeId| node == me || self.peers.epoch_lead_ms(node, since) == Some(None);
+            let tells = |&node: &NodeId| node == me || self.peers.epoch_lead_ms(node, since) == Some(None);
             sight.none_knows &= voters.iter().all(tells);
         }
         sight
     }
 
-    /// By how much a node's clock is ahead of the time of day that this node knows, if that is more than a right clock may be; else 0.
+    /// By how much a node's clock is ahead of the time of day that this node knows, if that is more than a
+    /// right clock may be; else 0.
     pub fn wrong_clock_ms(&self, node: NodeId) -> i64 {
         if node == self.options.me {
             let status = self.clock.status();
@@ -123,10 +109,7 @@ impl ClusterNode {
         if entry.is_some_and(|entry| entry.boot != BootId(0) && entry.level < CORRECTS_CLOCK) {
             return;
         }
-        let epoch_ms = self
-            .clock
-            .is_set()
-            .then(|| self.clock.epoch_ms(self.now_ms));
+        let epoch_ms = self.clock.is_set().then(|| self.clock.epoch_ms(self.now_ms));
         self.send(to, &Frame::Time(epoch_ms), effects);
     }
 }

@@ -1,32 +1,38 @@
-//! What a node gets of groups of which it keeps no replica, and who executes for its clients there: dispatch inside a zone.
+//! What a node gets of groups of which it keeps no replica, and who executes for its clients there: dispatch
+//! inside a zone.
 //!
-//! A zone has one replica of every partition, spread over its nodes, and the order is made of the batches of all groups. So
-//! a node follows each group that it has no part in through a node that has one: its neighbour in the zone, or, while that
-//! is gone, one of another zone. The one that is followed sends each batch as soon as its own log has it, cut down to what
-//! the follower executes, and how far the group has agreed. What is told before it is agreed may be replaced later, exactly
-//! as in a log; the merge treats both alike.
+//! A zone has one replica of every partition, spread over its nodes, and the order is made of the batches of
+//! all groups. So a node follows each group that it has no part in through a node that has one: its neighbour
+//! in the zone, or, while that is gone, one of another zone. The one that is followed sends each batch as
+//! soon as its own log has it, cut down to what the follower executes, and how far the group has agreed. What
+//! is told before it is agreed may be replaced later, exactly as in a log; the merge treats both alike.
 //!
-//! Whoever is followed also answers: it sends the follower the outcomes of its clients' requests that were executed here.
-//! A follower that comes anew names the requests that it waits for and gets their outcomes again. Whoever is followed may have
-//! stopped executing, or begun behind a checkpoint that has them: a follower that waits for long comes to the other replicas, too,
-//! less and less often. So an outcome is lost only if all that its replicas remembered is gone; the client is then told that
-//! nobody knows.
+//! Whoever is followed also answers: it sends the follower the outcomes of its clients' requests that were
+//! executed here. A follower that comes anew names the requests that it waits for and gets their outcomes
+//! again. Whoever is followed may have stopped executing, or begun behind a checkpoint that has them: a
+//! follower that waits for long comes to the other replicas, too, less and less often. So an outcome is lost
+//! only if all that its replicas remembered is gone; the client is then told that nobody knows.
 //!
-//! And it is the way by which the partitions that the follower keeps hear from the group's partition of transactions that they
-//! share ([`execute::siblings`]): one frame for each follower and round has all of it. A follower that comes anew is told again what
-//! its partitions have not final-committed. Whoever has forgotten some of that tells it to fetch a checkpoint instead.
+//! And it is the way by which the partitions that the follower keeps hear from the group's partition of
+//! transactions that they share ([`execute::siblings`]): one frame for each follower and round has all of it.
+//! A follower that comes anew is told again what its partitions have not final-committed. Whoever has
+//! forgotten some of that tells it to fetch a checkpoint instead.
 //!
-//! A frame may not be of any size, and a link not hold any number of them. So what is too large for one frame goes in parts, which may
-//! come in any order; and a follower that has not said to have heard what it was sent is told little more than that there is something.
+//! A frame may not be of any size, and a link not hold any number of them. So what is too large for one frame
+//! goes in parts, which may come in any order; and a follower that has not said to have heard what it was
+//! sent is told little more than that there is something.
 //!
-//! A subscription numbers its frames. One that comes too early waits for those before it, a little while: then they are lost, and
-//! that ends the subscription. The follower begins another behind what is confirmed. One that has not begun in time is not waited for, but is taken if
-//! it begins before a later one: over a slow link, what is told may take longer than anybody's patience.
+//! A subscription numbers its frames. One that comes too early waits for those before it, a little while:
+//! then they are lost, and that ends the subscription. The follower begins another behind what is confirmed.
+//! One that has not begun in time is not waited for, but is taken if it begins before a later one: over a
+//! slow link, what is told may take longer than anybody's patience.
 //!
 //! Invariants:
-//! 1. A follower is never told that something is agreed before it was sent the batch, under the same subscription.
+//! 1. A follower is never told that something is agreed before it was sent the batch, under the same
+//!    subscription.
 //! 2. A follower is sent all that it executes, whichever map either of the two has.
-//! 3. A follower never confirms what its group has not agreed on, whomever it follows, and however often that changes.
+//! 3. A follower never confirms what its group has not agreed on, whomever it follows, and however often that
+//!    changes.
 
 mod listen;
 mod parts;
@@ -124,8 +130,8 @@ pub(super) struct News {
 pub struct Said {
     /// Rounds in which a partition had something to say to a node, counted for each partition and node.
     pub rounds: u64,
-    /// Frames that took it there: one for each round, fewer when a node has not heard what is on its way, more for what is too
-    /// large for one.
+    /// Frames that took it there: one for each round, fewer when a node has not heard what is on its way,
+    /// more for what is too large for one.
     pub frames: u64,
     /// What was said: reads, anchors, confirmations.
     pub notes: u64,
@@ -173,8 +179,7 @@ impl Feeds {
         &mut self,
         group: PartitionId,
     ) -> impl Iterator<Item = (&(PartitionId, NodeId), &mut Follower)> {
-        self.followers
-            .range_mut((group, NodeId(0))..=(group, NodeId(u16::MAX)))
+        self.followers.range_mut((group, NodeId(0))..=(group, NodeId(u16::MAX)))
     }
 
     /// What was sent to a node may be lost, and what it sent.
@@ -221,8 +226,8 @@ impl Feeds {
         of_group.map(|(&id, _)| id).collect()
     }
 
-    /// The groups of which this process's clients have waited for so long that others of their replicas are to be asked, and how
-    /// often that was so before.
+    /// The groups of which this process's clients have waited for so long that others of their replicas are
+    /// to be asked, and how often that was so before.
     fn doubtful(&self, now_tick: u64) -> BTreeMap<PartitionId, u32> {
         let mut oldest: BTreeMap<PartitionId, u64> = BTreeMap::new();
         for &(partition, since) in self.unanswered.values() {
@@ -268,15 +273,9 @@ impl Feeds {
         }
     }
 
-    /// The outcomes that a node lacks which waited for these requests when it had confirmed an epoch. What it was asked
-    /// for later is in a later epoch, and may have been executed before its wish came.
-    fn lacking(
-        &self,
-        node: NodeId,
-        group: PartitionId,
-        waits: &[RequestId],
-        after: Epoch,
-    ) -> Vec<Answered> {
+    /// The outcomes that a node lacks which waited for these requests when it had confirmed an epoch. What it
+    /// was asked for later is in a later epoch, and may have been executed before its wish came.
+    fn lacking(&self, node: NodeId, group: PartitionId, waits: &[RequestId], after: Epoch) -> Vec<Answered> {
         let waits: BTreeSet<&RequestId> = waits.iter().collect();
         let of_node = self.recent.iter().filter(|recent| {
             recent.node == node

@@ -28,7 +28,8 @@ pub enum Frame {
         /// The requests.
         submissions: Vec<Submission>,
     },
-    /// The group's leader expects this number next of a process: what came was not the next, or could not be taken.
+    /// The group's leader expects this number next of a process: what came was not the next, or could not be
+    /// taken.
     Expect {
         /// The group.
         partition: PartitionId,
@@ -48,7 +49,8 @@ pub enum Frame {
     Begun(Epoch),
     /// A change of the map, for the leader of partition 0.
     Change(Control),
-    /// The receiver lacks entries of a group that the sender, its leader, no longer has: it must fetch a checkpoint.
+    /// The receiver lacks entries of a group that the sender, its leader, no longer has: it must fetch a
+    /// checkpoint.
     Behind {
         /// The group.
         partition: PartitionId,
@@ -145,9 +147,11 @@ pub enum Frame {
     Time(Option<u64>),
     /// The sender wants the receiver's map: it has heard that it is newer than its own.
     MapWanted,
-    /// The sender's map. The receiver needs it to know where the others are; what else it says, the order tells.
+    /// The sender's map. The receiver needs it to know where the others are; what else it says, the order
+    /// tells.
     Map(Box<PartitionMap>),
-    /// The members of a group are as the map of a version wants them: its leader tells the leader of partition 0.
+    /// The members of a group are as the map of a version wants them: its leader tells the leader of
+    /// partition 0.
     Followed {
         /// The group.
         partition: PartitionId,
@@ -161,12 +165,14 @@ pub enum Frame {
         /// The map's version.
         version: u32,
     },
-    /// Asks one who is a member of a group whether the sender still is: then there is no answer, and else [`Frame::Left`].
+    /// Asks one who is a member of a group whether the sender still is: then there is no answer, and else
+    /// [`Frame::Left`].
     Belongs {
         /// The group.
         partition: PartitionId,
     },
-    /// How the sender is: out or about to end. It says so again with every [`Frame::Clock`], which else says that it is well.
+    /// How the sender is: out or about to end. It says so again with every [`Frame::Clock`], which else says
+    /// that it is well.
     Condition(Condition),
     /// An operator wants a node to lead a group, for a while.
     Wish {
@@ -229,14 +235,7 @@ fn take_piece(reader: &mut Reader<'_>) -> Option<Piece> {
 }
 
 fn put_fed(out: &mut Vec<u8>, fed: &Fed) {
-    let numbers = [
-        fed.epoch.0,
-        fed.index,
-        fed.term,
-        fed.digest,
-        fed.bytes,
-        fed.noted,
-    ];
+    let numbers = [fed.epoch.0, fed.index, fed.term, fed.digest, fed.bytes, fed.noted];
     for number in numbers {
         put_varint(out, number);
     }
@@ -255,7 +254,8 @@ fn take_fed(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Fed> {
     })
 }
 
-/// Requests in order: many are of few sessions, whose ids are large, so each says how far its session is from the one before.
+/// Requests in order: many are of few sessions, whose ids are large, so each says how far its session is from
+/// the one before.
 fn put_waits(out: &mut Vec<u8>, waits: &[RequestId]) {
     put_varint(out, waits.len() as u64);
     let mut session = 0;
@@ -328,9 +328,7 @@ fn take_answered(reader: &mut Reader<'_>) -> Option<Answered> {
         position: Position(take_number(reader)?),
         outcome: match reader.u8()? {
             REPLIED => Ok(take_reply(reader)?),
-            ABORTED => Err(Stop::abort(
-                String::from_utf8(reader.bytes()?.to_vec()).ok()?,
-            )),
+            ABORTED => Err(Stop::abort(String::from_utf8(reader.bytes()?.to_vec()).ok()?)),
             RESTARTED => Err(Stop::Restart),
             UNDECLARED => Err(Stop::Undeclared),
             _ => return None,
@@ -349,10 +347,7 @@ impl Frame {
                 put_varint(&mut out, u64::from(partition.0));
                 put_bytes(&mut out, message);
             }
-            Frame::Submit {
-                partition,
-                submissions,
-            } => {
+            Frame::Submit { partition, submissions } => {
                 out.push(SUBMIT);
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, submissions.len() as u64);
@@ -360,11 +355,7 @@ impl Frame {
                     put_submission(&mut out, submission);
                 }
             }
-            Frame::Expect {
-                partition,
-                boot,
-                sequence,
-            } => {
+            Frame::Expect { partition, boot, sequence } => {
                 out.push(EXPECT);
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, u64::from(boot.0));
@@ -392,12 +383,7 @@ impl Frame {
                 out.push(FETCH);
                 put_piece(&mut out, piece);
             }
-            Frame::Piece {
-                piece,
-                total,
-                base,
-                bytes,
-            } => {
+            Frame::Piece { piece, total, base, bytes } => {
                 out.push(PIECE);
                 put_piece(&mut out, piece);
                 put_varint(&mut out, *total);
@@ -408,16 +394,7 @@ impl Frame {
                 out.push(NEWEST);
                 put_varint(&mut out, epoch.0);
             }
-            Frame::Follow {
-                partition,
-                subscription,
-                boot,
-                after,
-                waits,
-                kept,
-                settled,
-                heard,
-            } => {
+            Frame::Follow { partition, subscription, boot, after, waits, kept, settled, heard } => {
                 out.push(FOLLOW);
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, *subscription);
@@ -431,10 +408,7 @@ impl Frame {
                     put_varint(&mut out, u64::from(partition.0));
                 }
             }
-            Frame::Unfollow {
-                partition,
-                subscription,
-            } => {
+            Frame::Unfollow { partition, subscription } => {
                 out.push(UNFOLLOW);
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, *subscription);
@@ -486,22 +460,13 @@ impl Frame {
                     put_bytes(&mut out, &part.bytes);
                 }
             }
-            Frame::Heard {
-                partition,
-                subscription,
-                number,
-            } => {
+            Frame::Heard { partition, subscription, number } => {
                 out.push(HEARD);
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, *subscription);
                 put_varint(&mut out, *number);
             }
-            Frame::Clock {
-                standing,
-                checkpoint,
-                hears_all,
-                map_version,
-            } => {
+            Frame::Clock { standing, checkpoint, hears_all, map_version } => {
                 out.push(CLOCK);
                 put_varint(&mut out, checkpoint.0);
                 out.push(u8::from(*hears_all));
@@ -545,11 +510,7 @@ impl Frame {
                     }
                 }
             }
-            Frame::Wish {
-                partition,
-                to,
-                left_ms,
-            } => {
+            Frame::Wish { partition, to, left_ms } => {
                 out.push(WISH);
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, u64::from(to.0));
@@ -573,11 +534,7 @@ impl Frame {
         } else {
             take_plain(&mut reader, bytes).ok_or(FrameError::Malformed)?
         };
-        if reader.is_empty() {
-            Ok((clock_ms, frame))
-        } else {
-            Err(FrameError::Malformed)
-        }
+        if reader.is_empty() { Ok((clock_ms, frame)) } else { Err(FrameError::Malformed) }
     }
 }
 
@@ -594,31 +551,23 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
         let partition = take_partition(&mut reader)?;
         let count = reader.varint()?;
         let (boot, sequence) = (reader.varint()?, reader.varint()?);
-        return Some(format!(
-            "{partition}: {count} requests of boot {boot}, from {sequence} on"
-        ));
+        return Some(format!("{partition}: {count} requests of boot {boot}, from {sequence} on"));
     }
     Some(match take_plain(&mut reader, bytes)? {
         Frame::Consensus { partition, message } => {
             format!("{partition} {}", order::consensus::describe(&message))
         }
         Frame::Submit { .. } => return None,
-        Frame::Expect {
-            partition,
-            boot,
-            sequence,
-        } => format!("{partition}: expects {sequence} of {boot}"),
-        Frame::Elsewhere {
-            partition,
-            leader: Some(leader),
-        } => format!("{partition}: perhaps {leader} leads"),
+        Frame::Expect { partition, boot, sequence } => format!("{partition}: expects {sequence} of {boot}"),
+        Frame::Elsewhere { partition, leader: Some(leader) } => {
+            format!("{partition}: perhaps {leader} leads")
+        }
         Frame::Elsewhere { partition, .. } => format!("{partition}: somebody else leads"),
         Frame::Begun(epoch) => format!("epoch {} is begun", epoch.0),
         Frame::Change(control) => format!("wants {control:?}"),
-        Frame::Behind { partition, epoch } => format!(
-            "{partition}: lacks what only the checkpoint of epoch {} has",
-            epoch.0
-        ),
+        Frame::Behind { partition, epoch } => {
+            format!("{partition}: lacks what only the checkpoint of epoch {} has", epoch.0)
+        }
         Frame::Fetch(piece) => format!(
             "{}: wants the checkpoint of epoch {} from byte {} on",
             piece.partition, piece.epoch.0, piece.offset
@@ -631,56 +580,32 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             piece.offset
         ),
         Frame::Newest(epoch) => format!("has the checkpoint of epoch {} only", epoch.0),
-        Frame::Follow {
-            partition,
-            subscription,
-            after,
-            waits,
-            settled,
-            heard,
-            ..
-        } => format!(
-            "{partition}: tell me what follows epoch {}, {} answers, and what was read since {}, as final up to {} \
-             ({subscription})",
+        Frame::Follow { partition, subscription, after, waits, settled, heard, .. } => format!(
+            "{partition}: tell me what follows epoch {}, {} answers, and what was read since {}, as final \
+             up to {} ({subscription})",
             after.0,
             waits.len(),
             settled.0,
             heard.0
         ),
-        Frame::Unfollow {
-            partition,
-            subscription,
-        } => format!("{partition}: tell me no more ({subscription})"),
-        Frame::Feed {
-            partition,
-            subscription,
-            number,
-            batches,
-            agreed,
-            answers,
-            messages,
-            part,
-            ..
-        } => {
+        Frame::Unfollow { partition, subscription } => {
+            format!("{partition}: tell me no more ({subscription})")
+        }
+        Frame::Feed { partition, subscription, number, batches, agreed, answers, messages, part, .. } => {
             let epochs: Vec<u64> = batches.iter().map(|fed| fed.epoch.0).collect();
             let answers = answers.len();
             let messages = messages.len();
             let part = part.as_ref().map_or(String::new(), |part| {
-                format!(
-                    " and number {} from {} on, of {}",
-                    part.number, part.offset, part.total
-                )
+                format!(" and number {} from {} on, of {}", part.number, part.offset, part.total)
             });
             format!(
-                "{partition}: epochs {epochs:?}, agreed up to {agreed}, {answers} answers, {messages} messages{part} \
-                 ({subscription}.{number})"
+                "{partition}: epochs {epochs:?}, agreed up to {agreed}, {answers} answers, {messages} \
+                 messages{part} ({subscription}.{number})"
             )
         }
-        Frame::Heard {
-            partition,
-            subscription,
-            number,
-        } => format!("{partition}: has heard {subscription}.{number}"),
+        Frame::Heard { partition, subscription, number } => {
+            format!("{partition}: has heard {subscription}.{number}")
+        }
         Frame::Clock { standing, .. } => match standing {
             Some(Standing::Bootstrapping { nonce }) => format!("clock {clock_ms}, new {nonce:x}"),
             _ => format!("clock {clock_ms}"),
@@ -697,11 +622,9 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
         Frame::Condition(Condition::Out(cause)) => format!("is out: {cause}"),
         Frame::Time(Some(epoch_ms)) => format!("the epoch time is {epoch_ms}"),
         Frame::Time(None) => "the epoch time is not known".to_owned(),
-        Frame::Wish {
-            partition,
-            to,
-            left_ms,
-        } => format!("{partition}: an operator wants {to} to lead it for {left_ms} ms"),
+        Frame::Wish { partition, to, left_ms } => {
+            format!("{partition}: an operator wants {to} to lead it for {left_ms} ms")
+        }
     })
 }
 
@@ -712,9 +635,7 @@ pub enum FrameError {
     #[error("a peer sent a frame that this version does not know: update this node")]
     Malformed,
     /// A procedure that the registry does not have.
-    #[error(
-        "a peer sent a request for procedure {0:#010x}, which this node does not have: update this node"
-    )]
+    #[error("a peer sent a request for procedure {0:#010x}, which this node does not have: update this node")]
     UnknownProcedure(u32),
 }
 
@@ -729,10 +650,7 @@ fn take_submit(reader: &mut Reader<'_>, registry: &Registry) -> Result<Frame, Fr
         })?;
         submissions.push(submission);
     }
-    Ok(Frame::Submit {
-        partition,
-        submissions,
-    })
+    Ok(Frame::Submit { partition, submissions })
 }
 
 /// What counts something never comes near this: sums of such numbers have room.
@@ -752,10 +670,9 @@ fn take_partition(reader: &mut Reader<'_>) -> Option<PartitionId> {
 
 fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
     Some(match reader.u8()? {
-        CONSENSUS => Frame::Consensus {
-            partition: take_partition(reader)?,
-            message: bytes.slice_ref(reader.bytes()?),
-        },
+        CONSENSUS => {
+            Frame::Consensus { partition: take_partition(reader)?, message: bytes.slice_ref(reader.bytes()?) }
+        }
         EXPECT => Frame::Expect {
             partition: take_partition(reader)?,
             boot: BootId(u32::try_from(reader.varint()?).ok()?),
@@ -770,10 +687,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         },
         BEGUN => Frame::Begun(take_epoch(reader)?),
         CHANGE => Frame::Change(Control::decode(reader)?),
-        BEHIND => Frame::Behind {
-            partition: take_partition(reader)?,
-            epoch: take_epoch(reader)?,
-        },
+        BEHIND => Frame::Behind { partition: take_partition(reader)?, epoch: take_epoch(reader)? },
         FETCH => Frame::Fetch(take_piece(reader)?),
         PIECE => Frame::Piece {
             piece: take_piece(reader)?,
@@ -790,14 +704,11 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             settled: take_epoch(reader)?,
             heard: take_epoch(reader)?,
             waits: take_waits(reader)?,
-            kept: (0..reader.varint()?)
-                .map(|_| take_partition(reader))
-                .collect::<Option<_>>()?,
+            kept: (0..reader.varint()?).map(|_| take_partition(reader)).collect::<Option<_>>()?,
         },
-        UNFOLLOW => Frame::Unfollow {
-            partition: take_partition(reader)?,
-            subscription: take_number(reader)?,
-        },
+        UNFOLLOW => {
+            Frame::Unfollow { partition: take_partition(reader)?, subscription: take_number(reader)? }
+        }
         FEED => {
             let partition = take_partition(reader)?;
             let subscription = take_number(reader)?;
@@ -871,13 +782,10 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             partition: take_partition(reader)?,
             version: u32::try_from(reader.varint()?).ok()?,
         },
-        LEFT => Frame::Left {
-            partition: take_partition(reader)?,
-            version: u32::try_from(reader.varint()?).ok()?,
-        },
-        BELONGS => Frame::Belongs {
-            partition: take_partition(reader)?,
-        },
+        LEFT => {
+            Frame::Left { partition: take_partition(reader)?, version: u32::try_from(reader.varint()?).ok()? }
+        }
+        BELONGS => Frame::Belongs { partition: take_partition(reader)? },
         CONDITION => Frame::Condition(match reader.u8()? {
             WELL => Condition::Well,
             ENDING => Condition::Ending,

@@ -1,7 +1,7 @@
 //! Requests that this process accepted and that are not yet known to be in the order.
 //!
-//! For each group they have numbers from 1 on, and stay here until the group has agreed on them. They go to whoever leads
-//! the group, and again to whoever leads it next: the group's log tells which of them it has.
+//! For each group they have numbers from 1 on, and stay here until the group has agreed on them. They go to
+//! whoever leads the group, and again to whoever leads it next: the group's log tells which of them it has.
 
 use order::Submission;
 use order::arrange::Place;
@@ -87,9 +87,7 @@ impl Gateway {
     /// The groups for which something waits.
     pub fn groups(&self) -> Vec<PartitionId> {
         let busy = self.outboxes.iter();
-        busy.filter(|(_, outbox)| !outbox.waiting.is_empty())
-            .map(|(&group, _)| group)
-            .collect()
+        busy.filter(|(_, outbox)| !outbox.waiting.is_empty()).map(|(&group, _)| group).collect()
     }
 
     /// What is to go to a group's leader now, as much as fits one frame; empty if it has had everything.
@@ -119,8 +117,8 @@ impl Gateway {
         submissions
     }
 
-    /// The leader expects this number: what was sent behind it is lost. A leader that expects what the group has agreed on is none
-    /// that can be helped.
+    /// The leader expects this number: what was sent behind it is lost. A leader that expects what the group
+    /// has agreed on is none that can be helped.
     pub fn expected(&mut self, group: PartitionId, sequence: u64) {
         if let Some(outbox) = self.outboxes.get_mut(&group)
             && (outbox.waiting.front()).is_some_and(|first| first.submission.sequence <= sequence)
@@ -154,17 +152,16 @@ impl Gateway {
         let Some(outbox) = self.outboxes.get_mut(&group) else {
             return;
         };
-        while let Some(waiting) = outbox
-            .waiting
-            .pop_front_if(|waiting| waiting.submission.sequence <= sequence)
+        while let Some(waiting) =
+            outbox.waiting.pop_front_if(|waiting| waiting.submission.sequence <= sequence)
         {
             self.requests -= 1;
             self.bytes -= waiting.bytes;
         }
     }
 
-    /// Those that have waited since before `older_than_tick`: whoever sent them is told so, once. They stay: only the order
-    /// can say how they end.
+    /// Those that have waited since before `older_than_tick`: whoever sent them is told so, once. They stay:
+    /// only the order can say how they end.
     pub fn give_up(&mut self, older_than_tick: u64) -> Vec<RequestId> {
         let mut given_up = Vec::new();
         for outbox in self.outboxes.values_mut() {

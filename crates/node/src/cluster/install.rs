@@ -1,13 +1,16 @@
 //! Catching up by a checkpoint: what a replica does whose leader no longer has the entries that it lacks.
 //!
-//! The leader says so ([`Frame::Behind`](super::Frame)), and the replica fetches the checkpoints of all its partitions at one
-//! epoch, piece by piece, while it goes on as well as it can. It asks for each piece, so the transfer needs no more memory
-//! than a piece, and lost frames cost some ticks: how many is learnt from how long pieces take, because asking again before
-//! a slow link has delivered fills that link with what nobody needs, and then nothing comes in time. When all files are there it writes new bases into its journal, in one record,
-//! and starts anew: a process that begins behind a checkpoint is something that every start does.
+//! The leader says so ([`Frame::Behind`](super::Frame)), and the replica fetches the checkpoints of all its
+//! partitions at one epoch, piece by piece, while it goes on as well as it can. It asks for each piece, so
+//! the transfer needs no more memory than a piece, and lost frames cost some ticks: how many is learnt from
+//! how long pieces take, because asking again before a slow link has delivered fills that link with what
+//! nobody needs, and then nothing comes in time. When all files are there it writes new bases into its
+//! journal, in one record, and starts anew: a process that begins behind a checkpoint is something that every
+//! start does.
 //!
-//! Where nodes keep different partitions, whoever says so may have a checkpoint that nobody who is left has of another partition. Then an
-//! older one does, of which that has logs: a replica that waited for the newer one might be the very one without which there never will be another.
+//! Where nodes keep different partitions, whoever says so may have a checkpoint that nobody who is left has
+//! of another partition. Then an older one does, of which that has logs: a replica that waited for the newer
+//! one might be the very one without which there never will be another.
 
 use super::checkpoint::{file_name, unfinished_name};
 use super::frames::Frame;
@@ -36,8 +39,7 @@ const ROUNDS_MAX: u32 = 3;
 /// What nobody has is not asked for again for so many ticks, at least and at most.
 const PAUSE_TICKS: RangeInclusive<u64> = 8..=128;
 /// What is told to whoever asks a node that is about to start anew.
-const RESTARTING: &str =
-    "LOADING this node has fetched a checkpoint and starts anew: connect again";
+const RESTARTING: &str = "LOADING this node has fetched a checkpoint and starts anew: connect again";
 
 /// Part of a file that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +74,13 @@ pub(super) struct Install {
     pub bases: BTreeMap<PartitionId, (Base, BaseState)>,
     /// The node that said that this one is behind.
     pub source: NodeId,
-    /// Who gives the file that is being fetched: two nodes' files of one checkpoint say the same in different bytes.
+    /// Who gives the file that is being fetched: two nodes' files of one checkpoint say the same in different
+    /// bytes.
     from: Option<NodeId>,
     /// How many files were asked for.
     turn: usize,
-    /// Who has said not to have the file that is being fetched, and the newest older checkpoint that one of them has.
+    /// Who has said not to have the file that is being fetched, and the newest older checkpoint that one of
+    /// them has.
     refused: BTreeSet<NodeId>,
     older: Epoch,
     /// How often all have said so.
@@ -87,7 +91,8 @@ pub(super) struct Install {
     /// How often the next piece was asked for again.
     repeats: u32,
     patience_ticks: u64,
-    /// The piece that is being written, perhaps one that nobody waits for any more: they are written one by one.
+    /// The piece that is being written, perhaps one that nobody waits for any more: they are written one by
+    /// one.
     writing: Option<Piece>,
     /// What is being written does not count: its file was begun anew.
     is_stale: bool,
@@ -117,7 +122,8 @@ impl Install {
         }
     }
 
-    /// Goes on with what was learnt of the link, once what is being written for the one before is on the disk.
+    /// Goes on with what was learnt of the link, once what is being written for the one before is on the
+    /// disk.
     pub fn in_place_of(self, before: &Install) -> Install {
         Install {
             patience_ticks: before.patience_ticks,
@@ -148,9 +154,7 @@ impl Install {
 
     /// The piece that is to be asked for now, if one is.
     pub fn next(&mut self, now_tick: u64) -> Option<Piece> {
-        let patient = self
-            .asked_tick
-            .is_some_and(|asked| now_tick < asked + self.patience_ticks);
+        let patient = self.asked_tick.is_some_and(|asked| now_tick < asked + self.patience_ticks);
         if self.writing.is_some() || patient {
             return None;
         }
@@ -159,11 +163,7 @@ impl Install {
             self.repeats += 1;
             self.patience_ticks = (self.patience_ticks * 2).min(*PATIENCE_TICKS.end());
         }
-        Some(Piece {
-            partition,
-            epoch: self.epoch,
-            offset: self.offset,
-        })
+        Some(Piece { partition, epoch: self.epoch, offset: self.offset })
     }
 
     /// Whether a piece that has come is the one that is waited for. It is being written then.
@@ -180,9 +180,8 @@ impl Install {
             && let Some(asked) = self.asked_tick
         {
             let twice = 2 * now_tick.saturating_sub(asked);
-            self.patience_ticks = twice
-                .max(self.patience_ticks / 2)
-                .clamp(*PATIENCE_TICKS.start(), *PATIENCE_TICKS.end());
+            self.patience_ticks =
+                twice.max(self.patience_ticks / 2).clamp(*PATIENCE_TICKS.start(), *PATIENCE_TICKS.end());
         }
         awaited
     }
@@ -198,8 +197,7 @@ impl Install {
         self.asked_tick = None;
         self.repeats = 0;
         if last {
-            self.wanted
-                .retain(|&partition| partition != piece.partition);
+            self.wanted.retain(|&partition| partition != piece.partition);
             self.offset = 0;
             self.total = None;
             self.from = None;
@@ -224,7 +222,8 @@ impl Install {
         self.from == Some(node)
     }
 
-    /// The node that is asked has not got the file; its newest checkpoint is of this epoch. Another node may have it.
+    /// The node that is asked has not got the file; its newest checkpoint is of this epoch. Another node may
+    /// have it.
     fn refused(&mut self, newest: Epoch) {
         self.refused.extend(self.from.take());
         if newest < self.epoch {
@@ -236,8 +235,8 @@ impl Install {
         self.is_stale = self.writing.is_some();
     }
 
-    /// Whether a piece of the file that is being fetched goes with those before it: of a file of the same size, within that, and
-    /// something of it. (A checkpoint is never empty.)
+    /// Whether a piece of the file that is being fetched goes with those before it: of a file of the same
+    /// size, within that, and something of it. (A checkpoint is never empty.)
     fn fits(&self, piece: Piece, total: u64, bytes: &Bytes) -> bool {
         let ends = piece.offset.saturating_add(bytes.len() as u64);
         let is_same = piece.offset == 0 || self.total == Some(total);
@@ -260,11 +259,7 @@ impl Install {
         self.total = None;
         self.repeats = 0;
         self.asked_tick = Some(now_tick);
-        Piece {
-            partition,
-            epoch: self.epoch,
-            offset: 0,
-        }
+        Piece { partition, epoch: self.epoch, offset: 0 }
     }
 
     /// Whether everything is there.
@@ -381,7 +376,8 @@ impl ClusterNode {
             // Into the same files. Once they are there, less is to be fetched.
             return;
         }
-        // This node's own one waits for engines that may never come to its place, because what they would read is gone.
+        // This node's own one waits for engines that may never come to its place, because what they would
+        // read is gone.
         self.checkpoints.is_fetched(epoch);
         let mut wanted = self.kept();
         wanted.extend(self.groups.keys());
@@ -410,12 +406,11 @@ impl ClusterNode {
     /// Whether this node keeps all that the map wants it to.
     fn keeps_all(&self) -> bool {
         let kept = self.kept();
-        kept.iter()
-            .all(|partition| self.groups.contains_key(partition))
+        kept.iter().all(|partition| self.groups.contains_key(partition))
     }
 
-    /// Who may have a partition's checkpoint, and is heard: this one first, then the replicas that the map knows, then those
-    /// that are members while the map wants others.
+    /// Who may have a partition's checkpoint, and is heard: this one first, then the replicas that the map
+    /// knows, then those that are members while the map wants others.
     pub(super) fn who_has(&self, partition: PartitionId, first: Option<NodeId>) -> Vec<NodeId> {
         let map = self.map();
         let mut nodes: Vec<NodeId> = first.into_iter().collect();
@@ -535,15 +530,14 @@ impl ClusterNode {
         }
         let is_last = piece.offset + bytes.len() as u64 == total;
         let base = install.bases.get(&piece.partition);
-        let whole = base.filter(|_| is_last).map(|(_, state)| Whole {
-            next: state.next,
-            digest: state.digest,
-        });
+        let whole =
+            base.filter(|_| is_last).map(|(_, state)| Whole { next: state.next, digest: state.digest });
         effects.write = Some((piece, bytes, whole));
         Ok(())
     }
 
-    /// Reads the base that comes with a checkpoint, and holds it against the cluster: this node is to begin behind it.
+    /// Reads the base that comes with a checkpoint, and holds it against the cluster: this node is to begin
+    /// behind it.
     fn base_of(&self, piece: Piece, bytes: &[u8]) -> Result<(Base, BaseState), BadFrame> {
         const NUMBERS_END: u64 = 1 << 61;
         let mut reader = Reader::new(bytes);
@@ -556,20 +550,14 @@ impl ClusterNode {
         let is_node = |node: &NodeId| (1..=NODES_MAX).contains(&node.0);
         let numbers = [base.index, base.term, state.epoch.0, state.next.0];
         match () {
-            () if state.epoch != piece.epoch => {
-                Err("a checkpoint's base is of another epoch".into())
-            }
-            () if state.map.cluster != own.cluster
-                || state.map.partitions.len() != own.partitions.len() =>
-            {
+            () if state.epoch != piece.epoch => Err("a checkpoint's base is of another epoch".into()),
+            () if state.map.cluster != own.cluster || state.map.partitions.len() != own.partitions.len() => {
                 Err("a checkpoint's base is of another cluster".into())
             }
             () if members.voters.is_empty() || !named.all(is_node) => {
                 Err("a checkpoint's base names no members".into())
             }
-            () if !numbers
-                .iter()
-                .all(|number| (1..NUMBERS_END).contains(number))
+            () if !numbers.iter().all(|number| (1..NUMBERS_END).contains(number))
                 || state.time_ms >= TIME_MS_END =>
             {
                 Err("a checkpoint's base is at no place of the order".into())
@@ -629,12 +617,11 @@ impl ClusterNode {
             return self.want_checkpoint();
         }
         for (&partition, base) in &bases {
-            // What follows the checkpoint in a log may be promised, and others may need what is before: it stays if it is of
-            // the same history.
+            // What follows the checkpoint in a log may be promised, and others may need what is before: it
+            // stays if it is of the same history.
             let has_all = self.groups.get(&partition).is_some_and(|group| {
                 let entry = group.entry(base.index);
-                group.base().index >= base.index
-                    || entry.is_some_and(|entry| entry.term == base.term)
+                group.base().index >= base.index || entry.is_some_and(|entry| entry.term == base.term)
             });
             if has_all && self.is_spread {
                 continue;
@@ -643,20 +630,15 @@ impl ClusterNode {
             if known.is_some_and(|group| group.base().index >= base.index) {
                 continue;
             }
-            let kept = Kept {
-                reset: !has_all,
-                base: Some(base.clone()),
-                ..Kept::nothing(partition)
-            };
+            let kept = Kept { reset: !has_all, base: Some(base.clone()), ..Kept::nothing(partition) };
             self.record(kept, effects);
         }
         if self.is_spread {
             self.record_fetched(epoch, bases, effects);
         }
-        effects.warnings.push(format!(
-            "has fetched the checkpoint of epoch {}: starts anew behind it",
-            epoch.0
-        ));
+        effects
+            .warnings
+            .push(format!("has fetched the checkpoint of epoch {}: starts anew behind it", epoch.0));
         self.wait_for(Then::Installed);
         self.installs.end();
     }
@@ -681,13 +663,9 @@ pub fn read_piece<D: Disk>(disk: &D, piece: Piece) -> io::Result<(u64, Vec<u8>)>
 /// Writes a piece of a checkpoint that another node gave. With the last one the file is complete and durable.
 ///
 /// # Errors
-/// The disk fails, or ([`io::ErrorKind::InvalidData`]) the file is whole and is not the checkpoint that it should be: then it is removed.
-pub fn write_piece<D: Disk>(
-    disk: &D,
-    piece: Piece,
-    bytes: &[u8],
-    whole: Option<Whole>,
-) -> io::Result<()> {
+/// The disk fails, or ([`io::ErrorKind::InvalidData`]) the file is whole and is not the checkpoint that it
+/// should be: then it is removed.
+pub fn write_piece<D: Disk>(disk: &D, piece: Piece, bytes: &[u8], whole: Option<Whole>) -> io::Result<()> {
     let unfinished = unfinished_name(piece.partition, piece.epoch);
     let file = if piece.offset == 0 {
         if disk.list()?.contains(&unfinished) {

@@ -31,13 +31,7 @@ pub(super) struct Lead {
 impl Lead {
     /// A leader whose log has these requests.
     pub fn new(term: u64, streams: Streams) -> Lead {
-        Lead {
-            term,
-            pending: VecDeque::new(),
-            controls: Vec::new(),
-            streams,
-            proposed: VecDeque::new(),
-        }
+        Lead { term, pending: VecDeque::new(), controls: Vec::new(), streams, proposed: VecDeque::new() }
     }
 
     /// Whether there is anything to propose.
@@ -51,8 +45,7 @@ impl Lead {
         match self.streams.admits(boot, sequence) {
             Admission::Had if !is_active(Mutant::ProposeTwice) => Ok(()),
             Admission::Next | Admission::Had => {
-                self.streams
-                    .note(boot, sequence.max(self.streams.last(boot)));
+                self.streams.note(boot, sequence.max(self.streams.last(boot)));
                 self.pending.push_back(submission);
                 Ok(())
             }
@@ -91,12 +84,7 @@ impl Lead {
         for (submission, place) in submissions.iter_mut().zip(places) {
             submission.place = place;
         }
-        GroupBatch {
-            epoch,
-            time_ms,
-            submissions,
-            controls: std::mem::take(&mut self.controls),
-        }
+        GroupBatch { epoch, time_ms, submissions, controls: std::mem::take(&mut self.controls) }
     }
 
     /// The batch was taken.

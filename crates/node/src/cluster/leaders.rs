@@ -1,22 +1,26 @@
 //! Who should lead which group, and who does.
 //!
-//! Leaders are spread over the zones ([`PartitionMap::preferred_leader`](order::PartitionMap::preferred_leader)), or all in one
-//! zone, if the description says so: a leader that is not the preferred one hands over to it as soon as it can take over. An operator's wish counts more, for
-//! [`TRANSFER_KEPT_MS`]. It is no part of the order, because it is worth no agreement: the leader that takes it tells the other
-//! replicas, and each counts the time by its own ticks. A replica that was not told, because it was down, would hand
-//! over to the preferred node once more; so whoever hands over for the sake of a wish tells it along.
+//! Leaders are spread over the zones
+//! ([`PartitionMap::preferred_leader`](order::PartitionMap::preferred_leader)), or all in one zone, if the
+//! description says so: a leader that is not the preferred one hands over to it as soon as it can take over.
+//! An operator's wish counts more, for [`TRANSFER_KEPT_MS`]. It is no part of the order, because it is worth
+//! no agreement: the leader that takes it tells the other replicas, and each counts the time by its own
+//! ticks. A replica that was not told, because it was down, would hand over to the preferred node once more;
+//! so whoever hands over for the sake of a wish tells it along.
 
 use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode};
 use std::collections::BTreeMap;
 use txn::{NodeId, PartitionId};
 
-/// For so long a group stays with the node to which an operator has handed it, if the leaders are spread otherwise.
+/// For so long a group stays with the node to which an operator has handed it, if the leaders are spread
+/// otherwise.
 pub const TRANSFER_KEPT_MS: u64 = 600_000;
 /// Who lacks more entries than that is not handed a group for the sake of the spread.
 const ENTRIES_BEHIND_MAX: u64 = 8;
 
-/// So often within a tick this node follows those who say that another node leads a group. Then it waits for better news.
+/// So often within a tick this node follows those who say that another node leads a group. Then it waits for
+/// better news.
 const REDIRECTS_MAX: u32 = 4;
 
 /// What operators wish, and what there is to be told.
@@ -31,7 +35,8 @@ pub(super) struct Leaders {
 }
 
 impl Leaders {
-    /// Whether another node is to be asked at once, since a node that was taken for a group's leader names it.
+    /// Whether another node is to be asked at once, since a node that was taken for a group's leader names
+    /// it.
     pub fn redirects(&mut self, partition: PartitionId, now_tick: u64) -> bool {
         let (tick, times) = self.redirected.entry(partition).or_default();
         if *tick != now_tick {
@@ -59,8 +64,8 @@ impl ClusterNode {
         self.leaders.get(&partition).map_or(0, |&(_, term)| term)
     }
 
-    /// Who should lead a group if no operator wants it otherwise: who keeps it in the zone of the leaders, or else so that the
-    /// leaders are spread over the zones.
+    /// Who should lead a group if no operator wants it otherwise: who keeps it in the zone of the leaders, or
+    /// else so that the leaders are spread over the zones.
     pub fn preferred_leader(&self, partition: PartitionId) -> Option<NodeId> {
         let map = self.map();
         let name = self.options.leaders_in.as_ref();
@@ -75,11 +80,7 @@ impl ClusterNode {
     }
 
     /// Notes who leads a group. Whether that is news.
-    pub(super) fn leader_is(
-        &mut self,
-        partition: PartitionId,
-        leader: Option<(NodeId, u64)>,
-    ) -> bool {
+    pub(super) fn leader_is(&mut self, partition: PartitionId, leader: Option<(NodeId, u64)>) -> bool {
         let before = match leader {
             Some(leader) => self.leaders.insert(partition, leader),
             None => self.leaders.remove(&partition),
@@ -118,11 +119,7 @@ impl ClusterNode {
         ticks: u64,
         effects: &mut ClusterEffects,
     ) {
-        let frame = Frame::Wish {
-            partition,
-            to,
-            left_ms: ticks * self.options.tick_ms,
-        };
+        let frame = Frame::Wish { partition, to, left_ms: ticks * self.options.tick_ms };
         self.send(node, &frame, effects);
     }
 
@@ -134,7 +131,8 @@ impl ClusterNode {
         }
     }
 
-    /// Hands groups to those who should lead them: whom an operator wants, or else so that leaders are spread over the zones.
+    /// Hands groups to those who should lead them: whom an operator wants, or else so that leaders are spread
+    /// over the zones.
     pub(super) fn balance(&mut self, effects: &mut ClusterEffects) {
         let map = self.map().clone();
         if !self.has_preferred_leaders() {
@@ -166,9 +164,6 @@ impl ClusterNode {
             .matched
             .iter()
             .any(|&(other, matched)| other == node && matched + ENTRIES_BEHIND_MAX >= status.last);
-        has_all
-            && self.peers.hears_all(node)
-            && status.members.voters.contains(&node)
-            && self.is_live(node)
+        has_all && self.peers.hears_all(node) && status.members.voters.contains(&node) && self.is_live(node)
     }
 }

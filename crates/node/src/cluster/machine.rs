@@ -1,4 +1,5 @@
-//! The state machine: what happens to it, what it wants done, and the round in which the one leads to the other.
+//! The state machine: what happens to it, what it wants done, and the round in which the one leads to the
+//! other.
 
 mod deliver;
 mod propose;
@@ -30,9 +31,7 @@ use order::merge::{EpochEnd, Merge};
 use order::{Changed, Control, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use txn::{
-    BootId, Epoch, NodeId, Outcome, PartitionId, Position, Registry, Request, RequestId, Stop,
-};
+use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, Registry, Request, RequestId, Stop};
 
 /// A node of which nothing was heard for so many ticks is taken for gone.
 const SILENCE_TICKS: u64 = 10;
@@ -46,7 +45,8 @@ const EXPIRY_TICKS: u64 = 2;
 const BEHIND_TICKS: u64 = 20;
 /// Every so many ticks nodes tell each other their clocks.
 pub(super) const CLOCK_TICKS: u64 = 4;
-/// So many epochs may be begun behind the last one of which this node has a batch: more than any node has begun at once.
+/// So many epochs may be begun behind the last one of which this node has a batch: more than any node has
+/// begun at once.
 const BEGUN_AHEAD_MAX: u64 = 64;
 /// A leader that is not the preferred one looks every so many ticks whether that one could take over.
 const BALANCE_TICKS: u64 = 40;
@@ -69,8 +69,8 @@ pub enum ClusterEvent {
     Written(u64),
     /// Everything up to this record is on the disk.
     Synced(u64),
-    /// What [`ClusterEffects::kept`] holds could not be written. Nothing of it is in the journal, and the same may be tried again
-    /// ([`order::Journal::takes_again`]).
+    /// What [`ClusterEffects::kept`] holds could not be written. Nothing of it is in the journal, and the
+    /// same may be tried again ([`order::Journal::takes_again`]).
     JournalUnwritten(String),
     /// The journal could not be synced: nothing is promised any more.
     JournalFailed(String),
@@ -105,7 +105,8 @@ pub enum ClusterEvent {
         /// What it has there.
         bytes: Vec<u8>,
     },
-    /// What [`ClusterEffects::write`] held is in its file; the whole file is durable if it was the last piece.
+    /// What [`ClusterEffects::write`] held is in its file; the whole file is durable if it was the last
+    /// piece.
     PieceWritten {
         /// Which piece.
         piece: Piece,
@@ -130,8 +131,8 @@ pub enum ClusterEvent {
     },
     /// A change of the map is wanted.
     ChangeWanted(Control),
-    /// A group's leader should hand over, and the group is to stay there for a while ([`super::TRANSFER_KEPT_MS`]). Only the leader
-    /// hears it.
+    /// A group's leader should hand over, and the group is to stay there for a while
+    /// ([`super::TRANSFER_KEPT_MS`]). Only the leader hears it.
     TransferWanted {
         /// Of which group.
         partition: PartitionId,
@@ -148,11 +149,12 @@ pub enum ClusterEvent {
 #[derive(Default)]
 pub struct ClusterEffects {
     /// Append this to the journal as one record, if not empty. The driver does so, clears it, and reports
-    /// [`ClusterEvent::Written`] or [`ClusterEvent::JournalFailed`] *before it passes anything else* to the node. If the same can be
-    /// tried again, it does not clear it, and reports [`ClusterEvent::JournalUnwritten`].
+    /// [`ClusterEvent::Written`] or [`ClusterEvent::JournalFailed`] *before it passes anything else* to the
+    /// node. If the same can be tried again, it does not clear it, and reports
+    /// [`ClusterEvent::JournalUnwritten`].
     pub kept: Vec<Kept>,
-    /// Make the journal's next segment, on a thread that may wait: [`ClusterEvent::RoomMade`] tells that there is one. A failure
-    /// tells nothing: this is asked for again.
+    /// Make the journal's next segment, on a thread that may wait: [`ClusterEvent::RoomMade`] tells that
+    /// there is one. A failure tells nothing: this is asked for again.
     pub make_room: bool,
     /// Requests are taken again that were refused because this node was out.
     pub recovered: bool,
@@ -164,16 +166,18 @@ pub struct ClusterEffects {
     pub refused: Vec<(RequestId, Outcome)>,
     /// Requests that were taken and were executed by other nodes.
     pub answered: Vec<Answered>,
-    /// Strict reads that may run at a snapshot, once the partition's engine has final-committed up to the position.
+    /// Strict reads that may run at a snapshot, once the partition's engine has final-committed up to the
+    /// position.
     pub readable: Vec<(RequestId, PartitionId, Position)>,
     /// Write checkpoints, on a thread that may wait.
     pub checkpoint: Option<ClusterCheckpoint>,
-    /// Only these checkpoints and newer ones are needed any more ([`super::checkpoint::prune`]), and of the journal what
-    /// [`order::Journal::truncation`] leaves.
+    /// Only these checkpoints and newer ones are needed any more ([`super::checkpoint::prune`]), and of the
+    /// journal what [`order::Journal::truncation`] leaves.
     pub prune: Option<Needed>,
     /// Read pieces of checkpoints, for other nodes.
     pub read: Vec<(NodeId, Piece)>,
-    /// Write a piece of a checkpoint: its bytes, and what the file must be if it is the last ([`super::write_piece`]).
+    /// Write a piece of a checkpoint: its bytes, and what the file must be if it is the last
+    /// ([`super::write_piece`]).
     pub write: Option<(Piece, Bytes, Option<Whole>)>,
     /// Something became final: stepping the engines may final-commit now.
     pub confirmed: bool,
@@ -183,8 +187,8 @@ pub struct ClusterEffects {
     pub boot: Option<BootId>,
     /// Changes of the map that this node had wanted, and what they did.
     pub changed: Vec<(Control, Changed)>,
-    /// A newer map than this node's own, from another node: where the others are. Who was down while nodes were replaced
-    /// needs it, because the leader from whom it would learn of them may be one of them.
+    /// A newer map than this node's own, from another node: where the others are. Who was down while nodes
+    /// were replaced needs it, because the leader from whom it would learn of them may be one of them.
     pub known: Option<Arc<PartitionMap>>,
     /// Drop the links of these nodes, because of what they have sent: the text says it.
     pub severed: Vec<(NodeId, String)>,
@@ -192,8 +196,8 @@ pub struct ClusterEffects {
     pub warnings: Vec<String>,
     /// What an operator may read: something is well again.
     pub news: Vec<String>,
-    /// End this process and start it again: it goes on behind the checkpoint that was installed, or keeps other
-    /// partitions, as [`ClusterNode::map`] says.
+    /// End this process and start it again: it goes on behind the checkpoint that was installed, or keeps
+    /// other partitions, as [`ClusterNode::map`] says.
     pub restart: bool,
     /// This node is no part of the cluster any more, and its process is to end: what to tell its operator.
     pub ended: Option<String>,
@@ -212,11 +216,7 @@ pub(super) enum Then {
     /// Nothing: it is only to be durable.
     Nothing,
     /// A group's turn is over.
-    Promise {
-        partition: PartitionId,
-        turn: u64,
-        promises: Vec<(NodeId, Bytes)>,
-    },
+    Promise { partition: PartitionId, turn: u64, promises: Vec<(NodeId, Bytes)> },
     /// The bases of this epoch's checkpoint are kept.
     Candidate(Epoch),
     /// The groups' logs begin behind the checkpoint of this epoch.
@@ -312,7 +312,8 @@ pub struct ClusterNode {
     pub(super) installs: Installs,
     /// Replicas that were told to fetch a checkpoint, and when.
     pub(super) behind: BTreeMap<(PartitionId, NodeId), u64>,
-    /// Epochs that are confirmed, and where the local partitions stand behind them: some has not final-committed it.
+    /// Epochs that are confirmed, and where the local partitions stand behind them: some has not
+    /// final-committed it.
     unsettled: VecDeque<(Epoch, Vec<Position>)>,
     /// All local partitions have final-committed everything up to this epoch.
     settled: Epoch,
@@ -351,14 +352,7 @@ impl ClusterNode {
         engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
         beginning: Beginning,
     ) -> ClusterNode {
-        let Beginning {
-            nonce,
-            bootstrap,
-            first_map,
-            known,
-            checkpoints,
-            retired,
-        } = beginning;
+        let Beginning { nonce, bootstrap, first_map, known, checkpoints, retired } = beginning;
         let next = merge.confirmed().next.clone();
         let is_spread = merge.confirmed().map.is_spread();
         let clock = Clock::new(merge.confirmed().time_ms, options.clock_bound_ms);
@@ -368,14 +362,7 @@ impl ClusterNode {
             .zip(next)
             .map(|((partition, engine), next)| {
                 let expiry = ExpiryScan::default();
-                (
-                    partition,
-                    Executor {
-                        engine,
-                        next,
-                        expiry,
-                    },
-                )
+                (partition, Executor { engine, next, expiry })
             })
             .collect();
         ClusterNode {
@@ -447,7 +434,8 @@ impl ClusterNode {
         self.merge.confirmed()
     }
 
-    /// The map that the cluster was founded with: where a node begins that joins and follows the log from its beginning.
+    /// The map that the cluster was founded with: where a node begins that joins and follows the log from its
+    /// beginning.
     pub fn first_map(&self) -> &Arc<PartitionMap> {
         &self.first_map
     }
@@ -479,9 +467,7 @@ impl ClusterNode {
 
     /// The local partitions' engines.
     pub fn engines(&self) -> impl Iterator<Item = (PartitionId, &Arc<dyn Engine>)> {
-        self.executors
-            .iter()
-            .map(|(&partition, executor)| (partition, &executor.engine))
+        self.executors.iter().map(|(&partition, executor)| (partition, &executor.engine))
     }
 
     /// A local partition's engine.
@@ -561,10 +547,10 @@ impl ClusterNode {
         self.out.is_none()
             && self.merge.confirmed().epoch == self.merge.newest()
             && self.hears_all()
-            && self.groups.keys().all(|&partition| {
-                self.leader(partition)
-                    .is_some_and(|leader| self.is_live(leader))
-            })
+            && self
+                .groups
+                .keys()
+                .all(|&partition| self.leader(partition).is_some_and(|leader| self.is_live(leader)))
             && self
                 .executors
                 .values()
@@ -589,9 +575,7 @@ impl ClusterNode {
     /// Whether something is agreed here that the local engines have not final-committed.
     pub(super) fn is_behind_the_order(&self) -> bool {
         self.waits_for_room
-            || self
-                .engines()
-                .any(|(_, engine)| engine.view().final_position() < engine.status().confirmed)
+            || self.engines().any(|(_, engine)| engine.view().final_position() < engine.status().confirmed)
     }
 
     /// Who was heard since this tick is not taken for gone.
@@ -664,11 +648,7 @@ impl ClusterNode {
                 effects.readable.push((id, partition, Position::NONE));
                 continue;
             }
-            self.reads.add(Read {
-                id,
-                partition,
-                since_tick: self.ticks,
-            });
+            self.reads.add(Read { id, partition, since_tick: self.ticks });
         }
         self.pump(effects);
     }
@@ -732,29 +712,23 @@ impl ClusterNode {
                 ));
             }
             ClusterEvent::CheckpointWanted => self.want_checkpoint(),
-            ClusterEvent::PieceRead {
-                to,
-                piece,
-                total,
-                bytes,
-            } => self.piece_read(to, piece, total, bytes.into(), effects),
+            ClusterEvent::PieceRead { to, piece, total, bytes } => {
+                self.piece_read(to, piece, total, bytes.into(), effects)
+            }
             ClusterEvent::PieceWritten { piece, bytes, last } => {
                 self.installs.written(piece, bytes, last);
             }
             ClusterEvent::PieceSpoilt { piece, cause } => {
                 if let Some(from) = self.installs.spoilt(piece) {
-                    let why = format!(
-                        "the checkpoint of {} that it gave is none: {cause}",
-                        piece.partition
-                    );
+                    let why = format!("the checkpoint of {} that it gave is none: {cause}", piece.partition);
                     effects.severed.push((from, why));
                 }
             }
             ClusterEvent::PieceUnwritten { piece, error } => {
                 self.installs.unwritten(piece);
                 effects.warnings.push(format!(
-                    "a checkpoint that this node needs could not be written ({error}): it is fetched again until there is room on \
-                     the disk"
+                    "a checkpoint that this node needs could not be written ({error}): it is fetched again \
+                     until there is room on the disk"
                 ));
             }
             ClusterEvent::ChangeWanted(control) => {
@@ -775,19 +749,14 @@ impl ClusterNode {
 
     /// This node is no part of the cluster any more: it says and takes nothing from now on.
     pub(super) fn end(&mut self, text: String, effects: &mut ClusterEffects) {
-        let unknown =
-            format!("CLUSTERDOWN the outcome of this command is unknown, ask another node: {text}");
+        let unknown = format!("CLUSTERDOWN the outcome of this command is unknown, ask another node: {text}");
         let refusal = format!("CLUSTERDOWN {text}");
         let given_up = self.feeds.give_up(u64::MAX);
         for id in self.gateway.give_up(u64::MAX).into_iter().chain(given_up) {
-            effects
-                .refused
-                .push((id, Err(Stop::abort(unknown.clone()))));
+            effects.refused.push((id, Err(Stop::abort(unknown.clone()))));
         }
         for id in self.reads.give_up(u64::MAX) {
-            effects
-                .refused
-                .push((id, Err(Stop::abort(refusal.clone()))));
+            effects.refused.push((id, Err(Stop::abort(refusal.clone()))));
         }
         effects.kept.clear();
         effects.frames.clear();
@@ -817,10 +786,8 @@ impl ClusterNode {
         let (wall_ms, frame) = Frame::decode(bytes, &self.registry)?;
         self.check_frame(&frame)?;
         self.peers.heard(from, wall_ms, self.now_ms, self.ticks);
-        let is_about_nodes = matches!(
-            frame,
-            Frame::Clock { .. } | Frame::Condition(_) | Frame::MapWanted | Frame::Map(_)
-        );
+        let is_about_nodes =
+            matches!(frame, Frame::Clock { .. } | Frame::Condition(_) | Frame::MapWanted | Frame::Map(_));
         if self.is_mute() && !is_about_nodes {
             return Ok(());
         }
@@ -829,15 +796,8 @@ impl ClusterNode {
             Frame::Consensus { partition, message } => {
                 self.group_hears(from, partition, message, effects)?;
             }
-            Frame::Submit {
-                partition,
-                submissions,
-            } => self.submitted(from, partition, submissions, effects),
-            Frame::Expect {
-                partition,
-                boot,
-                sequence,
-            } => {
+            Frame::Submit { partition, submissions } => self.submitted(from, partition, submissions, effects),
+            Frame::Expect { partition, boot, sequence } => {
                 if boot == self.boot {
                     self.gateway.expected(partition, sequence);
                 }
@@ -852,40 +812,17 @@ impl ClusterNode {
             }
             Frame::Behind { partition, epoch } => self.fall_behind(from, partition, epoch),
             Frame::Fetch(piece) => self.wanted_by(from, piece, effects),
-            Frame::Piece {
-                piece,
-                total,
-                base,
-                bytes,
-            } => self.piece_came(from, piece, total, base, bytes, effects)?,
+            Frame::Piece { piece, total, base, bytes } => {
+                self.piece_came(from, piece, total, base, bytes, effects)?
+            }
             Frame::Newest(epoch) => self.newest_is(from, epoch),
             Frame::Begun(epoch) => self.hear_begun(epoch),
             Frame::Change(control) => self.take_change(control),
-            Frame::Follow {
-                partition,
-                subscription,
-                boot,
-                after,
-                waits,
-                kept,
-                settled,
-                heard,
-            } => {
-                let wish = Wish {
-                    subscription,
-                    boot,
-                    after,
-                    waits,
-                    kept,
-                    settled,
-                    heard,
-                };
+            Frame::Follow { partition, subscription, boot, after, waits, kept, settled, heard } => {
+                let wish = Wish { subscription, boot, after, waits, kept, settled, heard };
                 self.follow(from, partition, wish, effects);
             }
-            Frame::Unfollow {
-                partition,
-                subscription,
-            } => self.unfollow(from, partition, subscription),
+            Frame::Unfollow { partition, subscription } => self.unfollow(from, partition, subscription),
             Frame::Feed {
                 partition,
                 subscription,
@@ -900,35 +837,16 @@ impl ClusterNode {
                 asks,
             } => {
                 if asks {
-                    let heard = Frame::Heard {
-                        partition,
-                        subscription,
-                        number,
-                    };
+                    let heard = Frame::Heard { partition, subscription, number };
                     self.send(from, &heard, effects);
                 }
-                let news = News {
-                    batches,
-                    held,
-                    agreed,
-                    leader,
-                    answers,
-                    messages,
-                    part,
-                };
+                let news = News { batches, held, agreed, leader, answers, messages, part };
                 self.fed(from, partition, subscription, number, news, effects)?;
             }
-            Frame::Heard {
-                partition,
-                subscription,
-                number,
-            } => self.feeds.heard(partition, from, subscription, number),
-            Frame::Clock {
-                standing,
-                checkpoint,
-                hears_all,
-                map_version,
-            } => {
+            Frame::Heard { partition, subscription, number } => {
+                self.feeds.heard(partition, from, subscription, number)
+            }
+            Frame::Clock { standing, checkpoint, hears_all, map_version } => {
                 self.checkpoints.heard(from, checkpoint);
                 self.peers.says(from, hears_all);
                 self.peers.is_in(from, Condition::Well);
@@ -952,17 +870,13 @@ impl ClusterNode {
                 }
             }
             Frame::Followed { partition, version } => self.followed(partition, version),
-            Frame::Left { partition, version } => {
-                self.told_to_leave(from, partition, version, effects)
-            }
+            Frame::Left { partition, version } => self.told_to_leave(from, partition, version, effects),
             Frame::Belongs { partition } => {
                 self.is_stranger(from, partition, effects);
             }
-            Frame::Wish {
-                partition,
-                to,
-                left_ms,
-            } => self.wished(partition, to, left_ms / self.options.tick_ms.max(1)),
+            Frame::Wish { partition, to, left_ms } => {
+                self.wished(partition, to, left_ms / self.options.tick_ms.max(1))
+            }
         }
         Ok(())
     }
@@ -994,8 +908,8 @@ impl ClusterNode {
         Ok(())
     }
 
-    /// Another node says that an epoch was begun. None can be far ahead of what some group has here: an epoch is confirmed only with
-    /// the batches of all groups, and few are begun behind it.
+    /// Another node says that an epoch was begun. None can be far ahead of what some group has here: an epoch
+    /// is confirmed only with the batches of all groups, and few are begun behind it.
     fn hear_begun(&mut self, epoch: Epoch) {
         let latest = Epoch(self.merge.newest().0 + BEGUN_AHEAD_MAX);
         self.begun = self.begun.max(epoch.min(latest));
@@ -1029,8 +943,8 @@ impl ClusterNode {
         given_up.iter().for_each(|&id| self.feeds.forget(id));
         given_up.extend(self.feeds.give_up(late));
         for id in given_up {
-            let text = "ORDOUNKNOWN no majority answered in time: what this command writes may or may not take effect; send it through \
-                        ORDO.IDEMPOTENT where that matters, and again";
+            let text = "ORDOUNKNOWN no majority answered in time: what this command writes may or may not \
+                        take effect; send it through ORDO.IDEMPOTENT where that matters, and again";
             effects.refused.push((id, Err(Stop::abort(text))));
         }
         for id in self.reads.give_up(late) {
@@ -1115,8 +1029,7 @@ impl ClusterNode {
     /// Wants a boot id for this process.
     fn ask_for_boot(&mut self) {
         let me = self.options.me;
-        let is_own =
-            |control: &Control| matches!(control, Control::Boot { node, .. } if *node == me);
+        let is_own = |control: &Control| matches!(control, Control::Boot { node, .. } if *node == me);
         self.wanted.retain(|control| !is_own(control));
         // A process that fetches a checkpoint ends before it could use a boot id.
         if self.boot != BootId(0) || self.is_installing() {

@@ -1,15 +1,15 @@
 //! How a group's members are led to what the map wants.
 //!
-//! The map says who should keep a replica; the group's members are who has one. Each leader compares the two now and then
-//! and takes one step: a wanted node becomes a learner; once all wanted nodes have nearly everything, one joint change
-//! makes them voters and lets the others go; a change that its leader did not end is ended by the next one. Every step is a
-//! function of what is, so nothing is lost with a leader that falls in the middle. Where no voter is to leave, each
-//! wanted node becomes one as soon as it can: that is so only behind the loss of a majority
-//! ([`survivor`](super::survivor)).
+//! The map says who should keep a replica; the group's members are who has one. Each leader compares the two
+//! now and then and takes one step: a wanted node becomes a learner; once all wanted nodes have nearly
+//! everything, one joint change makes them voters and lets the others go; a change that its leader did not
+//! end is ended by the next one. Every step is a function of what is, so nothing is lost with a leader that
+//! falls in the middle. Where no voter is to leave, each wanted node becomes one as soon as it can: that is
+//! so only behind the loss of a majority ([`survivor`](super::survivor)).
 //!
 //! Invariants:
-//! 1. A node becomes a voter only once the order has given a process of it its boot id. From then on a directory without
-//!    data cannot be taken for a new node's, so a voter never forgets a vote unnoticed.
+//! 1. A node becomes a voter only once the order has given a process of it its boot id. From then on a
+//!    directory without data cannot be taken for a new node's, so a voter never forgets a vote unnoticed.
 //! 2. No step is taken towards voters of whom no majority is heard.
 
 use super::frames::Frame;
@@ -27,7 +27,8 @@ const ENTRIES_BEHIND_MAX: u64 = 8;
 /// What a node knows of the members of groups, beside the groups themselves.
 #[derive(Debug, Default)]
 pub(super) struct Membership {
-    /// Which map each group's members had followed, as their leaders say. Only the leader of partition 0 needs it.
+    /// Which map each group's members had followed, as their leaders say. Only the leader of partition 0
+    /// needs it.
     followed: BTreeMap<PartitionId, u32>,
     /// Groups that go on without this node.
     left: BTreeSet<PartitionId>,
@@ -80,25 +81,14 @@ fn has_vote(members: &Members, node: NodeId) -> bool {
 
 /// Whether a node has any part in a group.
 pub(super) fn has_part(members: &Members, node: NodeId) -> bool {
-    [
-        &members.voters,
-        &members.voters_outgoing,
-        &members.learners,
-        &members.learners_next,
-    ]
-    .iter()
-    .any(|nodes| nodes.contains(&node))
+    [&members.voters, &members.voters_outgoing, &members.learners, &members.learners_next]
+        .iter()
+        .any(|nodes| nodes.contains(&node))
 }
 
 /// The next step; `None` if there is none, or it must wait.
 pub(super) fn next_step(situation: &Situation<'_>) -> Option<Step> {
-    let Situation {
-        me,
-        wanted,
-        members,
-        live,
-        ready,
-    } = *situation;
+    let Situation { me, wanted, members, live, ready } = *situation;
     if wanted.is_empty() {
         return None;
     }
@@ -114,21 +104,15 @@ pub(super) fn next_step(situation: &Situation<'_>) -> Option<Step> {
         };
     }
     let is_voter = |node: &NodeId| members.voters.contains(node);
-    if let Some(&missing) = wanted
-        .iter()
-        .find(|node| !is_voter(node) && !members.learners.contains(node))
-    {
+    if let Some(&missing) = wanted.iter().find(|node| !is_voter(node) && !members.learners.contains(node)) {
         return Some(Step::Change(MemberChange::AddLearner(missing)));
     }
     let able = |node: &&NodeId| live.contains(node) && ready.contains(node);
-    // Where no voter is to leave, nobody has to be waited for: a cluster that goes on with one survivor gets its
-    // voters back one by one.
+    // Where no voter is to leave, nobody has to be waited for: a cluster that goes on with one survivor gets
+    // its voters back one by one.
     let all_stay = members.voters.iter().all(|node| wanted.contains(node));
-    let newcomers: Vec<NodeId> = wanted
-        .iter()
-        .copied()
-        .filter(|node| !is_voter(node) && (!all_stay || able(&node)))
-        .collect();
+    let newcomers: Vec<NodeId> =
+        wanted.iter().copied().filter(|node| !is_voter(node) && (!all_stay || able(&node))).collect();
     if !newcomers.iter().all(|node| able(&node)) {
         return None;
     }
@@ -154,10 +138,7 @@ pub(super) fn next_step(situation: &Situation<'_>) -> Option<Step> {
     if newcomers.is_empty() && leavers.is_empty() {
         return None;
     }
-    Some(Step::Change(MemberChange::Replace {
-        voters: newcomers,
-        leavers,
-    }))
+    Some(Step::Change(MemberChange::Replace { voters: newcomers, leavers }))
 }
 
 impl ClusterNode {
@@ -182,23 +163,12 @@ impl ClusterNode {
                 let entry = nodes.get(node);
                 members.voters.contains(node) || entry.is_some_and(|entry| entry.boot != BootId(0))
             };
-            let near = status
-                .matched
-                .iter()
-                .filter(|(_, matched)| matched + ENTRIES_BEHIND_MAX >= status.last);
+            let near =
+                status.matched.iter().filter(|(_, matched)| matched + ENTRIES_BEHIND_MAX >= status.last);
             let ready = near.map(|&(node, _)| node).filter(started).collect();
-            let live = wanted
-                .iter()
-                .copied()
-                .filter(|&node| self.is_live(node))
-                .collect();
-            let situation = Situation {
-                me: self.options.me,
-                wanted: &wanted,
-                members,
-                live: &live,
-                ready: &ready,
-            };
+            let live = wanted.iter().copied().filter(|&node| self.is_live(node)).collect();
+            let situation =
+                Situation { me: self.options.me, wanted: &wanted, members, live: &live, ready: &ready };
             if is_settled(&wanted, members) {
                 self.tell_followed(partition, effects);
             }
@@ -211,11 +181,10 @@ impl ClusterNode {
                         self.dirty.insert(partition);
                     }
                 }
-                // Who has left a group does not see how the map goes on, and so cannot lead another one to it.
+                // Who has left a group does not see how the map goes on, and so cannot lead another one to
+                // it.
                 None if !self.membership.left.is_empty() => {
-                    let other = live
-                        .intersection(&ready)
-                        .find(|&&node| node != self.options.me);
+                    let other = live.intersection(&ready).find(|&&node| node != self.options.me);
                     if let Some(&to) = other {
                         self.transfer(partition, to);
                     }
@@ -228,8 +197,8 @@ impl ClusterNode {
         }
     }
 
-    /// A node that knows itself that a group goes on without it is not told so: it asks for no votes. Nor is one that only
-    /// learns, which is not missed: a map that does not want it is enough.
+    /// A node that knows itself that a group goes on without it is not told so: it asks for no votes. Nor is
+    /// one that only learns, which is not missed: a map that does not want it is enough.
     fn notice_leaving(&mut self, effects: &mut ClusterEffects) {
         let me = self.options.me;
         // Its own may be from before it came.
@@ -246,8 +215,8 @@ impl ClusterNode {
         }
     }
 
-    /// Asks those who keep a group, by the newest map, whether it goes on without this node. Those whom this node takes for its
-    /// members, and asks for their votes, may all be gone or have left it as well.
+    /// Asks those who keep a group, by the newest map, whether it goes on without this node. Those whom this
+    /// node takes for its members, and asks for their votes, may all be gone or have left it as well.
     pub(super) fn ask_whether_it_belongs(&self, effects: &mut ClusterEffects) {
         let me = self.options.me;
         let map = self.newest_map();
@@ -282,8 +251,9 @@ impl ClusterNode {
         *known = version.max(*known);
     }
 
-    /// Whether a change has to wait: it would take from a node all that it keeps, before it has what an earlier one has given to it.
-    /// If that node is down meanwhile, it would take itself for one that has left.
+    /// Whether a change has to wait: it would take from a node all that it keeps, before it has what an
+    /// earlier one has given to it. If that node is down meanwhile, it would take itself for one that has
+    /// left.
     pub(super) fn comes_too_early(&self, control: &Control) -> bool {
         let Control::PlaceReplicas { version, places } = control else {
             return false;
@@ -299,15 +269,14 @@ impl ClusterNode {
         };
         let taken = |node: NodeId, partition: PartitionId| {
             let zone = map.nodes.get(&node).map(|entry| entry.zone);
-            places.iter().any(|&(given, to)| {
-                given == partition && map.nodes.get(&to).map(|entry| entry.zone) == zone
-            })
+            places
+                .iter()
+                .any(|&(given, to)| given == partition && map.nodes.get(&to).map(|entry| entry.zone) == zone)
         };
         map.nodes.keys().any(|&node| {
             let kept: Vec<PartitionId> = map.kept_by(node).collect();
-            let (given, left): (Vec<_>, Vec<_>) = kept
-                .into_iter()
-                .partition(|&partition| taken(node, partition));
+            let (given, left): (Vec<_>, Vec<_>) =
+                kept.into_iter().partition(|&partition| taken(node, partition));
             !given.is_empty() && !left.iter().any(has_followed)
         })
     }
@@ -335,10 +304,7 @@ impl ClusterNode {
                 self.send(node, &Frame::Left { partition, version }, effects);
             }
         } else if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
-            lead.change(Control::RemoveNode {
-                version: map.version,
-                node,
-            });
+            lead.change(Control::RemoveNode { version: map.version, node });
         }
     }
 
@@ -362,10 +328,7 @@ impl ClusterNode {
             return false;
         }
         // Whoever knows no leader itself knows too little to judge.
-        if !self
-            .leader(partition)
-            .is_some_and(|leader| leader != from && self.is_live(leader))
-        {
+        if !self.leader(partition).is_some_and(|leader| leader != from && self.is_live(leader)) {
             return false;
         }
         let group = self.groups.get(&partition);
@@ -377,8 +340,8 @@ impl ClusterNode {
         true
     }
 
-    /// Another node says that a group goes on without this one. What its map wants the node must have heard of as well, from that
-    /// node or from others: it asks, and is told again.
+    /// Another node says that a group goes on without this one. What its map wants the node must have heard
+    /// of as well, from that node or from others: it asks, and is told again.
     pub(super) fn told_to_leave(
         &mut self,
         from: NodeId,
@@ -396,16 +359,13 @@ impl ClusterNode {
         }
     }
 
-    /// A group goes on without this node, says one who has the map of a version. If all do, it has left; the files stay as they
-    /// are. If it keeps others, it goes on with those ([`Self::retire`]). One that is to leave waits for the last one.
+    /// A group goes on without this node, says one who has the map of a version. If all do, it has left; the
+    /// files stay as they are. If it keeps others, it goes on with those ([`Self::retire`]). One that is to
+    /// leave waits for the last one.
     ///
-    /// (A node that is to keep something has it before the last goes that it had: see [`ClusterNode::comes_too_early`].)
-    pub(super) fn left(
-        &mut self,
-        partition: PartitionId,
-        version: u32,
-        effects: &mut ClusterEffects,
-    ) {
+    /// (A node that is to keep something has it before the last goes that it had: see
+    /// [`ClusterNode::comes_too_early`].)
+    pub(super) fn left(&mut self, partition: PartitionId, version: u32, effects: &mut ClusterEffects) {
         let map = self.map();
         let Some(entry) = map.partitions.get(usize::from(partition.0)) else {
             return;
@@ -415,9 +375,7 @@ impl ClusterNode {
             return;
         }
         let nodes = &self.newest_map().nodes;
-        let is_to_leave = nodes
-            .get(&self.options.me)
-            .is_none_or(|entry| entry.leaving);
+        let is_to_leave = nodes.get(&self.options.me).is_none_or(|entry| entry.leaving);
         self.membership.left.insert(partition);
         let mut kept = self.groups.keys();
         if kept.any(|partition| !self.membership.left.contains(partition)) {
@@ -426,8 +384,9 @@ impl ClusterNode {
                 self.retire(version, effects);
             }
         } else {
-            let text = "this node has left the cluster: its replicas are with other nodes. Stop it for good; its directory is \
-                        not needed any more, and must not be started again under this name";
+            let text = "this node has left the cluster: its replicas are with other nodes. Stop it for \
+                        good; its directory is not needed any more, and must not be started again under \
+                        this name";
             self.end(text.to_owned(), effects);
         }
     }
@@ -437,23 +396,21 @@ impl ClusterNode {
         !self.membership.left.is_empty()
     }
 
-    /// Sees to it that this node keeps all that the map wants it to: with logs that begin at the beginning, if its own do, and
-    /// otherwise behind one checkpoint of everything, so that all its partitions stand at the end of the same epoch.
+    /// Sees to it that this node keeps all that the map wants it to: with logs that begin at the beginning,
+    /// if its own do, and otherwise behind one checkpoint of everything, so that all its partitions stand at
+    /// the end of the same epoch.
     pub(super) fn keep_more(&mut self, effects: &mut ClusterEffects) {
         let kept = self.kept();
-        self.membership
-            .left
-            .retain(|partition| !kept.contains(partition));
-        let missing = kept
-            .iter()
-            .find(|partition| !self.groups.contains_key(partition));
+        self.membership.left.retain(|partition| !kept.contains(partition));
+        let missing = kept.iter().find(|partition| !self.groups.contains_key(partition));
         let Some(&missing) = missing.filter(|_| !self.is_installing()) else {
             return;
         };
         match self.checkpoints.newest() {
             // What it had promised there counts: it can't begin at the beginning.
             Epoch(0) if self.retired.contains_key(&missing) => self.want_checkpoint(),
-            // A log that begins at the beginning does not go with the first checkpoint, which may count any moment.
+            // A log that begins at the beginning does not go with the first checkpoint, which may count any
+            // moment.
             Epoch(0) if self.checkpoints.is_one_coming() => {}
             Epoch(0) => self.start_anew(effects),
             epoch => {
@@ -477,15 +434,8 @@ mod tests {
     }
 
     /// A row: the leader, whom the map wants, voters, outgoing voters, learners, who is live, who is ready.
-    type Row = (
-        u16,
-        &'static [u16],
-        &'static [u16],
-        &'static [u16],
-        &'static [u16],
-        &'static [u16],
-        &'static [u16],
-    );
+    type Row =
+        (u16, &'static [u16], &'static [u16], &'static [u16], &'static [u16], &'static [u16], &'static [u16]);
 
     fn step(row: Row) -> Option<Step> {
         let (me, wanted, voters, outgoing, learners, live, ready) = row;
@@ -504,10 +454,7 @@ mod tests {
     }
 
     fn replace(voters: &[u16], leavers: &[u16]) -> Option<Step> {
-        Some(Step::Change(MemberChange::Replace {
-            voters: nodes(voters),
-            leavers: nodes(leavers),
-        }))
+        Some(Step::Change(MemberChange::Replace { voters: nodes(voters), leavers: nodes(leavers) }))
     }
 
     fn add(node: u16) -> Option<Step> {
@@ -523,36 +470,12 @@ mod tests {
         const ALL: &[u16] = &[1, 2, 3, 4, 5];
         let finish = || Some(Step::Change(MemberChange::Finish));
         let table: &[(&str, Row, Option<Step>)] = &[
-            (
-                "all is as it should be",
-                (1, &[1, 2, 3], &[1, 2, 3], &[], &[], ALL, ALL),
-                None,
-            ),
-            (
-                "one is missing",
-                (2, &[2, 3, 4], &[1, 2, 3], &[], &[], ALL, ALL),
-                add(4),
-            ),
-            (
-                "it may be down now",
-                (2, &[2, 3, 4], &[1, 2, 3], &[], &[], &[1, 2, 3], &[]),
-                add(4),
-            ),
-            (
-                "the second is missing",
-                (2, &[2, 4, 5], &[1, 2, 3], &[], &[4], ALL, ALL),
-                add(5),
-            ),
-            (
-                "it has not caught up",
-                (2, &[2, 3, 4], &[1, 2, 3], &[], &[4], ALL, &[1, 2, 3]),
-                None,
-            ),
-            (
-                "it is not heard",
-                (2, &[2, 3, 4], &[1, 2, 3], &[], &[4], &[1, 2, 3], ALL),
-                None,
-            ),
+            ("all is as it should be", (1, &[1, 2, 3], &[1, 2, 3], &[], &[], ALL, ALL), None),
+            ("one is missing", (2, &[2, 3, 4], &[1, 2, 3], &[], &[], ALL, ALL), add(4)),
+            ("it may be down now", (2, &[2, 3, 4], &[1, 2, 3], &[], &[], &[1, 2, 3], &[]), add(4)),
+            ("the second is missing", (2, &[2, 4, 5], &[1, 2, 3], &[], &[4], ALL, ALL), add(5)),
+            ("it has not caught up", (2, &[2, 3, 4], &[1, 2, 3], &[], &[4], ALL, &[1, 2, 3]), None),
+            ("it is not heard", (2, &[2, 3, 4], &[1, 2, 3], &[], &[4], &[1, 2, 3], ALL), None),
             (
                 "one survivor is left, and waits for others",
                 (1, &[1, 2, 3], &[1], &[], &[2, 3], &[1], &[1]),
@@ -563,21 +486,13 @@ mod tests {
                 (1, &[1, 3, 4], &[1], &[], &[2, 3, 4], &[1, 4], &[1, 4]),
                 replace(&[4], &[2]),
             ),
-            (
-                "it takes over",
-                (2, &[2, 3, 4], &[1, 2, 3], &[], &[4], ALL, ALL),
-                replace(&[4], &[1]),
-            ),
+            ("it takes over", (2, &[2, 3, 4], &[1, 2, 3], &[], &[4], ALL, ALL), replace(&[4], &[1])),
             (
                 "whom it replaces is gone",
                 (2, &[2, 3, 4], &[1, 2, 3], &[], &[4], &[2, 3, 4], &[2, 3, 4]),
                 replace(&[4], &[1]),
             ),
-            (
-                "two at once",
-                (2, &[2, 4, 5], &[1, 2, 3], &[], &[4, 5], ALL, ALL),
-                replace(&[4, 5], &[1, 3]),
-            ),
+            ("two at once", (2, &[2, 4, 5], &[1, 2, 3], &[], &[4, 5], ALL, ALL), replace(&[4, 5], &[1, 3])),
             (
                 "too few of the new voters are heard",
                 (1, &[1, 2, 3, 4, 5], &[1, 2, 3], &[], &[4, 5], &[1, 4], ALL),
@@ -598,21 +513,13 @@ mod tests {
                 (1, &[2, 3, 4], &[1, 2, 3], &[], &[4], ALL, &[2, 3]),
                 None,
             ),
-            (
-                "nor to one that is behind",
-                (1, &[2, 3, 4], &[1, 2, 3], &[], &[4], ALL, &[4]),
-                None,
-            ),
+            ("nor to one that is behind", (1, &[2, 3, 4], &[1, 2, 3], &[], &[4], ALL, &[4]), None),
             (
                 "no voter stays: the newcomer must be one first",
                 (1, &[4], &[1], &[], &[4], ALL, ALL),
                 replace(&[4], &[1]),
             ),
-            (
-                "and then the leader hands over",
-                (1, &[4], &[4], &[], &[], ALL, ALL),
-                transfer(4),
-            ),
+            ("and then the leader hands over", (1, &[4], &[4], &[], &[], ALL, ALL), transfer(4)),
             (
                 "another leader's change is ended first",
                 (2, &[2, 3, 5], &[2, 3, 4], &[1, 2, 3], &[], ALL, ALL),
@@ -628,11 +535,7 @@ mod tests {
                 (1, &[1, 2, 3], &[1, 2, 3], &[], &[4], ALL, ALL),
                 replace(&[], &[4]),
             ),
-            (
-                "a map that wants nobody is no map",
-                (1, &[], &[1], &[], &[], ALL, ALL),
-                None,
-            ),
+            ("a map that wants nobody is no map", (1, &[], &[1], &[], &[], ALL, ALL), None),
         ];
         for (name, row, expected) in table {
             assert_eq!(step(*row), *expected, "{name}: {row:?}");
@@ -641,28 +544,19 @@ mod tests {
 
     #[test]
     fn every_way_from_any_members_to_any_wish_ends() {
-        let seed = std::env::var("ORDO_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok());
+        let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or(7);
         let all: BTreeSet<NodeId> = (1..=5).map(NodeId).collect();
         for case in 0..2000 {
-            let draw =
-                |what: u64, below: u64| txn::hash::mix(txn::hash::mix(seed ^ case) ^ what) % below;
+            let draw = |what: u64, below: u64| txn::hash::mix(txn::hash::mix(seed ^ case) ^ what) % below;
             let pick = |what: u64| -> BTreeSet<NodeId> {
                 let bits = 1 + draw(what, 31);
-                (0..5u16)
-                    .filter(|bit| bits >> bit & 1 == 1)
-                    .map(|bit| NodeId(bit + 1))
-                    .collect()
+                (0..5u16).filter(|bit| bits >> bit & 1 == 1).map(|bit| NodeId(bit + 1)).collect()
             };
             let wanted = pick(1);
             let mut voters = pick(2);
             let mut learners: BTreeSet<NodeId> = pick(3).difference(&voters).copied().collect();
-            let mut me = *voters
-                .iter()
-                .nth(draw(4, voters.len() as u64) as usize)
-                .expect("one");
+            let mut me = *voters.iter().nth(draw(4, voters.len() as u64) as usize).expect("one");
             let mut steps = 0;
             loop {
                 let members = Members {
@@ -670,13 +564,7 @@ mod tests {
                     learners: learners.iter().copied().collect(),
                     ..Members::default()
                 };
-                let situation = Situation {
-                    me,
-                    wanted: &wanted,
-                    members: &members,
-                    live: &all,
-                    ready: &all,
-                };
+                let situation = Situation { me, wanted: &wanted, members: &members, live: &all, ready: &all };
                 match next_step(&situation) {
                     None => break,
                     Some(Step::Transfer(to)) => {
@@ -686,10 +574,7 @@ mod tests {
                     Some(Step::Change(MemberChange::AddLearner(node))) => {
                         assert!(!voters.contains(&node) && learners.insert(node));
                     }
-                    Some(Step::Change(MemberChange::Replace {
-                        voters: come,
-                        leavers,
-                    })) => {
+                    Some(Step::Change(MemberChange::Replace { voters: come, leavers })) => {
                         for node in come {
                             assert!(learners.remove(&node), "seed {seed}, case {case}");
                             voters.insert(node);
@@ -714,18 +599,12 @@ mod tests {
         // Of its zone it keeps 0 and 1, the other one the rest.
         let mut node = node(0, &[p0], &[p0, p1]);
         let version = node.map().version;
-        let place = |partition, to| Control::PlaceReplicas {
-            version,
-            places: vec![(partition, NodeId(to))],
-        };
+        let place = |partition, to| Control::PlaceReplicas { version, places: vec![(partition, NodeId(to))] };
         assert!(node.comes_too_early(&place(p0, 2)));
         node.followed(p0, version);
         assert!(node.comes_too_early(&place(p0, 2)), "it may not have 1");
         assert!(!node.comes_too_early(&place(p1, 2)), "it has 0");
-        let outdated = Control::PlaceReplicas {
-            version: version - 1,
-            places: vec![(p0, NodeId(2))],
-        };
+        let outdated = Control::PlaceReplicas { version: version - 1, places: vec![(p0, NodeId(2))] };
         assert!(!node.comes_too_early(&outdated), "it is to be refused");
         node.followed(p1, version);
         assert!(!node.comes_too_early(&place(p0, 2)));

@@ -7,14 +7,16 @@
 //!    └────── a write goes well, at a try every RETRY_MS (never after a failed sync) ─┘
 //! ```
 //!
-//! A write that failed left the journal as it was, so the node keeps the record and writes it again when the disk has room
-//! for another segment. A sync that failed left nobody knowing what is on the disk: only a restart helps.
+//! A write that failed left the journal as it was, so the node keeps the record and writes it again when the
+//! disk has room for another segment. A sync that failed left nobody knowing what is on the disk: only a
+//! restart helps.
 //!
-//! Clients are refused from the first moment on, with the cause. While the node hands over, everything else goes on as with a disk
-//! that hangs: a group's turn promises nothing before its record is durable, whatever the node sends meanwhile. So leaders can
-//! bring their successors up to date and tell them to take over, what clients wait for is passed on to them and may still
-//! end well, and nobody has to notice a silence first. After that the node is mute: its groups neither hear nor say
-//! anything, as in a process that is frozen. It only tells the others, again and again, that it is out, and why.
+//! Clients are refused from the first moment on, with the cause. While the node hands over, everything else
+//! goes on as with a disk that hangs: a group's turn promises nothing before its record is durable, whatever
+//! the node sends meanwhile. So leaders can bring their successors up to date and tell them to take over,
+//! what clients wait for is passed on to them and may still end well, and nobody has to notice a silence
+//! first. After that the node is mute: its groups neither hear nor say anything, as in a process that is
+//! frozen. It only tells the others, again and again, that it is out, and why.
 
 use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode};
@@ -97,17 +99,15 @@ impl ClusterNode {
         let unwritten = std::mem::take(&mut effects.kept);
         let cause = format!("its log cannot be written ({error})");
         let refusal = format!(
-            "MISCONF this node takes no part in its cluster, because {cause}: connect to another node. It comes back by itself \
-             once its disk has room again"
+            "MISCONF this node takes no part in its cluster, because {cause}: connect to another node. It \
+             comes back by itself once its disk has room again"
         );
         match &mut self.out {
             Some(out) if out.unwritten.is_none() => {}
             Some(out) => {
                 // What was wanted since the try began goes into the same record.
                 let since = out.unwritten.replace(unwritten);
-                out.unwritten
-                    .get_or_insert_default()
-                    .extend(since.into_iter().flatten());
+                out.unwritten.get_or_insert_default().extend(since.into_iter().flatten());
                 (out.cause, out.refusal) = (shortened(cause), refusal);
             }
             None => {
@@ -125,8 +125,8 @@ impl ClusterNode {
         }
         let cause = format!("its log could not be synced ({error})");
         let refusal = format!(
-            "MISCONF this node takes no part in its cluster any more, because {cause}: connect to another node. Check the disk of \
-             this one, then restart it"
+            "MISCONF this node takes no part in its cluster any more, because {cause}: connect to another \
+             node. Check the disk of this one, then restart it"
         );
         self.go_out(cause, refusal, None, effects);
     }
@@ -139,9 +139,7 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) {
         for id in self.reads.give_up(u64::MAX) {
-            effects
-                .refused
-                .push((id, Err(Stop::abort(refusal.clone()))));
+            effects.refused.push((id, Err(Stop::abort(refusal.clone()))));
         }
         let since = self.out.as_ref();
         self.out = Some(Out {
@@ -174,8 +172,7 @@ impl ClusterNode {
         let is_done = self.is_handed_over_and_answered();
         let Some(out) = &mut self.out else { return };
         let over_tick = out.since_tick + HANDING_OVER_MS / self.options.tick_ms.max(1);
-        let is_over =
-            self.ticks >= over_tick || is_done || out.unwritten_bytes > UNWRITTEN_BYTES_MAX;
+        let is_over = self.ticks >= over_tick || is_done || out.unwritten_bytes > UNWRITTEN_BYTES_MAX;
         if is_over && !std::mem::replace(&mut out.is_mute, true) {
             let cause = out.cause.clone();
             self.give_up_all(&cause, effects);
@@ -197,8 +194,9 @@ impl ClusterNode {
     /// Whoever waits for a request learns that nobody here will know how it ends.
     pub(super) fn give_up_all(&mut self, cause: &str, effects: &mut ClusterEffects) {
         let unknown = format!(
-            "ORDOUNKNOWN this node went out while the command was on its way, because {cause}: what it writes may or may not take effect; \
-             send it through ORDO.IDEMPOTENT where that matters, and again at another node"
+            "ORDOUNKNOWN this node went out while the command was on its way, because {cause}: what it \
+             writes may or may not take effect; send it through ORDO.IDEMPOTENT where that matters, and \
+             again at another node"
         );
         let foreign = self.feeds.give_up(u64::MAX);
         let given_up = self.gateway.give_up(u64::MAX).into_iter().chain(foreign);

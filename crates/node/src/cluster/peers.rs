@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use txn::NodeId;
 
-/// A wall clock is judged by the best of what was heard in so many ticks: frames that waited somewhere make it look late.
+/// A wall clock is judged by the best of what was heard in so many ticks: frames that waited somewhere make
+/// it look late.
 const WALL_WINDOW_TICKS: u64 = 20;
 
 /// How a node is, as it says itself.
@@ -31,7 +32,8 @@ struct Peer {
     condition: Condition,
 }
 
-/// How far a wall clock is ahead of our steady time, at least: the best of this window, and of the one before.
+/// How far a wall clock is ahead of our steady time, at least: the best of this window, and of the one
+/// before.
 #[derive(Clone, Copy, Debug)]
 struct Wall {
     lead_ms: i64,
@@ -62,11 +64,7 @@ impl Peers {
             return;
         }
         let lead_ms = lead(wall_ms, now_ms);
-        let wall = peer.wall.get_or_insert(Wall {
-            lead_ms,
-            lead_before_ms: lead_ms,
-            since_tick: now_tick,
-        });
+        let wall = peer.wall.get_or_insert(Wall { lead_ms, lead_before_ms: lead_ms, since_tick: now_tick });
         if now_tick >= wall.since_tick + WALL_WINDOW_TICKS {
             (wall.lead_before_ms, wall.lead_ms) = (wall.lead_ms, lead_ms);
             wall.since_tick = now_tick;
@@ -121,7 +119,8 @@ impl Peers {
         peer.filter(|peer| peer.heard_tick >= since_tick)
     }
 
-    /// Those that were heard since `since_tick`, and how far their wall clocks are ahead of our steady time, at least.
+    /// Those that were heard since `since_tick`, and how far their wall clocks are ahead of our steady time,
+    /// at least.
     pub fn wall_leads(&self, since_tick: u64) -> impl Iterator<Item = (NodeId, i64)> + '_ {
         let live = self.0.iter();
         let live = live.filter(move |(_, peer)| peer.heard_tick >= since_tick);
@@ -131,8 +130,8 @@ impl Peers {
         })
     }
 
-    /// How far the epoch time of a node that was heard since `since_tick` is ahead of our steady time, at least. `Some(None)` if it
-    /// says that it has none.
+    /// How far the epoch time of a node that was heard since `since_tick` is ahead of our steady time, at
+    /// least. `Some(None)` if it says that it has none.
     pub fn epoch_lead_ms(&self, node: NodeId, since_tick: u64) -> Option<Option<i64>> {
         self.live(node, since_tick)?.epoch_lead_ms
     }

@@ -1,13 +1,15 @@
-//! Strict reads: at a snapshot of this replica that has everything that was acknowledged anywhere before they arrived.
+//! Strict reads: at a snapshot of this replica that has everything that was acknowledged anywhere before they
+//! arrived.
 //!
-//! One question to a group's leader serves all reads that have arrived meanwhile. The answer is an index of the group's log.
-//! It may be ahead of what this replica has: only once the replica knows that its own log is agreed up to there, the index
-//! tells an epoch. Whatever was acknowledged before the question lies in that epoch or before it, in whichever group it was
-//! ordered, because an epoch is acknowledged only once all groups have agreed on it. When this replica has final-committed
-//! the epoch the reads may run.
+//! One question to a group's leader serves all reads that have arrived meanwhile. The answer is an index of
+//! the group's log. It may be ahead of what this replica has: only once the replica knows that its own log is
+//! agreed up to there, the index tells an epoch. Whatever was acknowledged before the question lies in that
+//! epoch or before it, in whichever group it was ordered, because an epoch is acknowledged only once all
+//! groups have agreed on it. When this replica has final-committed the epoch the reads may run.
 //!
-//! Questions and answers may be lost. So a question is asked again under another name after a while, and the first answer to
-//! any of its names serves: however long answers take, and however short the while is, one of them arrives.
+//! Questions and answers may be lost. So a question is asked again under another name after a while, and the
+//! first answer to any of its names serves: however long answers take, and however short the while is, one of
+//! them arrives.
 
 use std::collections::{BTreeMap, VecDeque};
 use txn::hash::mix;
@@ -51,18 +53,15 @@ pub(super) struct Reads {
 impl Reads {
     /// Nothing waits. Questions get other names than those of processes with another nonce.
     pub fn new(nonce: u64) -> Reads {
-        Reads {
-            questions: mix(nonce) >> 1,
-            ..Reads::default()
-        }
+        Reads { questions: mix(nonce) >> 1, ..Reads::default() }
     }
 
     pub fn add(&mut self, read: Read) {
         self.new.push(read);
     }
 
-    /// Whether reads wait for a question. While some questions are on their way the next one waits for an answer, so that it
-    /// serves all who have come by then.
+    /// Whether reads wait for a question. While some questions are on their way the next one waits for an
+    /// answer, so that it serves all who have come by then.
     pub fn wants_question(&self) -> bool {
         !self.new.is_empty() && self.rounds.len() < QUESTIONS_MAX
     }
@@ -78,10 +77,7 @@ impl Reads {
     pub fn ask(&mut self, now_tick: u64) -> u64 {
         self.questions += 1;
         let reads = std::mem::take(&mut self.new);
-        let round = Round {
-            reads,
-            asked_tick: now_tick,
-        };
+        let round = Round { reads, asked_tick: now_tick };
         self.rounds.insert(self.questions, round);
         self.names.insert(self.questions, self.questions);
         self.questions
@@ -108,15 +104,13 @@ impl Reads {
         }
     }
 
-    /// This replica's log of a group is agreed up to an index: the questions whose answers it covers, with their indices.
+    /// This replica's log of a group is agreed up to an index: the questions whose answers it covers, with
+    /// their indices.
     pub fn reached(&mut self, partition: PartitionId, agreed: u64) -> Vec<(u64, u64)> {
         let early = is_active(Mutant::ReadAheadOfIndex);
-        let covered = self.ahead.extract_if(.., |(of, _, index)| {
-            *of == partition && (*index <= agreed || early)
-        });
-        covered
-            .map(|(_, question, index)| (question, index))
-            .collect()
+        let covered =
+            self.ahead.extract_if(.., |(of, _, index)| *of == partition && (*index <= agreed || early));
+        covered.map(|(_, question, index)| (question, index)).collect()
     }
 
     /// The epoch of a question's answer is known: its reads wait for it.
@@ -180,11 +174,7 @@ mod tests {
 
     fn read(sequence: u64, since_tick: u64) -> Read {
         Read {
-            id: RequestId {
-                session: SessionId(1),
-                sequence,
-                attempt: 0,
-            },
+            id: RequestId { session: SessionId(1), sequence, attempt: 0 },
             partition: PartitionId(0),
             since_tick,
         }

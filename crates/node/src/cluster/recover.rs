@@ -25,8 +25,8 @@ pub struct ClusterStart {
     pub known: Arc<PartitionMap>,
     /// What the journal has of each group.
     pub images: GroupImages,
-    /// An engine for each partition of which this node keeps a replica, loaded from its checkpoint if there is one:
-    /// what [`load_engines`] makes.
+    /// An engine for each partition of which this node keeps a replica, loaded from its checkpoint if there
+    /// is one: what [`load_engines`] makes.
     pub engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
     /// The size of the checkpoint that they were loaded from; 0 without one.
     pub checkpoint_bytes: u64,
@@ -42,7 +42,8 @@ pub enum ClusterRecoverError {
     Group(String),
     /// An entry cannot be read.
     #[error(
-        "entry {index} of the log of {partition} cannot be read: {cause}: start the version of Ordo that the other nodes run"
+        "entry {index} of the log of {partition} cannot be read: {cause}: start the version of Ordo that \
+         the other nodes run"
     )]
     Entry {
         /// Whose.
@@ -53,15 +54,14 @@ pub enum ClusterRecoverError {
         cause: RequestError,
     },
     /// What a base says of the state cannot be read.
-    #[error(
-        "what the journal says of the checkpoint of {0} cannot be read: start the version that wrote it"
-    )]
+    #[error("what the journal says of the checkpoint of {0} cannot be read: start the version that wrote it")]
     Base(PartitionId),
     /// The cluster goes by something that this build does not know.
     #[error(
-        "behaviour {in_force} is in force in this cluster, and this build of Ordo knows behaviours up to {known}: it would make \
-         something else of the same requests than the other nodes, so it takes no part. Start this node with the version of \
-         Ordo that the other nodes run, or a newer one; its data is untouched"
+        "behaviour {in_force} is in force in this cluster, and this build of Ordo knows behaviours up to \
+         {known}: it would make something else of the same requests than the other nodes, so it takes no \
+         part. Start this node with the version of Ordo that the other nodes run, or a newer one; its data \
+         is untouched"
     )]
     Level {
         /// In the cluster.
@@ -76,9 +76,7 @@ pub enum ClusterRecoverError {
     #[error("{}", skips_too_late(.0))]
     SkipsTooLate(RequestName),
     /// What the journal says of its disk cannot be read.
-    #[error(
-        "what the journal says of its own disk cannot be read: start the version that wrote it"
-    )]
+    #[error("what the journal says of its own disk cannot be read: start the version that wrote it")]
     Identity,
 }
 
@@ -121,12 +119,7 @@ impl BaseState {
 
 /// The base of a group that has never had a checkpoint.
 fn first_base(map: &PartitionMap, partition: PartitionId) -> (Base, BaseState) {
-    let mut voters: Vec<_> = map
-        .partition(partition)
-        .replicas
-        .values()
-        .copied()
-        .collect();
+    let mut voters: Vec<_> = map.partition(partition).replicas.values().copied().collect();
     voters.sort();
     let state = BaseState {
         epoch: Epoch(0),
@@ -136,13 +129,7 @@ fn first_base(map: &PartitionMap, partition: PartitionId) -> (Base, BaseState) {
         streams: Streams::default(),
         map: map.clone(),
     };
-    let base = Base {
-        members: Members {
-            voters,
-            ..Members::default()
-        },
-        ..Base::default()
-    };
+    let base = Base { members: Members { voters, ..Members::default() }, ..Base::default() };
     (base, state)
 }
 
@@ -167,11 +154,11 @@ pub struct LoadedEngines {
     pub checkpoint_bytes: u64,
 }
 
-/// Makes an engine for each partition that a node is to keep, and for each of which the journal knows something, loaded from
-/// the checkpoint that the journal tells of; removes what older processes left.
+/// Makes an engine for each partition that a node is to keep, and for each of which the journal knows
+/// something, loaded from the checkpoint that the journal tells of; removes what older processes left.
 ///
-/// Where there is a checkpoint, a partition that is not in it gets no engine: it would begin before the others. The node
-/// fetches it once it runs. Nor does one whose replica has moved away.
+/// Where there is a checkpoint, a partition that is not in it gets no engine: it would begin before the
+/// others. The node fetches it once it runs. Nor does one whose replica has moved away.
 pub fn load_engines<D: Disk>(
     disk: &D,
     mut kept: BTreeSet<PartitionId>,
@@ -195,14 +182,12 @@ pub fn load_engines<D: Disk>(
     needed.extend(checkpoint::candidate(images).map(|(epoch, _)| epoch));
     // What cannot be removed now is removed later.
     let _ = checkpoint::prune_at_start(disk, &needed);
-    Ok(LoadedEngines {
-        engines,
-        checkpoint_bytes,
-    })
+    Ok(LoadedEngines { engines, checkpoint_bytes })
 }
 
 impl ClusterNode {
-    /// A node that goes on where its files end. What was agreed is executed again; the rest is known once a leader says so.
+    /// A node that goes on where its files end. What was agreed is executed again; the rest is known once a
+    /// leader says so.
     pub fn recover(
         options: ClusterOptions,
         registry: Registry,
@@ -255,9 +240,7 @@ impl ClusterNode {
         let map = first.map.clone();
         check_level(&map, options.level)?;
         // Also behind a checkpoint that others may ask for, and that this process does not begin with.
-        let taken = candidate
-            .as_ref()
-            .map_or(first.epoch, |(epoch, _)| first.epoch.max(*epoch));
+        let taken = candidate.as_ref().map_or(first.epoch, |(epoch, _)| first.epoch.max(*epoch));
         if let Some(name) = options.skips.too_late(taken) {
             return Err(ClusterRecoverError::SkipsTooLate(name));
         }
@@ -276,9 +259,7 @@ impl ClusterNode {
                 .partition_ids()
                 .map(|partition| {
                     let known = states.get(&partition);
-                    known.map_or_else(Default::default, |(state, place)| {
-                        (state.streams.clone(), *place)
-                    })
+                    known.map_or_else(Default::default, |(state, place)| (state.streams.clone(), *place))
                 })
                 .collect(),
             skips: options.skips.clone(),
@@ -287,11 +268,7 @@ impl ClusterNode {
             for entry in entries {
                 if let Some(held) = held(&entry).map_err(|cause| {
                     let index = entry.index;
-                    ClusterRecoverError::Entry {
-                        partition,
-                        index,
-                        cause,
-                    }
+                    ClusterRecoverError::Entry { partition, index, cause }
                 })? && held.epoch > merge.confirmed().epoch
                 {
                     merge.appended(partition, held);

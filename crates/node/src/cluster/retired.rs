@@ -1,13 +1,14 @@
 //! What is left of a replica that has moved to another node: what it had promised.
 //!
-//! A node whose replica of a partition moved away, and that keeps others, starts anew without it. It must not forget that
-//! it has acknowledged the group's entries up to some index: should the replica move back, and begin with less than that, then it
-//! could vote for a node that lacks entries which were agreed on with its help. So the group's log is replaced in the journal by a base at its last
-//! entry that has no members and tells of no state, and keeps its term and its vote. A replica that comes back begins
-//! behind a checkpoint that covers that entry.
+//! A node whose replica of a partition moved away, and that keeps others, starts anew without it. It must not
+//! forget that it has acknowledged the group's entries up to some index: should the replica move back, and
+//! begin with less than that, then it could vote for a node that lacks entries which were agreed on with its
+//! help. So the group's log is replaced in the journal by a base at its last entry that has no members and
+//! tells of no state, and keeps its term and its vote. A replica that comes back begins behind a checkpoint
+//! that covers that entry.
 //!
-//! A node may have been told that a group goes on without it before the order tells it why. It says behind which map, and
-//! until then the node's own map is no reason to take the replica back.
+//! A node may have been told that a group goes on without it before the order tells it why. It says behind
+//! which map, and until then the node's own map is no reason to take the replica back.
 
 use super::machine::{ClusterEffects, ClusterNode, Then};
 use order::GroupImages;
@@ -33,10 +34,7 @@ impl Retired {
         }
         let mut reader = Reader::new(&base.state);
         let version = u32::try_from(reader.varint()?).ok()?;
-        reader.is_empty().then_some(Retired {
-            last: (base.index, base.term),
-            version,
-        })
+        reader.is_empty().then_some(Retired { last: (base.index, base.term), version })
     }
 
     fn kept(&self, partition: PartitionId) -> Kept {
@@ -44,12 +42,7 @@ impl Retired {
         put_varint(&mut state, u64::from(self.version));
         let (index, term) = self.last;
         Kept {
-            base: Some(Base {
-                index,
-                term,
-                members: Members::default(),
-                state: state.into(),
-            }),
+            base: Some(Base { index, term, members: Members::default(), state: state.into() }),
             ..Kept::nothing(partition)
         }
     }
@@ -80,7 +73,8 @@ impl ClusterNode {
         kept.filter(|partition| !has_moved(partition)).collect()
     }
 
-    /// Groups go on without this node, which keeps others: it notes what it has promised there, and starts anew without them.
+    /// Groups go on without this node, which keeps others: it notes what it has promised there, and starts
+    /// anew without them.
     pub(super) fn retire(&mut self, version: u32, effects: &mut ClusterEffects) {
         let left: Vec<PartitionId> = self.membership.left().collect();
         for partition in left {
@@ -92,10 +86,7 @@ impl ClusterNode {
                 Some(entry) => entry.term,
                 None => group.base().term,
             };
-            let retired = Retired {
-                last: (last, term),
-                version,
-            };
+            let retired = Retired { last: (last, term), version };
             let kept = retired.kept(partition);
             self.retired.insert(partition, retired);
             self.record(kept, effects);

@@ -1,10 +1,10 @@
 //! What a frame must be like before anything of it is used.
 //!
-//! A peer has proved that it belongs to the cluster, and may still be broken, or lie. So a frame is held against the cluster
-//! here, once: the partitions that it names, what it says of others, and lists that go together. What a frame says of a group's log or of
-//! a checkpoint is held against these where they are known ([`order::consensus::Group::examine`], [`ClusterNode::entries_came`],
-//! [`super::install`]). A frame that cannot be costs its sender the link ([`super::ClusterEffects::severed`]), and has no
-//! other effect.
+//! A peer has proved that it belongs to the cluster, and may still be broken, or lie. So a frame is held
+//! against the cluster here, once: the partitions that it names, what it says of others, and lists that go
+//! together. What a frame says of a group's log or of a checkpoint is held against these where they are known
+//! ([`order::consensus::Group::examine`], [`ClusterNode::entries_came`], [`super::install`]). A frame that
+//! cannot be costs its sender the link ([`super::ClusterEffects::severed`]), and has no other effect.
 
 use super::feeds::{Fed, Item, Part};
 use super::frames::{Frame, FrameError};
@@ -101,13 +101,7 @@ impl ClusterNode {
                     return Err("it keeps partitions that the cluster has not".into());
                 }
             }
-            Frame::Feed {
-                batches,
-                answers,
-                messages,
-                part,
-                ..
-            } => {
+            Frame::Feed { batches, answers, messages, part, .. } => {
                 check_batches(batches)?;
                 let told = answers.iter().map(|answered| answered.partition);
                 let mut told = told.chain(messages.iter().map(|(to, _)| *to));
@@ -132,8 +126,8 @@ impl ClusterNode {
         Ok(())
     }
 
-    /// Reads the batches of entries that a group's log is about to get from its leader, and holds them against the cluster and the
-    /// epochs that the log has.
+    /// Reads the batches of entries that a group's log is about to get from its leader, and holds them
+    /// against the cluster and the epochs that the log has.
     pub(super) fn entries_came(
         &self,
         partition: PartitionId,
@@ -143,9 +137,7 @@ impl ClusterNode {
         let Some(first) = entries.first() else {
             return Ok(read);
         };
-        let mut epoch = self
-            .merge
-            .epoch_at(partition, first.index.saturating_sub(1));
+        let mut epoch = self.merge.epoch_at(partition, first.index.saturating_sub(1));
         for entry in entries {
             if entry.kind != EntryKind::Batch || entry.data.is_empty() {
                 continue;
@@ -154,8 +146,8 @@ impl ClusterNode {
             let batch = batch.map_err(|error| match error {
                 RequestError::Malformed => BadFrame("it has an entry that is no batch".to_owned()),
                 RequestError::UnknownProcedure(_) => BadFrame(format!(
-                    "entry {} of {partition} means nothing to this build of Ordo ({error}): run the version here that the other \
-                     nodes run",
+                    "entry {} of {partition} means nothing to this build of Ordo ({error}): run the \
+                     version here that the other nodes run",
                     entry.index
                 )),
             })?;

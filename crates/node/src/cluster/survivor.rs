@@ -37,8 +37,8 @@ pub enum SurvivorError {
     /// It does not keep everything.
     #[error(
         "this node keeps no usable replica of {}, so a cluster made of it would lack all that is in there. \
-         Nothing was changed. Recover from a node that keeps all partitions; if there is none, the data of the \
-         lost partitions is only in a backup", list(.0)
+         Nothing was changed. Recover from a node that keeps all partitions; if there is none, the data of \
+         the lost partitions is only in a backup", list(.0)
     )]
     Missing(Vec<PartitionId>),
     /// Its checkpoints cannot be used.
@@ -114,12 +114,8 @@ pub fn survey<D: Disk>(
     for (&partition, base) in &begin.bases {
         checkpoint::read(disk, partition, base, |_| {})?;
     }
-    let mut survey = Survey {
-        checkpoint: begin.epoch,
-        map: known.clone(),
-        extents: Vec::new(),
-        kept: Vec::new(),
-    };
+    let mut survey =
+        Survey { checkpoint: begin.epoch, map: known.clone(), extents: Vec::new(), kept: Vec::new() };
     let mut is_sole = true;
     for partition in known.partition_ids() {
         let image = image_of(partition);
@@ -127,12 +123,7 @@ pub fn survey<D: Disk>(
         check_level(&state.map, LEVEL)?;
         // Only one group's batches change the map: its map is the newest one.
         let mut map = state.map;
-        let mut extent = Extent {
-            partition,
-            agreed: state.epoch,
-            last: state.epoch,
-            time_ms: state.time_ms,
-        };
+        let mut extent = Extent { partition, agreed: state.epoch, last: state.epoch, time_ms: state.time_ms };
         for entry in &image.entries {
             // What is no batch has no epoch.
             let Some(batch) = GroupBatch::start_of(&entry.data) else {
@@ -173,10 +164,7 @@ fn base_of(cluster: u64, partition: PartitionId, base: &Base) -> Result<Base, Lo
     let state = BaseState::decode(&base.state).ok_or(LoadError::Base(partition))?;
     let mut map = state.map.clone();
     map.cluster = cluster;
-    Ok(Base {
-        state: BaseState { map, ..state }.encode().into(),
-        ..base.clone()
-    })
+    Ok(Base { state: BaseState { map, ..state }.encode().into(), ..base.clone() })
 }
 
 #[cfg(test)]
@@ -188,12 +176,7 @@ mod tests {
     use sim::disk::VirtualDisk;
     use std::sync::Arc;
 
-    const ALL: [PartitionId; 4] = [
-        PartitionId(0),
-        PartitionId(1),
-        PartitionId(2),
-        PartitionId(3),
-    ];
+    const ALL: [PartitionId; 4] = [PartitionId(0), PartitionId(1), PartitionId(2), PartitionId(3)];
     const NEW: u64 = 4711;
 
     fn batch(epoch: u64) -> Entry {
@@ -203,12 +186,7 @@ mod tests {
             submissions: Vec::new(),
             controls: Vec::new(),
         };
-        Entry {
-            index: epoch,
-            term: 1,
-            kind: EntryKind::Batch,
-            data: batch.encode().into(),
-        }
+        Entry { index: epoch, term: 1, kind: EntryKind::Batch, data: batch.encode().into() }
     }
 
     fn look(disk: &VirtualDisk, images: &GroupImages) -> Result<Survey, SurvivorError> {
@@ -229,11 +207,8 @@ mod tests {
             image.hard_state.commit = 7;
         }
         let found = look(&disk, &images).expect("a survivor");
-        let extents: Vec<(u64, u64, u64)> = found
-            .extents
-            .iter()
-            .map(|extent| (extent.agreed.0, extent.last.0, extent.time_ms))
-            .collect();
+        let extents: Vec<(u64, u64, u64)> =
+            found.extents.iter().map(|extent| (extent.agreed.0, extent.last.0, extent.time_ms)).collect();
         let [three, one] = [(7, 11, 11_000), (7, 12, 12_000)];
         assert_eq!(extents, [three, three, one, three]);
         // As a journal takes it.
@@ -272,9 +247,8 @@ mod tests {
     #[test]
     fn a_node_that_lacks_something_is_no_survivor() {
         let disk = VirtualDisk::new(1);
-        let refusal = |disk: &VirtualDisk, images: &GroupImages| {
-            look(disk, images).expect_err("refused").to_string()
-        };
+        let refusal =
+            |disk: &VirtualDisk, images: &GroupImages| look(disk, images).expect_err("refused").to_string();
         let text = refusal(&disk, &GroupImages::default());
         assert!(text.contains("nothing of its cluster's order"), "{text}");
         let some = &ALL[..2];

@@ -11,7 +11,8 @@ use txn::{Epoch, NodeId, PartitionId, Position};
 
 const P0: PartitionId = PartitionId(0);
 
-/// A follower of group 1 hears from X that (12, term 3) is agreed; group 0 is late; it then follows Y, a stale replica.
+/// A follower of group 1 hears from X that (12, term 3) is agreed; group 0 is late; it then follows Y, a
+/// stale replica.
 #[test]
 fn a_stale_replica_replaces_what_is_agreed() {
     let map = Arc::new(PartitionMap::alone());
@@ -45,18 +46,15 @@ fn a_stale_replica_replaces_what_is_agreed() {
     let p1 = PartitionId(1);
     assert_eq!(merge.told(p1, held(12, 3, 777)), Ok(None));
     merge.agreed(p1, 12);
-    // Another subscription, at a replica that was cut off: its own entry 11 of term 2 was never agreed, and it says so.
+    // Another subscription, at a replica that was cut off: its own entry 11 of term 2 was never agreed, and
+    // it says so.
     assert_eq!(merge.told(p1, held(11, 2, 666)), Err(Outdated));
     merge.agreed(p1, 10);
     merge.appended(P0, held(1, 1, 1));
     merge.agreed(P0, 1);
     merge.deliver(txn::BootId(0)).expect("both are held");
     merge.confirm().expect("confirmed");
-    assert_eq!(
-        merge.group(p1).1,
-        (12, 3),
-        "what was never agreed is confirmed"
-    );
+    assert_eq!(merge.group(p1).1, (12, 3), "what was never agreed is confirmed");
 }
 
 #[test]
@@ -67,19 +65,10 @@ fn a_newcomer_hears_a_leader_that_is_no_founder() {
     rig.drain(NodeId(3), NodeId(1));
     rig.start(d);
     rig.until("4 for 1", |rig| settled(rig, &[2, 3, 4]));
-    rig.until("1 is out of the map", |rig| {
-        !rig.map()
-            .is_some_and(|map| map.nodes.contains_key(&NodeId(1)))
-    });
+    rig.until("1 is out of the map", |rig| !rig.map().is_some_and(|map| map.nodes.contains_key(&NodeId(1))));
     let leader = rig.leader(P0).expect("a leader");
     if leader != d {
-        rig.handle(
-            leader,
-            ClusterEvent::TransferWanted {
-                partition: P0,
-                to: d,
-            },
-        );
+        rig.handle(leader, ClusterEvent::TransferWanted { partition: P0, to: d });
     }
     rig.until("4 leads", |rig| rig.leader(P0) == Some(d));
     let e = rig.add_node(NodeId(3), "e", 1);
@@ -102,10 +91,7 @@ fn a_transfer_counts_more_than_the_spread_for_a_while() {
     else {
         panic!("three nodes");
     };
-    rig.handle(
-        preferred,
-        ClusterEvent::TransferWanted { partition: p1, to },
-    );
+    rig.handle(preferred, ClusterEvent::TransferWanted { partition: p1, to });
     rig.until("it was handed over", |rig| rig.leader(p1) == Some(to));
     // Several times as long as leaders take to look whether they are the preferred ones.
     for round in 0..400 {
@@ -114,9 +100,7 @@ fn a_transfer_counts_more_than_the_spread_for_a_while() {
     }
     // While it is down, whoever leads, it is not forgotten; and it need not remember itself.
     rig.crash(to);
-    rig.until("somebody else leads", |rig| {
-        rig.leader(p1).is_some_and(|leader| leader != to)
-    });
+    rig.until("somebody else leads", |rig| rig.leader(p1).is_some_and(|leader| leader != to));
     rig.start(to);
     rig.until("it leads again", |rig| rig.leader(p1) == Some(to));
     for round in 0..400 {
@@ -124,13 +108,7 @@ fn a_transfer_counts_more_than_the_spread_for_a_while() {
         assert_eq!(rig.leader(p1), Some(to), "in round {round} after its start");
     }
     // Another wish takes its place, and in the end there is none.
-    rig.handle(
-        to,
-        ClusterEvent::TransferWanted {
-            partition: p1,
-            to: other,
-        },
-    );
+    rig.handle(to, ClusterEvent::TransferWanted { partition: p1, to: other });
     rig.until("the other leads", |rig| rig.leader(p1) == Some(other));
     let ticks = TRANSFER_KEPT_MS / 50;
     for _ in 0..ticks {
@@ -151,9 +129,7 @@ fn leaders_are_in_the_zone_that_was_asked_for() {
         };
         rig.until("all are led there", led);
         rig.crash(NodeId(3));
-        rig.until("somebody else leads", |rig| {
-            rig.leader(P0).is_some_and(|leader| leader != NodeId(3))
-        });
+        rig.until("somebody else leads", |rig| rig.leader(P0).is_some_and(|leader| leader != NodeId(3)));
         rig.start(NodeId(3));
         rig.until("it leads again", led);
     }
@@ -163,24 +139,15 @@ fn leaders_are_in_the_zone_that_was_asked_for() {
 #[test]
 fn a_follower_that_lost_its_tail_comes_back() {
     let voters = vec![NodeId(1), NodeId(2), NodeId(3)];
-    let base = Base {
-        members: Members {
-            voters,
-            ..Members::default()
-        },
-        ..Base::default()
-    };
+    let base = Base { members: Members { voters, ..Members::default() }, ..Base::default() };
     let new = |me: u16, entries, hard| {
         RaftGroup::new(NodeId(me), P0, base.clone(), entries, hard, 1, 1 << 20).expect("a group")
     };
-    let mut groups: Vec<RaftGroup> = (1..=3)
-        .map(|me| new(me, vec![], HardState::default()))
-        .collect();
+    let mut groups: Vec<RaftGroup> = (1..=3).map(|me| new(me, vec![], HardState::default())).collect();
     let mut hard = HardState::default();
-    let mut wire: Vec<(u16, NodeId, Bytes)> = Vec::new();
-    let pump = |groups: &mut Vec<RaftGroup>,
-                wire: &mut Vec<(u16, NodeId, Bytes)>,
-                hard: &mut HardState| loop {
+    type Wire = Vec<(u16, NodeId, Bytes)>;
+    let mut wire = Wire::new();
+    let pump = |groups: &mut Vec<RaftGroup>, wire: &mut Wire, hard: &mut HardState| loop {
         for (me, group) in groups.iter_mut().enumerate() {
             while let Some(turn) = group.turn() {
                 let out = turn.messages.into_iter().chain(turn.promises);
@@ -213,14 +180,7 @@ fn a_follower_that_lost_its_tail_comes_back() {
         pump(&mut groups, &mut wire, &mut hard);
     }
     // Power loss of node 3: what it had not synced is gone, its term and vote are not.
-    groups[2] = new(
-        3,
-        vec![],
-        HardState {
-            commit: 0,
-            ..kept_hard
-        },
-    );
+    groups[2] = new(3, vec![], HardState { commit: 0, ..kept_hard });
     let _ = groups[leader].handle(Input::Unreachable(NodeId(3)));
     for _ in 0..8 {
         let _ = groups[leader].handle(Input::Tick);
@@ -229,14 +189,12 @@ fn a_follower_that_lost_its_tail_comes_back() {
     assert_eq!(groups[2].status().last, groups[leader].status().last);
 }
 
-/// A leader takes those for late only that have told it so: who has said nothing since the election may have everything.
+/// A leader takes those for late only that have told it so: who has said nothing since the election may have
+/// everything.
 #[test]
 fn a_new_leader_knows_no_lag_of_those_it_has_not_heard() {
     let base = Base {
-        members: Members {
-            voters: vec![NodeId(1), NodeId(2), NodeId(3)],
-            ..Members::default()
-        },
+        members: Members { voters: vec![NodeId(1), NodeId(2), NodeId(3)], ..Members::default() },
         ..Base::default()
     };
     let new = |me| {
@@ -288,9 +246,7 @@ fn a_new_leader_knows_no_lag_of_those_it_has_not_heard() {
 fn one_cut_link_between_two_leaders_does_not_stop_the_cluster() {
     let mut rig = Rig::running(&["x", "y", "z"], 2);
     let p1 = PartitionId(1);
-    rig.until("spread", |rig| {
-        rig.leader(P0) == Some(NodeId(1)) && rig.leader(p1) == Some(NodeId(2))
-    });
+    rig.until("spread", |rig| rig.leader(P0) == Some(NodeId(1)) && rig.leader(p1) == Some(NodeId(2)));
     for _ in 0..20 {
         rig.add(NodeId(3), P0);
         rig.round();
@@ -306,11 +262,7 @@ fn one_cut_link_between_two_leaders_does_not_stop_the_cluster() {
         rig.round();
     }
     let after = rig.node(NodeId(3)).status().confirmed;
-    assert!(
-        after > before,
-        "nothing confirmed in 20 s: {before:?}\n{}",
-        rig.describe()
-    );
+    assert!(after > before, "nothing confirmed in 20 s: {before:?}\n{}", rig.describe());
 }
 
 /// A node follows a group through its neighbour, which is cut off from the other zones.
@@ -342,33 +294,18 @@ fn a_neighbour_that_lags_is_not_followed() {
         rig.round();
     }
     let after = [1, 3].map(|node| rig.node(NodeId(node)).status().confirmed);
-    assert!(
-        after[0] > before[0] && after[1] > before[1],
-        "{before:?} {after:?}\n{}",
-        rig.describe()
-    );
+    assert!(after[0] > before[0] && after[1] > before[1], "{before:?} {after:?}\n{}", rig.describe());
 }
 
 /// A group of three, the first of which leads.
 fn led_group() -> Vec<RaftGroup> {
     let base = Base {
-        members: Members {
-            voters: vec![NodeId(1), NodeId(2), NodeId(3)],
-            ..Members::default()
-        },
+        members: Members { voters: vec![NodeId(1), NodeId(2), NodeId(3)], ..Members::default() },
         ..Base::default()
     };
     let new = |me: u16| {
-        RaftGroup::new(
-            NodeId(me),
-            P0,
-            base.clone(),
-            vec![],
-            HardState::default(),
-            1,
-            1 << 20,
-        )
-        .expect("a group")
+        RaftGroup::new(NodeId(me), P0, base.clone(), vec![], HardState::default(), 1, 1 << 20)
+            .expect("a group")
     };
     let mut groups: Vec<RaftGroup> = (1..=3).map(new).collect();
     while groups[0].leads().is_none() {
@@ -415,10 +352,7 @@ fn settle(groups: &mut [RaftGroup]) -> usize {
 #[test]
 fn a_leader_that_has_left_before_its_log_was_kept_follows() {
     let mut groups = led_group();
-    let leaves = MemberChange::Replace {
-        voters: vec![],
-        leavers: vec![NodeId(1)],
-    };
+    let leaves = MemberChange::Replace { voters: vec![], leavers: vec![NodeId(1)] };
     let taken = groups[0].handle(Input::ChangeMembers(leaves));
     assert!(taken.is_ok());
     // That is kept, and what it proposes next is on its way to the disk.
@@ -491,7 +425,8 @@ fn an_answer_to_another_nodes_question_confirms_no_read() {
     );
 }
 
-/// A node that is to leave still executes what it keeps, and needs the requests for it that are in other groups' logs.
+/// A node that is to leave still executes what it keeps, and needs the requests for it that are in other
+/// groups' logs.
 #[test]
 fn a_leaving_node_executes_what_the_others_do() {
     let mut rig = Rig::running(&["x", "x", "y", "z"], 2);

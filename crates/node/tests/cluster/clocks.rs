@@ -1,4 +1,5 @@
-//! Clocks that are set, or wrong from the start: epoch time does not follow them, and dates follow a majority.
+//! Clocks that are set, or wrong from the start: epoch time does not follow them, and dates follow a
+//! majority.
 
 use crate::rig::Rig;
 use ordo_node::clock::{CORRECT_AFTER_MS, GRACE_MS};
@@ -11,8 +12,7 @@ fn running() -> Rig {
     let mut rig = Rig::running(&["a", "b", "c"], 2);
     // Behind the record that lets nodes correct clocks.
     rig.until("the newest behaviour is in force", |rig| {
-        rig.map()
-            .is_some_and(|map| map.level == ordo_node::cluster::LEVEL)
+        rig.map().is_some_and(|map| map.level == ordo_node::cluster::LEVEL)
     });
     // And behind the moves of leaders that spread them.
     for _ in 0..100 {
@@ -28,23 +28,16 @@ fn others(of: NodeId) -> impl Iterator<Item = NodeId> {
 /// How far the last epoch's time is ahead of true time, once something was added through a node.
 fn ahead_ms(rig: &mut Rig, at: NodeId) -> i64 {
     let before = rig.node(at).confirmed().epoch;
-    rig.until("something is added", |rig| {
-        rig.node(at).leader(GROUP).is_some()
-    });
+    rig.until("something is added", |rig| rig.node(at).leader(GROUP).is_some());
     assert!(rig.add(at, GROUP));
-    rig.until("an epoch is confirmed", |rig| {
-        rig.node(at).confirmed().epoch > before
-    });
+    rig.until("an epoch is confirmed", |rig| rig.node(at).confirmed().epoch > before);
     rig.node(at).confirmed().time_ms.cast_signed() - rig.now_ms().cast_signed()
 }
 
 #[track_caller]
 fn assert_right(rig: &mut Rig, at: NodeId) {
     let ahead_ms = ahead_ms(rig, at);
-    assert!(
-        (-60..=10).contains(&ahead_ms),
-        "epoch time is {ahead_ms} ms ahead"
-    );
+    assert!((-60..=10).contains(&ahead_ms), "epoch time is {ahead_ms} ms ahead");
 }
 
 #[test]
@@ -59,17 +52,9 @@ fn a_leaders_clock_that_steps_moves_no_stamp() {
                 assert_right(&mut rig, leader);
             }
         }
-        assert_eq!(
-            rig.leader(GROUP),
-            Some(leader),
-            "a wrong clock is no reason to hand over"
-        );
+        assert_eq!(rig.leader(GROUP), Some(leader), "a wrong clock is no reason to hand over");
         assert_eq!(rig.node(leader).clock().offset_ms, 0);
-        assert_eq!(
-            rig.node(leader).clock().is_wrong,
-            step_ms.abs() > 500,
-            "{step_ms}"
-        );
+        assert_eq!(rig.node(leader).clock().is_wrong, step_ms.abs() > 500, "{step_ms}");
         rig.check();
     }
 }
@@ -80,9 +65,7 @@ fn with_one_node_down_a_step_moves_neither_stamps_nor_dates() {
         for steps_at_leader in [true, false] {
             let mut rig = running();
             let leader = rig.leader(GROUP).expect("a leader");
-            let [other, down] = others(leader).collect::<Vec<_>>()[..] else {
-                panic!()
-            };
+            let [other, down] = others(leader).collect::<Vec<_>>()[..] else { panic!() };
             rig.crash(down);
             let wrong = if steps_at_leader { leader } else { other };
             rig.set_ms.insert(wrong, step_ms);
@@ -91,22 +74,14 @@ fn with_one_node_down_a_step_moves_neither_stamps_nor_dates() {
             }
             assert_right(&mut rig, leader);
             assert_eq!(rig.node(leader).clock().offset_ms, 0);
-            let warned = |node| {
-                rig.warnings(node)
-                    .iter()
-                    .any(|text| text.contains("is wrong"))
-            };
+            let warned = |node| rig.warnings(node).iter().any(|text| text.contains("is wrong"));
             let told = [leader, other].map(|node| rig.warnings(node));
             assert!(warned(leader) && warned(other), "{told:?}");
             rig.set_ms.clear();
             for _ in 0..100 {
                 rig.round();
             }
-            let right = |node| {
-                rig.warnings(node)
-                    .iter()
-                    .any(|text| text.contains("right again"))
-            };
+            let right = |node| rig.warnings(node).iter().any(|text| text.contains("right again"));
             assert!(right(leader) && right(other));
         }
     }
@@ -123,28 +98,17 @@ fn a_majority_that_steps_changes_the_date_and_no_stamp() {
     for _ in 0..rounds - 5 {
         rig.round();
     }
-    assert_eq!(
-        rig.node(leader).clock().offset_ms,
-        0,
-        "it may be set right yet"
-    );
-    rig.until("the date is corrected", |rig| {
-        rig.node(leader).clock().offset_ms != 0
-    });
+    assert_eq!(rig.node(leader).clock().offset_ms, 0, "it may be set right yet");
+    rig.until("the date is corrected", |rig| rig.node(leader).clock().offset_ms != 0);
     for node in (1..=3).map(NodeId) {
         rig.until("it is corrected everywhere", |rig| {
             (-HOUR_MS - 100..-HOUR_MS + 100).contains(&rig.node(node).clock().offset_ms)
         });
     }
     assert_right(&mut rig, leader);
-    assert!(
-        rig.node(leader).clock().is_wrong,
-        "the only clock that is right is now wrong"
-    );
+    assert!(rig.node(leader).clock().is_wrong, "the only clock that is right is now wrong");
     rig.set_ms.clear();
-    rig.until("the date is right again", |rig| {
-        rig.node(leader).clock().offset_ms.abs() < 100
-    });
+    rig.until("the date is right again", |rig| rig.node(leader).clock().offset_ms.abs() < 100);
     assert_right(&mut rig, leader);
     rig.check();
 }
@@ -183,9 +147,7 @@ fn when_all_start_a_minority_of_clocks_that_are_ahead_changes_nothing() {
     rig.set_ms.insert(NodeId(2), HOUR_MS);
     rig.start(NodeId(1));
     rig.start(NodeId(2));
-    rig.until("two nodes take part", |rig| {
-        rig.has_booted(NodeId(1)) && rig.has_booted(NodeId(2))
-    });
+    rig.until("two nodes take part", |rig| rig.has_booted(NodeId(1)) && rig.has_booted(NodeId(2)));
     for node in [1, 2].map(NodeId) {
         assert_right(&mut rig, node);
     }
@@ -212,9 +174,7 @@ fn when_all_start_behind_a_correction_time_goes_on_by_the_corrected_date() {
         for node in (1..=3).map(NodeId) {
             rig.start(node);
         }
-        rig.until("all take part", |rig| {
-            (1..=3).all(|node| rig.has_booted(NodeId(node)))
-        });
+        rig.until("all take part", |rig| (1..=3).all(|node| rig.has_booted(NodeId(node))));
         assert_right(&mut rig, NodeId(1));
         rig.check();
     }
@@ -232,10 +192,7 @@ fn nothing_is_stamped_before_the_time_is_known() {
     for _ in 0..100 {
         rig.round();
     }
-    assert!(
-        !rig.node(NodeId(1)).clock().is_set,
-        "one of three knows nothing"
-    );
+    assert!(!rig.node(NodeId(1)).clock().is_set, "one of three knows nothing");
     rig.start(NodeId(2));
     let before = epoch(&rig);
     for _ in 0..GRACE_MS / 50 - 2 {
@@ -264,14 +221,9 @@ fn epoch_time_that_is_ahead_of_all_clocks_goes_on_and_the_date_comes_back() {
     for node in (1..=3).map(NodeId) {
         rig.start(node);
     }
-    rig.until("all take part", |rig| {
-        (1..=3).all(|node| rig.has_booted(NodeId(node)))
-    });
+    rig.until("all take part", |rig| (1..=3).all(|node| rig.has_booted(NodeId(node))));
     let first_ms = ahead_ms(&mut rig, NodeId(1));
-    assert!(
-        (far_ms - 5_000..=far_ms).contains(&first_ms),
-        "{first_ms} after {far_ms}"
-    );
+    assert!((far_ms - 5_000..=far_ms).contains(&first_ms), "{first_ms} after {far_ms}");
     rig.until("the date is corrected", |rig| {
         (HOUR_MS - 5_000..=HOUR_MS + 100).contains(&rig.node(NodeId(1)).clock().offset_ms)
     });
@@ -279,10 +231,7 @@ fn epoch_time_that_is_ahead_of_all_clocks_goes_on_and_the_date_comes_back() {
         rig.round();
     }
     let later_ms = ahead_ms(&mut rig, NodeId(1));
-    assert!(
-        (later_ms - first_ms).abs() < 100,
-        "time goes on: {first_ms}, then {later_ms}"
-    );
+    assert!((later_ms - first_ms).abs() < 100, "time goes on: {first_ms}, then {later_ms}");
     assert!(!rig.node(NodeId(1)).clock().is_wrong);
     rig.check();
 }

@@ -38,13 +38,11 @@ fn a_follower_that_comes_anew_gets_what_it_lacks_and_no_more() {
     }
     rig.until("what was lost is answered", |rig| answered(rig) == 203);
     let told = rig.wire.answers - before;
-    assert!(
-        (3..=9).contains(&told),
-        "3 outcomes were missing, and by those who were asked {told} were told"
-    );
+    assert!((3..=9).contains(&told), "3 outcomes were missing, and by those who were asked {told} were told");
 }
 
-/// A node wants to follow another, and while its wish is on the way it takes a request, which is executed before that.
+/// A node wants to follow another, and while its wish is on the way it takes a request, which is executed
+/// before that.
 #[test]
 fn what_is_executed_before_a_wish_comes_is_told() {
     let mut rig = spread();
@@ -99,12 +97,11 @@ fn told_by(rig: &mut Rig) -> Vec<NodeId> {
     }
     let of = |feeds: &BTreeMap<(NodeId, NodeId), u64>, node| feeds.get(&(node, GATEWAY)).copied();
     let nodes = [1, 2, 3].map(NodeId).into_iter();
-    nodes
-        .filter(|&node| of(&rig.wire.feeds, node) > of(&before, node))
-        .collect()
+    nodes.filter(|&node| of(&rig.wire.feeds, node) > of(&before, node)).collect()
 }
 
-/// A node misses a frame of whom it follows, and follows its neighbour instead, which has come back: one is enough.
+/// A node misses a frame of whom it follows, and follows its neighbour instead, which has come back: one is
+/// enough.
 #[test]
 fn whoever_is_not_followed_any_more_is_told_so() {
     let mut rig = spread();
@@ -127,7 +124,8 @@ fn whoever_is_not_followed_any_more_is_told_so() {
     assert_eq!(told_by(&mut rig), [NEIGHBOUR]);
 }
 
-/// A frame was lost, and nobody else is followed yet: what is on its way from whom it followed is still of use, and more of it.
+/// A frame was lost, and nobody else is followed yet: what is on its way from whom it followed is still of
+/// use, and more of it.
 #[test]
 fn whoever_was_followed_goes_on_until_another_is() {
     let mut rig = spread();

@@ -71,18 +71,12 @@ fn a_behaviour_comes_into_force_when_the_last_node_was_restarted_and_not_before(
             assert_eq!(in_force(&rig), OLD, "{node} runs the old build");
             restart(&mut rig, node, NEW);
         }
-        rig.until("the new behaviour is in force everywhere", |rig| {
-            agreed(rig) == Some(NEW)
-        });
+        rig.until("the new behaviour is in force everywhere", |rig| agreed(rig) == Some(NEW));
         let version = rig.map().expect("a map").version;
         add(&mut rig);
         rounds(&mut rig, 40);
         rig.check();
-        assert_eq!(
-            rig.map().expect("a map").version,
-            version,
-            "it was raised once"
-        );
+        assert_eq!(rig.map().expect("a map").version, version, "it was raised once");
     }
 }
 
@@ -127,11 +121,7 @@ fn an_old_build_is_refused_once_the_new_behaviour_is_in_force() {
         rig.start(victim);
         rig.until("it ends", |rig| !rig.is_running(victim));
         let said = rig.ended(victim).expect("it says why").to_owned();
-        for want in [
-            "behaviour 2 is in force",
-            "up to 1",
-            "the version of Ordo that the other nodes run",
-        ] {
+        for want in ["behaviour 2 is in force", "up to 1", "the version of Ordo that the other nodes run"] {
             assert!(said.contains(want), "'{said}' lacks '{want}'");
         }
         // Whoever asks for it, and however late.
@@ -170,7 +160,8 @@ fn restart_after_end(rig: &mut Rig, node: NodeId) {
     rig.until("it serves again", |rig| rig.has_booted(node));
 }
 
-/// An old build that was cut off follows the log to the record, and no further: what is behind it may mean something else.
+/// An old build that was cut off follows the log to the record, and no further: what is behind it may mean
+/// something else.
 #[test]
 fn nothing_behind_the_record_becomes_final_at_an_old_build() {
     let mut rig = old(1);
@@ -213,8 +204,7 @@ fn who_has_never_started_is_waited_for_and_who_leaves_is_not() {
     rig.start(new);
     rig.until("it is raised", |rig| agreed(rig) == Some(NEW));
     rig.until("the old one is out of the map", |rig| {
-        !rig.map()
-            .is_some_and(|map| map.nodes.contains_key(&NodeId(1)))
+        !rig.map().is_some_and(|map| map.nodes.contains_key(&NodeId(1)))
     });
     add(&mut rig);
     rig.check();
@@ -243,27 +233,18 @@ fn a_change_that_was_decided_before_an_old_build_started_is_void() {
     let mut rig = old(1);
     (1..=3).for_each(|node| restart(&mut rig, node, NEW));
     rig.until("it is raised", |rig| agreed(rig) == Some(NEW));
-    let late = Control::RaiseLevel {
-        version: rig.map().expect("a map").version,
-        level: NEW + 1,
-    };
+    let late = Control::RaiseLevel { version: rig.map().expect("a map").version, level: NEW + 1 };
     rig.change(NodeId(2), late.clone());
-    rig.until("it is ordered", |rig| {
-        rig.changed(NodeId(2), &late).is_some()
-    });
+    rig.until("it is ordered", |rig| rig.changed(NodeId(2), &late).is_some());
     assert_eq!(rig.changed(NodeId(2), &late), Some(Changed::Nothing));
     assert_eq!(in_force(&rig), NEW, "nobody knows it");
 }
 
-/// Restarts with builds of either kind, and crashes, at any moment: what is in force never falls, everybody who runs knows it, and
-/// nothing is lost.
+/// Restarts with builds of either kind, and crashes, at any moment: what is in force never falls, everybody
+/// who runs knows it, and nothing is lost.
 #[test]
 fn rolling_restarts_with_crashes_at_any_moment_lose_nothing() {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("ORDO_SEED").unwrap_or(1);
     let count = number("ORDO_SEEDS").unwrap_or(40);
     for seed in first..first + count {
@@ -284,10 +265,7 @@ fn rolling_restarts_with_crashes_at_any_moment_lose_nothing() {
             add(&mut rig);
             for node in (1..=3).map(NodeId).filter(|&node| rig.is_running(node)) {
                 let level = rig.node(node).map().level;
-                assert!(
-                    level <= rig.levels[&node],
-                    "seed {seed}: {node} goes by what it does not know"
-                );
+                assert!(level <= rig.levels[&node], "seed {seed}: {node} goes by what it does not know");
             }
         }
         for node in 1..=3 {
@@ -297,16 +275,11 @@ fn rolling_restarts_with_crashes_at_any_moment_lose_nothing() {
             rig.levels.insert(NodeId(node), NEW);
             rig.start(NodeId(node));
         }
-        rig.until("all serve", |rig| {
-            (1..=3).all(|node| rig.has_booted(NodeId(node)))
-        });
+        rig.until("all serve", |rig| (1..=3).all(|node| rig.has_booted(NodeId(node))));
         rig.until("it is raised", |rig| agreed(rig) == Some(NEW));
         add(&mut rig);
         rig.check();
-        assert!(
-            rig.answered.values().sum::<i64>() > 0,
-            "seed {seed}: nothing was answered"
-        );
+        assert!(rig.answered.values().sum::<i64>() > 0, "seed {seed}: nothing was answered");
     }
 }
 

@@ -1,11 +1,13 @@
 //! What a proven peer can do to a node by frames that no honest node sends: nothing but lose its link.
 //!
-//! A small cluster works, and on every link frames that were really sent come once more, changed: numbers in their places, whole parts
-//! left out, doubled or taken from other frames, bytes turned. The group's messages, batches, maps and records inside of frames are
-//! changed in the same way. A peer can lie about the order itself, which this cannot notice; but no frame may end a process,
-//! by a panic or otherwise, have it speak without end, or fill its memory.
+//! A small cluster works, and on every link frames that were really sent come once more, changed: numbers in
+//! their places, whole parts left out, doubled or taken from other frames, bytes turned. The group's
+//! messages, batches, maps and records inside of frames are changed in the same way. A peer can lie about the
+//! order itself, which this cannot notice; but no frame may end a process, by a panic or otherwise, have it
+//! speak without end, or fill its memory.
 //!
-//! `ORDO_SEED=n` replays a case, `ORDO_SEEDS=n` runs as many. A case is 400 lies: a million are `ORDO_SEEDS=2500`.
+//! `ORDO_SEED=n` replays a case, `ORDO_SEEDS=n` runs as many. A case is 400 lies: a million are
+//! `ORDO_SEEDS=2500`.
 
 use crate::rig::{Rig, Tap};
 use bytes::Bytes;
@@ -152,27 +154,14 @@ impl Consensus {
         };
         let mut entries = Vec::new();
         for _ in 0..reader.varint()? {
-            entries.push((
-                reader.u8()?,
-                reader.varint()?,
-                reader.varint()?,
-                reader.bytes()?.to_vec(),
-            ));
+            entries.push((reader.u8()?, reader.varint()?, reader.varint()?, reader.bytes()?.to_vec()));
         }
-        Some(Consensus {
-            kind,
-            parts,
-            numbers,
-            context,
-            entries,
-        })
+        Some(Consensus { kind, parts, numbers, context, entries })
     }
 
     fn write(&self) -> Vec<u8> {
         let mut out = vec![self.kind, self.parts];
-        self.numbers
-            .iter()
-            .for_each(|&number| put_varint(&mut out, number));
+        self.numbers.iter().for_each(|&number| put_varint(&mut out, number));
         if let Some(context) = &self.context {
             put_bytes(&mut out, context);
         }
@@ -186,26 +175,17 @@ impl Consensus {
         out
     }
 
-    fn change(
-        &mut self,
-        dice: &mut Dice,
-        registry: &Registry,
-        node: &ClusterNode,
-        group: PartitionId,
-    ) {
+    fn change(&mut self, dice: &mut Dice, registry: &Registry, node: &ClusterNode, group: PartitionId) {
         match dice.below(10) {
             0 => self.kind = dice.below(24) as u8,
             1 => {
                 // What the receiver has, so that what the message says of its log is nearly right.
                 let status = node.group_status(group);
-                let known = status.map_or([0; 4], |status| {
-                    [status.term, status.last, status.committed, status.persisted]
-                });
+                let known = status
+                    .map_or([0; 4], |status| [status.term, status.last, status.committed, status.persisted]);
                 let place = 2 + dice.below(5) as usize;
                 let near = dice.below(3);
-                self.numbers[place] = known[dice.below(4) as usize]
-                    .wrapping_add(near)
-                    .wrapping_sub(1);
+                self.numbers[place] = known[dice.below(4) as usize].wrapping_add(near).wrapping_sub(1);
             }
             2 => dice.shuffle(&mut self.entries),
             3 => self.context = self.context.take().map(|context| dice.bytes(&context)),
@@ -266,9 +246,7 @@ fn change_submission(submission: &mut order::Submission, dice: &mut Dice) {
                 0 => partitions.clear(),
                 1 => partitions.push(PartitionId(dice.number(0) as u16)),
                 2 => dice.shuffle(&mut partitions),
-                _ => partitions
-                    .iter_mut()
-                    .for_each(|partition| dice.change_partition(partition)),
+                _ => partitions.iter_mut().for_each(|partition| dice.change_partition(partition)),
             }
             request.route.partitions = partitions.into_iter().collect();
             if dice.once_in(3) {
@@ -282,27 +260,16 @@ fn change_submission(submission: &mut order::Submission, dice: &mut Dice) {
 fn any_control(dice: &mut Dice) -> Control {
     let version = dice.number(1) as u32;
     match dice.below(6) {
-        0 => Control::Checkpoint {
-            after: Epoch(dice.number(0)),
-        },
-        1 => Control::RaiseLevel {
-            version,
-            level: dice.number(1) as u32,
-        },
+        0 => Control::Checkpoint { after: Epoch(dice.number(0)) },
+        1 => Control::RaiseLevel { version, level: dice.number(1) as u32 },
         2 => Control::MoveSlots {
             version,
-            slots: txn::SlotRange {
-                first: dice.number(0) as u16,
-                last: dice.number(100) as u16,
-            },
+            slots: txn::SlotRange { first: dice.number(0) as u16, last: dice.number(100) as u16 },
             to: PartitionId(dice.number(1) as u16),
         },
         3 => Control::PlaceReplicas {
             version,
-            places: vec![(
-                PartitionId(dice.number(7) as u16),
-                NodeId(dice.number(1) as u16),
-            )],
+            places: vec![(PartitionId(dice.number(7) as u16), NodeId(dice.number(1) as u16))],
         },
         4 => Control::AddNode {
             version,
@@ -342,20 +309,14 @@ fn change_siblings(message: &mut Message, dice: &mut Dice) {
                     *member = dice.number(u64::from(*member)) as u32;
                     dice.change(&mut number.era);
                 }
-                Some(Note::Anchor {
-                    member,
-                    number,
-                    raised,
-                }) => {
+                Some(Note::Anchor { member, number, raised }) => {
                     *member = dice.number(u64::from(*member)) as u32;
                     raised.push((dice.number(0) as u32, *number));
                     number.count = dice.number(u64::from(number.count)) as u32;
                 }
                 Some(Note::Confirmation { member, basis, .. }) => {
                     *member = dice.number(u64::from(*member)) as u32;
-                    basis
-                        .iter_mut()
-                        .for_each(|(partition, _)| dice.change_partition(partition));
+                    basis.iter_mut().for_each(|(partition, _)| dice.change_partition(partition));
                 }
                 Some(Note::Final { member, values }) => {
                     *member = dice.number(u64::from(*member)) as u32;
@@ -376,11 +337,7 @@ fn change_piece(piece: &mut Piece, dice: &mut Dice) {
 }
 
 fn any_wait(dice: &mut Dice) -> RequestId {
-    RequestId {
-        session: SessionId(dice.number(1)),
-        sequence: dice.number(1),
-        attempt: 0,
-    }
+    RequestId { session: SessionId(dice.number(1)), sequence: dice.number(1), attempt: 0 }
 }
 
 /// Changes a frame in one place.
@@ -398,18 +355,11 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
                 *message = dice.bytes(message).into();
             }
         }
-        Frame::Submit {
-            partition,
-            submissions,
-        } => match submissions.first_mut() {
+        Frame::Submit { partition, submissions } => match submissions.first_mut() {
             Some(first) if !has_partition => change_submission(first, dice),
             _ => dice.change_partition(partition),
         },
-        Frame::Expect {
-            partition,
-            boot,
-            sequence,
-        } => match dice.below(3) {
+        Frame::Expect { partition, boot, sequence } => match dice.below(3) {
             0 => dice.change_partition(partition),
             1 => boot.0 = dice.number(u64::from(boot.0)) as u32,
             _ => dice.change(sequence),
@@ -425,40 +375,25 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
             _ => dice.change(&mut epoch.0),
         },
         Frame::Fetch(piece) => change_piece(piece, dice),
-        Frame::Piece {
-            piece,
-            total,
-            base,
-            bytes,
-        } => match dice.below(4) {
+        Frame::Piece { piece, total, base, bytes } => match dice.below(4) {
             0 => change_piece(piece, dice),
             1 => dice.change(total),
             2 => *base = dice.bytes(base).into(),
             _ => *bytes = dice.bytes(bytes).into(),
         },
-        Frame::Follow {
-            partition,
-            subscription,
-            after,
-            waits,
-            kept,
-            settled,
-            heard,
-            ..
-        } => match dice.below(8) {
-            0 => dice.change_partition(partition),
-            1 => dice.change(subscription),
-            2 => dice.change(&mut after.0),
-            3 => waits.push(any_wait(dice)),
-            4 => dice.shuffle(kept),
-            5 => kept.push(PartitionId(dice.number(0) as u16)),
-            6 => dice.change(&mut settled.0),
-            _ => dice.change(&mut heard.0),
-        },
-        Frame::Unfollow {
-            partition,
-            subscription,
-        } => match dice.below(2) {
+        Frame::Follow { partition, subscription, after, waits, kept, settled, heard, .. } => {
+            match dice.below(8) {
+                0 => dice.change_partition(partition),
+                1 => dice.change(subscription),
+                2 => dice.change(&mut after.0),
+                3 => waits.push(any_wait(dice)),
+                4 => dice.shuffle(kept),
+                5 => kept.push(PartitionId(dice.number(0) as u16)),
+                6 => dice.change(&mut settled.0),
+                _ => dice.change(&mut heard.0),
+            }
+        }
+        Frame::Unfollow { partition, subscription } => match dice.below(2) {
             0 => dice.change_partition(partition),
             _ => dice.change(subscription),
         },
@@ -519,10 +454,7 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
                         *message = read.encode().into();
                     }
                 },
-                None => messages.push((
-                    PartitionId(dice.number(0) as u16),
-                    Bytes::from_static(&[1, 0]),
-                )),
+                None => messages.push((PartitionId(dice.number(0) as u16), Bytes::from_static(&[1, 0]))),
             },
             12 => {
                 *part = Some(Part {
@@ -538,21 +470,12 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
             }
             _ => *asks ^= true,
         },
-        Frame::Heard {
-            partition,
-            subscription,
-            number,
-        } => match dice.below(3) {
+        Frame::Heard { partition, subscription, number } => match dice.below(3) {
             0 => dice.change_partition(partition),
             1 => dice.change(subscription),
             _ => dice.change(number),
         },
-        Frame::Clock {
-            standing,
-            checkpoint,
-            hears_all,
-            map_version,
-        } => match dice.below(4) {
+        Frame::Clock { standing, checkpoint, hears_all, map_version } => match dice.below(4) {
             0 => dice.change(&mut checkpoint.0),
             1 => *hears_all ^= true,
             2 => *map_version = dice.number(u64::from(*map_version)) as u32,
@@ -575,12 +498,10 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
                 **map = other;
             }
         }
-        Frame::Followed { partition, version } | Frame::Left { partition, version } => {
-            match dice.below(2) {
-                0 => dice.change_partition(partition),
-                _ => *version = dice.number(u64::from(*version)) as u32,
-            }
-        }
+        Frame::Followed { partition, version } | Frame::Left { partition, version } => match dice.below(2) {
+            0 => dice.change_partition(partition),
+            _ => *version = dice.number(u64::from(*version)) as u32,
+        },
         Frame::Belongs { partition } => dice.change_partition(partition),
         Frame::Condition(condition) => {
             *condition = match dice.below(3) {
@@ -589,11 +510,7 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
                 _ => Condition::Out("x".repeat(dice.below(2_000) as usize)),
             }
         }
-        Frame::Wish {
-            partition,
-            to,
-            left_ms,
-        } => match dice.below(3) {
+        Frame::Wish { partition, to, left_ms } => match dice.below(3) {
             0 => dice.change_partition(partition),
             1 => to.0 = dice.number(u64::from(to.0)) as u16,
             _ => dice.change(left_ms),
@@ -606,11 +523,7 @@ fn made_up(dice: &mut Dice, node: &ClusterNode) -> Frame {
     let partition = PartitionId(dice.below(u64::from(PARTITIONS)) as u16);
     let epoch = Epoch(node.confirmed().epoch.0.wrapping_add(dice.below(4)));
     let version = node.map().version;
-    let piece = Piece {
-        partition,
-        epoch,
-        offset: 0,
-    };
+    let piece = Piece { partition, epoch, offset: 0 };
     match dice.below(12) {
         0 => Frame::Behind { partition, epoch },
         1 => Frame::Fetch(piece),
@@ -621,17 +534,10 @@ fn made_up(dice: &mut Dice, node: &ClusterNode) -> Frame {
             bytes: Bytes::from_static(b"0123456789"),
         },
         3 => Frame::Newest(epoch),
-        4 => Frame::Left {
-            partition,
-            version: version + dice.below(2) as u32,
-        },
+        4 => Frame::Left { partition, version: version + dice.below(2) as u32 },
         5 => Frame::Followed { partition, version },
         6 => Frame::Belongs { partition },
-        7 => Frame::Wish {
-            partition,
-            to: NodeId(1),
-            left_ms: 100,
-        },
+        7 => Frame::Wish { partition, to: NodeId(1), left_ms: 100 },
         8 => Frame::Change(any_control(dice)),
         9 => Frame::MapWanted,
         10 => Frame::Condition(Condition::Ending),
@@ -694,7 +600,8 @@ fn number_of(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// One case: as many lies as it has, on all links of a cluster that works. How many of them cost their senders a link.
+/// One case: as many lies as it has, on all links of a cluster that works. How many of them cost their
+/// senders a link.
 fn case(seed: u64, lies: &Rc<Cell<u64>>, last: &Rc<RefCell<Vec<u8>>>) -> u64 {
     let zones: &[&str] = match seed % 2 {
         0 => &["x", "y", "z"],
@@ -728,10 +635,7 @@ fn case(seed: u64, lies: &Rc<Cell<u64>>, last: &Rc<RefCell<Vec<u8>>>) -> u64 {
         for &node in &nodes {
             assert_eq!(rig.ended(node), None, "{node} has ended");
             let restarted = rig.restarted.contains(&node);
-            assert!(
-                rig.is_running(node),
-                "{node} does not run (restarts: {restarted})"
-            );
+            assert!(rig.is_running(node), "{node} does not run (restarts: {restarted})");
             assert_eq!(rig.node(node).status().stopped, None, "{node} has stopped");
         }
     }
@@ -775,20 +679,13 @@ fn no_frame_of_a_peer_ends_a_node() {
 fn nonsense(node: &ClusterNode) -> Vec<(&'static str, Frame)> {
     let partition = PartitionId(PARTITIONS);
     let epoch = node.confirmed().epoch;
-    let piece = Piece {
-        partition,
-        epoch,
-        offset: 0,
-    };
+    let piece = Piece { partition, epoch, offset: 0 };
     let version = node.map().version;
     let submission = |partitions: &[u16]| {
         let id = any_wait(&mut Dice(1));
         let procedure = std::sync::Arc::new(txn::FnProcedure::new("add", nothing));
         let mut request = txn::Request::new(id, procedure, Default::default());
-        request.route.partitions = partitions
-            .iter()
-            .map(|&partition| PartitionId(partition))
-            .collect();
+        request.route.partitions = partitions.iter().map(|&partition| PartitionId(partition)).collect();
         request.route.slots = txn::Slots::even(PARTITIONS);
         order::Submission {
             boot: txn::BootId(1),
@@ -822,47 +719,22 @@ fn nonsense(node: &ClusterNode) -> Vec<(&'static str, Frame)> {
             entries: Vec::new(),
         };
         change(&mut message);
-        Frame::Consensus {
-            partition: PartitionId(0),
-            message: message.write().into(),
-        }
+        Frame::Consensus { partition: PartitionId(0), message: message.write().into() }
     };
     vec![
         ("a partition", Frame::Behind { partition, epoch }),
         ("a partition", Frame::Fetch(piece)),
-        (
-            "a partition",
-            Frame::Elsewhere {
-                partition,
-                leader: None,
-            },
-        ),
+        ("a partition", Frame::Elsewhere { partition, leader: None }),
         ("a partition", Frame::Followed { partition, version }),
         ("a partition", Frame::Left { partition, version }),
         ("a partition", Frame::Belongs { partition }),
-        (
-            "a partition",
-            Frame::Unfollow {
-                partition,
-                subscription: 1,
-            },
-        ),
-        (
-            "a partition",
-            Frame::Heard {
-                partition,
-                subscription: 1,
-                number: 1,
-            },
-        ),
+        ("a partition", Frame::Unfollow { partition, subscription: 1 }),
+        ("a partition", Frame::Heard { partition, subscription: 1, number: 1 }),
         ("a request of no partition", submit(&[])),
         ("a request of a partition", submit(&[PARTITIONS])),
         ("a request twice of one", submit(&[1, 1])),
         ("an epoch", Frame::Begun(Epoch(u64::MAX))),
-        (
-            "partitions twice",
-            follow(vec![PartitionId(1), PartitionId(1)]),
-        ),
+        ("partitions twice", follow(vec![PartitionId(1), PartitionId(1)])),
         ("a partition that is kept", follow(vec![partition])),
         ("a map", Frame::Map(Box::new(strange))),
         ("a sender", message(|message| message.numbers[1] = 3)),
@@ -872,10 +744,7 @@ fn nonsense(node: &ClusterNode) -> Vec<(&'static str, Frame)> {
         ("a commit", message(|message| message.numbers[5] = u64::MAX)),
         ("a snapshot", message(|message| message.numbers[7] = 1)),
         ("a kind", message(|message| message.kind = 2)),
-        (
-            "entries",
-            message(|message| message.entries.push((0, 1, 1, Vec::new()))),
-        ),
+        ("entries", message(|message| message.entries.push((0, 1, 1, Vec::new())))),
         (
             "gaps",
             message(|message| {
@@ -910,10 +779,7 @@ fn a_frame_that_cannot_be_costs_the_link_and_nothing_else() {
         assert!(rig.add(here, PartitionId(0)));
     }
     let lens = [0, 1, 7, 300];
-    for (len, byte) in lens
-        .into_iter()
-        .flat_map(|len| [0, 1, 0x7f, 0xff].map(|byte| (len, byte)))
-    {
+    for (len, byte) in lens.into_iter().flat_map(|len| [0, 1, 0x7f, 0xff].map(|byte| (len, byte))) {
         let before = rig.severed.len();
         let bytes = vec![byte; len].into();
         rig.handle(here, ClusterEvent::Frame { from: peer, bytes });

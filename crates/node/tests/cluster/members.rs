@@ -10,8 +10,7 @@ const P0: PartitionId = PartitionId(0);
 
 fn settled(rig: &Rig, voters: &[u16]) -> bool {
     let map = rig.map().expect("a map");
-    map.partition_ids()
-        .all(|partition| rig.voters(partition).as_deref() == Some(voters))
+    map.partition_ids().all(|partition| rig.voters(partition).as_deref() == Some(voters))
 }
 
 /// Some additions to every partition, through every node that takes them.
@@ -43,11 +42,7 @@ fn a_node_that_joins_takes_over_from_one_that_leaves() {
         }
         for partition in 0..partitions {
             let leader = rig.leader(PartitionId(partition)).expect("a leader");
-            let members = rig
-                .node(leader)
-                .group_status(PartitionId(partition))
-                .expect("kept")
-                .members;
+            let members = rig.node(leader).group_status(PartitionId(partition)).expect("kept").members;
             assert_eq!(members.voters, [NodeId(1), NodeId(2), NodeId(3)]);
             assert_eq!(members.learners, [NodeId(4)]);
         }
@@ -55,13 +50,9 @@ fn a_node_that_joins_takes_over_from_one_that_leaves() {
         rig.start(new);
         rig.until("the groups follow", |rig| settled(rig, &[2, 3, 4]));
         rig.until("the old one ends", |rig| !rig.is_running(NodeId(1)));
-        assert!(
-            rig.ended(NodeId(1))
-                .is_some_and(|text| text.contains("has left the cluster"))
-        );
+        assert!(rig.ended(NodeId(1)).is_some_and(|text| text.contains("has left the cluster")));
         rig.until("it is out of the map", |rig| {
-            !rig.map()
-                .is_some_and(|map| map.nodes.contains_key(&NodeId(1)))
+            !rig.map().is_some_and(|map| map.nodes.contains_key(&NodeId(1)))
         });
         rig.until("the new one serves", |rig| rig.has_booted(new));
         add(&mut rig);
@@ -69,10 +60,8 @@ fn a_node_that_joins_takes_over_from_one_that_leaves() {
         // What the new one has counts: it makes a majority with one of the others.
         rig.crash(NodeId(2));
         rig.until("two of three go on", |rig| {
-            (0..partitions).all(|partition| {
-                rig.leader(PartitionId(partition))
-                    .is_some_and(|leader| leader != NodeId(2))
-            })
+            (0..partitions)
+                .all(|partition| rig.leader(PartitionId(partition)).is_some_and(|leader| leader != NodeId(2)))
         });
         add(&mut rig);
         rig.check();
@@ -86,18 +75,16 @@ fn a_dead_node_is_replaced() {
     rig.check();
     rig.crash(NodeId(1));
     rig.until("others lead", |rig| {
-        [0, 1].iter().all(|&partition| {
-            rig.leader(PartitionId(partition))
-                .is_some_and(|leader| leader != NodeId(1))
-        })
+        [0, 1]
+            .iter()
+            .all(|&partition| rig.leader(PartitionId(partition)).is_some_and(|leader| leader != NodeId(1)))
     });
     let new = rig.add_node(NodeId(2), "d", 0);
     rig.drain(NodeId(2), NodeId(1));
     rig.start(new);
     rig.until("the groups follow", |rig| settled(rig, &[2, 3, 4]));
     rig.until("the old one is out of the map", |rig| {
-        !rig.map()
-            .is_some_and(|map| map.nodes.contains_key(&NodeId(1)))
+        !rig.map().is_some_and(|map| map.nodes.contains_key(&NodeId(1)))
     });
     add(&mut rig);
     rig.check();
@@ -127,9 +114,7 @@ fn a_leader_that_leaves_hands_over_first() {
         let leader = rig.leader(P0).expect("a leader");
         let to = NodeId(leaver);
         rig.handle(leader, ClusterEvent::TransferWanted { partition: P0, to });
-        rig.until("the leaver leads", |rig| {
-            rig.leader(P0) == Some(NodeId(leaver))
-        });
+        rig.until("the leaver leads", |rig| rig.leader(P0) == Some(NodeId(leaver)));
         let new = rig.add_node(NodeId(leaver), "d", leaver - 1);
         rig.drain(NodeId(leaver), NodeId(leaver));
         rig.start(new);
@@ -145,25 +130,16 @@ fn a_leader_that_leaves_hands_over_first() {
 fn a_change_that_was_decided_on_an_older_map_is_refused() {
     let mut rig = Rig::running(&["x", "y", "z"], 1);
     rig.add_node(NodeId(1), "d", 0);
-    let late = Control::Drain {
-        version: 1,
-        node: NodeId(1),
-    };
+    let late = Control::Drain { version: 1, node: NodeId(1) };
     rig.change(NodeId(2), late.clone());
-    rig.until("it is ordered", |rig| {
-        rig.changed(NodeId(2), &late).is_some()
-    });
+    rig.until("it is ordered", |rig| rig.changed(NodeId(2), &late).is_some());
     assert_eq!(rig.changed(NodeId(2), &late), Some(Changed::Nothing));
 }
 
 /// A replacement with a crash of one node, at any moment of it, for a while.
 #[test]
 fn a_crash_in_the_middle_of_a_replacement_delays_it_and_loses_nothing() {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("ORDO_SEED").unwrap_or(1);
     let count = number("ORDO_SEEDS").unwrap_or(60);
     for seed in first..first + count {
@@ -202,9 +178,6 @@ fn a_crash_in_the_middle_of_a_replacement_delays_it_and_loses_nothing() {
         }
         add(&mut rig);
         rig.check();
-        assert!(
-            rig.answered.values().sum::<i64>() > 0,
-            "seed {seed}: nothing was answered"
-        );
+        assert!(rig.answered.values().sum::<i64>() > 0, "seed {seed}: nothing was answered");
     }
 }

@@ -54,10 +54,7 @@ fn a_leader_with_a_full_disk_hands_over_at_once_and_comes_back_by_itself() {
     assert!(handed <= 3, "{handed} rounds");
     assert!(is_known_out(&rig, leader, "no room"), "{}", rig.describe());
     let text = rig.node(leader).status().stopped.expect("it is out");
-    assert!(
-        text.starts_with("MISCONF ") && text.contains("no room"),
-        "{text}"
-    );
+    assert!(text.starts_with("MISCONF ") && text.contains("no room"), "{text}");
     assert!(!rig.add(leader, P0), "it refuses what is new");
     for node in others(leader) {
         assert!(rig.add(node, P0));
@@ -114,10 +111,7 @@ fn reads_of_a_node_that_is_out_fail_at_once() {
     assert!(given_up <= 10, "{given_up} rounds");
     let unknown = rig.refused(leader).pop().expect("three");
     assert!(unknown.starts_with("ORDOUNKNOWN "), "{unknown}");
-    assert!(matches!(
-        rig.node(leader).admission(),
-        Err(Refused::ReadOnly(_))
-    ));
+    assert!(matches!(rig.node(leader).admission(), Err(Refused::ReadOnly(_))));
     rig.cut.clear();
     rig.fill(leader, false);
     rig.until("it is back", |rig| rig.node(leader).is_current());
@@ -141,10 +135,7 @@ fn a_failed_sync_is_final_and_hands_over_at_once() {
     for _ in 0..100 {
         rig.round();
     }
-    assert!(
-        rig.node(leader).out().is_some(),
-        "it does not come back by itself"
-    );
+    assert!(rig.node(leader).out().is_some(), "it does not come back by itself");
     assert!(!rig.add(leader, P0));
     rig.crash(leader);
     rig.start(leader);
@@ -159,9 +150,7 @@ fn a_cluster_whose_disks_are_all_full_comes_back_when_they_have_room() {
         rig.fill(node, true);
     }
     assert!(rig.add(leader, P0));
-    rig.until("all are out", |rig| {
-        (1..=3).all(|node| rig.node(NodeId(node)).out().is_some())
-    });
+    rig.until("all are out", |rig| (1..=3).all(|node| rig.node(NodeId(node)).out().is_some()));
     for _ in 0..200 {
         rig.round();
     }
@@ -188,8 +177,6 @@ fn nodes_that_end_at_the_same_time_do_not_hand_over_to_each_other() {
     for node in (1..=6).map(NodeId) {
         rig.handle(node, ordo_node::cluster::ClusterEvent::Stop);
     }
-    let ended = rounds(&mut rig, |rig| {
-        (1..=6).all(|node| rig.node(NodeId(node)).is_drained())
-    });
+    let ended = rounds(&mut rig, |rig| (1..=6).all(|node| rig.node(NodeId(node)).is_drained()));
     assert!(ended <= 3, "{ended} rounds");
 }

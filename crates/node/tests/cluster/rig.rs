@@ -1,22 +1,23 @@
 //! Nodes of a cluster in memory: their frames, their journals, and their clocks, all in one thread.
 //!
-//! Everything that is sent within a round arrives in it, in the order sent, and every sync ends with it; then all clocks
-//! tick. A crash takes what was not synced. A node of the map that is not running is started by [`Rig::start`], with what
-//! `ordo serve` would know: its journal, or, the first time, the newest map of a peer.
+//! Everything that is sent within a round arrives in it, in the order sent, and every sync ends with it; then
+//! all clocks tick. A crash takes what was not synced. A node of the map that is not running is started by
+//! [`Rig::start`], with what `ordo serve` would know: its journal, or, the first time, the newest map of a
+//! peer.
 
 use execute::sparkle::{Options, Sparkle};
 use execute::{Assignment, Budget, Committed, Engine, Serial, WorkerId, siblings};
 use order::consensus::Kept;
 use order::{Changed, Control, Described, GroupImage, GroupImages, PartitionMap};
 use ordo_node::cluster::{
-    Answered, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterRecoverError,
-    ClusterStart, Frame, LEVEL, describe,
+    Answered, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterRecoverError, ClusterStart,
+    Frame, LEVEL, describe,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::{
-    Args, Call, FnProcedure, Key, NodeId, Outcome, PartitionId, PartitionRoute, Procedure,
-    Registry, Reply, Request, RequestId, SessionId, Tx, Value, ZoneId,
+    Args, Call, FnProcedure, Key, NodeId, Outcome, PartitionId, PartitionRoute, Procedure, Registry, Reply,
+    Request, RequestId, SessionId, Tx, Value, ZoneId,
 };
 
 const TICK_MS: u64 = 50;
@@ -153,13 +154,12 @@ impl Wire {
     fn tick(&mut self) {
         self.tick += 1;
         let due = self.late.extract_if(.., |late| late.0 <= self.tick);
-        self.frames
-            .extend(due.map(|(_, from, to, bytes)| (from, to, bytes)));
+        self.frames.extend(due.map(|(_, from, to, bytes)| (from, to, bytes)));
     }
 }
 
-/// Sees a frame before it arrives: from whom, to whom, and what the receiver is. Gives what arrives before it at the same node, and from
-/// whom.
+/// Sees a frame before it arrives: from whom, to whom, and what the receiver is. Gives what arrives before it
+/// at the same node, and from whom.
 pub type Tap = Box<dyn FnMut((NodeId, NodeId), &[u8], &ClusterNode) -> Vec<(NodeId, Vec<u8>)>>;
 
 /// A cluster.
@@ -186,7 +186,8 @@ pub struct Rig {
     pub cut: Vec<(NodeId, NodeId)>,
     /// What every outcome weighs that a node tells another, if not what it is.
     pub outcome_bytes: usize,
-    /// Who knows no outcome of what other nodes' clients wanted, as if it had begun behind a checkpoint that has them.
+    /// Who knows no outcome of what other nodes' clients wanted, as if it had begun behind a checkpoint that
+    /// has them.
     pub forgetful: Option<NodeId>,
     /// Whether transactions over several partitions are executed, and so partitions talk to each other.
     pub is_parallel: bool,
@@ -203,8 +204,7 @@ async fn pair(mut tx: Tx, call: Call) -> Outcome {
         let key = Key::from(argument);
         let count = tx.get_for_update(&key).await?;
         let count = count.and_then(|value| value.as_string().map(|text| text.len()));
-        tx.put(&key, Value::from(&vec![b'x'; count.unwrap_or(0) + 1][..]))
-            .await?;
+        tx.put(&key, Value::from(&vec![b'x'; count.unwrap_or(0) + 1][..])).await?;
     }
     Ok(Reply::Integer(0))
 }
@@ -277,9 +277,7 @@ impl Rig {
         for node in rig.first.nodes.clone().into_keys() {
             rig.start(node);
         }
-        rig.until("all have started", |rig| {
-            rig.first.nodes.keys().all(|&node| rig.has_booted(node))
-        });
+        rig.until("all have started", |rig| rig.first.nodes.keys().all(|&node| rig.has_booted(node)));
     }
 
     /// Starts a process.
@@ -435,8 +433,7 @@ impl Rig {
     }
 
     pub fn has_booted(&self, node: NodeId) -> bool {
-        self.process(node)
-            .is_some_and(|process| process.node.boot().0 != 0)
+        self.process(node).is_some_and(|process| process.node.boot().0 != 0)
     }
 
     fn processes(&self) -> impl Iterator<Item = (NodeId, &Process)> {
@@ -447,8 +444,7 @@ impl Rig {
     /// The newest map that a running node has.
     pub fn map(&self) -> Option<PartitionMap> {
         let maps = self.processes().map(|(_, process)| process.node.map());
-        maps.max_by_key(|map| map.version)
-            .map(|map| PartitionMap::clone(map))
+        maps.max_by_key(|map| map.version).map(|map| PartitionMap::clone(map))
     }
 
     /// Who leads a group, and knows it.
@@ -466,10 +462,7 @@ impl Rig {
 
     /// The voters of a group as its leader knows them, and whether nothing is under way.
     pub fn voters(&self, partition: PartitionId) -> Option<Vec<u16>> {
-        let members = self
-            .node(self.leader(partition)?)
-            .group_status(partition)?
-            .members;
+        let members = self.node(self.leader(partition)?).group_status(partition)?.members;
         let is_still = members.voters_outgoing.is_empty() && members.learners.is_empty();
         is_still.then(|| members.voters.iter().map(|node| node.0).collect())
     }
@@ -496,22 +489,15 @@ impl Rig {
             client_address: format!("{name}:6379"),
         };
         self.change(at, control.clone());
-        self.until("the node is added", |rig| {
-            rig.changed(at, &control) == Some(Changed::Map)
-        });
+        self.until("the node is added", |rig| rig.changed(at, &control) == Some(Changed::Map));
         self.map().expect("a map").last_node
     }
 
     /// Has a node handed over what it keeps, and waits until that is ordered.
     pub fn drain(&mut self, at: NodeId, node: NodeId) {
-        let control = Control::Drain {
-            version: self.map().expect("a map").version,
-            node,
-        };
+        let control = Control::Drain { version: self.map().expect("a map").version, node };
         self.change(at, control.clone());
-        self.until("the node leaves", |rig| {
-            rig.changed(at, &control) == Some(Changed::Map)
-        });
+        self.until("the node leaves", |rig| rig.changed(at, &control) == Some(Changed::Map));
     }
 
     /// Adds 1 to the counter of a partition, through a node. False if it takes nothing now.
@@ -523,11 +509,7 @@ impl Rig {
     pub fn add_by(&mut self, at: NodeId, partition: PartitionId, home: PartitionId) -> bool {
         let now_ms = self.now_ms;
         let add = self.add.clone();
-        let Some(process) = self
-            .hosts
-            .get_mut(&at)
-            .and_then(|host| host.process.as_mut())
-        else {
+        let Some(process) = self.hosts.get_mut(&at).and_then(|host| host.process.as_mut()) else {
             return false;
         };
         process.sequence += 1;
@@ -540,9 +522,7 @@ impl Rig {
         request.route = PartitionRoute::single(partition);
         request.route.home = home;
         let mut requests = vec![Arc::new(request)];
-        let taken = process
-            .node
-            .submit(&mut requests, now_ms, &mut process.effects);
+        let taken = process.node.submit(&mut requests, now_ms, &mut process.effects);
         if taken.is_ok() {
             *self.sent.entry(partition).or_default() += 1;
         }
@@ -553,11 +533,7 @@ impl Rig {
     /// Writes a key of each of these partitions in one transaction.
     pub fn add_pair(&mut self, at: NodeId, partitions: &[PartitionId]) -> bool {
         let (now_ms, pair) = (self.now_ms, self.pair.clone());
-        let Some(process) = self
-            .hosts
-            .get_mut(&at)
-            .and_then(|host| host.process.as_mut())
-        else {
+        let Some(process) = self.hosts.get_mut(&at).and_then(|host| host.process.as_mut()) else {
             return false;
         };
         process.sequence += 1;
@@ -576,20 +552,14 @@ impl Rig {
         request.route = PartitionRoute::over(partitions.iter().copied(), map.slots());
         request.slots_version = map.slots_version;
         let mut requests = vec![Arc::new(request)];
-        let taken = process
-            .node
-            .submit(&mut requests, now_ms, &mut process.effects);
+        let taken = process.node.submit(&mut requests, now_ms, &mut process.effects);
         self.drive(at);
         taken.is_ok()
     }
 
     pub fn handle(&mut self, node: NodeId, event: ClusterEvent) {
         let now_ms = self.now_ms;
-        if let Some(process) = self
-            .hosts
-            .get_mut(&node)
-            .and_then(|host| host.process.as_mut())
-        {
+        if let Some(process) = self.hosts.get_mut(&node).and_then(|host| host.process.as_mut()) {
             process.node.handle(event, now_ms, &mut process.effects);
             self.drive(node);
         }
@@ -614,9 +584,7 @@ impl Rig {
             } else if host.is_full {
                 ClusterEvent::JournalUnwritten("no room".to_owned())
             } else {
-                host.journal
-                    .records
-                    .push(std::mem::take(&mut process.effects.kept));
+                host.journal.records.push(std::mem::take(&mut process.effects.kept));
                 let record = host.journal.records.len() as u64 - process.records_before;
                 ClusterEvent::Written(record)
             };
@@ -635,9 +603,7 @@ impl Rig {
         let mut sent = Vec::new();
         loop {
             for &(partition, ref engine) in &engines {
-                while engine.step(WorkerId(0), Budget::ONE, &mut committed)
-                    == execute::Progress::Worked
-                {}
+                while engine.step(WorkerId(0), Budget::ONE, &mut committed) == execute::Progress::Worked {}
                 for committed in committed.drain(..) {
                     if committed.request.id.session == SessionId::INTERNAL {
                         continue;
@@ -723,11 +689,7 @@ impl Rig {
             while let Some((from, to, bytes)) = self.wire.frames.pop_front() {
                 left -= 1;
                 let said = || describe(&bytes.clone().into());
-                assert!(
-                    left > 0,
-                    "nodes talk without end: {from} to {to}: {}",
-                    said()
-                );
+                assert!(left > 0, "nodes talk without end: {from} to {to}: {}", said());
                 let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
                 if !is_cut {
                     self.lie((from, to), &bytes);
@@ -776,10 +738,7 @@ impl Rig {
         let mut text = String::new();
         for (node, process) in self.processes() {
             let status = process.node.status();
-            text.push_str(&format!(
-                "{node}: map {}, {status:?}\n",
-                process.node.map().version
-            ));
+            text.push_str(&format!("{node}: map {}, {status:?}\n", process.node.map().version));
             for partition in process.engines.keys() {
                 let group = process.node.group_status(*partition);
                 text.push_str(&format!("    {partition}: {group:?}\n"));
@@ -788,11 +747,11 @@ impl Rig {
         text
     }
 
-    /// Waits until all who run have executed everything, and compares them with each other and with what was answered.
+    /// Waits until all who run have executed everything, and compares them with each other and with what was
+    /// answered.
     pub fn check(&mut self) {
         self.until("everything is executed", |rig| {
-            rig.processes()
-                .all(|(_, process)| process.node.is_idle() && process.node.is_current())
+            rig.processes().all(|(_, process)| process.node.is_idle() && process.node.is_current())
         });
         for (&partition, &answered) in &self.answered {
             let sent = self.sent.get(&partition).copied().unwrap_or(0);
@@ -802,10 +761,7 @@ impl Rig {
                 .map(|(node, process)| (node, process.sums.get(&partition).copied().unwrap_or(0)))
                 .collect();
             let first = sums.values().next().copied().expect("somebody keeps it");
-            assert!(
-                sums.values().all(|&sum| sum == first),
-                "{partition}: {sums:?}"
-            );
+            assert!(sums.values().all(|&sum| sum == first), "{partition}: {sums:?}");
             assert!(
                 (answered..=sent).contains(&first),
                 "{partition}: {first} is in the order, {answered} were answered, {sent} sent"

@@ -12,10 +12,7 @@ const HOUR_MS: i64 = 3_600_000;
 const BEGAN_MS: u64 = 1_700_000_000_000;
 
 fn start(disk: &Arc<VirtualDisk>, now_ms: u64, set_ms: i64) -> Rig {
-    let options = NodeOptions {
-        fsync: FsyncPolicy::No,
-        ..NodeOptions::default()
-    };
+    let options = NodeOptions { fsync: FsyncPolicy::No, ..NodeOptions::default() };
     Rig::recover_at(disk, options, now_ms, set_ms).expect("files that can be used")
 }
 
@@ -70,18 +67,10 @@ fn downtime_counts_and_a_clock_before_the_logs_end_does_not() {
     assert_eq!(rig.warnings.len(), 0, "{:?}", rig.warnings);
 
     let mut rig = start(&disk, later_ms + 60_000, -HOUR_MS);
-    assert!(
-        rig.warnings[0].contains("before the end of the log"),
-        "{:?}",
-        rig.warnings
-    );
+    assert!(rig.warnings[0].contains("before the end of the log"), "{:?}", rig.warnings);
     assert_eq!(epoch_ms(&mut rig), later_ms, "nobody knows of the minute");
     wait(&mut rig, CORRECT_AFTER_MS + 1_000);
-    assert_eq!(
-        epoch_ms(&mut rig),
-        later_ms + CORRECT_AFTER_MS + 1_000,
-        "time goes on"
-    );
+    assert_eq!(epoch_ms(&mut rig), later_ms + CORRECT_AFTER_MS + 1_000, "time goes on");
     assert_eq!(rig.node.clock().offset_ms, HOUR_MS - 60_000);
 
     // The offset is part of the state: the next start counts the time that has passed.
@@ -108,55 +97,32 @@ fn dates_follow_the_correction_and_times_to_live_do_not() {
     let mut rig = start(&Arc::new(VirtualDisk::new(1)), BEGAN_MS, HOUR_MS);
     let date_s = |ms: u64| (BEGAN_MS + ms) / 1_000;
     run(&mut rig, "set relative v ex 600");
-    run(
-        &mut rig,
-        &format!(
-            "set absolute v exat {}",
-            date_s(2 * HOUR_MS.cast_unsigned())
-        ),
-    );
+    run(&mut rig, &format!("set absolute v exat {}", date_s(2 * HOUR_MS.cast_unsigned())));
     // The clock is set right, and with it the date.
     rig.set_ms = 0;
     wait(&mut rig, CORRECT_AFTER_MS + 1_000);
     assert_eq!(rig.node.clock().offset_ms, HOUR_MS);
     let now_s = i64::try_from(date_s(11_000)).expect("a date");
 
-    let Reply::Array(time) = run(&mut rig, "time") else {
-        panic!()
-    };
+    let Reply::Array(time) = run(&mut rig, "time") else { panic!() };
     assert_eq!(time[0], Reply::bulk(now_s.to_string()));
     assert_eq!(integer(&mut rig, "ttl relative"), 589);
-    assert_eq!(
-        integer(&mut rig, "ttl absolute"),
-        3_589,
-        "as much as it had when the command came"
-    );
+    assert_eq!(integer(&mut rig, "ttl absolute"), 3_589, "as much as it had when the command came");
     assert_eq!(integer(&mut rig, "expiretime relative"), now_s + 589);
     assert_eq!(integer(&mut rig, "expiretime absolute"), now_s + 3_589);
 
     // What is said from now on goes by the date of now.
     run(&mut rig, &format!("expireat absolute {}", now_s + 100));
     assert_eq!(integer(&mut rig, "ttl absolute"), 100);
-    assert_eq!(
-        integer(&mut rig, "pexpiretime absolute"),
-        (now_s + 100) * 1_000
-    );
-    run(
-        &mut rig,
-        &format!("set other v pxat {}", (now_s + 50) * 1_000),
-    );
+    assert_eq!(integer(&mut rig, "pexpiretime absolute"), (now_s + 100) * 1_000);
+    run(&mut rig, &format!("set other v pxat {}", (now_s + 50) * 1_000));
     assert_eq!(integer(&mut rig, "ttl other"), 50);
     run(&mut rig, &format!("getex other exat {}", now_s + 70));
     assert_eq!(integer(&mut rig, "ttl other"), 70);
-    let Reply::Bulk(id) = run(&mut rig, "xadd stream * f v") else {
-        panic!()
-    };
+    let Reply::Bulk(id) = run(&mut rig, "xadd stream * f v") else { panic!() };
     let id = String::from_utf8(id.as_bytes().to_vec()).expect("an id");
     assert!(id.starts_with(&now_s.to_string()), "{id}");
-    assert_eq!(
-        integer(&mut rig, &format!("expireat relative {}", now_s - 1)),
-        1
-    );
+    assert_eq!(integer(&mut rig, &format!("expireat relative {}", now_s - 1)), 1);
     assert_eq!(run(&mut rig, "get relative"), Reply::Nil);
     run(&mut rig, "set early v pxat 1");
     assert_eq!(run(&mut rig, "get early"), Reply::Nil);

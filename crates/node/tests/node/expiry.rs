@@ -28,7 +28,8 @@ fn held(rig: &Rig, space: Space) -> usize {
     page.entries.len()
 }
 
-/// Enough ticks for the scan to look at everything twice, also while it thinks that nothing has a time to live.
+/// Enough ticks for the scan to look at everything twice, also while it thinks that nothing has a time to
+/// live.
 fn tick_through(rig: &mut Rig) {
     for _ in 0..200 {
         rig.tick(1);
@@ -87,13 +88,7 @@ fn replies_of_an_hour_ago_leave_memory_like_users_keys() {
     rig.now_ms += RECORD_TTL_MS / 2;
     tick_through(&mut rig);
     assert_eq!(spaces(&rig), (0, 300), "records live longer");
-    assert_eq!(
-        rig.call(
-            idempotent.clone(),
-            &format!("7 psetex key:7 {} v", RECORD_TTL_MS / 2)
-        ),
-        Reply::OK,
-    );
+    assert_eq!(rig.call(idempotent.clone(), &format!("7 psetex key:7 {} v", RECORD_TTL_MS / 2)), Reply::OK,);
     assert_eq!(spaces(&rig), (0, 300), "a retry applies nothing");
     rig.now_ms += RECORD_TTL_MS / 2;
     tick_through(&mut rig);

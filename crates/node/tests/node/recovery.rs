@@ -9,10 +9,7 @@ use txn::hash::mix;
 use txn::{Epoch, Position, RequestName, SessionId};
 
 fn options(fsync: FsyncPolicy) -> NodeOptions {
-    NodeOptions {
-        fsync,
-        ..NodeOptions::default()
-    }
+    NodeOptions { fsync, ..NodeOptions::default() }
 }
 
 fn rig(disk: &Arc<VirtualDisk>) -> Rig {
@@ -20,12 +17,8 @@ fn rig(disk: &Arc<VirtualDisk>) -> Rig {
 }
 
 fn files(disk: &VirtualDisk, prefix: &str) -> Vec<String> {
-    let mut names: Vec<String> = disk
-        .list()
-        .unwrap()
-        .into_iter()
-        .filter(|name| name.starts_with(prefix))
-        .collect();
+    let mut names: Vec<String> =
+        disk.list().unwrap().into_iter().filter(|name| name.starts_with(prefix)).collect();
     names.sort();
     names
 }
@@ -40,34 +33,21 @@ fn the_log_alone_is_the_database() {
     let boot = first.node.boot();
     let mut second = rig(&disk);
     assert_eq!(
-        (
-            second.report.replayed,
-            second.report.checkpoint,
-            second.value("a")
-        ),
+        (second.report.replayed, second.report.checkpoint, second.value("a")),
         (140, Position::NONE, 140)
     );
-    assert!(
-        second.node.boot() > boot,
-        "sessions of the second process have names of their own"
-    );
+    assert!(second.node.boot() > boot, "sessions of the second process have names of their own");
     second.submit("a", 1).unwrap();
     assert_eq!((second.last(), second.value("a")), (Position(141), 141));
 }
 
 #[test]
 fn a_directory_of_a_cluster_is_no_empty_database() {
-    for name in [
-        "checkpoint-00003-00000000000000000017.ordo",
-        "unfinished-00000-00000000000000000001.ordo",
-    ] {
+    for name in ["checkpoint-00003-00000000000000000017.ordo", "unfinished-00000-00000000000000000001.ordo"] {
         let disk = Arc::new(VirtualDisk::new(1));
         disk.create(name, 0).unwrap();
         let error = Rig::recover(&disk, options(FsyncPolicy::No)).err().unwrap();
-        assert!(
-            matches!(&error, RecoverError::OfCluster { name: found } if found == name),
-            "{error}"
-        );
+        assert!(matches!(&error, RecoverError::OfCluster { name: found } if found == name), "{error}");
         assert_eq!(disk.list().unwrap(), [name], "nothing was made");
     }
 }
@@ -89,10 +69,7 @@ fn a_long_recovery_tells_how_far_it_is() {
     let told = |progress: &RecoveryProgress| (progress.records, progress.replayed);
     let told: Vec<_> = second.progress.iter().map(told).collect();
     assert_eq!(told, [(4096, 0), (5000, 4100), (5000, 8200)]);
-    assert_eq!(
-        (second.report.records, second.report.replayed),
-        (5000, 10_000)
-    );
+    assert_eq!((second.report.records, second.report.replayed), (5000, 10_000));
 }
 
 #[test]
@@ -107,18 +84,12 @@ fn a_checkpoint_within_a_batch_is_continued_in_the_middle_of_it() {
     // Confirmed, but the engine has not got through the batch when the snapshot is taken.
     let ticket = first.ticket.take().unwrap().sync().unwrap();
     first.log.synced(ticket);
-    first.node.handle(
-        Event::LogSynced(ticket.position),
-        first.now_ms,
-        &mut first.effects,
-    );
+    first.node.handle(Event::LogSynced(ticket.position), first.now_ms, &mut first.effects);
     while first.last() < Position(8) {
         first.step(1);
     }
     assert_eq!(first.last(), Position(8));
-    first
-        .node
-        .handle(Event::CheckpointWanted, first.now_ms, &mut first.effects);
+    first.node.handle(Event::CheckpointWanted, first.now_ms, &mut first.effects);
     first.write_checkpoint();
     // What the checkpoint has of its last batch was executed, and the rest can still be skipped.
     let (epoch, session) = (first.log.tail().epoch, first.session());
@@ -127,10 +98,7 @@ fn a_checkpoint_within_a_batch_is_continued_in_the_middle_of_it() {
     let without = Rig::recover(&disk, skipping(&[(epoch, session, 9)])).unwrap();
     assert_eq!((without.value("a"), without.last()), (10, Position(11)));
     let second = Rig::recover(&disk, opts).unwrap();
-    assert_eq!(
-        (second.report.checkpoint, second.report.replayed),
-        (Position(8), 3)
-    );
+    assert_eq!((second.report.checkpoint, second.report.replayed), (Position(8), 3));
     assert_eq!((second.value("a"), second.last()), (11, Position(11)));
 }
 
@@ -138,17 +106,9 @@ fn a_checkpoint_within_a_batch_is_continued_in_the_middle_of_it() {
 fn skipping(names: &[(Epoch, SessionId, u64)]) -> NodeOptions {
     let mut skips = Skips::default();
     for &(epoch, session, sequence) in names {
-        skips.add(RequestName {
-            epoch,
-            session,
-            sequence,
-        });
+        skips.add(RequestName { epoch, session, sequence });
     }
-    NodeOptions {
-        skips: Arc::new(skips),
-        checkpoint_bytes: 0,
-        ..options(FsyncPolicy::No)
-    }
+    NodeOptions { skips: Arc::new(skips), checkpoint_bytes: 0, ..options(FsyncPolicy::No) }
 }
 
 #[test]
@@ -162,10 +122,7 @@ fn what_is_skipped_is_not_executed_when_the_log_is_replayed() {
     let mut second = Rig::recover(&disk, skipping(&[(epoch, session, 2)])).unwrap();
     assert_eq!((second.value("a"), second.last()), (4, Position(5)));
     let warnings = second.report.warnings.join("\n");
-    let told = format!(
-        "skipped request {}:{}:2, which was not executed: add",
-        epoch.0, session.0
-    );
+    let told = format!("skipped request {}:{}:2, which was not executed: add", epoch.0, session.0);
     assert!(warnings.contains(&told), "{warnings}");
     second.submit("a", 1).unwrap();
     second.checkpoint();
@@ -199,34 +156,19 @@ fn two_checkpoints_are_kept_and_the_log_from_the_older_one_on() {
     }
     assert_eq!(first.node.status().last_checkpoint, Position(1000));
     let kept = files(&disk, "checkpoint-");
-    assert_eq!(
-        kept,
-        [
-            "checkpoint-00000000000000000800.ordo",
-            "checkpoint-00000000000000001000.ordo"
-        ]
-    );
+    assert_eq!(kept, ["checkpoint-00000000000000000800.ordo", "checkpoint-00000000000000001000.ordo"]);
     let segments = files(&disk, "log-");
-    assert!(
-        segments[0].as_str() > "log-00000000000000000001.ordo",
-        "{segments:?}"
-    );
-    assert!(
-        segments[0].as_str() <= "log-00000000000000000801.ordo",
-        "{segments:?}"
-    );
+    assert!(segments[0].as_str() > "log-00000000000000000001.ordo", "{segments:?}");
+    assert!(segments[0].as_str() <= "log-00000000000000000801.ordo", "{segments:?}");
     let second = rig(&disk);
     assert_eq!(
-        (
-            second.report.checkpoint,
-            second.report.replayed,
-            second.value("a")
-        ),
+        (second.report.checkpoint, second.report.replayed, second.value("a")),
         (Position(1000), 0, 1000)
     );
 }
 
-/// Takes two checkpoints with some log behind them; damages what `damage` says; expects 300 additions or an error.
+/// Takes two checkpoints with some log behind them; damages what `damage` says; expects 300 additions or an
+/// error.
 fn check_damage(damage: impl FnOnce(&VirtualDisk), expected: Result<(Position, usize), &str>) {
     let disk = Arc::new(VirtualDisk::new(1));
     let mut first = rig(&disk);
@@ -247,19 +189,11 @@ fn check_damage(damage: impl FnOnce(&VirtualDisk), expected: Result<(Position, u
                 (second.report.checkpoint, second.value("a"), second.last()),
                 (checkpoint, 300, Position(300))
             );
-            assert_eq!(
-                second.report.warnings.len(),
-                warnings,
-                "{:?}",
-                second.report.warnings
-            );
+            assert_eq!(second.report.warnings.len(), warnings, "{:?}", second.report.warnings);
             drop(second);
             // And again: what was put aside does not come back.
             let third = rig(&disk);
-            assert_eq!(
-                (third.report.checkpoint, third.value("a")),
-                (checkpoint, 300)
-            );
+            assert_eq!((third.report.checkpoint, third.value("a")), (checkpoint, 300));
             assert_eq!(third.report.warnings, Vec::<String>::new());
         }
         (Err(error), Err(text)) => assert!(error.to_string().contains(text), "{error}"),
@@ -294,10 +228,7 @@ fn damage_is_survived_where_older_files_suffice_and_named_where_not() {
     };
     check_damage(newer_and_log, Err("is damaged"));
     let unfinished = |disk: &VirtualDisk| {
-        disk.create("checkpoint-unfinished.ordo", 0)
-            .unwrap()
-            .write_at(0, b"half a checkpoint")
-            .unwrap();
+        disk.create("checkpoint-unfinished.ordo", 0).unwrap().write_at(0, b"half a checkpoint").unwrap();
     };
     check_damage(unfinished, Ok((Position(200), 0)));
 }
@@ -313,16 +244,11 @@ fn a_checkpoint_of_another_database_is_not_mixed_with_this_log() {
         rig.submit(key, 6).unwrap();
         let ticket = rig.ticket.take().unwrap().sync().unwrap();
         rig.log.synced(ticket);
-        rig.node.handle(
-            Event::LogSynced(ticket.position),
-            rig.now_ms,
-            &mut rig.effects,
-        );
+        rig.node.handle(Event::LogSynced(ticket.position), rig.now_ms, &mut rig.effects);
         while rig.last() < Position(3) {
             rig.step(1);
         }
-        rig.node
-            .handle(Event::CheckpointWanted, rig.now_ms, &mut rig.effects);
+        rig.node.handle(Event::CheckpointWanted, rig.now_ms, &mut rig.effects);
         rig.write_checkpoint();
     }
     let name = files(&there, "checkpoint-").remove(0);
@@ -331,9 +257,7 @@ fn a_checkpoint_of_another_database_is_not_mixed_with_this_log() {
     assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
     here.remove(&name).unwrap();
     here.create(&name, 0).unwrap().write_at(0, &bytes).unwrap();
-    let error = Rig::recover(&here, options(FsyncPolicy::Always))
-        .err()
-        .unwrap();
+    let error = Rig::recover(&here, options(FsyncPolicy::Always)).err().unwrap();
     assert!(matches!(error, RecoverError::Foreign { .. }), "{error}");
 }
 
@@ -347,16 +271,10 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_older_ones() {
     disk.fill_up_after(0);
     first.checkpoint();
     let status = first.node.status();
-    assert!(
-        status.checkpoint_error.is_some() && !status.checkpoint_in_progress,
-        "{status:?}"
-    );
+    assert!(status.checkpoint_error.is_some() && !status.checkpoint_in_progress, "{status:?}");
     disk.make_space();
     let mut second = rig(&disk);
-    assert_eq!(
-        (second.report.checkpoint, second.value("a")),
-        (Position(5), 10)
-    );
+    assert_eq!((second.report.checkpoint, second.value("a")), (Position(5), 10));
     second.checkpoint();
     assert_eq!(second.node.status().checkpoint_error, None);
 }
@@ -422,10 +340,7 @@ fn the_next_checkpoint_comes_after_as_much_log_as_the_last_one_has() {
     let mut rig = Rig::recover(&disk, opts).unwrap();
     // The batch that made the checkpoint due was not yet in it.
     let behind = rig.node.status().log_bytes_since_checkpoint;
-    assert!(
-        (before..before + 200).contains(&behind),
-        "{behind}, {before}"
-    );
+    assert!((before..before + 200).contains(&behind), "{behind}, {before}");
     let found = log_until_due(&mut rig);
     assert!((1800..2000).contains(&found), "{found}");
     let wanted = newest_bytes();
@@ -433,8 +348,8 @@ fn the_next_checkpoint_comes_after_as_much_log_as_the_last_one_has() {
     assert!((wanted - 200..wanted).contains(&found), "{found}, {wanted}");
 }
 
-/// One life after another on one disk, each ended by a crash: under `always`, everything that was acknowledged is there,
-/// and nothing that was refused for good.
+/// One life after another on one disk, each ended by a crash: under `always`, everything that was
+/// acknowledged is there, and nothing that was refused for good.
 fn crashes(seed: u64) {
     println!("seed {seed}: set ORDO_SEED={seed} to run it alone");
     let mut draws = seed;
@@ -447,17 +362,14 @@ fn crashes(seed: u64) {
     opts.checkpoint_bytes = 3000;
     let (mut acknowledged, mut possible) = (0, 0);
     for life in 0..8 {
-        let mut rig = Rig::recover(&disk, opts.clone())
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let mut rig =
+            Rig::recover(&disk, opts.clone()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let found = rig.value("a");
         assert!(
             found >= acknowledged,
             "seed {seed}, life {life}: {found} of {acknowledged} acknowledged additions"
         );
-        assert!(
-            found <= possible,
-            "seed {seed}, life {life}: {found} additions, {possible} were asked for"
-        );
+        assert!(found <= possible, "seed {seed}, life {life}: {found} additions, {possible} were asked for");
         possible = found;
         let before = found;
         let mut refused_before = 0;
@@ -475,14 +387,10 @@ fn crashes(seed: u64) {
                 10 => disk.fill_up_after(draw(2000)),
                 _ => disk.make_space(),
             }
-            // Once the log was written again, what was refused before is gone for good. Until then a crash may bring it
-            // back, for the failed write may have left it on the disk.
+            // Once the log was written again, what was refused before is gone for good. Until then a crash
+            // may bring it back, for the failed write may have left it on the disk.
             if rig.node.status().refused.is_none() {
-                let refused = rig
-                    .refusals()
-                    .iter()
-                    .filter(|text| text.contains("rolled back"))
-                    .count();
+                let refused = rig.refusals().iter().filter(|text| text.contains("rolled back")).count();
                 possible -= (refused - refused_before) as i64;
                 refused_before = refused;
             }

@@ -3,23 +3,19 @@
 use execute::{Budget, Committed, Engine, Progress, Serial, WorkerId};
 use order::{Log, SyncTicket};
 use ordo_node::{
-    Effects, Event, Node, NodeOptions, RecoverError, RecoveryProgress, RecoveryReport, Refused,
-    recover,
+    Effects, Event, Node, NodeOptions, RecoverError, RecoveryProgress, RecoveryReport, Refused, recover,
 };
 use sim::disk::VirtualDisk;
 use std::sync::Arc;
 use txn::{
-    Args, Call, FnProcedure, Key, Outcome, Position, Procedure, Registry, Reply, Request,
-    RequestId, SessionId, Stop, Tx, Value,
+    Args, Call, FnProcedure, Key, Outcome, Position, Procedure, Registry, Reply, Request, RequestId,
+    SessionId, Stop, Tx, Value,
 };
 
 /// `add key n`: adds to a number and returns the sum.
 async fn add(mut tx: Tx, call: Call) -> Outcome {
     let key = Key::from(&call[0]);
-    let sum = tx
-        .get_for_update(&key)
-        .await?
-        .map_or(0, |value| number(&value.as_string().unwrap()))
+    let sum = tx.get_for_update(&key).await?.map_or(0, |value| number(&value.as_string().unwrap()))
         + number(&call[1]);
     tx.put(&key, Value::from(sum.to_string().as_str())).await?;
     Ok(Reply::Integer(sum))
@@ -78,15 +74,10 @@ impl Rig {
         redis_surface::register(&mut registry).unwrap();
         let boot = disk.counters().writes + 1;
         let mut progress = Vec::new();
-        let recovered = recover(
-            disk,
-            options,
-            8192,
-            boot,
-            &registry,
-            &|| Arc::new(Serial::new()),
-            &mut |told| progress.push(told),
-        )?;
+        let recovered =
+            recover(disk, options, 8192, boot, &registry, &|| Arc::new(Serial::new()), &mut |told| {
+                progress.push(told)
+            })?;
         let mut rig = Rig {
             disk: disk.clone(),
             session: ordo_node::session::compose(recovered.node.boot(), 0, 0),
@@ -121,11 +112,7 @@ impl Rig {
 
     fn request(&mut self, procedure: Arc<dyn Procedure>, args: Args) -> Arc<Request> {
         self.sequence += 1;
-        let id = RequestId {
-            session: self.session,
-            sequence: self.sequence,
-            attempt: 0,
-        };
+        let id = RequestId { session: self.session, sequence: self.sequence, attempt: 0 };
         Arc::new(Request::new(id, procedure, args))
     }
 
@@ -134,9 +121,7 @@ impl Rig {
         let request = self.request(procedure, args.split(' ').collect());
         let id = request.id;
         let mut requests = vec![request];
-        self.node
-            .submit(&mut requests, self.now_ms, &mut self.effects)
-            .expect("the node takes requests");
+        self.node.submit(&mut requests, self.now_ms, &mut self.effects).expect("the node takes requests");
         self.drive();
         let (_, outcome) = self.replies.pop().expect("an answer");
         assert_eq!(self.node.status().refused, None, "{id:?}");
@@ -146,8 +131,7 @@ impl Rig {
     /// Submits `count` additions as one batch and does what the node wants, up to syncs.
     pub fn submit(&mut self, key: &str, count: usize) -> Result<(), Refused> {
         let mut requests = (0..count).map(|_| self.add(key)).collect();
-        self.node
-            .submit(&mut requests, self.now_ms, &mut self.effects)?;
+        self.node.submit(&mut requests, self.now_ms, &mut self.effects)?;
         self.drive();
         Ok(())
     }
@@ -160,9 +144,7 @@ impl Rig {
     /// Time passes.
     pub fn tick(&mut self, elapsed_ms: u64) {
         self.now_ms += elapsed_ms;
-        self.handle(Event::Tick {
-            wall_ms: self.now_ms.saturating_add_signed(self.set_ms),
-        });
+        self.handle(Event::Tick { wall_ms: self.now_ms.saturating_add_signed(self.set_ms) });
     }
 
     fn drive(&mut self) {
@@ -198,18 +180,11 @@ impl Rig {
     /// Steps the engine, by `operations` or until it is idle.
     pub fn step(&mut self, operations: u32) {
         let mut committed: Vec<Committed> = Vec::new();
-        let budget = Budget {
-            operations,
-            heavy: true,
-        };
+        let budget = Budget { operations, heavy: true };
         while self.engine.step(WorkerId(0), budget, &mut committed) == Progress::Worked
             && operations == u32::MAX
         {}
-        self.replies.extend(
-            committed
-                .into_iter()
-                .map(|committed| (committed.request.id, committed.outcome)),
-        );
+        self.replies.extend(committed.into_iter().map(|committed| (committed.request.id, committed.outcome)));
     }
 
     /// Ends the sync that is on its way. Returns whether there was one.
@@ -229,11 +204,7 @@ impl Rig {
 
     /// Writes the checkpoint that the node asked for.
     pub fn write_checkpoint(&mut self) {
-        let job = self
-            .effects
-            .checkpoint
-            .take()
-            .expect("the node asked for a checkpoint");
+        let job = self.effects.checkpoint.take().expect("the node asked for a checkpoint");
         let log = &mut self.log;
         let event = match job.write(&*self.disk, || log.sync().map(|_| ())) {
             Ok(written) => Event::CheckpointWritten(written),
@@ -250,21 +221,15 @@ impl Rig {
 
     /// Additions that were acknowledged.
     pub fn acknowledged(&self) -> usize {
-        self.replies
-            .iter()
-            .filter(|(_, outcome)| matches!(outcome, Ok(Reply::Integer(_))))
-            .count()
+        self.replies.iter().filter(|(_, outcome)| matches!(outcome, Ok(Reply::Integer(_)))).count()
     }
 
     /// Why requests were refused after they had been taken.
     pub fn refusals(&self) -> Vec<&str> {
-        let texts = self
-            .replies
-            .iter()
-            .filter_map(|(_, outcome)| match outcome {
-                Err(Stop::Abort(text)) => Some(&**text),
-                _ => None,
-            });
+        let texts = self.replies.iter().filter_map(|(_, outcome)| match outcome {
+            Err(Stop::Abort(text)) => Some(&**text),
+            _ => None,
+        });
         texts.collect()
     }
 
@@ -274,8 +239,7 @@ impl Rig {
         let snapshot = view.open();
         let read = view.read_at(&snapshot, &Key::from(key));
         view.close(snapshot);
-        read.entry
-            .map_or(0, |entry| number(&entry.value.as_string().unwrap()))
+        read.entry.map_or(0, |entry| number(&entry.value.as_string().unwrap()))
     }
 
     pub fn last(&self) -> Position {

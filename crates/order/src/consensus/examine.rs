@@ -1,9 +1,10 @@
 //! What a message must be like before the library sees it.
 //!
-//! The library takes it for granted that replicas say what the protocol has them say, and ends the process where that is not so:
-//! entries with gaps, entries in the place of agreed ones, answers to questions that were not asked, terms at the end of the
-//! numbers. A peer's bytes are no reason to end. So whatever a message says that no replica could say to this one is found here,
-//! and the message is refused. (A replica that lies within the protocol is not noticed: it can have its group agree on anything.)
+//! The library takes it for granted that replicas say what the protocol has them say, and ends the process
+//! where that is not so: entries with gaps, entries in the place of agreed ones, answers to questions that
+//! were not asked, terms at the end of the numbers. A peer's bytes are no reason to end. So whatever a
+//! message says that no replica could say to this one is found here, and the message is refused. (A replica
+//! that lies within the protocol is not noticed: it can have its group agree on anything.)
 
 use super::raft::RaftGroup;
 use super::{Contradiction, Entry, Examined, message};
@@ -19,27 +20,16 @@ const CONTEXT_BYTES: usize = 16;
 
 impl RaftGroup {
     /// See [`super::Group::examine`].
-    pub(super) fn examine_message(
-        &self,
-        from: NodeId,
-        bytes: &Bytes,
-    ) -> Result<Examined, Contradiction> {
-        let message = message::decode(bytes).ok_or(Contradiction(
-            "its bytes are no message of a consensus group",
-        ))?;
+    pub(super) fn examine_message(&self, from: NodeId, bytes: &Bytes) -> Result<Examined, Contradiction> {
+        let message =
+            message::decode(bytes).ok_or(Contradiction("its bytes are no message of a consensus group"))?;
         self.check_head(from, &message)?;
         let kind = message.get_msg_type();
         if kind == MessageType::MsgAppend {
-            return Ok(Examined {
-                asks_for_vote: false,
-                appends: self.check_append(&message)?,
-            });
+            return Ok(Examined { asks_for_vote: false, appends: self.check_append(&message)? });
         }
         Ok(Examined {
-            asks_for_vote: matches!(
-                kind,
-                MessageType::MsgRequestVote | MessageType::MsgRequestPreVote
-            ),
+            asks_for_vote: matches!(kind, MessageType::MsgRequestVote | MessageType::MsgRequestPreVote),
             appends: Vec::new(),
         })
     }
@@ -62,13 +52,8 @@ impl RaftGroup {
             }
             _ => message.entries.is_empty(),
         };
-        let numbers = [
-            message.index,
-            message.log_term,
-            message.commit,
-            message.commit_term,
-            message.reject_hint,
-        ];
+        let numbers =
+            [message.index, message.log_term, message.commit, message.commit_term, message.reject_hint];
         let problem = match () {
             () if !is_from || from == raft.id => "it is not from the node that sent it",
             () if message.to != raft.id => "it is for another node",
@@ -103,16 +88,12 @@ impl RaftGroup {
                 return Err(Contradiction("its entries have gaps"));
             }
             if !(term.max(1)..=message.term).contains(&entry.term) {
-                return Err(Contradiction(
-                    "its entries are of terms that go back, or that have not begun",
-                ));
+                return Err(Contradiction("its entries are of terms that go back, or that have not begun"));
             }
             if entry.get_entry_type() == EntryType::EntryConfChangeV2
                 && message::members_change(&entry.data).is_none()
             {
-                return Err(Contradiction(
-                    "it changes the members in a way that cannot be read",
-                ));
+                return Err(Contradiction("it changes the members in a way that cannot be read"));
             }
             term = entry.term;
         }
@@ -127,9 +108,9 @@ impl RaftGroup {
         Ok(new.cloned().map(super::raft::from_raft).collect())
     }
 
-    /// Whether a message must be taken for lost: it answers what this replica has not asked yet, because what it would promise is
-    /// not kept; or it tells a leader of entries that the leader has not made (which a follower has if all others have lost the
-    /// ends of their logs).
+    /// Whether a message must be taken for lost: it answers what this replica has not asked yet, because what
+    /// it would promise is not kept; or it tells a leader of entries that the leader has not made (which a
+    /// follower has if all others have lost the ends of their logs).
     pub(super) fn is_of_no_use(&self, message: &Message) -> bool {
         let raft = self.library();
         let last = raft.raft_log.last_index();
@@ -158,23 +139,11 @@ mod tests {
     /// Replica 1 of three.
     fn replica() -> RaftGroup {
         let base = Base {
-            members: Members {
-                voters: [1, 2, 3].map(NodeId).to_vec(),
-                ..Members::default()
-            },
+            members: Members { voters: [1, 2, 3].map(NodeId).to_vec(), ..Members::default() },
             ..Base::default()
         };
         let hard_state = HardState::default();
-        RaftGroup::new(
-            NodeId(1),
-            PartitionId(0),
-            base,
-            Vec::new(),
-            hard_state,
-            7,
-            0,
-        )
-        .expect("a new log")
+        RaftGroup::new(NodeId(1), PartitionId(0), base, Vec::new(), hard_state, 7, 0).expect("a new log")
     }
 
     fn entry(index: u64, term: u64) -> RaftEntry {
@@ -203,9 +172,7 @@ mod tests {
 
     /// Does what the turns want, but for what is to be kept.
     fn take_turns(group: &mut RaftGroup) -> Vec<u64> {
-        std::iter::from_fn(|| group.turn())
-            .map(|turn| turn.number)
-            .collect()
+        std::iter::from_fn(|| group.turn()).map(|turn| turn.number).collect()
     }
 
     fn hear(group: &mut RaftGroup, message: &Message) -> Result<(), Refusal> {
@@ -239,9 +206,7 @@ mod tests {
             ("late term", |message| message.term = 1 << 40),
             ("large index", |message| message.index = u64::MAX - 1),
             ("large commit", |message| message.commit = u64::MAX),
-            ("context", |message| {
-                message.context = Bytes::from_static(b"?")
-            }),
+            ("context", |message| message.context = Bytes::from_static(b"?")),
             ("snapshot", |message| message.request_snapshot = 1),
             ("a place without a term", |message| message.log_term = 0),
             ("a gap", |message| message.entries[1].index = 6),
@@ -256,11 +221,7 @@ mod tests {
             change(&mut message);
             assert!(examine(&message).is_err(), "{what}");
         }
-        for kind in [
-            MessageType::MsgReadIndex,
-            MessageType::MsgHeartbeat,
-            MessageType::MsgRequestVote,
-        ] {
+        for kind in [MessageType::MsgReadIndex, MessageType::MsgHeartbeat, MessageType::MsgRequestVote] {
             let mut message = of_kind(kind);
             message.entries.push(entry(1, 1));
             assert!(examine(&message).is_err(), "{kind:?} with an entry");
@@ -279,25 +240,11 @@ mod tests {
     fn what_a_log_would_get_is_told() {
         let group = with_entries();
         let gets = |message: &Message| -> Vec<(u64, u64)> {
-            let examined = group
-                .examine(LEADER, &message::encode(message))
-                .expect("it can be");
-            examined
-                .appends
-                .iter()
-                .map(|entry| (entry.index, entry.term))
-                .collect()
+            let examined = group.examine(LEADER, &message::encode(message)).expect("it can be");
+            examined.appends.iter().map(|entry| (entry.index, entry.term)).collect()
         };
-        assert_eq!(
-            gets(&append((2, 1), &[(3, 2), (4, 2)])),
-            [(4, 2)],
-            "what it has"
-        );
-        assert_eq!(
-            gets(&append((2, 1), &[(3, 1), (4, 2)])),
-            [(3, 1), (4, 2)],
-            "what is replaced"
-        );
+        assert_eq!(gets(&append((2, 1), &[(3, 2), (4, 2)])), [(4, 2)], "what it has");
+        assert_eq!(gets(&append((2, 1), &[(3, 1), (4, 2)])), [(3, 1), (4, 2)], "what is replaced");
         assert_eq!(gets(&append((3, 1), &[(4, 2)])), [], "behind another entry");
         assert_eq!(gets(&append((9, 2), &[(10, 2)])), [], "behind a gap");
         assert_eq!(gets(&append((1, 1), &[(2, 2)])), [], "what is agreed");
@@ -306,7 +253,8 @@ mod tests {
         assert_eq!(gets(&late), [], "of an earlier leader");
     }
 
-    /// The library counts on it that votes are asked for once the log is kept, and that nobody gives them before.
+    /// The library counts on it that votes are asked for once the log is kept, and that nobody gives them
+    /// before.
     #[test]
     fn votes_that_were_not_asked_for_make_no_leader() {
         let mut group = replica();

@@ -1,13 +1,13 @@
-//! The bytes of the consensus library's messages on the wire: ours, so that nothing but this parses what peers send, and so
-//! that the data of entries is not copied.
+//! The bytes of the consensus library's messages on the wire: ours, so that nothing but this parses what
+//! peers send, and so that the data of entries is not copied.
 
 use super::Members;
 use super::raft::question_of;
 use crate::map::NODES_MAX;
 use bytes::Bytes;
 use raft::eraftpb::{
-    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry,
-    EntryType, Message, MessageType,
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType,
+    Message, MessageType,
 };
 use txn::NodeId;
 use txn::codec::{Reader, put_bytes, put_varint};
@@ -18,17 +18,10 @@ const HAS_CONTEXT: u8 = 2;
 
 /// Writes a message.
 pub(super) fn encode(message: &Message) -> Bytes {
-    let data: usize = message
-        .entries
-        .iter()
-        .map(|entry| entry.data.len() + 24)
-        .sum();
+    let data: usize = message.entries.iter().map(|entry| entry.data.len() + 24).sum();
     let mut out = Vec::with_capacity(64 + data);
     out.push(message.msg_type as u8);
-    out.push(
-        (u8::from(message.reject) * HAS_REJECT)
-            | (u8::from(!message.context.is_empty()) * HAS_CONTEXT),
-    );
+    out.push((u8::from(message.reject) * HAS_REJECT) | (u8::from(!message.context.is_empty()) * HAS_CONTEXT));
     for number in [
         message.to,
         message.from,
@@ -94,12 +87,7 @@ pub fn describe(bytes: &Bytes) -> String {
     let Some(message) = decode(bytes) else {
         return "no message of a consensus group".to_owned();
     };
-    let Message {
-        index,
-        log_term,
-        commit,
-        ..
-    } = message;
+    let Message { index, log_term, commit, .. } = message;
     let answer = if message.reject { "no" } else { "yes" };
     let text = match message.get_msg_type() {
         MessageType::MsgAppend => match (message.entries.first(), message.entries.last()) {
@@ -130,8 +118,9 @@ pub fn describe(bytes: &Bytes) -> String {
     format!("term {}: {text}{question}", message.term)
 }
 
-/// A snapshot never travels as a message: a checkpoint is fetched, and the library begins behind it at the next start. Nor
-/// does what only a leader takes of its own node: a batch, and the wish that another should lead.
+/// A snapshot never travels as a message: a checkpoint is fetched, and the library begins behind it at the
+/// next start. Nor does what only a leader takes of its own node: a batch, and the wish that another should
+/// lead.
 fn message_type(number: u8) -> Option<MessageType> {
     use MessageType as M;
     // Those that replicas send each other; the others are a replica's own.
@@ -153,13 +142,12 @@ fn message_type(number: u8) -> Option<MessageType> {
 }
 
 fn entry_type(number: u8) -> Option<EntryType> {
-    [EntryType::EntryNormal, EntryType::EntryConfChangeV2]
-        .into_iter()
-        .find(|&kind| kind as u8 == number)
+    [EntryType::EntryNormal, EntryType::EntryConfChangeV2].into_iter().find(|&kind| kind as u8 == number)
 }
 
-/// Reads a change of the members as it stands in an entry: a message of protocol buffers with numbers in it, and with others that have
-/// numbers. `None` on anything else, and on what no change of ours says. (No reader of the library sees what a peer has sent.)
+/// Reads a change of the members as it stands in an entry: a message of protocol buffers with numbers in it,
+/// and with others that have numbers. `None` on anything else, and on what no change of ours says. (No reader
+/// of the library sees what a peer has sent.)
 pub(super) fn members_change(data: &[u8]) -> Option<ConfChangeV2> {
     const NUMBER: u64 = 0;
     const BYTES: u64 = 2;
@@ -194,10 +182,7 @@ pub(super) fn put_members_change(change: &ConfChangeV2, out: &mut Vec<u8>) {
     }
     for single in change.get_changes() {
         let mut data = Vec::new();
-        for (tag, number) in [
-            (1 << 3, single.get_change_type() as u64),
-            (2 << 3, single.node_id),
-        ] {
+        for (tag, number) in [(1 << 3, single.get_change_type() as u64), (2 << 3, single.node_id)] {
             if number != 0 {
                 put_varint(&mut data, tag);
                 put_varint(&mut data, number);
@@ -223,18 +208,13 @@ fn single_change(data: &[u8]) -> Option<ConfChangeSingle> {
             _ => return None,
         }
     }
-    (1..=u64::from(NODES_MAX))
-        .contains(&single.node_id)
-        .then_some(single)
+    (1..=u64::from(NODES_MAX)).contains(&single.node_id).then_some(single)
 }
 
 /// The library's word for members, in ours: sorted, because it gives them in any order.
 pub(super) fn members_of(conf_state: &ConfState) -> Members {
     let nodes = |numbers: &[u64]| {
-        let mut nodes: Vec<NodeId> = numbers
-            .iter()
-            .map(|&number| NodeId(number as u16))
-            .collect();
+        let mut nodes: Vec<NodeId> = numbers.iter().map(|&number| NodeId(number as u16)).collect();
         nodes.sort();
         nodes
     };

@@ -1,10 +1,12 @@
 //! Consensus groups: how the replicas of a partition agree on a sequence of entries.
 //!
-//! A [`Group`] is one replica's part in one group: a state machine without threads, files or clocks. Ticks, messages and
-//! proposals come in; [`Group::turn`] says what is to be done: messages that may leave at once, a record to keep, and
-//! messages that promise something and leave only once the record is kept ([`Group::kept`]).
+//! A [`Group`] is one replica's part in one group: a state machine without threads, files or clocks. Ticks,
+//! messages and proposals come in; [`Group::turn`] says what is to be done: messages that may leave at once,
+//! a record to keep, and messages that promise something and leave only once the record is kept
+//! ([`Group::kept`]).
 //!
-//! The agreement itself is a library's work (Raft), behind this trait; nobody outside of this module names the library.
+//! The agreement itself is a library's work (Raft), behind this trait; nobody outside of this module names
+//! the library.
 //!
 //! Invariants:
 //! 1. What [`Kept`] says of a term and a vote is durable before a message that tells of it leaves.
@@ -93,12 +95,7 @@ impl Base {
         put_varint(out, self.index);
         put_varint(out, self.term);
         let members = &self.members;
-        for nodes in [
-            &members.voters,
-            &members.voters_outgoing,
-            &members.learners,
-            &members.learners_next,
-        ] {
+        for nodes in [&members.voters, &members.voters_outgoing, &members.learners, &members.learners_next] {
             put_varint(out, nodes.len() as u64);
             for node in nodes {
                 put_varint(out, u64::from(node.0));
@@ -160,13 +157,7 @@ pub struct Kept {
 impl Kept {
     /// Nothing to keep.
     pub fn nothing(partition: PartitionId) -> Kept {
-        Kept {
-            partition,
-            base: None,
-            reset: false,
-            entries: Vec::new(),
-            hard_state: None,
-        }
+        Kept { partition, base: None, reset: false, entries: Vec::new(), hard_state: None }
     }
 
     /// Whether there is nothing to keep.
@@ -192,11 +183,13 @@ pub enum Input {
     },
     /// The leader should hand over.
     TransferLeader(NodeId),
-    /// This replica should try to lead, if it knows no leader: it asks first whether a majority would vote for it.
+    /// This replica should try to lead, if it knows no leader: it asks first whether a majority would vote
+    /// for it.
     Campaign,
     /// The leader should take the next step of a change of members.
     ChangeMembers(MemberChange),
-    /// A replica of [`Turn::behind`] has had time to fetch a checkpoint: whether it has shows when it gets entries again.
+    /// A replica of [`Turn::behind`] has had time to fetch a checkpoint: whether it has shows when it gets
+    /// entries again.
     TryAgain(NodeId),
     /// Nothing reaches this replica at present.
     Unreachable(NodeId),
@@ -246,14 +239,16 @@ pub struct Examined {
     pub appends: Vec<Entry>,
 }
 
-/// What is to be done, in this order: send the messages, keep the record, and, once it is kept, say so and send the promises.
+/// What is to be done, in this order: send the messages, keep the record, and, once it is kept, say so and
+/// send the promises.
 #[derive(Clone, Debug)]
 pub struct Turn {
     /// Counts turns from 1.
     pub number: u64,
     /// Messages that leave at once.
     pub messages: Vec<(NodeId, Bytes)>,
-    /// What is to be kept. Entries in it replace those at their indices and all later ones, from now on and not only on the disk.
+    /// What is to be kept. Entries in it replace those at their indices and all later ones, from now on and
+    /// not only on the disk.
     pub kept: Kept,
     /// Whether it must be durable before it counts as kept.
     pub must_sync: bool,
@@ -306,8 +301,8 @@ pub struct GroupStatus {
 }
 
 impl GroupStatus {
-    /// How many entries a replica lacks. `None` unless this one leads and has heard so: a new leader knows nothing of the
-    /// others until they answer.
+    /// How many entries a replica lacks. `None` unless this one leads and has heard so: a new leader knows
+    /// nothing of the others until they answer.
     pub fn lag(&self, node: NodeId) -> Option<u64> {
         let (_, matched) = self.matched.iter().find(|(other, _)| *other == node)?;
         (*matched > 0).then(|| self.last.saturating_sub(*matched))
@@ -316,7 +311,8 @@ impl GroupStatus {
 
 /// One replica's part in a consensus group.
 pub trait Group: Send {
-    /// Looks at a message that a node has sent, before it is handled: one that cannot be is refused, and is not to be handled.
+    /// Looks at a message that a node has sent, before it is handled: one that cannot be is refused, and is
+    /// not to be handled.
     ///
     /// # Errors
     /// The message contradicts itself, or what this replica knows for certain.
@@ -327,8 +323,8 @@ pub trait Group: Send {
     fn turn(&mut self) -> Option<Turn>;
     /// What this turn and all before it wanted kept is kept.
     fn kept(&mut self, number: u64);
-    /// A checkpoint covers entries up to a new base, which must be agreed. The log may now begin there; the driver keeps
-    /// the base on its own. Some entries before it stay for those who are a little behind.
+    /// A checkpoint covers entries up to a new base, which must be agreed. The log may now begin there; the
+    /// driver keeps the base on its own. Some entries before it stay for those who are a little behind.
     fn rebase(&mut self, base: Base);
     /// Where the log's base is.
     fn base(&self) -> &Base;

@@ -1,12 +1,16 @@
 //! A [`Group`] by Raft, as the `raft` crate implements it.
 //!
 //! What the crate leaves to its user, and what bites:
-//! * It draws election timeouts from the operating system. After every call a timeout that depends on the seed, the node and
-//!   the term takes their place, so that a simulated run can be repeated and candidates still rarely meet.
-//! * Reads are confirmed by a majority each time (`ReadOnlyOption::Safe`): leases are unsafe, however good the clocks are.
-//! * Its snapshots are not used: a replica that is too far behind fetches a checkpoint and begins anew behind it. So the library
-//!   never installs one while it runs, which it does not take well if an election comes in between.
-//! * A joint configuration ends by itself only if its leader stays: [`MemberChange::Finish`] ends it otherwise.
+//! * It draws election timeouts from the operating system. After every call a timeout that depends on the
+//!   seed, the node and the term takes their place, so that a simulated run can be repeated and candidates
+//!   still rarely meet.
+//! * Reads are confirmed by a majority each time (`ReadOnlyOption::Safe`): leases are unsafe, however good
+//!   the clocks are.
+//! * Its snapshots are not used: a replica that is too far behind fetches a checkpoint and begins anew behind
+//!   it. So the library never installs one while it runs, which it does not take well if an election comes in
+//!   between.
+//! * A joint configuration ends by itself only if its leader stays: [`MemberChange::Finish`] ends it
+//!   otherwise.
 
 use super::message::{decode, encode, members_change, members_of};
 use super::storage::Storage;
@@ -16,8 +20,8 @@ use super::{
 };
 use bytes::Bytes;
 use raft::eraftpb::{
-    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry as RaftEntry,
-    EntryType, HardState as RaftHardState, Message, MessageType,
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry as RaftEntry, EntryType,
+    HardState as RaftHardState, Message, MessageType,
 };
 use raft::{Config, INVALID_ID, RawNode, SnapshotStatus, StateRole};
 use slog::{Discard, Logger, o};
@@ -26,7 +30,8 @@ use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId};
 
-/// A heartbeat every tick would be noise; one every other tick leaves room for a lost one within the shortest timeout.
+/// A heartbeat every tick would be noise; one every other tick leaves room for a lost one within the shortest
+/// timeout.
 const HEARTBEAT_TICKS: usize = 2;
 /// Election timeouts are drawn from this many ticks on, to less than twice as many.
 pub const ELECTION_TICKS: u64 = 10;
@@ -59,8 +64,9 @@ pub(super) fn question_of(name: &[u8]) -> Option<u64> {
 }
 
 impl RaftGroup {
-    /// The replica of `me`, from what it had kept. `seed` decides when it stands for election, beside its number. Entries that
-    /// a checkpoint covers are kept for replicas that are a little behind while the log has at most `trail_bytes_max`.
+    /// The replica of `me`, from what it had kept. `seed` decides when it stands for election, beside its
+    /// number. Entries that a checkpoint covers are kept for replicas that are a little behind while the log
+    /// has at most `trail_bytes_max`.
     ///
     /// # Errors
     /// The text says what is wrong with what was kept.
@@ -86,22 +92,12 @@ impl RaftGroup {
         let members = base.members.clone();
         let handed = base.index;
         let entries = entries.into_iter().map(to_raft).collect();
-        let hard_state = RaftHardState {
-            term: hard_state.term,
-            vote: hard_state.vote,
-            commit: hard_state.commit,
-        };
+        let hard_state =
+            RaftHardState { term: hard_state.term, vote: hard_state.vote, commit: hard_state.commit };
         let storage = Storage::new(base, entries, hard_state, trail_bytes_max);
         let raft = RawNode::new(&config, storage, &Logger::root(Discard, o!()))
             .map_err(|error| format!("the log of {partition} cannot be used: {error}"))?;
-        let mut group = RaftGroup {
-            raft,
-            partition,
-            seed,
-            members,
-            members_before: VecDeque::new(),
-            handed,
-        };
+        let mut group = RaftGroup { raft, partition, seed, members, members_before: VecDeque::new(), handed };
         group.set_timeout();
         Ok(group)
     }
@@ -136,23 +132,17 @@ impl RaftGroup {
         let mut record = ConfChangeV2::default();
         record.set_transition(ConfChangeTransition::Auto);
         match change {
-            MemberChange::AddLearner(node) => record
-                .mut_changes()
-                .push(single(ConfChangeType::AddLearnerNode, node)),
+            MemberChange::AddLearner(node) => {
+                record.mut_changes().push(single(ConfChangeType::AddLearnerNode, node))
+            }
             MemberChange::Replace { voters, leavers } => {
-                let come = voters
-                    .into_iter()
-                    .map(|node| single(ConfChangeType::AddNode, node));
-                let go = leavers
-                    .into_iter()
-                    .map(|node| single(ConfChangeType::RemoveNode, node));
+                let come = voters.into_iter().map(|node| single(ConfChangeType::AddNode, node));
+                let go = leavers.into_iter().map(|node| single(ConfChangeType::RemoveNode, node));
                 record.mut_changes().extend(come.chain(go));
             }
             MemberChange::Finish => {}
         }
-        self.raft
-            .propose_conf_change(Vec::new(), record)
-            .map_err(|_| Refusal::NotNow)
+        self.raft.propose_conf_change(Vec::new(), record).map_err(|_| Refusal::NotNow)
     }
 
     /// Takes what is agreed and changes the members.
@@ -185,9 +175,10 @@ impl RaftGroup {
         }
     }
 
-    /// Under `everysec` and `no` a log may have lost entries in a power loss that others count on, which the library takes to
-    /// be impossible: it would go on as if they were there, or panic. So who is told that more is agreed than it has says what
-    /// it has, and the leader begins there. Knowing less of a follower than is true costs messages only.
+    /// Under `everysec` and `no` a log may have lost entries in a power loss that others count on, which the
+    /// library takes to be impossible: it would go on as if they were there, or panic. So who is told that
+    /// more is agreed than it has says what it has, and the leader begins there. Knowing less of a follower
+    /// than is true costs messages only.
     fn mend(&mut self, message: &mut Message) {
         let last = self.raft.raft.raft_log.last_index();
         match message.get_msg_type() {
@@ -210,8 +201,7 @@ impl RaftGroup {
             MessageType::MsgAppendResponse if message.reject => {
                 let from = message.from;
                 let progress = self.raft.raft.mut_prs().get_mut(from);
-                if let Some(progress) = progress.filter(|known| message.reject_hint < known.matched)
-                {
+                if let Some(progress) = progress.filter(|known| message.reject_hint < known.matched) {
                     progress.matched = message.reject_hint;
                     progress.become_probe();
                 }
@@ -272,8 +262,7 @@ impl Group for RaftGroup {
             }
             Input::ChangeMembers(change) => self.change(change),
             Input::TryAgain(node) => {
-                self.raft
-                    .report_snapshot(u64::from(node.0), SnapshotStatus::Finish);
+                self.raft.report_snapshot(u64::from(node.0), SnapshotStatus::Finish);
                 Ok(())
             }
             Input::Unreachable(node) => {
@@ -297,15 +286,10 @@ impl Group for RaftGroup {
         kept.entries = entries.into_iter().map(from_raft).collect();
         // A term or a vote may come with entries: it must be durable whatever they need.
         let before = self.raft.store().hard_state();
-        let is_promise = hard_state
-            .as_ref()
-            .is_some_and(|new| (new.term, new.vote) != before);
+        let is_promise = hard_state.as_ref().is_some_and(|new| (new.term, new.vote) != before);
         if let Some(hard_state) = hard_state {
-            kept.hard_state = Some(HardState {
-                term: hard_state.term,
-                vote: hard_state.vote,
-                commit: hard_state.commit,
-            });
+            kept.hard_state =
+                Some(HardState { term: hard_state.term, vote: hard_state.vote, commit: hard_state.commit });
             self.raft.mut_store().set_hard_state(hard_state);
         }
         let number = ready.number();
@@ -382,9 +366,8 @@ impl Group for RaftGroup {
         let raft = &self.raft.raft;
         let matched = if self.is_leader() {
             let progress = raft.prs().iter();
-            let mut matched: Vec<_> = progress
-                .map(|(&id, progress)| (NodeId(id as u16), progress.matched))
-                .collect();
+            let mut matched: Vec<_> =
+                progress.map(|(&id, progress)| (NodeId(id as u16), progress.matched)).collect();
             matched.sort();
             matched
         } else {
@@ -409,7 +392,8 @@ impl Group for RaftGroup {
 }
 
 impl RaftGroup {
-    /// Batches are applied elsewhere; to the library everything that was handed out is. It may know only of what is kept.
+    /// Batches are applied elsewhere; to the library everything that was handed out is. It may know only of
+    /// what is kept.
     fn advance_applied(&mut self) {
         let log = &self.raft.raft.raft_log;
         let known = self.handed.min(log.persisted);

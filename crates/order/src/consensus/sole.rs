@@ -41,37 +41,19 @@ pub fn sole_member(
     let entry = |(index, change)| {
         let mut data = Vec::new();
         put_members_change(&change, &mut data);
-        Entry {
-            index,
-            term,
-            kind: EntryKind::Membership,
-            data: data.into(),
-        }
+        Entry { index, term, kind: EntryKind::Membership, data: data.into() }
     };
     let added: Vec<Entry> = (last + 1..).zip(changes).map(entry).collect();
-    let hard_state = HardState {
-        term,
-        vote: u64::from(me.0),
-        commit: last + added.len() as u64,
-    };
+    let hard_state = HardState { term, vote: u64::from(me.0), commit: last + added.len() as u64 };
     let all = [entries, &added].concat();
     let members = members_at_end(me, partition, base, all, hard_state)?;
-    if members
-        != (Members {
-            voters: vec![me],
-            ..Members::default()
-        })
-    {
+    if members != (Members { voters: vec![me], ..Members::default() }) {
         return Err(format!(
             "{me} cannot become the only member of {partition}, which would have {members:?}: a bug, please \
              report it"
         ));
     }
-    Ok(Some(Kept {
-        entries: added,
-        hard_state: Some(hard_state),
-        ..Kept::nothing(partition)
-    }))
+    Ok(Some(Kept { entries: added, hard_state: Some(hard_state), ..Kept::nothing(partition) }))
 }
 
 /// A change by which one node is the only voter, and nobody else has any part. It is joint, and ended by the
@@ -102,10 +84,7 @@ fn members_at_end(
     hard_state: HardState,
 ) -> Result<Members, String> {
     let commit = entries.last().map_or(base.index, |entry| entry.index);
-    let hard_state = HardState {
-        commit,
-        ..hard_state
-    };
+    let hard_state = HardState { commit, ..hard_state };
     let base = base.clone();
     let mut group = RaftGroup::new(me, partition, base, entries, hard_state, 0, u64::MAX)?;
     while let Some(turn) = group.turn() {
@@ -130,10 +109,7 @@ mod tests {
         Base {
             index: 7,
             term: 4,
-            members: Members {
-                voters: nodes(&[1, 2, 3]),
-                ..Members::default()
-            },
+            members: Members { voters: nodes(&[1, 2, 3]), ..Members::default() },
             state: Bytes::new(),
         }
     }
@@ -166,11 +142,7 @@ mod tests {
     /// A log with these entries behind the base, of which none is known to be agreed, in which node 3
     /// becomes the only member; and that it then is, elects itself, and has all entries as they were.
     fn alone(base: Base, entries: Vec<Entry>) {
-        let hard_state = HardState {
-            term: 5,
-            vote: 1,
-            commit: base.index,
-        };
+        let hard_state = HardState { term: 5, vote: 1, commit: base.index };
         let kept = sole_member(ME, P, &base, &entries, hard_state).expect("a log");
         let kept = kept.expect("others are there");
         let hard_state = kept.hard_state.expect("a term");

@@ -13,18 +13,14 @@ pub(super) struct Storage {
     floor: (u64, u64),
     entries: VecDeque<Entry>,
     bytes: u64,
-    /// Entries before the base are kept, for replicas that are a little behind, while the log has at most so many bytes.
+    /// Entries before the base are kept, for replicas that are a little behind, while the log has at most so
+    /// many bytes.
     trail_bytes_max: u64,
 }
 
 impl Storage {
     /// What was read back from the disk.
-    pub fn new(
-        base: Base,
-        entries: Vec<Entry>,
-        mut hard_state: HardState,
-        trail_bytes_max: u64,
-    ) -> Storage {
+    pub fn new(base: Base, entries: Vec<Entry>, mut hard_state: HardState, trail_bytes_max: u64) -> Storage {
         // A checkpoint is of agreed entries.
         hard_state.commit = hard_state.commit.max(base.index);
         let bytes = entries.iter().map(entry_bytes).sum();

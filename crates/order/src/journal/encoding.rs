@@ -93,20 +93,10 @@ fn take_kept(reader: &mut Reader<'_>) -> Option<Kept> {
     };
     let entries = take_entries(reader)?;
     let hard_state = match has(HAS_HARD_STATE) {
-        true => Some(HardState {
-            term: reader.varint()?,
-            vote: reader.varint()?,
-            commit: reader.varint()?,
-        }),
+        true => Some(HardState { term: reader.varint()?, vote: reader.varint()?, commit: reader.varint()? }),
         false => None,
     };
-    Some(Kept {
-        partition,
-        base,
-        reset: has(RESETS),
-        entries,
-        hard_state,
-    })
+    Some(Kept { partition, base, reset: has(RESETS), entries, hard_state })
 }
 
 fn take_entries(reader: &mut Reader<'_>) -> Option<Vec<Entry>> {
@@ -179,11 +169,7 @@ mod tests {
             let entries = numbered.map(|(index, (term, batch, data))| Entry {
                 index,
                 term,
-                kind: if batch {
-                    EntryKind::Batch
-                } else {
-                    EntryKind::Membership
-                },
+                kind: if batch { EntryKind::Batch } else { EntryKind::Membership },
                 data,
             });
             entries.collect()
@@ -192,23 +178,20 @@ mod tests {
 
     fn kept() -> impl Strategy<Value = Kept> {
         let base = proptest::option::of((base(), any::<bool>()));
-        let hard_state = (number(), number(), number())
-            .prop_map(|(term, vote, commit)| HardState { term, vote, commit });
+        let hard_state =
+            (number(), number(), number()).prop_map(|(term, vote, commit)| HardState { term, vote, commit });
         let hard_state = proptest::option::of(hard_state);
-        (any::<u16>(), base, entries(), hard_state).prop_map(
-            |(partition, base, entries, hard_state)| Kept {
-                partition: PartitionId(partition),
-                reset: base.as_ref().is_some_and(|(_, reset)| *reset),
-                base: base.map(|(base, _)| base),
-                entries,
-                hard_state,
-            },
-        )
+        (any::<u16>(), base, entries(), hard_state).prop_map(|(partition, base, entries, hard_state)| Kept {
+            partition: PartitionId(partition),
+            reset: base.as_ref().is_some_and(|(_, reset)| *reset),
+            base: base.map(|(base, _)| base),
+            entries,
+            hard_state,
+        })
     }
 
     fn payload() -> impl Strategy<Value = Payload> {
-        (number().prop_map(Position), vec(kept(), 0..4))
-            .prop_map(|(needed, parts)| Payload { needed, parts })
+        (number().prop_map(Position), vec(kept(), 0..4)).prop_map(|(needed, parts)| Payload { needed, parts })
     }
 
     fn encode(payload: &Payload) -> Vec<u8> {
@@ -227,13 +210,15 @@ mod tests {
         };
         let encoded = encode(&payload);
         let rest = input.strip_prefix(&encoded[..]);
-        rest.is_some_and(|rest| {
-            rest.len() < record::ALIGNMENT && rest.iter().all(|&byte| byte == 0)
-        })
+        rest.is_some_and(|rest| rest.len() < record::ALIGNMENT && rest.iter().all(|&byte| byte == 0))
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 2_000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         #[test]
         fn payloads_round_trip_and_truncated_ones_are_refused(payload in payload(), padding in 0..8usize) {
@@ -281,7 +266,8 @@ mod tests {
             let front = [VERSION, 1, 1, 1, flags];
             take(&[&front, rest].concat())
         };
-        // A part that ends behind the flags, and what is whole with no flag, with a hard state, and with a base.
+        // A part that ends behind the flags, and what is whole with no flag, with a hard state, and with a
+        // base.
         let bare = [0];
         let hard_state = [0, 0, 0, 0];
         let base = [0; 9];

@@ -1,8 +1,8 @@
 //! Reading the journal back: what each group kept, as of the last record.
 //!
-//! Reading starts at the oldest segment, whatever was removed before it. So the first that is read of a group may be
-//! entries whose predecessors are gone, because a base that is read later covers them. Once entries of a group are
-//! known, the next ones must follow them; and in the end every group must be whole.
+//! Reading starts at the oldest segment, whatever was removed before it. So the first that is read of a group
+//! may be entries whose predecessors are gone, because a base that is read later covers them. Once entries of
+//! a group are known, the next ones must follow them; and in the end every group must be whole.
 
 use super::encoding;
 use super::needs::Needs;
@@ -57,13 +57,8 @@ impl Replay for Images {
         let known = first == Position::FIRST;
         for kept in payload.parts {
             let partition = kept.partition;
-            let found = self
-                .groups
-                .entry(partition)
-                .or_insert_with(|| Found::new(known));
-            found
-                .take(head.first, kept)
-                .ok_or(PayloadError::Problem(Problem::Gapped(partition)))?;
+            let found = self.groups.entry(partition).or_insert_with(|| Found::new(known));
+            found.take(head.first, kept).ok_or(PayloadError::Problem(Problem::Gapped(partition)))?;
         }
         Ok(0)
     }
@@ -75,10 +70,7 @@ impl Replay for Images {
             None => Position::FIRST,
         };
         if oldest > wanted {
-            return Err(OpenError::JournalBeginsTooLate {
-                wanted,
-                found: oldest,
-            });
+            return Err(OpenError::JournalBeginsTooLate { wanted, found: oldest });
         }
         match self.groups.iter().find(|(_, found)| !found.is_whole()) {
             None => Ok(()),
@@ -115,10 +107,7 @@ impl Images {
 
 impl Found {
     fn new(known: bool) -> Found {
-        Found {
-            last: known.then_some(0),
-            ..Found::default()
-        }
+        Found { last: known.then_some(0), ..Found::default() }
     }
 
     fn base_index(&self) -> u64 {
@@ -136,11 +125,7 @@ impl Found {
                 self.last = Some(base.index);
             }
             self.last = self.last.map(|last| last.max(base.index));
-            while self
-                .entries
-                .pop_front_if(|(_, entry)| entry.index <= base.index)
-                .is_some()
-            {}
+            while self.entries.pop_front_if(|(_, entry)| entry.index <= base.index).is_some() {}
             self.base = Some((record, base));
         }
         if let (Some(first), Some(last)) = (kept.entries.first(), kept.entries.last()) {
@@ -149,13 +134,8 @@ impl Found {
             if gap || first <= self.base_index() {
                 return None;
             }
-            while self
-                .entries
-                .pop_back_if(|(_, entry)| entry.index >= first)
-                .is_some()
-            {}
-            self.entries
-                .extend(kept.entries.into_iter().map(|entry| (record, entry)));
+            while self.entries.pop_back_if(|(_, entry)| entry.index >= first).is_some() {}
+            self.entries.extend(kept.entries.into_iter().map(|entry| (record, entry)));
             self.last = Some(last);
         }
         if let Some(hard_state) = kept.hard_state {
@@ -167,14 +147,9 @@ impl Found {
     /// Whether entries follow the base without a gap, and what is agreed is there.
     fn is_whole(&self) -> bool {
         let base = self.base_index();
-        let first = self
-            .entries
-            .front()
-            .map_or(base + 1, |(_, entry)| entry.index);
+        let first = self.entries.front().map_or(base + 1, |(_, entry)| entry.index);
         let last = self.entries.back().map_or(base, |(_, entry)| entry.index);
-        let commit = self
-            .hard_state
-            .map_or(0, |(_, hard_state)| hard_state.commit);
+        let commit = self.hard_state.map_or(0, |(_, hard_state)| hard_state.commit);
         first == base + 1 && (base..=last).contains(&commit)
     }
 }
@@ -186,30 +161,16 @@ mod tests {
     use crate::consensus::EntryKind;
 
     const PARTITION: PartitionId = PartitionId(1);
-    const END: Address = Address {
-        segment: Position::FIRST,
-        offset: 5_000,
-    };
+    const END: Address = Address { segment: Position::FIRST, offset: 5_000 };
 
     fn kept(base: Option<u64>, reset: bool, indices: &[u64], commit: Option<u64>) -> Kept {
-        let entry = |&index: &u64| Entry {
-            index,
-            term: 1,
-            kind: EntryKind::Batch,
-            data: bytes::Bytes::new(),
-        };
+        let entry =
+            |&index: &u64| Entry { index, term: 1, kind: EntryKind::Batch, data: bytes::Bytes::new() };
         Kept {
-            base: base.map(|index| Base {
-                index,
-                ..Base::default()
-            }),
+            base: base.map(|index| Base { index, ..Base::default() }),
             reset,
             entries: indices.iter().map(entry).collect(),
-            hard_state: commit.map(|commit| HardState {
-                term: 1,
-                vote: 0,
-                commit,
-            }),
+            hard_state: commit.map(|commit| HardState { term: 1, vote: 0, commit }),
             ..Kept::nothing(PARTITION)
         }
     }
@@ -221,14 +182,9 @@ mod tests {
             let mut payload = Vec::new();
             encoding::put_front(&mut payload, Position(needed), 1);
             encoding::put_kept(&mut payload, kept, kept.hard_state);
-            let tail = Tail {
-                next: Position(record),
-                ..Tail::ORIGIN
-            };
+            let tail = Tail { next: Position(record), ..Tail::ORIGIN };
             let head = Head::marker(tail, END);
-            images
-                .record(&head, &payload)
-                .map_err(|error| format!("record {record}: {error:?}"))?;
+            images.record(&head, &payload).map_err(|error| format!("record {record}: {error:?}"))?;
         }
         images
             .end(Position(first), END, Position(first + records.len() as u64))
@@ -244,31 +200,10 @@ mod tests {
     fn gaps_are_refused_and_named() {
         let damaged = [
             (vec![kept(None, false, &[2], None)], "record 1"),
-            (
-                vec![kept(None, false, &[1], None), kept(None, false, &[3], None)],
-                "record 2",
-            ),
-            (
-                vec![
-                    kept(Some(5), true, &[], Some(5)),
-                    kept(None, false, &[7], None),
-                ],
-                "record 2",
-            ),
-            (
-                vec![
-                    kept(Some(5), true, &[6], Some(5)),
-                    kept(None, false, &[5], None),
-                ],
-                "record 2",
-            ),
-            (
-                vec![
-                    kept(Some(5), true, &[], Some(5)),
-                    kept(Some(4), true, &[], Some(4)),
-                ],
-                "record 2",
-            ),
+            (vec![kept(None, false, &[1], None), kept(None, false, &[3], None)], "record 2"),
+            (vec![kept(Some(5), true, &[], Some(5)), kept(None, false, &[7], None)], "record 2"),
+            (vec![kept(Some(5), true, &[6], Some(5)), kept(None, false, &[5], None)], "record 2"),
+            (vec![kept(Some(5), true, &[], Some(5)), kept(Some(4), true, &[], Some(4))], "record 2"),
             (vec![kept(None, false, &[1, 2], Some(3))], "has a gap"),
             (vec![kept(Some(5), true, &[6], Some(4))], "has a gap"),
             (vec![kept(Some(5), true, &[6], None)], "has a gap"),
@@ -311,15 +246,9 @@ mod tests {
         let error = read(7, 7, &before[..2]).unwrap_err();
         assert!(error.contains("partition 1 has a gap"), "{error}");
         let error = read(7, 6, &ends_whole).unwrap_err();
-        assert!(
-            error.contains("begins with record 7, and the records from 6 on"),
-            "{error}"
-        );
+        assert!(error.contains("begins with record 7, and the records from 6 on"), "{error}");
         // Among what is read nothing is missing.
-        let gap = [
-            kept(None, false, &[11], None),
-            kept(None, false, &[13], None),
-        ];
+        let gap = [kept(None, false, &[11], None), kept(None, false, &[13], None)];
         assert!(read(7, 7, &gap).is_err());
     }
 }

@@ -1,24 +1,24 @@
 //! The journal: the one log in which a process keeps what its consensus groups must not forget.
 //!
-//! Every round, all groups of a process say what they want [kept](Kept): entries, a term and a vote, a new base. The
-//! journal writes all of it as one record with one write, and one sync makes it durable for all of them. It is a
-//! [`Log`] with records of another kind, so that what is true of torn tails, durability claims, markers, segments and
-//! failed syncs is true here as well; a record takes one position, its *number*.
+//! Every round, all groups of a process say what they want [kept](Kept): entries, a term and a vote, a new
+//! base. The journal writes all of it as one record with one write, and one sync makes it durable for all of
+//! them. It is a [`Log`] with records of another kind, so that what is true of torn tails, durability claims,
+//! markers, segments and failed syncs is true here as well; a record takes one position, its *number*.
 //!
-//! A start reads the journal from its oldest segment on and gives for each group what it had kept: its newest hard
-//! state and base, and the entries behind the base ([`GroupImage`]). Nothing is taken for granted: entries must follow
-//! each other, what is agreed must be there, and each record tells which records the state is made of, so that a
-//! missing older segment is noticed.
+//! A start reads the journal from its oldest segment on and gives for each group what it had kept: its newest
+//! hard state and base, and the entries behind the base ([`GroupImage`]). Nothing is taken for granted:
+//! entries must follow each other, what is agreed must be there, and each record tells which records the
+//! state is made of, so that a missing older segment is noticed.
 //!
-//! A group's *base* covers entries by a checkpoint. When all groups' bases are in later segments, the older ones are
-//! [removed](Journal::truncation).
+//! A group's *base* covers entries by a checkpoint. When all groups' bases are in later segments, the older
+//! ones are [removed](Journal::truncation).
 //!
 //! Invariants:
 //! 1. What is read back is the state after some record; none before the last durable one.
-//! 2. A base is written together with its group's hard state. So a group without news pins no segment before its newest
-//!    base.
-//! 3. A segment is removed only when the state after the last durable record, and after every later one, can be read
-//!    without it, and only after the removal of the ones before it is durable.
+//! 2. A base is written together with its group's hard state. So a group without news pins no segment before
+//!    its newest base.
+//! 3. A segment is removed only when the state after the last durable record, and after every later one, can
+//!    be read without it, and only after the removal of the ones before it is durable.
 
 mod encoding;
 mod image;
@@ -30,9 +30,7 @@ use crate::batch::{BATCH_BYTES_MAX, Tail};
 use crate::consensus::Kept;
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::log::{
-    Appended, Log, LogOptions, LogStatus, Preparer, SyncTicket, Synced, Truncated, Truncation,
-};
+use crate::log::{Appended, Log, LogOptions, LogStatus, Preparer, SyncTicket, Synced, Truncated, Truncation};
 use crate::record::{Content, Draft, Kind};
 use crate::report::Report;
 use image::Images;
@@ -44,8 +42,8 @@ use txn::{PartitionId, Position};
 /// A buffer that grew beyond this for a large record is given back.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
-/// A journal that is open for appending. One owner; [`SyncTicket`]s, [`Preparer`]s and [`Truncation`]s work on other
-/// threads.
+/// A journal that is open for appending. One owner; [`SyncTicket`]s, [`Preparer`]s and [`Truncation`]s work
+/// on other threads.
 pub struct Journal<D: Disk> {
     log: Log<D>,
     needs: Needs,
@@ -54,51 +52,37 @@ pub struct Journal<D: Disk> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Opens the journal on a disk, or makes one, and reads back what the groups had kept. `boot_id` is a number that
-    /// nobody else can guess and that differs at every start. Refuses a damaged journal, one that lost its beginning,
-    /// and the directory of a [`Log`] of batches; nothing is changed then.
+    /// Opens the journal on a disk, or makes one, and reads back what the groups had kept. `boot_id` is a
+    /// number that nobody else can guess and that differs at every start. Refuses a damaged journal, one that
+    /// lost its beginning, and the directory of a [`Log`] of batches; nothing is changed then.
     ///
-    /// Whoever expects groups must look at [`Report::created`]: a node that lost its journal must not come back as
-    /// itself.
+    /// Whoever expects groups must look at [`Report::created`]: a node that lost its journal must not come
+    /// back as itself.
     pub fn open(
         disk: Arc<D>,
         segment_bytes: u64,
         boot_id: u64,
     ) -> Result<(Journal<D>, GroupImages, Report), OpenError> {
-        let options = LogOptions {
-            segment_bytes,
-            boot_id,
-            checkpoint: Tail::ORIGIN,
-        };
+        let options = LogOptions { segment_bytes, boot_id, checkpoint: Tail::ORIGIN };
         let mut images = Images::default();
         let (log, report) = Log::open_with(disk, options, Content::Groups, &mut images)?;
         let needs = Needs::of(&images, log.tail().last());
         debug_assert!(images.agree_with(&needs));
-        let journal = Journal {
-            needs,
-            log,
-            buffer: Vec::new(),
-        };
+        let journal = Journal { needs, log, buffer: Vec::new() };
         Ok((journal, images.finish(), report))
     }
 
-    /// Writes what groups want kept: one record, one write. What is of one group takes effect in this order. Nothing is
-    /// written if they want nothing. It is not durable yet. After an error nothing of it is kept, and the same can be appended
-    /// again, as with [`Log::append`].
+    /// Writes what groups want kept: one record, one write. What is of one group takes effect in this order.
+    /// Nothing is written if they want nothing. It is not durable yet. After an error nothing of it is kept,
+    /// and the same can be appended again, as with [`Log::append`].
     ///
-    /// Refuses ([`io::ErrorKind::InvalidInput`]) what does not follow: entries that leave a gap, or that replace what
-    /// is agreed; a base before the one that is there; a commit index behind the last entry. One below the base is
-    /// raised to it.
+    /// Refuses ([`io::ErrorKind::InvalidInput`]) what does not follow: entries that leave a gap, or that
+    /// replace what is agreed; a base before the one that is there; a commit index behind the last entry. One
+    /// below the base is raised to it.
     pub fn append(&mut self, kept: &[Kept]) -> io::Result<Appended> {
-        let kept: Vec<&Kept> = kept
-            .iter()
-            .filter(|kept| !kept.is_empty() || kept.reset)
-            .collect();
+        let kept: Vec<&Kept> = kept.iter().filter(|kept| !kept.is_empty() || kept.reset).collect();
         if kept.is_empty() {
-            return Ok(Appended {
-                position: self.log.tail().last(),
-                rotated: false,
-            });
+            return Ok(Appended { position: self.log.tail().last(), rotated: false });
         }
         let plan = self.needs.plan(&kept, self.log.tail().next).map_err(|problem| {
             let text = format!(
@@ -132,8 +116,8 @@ impl<D: Disk> Journal<D> {
         Ok(appended)
     }
 
-    /// Whether what an append refused with this error may be appended again, later: a disk may have room then, but a failed sync is
-    /// final, and what does not follow never will.
+    /// Whether what an append refused with this error may be appended again, later: a disk may have room
+    /// then, but a failed sync is final, and what does not follow never will.
     pub fn takes_again(&self, error: &io::Error) -> bool {
         !self.is_closed() && error.kind() != io::ErrorKind::InvalidInput
     }
@@ -183,8 +167,8 @@ impl<D: Disk> Journal<D> {
         self.log.preparer()
     }
 
-    /// The segments that no group needs, whatever a crash may take; `None` if there are none. Worth asking for when a
-    /// base has become durable.
+    /// The segments that no group needs, whatever a crash may take; `None` if there are none. Worth asking
+    /// for when a base has become durable.
     pub fn truncation(&self) -> Option<Truncation<D>> {
         self.log.truncation(self.needs.oldest_durable())
     }

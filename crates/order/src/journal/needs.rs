@@ -1,11 +1,11 @@
 //! Which records the groups' state is made of, so that the others can be removed.
 //!
-//! A group needs the record of its newest base, that of its newest hard state, and those with its entries behind the
-//! base. The oldest of all these is the *oldest needed* record. It never goes back: a record that is not needed any
-//! more will not be needed again.
+//! A group needs the record of its newest base, that of its newest hard state, and those with its entries
+//! behind the base. The oldest of all these is the *oldest needed* record. It never goes back: a record that
+//! is not needed any more will not be needed again.
 //!
-//! A crash may take what was not synced, and then the state is that of an earlier record, which needed more. So only
-//! what the newest *durable* record does not need is free to go.
+//! A crash may take what was not synced, and then the state is that of an earlier record, which needed more.
+//! So only what the newest *durable* record does not need is free to go.
 
 use super::image::{Found, Images};
 use crate::consensus::{HardState, Kept};
@@ -28,7 +28,8 @@ pub(super) struct Needs {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Group {
     marks: Marks,
-    /// The records that brought the entries behind the base, oldest first; each begins where the previous one ends.
+    /// The records that brought the entries behind the base, oldest first; each begins where the previous one
+    /// ends.
     runs: VecDeque<Run>,
 }
 
@@ -74,17 +75,9 @@ struct Step {
 impl Needs {
     /// Those of a log that was read back, all of it durable, up to the record `last`.
     pub fn of(images: &Images, last: Position) -> Needs {
-        let groups: BTreeMap<PartitionId, Group> = images
-            .groups
-            .iter()
-            .map(|(&partition, found)| (partition, Group::of(found)))
-            .collect();
-        let mut needs = Needs {
-            groups,
-            oldest: last,
-            oldest_durable: last,
-            changes: VecDeque::new(),
-        };
+        let groups: BTreeMap<PartitionId, Group> =
+            images.groups.iter().map(|(&partition, found)| (partition, Group::of(found))).collect();
+        let mut needs = Needs { groups, oldest: last, oldest_durable: last, changes: VecDeque::new() };
         needs.oldest = needs.oldest_with(&BTreeMap::new(), last);
         needs.oldest_durable = needs.oldest;
         needs
@@ -99,17 +92,11 @@ impl Needs {
                 let marks = self.groups.get(&kept.partition).map(|group| group.marks);
                 Step::new(marks.unwrap_or_default())
             });
-            let hard_state = step
-                .follow(kept, record)
-                .map_err(|problem| format!("{}: {problem}", kept.partition))?;
+            let hard_state =
+                step.follow(kept, record).map_err(|problem| format!("{}: {problem}", kept.partition))?;
             hard_states.push(hard_state);
         }
-        Ok(Plan {
-            record,
-            oldest: self.oldest_with(&steps, record),
-            steps,
-            hard_states,
-        })
+        Ok(Plan { record, oldest: self.oldest_with(&steps, record), steps, hard_states })
     }
 
     fn oldest_with(&self, steps: &BTreeMap<PartitionId, Step>, record: Position) -> Position {
@@ -120,10 +107,7 @@ impl Needs {
                 .and_then(|group| group.first_behind(step.marks.base, step.survive));
             step.marks.oldest(earlier.or(step.first.map(|_| record)))
         });
-        let others = self
-            .groups
-            .iter()
-            .filter(|(partition, _)| !steps.contains_key(partition));
+        let others = self.groups.iter().filter(|(partition, _)| !steps.contains_key(partition));
         let all = stepped.chain(others.filter_map(|(_, group)| group.oldest()));
         all.min().unwrap_or(record)
     }
@@ -154,13 +138,8 @@ impl Needs {
 
     /// The group that needs the oldest record.
     pub fn pinned_by(&self) -> Option<PartitionId> {
-        let oldest =
-            |(&partition, group): (&PartitionId, &Group)| Some((group.oldest()?, partition));
-        self.groups
-            .iter()
-            .filter_map(oldest)
-            .min()
-            .map(|(_, partition)| partition)
+        let oldest = |(&partition, group): (&PartitionId, &Group)| Some((group.oldest()?, partition));
+        self.groups.iter().filter_map(oldest).min().map(|(_, partition)| partition)
     }
 }
 
@@ -174,10 +153,7 @@ impl Group {
         let mut runs: VecDeque<Run> = VecDeque::new();
         for (record, entry) in &found.entries {
             if runs.back().is_none_or(|run| run.record != *record) {
-                runs.push_back(Run {
-                    first: entry.index,
-                    record: *record,
-                });
+                runs.push_back(Run { first: entry.index, record: *record });
             }
         }
         Group {
@@ -198,23 +174,14 @@ impl Group {
 
     /// The record of the first entry behind `base`, of those before `end`.
     fn first_behind(&self, base: u64, end: u64) -> Option<Position> {
-        let ends = self
-            .runs
-            .iter()
-            .skip(1)
-            .map(|run| run.first)
-            .chain([self.marks.last + 1]);
+        let ends = self.runs.iter().skip(1).map(|run| run.first).chain([self.marks.last + 1]);
         let mut runs = self.runs.iter().zip(ends);
         let (run, _) = runs.find(|&(_, run_end)| run_end.min(end) > base + 1)?;
         (run.first < end).then_some(run.record)
     }
 
     fn step(&mut self, step: &Step, record: Position) {
-        while self
-            .runs
-            .pop_back_if(|run| run.first >= step.survive)
-            .is_some()
-        {}
+        while self.runs.pop_back_if(|run| run.first >= step.survive).is_some() {}
         if let Some(first) = step.first {
             self.runs.push_back(Run { first, record });
         }
@@ -229,15 +196,11 @@ impl Group {
 
 impl Step {
     fn new(marks: Marks) -> Step {
-        Step {
-            marks,
-            survive: u64::MAX,
-            first: None,
-        }
+        Step { marks, survive: u64::MAX, first: None }
     }
 
-    /// Takes what a group wants kept. Returns the hard state that the record must hold with it. An error says what does
-    /// not follow.
+    /// Takes what a group wants kept. Returns the hard state that the record must hold with it. An error says
+    /// what does not follow.
     fn follow(&mut self, kept: &Kept, record: Position) -> Result<Option<HardState>, String> {
         let marks = &mut self.marks;
         if kept.reset && kept.base.is_none() {
@@ -245,10 +208,7 @@ impl Step {
         }
         if let Some(base) = &kept.base {
             if base.index < marks.base {
-                return Err(format!(
-                    "a base at {} behind one at {}",
-                    base.index, marks.base
-                ));
+                return Err(format!("a base at {} behind one at {}", base.index, marks.base));
             }
             if kept.reset {
                 (self.survive, self.first) = (0, None);
@@ -262,9 +222,7 @@ impl Step {
         }
         if let Some(first) = kept.entries.first().map(|entry| entry.index) {
             let agreed = marks.base.max(marks.hard_state.commit);
-            let consecutive = (first..)
-                .zip(&kept.entries)
-                .all(|(index, entry)| entry.index == index);
+            let consecutive = (first..).zip(&kept.entries).all(|(index, entry)| entry.index == index);
             if !consecutive || first <= agreed || first > marks.last + 1 {
                 return Err(format!(
                     "entries from {first} on, where {agreed} are agreed and {} are there",
@@ -280,9 +238,7 @@ impl Step {
         }
         self.first = self.first.map(|first| first.max(marks.base + 1));
         // A base takes the hard state with it, so that a group without news pins nothing older.
-        let hard_state = kept
-            .hard_state
-            .or(kept.base.is_some().then_some(marks.hard_state));
+        let hard_state = kept.hard_state.or(kept.base.is_some().then_some(marks.hard_state));
         let hard_state = hard_state.map(|hard_state| HardState {
             // What a base covers is agreed.
             commit: hard_state.commit.max(marks.base),
@@ -293,10 +249,7 @@ impl Step {
             marks.hard_state_record = record;
         }
         if marks.hard_state.commit > marks.last {
-            return Err(format!(
-                "{} entries agreed of {}",
-                marks.hard_state.commit, marks.last
-            ));
+            return Err(format!("{} entries agreed of {}", marks.hard_state.commit, marks.last));
         }
         Ok(hard_state)
     }
@@ -305,9 +258,7 @@ impl Step {
 impl Marks {
     fn oldest(&self, entries: Option<Position>) -> Option<Position> {
         let records = [self.base_record, self.hard_state_record];
-        let records = records
-            .into_iter()
-            .filter(|&record| record != Position::NONE);
+        let records = records.into_iter().filter(|&record| record != Position::NONE);
         records.chain(entries).min()
     }
 }

@@ -10,9 +10,9 @@ use txn::{BootId, Epoch, NodeId, PartitionId, SlotRange, ZoneId};
 /// A change of the map, in the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// A process of a node has started, and wants a boot id. Ends the boot before. Changes nothing if the process knows less
-    /// than what is in force, or if another process of the node has started since: what a process wanted may be on
-    /// its way longer than the process lives.
+    /// A process of a node has started, and wants a boot id. Ends the boot before. Changes nothing if the
+    /// process knows less than what is in force, or if another process of the node has started since: what a
+    /// process wanted may be on its way longer than the process lives.
     Boot {
         /// Whose.
         node: NodeId,
@@ -40,22 +40,24 @@ pub enum Control {
         /// Where clients will reach it.
         client_address: String,
     },
-    /// Partitions' replicas move to other nodes of their zones, at once. Changes nothing if one of them cannot, or if
-    /// a node that keeps something would keep nothing of it any more: a node leaves by [`Control::Drain`].
+    /// Partitions' replicas move to other nodes of their zones, at once. Changes nothing if one of them
+    /// cannot, or if a node that keeps something would keep nothing of it any more: a node leaves by
+    /// [`Control::Drain`].
     ///
-    /// All at once, because who gives away a replica, or gets one, starts anew. Behind the checkpoint that this orders as well: where
-    /// all nodes have kept all partitions until now, what was read for those of another one before is known to nobody.
+    /// All at once, because who gives away a replica, or gets one, starts anew. Behind the checkpoint that
+    /// this orders as well: where all nodes have kept all partitions until now, what was read for those of
+    /// another one before is known to nobody.
     PlaceReplicas {
         /// The version of the map that this was decided on.
         version: u32,
         /// Which partition's, and to whom: the node's zone says in which. At least one.
         places: Vec<(PartitionId, NodeId)>,
     },
-    /// A node is to leave: all that it keeps moves, at once, to the other nodes of its zone, to those that keep the fewest.
-    /// Changes nothing if there is nobody to take it.
+    /// A node is to leave: all that it keeps moves, at once, to the other nodes of its zone, to those that
+    /// keep the fewest. Changes nothing if there is nobody to take it.
     ///
-    /// All at once, because a node executes an epoch only with the batches of all groups: two nodes that share what one
-    /// had kept would both stand still until the rest has moved.
+    /// All at once, because a node executes an epoch only with the batches of all groups: two nodes that
+    /// share what one had kept would both stand still until the rest has moved.
     Drain {
         /// The version of the map that this was decided on.
         version: u32,
@@ -78,7 +80,8 @@ pub enum Control {
         /// To whom.
         to: PartitionId,
     },
-    /// Every node takes a checkpoint at the end of the epoch that carries this. Placing replicas orders one, too.
+    /// Every node takes a checkpoint at the end of the epoch that carries this. Placing replicas orders one,
+    /// too.
     Checkpoint {
         /// The one before: it may be asked for more than once.
         after: Epoch,
@@ -119,7 +122,8 @@ pub enum PlaceError {
     Twice(PartitionId, NodeId),
     /// A node would keep nothing of what it keeps.
     #[error(
-        "{0} would keep nothing of what it keeps: leave it a partition, or take it out with 'ordo admin remove-node'"
+        "{0} would keep nothing of what it keeps: leave it a partition, or take it out with 'ordo admin \
+         remove-node'"
     )]
     Empties(NodeId),
 }
@@ -135,15 +139,16 @@ pub enum Changed {
     Slots(SlotMove),
     /// A checkpoint is taken at the end of this epoch.
     Checkpoint,
-    /// The time of day is another one behind this epoch, unless the offset was not what the change was decided on: a
-    /// transaction at every partition looks.
+    /// The time of day is another one behind this epoch, unless the offset was not what the change was
+    /// decided on: a transaction at every partition looks.
     Clock {
         /// What the offset should be until here.
         before_ms: i64,
         /// What it is then from here on.
         offset_ms: i64,
     },
-    /// Replicas are to be with other nodes. The map has a new version, and a checkpoint is taken at the end of this epoch.
+    /// Replicas are to be with other nodes. The map has a new version, and a checkpoint is taken at the end
+    /// of this epoch.
     Placed,
     /// A process got its boot id.
     Boot {
@@ -162,14 +167,7 @@ impl PartitionMap {
     /// Takes a change of the order, which an epoch carries.
     pub fn apply(&mut self, control: &Control, epoch: Epoch) -> Changed {
         match control {
-            Control::Boot {
-                node,
-                after,
-                nonce,
-                peer_address,
-                client_address,
-                level,
-            } => {
+            Control::Boot { node, after, nonce, peer_address, client_address, level } => {
                 let next = BootId(self.last_boot.0 + 1);
                 let Some(entry) = self.nodes.get_mut(node) else {
                     return Changed::Nothing;
@@ -188,20 +186,9 @@ impl PartitionMap {
                 entry.client_address.clone_from(client_address);
                 self.last_boot = next;
                 self.version += u32::from(moved);
-                Changed::Boot {
-                    node: *node,
-                    nonce: *nonce,
-                    boot: next,
-                    ended,
-                }
+                Changed::Boot { node: *node, nonce: *nonce, boot: next, ended }
             }
-            Control::AddNode {
-                version,
-                name,
-                zone,
-                peer_address,
-                client_address,
-            } => {
+            Control::AddNode { version, name, zone, peer_address, client_address } => {
                 let taken = self
                     .nodes
                     .values()
@@ -282,12 +269,7 @@ impl PartitionMap {
                 taker.slots = joined(std::mem::take(&mut taker.slots));
                 taker.slots_version = self.version;
                 self.slots = slots_of(&self.partitions);
-                Changed::Slots(SlotMove {
-                    slots: *slots,
-                    from,
-                    to: *to,
-                    version: self.version,
-                })
+                Changed::Slots(SlotMove { slots: *slots, from, to: *to, version: self.version })
             }
             Control::RaiseLevel { version, level } => {
                 let known = self.level_known().is_some_and(|known| known >= *level);
@@ -297,18 +279,12 @@ impl PartitionMap {
                 self.level = *level;
                 self.changed()
             }
-            &Control::CorrectClock {
-                before_ms,
-                offset_ms,
-            } => Changed::Clock {
-                before_ms,
-                offset_ms,
-            },
+            &Control::CorrectClock { before_ms, offset_ms } => Changed::Clock { before_ms, offset_ms },
         }
     }
 
-    /// Who would take over what a node keeps, each time the node of its zone that has the fewest then. `None` if there is no
-    /// such node, or nobody to take it.
+    /// Who would take over what a node keeps, each time the node of its zone that has the fewest then. `None`
+    /// if there is no such node, or nobody to take it.
     pub fn heirs(&self, node: NodeId) -> Option<BTreeMap<PartitionId, NodeId>> {
         let zone = self.nodes.get(&node)?.zone;
         let mut heirs = BTreeMap::new();
@@ -336,8 +312,8 @@ impl PartitionMap {
                 return Some(PlaceError::Leaves(to));
             }
             let partitions = usize::from(partition.0);
-            let Some(&from) = (self.partitions.get(partitions))
-                .and_then(|partition| partition.replicas.get(&entry.zone))
+            let Some(&from) =
+                (self.partitions.get(partitions)).and_then(|partition| partition.replicas.get(&entry.zone))
             else {
                 return Some(PlaceError::NoPartition(partition));
             };
@@ -378,14 +354,7 @@ impl Control {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Control::Boot {
-                node,
-                after,
-                nonce,
-                peer_address,
-                client_address,
-                level,
-            } => {
+            Control::Boot { node, after, nonce, peer_address, client_address, level } => {
                 out.push(TAG_BOOT);
                 put_varint(out, u64::from(node.0));
                 put_varint(out, u64::from(after.0));
@@ -394,13 +363,7 @@ impl Control {
                 put_bytes(out, client_address.as_bytes());
                 put_varint(out, u64::from(*level));
             }
-            Control::AddNode {
-                version,
-                name,
-                zone,
-                peer_address,
-                client_address,
-            } => {
+            Control::AddNode { version, name, zone, peer_address, client_address } => {
                 out.push(TAG_ADD_NODE);
                 put_varint(out, u64::from(*version));
                 put_bytes(out, name.as_bytes());
@@ -443,10 +406,7 @@ impl Control {
                 put_varint(out, u64::from(*version));
                 put_varint(out, u64::from(*level));
             }
-            Control::CorrectClock {
-                before_ms,
-                offset_ms,
-            } => {
+            Control::CorrectClock { before_ms, offset_ms } => {
                 out.push(TAG_CORRECT_CLOCK);
                 put_varint(out, before_ms.cast_unsigned());
                 put_varint(out, offset_ms.cast_unsigned());
@@ -480,29 +440,15 @@ impl Control {
                 }
                 Control::PlaceReplicas { version, places }
             }
-            TAG_DRAIN => Control::Drain {
-                version: take(reader)?,
-                node: NodeId(take(reader)?),
-            },
-            TAG_REMOVE_NODE => Control::RemoveNode {
-                version: take(reader)?,
-                node: NodeId(take(reader)?),
-            },
-            TAG_CHECKPOINT => Control::Checkpoint {
-                after: Epoch(reader.varint()?),
-            },
+            TAG_DRAIN => Control::Drain { version: take(reader)?, node: NodeId(take(reader)?) },
+            TAG_REMOVE_NODE => Control::RemoveNode { version: take(reader)?, node: NodeId(take(reader)?) },
+            TAG_CHECKPOINT => Control::Checkpoint { after: Epoch(reader.varint()?) },
             TAG_MOVE_SLOTS => Control::MoveSlots {
                 version: take(reader)?,
-                slots: SlotRange {
-                    first: take(reader)?,
-                    last: take(reader)?,
-                },
+                slots: SlotRange { first: take(reader)?, last: take(reader)? },
                 to: PartitionId(take(reader)?),
             },
-            TAG_RAISE_LEVEL => Control::RaiseLevel {
-                version: take(reader)?,
-                level: take(reader)?,
-            },
+            TAG_RAISE_LEVEL => Control::RaiseLevel { version: take(reader)?, level: take(reader)? },
             TAG_CORRECT_CLOCK => Control::CorrectClock {
                 before_ms: reader.varint()?.cast_signed(),
                 offset_ms: reader.varint()?.cast_signed(),
@@ -529,17 +475,12 @@ impl fmt::Display for Control {
             Control::RemoveNode { node, .. } => write!(f, "{node} leaves"),
             Control::Checkpoint { .. } => write!(f, "a checkpoint is taken"),
             Control::MoveSlots { slots, to, .. } => {
-                write!(
-                    f,
-                    "the slots {} to {} move to {to}",
-                    slots.first, slots.last
-                )
+                write!(f, "the slots {} to {} move to {to}", slots.first, slots.last)
             }
             Control::RaiseLevel { level, .. } => write!(f, "behaviour {level} comes into force"),
-            Control::CorrectClock { offset_ms, .. } => write!(
-                f,
-                "the time of day is the order's time less {offset_ms} ms from here on"
-            ),
+            Control::CorrectClock { offset_ms, .. } => {
+                write!(f, "the time of day is the order's time less {offset_ms} ms from here on")
+            }
         }
     }
 }

@@ -31,14 +31,9 @@ fn every_slot_has_one_partition_and_every_zone_a_replica_of_each() {
         assert_eq!(map.partition(partition).replicas.len(), 3);
     }
     assert_eq!(slots, u32::from(SLOTS));
-    let kept: Vec<usize> = (1..=4)
-        .map(|node| map.kept_by(NodeId(node)).count())
-        .collect();
+    let kept: Vec<usize> = (1..=4).map(|node| map.kept_by(NodeId(node)).count()).collect();
     assert_eq!(kept, [2, 3, 3, 1]);
-    let leaders: Vec<_> = map
-        .partition_ids()
-        .map(|p| map.preferred_leader(p))
-        .collect();
+    let leaders: Vec<_> = map.partition_ids().map(|p| map.preferred_leader(p)).collect();
     assert_eq!(leaders, [Some(NodeId(1)), Some(NodeId(2)), Some(NodeId(3))]);
 }
 
@@ -65,10 +60,7 @@ fn slots_move_from_one_partition_to_another_and_back() {
 
     let moved = map.apply(&change(1, 100, 199, 2), Epoch(2));
     let expected = SlotMove {
-        slots: SlotRange {
-            first: 100,
-            last: 199,
-        },
+        slots: SlotRange { first: 100, last: 199 },
         from: PartitionId(0),
         to: PartitionId(2),
         version: 2,
@@ -91,10 +83,7 @@ fn slots_move_from_one_partition_to_another_and_back() {
     let decoded = Control::decode(&mut Reader::new(&bytes));
     assert_eq!(decoded, Some(change(7, 100, 199, 2)));
 
-    assert!(matches!(
-        map.apply(&change(2, 100, 199, 0), Epoch(3)),
-        Changed::Slots(_)
-    ));
+    assert!(matches!(map.apply(&change(2, 100, 199, 0), Epoch(3)), Changed::Slots(_)));
     assert_eq!(slots(&map, 0), [(0, 5_460)]);
     assert!(map.slots().is_even() && map.slots_version == 3);
 }
@@ -114,9 +103,7 @@ fn a_change_that_was_decided_on_another_version_changes_nothing() {
     assert_eq!(map.apply(&join, Epoch(1)), Changed::Nothing);
     let place = |version, partitions: &[u16], to| Control::PlaceReplicas {
         version,
-        places: (partitions.iter())
-            .map(|&partition| (PartitionId(partition), NodeId(to)))
-            .collect(),
+        places: (partitions.iter()).map(|&partition| (PartitionId(partition), NodeId(to))).collect(),
     };
     assert_eq!(map.apply(&place(2, &[1], 5), Epoch(4)), Changed::Placed);
     assert_eq!(map.checkpoint, Epoch(4));
@@ -132,47 +119,24 @@ fn a_change_that_was_decided_on_another_version_changes_nothing() {
     ] {
         assert_eq!(map.apply(&refused, Epoch(1)), Changed::Nothing, "{why}");
     }
-    let leave = |version, node| Control::RemoveNode {
-        version,
-        node: NodeId(node),
-    };
-    assert_eq!(
-        map.apply(&leave(3, 5), Epoch(1)),
-        Changed::Nothing,
-        "it keeps a replica"
-    );
-    let drain = Control::Drain {
-        version: map.version,
-        node: NodeId(3),
-    };
+    let leave = |version, node| Control::RemoveNode { version, node: NodeId(node) };
+    assert_eq!(map.apply(&leave(3, 5), Epoch(1)), Changed::Nothing, "it keeps a replica");
+    let drain = Control::Drain { version: map.version, node: NodeId(3) };
     assert_eq!(map.apply(&drain, Epoch(1)), Changed::Map);
     assert_eq!(map.apply(&leave(map.version, 3), Epoch(1)), Changed::Map);
-    assert_eq!(
-        map.last_node,
-        NodeId(5),
-        "its number is not given out again"
-    );
+    assert_eq!(map.last_node, NodeId(5), "its number is not given out again");
 }
 
 #[test]
 fn a_node_that_is_to_leave_hands_everything_over_at_once_to_those_of_its_zone() {
     let mut map = three();
-    let drain = |map: &PartitionMap, node| Control::Drain {
-        version: map.version,
-        node: NodeId(node),
-    };
+    let drain = |map: &PartitionMap, node| Control::Drain { version: map.version, node: NodeId(node) };
     let kept = |map: &PartitionMap, node| -> Vec<u16> {
-        map.kept_by(NodeId(node))
-            .map(|partition| partition.0)
-            .collect()
+        map.kept_by(NodeId(node)).map(|partition| partition.0).collect()
     };
     let before = map.clone();
     let alone = drain(&map, 2);
-    assert_eq!(
-        map.apply(&alone, Epoch(1)),
-        Changed::Nothing,
-        "nobody to take over"
-    );
+    assert_eq!(map.apply(&alone, Epoch(1)), Changed::Nothing, "nobody to take over");
     assert_eq!(map, before);
     let join = Control::AddNode {
         version: 1,
@@ -189,10 +153,7 @@ fn a_node_that_is_to_leave_hands_everything_over_at_once_to_those_of_its_zone() 
     assert_eq!(kept(&map, 5), [0], "it had the fewest");
     let again = drain(&map, 1);
     assert_eq!(map.apply(&again, Epoch(1)), Changed::Nothing);
-    let back = Control::PlaceReplicas {
-        version: map.version,
-        places: vec![(PartitionId(0), NodeId(1))],
-    };
+    let back = Control::PlaceReplicas { version: map.version, places: vec![(PartitionId(0), NodeId(1))] };
     assert_eq!(map.apply(&back, Epoch(1)), Changed::Nothing, "it leaves");
     // Who leaves takes over from nobody.
     let next = drain(&map, 5);
@@ -200,10 +161,7 @@ fn a_node_that_is_to_leave_hands_everything_over_at_once_to_those_of_its_zone() 
     assert_eq!(kept(&map, 4), [0, 1, 2]);
     let last = drain(&map, 4);
     assert_eq!(map.apply(&last, Epoch(1)), Changed::Nothing);
-    let leave = Control::RemoveNode {
-        version: map.version,
-        node: NodeId(1),
-    };
+    let leave = Control::RemoveNode { version: map.version, node: NodeId(1) };
     assert_eq!(map.apply(&leave, Epoch(1)), Changed::Map);
 }
 
@@ -219,12 +177,7 @@ fn boots_are_numbered_across_nodes_and_end_the_one_before() {
         level: LEVEL_FIRST,
     };
     for (node, nonce, boot, ended) in [(2, 7, 1, 0), (3, 8, 2, 0), (2, 9, 3, 1)] {
-        let expected = Changed::Boot {
-            node: NodeId(node),
-            nonce,
-            boot: BootId(boot),
-            ended: BootId(ended),
-        };
+        let expected = Changed::Boot { node: NodeId(node), nonce, boot: BootId(boot), ended: BootId(ended) };
         assert_eq!(map.apply(&start(node, ended, nonce), Epoch(1)), expected);
     }
     for (after, nonce, which) in [(1, 9, "asked twice"), (0, 7, "late"), (1, 6, "late")] {
@@ -247,10 +200,7 @@ fn a_behaviour_comes_into_force_once_all_who_stay_know_it_and_shuts_out_who_does
         client_address: format!("{node}:6379"),
         level,
     };
-    let raise = |map: &PartitionMap, level| Control::RaiseLevel {
-        version: map.version,
-        level,
-    };
+    let raise = |map: &PartitionMap, level| Control::RaiseLevel { version: map.version, level };
     for node in 1..=3 {
         let control = start(&map, node, 3);
         map.apply(&control, Epoch(1));
@@ -262,7 +212,8 @@ fn a_behaviour_comes_into_force_once_all_who_stay_know_it_and_shuts_out_who_does
     map.apply(&control, Epoch(1));
     assert_eq!(map.level_known(), Some(2));
     let stale = raise(&map, 2);
-    // A process that starts with what is in force now is a change of the map: what was decided before is void.
+    // A process that starts with what is in force now is a change of the map: what was decided before is
+    // void.
     let control = start(&map, 4, 1);
     map.apply(&control, Epoch(1));
     assert_eq!(map.apply(&stale, Epoch(1)), Changed::Nothing);
@@ -270,11 +221,7 @@ fn a_behaviour_comes_into_force_once_all_who_stay_know_it_and_shuts_out_who_does
     assert_eq!(map.apply(&all_but_one, Epoch(1)), Changed::Nothing);
     let control = start(&map, 4, 2);
     map.apply(&control, Epoch(1));
-    for (level, changed) in [
-        (3, Changed::Nothing),
-        (2, Changed::Map),
-        (2, Changed::Nothing),
-    ] {
+    for (level, changed) in [(3, Changed::Nothing), (2, Changed::Map), (2, Changed::Nothing)] {
         let control = raise(&map, level);
         assert_eq!(map.apply(&control, Epoch(1)), changed, "{level}");
     }
@@ -284,10 +231,7 @@ fn a_behaviour_comes_into_force_once_all_who_stay_know_it_and_shuts_out_who_does
     assert_eq!(map.apply(&start(&before, 4, 1), Epoch(1)), Changed::Nothing);
     assert_eq!(map, before);
     // Who leaves is not waited for.
-    let drain = Control::Drain {
-        version: map.version,
-        node: NodeId(4),
-    };
+    let drain = Control::Drain { version: map.version, node: NodeId(4) };
     assert_eq!(map.apply(&drain, Epoch(1)), Changed::Map);
     let last = raise(&map, 3);
     assert_eq!(map.apply(&last, Epoch(1)), Changed::Map);
@@ -311,10 +255,7 @@ fn maps_and_records_round_trip_and_truncations_are_refused() {
     for len in 0..bytes.len() {
         assert_eq!(PartitionMap::decode(&mut Reader::new(&bytes[..len])), None);
     }
-    let drain = Control::Drain {
-        version: 1,
-        node: NodeId(4),
-    };
+    let drain = Control::Drain { version: 1, node: NodeId(4) };
     for control in [control, drain] {
         let mut bytes = Vec::new();
         control.encode(&mut bytes);

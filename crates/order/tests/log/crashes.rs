@@ -1,4 +1,5 @@
-//! Random histories of appends, syncs, failures, crashes and restarts, against a model that remembers everything.
+//! Random histories of appends, syncs, failures, crashes and restarts, against a model that remembers
+//! everything.
 
 use crate::{Opened, Seen, Source, open, options, seeds};
 use order::{Log, LogOptions, SyncTicket, Tail};
@@ -27,20 +28,13 @@ impl Model {
     }
 
     fn last_durable(&self) -> Position {
-        let last = self
-            .durable
-            .checked_sub(1)
-            .map(|index| self.batches[index].tail().last());
+        let last = self.durable.checked_sub(1).map(|index| self.batches[index].tail().last());
         last.unwrap_or(Position::NONE)
     }
 
     /// Takes over what a restart found. Everything synced must be there, in order and with equal content.
     fn reconcile(&mut self, opened: &Opened) {
-        let Opened {
-            log,
-            report,
-            replayed,
-        } = opened;
+        let Opened { log, report, replayed } = opened;
         if let Some(last) = report.ended_before_checkpoint {
             assert!(last < self.checkpoint.last() && self.last_durable() <= last);
             assert_eq!(log.tail().next, self.checkpoint.next);
@@ -52,19 +46,11 @@ impl Model {
         // What the checkpoint covers is not replayed; empty batches at its end may be.
         let covered = |seen: &&Seen| seen.next() <= self.checkpoint.next;
         let behind = match replayed.first() {
-            Some(first) => self
-                .batches
-                .iter()
-                .take_while(|seen| seen.epoch < first.epoch)
-                .count(),
+            Some(first) => self.batches.iter().take_while(|seen| seen.epoch < first.epoch).count(),
             None => self.batches.iter().take_while(covered).count(),
         };
         assert!(self.batches[..behind].iter().all(|seen| covered(&seen)));
-        assert!(
-            replayed
-                .iter()
-                .all(|seen| !covered(&seen) || seen.requests.is_empty())
-        );
+        assert!(replayed.iter().all(|seen| !covered(&seen) || seen.requests.is_empty()));
         let expected = &self.batches[behind..];
         let kept = replayed.len().min(expected.len());
         assert_eq!(replayed[..kept], expected[..kept]);
@@ -81,24 +67,16 @@ impl Model {
         );
         self.batches.truncate(behind + kept);
         self.batches.extend_from_slice(more);
-        // An empty batch that a checkpoint covers has no position, so it can be lost unnoticed; its time cannot.
+        // An empty batch that a checkpoint covers has no position, so it can be lost unnoticed; its time
+        // cannot.
         while self.batches.len() > self.durable
-            && self
-                .batches
-                .last()
-                .is_some_and(|seen| seen.epoch > log.tail().epoch)
+            && self.batches.last().is_some_and(|seen| seen.epoch > log.tail().epoch)
         {
             let lost = self.batches.pop().unwrap();
             assert!(lost.requests.is_empty() && lost.next() == self.checkpoint.next);
         }
         let time_ms = self.tail().time_ms.max(self.checkpoint.time_ms);
-        assert_eq!(
-            log.tail(),
-            Tail {
-                time_ms,
-                ..self.tail()
-            }
-        );
+        assert_eq!(log.tail(), Tail { time_ms, ..self.tail() });
         self.durable = self.batches.len();
         self.failed.clear();
     }
@@ -146,7 +124,8 @@ impl Run {
         self.options.boot_id = self.rng.random();
         self.options.checkpoint = self.model.checkpoint;
         if self.rng.random_bool(0.2) {
-            // A crash in the middle of a recovery: the disk stops obeying there, and the machine is started once more.
+            // A crash in the middle of a recovery: the disk stops obeying there, and the machine is started
+            // once more.
             self.disk.fill_up_after(self.rng.random_range(0..20_000));
             self.disk.fail_sync_after(self.rng.random_range(0..4));
             drop(open(&self.disk, self.options));
@@ -172,9 +151,8 @@ impl Run {
     fn append(&mut self) {
         let log = self.log.as_mut().unwrap();
         let mut records = Vec::new();
-        let group: Vec<Seen> = (0..self.rng.random_range(1..4))
-            .map(|_| self.source.batch(&mut records))
-            .collect();
+        let group: Vec<Seen> =
+            (0..self.rng.random_range(1..4)).map(|_| self.source.batch(&mut records)).collect();
         loop {
             match log.append(&mut records) {
                 Ok(appended) => {
@@ -186,8 +164,7 @@ impl Run {
                 }
                 Err(error) => {
                     self.model.failed.push(group.clone());
-                    if error.kind() == std::io::ErrorKind::StorageFull && self.rng.random_bool(0.5)
-                    {
+                    if error.kind() == std::io::ErrorKind::StorageFull && self.rng.random_bool(0.5) {
                         self.disk.make_space();
                         continue;
                     }
@@ -205,13 +182,10 @@ impl Run {
             0..50 => self.append(),
             50..65 => {
                 let covers = self.model.batches.len();
-                self.tickets
-                    .extend(log.sync_ticket().map(|ticket| (ticket, covers)));
+                self.tickets.extend(log.sync_ticket().map(|ticket| (ticket, covers)));
             }
             65..80 if !self.tickets.is_empty() => {
-                let (ticket, covers) = self
-                    .tickets
-                    .swap_remove(self.rng.random_range(0..self.tickets.len()));
+                let (ticket, covers) = self.tickets.swap_remove(self.rng.random_range(0..self.tickets.len()));
                 if let Ok(synced) = ticket.sync() {
                     log.synced(synced);
                     self.model.durable = self.model.durable.max(covers);
@@ -223,11 +197,7 @@ impl Run {
             87..90 => {
                 // With syncs of its own behind it, a checkpoint may be ahead of what the log made durable.
                 let ahead = self.rng.random_bool(0.3);
-                let upto = if ahead {
-                    self.model.batches.len()
-                } else {
-                    self.model.durable
-                };
+                let upto = if ahead { self.model.batches.len() } else { self.model.durable };
                 if let Some(seen) = self.model.batches[..upto].last()
                     && seen.epoch > self.model.checkpoint.epoch
                 {
@@ -258,11 +228,7 @@ fn what_was_synced_survives_any_history() {
         for _ in 0..300 {
             run.step();
         }
-        for (total, count) in
-            totals
-                .iter_mut()
-                .zip([run.crashed, run.cuts, run.rotations, run.reborn])
-        {
+        for (total, count) in totals.iter_mut().zip([run.crashed, run.cuts, run.rotations, run.reborn]) {
             *total += count;
         }
     }

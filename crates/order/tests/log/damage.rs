@@ -19,15 +19,9 @@ fn filled(seed: u64) -> (VirtualDisk, Vec<Seen>) {
         log.sync().unwrap();
     }
     assert!(log.write_marker().unwrap());
-    assert!(
-        !log.write_marker().unwrap(),
-        "there is nothing new to claim"
-    );
+    assert!(!log.write_marker().unwrap(), "there is nothing new to claim");
     log.sync().unwrap();
-    assert!(
-        !log.write_marker().unwrap(),
-        "a marker is no reason for a marker"
-    );
+    assert!(!log.write_marker().unwrap(), "a marker is no reason for a marker");
     (disk, batches)
 }
 
@@ -56,25 +50,17 @@ fn overwrite(disk: &VirtualDisk, name: &str, offset: u64, bytes: &[u8]) {
 
 /// Opening must fail with a text that tells what to do, and must change nothing.
 fn refuse(disk: &VirtualDisk, damage: &str) -> OpenError {
-    let before: Vec<(String, Vec<u8>)> = names(disk)
-        .into_iter()
-        .map(|name| (name.clone(), read(disk, &name)))
-        .collect();
+    let before: Vec<(String, Vec<u8>)> =
+        names(disk).into_iter().map(|name| (name.clone(), read(disk, &name))).collect();
     let error = match open(disk, options(SEGMENT_BYTES)) {
         Err(error) => error,
         Ok(opened) => panic!("{damage} was not noticed: {}", opened.report),
     };
     for (name, bytes) in before {
-        assert!(
-            read(disk, &name) == bytes,
-            "{damage}: the refusal changed {name}"
-        );
+        assert!(read(disk, &name) == bytes, "{damage}: the refusal changed {name}");
     }
     let text = error.to_string();
-    assert!(
-        text.contains("log-") && text.contains("Restore"),
-        "{damage}: {text}"
-    );
+    assert!(text.contains("log-") && text.contains("Restore"), "{damage}: {text}");
     error
 }
 
@@ -88,18 +74,10 @@ fn every_flipped_bit_is_refused() {
         let used = bytes.iter().rposition(|&byte| byte != 0).unwrap() as u64 + 1;
         // The last record is the marker: whose loss loses nothing.
         let last = index + 1 == names.len();
-        let data = if last {
-            used.next_multiple_of(8) - 72
-        } else {
-            used
-        };
+        let data = if last { used.next_multiple_of(8) - 72 } else { used };
         for offset in 0..data {
             // The header's padding is a long row of zeros, all under one checksum.
-            let bits = if (64..4096).contains(&offset) {
-                0..u8::from(offset % 16 == 0)
-            } else {
-                0..8
-            };
+            let bits = if (64..4096).contains(&offset) { 0..u8::from(offset % 16 == 0) } else { 0..8 };
             for bit in bits {
                 disk.flip_bit(name, offset, bit);
                 let error = match open(&disk, options(SEGMENT_BYTES)) {
@@ -118,17 +96,11 @@ fn every_flipped_bit_is_refused() {
             let copy = disk.copy_of_durable(1);
             copy.flip_bit(name, offset, 5);
             let opened = open(&copy, options(SEGMENT_BYTES)).unwrap();
-            assert_eq!(
-                opened.replayed, batches,
-                "byte {offset} of {name}, behind the data"
-            );
+            assert_eq!(opened.replayed, batches, "byte {offset} of {name}, behind the data");
         }
     }
     assert!(tried > 10_000);
-    assert_eq!(
-        open(&disk, options(SEGMENT_BYTES)).unwrap().replayed,
-        batches
-    );
+    assert_eq!(open(&disk, options(SEGMENT_BYTES)).unwrap().replayed, batches);
 }
 
 #[test]
@@ -161,16 +133,7 @@ fn missing_swapped_and_shortened_segments_are_refused() {
     let copy = disk.copy_of_durable(1);
     copy.remove(&names[1]).unwrap();
     let error = refuse(&copy, "a missing middle segment");
-    assert!(
-        matches!(
-            error,
-            OpenError::Corrupt {
-                problem: Problem::Missing,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, OpenError::Corrupt { problem: Problem::Missing, .. }), "{error}");
 
     let copy = disk.copy_of_durable(1);
     copy.remove(&names[0]).unwrap();
@@ -184,9 +147,8 @@ fn missing_swapped_and_shortened_segments_are_refused() {
     refuse(&copy, "two swapped segments");
 
     // The newest one too, wherever it is cut: a crash never shortens a file, so this is no torn tail.
-    for (name, len_bytes) in names
-        .iter()
-        .flat_map(|name| [4096, 4168, 4200, SEGMENT_BYTES - 1].map(|len| (name, len)))
+    for (name, len_bytes) in
+        names.iter().flat_map(|name| [4096, 4168, 4200, SEGMENT_BYTES - 1].map(|len| (name, len)))
     {
         let copy = disk.copy_of_durable(1);
         let bytes = read(&copy, name);
@@ -227,12 +189,7 @@ fn the_advice_against_corruption_works() {
     let names = names(&disk);
     disk.flip_bit(&names[2], 4_500, 1);
     let error = refuse(&disk, "a flipped bit");
-    let OpenError::Corrupt {
-        address, position, ..
-    } = error
-    else {
-        panic!("{error}")
-    };
+    let OpenError::Corrupt { address, position, .. } = error else { panic!("{error}") };
     assert!(position >= address.segment);
     for name in &names[2..] {
         disk.remove(name).unwrap();
@@ -261,12 +218,8 @@ fn a_later_format_is_named_and_not_touched() {
 #[test]
 fn a_procedure_that_nobody_registered_is_named() {
     let (disk, _) = filled(10);
-    let opened = order::Log::open(
-        disk.clone().into(),
-        options(SEGMENT_BYTES),
-        &txn::Registry::new(),
-        &mut |_| {},
-    );
+    let opened =
+        order::Log::open(disk.clone().into(), options(SEGMENT_BYTES), &txn::Registry::new(), &mut |_| {});
     let error = opened.err().unwrap();
     assert!(matches!(error, OpenError::Request { .. }), "{error}");
     assert!(error.to_string().contains("is not registered"), "{error}");
@@ -279,10 +232,7 @@ fn a_restart_claims_what_it_found() {
     let mut records = Vec::new();
     let mut source = Source::new(11, Tail::ORIGIN);
     let request = source.request(50);
-    source
-        .sequencer
-        .sequence(vec![request], 5, &mut records)
-        .unwrap();
+    source.sequencer.sequence(vec![request], 5, &mut records).unwrap();
     log.append(&mut records).unwrap();
     log.sync().unwrap();
     drop(log);
@@ -292,8 +242,8 @@ fn a_restart_claims_what_it_found() {
     refuse(&disk, "a flipped bit in the last batch before a restart");
 }
 
-/// Clients choose what records hold: a payload full of copies of real records, durability claims included, must not
-/// turn a torn tail into corruption.
+/// Clients choose what records hold: a payload full of copies of real records, durability claims included,
+/// must not turn a torn tail into corruption.
 #[test]
 fn bytes_that_clients_choose_prove_nothing() {
     let (disk, _) = filled(12);
@@ -309,10 +259,7 @@ fn bytes_that_clients_choose_prove_nothing() {
         source.batch(&mut records);
         let torn_at = 4096 + 72 + records.len() as u64;
         let request = source.request_with([&copies[shift as usize..]]);
-        source
-            .sequencer
-            .sequence(vec![request], 5, &mut records)
-            .unwrap();
+        source.sequencer.sequence(vec![request], 5, &mut records).unwrap();
         log.append(&mut records).unwrap();
         drop(log);
         overwrite(&disk, &names(&disk)[0], torn_at, &[0; 16]);

@@ -19,12 +19,7 @@ impl Setup {
     fn new(seed: u64, segment_bytes: u64) -> Setup {
         let disk = VirtualDisk::new(seed);
         let log = open(&disk, options(segment_bytes)).unwrap().log;
-        Setup {
-            disk,
-            log,
-            source: Source::new(seed, Tail::ORIGIN),
-            batches: Vec::new(),
-        }
+        Setup { disk, log, source: Source::new(seed, Tail::ORIGIN), batches: Vec::new() }
     }
 
     /// Appends one batch with a request of `len` bytes.
@@ -32,11 +27,7 @@ impl Setup {
         let request = self.source.request(len);
         let mut records = Vec::new();
         let before = self.source.sequencer.tail();
-        let batch = self
-            .source
-            .sequencer
-            .sequence(vec![request], 5, &mut records)
-            .unwrap();
+        let batch = self.source.sequencer.sequence(vec![request], 5, &mut records).unwrap();
         match self.log.append(&mut records) {
             Ok(appended) => {
                 self.batches.push(Seen::of(&batch));
@@ -70,10 +61,7 @@ fn a_log_goes_on_where_a_checkpoint_covers_its_removed_files() {
         }
         setup.log.sync().unwrap();
         let disk = setup.disk.copy_of_durable(1);
-        let checkpoint = LogOptions {
-            checkpoint: covered,
-            ..options(SEGMENT_BYTES)
-        };
+        let checkpoint = LogOptions { checkpoint: covered, ..options(SEGMENT_BYTES) };
         let opened = open(&disk, checkpoint).unwrap();
         assert_eq!(opened.replayed, setup.batches[behind..], "{before} {files}");
         if before > 0 {
@@ -94,12 +82,7 @@ fn a_full_disk_fails_the_append_and_nothing_else() {
         setup.disk.fill_up_after(written);
         let error = setup.append(200).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StorageFull);
-        assert!(
-            error
-                .to_string()
-                .contains("log-00000000000000000001.ordo could not be written"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("log-00000000000000000001.ordo could not be written"), "{error}");
         assert_eq!(setup.append(50).unwrap_err().kind(), ErrorKind::StorageFull);
         setup.disk.make_space();
         // As long as the failed one, so that what it left behind would look like the next record.
@@ -121,24 +104,12 @@ fn remains_of_a_failed_group_never_come_back_behind_its_replacement() {
         let (first, second) = (setup.source.request(40), setup.source.request(40));
         let mut records = Vec::new();
         let before = setup.source.sequencer.tail();
-        setup
-            .source
-            .sequencer
-            .sequence(vec![first], 5, &mut records)
-            .unwrap();
+        setup.source.sequencer.sequence(vec![first], 5, &mut records).unwrap();
         let first_bytes = records.len() as u64;
-        setup
-            .source
-            .sequencer
-            .sequence(vec![second], 5, &mut records)
-            .unwrap();
+        setup.source.sequencer.sequence(vec![second], 5, &mut records).unwrap();
         // The first two batches are written whole; the third is not.
         let third = setup.source.request(40);
-        setup
-            .source
-            .sequencer
-            .sequence(vec![third], 5, &mut records)
-            .unwrap();
+        setup.source.sequencer.sequence(vec![third], 5, &mut records).unwrap();
         setup.disk.fill_up_after(first_bytes * 2 + 10);
         setup.log.append(&mut records).unwrap_err();
         setup.source.sequencer = order::Sequencer::new(before);
@@ -149,8 +120,8 @@ fn remains_of_a_failed_group_never_come_back_behind_its_replacement() {
             setup.log.sync().unwrap();
         }
         setup.disk.crash();
-        let opened = open(&setup.disk, options(SEGMENT_BYTES))
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let opened =
+            open(&setup.disk, options(SEGMENT_BYTES)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(setup.batches.starts_with(&opened.replayed), "seed {seed}");
         assert!(!durable || opened.replayed == setup.batches, "seed {seed}");
     }
@@ -163,34 +134,20 @@ fn a_full_disk_stops_preparing_and_rotating_until_there_is_space() {
     setup.disk.fill_up_after(5_000);
     let error = preparer.prepare_next().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StorageFull);
-    assert!(
-        error
-            .to_string()
-            .contains("the next log segment (6000 bytes) could not be prepared"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("the next log segment (6000 bytes) could not be prepared"), "{error}");
     // Segments are filled ahead, so there is room for records in the current one.
     while setup.append(300).is_ok() {}
-    assert_eq!(
-        setup.append(3_000).unwrap_err().kind(),
-        ErrorKind::StorageFull
-    );
+    assert_eq!(setup.append(3_000).unwrap_err().kind(), ErrorKind::StorageFull);
     setup.log.sync().unwrap();
     setup.disk.make_space();
     assert!(preparer.prepare_next().unwrap());
     assert!(!preparer.prepare_next().unwrap(), "one is enough");
     let created = setup.disk.counters().creates;
-    assert!(
-        setup.append(3_000).unwrap(),
-        "the prepared segment is taken"
-    );
+    assert!(setup.append(3_000).unwrap(), "the prepared segment is taken");
     assert_eq!(setup.disk.counters().creates, created);
     setup.log.sync().unwrap();
     setup.disk.crash();
-    assert_eq!(
-        open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed,
-        setup.batches
-    );
+    assert_eq!(open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed, setup.batches);
 }
 
 #[test]
@@ -199,10 +156,7 @@ fn a_failed_sync_ends_the_log_until_a_restart() {
     setup.append(100).unwrap();
     assert_eq!(setup.log.sync().unwrap(), Position(1));
     setup.append(100).unwrap();
-    let (early, late) = (
-        setup.log.sync_ticket().unwrap(),
-        setup.log.sync_ticket().unwrap(),
-    );
+    let (early, late) = (setup.log.sync_ticket().unwrap(), setup.log.sync_ticket().unwrap());
     setup.disk.fail_sync_after(0);
     let error = early.sync().unwrap_err();
     let text = error.to_string();
@@ -216,10 +170,7 @@ fn a_failed_sync_ends_the_log_until_a_restart() {
         setup.log.preparer().prepare_next().unwrap_err(),
     ];
     for error in errors {
-        assert!(
-            error.to_string().contains("a sync failed earlier"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("a sync failed earlier"), "{error}");
     }
     assert_eq!(setup.log.status().durable, Position(1));
     setup.disk.crash();
@@ -235,10 +186,7 @@ fn records_that_do_not_continue_the_log_are_refused() {
     setup.log.append(&mut records).unwrap();
     let error = setup.log.append(&mut records).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert_eq!(
-        setup.log.append(&mut [1, 2, 3]).unwrap_err().kind(),
-        ErrorKind::InvalidInput
-    );
+    assert_eq!(setup.log.append(&mut [1, 2, 3]).unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 #[test]
@@ -261,37 +209,21 @@ fn truncation_keeps_what_a_checkpoint_does_not_cover() {
         setup.append(500).unwrap();
     }
     let checkpoint = setup.batches[setup.batches.len() / 2].tail();
-    assert_eq!(
-        setup.log.truncate_before(checkpoint.next).unwrap(),
-        0,
-        "nothing is durable yet"
-    );
+    assert_eq!(setup.log.truncate_before(checkpoint.next).unwrap(), 0, "nothing is durable yet");
     setup.log.sync().unwrap();
     let removed = setup.log.truncate_before(checkpoint.next).unwrap();
     assert!(removed > 0 && setup.log.status().first <= checkpoint.next);
     assert_eq!(setup.log.truncate_before(checkpoint.next).unwrap(), 0);
     setup.disk.crash();
 
-    let covered = LogOptions {
-        checkpoint,
-        ..options(SEGMENT_BYTES)
-    };
+    let covered = LogOptions { checkpoint, ..options(SEGMENT_BYTES) };
     let opened = open(&setup.disk, covered).unwrap();
-    let after = setup
-        .batches
-        .iter()
-        .filter(|seen| seen.first >= checkpoint.next)
-        .cloned();
+    let after = setup.batches.iter().filter(|seen| seen.first >= checkpoint.next).cloned();
     assert_eq!(opened.replayed, after.collect::<Vec<_>>());
     assert_eq!(opened.log.tail(), setup.batches.last().unwrap().tail());
 
     let error = open(&setup.disk, options(SEGMENT_BYTES)).err().unwrap();
-    assert!(
-        error
-            .to_string()
-            .contains("the newest usable checkpoint ends before position 1"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("the newest usable checkpoint ends before position 1"), "{error}");
 }
 
 #[test]
@@ -301,26 +233,9 @@ fn prepared_segments_are_never_read() {
     setup.log.sync().unwrap();
     assert!(setup.log.preparer().prepare_next().unwrap());
     setup.disk.crash();
-    assert!(
-        setup
-            .disk
-            .list()
-            .unwrap()
-            .iter()
-            .any(|name| name.starts_with("prepared-"))
-    );
-    assert_eq!(
-        open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed,
-        setup.batches
-    );
-    assert!(
-        !setup
-            .disk
-            .list()
-            .unwrap()
-            .iter()
-            .any(|name| name.starts_with("prepared-"))
-    );
+    assert!(setup.disk.list().unwrap().iter().any(|name| name.starts_with("prepared-")));
+    assert_eq!(open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed, setup.batches);
+    assert!(!setup.disk.list().unwrap().iter().any(|name| name.starts_with("prepared-")));
 }
 
 #[test]
@@ -352,10 +267,7 @@ fn syncs_and_preparations_run_beside_appends() {
     });
     assert_eq!(setup.log.status().durable, Position(500));
     setup.disk.crash();
-    assert_eq!(
-        open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed,
-        setup.batches
-    );
+    assert_eq!(open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed, setup.batches);
 }
 
 #[test]
@@ -365,19 +277,8 @@ fn time_does_not_go_back_behind_a_checkpoint() {
     setup.log.sync().unwrap();
     let last = setup.log.tail();
     // An empty batch that was never synced, and that the checkpoint has seen.
-    let checkpoint = Tail {
-        epoch: txn::Epoch(last.epoch.0 + 1),
-        time_ms: last.time_ms + 1_000,
-        ..last
-    };
-    let opened = open(
-        &setup.disk,
-        LogOptions {
-            checkpoint,
-            ..options(SEGMENT_BYTES)
-        },
-    )
-    .unwrap();
+    let checkpoint = Tail { epoch: txn::Epoch(last.epoch.0 + 1), time_ms: last.time_ms + 1_000, ..last };
+    let opened = open(&setup.disk, LogOptions { checkpoint, ..options(SEGMENT_BYTES) }).unwrap();
     assert_eq!(opened.log.tail().time_ms, checkpoint.time_ms);
     let mut log = opened.log;
     let mut source = Source::new(9, log.tail());
@@ -387,13 +288,7 @@ fn time_does_not_go_back_behind_a_checkpoint() {
     log.append(&mut records).unwrap();
     log.sync().unwrap();
     setup.disk.crash();
-    assert_eq!(
-        open(&setup.disk, options(SEGMENT_BYTES))
-            .unwrap()
-            .replayed
-            .last(),
-        Some(&batch)
-    );
+    assert_eq!(open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed.last(), Some(&batch));
 }
 
 #[test]
@@ -405,28 +300,15 @@ fn nothing_remains_of_a_failed_append_if_the_disk_obeys_again() {
         let mut records = Vec::new();
         for _ in 0..2 {
             let request = setup.source.request(200);
-            setup
-                .source
-                .sequencer
-                .sequence(vec![request], 5, &mut records)
-                .unwrap();
+            setup.source.sequencer.sequence(vec![request], 5, &mut records).unwrap();
         }
         setup.disk.fail_write_after(written);
         let error = setup.log.append(&mut records).unwrap_err();
-        assert!(
-            error.to_string().contains("could not be written"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("could not be written"), "{error}");
         drop(setup.log);
-        assert_eq!(
-            open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed,
-            setup.batches
-        );
+        assert_eq!(open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed, setup.batches);
         setup.disk.crash();
-        assert_eq!(
-            open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed,
-            setup.batches
-        );
+        assert_eq!(open(&setup.disk, options(SEGMENT_BYTES)).unwrap().replayed, setup.batches);
     }
 }
 

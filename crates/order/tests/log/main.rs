@@ -1,7 +1,7 @@
 //! The log on a disk that loses, tears and flips: what was synced survives, what was damaged is refused.
 //!
-//! The virtual disk is the simulator's own source file rather than its crate, which needs every other crate of the
-//! house.
+//! The virtual disk is the simulator's own source file rather than its crate, which needs every other crate
+//! of the house.
 
 extern crate ordo_order as order;
 
@@ -34,23 +34,15 @@ struct Seen {
 
 impl std::fmt::Debug for Seen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Seen {
-            epoch,
-            first,
-            digest,
-            requests,
-            ..
-        } = self;
+        let Seen { epoch, first, digest, requests, .. } = self;
         write!(f, "{}:{first:?}+{}/{digest:x}", epoch.0, requests.len())
     }
 }
 
 impl Seen {
     fn of(batch: &Batch) -> Seen {
-        let requests = batch
-            .requests
-            .iter()
-            .map(|request| (request.id, request.slots_version, request.args.clone()));
+        let requests =
+            batch.requests.iter().map(|request| (request.id, request.slots_version, request.args.clone()));
         Seen {
             epoch: batch.epoch,
             time_ms: batch.time_ms,
@@ -65,12 +57,7 @@ impl Seen {
     }
 
     fn tail(&self) -> Tail {
-        Tail {
-            epoch: self.epoch,
-            next: self.next(),
-            time_ms: self.time_ms,
-            digest: self.digest,
-        }
+        Tail { epoch: self.epoch, next: self.next(), time_ms: self.time_ms, digest: self.digest }
     }
 }
 
@@ -91,24 +78,14 @@ struct Opened {
 fn open(disk: &VirtualDisk, options: LogOptions) -> Result<Opened, OpenError> {
     let mut replayed = Vec::new();
     let disk = Arc::new(disk.clone());
-    let (log, report) = Log::open(disk, options, &registry(), &mut |batch| {
-        replayed.push(Seen::of(&batch))
-    })?;
+    let (log, report) = Log::open(disk, options, &registry(), &mut |batch| replayed.push(Seen::of(&batch)))?;
     assert_eq!(report.tail, log.tail());
     assert_eq!(report.batches, replayed.len() as u64);
-    Ok(Opened {
-        log,
-        report,
-        replayed,
-    })
+    Ok(Opened { log, report, replayed })
 }
 
 fn options(segment_bytes: u64) -> LogOptions {
-    LogOptions {
-        segment_bytes,
-        boot_id: 7,
-        checkpoint: Tail::ORIGIN,
-    }
+    LogOptions { segment_bytes, boot_id: 7, checkpoint: Tail::ORIGIN }
 }
 
 /// Makes random batches.
@@ -140,11 +117,7 @@ impl Source {
     fn request_with<const N: usize>(&mut self, args: [&[u8]; N]) -> Arc<Request> {
         self.sequence += 1;
         let session = SessionId(self.rng.random_range(0..1_000_000));
-        let id = RequestId {
-            session,
-            sequence: self.sequence,
-            attempt: self.rng.random_range(0..3),
-        };
+        let id = RequestId { session, sequence: self.sequence, attempt: self.rng.random_range(0..3) };
         let procedure = self.registry.by_name("note").unwrap().clone();
         let mut request = Request::new(id, procedure, Args::from_iter(args));
         request.slots_version = self.rng.random_range(0..5);
@@ -164,25 +137,14 @@ impl Source {
             })
             .collect();
         // Clocks go back now and then.
-        self.now_ms = self
-            .now_ms
-            .saturating_add_signed(self.rng.random_range(-3..10));
-        Seen::of(
-            &self
-                .sequencer
-                .sequence(requests, self.now_ms, records)
-                .unwrap(),
-        )
+        self.now_ms = self.now_ms.saturating_add_signed(self.rng.random_range(-3..10));
+        Seen::of(&self.sequencer.sequence(requests, self.now_ms, records).unwrap())
     }
 }
 
 /// The seeds of a randomized test: the one in ORDO_SEED; else ORDO_SEEDS of them, or `count`.
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("ORDO_SEED") {
         Some(seed) => seed..seed + 1,
         None => 1..number("ORDO_SEEDS").unwrap_or(count) + 1,

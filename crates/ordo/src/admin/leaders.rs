@@ -1,4 +1,5 @@
-//! What only the leaders of the partitions know and can do: how far behind their followers are, and to hand over.
+//! What only the leaders of the partitions know and can do: how far behind their followers are, and to hand
+//! over.
 
 use super::Node;
 use anyhow::{Result, anyhow};
@@ -11,8 +12,8 @@ use std::time::Duration;
 /// How long a leader may take that is only asked how its followers are.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A node's status, with what it does not know itself: of partitions that other nodes lead, the terms and how far behind their
-/// followers are. What a leader that does not answer knows stays out.
+/// A node's status, with what it does not know itself: of partitions that other nodes lead, the terms and how
+/// far behind their followers are. What a leader that does not answer knows stays out.
 pub fn completed(json: &str, status: &ClusterStatus, access: &Access) -> String {
     let elsewhere: BTreeSet<u16> = status
         .partitions
@@ -60,8 +61,8 @@ pub fn completed(json: &str, status: &ClusterStatus, access: &Access) -> String 
     }
 }
 
-/// From a node to the one that leads a partition, as far as those who are asked on the way know. Without a leader, the last of
-/// them says so itself.
+/// From a node to the one that leads a partition, as far as those who are asked on the way know. Without a
+/// leader, the last of them says so itself.
 pub fn leader_of(mut node: Node, partition: u16, access: &Access) -> Result<Node> {
     // A leader may change while it is looked for; one that changes more often is none.
     for _ in 0..3 {

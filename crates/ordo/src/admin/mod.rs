@@ -1,8 +1,10 @@
-//! `ordo admin`: asks a node of a cluster how the cluster is, and tells it who is to join, to leave, to lead, and to have which slots.
+//! `ordo admin`: asks a node of a cluster how the cluster is, and tells it who is to join, to leave, to lead,
+//! and to have which slots.
 //!
-//! Every subcommand begins with the status of the first of the given nodes that answers: it turns names into numbers and
-//! finds mistakes before anything is changed. A change is sent once, to that node, or to a partition's leader if only that
-//! one can make it: if its reply is lost, nobody here knows whether it happened, and says so.
+//! Every subcommand begins with the status of the first of the given nodes that answers: it turns names into
+//! numbers and finds mistakes before anything is changed. A change is sent once, to that node, or to a
+//! partition's leader if only that one can make it: if its reply is lost, nobody here knows whether it
+//! happened, and says so.
 
 mod leaders;
 mod placement;
@@ -48,7 +50,8 @@ pub struct Admin {
         value_name = "HOST:PORT"
     )]
     address: Vec<String>,
-    /// The nodes' password. Without it the variable REDISCLI_AUTH is taken, which other users of the machine cannot see.
+    /// The nodes' password. Without it the variable REDISCLI_AUTH is taken, which other users of the machine
+    /// cannot see.
     #[arg(long, global = true)]
     password: Option<String>,
     /// Speaks TLS with the nodes, whose certificates must be signed by the CA of --cacert.
@@ -90,8 +93,8 @@ enum AdminCommand {
         #[arg(long, value_name = "HOST:PORT")]
         client_address: String,
     },
-    /// Moves replicas, so that the nodes of a zone keep about as many, and then slots, with their keys, so that all partitions
-    /// have about as many keys. Clients go on meanwhile.
+    /// Moves replicas, so that the nodes of a zone keep about as many, and then slots, with their keys, so
+    /// that all partitions have about as many keys. Clients go on meanwhile.
     Rebalance {
         /// Shows what would move, and moves nothing.
         #[arg(long)]
@@ -111,7 +114,8 @@ enum AdminCommand {
         /// Its name or its number.
         node: String,
     },
-    /// Lists the last requests that the log of a stopped node has behind its newest checkpoint: those that every start executes.
+    /// Lists the last requests that the log of a stopped node has behind its newest checkpoint: those that
+    /// every start executes.
     Requests {
         /// The node's data directory.
         #[arg(long, value_name = "DIR")]
@@ -120,7 +124,8 @@ enum AdminCommand {
         #[arg(long, default_value_t = 20)]
         last: usize,
     },
-    /// Has stopped nodes skip requests of the order, because they end every process that executes them. Of a cluster, all nodes.
+    /// Has stopped nodes skip requests of the order, because they end every process that executes them. Of a
+    /// cluster, all nodes.
     Skip {
         /// The requests, as the server's log and `ordo admin requests` call them.
         #[arg(required = true, value_name = "EPOCH:SESSION:SEQUENCE")]
@@ -132,7 +137,8 @@ enum AdminCommand {
         #[arg(long)]
         yes: bool,
     },
-    /// Makes a new cluster of the one node that is left, where the others are gone for good. What only they had is lost.
+    /// Makes a new cluster of the one node that is left, where the others are gone for good. What only they
+    /// had is lost.
     Recover {
         /// Says that the directory is that of the node that is left.
         #[arg(long, required = true)]
@@ -166,19 +172,12 @@ pub fn run(admin: &Admin) -> Result<()> {
     let out = &mut std::io::stdout();
     match &admin.command {
         AdminCommand::Requests { dir, last } => return requests::list(dir, *last, out),
-        AdminCommand::Skip {
-            requests: names,
-            dir,
-            yes,
-        } => return requests::skip(names, dir, *yes, out),
+        AdminCommand::Skip { requests: names, dir, yes } => return requests::skip(names, dir, *yes, out),
         AdminCommand::Recover { dir, yes, .. } => return survivor::recover(dir, *yes, out),
         _ => {}
     }
     let variable = std::env::var(PASSWORD_VARIABLE).ok();
-    let access = Access {
-        password: admin.password.clone().or(variable),
-        tls: admin.tls()?,
-    };
+    let access = Access { password: admin.password.clone().or(variable), tls: admin.tls()? };
     run_to(admin, &access, out)
 }
 
@@ -189,9 +188,7 @@ impl Admin {
             return Ok(None);
         }
         let Some(authority) = &self.cacert else {
-            bail!(
-                "--tls needs --cacert, the file of the certificate of the CA that signs the nodes'"
-            );
+            bail!("--tls needs --cacert, the file of the certificate of the CA that signs the nodes'");
         };
         let own = self.cert.as_deref().zip(self.key.as_deref());
         Ok(Some(ClientTls::from_files(authority, own)?))
@@ -211,12 +208,7 @@ fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<()> {
             let status = serde_json::from_str(&json).unwrap_or(node.status);
             write!(out, "{}", show::status(&status))?;
         }
-        AdminCommand::AddNode {
-            name,
-            zone,
-            peer_address,
-            client_address,
-        } => {
+        AdminCommand::AddNode { name, zone, peer_address, client_address } => {
             let zones = zones(&node.status);
             if !zones.contains(&zone.as_str()) {
                 let zones = zones.join(", ");
@@ -236,13 +228,14 @@ fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<()> {
             let neighbours: Vec<&str> = neighbours.map(|other| other.name.as_str()).collect();
             writeln!(
                 out,
-                "\n1. Add this to {name}'s own cluster.toml; the files of the nodes that run need no change:\n\n\
+                "\n1. Add this to {name}'s own cluster.toml; the files of the nodes that run need no \
+                 change:\n\n\
                  [[node]]\nname = \"{name}\"\nzone = \"{zone}\"\npeer_address = \"{peer_address}\"\n\
                  client_address = \"{client_address}\"\njoins = true\n\n\
                  2. Start it on its machine, with an empty directory:\n   \
                  ordo serve --cluster cluster.toml --node {name} --dir DIR\n\
-                 3. It waits, and serves nobody, until it gets something to keep: its share of what the nodes of zone '{zone}' \
-                 keep ({}), with\n   \
+                 3. It waits, and serves nobody, until it gets something to keep: its share of what the \
+                 nodes of zone '{zone}' keep ({}), with\n   \
                  ordo admin rebalance\n   \
                  or all that one of them keeps, once that one is taken out, for good:\n   \
                  ordo admin remove-node NODE",
@@ -254,21 +247,12 @@ fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<()> {
             writeln!(out, "{}", node.change(&["REMOVENODE", &id])?)?;
         }
         AdminCommand::Rebalance { dry_run } => rebalance(node, *dry_run, access, out)?,
-        AdminCommand::MoveSlots {
-            first,
-            last,
-            partition,
-        } => {
+        AdminCommand::MoveSlots { first, last, partition } => {
             writeln!(out, "{}", node.move_slots(*first, *last, *partition)?)?;
         }
         // See `run`.
-        AdminCommand::Requests { .. }
-        | AdminCommand::Skip { .. }
-        | AdminCommand::Recover { .. } => {}
-        AdminCommand::TransferLeader {
-            partition,
-            node: who,
-        } => {
+        AdminCommand::Requests { .. } | AdminCommand::Skip { .. } | AdminCommand::Recover { .. } => {}
+        AdminCommand::TransferLeader { partition, node: who } => {
             let to = may_lead(&node.status, *partition, who)?.to_string();
             let mut leader = leaders::leader_of(node, *partition, access)?;
             let said = leader.change(&["TRANSFER", &partition.to_string(), &to])?;
@@ -285,7 +269,8 @@ fn rebalance(node: Node, dry_run: bool, access: &Access, out: &mut dyn Write) ->
     match (placed || moved, dry_run) {
         (false, _) => writeln!(
             out,
-            "nothing to move: the nodes of each zone keep about as many replicas, and all partitions have about as many keys"
+            "nothing to move: the nodes of each zone keep about as many replicas, and all partitions have \
+             about as many keys"
         )?,
         (true, false) => writeln!(out, "done")?,
         (true, true) => {}
@@ -293,8 +278,8 @@ fn rebalance(node: Node, dry_run: bool, access: &Access, out: &mut dyn Write) ->
     Ok(())
 }
 
-/// Evens out what the nodes of each zone keep, all at once, and waits until that is done. Whether there was anything to do. Gives
-/// a node that answers, since the one that was asked may have started anew.
+/// Evens out what the nodes of each zone keep, all at once, and waits until that is done. Whether there was
+/// anything to do. Gives a node that answers, since the one that was asked may have started anew.
 fn rebalance_replicas(
     mut node: Node,
     dry_run: bool,
@@ -311,17 +296,9 @@ fn rebalance_replicas(
     if places.is_empty() {
         return Ok((node, false));
     }
-    for Place {
-        partition,
-        from,
-        to,
-    } in &places
-    {
+    for Place { partition, from, to } in &places {
         let [from, to] = [from, to].map(|&id| show::name(&node.status, id));
-        writeln!(
-            out,
-            "the replica of partition {partition} at {from} moves to {to}; both start anew"
-        )?;
+        writeln!(out, "the replica of partition {partition} at {from} moves to {to}; both start anew")?;
     }
     if dry_run {
         return Ok((node, true));
@@ -351,8 +328,7 @@ fn rebalance_replicas(
         // They are asked over the network: there is nothing to be woken by.
         std::thread::sleep(LOOK);
         let answers = addresses.iter();
-        let mut answers =
-            answers.filter_map(|address| Node::ask_within(address, access, QUICK).ok());
+        let mut answers = answers.filter_map(|address| Node::ask_within(address, access, QUICK).ok());
         let is_open = |status: &ClusterStatus| {
             let moving = places.iter();
             let moving = moving.filter(|place| !placement::is_done(status, place));
@@ -373,30 +349,23 @@ fn rebalance_replicas(
         }
         if since.elapsed() > PLACE_PATIENCE {
             bail!(
-                "not all of the {} replicas are where they are to be. They go on moving by themselves: `ordo admin status` tells how \
-                 far they are; the slots have not been looked at, so run this again afterwards",
+                "not all of the {} replicas are where they are to be. They go on moving by themselves: \
+                 `ordo admin status` tells how far they are; the slots have not been looked at, so run \
+                 this again afterwards",
                 places.len()
             );
         }
     }
 }
 
-/// Evens the partitions out, one move after the other: each must be in force before the next one can be asked for. Whether there
-/// was anything to do.
-fn rebalance_slots(
-    mut node: Node,
-    dry_run: bool,
-    access: &Access,
-    out: &mut dyn Write,
-) -> Result<bool> {
+/// Evens the partitions out, one move after the other: each must be in force before the next one can be asked
+/// for. Whether there was anything to do.
+fn rebalance_slots(mut node: Node, dry_run: bool, access: &Access, out: &mut dyn Write) -> Result<bool> {
     let mut holdings: Vec<Holding> = node
         .status
         .partitions
         .iter()
-        .map(|partition| Holding {
-            slots: partition.slots.clone(),
-            ..Holding::default()
-        })
+        .map(|partition| Holding { slots: partition.slots.clone(), ..Holding::default() })
         .collect();
     for (partition, keys) in all_slot_keys(&mut node, access)? {
         if let Some(holding) = holdings.get_mut(usize::from(partition)) {
@@ -405,22 +374,19 @@ fn rebalance_slots(
     }
     let moves = rebalance::plan(&holdings);
     for (number, moved) in moves.iter().enumerate() {
-        let Move {
-            first,
-            last,
-            from,
-            to,
-            keys,
-        } = *moved;
+        let Move { first, last, from, to, keys } = *moved;
         writeln!(
             out,
-            "{} of {}: the slots {first} to {last}, with {keys} keys, from partition {from} to partition {to}",
+            "{} of {}: the slots {first} to {last}, with {keys} keys, from partition {from} to partition \
+             {to}",
             number + 1,
             moves.len()
         )?;
         if !dry_run {
             let moved = node.move_slots(first, last, to);
-            moved.context("stopped there; what has moved stays where it is, and the same command goes on with the rest")?;
+            moved.context(
+                "stopped there; what has moved stays where it is, and the same command goes on with the rest",
+            )?;
         }
     }
     Ok(!moves.is_empty())
@@ -445,9 +411,9 @@ fn another_keeper(status: &ClusterStatus, partition: u16, access: &Access) -> Re
     let mut answers = keepers(status, partition)
         .filter(|keeper| keeper.reachable && keeper.id != status.me)
         .filter_map(|keeper| Node::ask(&keeper.client_address, access).ok());
-    answers.next().ok_or_else(|| {
-        anyhow!("no node that keeps partition {partition} answers: see `ordo admin status`")
-    })
+    answers
+        .next()
+        .ok_or_else(|| anyhow!("no node that keeps partition {partition} answers: see `ordo admin status`"))
 }
 
 /// The nodes that keep a partition.
@@ -480,10 +446,7 @@ impl Node {
         match problems.len() {
             0 => bail!("--address names no node"),
             1 => Err(anyhow!(problems.remove(0))),
-            _ => bail!(
-                "no node of the cluster answers:\n  {}",
-                problems.join("\n  ")
-            ),
+            _ => bail!("no node of the cluster answers:\n  {}", problems.join("\n  ")),
         }
     }
 
@@ -502,19 +465,16 @@ impl Node {
             }
         }
         let (status, json) = status_of(&mut client)?;
-        Ok(Node {
-            address: address.to_owned(),
-            client,
-            status,
-            json,
-        })
+        Ok(Node { address: address.to_owned(), client, status, json })
     }
 
     /// How many keys the slots of its partitions have.
     fn slot_keys(&mut self) -> Result<SlotKeys> {
         let said = self.change(&["SLOTKEYS"])?;
         serde_json::from_str(&said).map_err(|problem| {
-            anyhow!("this `ordo` does not understand the node's reply ({problem}): use one of the node's version")
+            anyhow!(
+                "this `ordo` does not understand the node's reply ({problem}): use one of the node's version"
+            )
         })
     }
 
@@ -531,7 +491,8 @@ impl Node {
             Ok(Answer::Error(text)) => Err(refused(&text)),
             Ok(other) => bail!("{} answered {other:?}", words.join(" ")),
             Err(error) => bail!(
-                "{}: {error}. Whether the change was made is not known: see `ordo admin status` before another try",
+                "{}: {error}. Whether the change was made is not known: see `ordo admin status` before \
+                 another try",
                 self.address
             ),
         }
@@ -540,16 +501,16 @@ impl Node {
 
 /// A node's status, as it sent it, too.
 fn status_of(client: &mut Client) -> Result<(ClusterStatus, String)> {
-    let answer = client
-        .call(&["ORDO.CLUSTER", "STATUS"])
-        .map_err(explained)?;
+    let answer = client.call(&["ORDO.CLUSTER", "STATUS"]).map_err(explained)?;
     let json = match answer {
         Answer::Text(json) => json,
         Answer::Error(text) => return Err(refused(&text)),
         other => bail!("ORDO.CLUSTER STATUS answered {other:?}, which is no status"),
     };
     let status = serde_json::from_str(&json).map_err(|problem| {
-        anyhow!("this `ordo` does not understand the node's status ({problem}): use one of the node's version")
+        anyhow!(
+            "this `ordo` does not understand the node's status ({problem}): use one of the node's version"
+        )
     })?;
     Ok((status, json))
 }
@@ -565,7 +526,8 @@ fn explained(error: ClientError) -> anyhow::Error {
         }
         ClientError::Tls { cause, .. } => {
             anyhow!(
-                "TLS with it failed ({cause}): is --address a port that speaks TLS, and is its certificate signed by the CA of --cacert?"
+                "TLS with it failed ({cause}): is --address a port that speaks TLS, and is its certificate \
+                 signed by the CA of --cacert?"
             )
         }
         ClientError::Lost { cause, .. } if cause.kind() == ErrorKind::InvalidData => {
@@ -573,12 +535,14 @@ fn explained(error: ClientError) -> anyhow::Error {
         }
         ClientError::Lost { .. } => {
             anyhow!(
-                "{error}: the node may be stopping or frozen; look at its log, or name another one with --address"
+                "{error}: the node may be stopping or frozen; look at its log, or name another one with \
+                 --address"
             )
         }
         ClientError::NotResp(_) => {
             anyhow!(
-                "{error} The --address of a node is where it answers clients, and not its peers; where it speaks TLS, say --tls"
+                "{error} The --address of a node is where it answers clients, and not its peers; where it \
+                 speaks TLS, say --tls"
             )
         }
         ClientError::Unexpected { .. } => error.into(),
@@ -594,14 +558,12 @@ fn refused(text: &str) -> anyhow::Error {
         )
     } else if lower.contains("unknown command") || lower.contains("cluster support disabled") {
         anyhow!(
-            "a server answers that is no node of a cluster: name one that was started with `ordo serve --cluster`"
+            "a server answers that is no node of a cluster: name one that was started with \
+             `ordo serve --cluster`"
         )
     } else {
         // The code before an error is for programs.
-        anyhow!(
-            "the node refuses: {}",
-            text.strip_prefix("ERR ").unwrap_or(text)
-        )
+        anyhow!("the node refuses: {}", text.strip_prefix("ERR ").unwrap_or(text))
     }
 }
 
@@ -617,19 +579,11 @@ fn zones(status: &ClusterStatus) -> Vec<&str> {
 fn find<'a>(status: &'a ClusterStatus, who: &str) -> Result<&'a NodeStatus> {
     let number: Option<u16> = who.parse().ok();
     let mut nodes = status.nodes.iter();
-    nodes
-        .find(|node| node.name == who || Some(node.id) == number)
-        .ok_or_else(|| {
-            let all: Vec<String> = status
-                .nodes
-                .iter()
-                .map(|node| format!("{} ({})", node.name, node.id))
-                .collect();
-            anyhow!(
-                "the cluster has no node '{who}': its nodes are {}",
-                all.join(", ")
-            )
-        })
+    nodes.find(|node| node.name == who || Some(node.id) == number).ok_or_else(|| {
+        let all: Vec<String> =
+            status.nodes.iter().map(|node| format!("{} ({})", node.name, node.id)).collect();
+        anyhow!("the cluster has no node '{who}': its nodes are {}", all.join(", "))
+    })
 }
 
 /// The number of a node that keeps a replica of a partition with a vote.
@@ -640,17 +594,11 @@ fn may_lead(status: &ClusterStatus, partition: u16, who: &str) -> Result<u16> {
         let last = last.unwrap_or(0);
         bail!("the cluster has no partition {partition}: they are numbered from 0 to {last}");
     };
-    let voters = found
-        .replicas
-        .iter()
-        .filter(|replica| replica.role != "learner");
+    let voters = found.replicas.iter().filter(|replica| replica.role != "learner");
     let voters: Vec<u16> = voters.map(|replica| replica.node).collect();
     if !voters.contains(&to) {
         let names: Vec<String> = voters.iter().map(|&id| show::name(status, id)).collect();
-        bail!(
-            "node '{who}' cannot lead partition {partition}: choose one of {}",
-            names.join(", ")
-        );
+        bail!("node '{who}' cannot lead partition {partition}: choose one of {}", names.join(", "));
     }
     Ok(to)
 }

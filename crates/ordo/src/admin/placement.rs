@@ -1,7 +1,8 @@
 //! Which replicas move, so that the nodes of each zone keep about as many.
 //!
-//! A node that gives a replica away, or gets one, starts anew, so no more of them move than must, and none that would only be evened out by
-//! one. A node that is not up gets nothing, and what moves already is left to itself.
+//! A node that gives a replica away, or gets one, starts anew, so no more of them move than must, and none
+//! that would only be evened out by one. A node that is not up gets nothing, and what moves already is left
+//! to itself.
 
 use server::cluster::{ClusterStatus, NodeStatus};
 use std::collections::BTreeMap;
@@ -17,7 +18,8 @@ pub struct Place {
     pub to: u16,
 }
 
-/// The moves that leave no node of a zone with two replicas more than another one of it, and the zones in which some move already.
+/// The moves that leave no node of a zone with two replicas more than another one of it, and the zones in
+/// which some move already.
 pub fn plan(status: &ClusterStatus) -> (Vec<Place>, Vec<&str>) {
     let mut zones: Vec<&str> = status.nodes.iter().map(|node| node.zone.as_str()).collect();
     zones.sort_unstable();
@@ -36,9 +38,8 @@ pub fn plan(status: &ClusterStatus) -> (Vec<Place>, Vec<&str>) {
 /// The moves within a zone; `None` if replicas move there already.
 fn plan_zone(status: &ClusterStatus, zone: &str) -> Option<Vec<Place>> {
     let nodes = || status.nodes.iter().filter(|node| node.zone == zone);
-    let can_get = |node: &&NodeStatus| {
-        !node.leaving && node.out.is_none() && (node.reachable || node.waiting)
-    };
+    let can_get =
+        |node: &&NodeStatus| !node.leaving && node.out.is_none() && (node.reachable || node.waiting);
     // What each keeps; last what it leads, which it gives away last.
     let mut kept: BTreeMap<u16, Vec<u16>> = nodes().map(|node| (node.id, Vec::new())).collect();
     for is_led in [true, false] {
@@ -68,11 +69,7 @@ fn plan_zone(status: &ClusterStatus, zone: &str) -> Option<Vec<Place>> {
         // Not what it has just got: it has two more than somebody else, which none that got some has.
         let partition = kept.get_mut(&from)?.pop()?;
         kept.get_mut(&to)?.insert(0, partition);
-        places.push(Place {
-            partition,
-            from,
-            to,
-        });
+        places.push(Place { partition, from, to });
     }
 }
 
@@ -138,11 +135,7 @@ mod tests {
     }
 
     fn place(partition: u16, from: u16, to: u16) -> Place {
-        Place {
-            partition,
-            from,
-            to,
-        }
+        Place { partition, from, to }
     }
 
     #[test]
@@ -178,12 +171,10 @@ mod tests {
     fn any_placement_is_evened_out() {
         for case in 0..500_u64 {
             let draw = |what: u64, below: u64| txn::hash::mix(txn::hash::mix(case) ^ what) % below;
-            let nodes: Vec<(u16, &str, bool)> = (1..=2 + draw(1, 4) as u16)
-                .map(|id| (id, "x", true))
-                .collect();
-            let kept: Vec<Vec<u16>> = (0..1 + draw(2, 12))
-                .map(|at| vec![1 + draw(100 + at, nodes.len() as u64) as u16])
-                .collect();
+            let nodes: Vec<(u16, &str, bool)> =
+                (1..=2 + draw(1, 4) as u16).map(|id| (id, "x", true)).collect();
+            let kept: Vec<Vec<u16>> =
+                (0..1 + draw(2, 12)).map(|at| vec![1 + draw(100 + at, nodes.len() as u64) as u16]).collect();
             let kept: Vec<&[u16]> = kept.iter().map(Vec::as_slice).collect();
             let mut status = cluster(&nodes, &kept);
             let (places, _) = plan(&status);
@@ -195,21 +186,14 @@ mod tests {
             }
             let counts = nodes.iter().map(|&(id, ..)| {
                 let mut partitions = status.partitions.iter();
-                partitions
-                    .by_ref()
-                    .filter(|found| found.replicas[0].node == id)
-                    .count()
+                partitions.by_ref().filter(|found| found.replicas[0].node == id).count()
             });
             let (least, most) = (counts.clone().min(), counts.max());
             assert!(most <= least.map(|least| least + 1), "case {case}");
             let mut moved: Vec<u16> = places.iter().map(|place| place.partition).collect();
             moved.sort_unstable();
             moved.dedup();
-            assert_eq!(
-                moved.len(),
-                places.len(),
-                "case {case}: something moves twice"
-            );
+            assert_eq!(moved.len(), places.len(), "case {case}: something moves twice");
         }
     }
 }

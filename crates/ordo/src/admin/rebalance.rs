@@ -1,14 +1,15 @@
 //! Which slots move, so that all partitions have about as many keys.
 //!
-//! A move stops its two partitions for as long as one of them takes to look through its keys and the other one to write those
-//! that it gets, so it should be neither one of many small ones nor a single large one. Slots move from the end of a range, so that the
-//! ranges stay few.
+//! A move stops its two partitions for as long as one of them takes to look through its keys and the other
+//! one to write those that it gets, so it should be neither one of many small ones nor a single large one.
+//! Slots move from the end of a range, so that the ranges stay few.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// About how many keys one move takes along at most.
 const MOVE_KEYS_MAX: u64 = 20_000;
-/// A partition that has this much more than its share, of a hundred, keeps it: evening it out would move more than it mends.
+/// A partition that has this much more than its share, of a hundred, keeps it: evening it out would move more
+/// than it mends.
 const TOLERANCE_PERCENT: u64 = 2;
 
 /// A partition, as the plan sees it.
@@ -47,17 +48,16 @@ impl Holding {
     }
 }
 
-/// The moves that give all partitions, by their numbers, about as many keys; and about as many slots if there are no keys.
+/// The moves that give all partitions, by their numbers, about as many keys; and about as many slots if there
+/// are no keys.
 pub fn plan(holdings: &[Holding]) -> Vec<Move> {
     let has_keys = holdings.iter().any(|holding| !holding.keys.is_empty());
     let weight = |holding: &Holding, slot| match has_keys {
         true => holding.keys_of(slot),
         false => 1,
     };
-    let mut loads: Vec<u64> = holdings
-        .iter()
-        .map(|holding| holding.backwards().map(|slot| weight(holding, slot)).sum())
-        .collect();
+    let mut loads: Vec<u64> =
+        holdings.iter().map(|holding| holding.backwards().map(|slot| weight(holding, slot)).sum()).collect();
     let share = loads.iter().sum::<u64>() / holdings.len().max(1) as u64;
     let tolerance = share * TOLERANCE_PERCENT / 100;
     let mut moves: Vec<Move> = Vec::new();
@@ -86,12 +86,7 @@ pub fn plan(holdings: &[Holding]) -> Vec<Move> {
             };
             loads[from] -= weight;
             loads[to] += weight;
-            add(
-                &mut moves,
-                slot,
-                (from as u16, to as u16),
-                holding.keys_of(slot),
-            );
+            add(&mut moves, slot, (from as u16, to as u16), holding.keys_of(slot));
         }
     }
 }
@@ -107,13 +102,7 @@ fn add(moves: &mut Vec<Move>, slot: u16, (from, to): (u16, u16), keys: u64) {
         last.keys += keys;
         return;
     }
-    moves.push(Move {
-        first: slot,
-        last: slot,
-        from,
-        to,
-        keys,
-    });
+    moves.push(Move { first: slot, last: slot, from, to, keys });
 }
 
 #[cfg(test)]
@@ -121,10 +110,7 @@ mod tests {
     use super::*;
 
     fn holding(slots: &[(u16, u16)], keys: impl IntoIterator<Item = (u16, u64)>) -> Holding {
-        Holding {
-            slots: slots.to_vec(),
-            keys: keys.into_iter().collect(),
-        }
+        Holding { slots: slots.to_vec(), keys: keys.into_iter().collect() }
     }
 
     /// How many keys, or slots if there are none, each partition has after the moves.
@@ -184,24 +170,12 @@ mod tests {
 
     #[test]
     fn no_move_is_large_and_a_slot_that_is_too_large_for_everybody_stays() {
-        let heavy = [
-            holding(&[(0, 9)], (0..10).map(|slot| (slot, 15_000))),
-            holding(&[(10, 10)], [(10, 100)]),
-        ];
+        let heavy =
+            [holding(&[(0, 9)], (0..10).map(|slot| (slot, 15_000))), holding(&[(10, 10)], [(10, 100)])];
         let moves = plan(&heavy);
-        assert!(
-            moves.iter().all(|moved| moved.keys <= MOVE_KEYS_MAX),
-            "{moves:?}"
-        );
+        assert!(moves.iter().all(|moved| moved.keys <= MOVE_KEYS_MAX), "{moves:?}");
         assert_eq!(after(&heavy, &moves), [75_000, 75_100]);
-        let single = [
-            holding(&[(0, 9)], [(5, 1_000_000)]),
-            holding(&[(10, 19)], []),
-        ];
-        assert!(
-            plan(&single)
-                .iter()
-                .all(|moved| !(moved.first..=moved.last).contains(&5))
-        );
+        let single = [holding(&[(0, 9)], [(5, 1_000_000)]), holding(&[(10, 19)], [])];
+        assert!(plan(&single).iter().all(|moved| !(moved.first..=moved.last).contains(&5)));
     }
 }

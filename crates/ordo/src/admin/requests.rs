@@ -1,4 +1,5 @@
-//! `ordo admin requests` and `ordo admin skip`: what the log of a stopped node has, and what of it is not to be executed.
+//! `ordo admin requests` and `ordo admin skip`: what the log of a stopped node has, and what of it is not to
+//! be executed.
 
 use anyhow::{Context, Result, bail};
 use node::listing::{Listed, list_alone, list_member};
@@ -14,11 +15,14 @@ use txn::{Registry, RequestName};
 /// What it means to skip a request.
 const MEANING: &str = "\
 Skipping a request means:
-- No node executes it, at none of its partitions: not now, and not when the log is replayed later. Everything behind it is
+- No node executes it, at none of its partitions: not now, and not when the log is replayed later. \
+Everything behind it is
   executed as if it had replied an error.
-- Its client may have been told nothing, or, if some node executed it before, that it succeeded. What it wrote is then gone, and so is what
+- Its client may have been told nothing, or, if some node executed it before, that it succeeded. What it \
+wrote is then gone, and so is what
   others read of it.
-- A client that sends the same command again orders it again, at another place, and there it is executed: keep it away first. That
+- A client that sends the same command again orders it again, at another place, and there it is executed: \
+keep it away first. That
   holds for ORDO.IDEMPOTENT, too: what was skipped left no record of its id.
 - In a cluster, every node must skip it. Nodes that do not skip the same requests refuse each other.
 - It cannot be taken back once a node has started with it.";
@@ -27,10 +31,7 @@ Skipping a request means:
 pub fn list(dir: &Path, last: usize, out: &mut dyn Write) -> Result<()> {
     let (_disk, all) = read(dir)?;
     if all.is_empty() {
-        writeln!(
-            out,
-            "nothing: a start of this node executes no request of its log"
-        )?;
+        writeln!(out, "nothing: a start of this node executes no request of its log")?;
     }
     for listed in all.iter().skip(all.len().saturating_sub(last)) {
         writeln!(out, "{}", line(listed))?;
@@ -39,17 +40,12 @@ pub fn list(dir: &Path, last: usize, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Has stopped nodes skip requests.
-pub fn skip(
-    names: &[RequestName],
-    dirs: &[PathBuf],
-    is_sure: bool,
-    out: &mut dyn Write,
-) -> Result<()> {
+pub fn skip(names: &[RequestName], dirs: &[PathBuf], is_sure: bool, out: &mut dyn Write) -> Result<()> {
     // The processes of these nodes cannot start before the files are written: a supervisor may try.
     let mut held: Vec<Held> = Vec::new();
     for dir in dirs {
-        let path = std::fs::canonicalize(dir)
-            .with_context(|| format!("the data directory {}", dir.display()))?;
+        let path =
+            std::fs::canonicalize(dir).with_context(|| format!("the data directory {}", dir.display()))?;
         if held.iter().any(|held| held.path == path) {
             continue;
         }
@@ -64,8 +60,8 @@ pub fn skip(
                     format!("{name}, which it skips already")
                 }
                 None => format!(
-                    "{name}, which it does not have behind its newest checkpoint: it has not heard of it, or has executed it; if so, its \
-                     next start refuses to skip it, and changes nothing"
+                    "{name}, which it does not have behind its newest checkpoint: it has not heard of it, \
+                     or has executed it; if so, its next start refuses to skip it, and changes nothing"
                 ),
             };
             writeln!(out, "{}: {text}", dir.display())?;
@@ -81,11 +77,7 @@ pub fn skip(
             all.add(name);
         }
         skips::save(dir, &all)?;
-        writeln!(
-            out,
-            "{}: the next start of this node skips it",
-            dir.display()
-        )?;
+        writeln!(out, "{}: the next start of this node skips it", dir.display())?;
     }
     Ok(())
 }
@@ -97,18 +89,10 @@ struct Held {
 }
 
 fn line(listed: &Listed) -> String {
-    let partitions: Vec<String> = listed
-        .partitions
-        .iter()
-        .map(|id| id.0.to_string())
-        .collect();
+    let partitions: Vec<String> = listed.partitions.iter().map(|id| id.0.to_string()).collect();
     let name = listed.name;
     let (seconds, millis) = (listed.time_ms / 1000, listed.time_ms % 1000);
-    format!(
-        "{name}  time {seconds}.{millis:03}  partition {}  {}",
-        partitions.join(","),
-        listed.text
-    )
+    format!("{name}  time {seconds}.{millis:03}  partition {}  {}", partitions.join(","), listed.text)
 }
 
 /// What a directory's log has, of which no process may have hold, and the hold.
@@ -125,10 +109,7 @@ fn read(dir: &Path) -> Result<(Arc<RealDisk>, Vec<Listed>)> {
     // A mistyped name must not become a new directory.
     let has_log = has_log().with_context(|| format!("the data directory {}", dir.display()))?;
     if !has_log {
-        bail!(
-            "{} has no log: give the data directory of a node (--dir)",
-            dir.display()
-        );
+        bail!("{} has no log: give the data directory of a node (--dir)", dir.display());
     }
     let disk = Arc::new(RealDisk::open(dir)?);
     let mut registry = Registry::new();
@@ -155,11 +136,7 @@ mod tests {
 
     impl Write for Watching<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            assert!(
-                RealDisk::look_at(self.dir).is_err(),
-                "free after: {}",
-                self.said
-            );
+            assert!(RealDisk::look_at(self.dir).is_err(), "free after: {}", self.said);
             self.said.push_str(&String::from_utf8_lossy(bytes));
             Ok(bytes.len())
         }
@@ -178,19 +155,11 @@ mod tests {
             list_alone(&disk, bytes, 1, &Registry::new(), described).expect("an empty log");
         }
         let name: RequestName = "7:2:3".parse().expect("a name");
-        let mut out = Watching {
-            dir: path,
-            said: String::new(),
-        };
+        let mut out = Watching { dir: path, said: String::new() };
         let dirs = [path.to_owned(), path.join(".")];
         skip(&[name], &dirs, true, &mut out).expect("skipped");
         assert_eq!(out.said.matches("skips it").count(), 1, "{}", out.said);
-        assert!(
-            skips::load(path)
-                .expect("a file")
-                .iter()
-                .any(|(known, _)| known == name)
-        );
+        assert!(skips::load(path).expect("a file").iter().any(|(known, _)| known == name));
         assert!(RealDisk::look_at(path).is_ok());
     }
 }

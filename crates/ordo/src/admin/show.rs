@@ -32,9 +32,7 @@ pub fn status(status: &ClusterStatus) -> String {
 
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>, right: &[usize]) -> Table {
     let mut table = Table::new();
-    table
-        .load_preset(presets::ASCII_MARKDOWN)
-        .set_header(header);
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
     for row in rows {
         table.add_row(row);
     }
@@ -49,9 +47,7 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>, right: &[usiz
 fn nodes(status: &ClusterStatus) -> Table {
     let row = |node: &NodeStatus| {
         let partitions = status.partitions.iter();
-        let leads = partitions
-            .clone()
-            .filter(|found| found.leader == Some(node.id));
+        let leads = partitions.clone().filter(|found| found.leader == Some(node.id));
         let keeps = partitions.filter(|found| {
             let mut replicas = found.replicas.iter();
             replicas.any(|replica| replica.node == node.id)
@@ -78,18 +74,8 @@ fn nodes(status: &ClusterStatus) -> Table {
             keeps.count().to_string(),
         ]
     };
-    let header = [
-        "id",
-        "node",
-        "zone",
-        "clients",
-        "peers",
-        "boot",
-        "behaviour",
-        "reachable",
-        "leads",
-        "replicas",
-    ];
+    let header =
+        ["id", "node", "zone", "clients", "peers", "boot", "behaviour", "reachable", "leads", "replicas"];
     table(&header, status.nodes.iter().map(row), &[0, 5, 6, 8, 9])
 }
 
@@ -103,18 +89,12 @@ fn partitions(status: &ClusterStatus) -> Table {
         format!("{} ({}{lag})", name(status, replica.node), replica.role)
     };
     let row = |found: &PartitionStatus| {
-        let slots: Vec<String> = found
-            .slots
-            .iter()
-            .map(|(first, last)| format!("{first}-{last}"))
-            .collect();
+        let slots: Vec<String> = found.slots.iter().map(|(first, last)| format!("{first}-{last}")).collect();
         let replicas: Vec<String> = found.replicas.iter().map(replica).collect();
         vec![
             found.id.to_string(),
             slots.join(" "),
-            found
-                .leader
-                .map_or_else(|| "NOT KNOWN".to_owned(), |leader| name(status, leader)),
+            found.leader.map_or_else(|| "NOT KNOWN".to_owned(), |leader| name(status, leader)),
             match found.term {
                 0 => "-".to_owned(),
                 term => term.to_string(),
@@ -133,13 +113,14 @@ fn waits(status: &ClusterStatus, node: &NodeStatus) -> String {
     if replicas.any(|replica| replica.node == node.id) {
         return format!("Node {name} runs, and is about to join: it has something to keep.");
     }
-    let others = status.nodes.iter().filter(|other| {
-        other.zone == node.zone && other.id != node.id && other.boot != 0 && !other.leaving
-    });
+    let others = status
+        .nodes
+        .iter()
+        .filter(|other| other.zone == node.zone && other.id != node.id && other.boot != 0 && !other.leaving);
     let others: Vec<&str> = others.map(|other| other.name.as_str()).collect();
     format!(
-        "Node {name} runs, and waits for something to keep: it takes over from another node of zone {} ({}) once you take that \
-         one out, with `ordo admin remove-node`.",
+        "Node {name} runs, and waits for something to keep: it takes over from another node of zone {} \
+         ({}) once you take that one out, with `ordo admin remove-node`.",
         node.zone,
         others.join(", ")
     )
@@ -150,24 +131,21 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
     let mut problems = Vec::new();
     for node in status.nodes.iter().filter(|node| node.leaving) {
         problems.push(format!(
-            "Node {} is leaving: it is gone once nobody has it as a replica any more and its process has ended.",
+            "Node {} is leaving: it is gone once nobody has it as a replica any more and its process has \
+             ended.",
             node.name
         ));
     }
     for node in &status.nodes {
         if let Some(cause) = &node.out {
             problems.push(format!(
-                "Node {} takes no part in the cluster: {cause}. Look at its disk; its own log tells whether it comes back by itself, or must \
-                 be restarted.",
+                "Node {} takes no part in the cluster: {cause}. Look at its disk; its own log tells \
+                 whether it comes back by itself, or must be restarted.",
                 node.name
             ));
         }
     }
-    for node in status
-        .nodes
-        .iter()
-        .filter(|node| !node.reachable && !node.leaving)
-    {
+    for node in status.nodes.iter().filter(|node| !node.reachable && !node.leaving) {
         problems.push(match node.boot {
             0 if node.waiting => waits(status, node),
             0 => format!(
@@ -175,19 +153,17 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
                 node.name, node.name
             ),
             _ => format!(
-                "Node {} is not heard of: start it again, or replace it (docs/cluster.md) if it is gone for good.",
+                "Node {} is not heard of: start it again, or replace it (docs/cluster.md) if it is gone \
+                 for good.",
                 node.name
             ),
         });
     }
     for node in status.nodes.iter().filter(|node| node.clock_ahead_ms != 0) {
-        let word = if node.clock_ahead_ms < 0 {
-            "behind"
-        } else {
-            "ahead of"
-        };
+        let word = if node.clock_ahead_ms < 0 { "behind" } else { "ahead of" };
         problems.push(format!(
-            "The clock of node {} is {:.1} s {word} the cluster's time of day: set it right. No time to live depends on it.",
+            "The clock of node {} is {:.1} s {word} the cluster's time of day: set it right. No time to \
+             live depends on it.",
             node.name,
             node.clock_ahead_ms.unsigned_abs() as f64 / 1_000.0
         ));
@@ -199,7 +175,8 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
         let older: Vec<&str> = older.map(|node| node.name.as_str()).collect();
         if !older.is_empty() {
             problems.push(format!(
-                "Behaviour {newest} comes into force once all nodes know it: {} must be restarted with the newer version.",
+                "Behaviour {newest} comes into force once all nodes know it: {} must be restarted with the \
+                 newer version.",
                 older.join(", ")
             ));
         }
@@ -212,8 +189,8 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
         .collect();
     if !headless.is_empty() {
         problems.push(format!(
-            "Nobody is known to lead partition {}: writes wait. Another leader is there within a second or so; if this stays, no majority of \
-             the replicas can talk to each other.",
+            "Nobody is known to lead partition {}: writes wait. Another leader is there within a second or \
+             so; if this stays, no majority of the replicas can talk to each other.",
             headless.join(", ")
         ));
     }

@@ -44,8 +44,7 @@ pub fn recover(dir: &Path, is_sure: bool, out: &mut dyn Write) -> Result<()> {
     let disk = Arc::new(RealDisk::open(dir)?);
     let mut identity = load()?;
     let random = super::unguessable();
-    let (mut journal, images, _) =
-        Journal::open(disk.clone(), order::SEGMENT_BYTES_DEFAULT, random)?;
+    let (mut journal, images, _) = Journal::open(disk.clone(), order::SEGMENT_BYTES_DEFAULT, random)?;
     let cluster = mix(identity.first.cluster ^ mix(random));
     let me = identity.node;
     let found = survey(&*disk, &images, me, &identity.first, &identity.map, cluster)?;
@@ -96,12 +95,7 @@ pub fn recover(dir: &Path, is_sure: bool, out: &mut dyn Write) -> Result<()> {
 }
 
 fn line(extent: &Extent) -> String {
-    let &Extent {
-        partition,
-        agreed,
-        last,
-        time_ms,
-    } = extent;
+    let &Extent { partition, agreed, last, time_ms } = extent;
     let (seconds, millis) = (time_ms / 1000, time_ms % 1000);
     format!(
         "{partition}: kept up to epoch {} (time {seconds}.{millis:03}), known to be agreed up to epoch {}",

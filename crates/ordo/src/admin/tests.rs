@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 
-/// A server that takes one connection, replies in turn, and then closes. Joined, it gives the commands that it got.
+/// A server that takes one connection, replies in turn, and then closes. Joined, it gives the commands that
+/// it got.
 struct Fake {
     address: String,
     thread: JoinHandle<Vec<String>>,
@@ -30,10 +31,7 @@ impl Fake {
             got.extend(command(&mut reader));
             got
         };
-        Fake {
-            address,
-            thread: std::thread::spawn(serve),
-        }
+        Fake { address, thread: std::thread::spawn(serve) }
     }
 
     fn got(self) -> Vec<String> {
@@ -62,7 +60,8 @@ fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-/// Three nodes in three zones, of which c is silent, a joining d, and two partitions, of which one has no leader.
+/// Three nodes in three zones, of which c is silent, a joining d, and two partitions, of which one has no
+/// leader.
 fn cluster() -> ClusterStatus {
     let node = |(id, name, zone, reachable): (u16, &str, &str, bool)| NodeStatus {
         id,
@@ -78,32 +77,17 @@ fn cluster() -> ClusterStatus {
         leaving: false,
         clock_ahead_ms: 0,
     };
-    let replica = |node, role: &str, lag| ReplicaStatus {
-        node,
-        role: role.to_owned(),
-        lag,
-    };
-    let partition = |id, slots, leader, replicas| PartitionStatus {
-        id,
-        slots,
-        leader,
-        term: 7,
-        replicas,
-    };
+    let replica = |node, role: &str, lag| ReplicaStatus { node, role: role.to_owned(), lag };
+    let partition = |id, slots, leader, replicas| PartitionStatus { id, slots, leader, term: 7, replicas };
     ClusterStatus {
         cluster: "shop".to_owned(),
         map_version: 4,
         level: 1,
         epoch: 12_345,
         me: 1,
-        nodes: [
-            (1, "a", "x", true),
-            (2, "b", "y", true),
-            (3, "c", "z", false),
-            (4, "d", "z", false),
-        ]
-        .map(node)
-        .to_vec(),
+        nodes: [(1, "a", "x", true), (2, "b", "y", true), (3, "c", "z", false), (4, "d", "z", false)]
+            .map(node)
+            .to_vec(),
         partitions: vec![
             partition(
                 0,
@@ -137,10 +121,7 @@ fn admin(addresses: &[&str], words: &[&str]) -> Result<String> {
     let matches = Admin::augment_args(Command::new("admin")).try_get_matches_from(words)?;
     let admin = Admin::from_arg_matches(&matches)?;
     let mut out = Vec::new();
-    let access = Access {
-        password: admin.password.clone(),
-        tls: admin.tls()?,
-    };
+    let access = Access { password: admin.password.clone(), tls: admin.tls()? };
     run_to(&admin, &access, &mut out)?;
     Ok(String::from_utf8(out)?)
 }
@@ -179,7 +160,8 @@ Cluster shop, as a sees it: map version 4, behaviour 1, executed up to epoch 123
 
 Node c is not heard of: start it again, or replace it (docs/cluster.md) if it is gone for good.
 Node d has never started: start it with `ordo serve --cluster cluster.toml --node d`.
-Nobody is known to lead partition 1: writes wait. Another leader is there within a second or so; if this stays, no majority of the replicas can talk to each other.
+Nobody is known to lead partition 1: writes wait. Another leader is there within a second or so; if this \
+stays, no majority of the replicas can talk to each other.
 "
     );
 }
@@ -187,10 +169,7 @@ Nobody is known to lead partition 1: writes wait. Another leader is there within
 #[test]
 fn json_is_passed_on_as_it_came() {
     // A newer node may say more: tools get that, too.
-    let json =
-        serde_json::to_string(&cluster())
-            .expect("JSON")
-            .replacen('{', "{\"news\": [1],  ", 1);
+    let json = serde_json::to_string(&cluster()).expect("JSON").replacen('{', "{\"news\": [1],  ", 1);
     let fake = Fake::new(vec![bulk(&json)]);
     let text = admin(&[&fake.address], &["status", "--json"]).expect("a status");
     assert_eq!(text, json + "\n");
@@ -208,10 +187,7 @@ fn nodes_are_tried_in_turn() {
     let never = TcpListener::bind("127.0.0.1:0").expect("a port");
     let last = never.local_addr().expect("bound").to_string();
     let addresses = [nobody.as_str(), &alone.address, &good.address, &last];
-    assert_has(
-        &admin(&addresses, &["status"]).expect("the third answers"),
-        &["Cluster shop"],
-    );
+    assert_has(&admin(&addresses, &["status"]).expect("the third answers"), &["Cluster shop"]);
     never.set_nonblocking(true).expect("set");
     assert!(never.accept().is_err(), "one answer is enough");
 
@@ -222,12 +198,7 @@ fn nodes_are_tried_in_turn() {
     let error = error.to_string();
     assert_has(
         &error,
-        &[
-            "no node of the cluster answers",
-            &nobody,
-            &closing_address,
-            "nobody listens there",
-        ],
+        &["no node of the cluster answers", &nobody, &closing_address, "nobody listens there"],
     );
 }
 
@@ -255,21 +226,12 @@ fn a_rebalance_moves_one_range_after_the_other_and_a_dry_one_none() {
     let done = Fake::new(replies.to_vec());
     let text = admin(&[&done.address], &["rebalance"]).expect("done");
     assert_eq!(text, format!("{first}{second}done\n"));
-    assert_eq!(
-        done.got()[2..],
-        [
-            "ORDO.CLUSTER MOVESLOTS 31 8191 1",
-            "ORDO.CLUSTER MOVESLOTS 30 30 1",
-        ]
-    );
+    assert_eq!(done.got()[2..], ["ORDO.CLUSTER MOVESLOTS 31 8191 1", "ORDO.CLUSTER MOVESLOTS 30 30 1",]);
 
     let refused = "-ERR the map of the cluster has changed meanwhile\r\n".to_owned();
     let stopped = Fake::new(vec![status(), counted, moved, refused]);
     let error = admin(&[&stopped.address], &["rebalance"]).expect_err("it stops");
-    assert_has(
-        &format!("{error:#}"),
-        &["stopped there", "has changed meanwhile"],
-    );
+    assert_has(&format!("{error:#}"), &["stopped there", "has changed meanwhile"]);
 
     let even = "+{\"partitions\":{\"0\":{\"1\":5},\"1\":{\"9000\":5}}}\r\n".to_owned();
     let even = Fake::new(vec![status(), even]);
@@ -283,10 +245,7 @@ fn changes_go_to_the_node_that_answered() {
         (&["remove-node", "b"], "ORDO.CLUSTER REMOVENODE 2"),
         (&["remove-node", "3"], "ORDO.CLUSTER REMOVENODE 3"),
         (&["transfer-leader", "0", "b"], "ORDO.CLUSTER TRANSFER 0 2"),
-        (
-            &["move-slots", "8192", "9000", "0"],
-            "ORDO.CLUSTER MOVESLOTS 8192 9000 0",
-        ),
+        (&["move-slots", "8192", "9000", "0"], "ORDO.CLUSTER MOVESLOTS 8192 9000 0"),
         (
             &[
                 "add-node",
@@ -324,11 +283,7 @@ fn changes_go_to_the_node_that_answered() {
             let file = format!("{founder}[[node]]{entry}");
             let config = server::cluster::ClusterConfig::parse(&file, "cluster.toml".as_ref());
             let config = config.expect("valid");
-            assert!(
-                config
-                    .node("e")
-                    .is_some_and(|node| node.joins && node.zone == "z")
-            );
+            assert!(config.node("e").is_some_and(|node| node.joins && node.zone == "z"));
         }
     }
 }
@@ -353,37 +308,25 @@ fn reply(status: &ClusterStatus) -> String {
 #[test]
 fn a_transfer_goes_to_the_leader() {
     // The first knows who led before, who knows who leads now.
-    let now = Fake::new(vec![
-        reply(&led_by(3, Some(3), "unused:1")),
-        "+OK\r\n".to_owned(),
-    ]);
+    let now = Fake::new(vec![reply(&led_by(3, Some(3), "unused:1")), "+OK\r\n".to_owned()]);
     let before = Fake::new(vec![reply(&led_by(2, Some(3), &now.address))]);
     let first = Fake::new(vec![reply(&led_by(1, Some(2), &before.address))]);
     let text = admin(&[&first.address], &["transfer-leader", "1", "a"]).expect("done");
     assert_eq!(text, "OK\n");
     assert_eq!(first.got(), ["ORDO.CLUSTER STATUS"]);
     assert_eq!(before.got(), ["ORDO.CLUSTER STATUS"]);
-    assert_eq!(
-        now.got(),
-        ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER TRANSFER 1 1"]
-    );
+    assert_eq!(now.got(), ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER TRANSFER 1 1"]);
     // Without a leader, the node that was asked says what there is to say.
     let first = Fake::new(vec![status(), "-ERR it has no leader\r\n".to_owned()]);
     let error = admin(&[&first.address], &["transfer-leader", "1", "a"]).expect_err("refused");
     assert_has(&error.to_string(), &["it has no leader"]);
-    assert_eq!(
-        first.got(),
-        ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER TRANSFER 1 1"]
-    );
+    assert_eq!(first.got(), ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER TRANSFER 1 1"]);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let nobody = listener.local_addr().expect("bound").to_string();
     drop(listener);
     let first = Fake::new(vec![reply(&led_by(1, Some(2), &nobody))]);
     let error = admin(&[&first.address], &["transfer-leader", "1", "a"]).expect_err("refused");
-    assert_has(
-        &error.to_string(),
-        &["b leads partition 1", &nobody, "nobody listens"],
-    );
+    assert_has(&error.to_string(), &["b leads partition 1", &nobody, "nobody listens"]);
 }
 
 #[test]
@@ -437,15 +380,7 @@ fn a_node_that_runs_and_waits_is_not_said_to_be_down() {
     status.nodes[3].waiting = true;
     status.partitions[0].replicas.pop();
     let text = show::status(&status);
-    assert_has(
-        &text,
-        &[
-            "waits",
-            "Node d runs, and waits",
-            "zone z (c)",
-            "remove-node",
-        ],
-    );
+    assert_has(&text, &["waits", "Node d runs, and waits", "zone z (c)", "remove-node"]);
     assert!(!text.contains("never started"), "{text}");
     let text = show::status(&{
         status.partitions[0].replicas[2].node = 4;
@@ -458,72 +393,24 @@ fn a_node_that_runs_and_waits_is_not_said_to_be_down() {
 fn mistakes_are_found_before_anything_is_sent() {
     let cases: [(&[&str], &[&str]); 9] = [
         (
-            &[
-                "add-node",
-                "12",
-                "--zone",
-                "z",
-                "--peer-address",
-                "e:1",
-                "--client-address",
-                "e:2",
-            ],
+            &["add-node", "12", "--zone", "z", "--peer-address", "e:1", "--client-address", "e:2"],
             &["node's name '12'", "add a letter"],
         ),
         (
-            &[
-                "add-node",
-                "e",
-                "--zone",
-                "z",
-                "--peer-address",
-                "e",
-                "--client-address",
-                "e:2",
-            ],
+            &["add-node", "e", "--zone", "z", "--peer-address", "e", "--client-address", "e:2"],
             &["--peer-address 'e'", "10.0.0.1:17001"],
         ),
         (
-            &[
-                "add-node",
-                "e",
-                "--zone",
-                "z",
-                "--peer-address",
-                "e:1",
-                "--client-address",
-                "0.0.0.0:2",
-            ],
+            &["add-node", "e", "--zone", "z", "--peer-address", "e:1", "--client-address", "0.0.0.0:2"],
             &["--client-address '0.0.0.0:2'", "others connect"],
         ),
-        (
-            &["remove-node", "f"],
-            &["no node 'f'", "a (1), b (2), c (3), d (4)"],
-        ),
+        (&["remove-node", "f"], &["no node 'f'", "a (1), b (2), c (3), d (4)"]),
         (&["remove-node", "7"], &["no node '7'"]),
+        (&["transfer-leader", "2", "a"], &["no partition 2", "from 0 to 1"]),
+        (&["transfer-leader", "1", "b"], &["'b' cannot lead partition 1", "a, node 9"]),
+        (&["transfer-leader", "0", "d"], &["'d' cannot lead partition 0", "a, b, c"]),
         (
-            &["transfer-leader", "2", "a"],
-            &["no partition 2", "from 0 to 1"],
-        ),
-        (
-            &["transfer-leader", "1", "b"],
-            &["'b' cannot lead partition 1", "a, node 9"],
-        ),
-        (
-            &["transfer-leader", "0", "d"],
-            &["'d' cannot lead partition 0", "a, b, c"],
-        ),
-        (
-            &[
-                "add-node",
-                "e",
-                "--zone",
-                "w",
-                "--peer-address",
-                "e:1",
-                "--client-address",
-                "e:2",
-            ],
+            &["add-node", "e", "--zone", "w", "--peer-address", "e:1", "--client-address", "e:2"],
             &["no zone 'w'", "x, y, z"],
         ),
     ];
@@ -538,40 +425,22 @@ fn mistakes_are_found_before_anything_is_sent() {
 #[test]
 fn each_refusal_says_what_to_do() {
     for (reply, wants) in [
-        (
-            "-NOAUTH Authentication required.\r\n",
-            &["asks for a password", "--password", "REDISCLI_AUTH"][..],
-        ),
+        ("-NOAUTH Authentication required.\r\n", &["asks for a password", "--password", "REDISCLI_AUTH"][..]),
         (
             "-ERR unknown command 'ORDO.CLUSTER', with args beginning with: 'STATUS' \r\n",
             &["no node of a cluster", "--cluster"],
         ),
-        (
-            "-ERR This instance has cluster support disabled\r\n",
-            &["no node of a cluster", "--cluster"],
-        ),
-        (
-            "-ERR the node is starting\r\n",
-            &["the node refuses: the node is starting"],
-        ),
+        ("-ERR This instance has cluster support disabled\r\n", &["no node of a cluster", "--cluster"]),
+        ("-ERR the node is starting\r\n", &["the node refuses: the node is starting"]),
         ("+OK\r\n", &["does not understand", "version"]),
         ("*0\r\n", &["no status"]),
-        (
-            "HTTP/1.1 400 Bad Request\r\n",
-            &["not RESP", "answers clients"],
-        ),
+        ("HTTP/1.1 400 Bad Request\r\n", &["not RESP", "answers clients"]),
         ("", &["closed the connection", "another one"]),
     ] {
-        let replies = if reply.is_empty() {
-            Vec::new()
-        } else {
-            vec![reply.to_owned()]
-        };
+        let replies = if reply.is_empty() { Vec::new() } else { vec![reply.to_owned()] };
         let fake = Fake::new(replies);
         let address = fake.address.clone();
-        let error = admin(&[&address], &["status"])
-            .expect_err("refused")
-            .to_string();
+        let error = admin(&[&address], &["status"]).expect_err("refused").to_string();
         assert_has(&error, wants);
         assert!(error.starts_with(&address), "{error}");
         fake.got();
@@ -582,10 +451,7 @@ fn each_refusal_says_what_to_do() {
     // The change may have been made all the same.
     let fake = Fake::new(vec![status()]);
     let error = admin(&[&fake.address], &["remove-node", "b"]).expect_err("no reply");
-    assert_eq!(
-        fake.got(),
-        ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER REMOVENODE 2"]
-    );
+    assert_eq!(fake.got(), ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER REMOVENODE 2"]);
     assert_has(&error.to_string(), &["not known", "ordo admin status"]);
 }
 
@@ -595,16 +461,10 @@ fn a_password_is_given_before_anything_else() {
     let fake = Fake::new(vec!["+OK\r\n".to_owned(), status()]);
     admin(&[&fake.address], &words).expect("a status");
     assert_eq!(fake.got(), ["AUTH open sesame", "ORDO.CLUSTER STATUS"]);
-    let fake = Fake::new(vec![
-        "-WRONGPASS invalid username-password pair or user is disabled.\r\n".to_owned(),
-    ]);
-    let error = admin(&[&fake.address], &words)
-        .expect_err("refused")
-        .to_string();
+    let fake =
+        Fake::new(vec!["-WRONGPASS invalid username-password pair or user is disabled.\r\n".to_owned()]);
+    let error = admin(&[&fake.address], &words).expect_err("refused").to_string();
     assert_eq!(fake.got(), ["AUTH open sesame"]);
-    assert_has(
-        &error,
-        &["does not take the password", "WRONGPASS", "--password"],
-    );
+    assert_has(&error, &["does not take the password", "WRONGPASS", "--password"]);
     assert!(!error.contains("sesame"), "{error}");
 }

@@ -17,7 +17,8 @@ pub struct ClusterArgs {
     /// Nodes to start.
     #[arg(long, default_value_t = 3)]
     nodes: usize,
-    /// Zones to which they are dealt, one for each node if not given. With fewer, each node keeps some of the partitions only.
+    /// Zones to which they are dealt, one for each node if not given. With fewer, each node keeps some of the
+    /// partitions only.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     zones: Option<u16>,
     /// Partitions of the cluster.
@@ -78,11 +79,7 @@ fn address(text: &str) -> Result<Target> {
     let target = text.rsplit_once(':').and_then(|(host, port)| {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let port = port.parse().ok()?;
-        (!host.is_empty()).then(|| Target {
-            host: host.to_owned(),
-            port,
-            password: None,
-        })
+        (!host.is_empty()).then(|| Target { host: host.to_owned(), port, password: None })
     });
     target.with_context(|| format!("'{text}': give host:port"))
 }
@@ -101,10 +98,7 @@ pub fn run(args: ClusterArgs) -> Result<()> {
         }
     } else {
         let password = args.password;
-        let with_password = |target: Target| Target {
-            password: password.clone(),
-            ..target
-        };
+        let with_password = |target: Target| Target { password: password.clone(), ..target };
         Place::There(args.addresses.into_iter().map(with_password).collect())
     };
     let options = cluster::Options {
@@ -124,11 +118,7 @@ pub fn run(args: ClusterArgs) -> Result<()> {
         found.records.iter().for_each(report::print_json);
         return Ok(());
     }
-    let records: Vec<report::Record> = found
-        .records
-        .iter()
-        .map(|record| record.record.clone())
-        .collect();
+    let records: Vec<report::Record> = found.records.iter().map(|record| record.record.clone()).collect();
     println!("{}", report::records_table(&records, "clients"));
     println!("{}", cluster::table(&found));
     let summary = cluster::summary(&found);
@@ -151,20 +141,15 @@ mod tests {
 
     fn parse(words: &[&str]) -> Result<ClusterArgs, String> {
         let words = std::iter::once("cluster").chain(words.iter().copied());
-        Line::try_parse_from(words)
-            .map(|line| line.args)
-            .map_err(|error| error.to_string())
+        Line::try_parse_from(words).map(|line| line.args).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_running_cluster_is_named_by_its_addresses() {
-        let args = parse(&["--addresses", "a:7001,[::1]:7002", "--workload", "set,incr"])
-            .expect("they parse");
-        let found: Vec<(&str, u16)> = args
-            .addresses
-            .iter()
-            .map(|target| (target.host.as_str(), target.port))
-            .collect();
+        let args =
+            parse(&["--addresses", "a:7001,[::1]:7002", "--workload", "set,incr"]).expect("they parse");
+        let found: Vec<(&str, u16)> =
+            args.addresses.iter().map(|target| (target.host.as_str(), target.port)).collect();
         assert_eq!(found, [("a", 7001), ("::1", 7002)]);
         assert_eq!(args.workload, [Work::Set, Work::Incr]);
         for wrong in ["a", "a:", ":1", "a:70000"] {

@@ -16,7 +16,8 @@ pub struct FaultsArgs {
     /// Nodes: one server of its own, or a cluster.
     #[arg(long, default_value_t = 3)]
     nodes: usize,
-    /// Zones to which they are dealt [default: as many]. With fewer, each node keeps some of the partitions only.
+    /// Zones to which they are dealt [default: as many]. With fewer, each node keeps some of the partitions
+    /// only.
     #[arg(long, value_parser = at_least_one)]
     zones: Option<usize>,
     /// Partitions of the cluster.
@@ -28,8 +29,9 @@ pub struct FaultsArgs {
     /// Only these faults; all that are possible if not given. An unknown name lists them.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<Fault>,
-    /// Set the nodes' clocks by up to an hour, and judge times to live. Only that, unless --faults says otherwise. Needs libfaketime
-    /// (Debian: apt-get install faketime), which the nodes run under; it leaves the monotonic clock as it is.
+    /// Set the nodes' clocks by up to an hour, and judge times to live. Only that, unless --faults says
+    /// otherwise. Needs libfaketime (Debian: apt-get install faketime), which the nodes run under; it leaves
+    /// the monotonic clock as it is.
     #[arg(long)]
     clock_steps: bool,
     /// Where libfaketimeMT.so.1 is, if not where Debian has it.
@@ -47,7 +49,8 @@ pub struct FaultsArgs {
     /// Ordo's program: this one if not given.
     #[arg(long)]
     ordo: Option<PathBuf>,
-    /// Where the nodes keep data and output: a new directory under the system's if not given, which stays after a failure.
+    /// Where the nodes keep data and output: a new directory under the system's if not given, which stays
+    /// after a failure.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Seed of the faults, their instants and the clients' work; drawn if not given.
@@ -101,8 +104,8 @@ pub fn run(args: FaultsArgs) -> Result<()> {
     let found = faults::run(&options);
     let failed = found.as_ref().map_or(true, |report| report.failed > 0);
     // What was refused before any node was started leaves nothing to look at.
-    let left = std::fs::read_dir(&options.setting.directory)
-        .is_ok_and(|mut entries| entries.next().is_some());
+    let left =
+        std::fs::read_dir(&options.setting.directory).is_ok_and(|mut entries| entries.next().is_some());
     if failed && left {
         if !given {
             // Whoever looks for the reason needs the data.
@@ -119,12 +122,7 @@ pub fn run(args: FaultsArgs) -> Result<()> {
         println!("{}", faults::summary(&found));
     }
     if let Some(round) = found.rounds.iter().find(|round| !round.problems.is_empty()) {
-        bail!(
-            "round {} ({}) went wrong:\n  {}",
-            round.round,
-            round.what,
-            round.problems.join("\n  ")
-        );
+        bail!("round {} ({}) went wrong:\n  {}", round.round, round.what, round.problems.join("\n  "));
     }
     Ok(())
 }

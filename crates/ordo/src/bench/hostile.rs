@@ -37,7 +37,8 @@ pub struct HostileArgs {
     /// Ordo's program: this one if not given.
     #[arg(long)]
     ordo: Option<PathBuf>,
-    /// Where the nodes keep data and output: a new directory under the system's if not given, which stays after a failure.
+    /// Where the nodes keep data and output: a new directory under the system's if not given, which stays
+    /// after a failure.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Seed of what is sent; drawn if not given.
@@ -59,9 +60,7 @@ pub fn run(args: HostileArgs) -> Result<()> {
         ("--maxmemory-clients", args.maxmemory_clients_mib * MIB),
     ];
     let policy = ["--maxmemory-policy", "allkeys-random"];
-    let settings = settings
-        .into_iter()
-        .flat_map(|(name, value)| [name.to_owned(), value.to_string()]);
+    let settings = settings.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_string()]);
     let options = hostile::Options {
         setting: Setting {
             ordo: program(args.ordo)?,
@@ -79,18 +78,12 @@ pub fn run(args: HostileArgs) -> Result<()> {
         seed,
     };
     let found = hostile::run(&options);
-    if found
-        .as_ref()
-        .map_or(true, |report| !report.problems.is_empty())
-    {
+    if found.as_ref().map_or(true, |report| !report.problems.is_empty()) {
         if !given {
             // Whoever looks for the reason needs the data.
             let _ = directory.keep();
         }
-        eprintln!(
-            "the nodes' data and output are in {}",
-            options.setting.directory.display()
-        );
+        eprintln!("the nodes' data and output are in {}", options.setting.directory.display());
     }
     let found = found?;
     if args.json {

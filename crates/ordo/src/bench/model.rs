@@ -11,24 +11,16 @@ use sim::scale::{self, Contender, Report, SparkleVariant};
 /// `ordo bench model`.
 #[derive(Args)]
 pub struct ModelCommand {
-    /// Engines, one run of the model for each: sparkle, calvin, ssmr, or nocc (no concurrency control, with `--nodes 1` only). Ratios are
-    /// to the first. docs/benchmarks.md tells what they are.
-    #[arg(
-        long,
-        default_value = "sparkle",
-        value_delimiter = ',',
-        value_name = "sparkle|calvin|ssmr|nocc"
-    )]
+    /// Engines, one run of the model for each: sparkle, calvin, ssmr, or nocc (no concurrency control, with
+    /// `--nodes 1` only). Ratios are to the first. docs/benchmarks.md tells what they are.
+    #[arg(long, default_value = "sparkle", value_delimiter = ',', value_name = "sparkle|calvin|ssmr|nocc")]
     engine: Vec<String>,
-    /// When a partition tells the others of a transaction what they need from it (Fig. 9 of the Sparkle paper): `cons` once it can't be wrong
-    /// any more, `cc` at once, and confirms it once all before it is final, `sc` at once, and confirms it while that is still speculative, `sc-schedule` likewise,
-    /// with the transactions of several partitions grouped in the order, as a real cluster has it. With several, sparkle runs with each.
-    #[arg(
-        long,
-        default_value = "sc-schedule",
-        value_delimiter = ',',
-        value_name = "cons|cc|sc|sc-schedule"
-    )]
+    /// When a partition tells the others of a transaction what they need from it (Fig. 9 of the Sparkle
+    /// paper): `cons` once it can't be wrong any more, `cc` at once, and confirms it once all before it is
+    /// final, `sc` at once, and confirms it while that is still speculative, `sc-schedule` likewise, with the
+    /// transactions of several partitions grouped in the order, as a real cluster has it. With several,
+    /// sparkle runs with each.
+    #[arg(long, default_value = "sc-schedule", value_delimiter = ',', value_name = "cons|cc|sc|sc-schedule")]
     sparkle_variant: Vec<SparkleVariant>,
     /// What clients call: tpcc, new-order-payment or synthetic; with `--nodes 1` also ycsb and bank.
     #[arg(long)]
@@ -45,8 +37,8 @@ pub struct ModelCommand {
     /// Seed of records, calls and network: the same seed and options give the same run.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Afterwards executes all calls again, one after the other, and fails unless that gives the same records. Slow: for
-    /// small runs, as in the example of docs/benchmarks.md.
+    /// Afterwards executes all calls again, one after the other, and fails unless that gives the same
+    /// records. Slow: for small runs, as in the example of docs/benchmarks.md.
     #[arg(long)]
     judged: bool,
     /// One JSON object per run instead of a table.
@@ -73,9 +65,7 @@ pub fn run(args: ModelCommand) -> Result<()> {
     let mut contenders = Vec::new();
     for name in &args.engine {
         match name.as_str() {
-            "sparkle" => {
-                contenders.extend(args.sparkle_variant.iter().copied().map(Contender::Sparkle))
-            }
+            "sparkle" => contenders.extend(args.sparkle_variant.iter().copied().map(Contender::Sparkle)),
             "calvin" => contenders.push(Contender::Calvin),
             "ssmr" => contenders.push(Contender::Ssmr),
             "nocc" => contenders.push(Contender::NoCc),

@@ -1,8 +1,8 @@
 //! `ordo sim model --system cluster`: what executing transactions while they are being agreed on saves.
 //!
-//! Every load is modelled twice, with the same seed: once as nodes are, and once with nodes that deliver an epoch to
-//! their engines only when it is confirmed. `--work-us` is what every incarnation of a transaction computes, beside the
-//! engine's operations, which cost what the table says.
+//! Every load is modelled twice, with the same seed: once as nodes are, and once with nodes that deliver an
+//! epoch to their engines only when it is confirmed. `--work-us` is what every incarnation of a transaction
+//! computes, beside the engine's operations, which cost what the table says.
 
 use super::{ModelArgs, read_costs};
 use anyhow::{Result, bail};
@@ -55,8 +55,8 @@ struct Figures {
     mean_latency_us: f64,
     /// The same of the clients of each node that has any.
     mean_latency_us_by_node: BTreeMap<u16, f64>,
-    /// Of the transactions that were executed, at all replicas, the share that had speculatively committed when it was
-    /// confirmed.
+    /// Of the transactions that were executed, at all replicas, the share that had speculatively committed
+    /// when it was confirmed.
     speculated_share: f64,
     restarts: u64,
 }
@@ -99,15 +99,8 @@ pub(super) fn run(arguments: &ModelArgs) -> Result<()> {
             for nodes in or(&arguments.nodes, &[3]) {
                 for &between_zones_us in &arguments.between_zones_us {
                     for clients in or(&arguments.clients, &[1, 8, 64]) {
-                        let setting = Setting {
-                            arguments,
-                            engine,
-                            workers,
-                            nodes,
-                            clients,
-                            between_zones_us,
-                            costs,
-                        };
+                        let setting =
+                            Setting { arguments, engine, workers, nodes, clients, between_zones_us, costs };
                         let comparison = setting.compare()?;
                         if arguments.json {
                             say!("{}", serde_json::to_string(&comparison)?);
@@ -121,9 +114,10 @@ pub(super) fn run(arguments: &ModelArgs) -> Result<()> {
     if !arguments.json {
         say!("{}", table(&all));
         say!(
-            "modelled, not measured: virtual time, {} us of work a transaction, a sync of {} us, {} us inside a zone, {} partitions; every \
-             node is a zone; clients are dealt out to the nodes in turn, those of the leader's node wait for no message but the \
-             agreement's. '... if after': executed once the epoch is confirmed. 'Speculated': the share that had speculatively \
+            "modelled, not measured: virtual time, {} us of work a transaction, a sync of {} us, {} us \
+             inside a zone, {} partitions; every node is a zone; clients are dealt out to the nodes in \
+             turn, those of the leader's node wait for no message but the agreement's. '... if after': \
+             executed once the epoch is confirmed. 'Speculated': the share that had speculatively \
              committed when it was confirmed. Wanted: at least {:.0} % lower",
             arguments.work_us,
             costs.sync_ns / 1_000,
@@ -134,11 +128,7 @@ pub(super) fn run(arguments: &ModelArgs) -> Result<()> {
     }
     let missed = all.iter().filter(|found| found.met == Some(false)).count();
     if missed > 0 {
-        bail!(
-            "{missed} of {} models missed the bar: {:.0} % lower",
-            all.len(),
-            BAR * 100.0
-        );
+        bail!("{missed} of {} models missed the bar: {:.0} % lower", all.len(), BAR * 100.0);
     }
     Ok(())
 }
@@ -159,10 +149,7 @@ impl Setting<'_> {
         let during_agreement = self.figures(&options, true)?;
         let after_confirmation = self.figures(&options, false)?;
         let lower = |during: f64, after: f64| 1.0 - during / after;
-        let latency_lower_by = lower(
-            during_agreement.mean_latency_us,
-            after_confirmation.mean_latency_us,
-        );
+        let latency_lower_by = lower(during_agreement.mean_latency_us, after_confirmation.mean_latency_us);
         let at_leader = lower(during_agreement.least_us(), after_confirmation.least_us());
         let bar = self.has_bar().then_some(BAR);
         Ok(Comparison {
@@ -196,10 +183,7 @@ impl Setting<'_> {
     }
 
     fn figures(&self, options: &Options, speculate: bool) -> Result<Figures> {
-        let model = Model {
-            speculate,
-            work_ns: self.arguments.work_us * 1_000,
-        };
+        let model = Model { speculate, work_ns: self.arguments.work_us * 1_000 };
         let (outcome, by_node) = run_model(options, model);
         if let Some(violation) = outcome.violation {
             bail!("{options}\n{violation}");
@@ -337,10 +321,7 @@ mod tests {
         assert_eq!(during.mean_latency_us_by_node.len(), 3);
         let json = serde_json::to_value(&found).expect("JSON");
         assert_eq!(json["between_zones_one_way_us"], 1_000);
-        assert_eq!(
-            json["during_agreement"]["transactions"],
-            during.transactions
-        );
+        assert_eq!(json["during_agreement"]["transactions"], during.transactions);
     }
 
     #[test]

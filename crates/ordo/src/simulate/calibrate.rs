@@ -1,15 +1,13 @@
 //! `ordo sim calibrate`: what computing costs on this machine.
 //!
-//! Each figure is the median of several slices, all on one thread. The engines' operations are those of the bank workload
-//! stepped with a budget of one, as the simulator steps them, so a figure holds the engine's own work for each operation,
-//! the procedure's, and that of the step itself.
+//! Each figure is the median of several slices, all on one thread. The engines' operations are those of the
+//! bank workload stepped with a budget of one, as the simulator steps them, so a figure holds the engine's
+//! own work for each operation, the procedure's, and that of the step itself.
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use execute::sparkle::{Options as SparkleOptions, Sparkle};
-use execute::{
-    Batch, Budget, Calvin, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
-};
+use execute::{Batch, Budget, Calvin, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId};
 use node::{Event, FsyncPolicy, NodeOptions};
 use order::{Disk, DiskFile};
 use redis_surface::codec::{Limits, Protocol, RequestDecoder, encode, encode_command};
@@ -41,9 +39,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<()> {
         eprintln!("measuring an operation of {name} ...");
         operation_ns(make)
     };
-    let sparkle_operation_ns = engine("sparkle", &|| {
-        Arc::new(Sparkle::new(SparkleOptions::new(1)))
-    })?;
+    let sparkle_operation_ns = engine("sparkle", &|| Arc::new(Sparkle::new(SparkleOptions::new(1))))?;
     let calvin_operation_ns = engine("calvin", &|| Arc::new(Calvin::new(1)))?;
     let serial_operation_ns = engine("serial", &|| Arc::new(Serial::new()))?;
     eprintln!("measuring the order ...");
@@ -64,9 +60,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<()> {
     };
     let text = toml::to_string(&costs)?;
     match &arguments.out {
-        Some(path) => {
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
-        }
+        Some(path) => std::fs::write(path, text).with_context(|| format!("writing {}", path.display())),
         None => {
             say!("{}", text.trim_end());
             Ok(())
@@ -81,11 +75,7 @@ fn median(mut slices: Vec<f64>) -> u64 {
 
 fn request(sequence: u64, draft: &Draft) -> Arc<Request> {
     Arc::new(Request {
-        id: RequestId {
-            session: SessionId(1 << 40),
-            sequence,
-            attempt: 0,
-        },
+        id: RequestId { session: SessionId(1 << 40), sequence, attempt: 0 },
         slots_version: 0,
         procedure: draft.procedure.clone(),
         args: draft.args.clone(),
@@ -104,11 +94,7 @@ struct Stage {
 
 impl Stage {
     fn new(engine: Arc<dyn Engine>, population: &Population) -> Stage {
-        let mut stage = Stage {
-            engine,
-            last: Position::NONE,
-            epoch: 0,
-        };
+        let mut stage = Stage { engine, last: Position::NONE, epoch: 0 };
         let loads = population.loads();
         stage.run(&loads);
         stage
@@ -118,11 +104,8 @@ impl Stage {
     fn run(&mut self, drafts: &[Draft]) -> u64 {
         self.epoch += 1;
         let first = self.last.next();
-        let requests = drafts
-            .iter()
-            .enumerate()
-            .map(|(index, draft)| request(first.0 + index as u64, draft))
-            .collect();
+        let requests =
+            drafts.iter().enumerate().map(|(index, draft)| request(first.0 + index as u64, draft)).collect();
         self.engine.deliver(Batch {
             epoch: Epoch(self.epoch),
             time_ms: 1,
@@ -154,9 +137,8 @@ fn operation_ns(make: &dyn Fn() -> Arc<dyn Engine>) -> Result<u64> {
     let mut draw = sim::draw::Draw::new(1);
     let slices = (0..SLICES)
         .map(|_| {
-            let drafts: Vec<Vec<Draft>> = (0..200)
-                .map(|_| (0..50).map(|_| traffic.next(&mut draw)).collect())
-                .collect();
+            let drafts: Vec<Vec<Draft>> =
+                (0..200).map(|_| (0..50).map(|_| traffic.next(&mut draw)).collect()).collect();
             let started = Instant::now();
             let steps: u64 = drafts.iter().map(|drafts| stage.run(drafts)).sum();
             started.elapsed().as_nanos() as f64 / steps as f64
@@ -174,11 +156,8 @@ fn order_ns() -> Result<(u64, u64)> {
     let mut per_batch = |size: usize| -> Result<f64> {
         let mut slices = Vec::new();
         for _ in 0..SLICES {
-            let options = NodeOptions {
-                fsync: FsyncPolicy::No,
-                checkpoint_bytes: 0,
-                ..NodeOptions::default()
-            };
+            let options =
+                NodeOptions { fsync: FsyncPolicy::No, checkpoint_bytes: 0, ..NodeOptions::default() };
             let disk = Arc::new(VirtualDisk::new(1));
             let mut recovered = node::recover(
                 &disk,
@@ -193,9 +172,7 @@ fn order_ns() -> Result<(u64, u64)> {
             let batches: Vec<Vec<Arc<Request>>> = (0..400)
                 .map(|batch| {
                     (0..size)
-                        .map(|index| {
-                            request(1 + (batch * size + index) as u64, &traffic.next(&mut draw))
-                        })
+                        .map(|index| request(1 + (batch * size + index) as u64, &traffic.next(&mut draw)))
                         .collect()
                 })
                 .collect();
@@ -246,13 +223,8 @@ fn read_ns() -> Result<(u64, u64)> {
     let stage = Stage::new(Arc::new(Sparkle::new(SparkleOptions::new(1))), &population);
     let mut reader = SnapshotReader::new(stage.engine.clone());
     let table = redis_surface::CommandTable::new();
-    let get = table
-        .prepare(["GET", "key"].into_iter().collect())
-        .map_err(|reply| anyhow!("{reply:?}"))?;
-    let redis_surface::Action::Transaction {
-        procedure, args, ..
-    } = get.action
-    else {
+    let get = table.prepare(["GET", "key"].into_iter().collect()).map_err(|reply| anyhow!("{reply:?}"))?;
+    let redis_surface::Action::Transaction { procedure, args, .. } = get.action else {
         return Err(anyhow!("GET is no transaction"));
     };
     let get = request(

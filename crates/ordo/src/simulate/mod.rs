@@ -57,14 +57,16 @@ pub struct Sim {
     /// One JSON object per run instead of text.
     #[arg(long)]
     json: bool,
-    /// With one run: writes down what happened, as text to standard output, or as a page with a sequence diagram to FILE.html (or FILE.svg).
+    /// With one run: writes down what happened, as text to standard output, or as a page with a sequence
+    /// diagram to FILE.html (or FILE.svg).
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with = "seeds")]
     trace: Option<PathBuf>,
     /// Events that a trace keeps: the last ones.
     #[arg(long, default_value_t = 2_000)]
     trace_events: usize,
     /// With one run: if it fails, shrinks it and saves it as a scenario.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "minimized.toml", conflicts_with = "seeds")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "seeds")]
+    #[arg(default_missing_value = "minimized.toml")]
     minimize: Option<PathBuf>,
     /// Runs that --minimize may take.
     #[arg(long, default_value_t = 2_000)]
@@ -102,8 +104,8 @@ struct What {
 #[derive(Args)]
 #[command(next_help_heading = "Options that are otherwise drawn from the seed")]
 struct WishArgs {
-    /// ordo (nodes that stand alone), cluster (nodes that replicate partitions), or register (a replicated register on the
-    /// consensus library).
+    /// ordo (nodes that stand alone), cluster (nodes that replicate partitions), or register (a replicated
+    /// register on the consensus library).
     #[arg(long)]
     system: Option<SystemKind>,
     /// Hosts. With --system ordo each is a database of its own.
@@ -115,8 +117,8 @@ struct WishArgs {
     /// Partitions of a cluster.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     partitions: Option<u16>,
-    /// Whether the partitions of a cluster share one key space, so that transactions go over several of them. If not, each has
-    /// records of its own.
+    /// Whether the partitions of a cluster share one key space, so that transactions go over several of them.
+    /// If not, each has records of its own.
     #[arg(long, value_parser = ["on", "off"])]
     across: Option<String>,
     /// programs, redis, append, bank or tpcc.
@@ -180,13 +182,10 @@ pub fn run_command(sim: &Sim) -> Result<()> {
     let mut options = match (&sim.what.scenario, sim.what.seed) {
         (Some(path), _) => {
             if !wishes.to_flags().is_empty() {
-                bail!(
-                    "a scenario file says what a run is like: leave out{}",
-                    wishes.to_flags()
-                );
+                bail!("a scenario file says what a run is like: leave out{}", wishes.to_flags());
             }
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("reading {}", path.display()))?;
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
             Options::from_toml(&text)
                 .map_err(anyhow::Error::msg)
                 .with_context(|| format!("{} is no scenario", path.display()))?
@@ -199,14 +198,9 @@ pub fn run_command(sim: &Sim) -> Result<()> {
 }
 
 fn read_costs(path: &Path) -> Result<CostTable> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    toml::from_str(&text).with_context(|| {
-        format!(
-            "{} is no table of costs: `ordo sim calibrate` prints one",
-            path.display()
-        )
-    })
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    toml::from_str(&text)
+        .with_context(|| format!("{} is no table of costs: `ordo sim calibrate` prints one", path.display()))
 }
 
 fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>> {
@@ -238,17 +232,10 @@ fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>> {
 
 /// The command that replays a run.
 fn replay(sim: &Sim, wishes: &Wishes, options: &Options) -> String {
-    let costs = sim
-        .costs
-        .as_ref()
-        .map_or(String::new(), |path| format!(" --costs {}", path.display()));
+    let costs = sim.costs.as_ref().map_or(String::new(), |path| format!(" --costs {}", path.display()));
     match &sim.what.scenario {
         Some(path) => format!("ordo sim --scenario {}{costs}", path.display()),
-        None => format!(
-            "ordo sim --seed {}{}{costs}",
-            options.seed,
-            wishes.to_flags()
-        ),
+        None => format!("ordo sim --seed {}{}{costs}", options.seed, wishes.to_flags()),
     }
 }
 
@@ -260,19 +247,13 @@ fn one(sim: &Sim, wishes: &Wishes, options: &Options) -> Result<()> {
             say!("  {:?}", options.costs);
         }
     }
-    let outcome = run(
-        options,
-        sim.trace.is_some().then(|| Trace::new(sim.trace_events)),
-    );
+    let outcome = run(options, sim.trace.is_some().then(|| Trace::new(sim.trace_events)));
     let command = replay(sim, wishes, options);
     if let (Some(path), Some(trace)) = (&sim.trace, &outcome.trace) {
         write_trace(path, trace, options, &command)?;
     }
     if sim.json {
-        say!(
-            "{}",
-            to_json(options, &outcome.report, outcome.violation.as_ref())
-        );
+        say!("{}", to_json(options, &outcome.report, outcome.violation.as_ref()));
     } else {
         print_report(&outcome.report);
     }
@@ -320,10 +301,9 @@ fn write_trace(path: &Path, trace: &Trace, options: &Options, command: &str) -> 
         return Ok(());
     }
     let text = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("html") => trace.html(
-            &format!("ordo sim, seed {}", options.seed),
-            &format!("{options}\n{command}"),
-        ),
+        Some("html") => {
+            trace.html(&format!("ordo sim, seed {}", options.seed), &format!("{options}\n{command}"))
+        }
         Some("svg") => trace.svg(),
         _ => trace.text(),
     };
@@ -363,13 +343,14 @@ fn print_report(report: &Report) {
         ..
     } = tally;
     say!(
-        "{committed} ordered transactions ({rolled_back} rolled back), {snapshot_reads} reads at snapshots, {refused} refused, \
-         {unknown} of unknown outcome; {ends} processes ended, {checkpoints} checkpoints, {restarts} incarnations thrown away"
+        "{committed} ordered transactions ({rolled_back} rolled back), {snapshot_reads} reads at \
+         snapshots, {refused} refused, {unknown} of unknown outcome; {ends} processes ended, {checkpoints} \
+         checkpoints, {restarts} incarnations thrown away"
     );
     if *shared > 0 {
         say!(
-            "{shared} of them ran at several partitions; slots moved {moved} times; {widened} came again because they touched \
-             partitions that they had not named, or because slots had moved"
+            "{shared} of them ran at several partitions; slots moved {moved} times; {widened} came again \
+             because they touched partitions that they had not named, or because slots had moved"
         );
     }
     if *placed > 0 {
@@ -377,13 +358,14 @@ fn print_report(report: &Report) {
     }
     if *replaced > 0 {
         say!(
-            "{replaced} nodes were replaced: {left} processes ended as they should, {disks_refused} were refused because their \
-             disk was lost"
+            "{replaced} nodes were replaced: {left} processes ended as they should, {disks_refused} were \
+             refused because their disk was lost"
         );
     }
     if *executed > 0 {
         say!(
-            "{speculated} of {executed} executions at replicas ({} %) were speculatively committed when their epoch was confirmed",
+            "{speculated} of {executed} executions at replicas ({} %) were speculatively committed when \
+             their epoch was confirmed",
             speculated * 100 / executed
         );
     }
@@ -436,12 +418,7 @@ const TWICE_EVERY: u64 = 10;
 /// Failures that are told in full.
 const TOLD_MAX: usize = 10;
 
-fn many(
-    sim: &Sim,
-    wishes: &Wishes,
-    costs: Option<CostTable>,
-    seeds: RangeInclusive<u64>,
-) -> Result<()> {
+fn many(sim: &Sim, wishes: &Wishes, costs: Option<CostTable>, seeds: RangeInclusive<u64>) -> Result<()> {
     let (first, last) = (*seeds.start(), *seeds.end());
     if !sim.json {
         say!("seeds {first}..{last}{}", wishes.to_flags());
@@ -480,9 +457,7 @@ fn many(
             if sim.json {
                 say!("{}", to_json(&options, &outcome.report, violation.as_ref()));
             }
-            let mut findings = findings
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut findings = findings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             findings.runs += 1;
             findings.twice += twice;
             findings.tally.add(&outcome.report.tally);
@@ -491,10 +466,7 @@ fn many(
                 let place = findings.failed.len();
                 if place < TOLD_MAX && !sim.json {
                     bar.suspend(|| {
-                        say!(
-                            "{options}\n{violation}\nreplay it: {}\n",
-                            replay(sim, wishes, &options)
-                        );
+                        say!("{options}\n{violation}\nreplay it: {}\n", replay(sim, wishes, &options));
                     });
                 }
                 findings.failed.insert(seed, violation);
@@ -509,9 +481,7 @@ fn many(
         }
     });
     bar.finish_and_clear();
-    let findings = findings
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let findings = findings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     let elapsed_s = started.elapsed().as_secs_f64();
     if !sim.json {
         print_findings(&findings, elapsed_s, sim.jobs);
@@ -520,26 +490,16 @@ fn many(
         return Ok(());
     }
     let seeds: Vec<String> = findings.failed.keys().map(u64::to_string).collect();
-    bail!(
-        "{} of {} seeds failed: {}",
-        findings.failed.len(),
-        findings.runs,
-        seeds.join(", ")
-    )
+    bail!("{} of {} seeds failed: {}", findings.failed.len(), findings.runs, seeds.join(", "))
 }
 
 fn print_findings(findings: &Findings, elapsed_s: f64, jobs: u16) {
-    let Findings {
-        runs,
-        twice,
-        tally,
-        virtual_ns,
-        failed,
-    } = findings;
+    let Findings { runs, twice, tally, virtual_ns, failed } = findings;
     let transactions = tally.committed + tally.snapshot_reads;
     say!(
-        "{runs} seeds in {elapsed_s:.1} s ({:.0} a second; {twice} of them run twice): {transactions} transactions ({:.0} a wall second \
-         and job), {} over several partitions, {} rolled back, {} refused, {} of unknown outcome; {} processes ended, {} checkpoints; {:.0} s of virtual time",
+        "{runs} seeds in {elapsed_s:.1} s ({:.0} a second; {twice} of them run twice): {transactions} \
+         transactions ({:.0} a wall second and job), {} over several partitions, {} rolled back, {} \
+         refused, {} of unknown outcome; {} processes ended, {} checkpoints; {:.0} s of virtual time",
         *runs as f64 / elapsed_s,
         transactions as f64 / elapsed_s / f64::from(jobs),
         tally.shared,
@@ -565,14 +525,16 @@ fn print_findings(findings: &Findings, elapsed_s: f64, jobs: u16) {
 /// `ordo sim model`.
 #[derive(Args)]
 struct ModelArgs {
-    /// ordo: nodes that know nothing of each other. cluster: one cluster, with and without execution during agreement.
+    /// ordo: nodes that know nothing of each other. cluster: one cluster, with and without execution during
+    /// agreement.
     #[arg(long, default_value = "ordo", value_parser = model_system)]
     system: SystemKind,
     /// How many nodes: 1, 4, 16 and 40 if left out, 3 of a cluster. With several numbers, one model each.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     nodes: Vec<u16>,
     /// Virtual processors of a node. With several numbers, one model each.
-    #[arg(long, default_value = "8", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value = "8", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     workers: Vec<u16>,
     /// sparkle, calvin, serial. With several, one model each.
     #[arg(long, default_value = "sparkle", value_delimiter = ',')]
@@ -583,8 +545,8 @@ struct ModelArgs {
     /// Warehouses of TPC-C, at each node.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     warehouses: u32,
-    /// Clients of each node: 32 for each of its processors if left out. Too few of them are all that is measured. Of a
-    /// cluster: in all, 1, 8 and 64 if left out; with several numbers, one model each.
+    /// Clients of each node: 32 for each of its processors if left out. Too few of them are all that is
+    /// measured. Of a cluster: in all, 1, 8 and 64 if left out; with several numbers, one model each.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     clients: Vec<u16>,
     /// Commands of each client: 50 if left out, 200 with a cluster.
@@ -695,10 +657,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
                     zones: 1,
                     jitter: false,
                     warehouses: arguments.warehouses,
-                    latency: Latency {
-                        zone_us: arguments.latency_us,
-                        ..Latency::STEADY
-                    },
+                    latency: Latency { zone_us: arguments.latency_us, ..Latency::STEADY },
                     costs,
                     ..Options::draw(arguments.seed, &wishes)
                 };
@@ -747,9 +706,10 @@ fn model(arguments: &ModelArgs) -> Result<()> {
     if !arguments.json {
         say!("{table}");
         say!(
-            "modelled, not measured: virtual time; {calibration}; {} us inside a zone, {} Gbit/s a link; a command costs {} ns to \
-             take in, a batch {} ns, a request {} ns, an operation of sparkle {} ns, a sync {} us; a batch is what arrives \
-             while the one before is taken in; every node is a database of its own, \
+            "modelled, not measured: virtual time; {calibration}; {} us inside a zone, {} Gbit/s a link; a \
+             command costs {} ns to take in, a batch {} ns, a request {} ns, an operation of sparkle {} \
+             ns, a sync {} us; a batch is what arrives while the one before is taken in; every node is a \
+             database of its own, \
              with {} clients a node that keep {} commands on their way each",
             arguments.latency_us,
             Latency::STEADY.bytes_per_us as f64 / 125.0,
@@ -758,8 +718,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
             costs.request_ns,
             costs.sparkle_operation_ns,
             costs.sync_ns / 1_000,
-            clients.map_or("32 times its workers".to_owned(), |clients| clients
-                .to_string()),
+            clients.map_or("32 times its workers".to_owned(), |clients| clients.to_string()),
             pipeline
         );
     }

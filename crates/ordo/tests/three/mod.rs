@@ -59,16 +59,13 @@ impl Cluster {
                 .to_owned();
         for (name, client) in NAMES.iter().zip(&clients) {
             text.push_str(&format!(
-                "[[node]]\nname = \"{name}\"\nzone = \"zone-{name}\"\npeer_address = \"{}\"\nclient_address = \"{client}\"\n",
+                "[[node]]\nname = \"{name}\"\nzone = \"zone-{name}\"\npeer_address = \"{}\"\n\
+                 client_address = \"{client}\"\n",
                 free_address()
             ));
         }
         std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
-        let mut cluster = Cluster {
-            dir,
-            clients,
-            processes: NAMES.iter().map(|_| None).collect(),
-        };
+        let mut cluster = Cluster { dir, clients, processes: NAMES.iter().map(|_| None).collect() };
         for place in 0..NAMES.len() {
             cluster.run(place, build);
         }
@@ -85,19 +82,12 @@ impl Cluster {
     pub fn run(&mut self, place: usize, build: &Build) {
         let name = NAMES[place];
         // What several processes of a node say is in one file.
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.file(&format!("{name}.log")));
+        let log = File::options().create(true).append(true).open(self.file(&format!("{name}.log")));
         let process = Command::new(&build.program)
-            // Without checkpoints: what a node has after a restart comes out of its log, however long a test takes.
+            // Without checkpoints: what a node has after a restart comes out of its log, however long a test
+            // takes.
             .args(["serve", "--node", name, "--checkpoint-log-size", "0"])
-            .args([
-                Path::new("--cluster"),
-                &self.file("cluster.toml"),
-                Path::new("--dir"),
-                &self.file(name),
-            ])
+            .args([Path::new("--cluster"), &self.file("cluster.toml"), Path::new("--dir"), &self.file(name)])
             .args(&build.words)
             .stderr(log.expect("a file"))
             .spawn();
@@ -114,12 +104,7 @@ impl Cluster {
             if let Some(found) = look() {
                 return found;
             }
-            assert!(
-                start.elapsed() < PATIENCE,
-                "{}: not {what}\n{}",
-                NAMES[place],
-                self.said(place)
-            );
+            assert!(start.elapsed() < PATIENCE, "{}: not {what}\n{}", NAMES[place], self.said(place));
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -148,9 +133,7 @@ impl Cluster {
     /// Waits until a process has ended.
     pub fn ended(&mut self, place: usize) -> ExitStatus {
         let mut process = self.processes[place].take().expect("it was started");
-        self.until(place, "it has ended", || {
-            process.try_wait().expect("a status")
-        })
+        self.until(place, "it has ended", || process.try_wait().expect("a status"))
     }
 
     /// Kills a process.
@@ -164,9 +147,7 @@ impl Cluster {
     pub fn stop(&mut self, place: usize) -> Duration {
         let process = self.processes[place].as_ref().expect("it runs").id();
         let start = Instant::now();
-        let status = Command::new("kill")
-            .args(["-TERM", &process.to_string()])
-            .status();
+        let status = Command::new("kill").args(["-TERM", &process.to_string()]).status();
         assert!(status.expect("kill runs").success());
         let status = self.ended(place);
         assert!(status.success(), "{status}\n{}", self.said(place));
@@ -195,10 +176,7 @@ impl Writer {
         let thread = std::thread::spawn(move || {
             let mut place = number % addresses.len();
             let mut client: Option<Client> = None;
-            let mut written = Written {
-                pause: Duration::ZERO,
-                moves: 0,
-            };
+            let mut written = Written { pause: Duration::ZERO, moves: 0 };
             let mut last = Instant::now();
             // Until it is acknowledged: the same words again, at another node if this one does not answer.
             let mut write = |words: &[&str]| -> String {
@@ -206,9 +184,7 @@ impl Writer {
                     if client.is_none() {
                         client = Client::open(&addresses[place], REPLY_PATIENCE).ok();
                     }
-                    if let Some(Ok(Answer::Text(text))) =
-                        client.as_mut().map(|client| client.call(words))
-                    {
+                    if let Some(Ok(Answer::Text(text))) = client.as_mut().map(|client| client.call(words)) {
                         written.pause = written.pause.max(last.elapsed());
                         last = Instant::now();
                         return text;

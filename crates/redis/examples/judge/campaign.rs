@@ -191,10 +191,7 @@ impl<'a> Campaign<'a> {
                     println!("    {}", judged.body);
                 }
             }
-            if self
-                .slowest
-                .as_ref()
-                .is_none_or(|slowest| slowest.ns_per_step() < judged.ns_per_step())
+            if self.slowest.as_ref().is_none_or(|slowest| slowest.ns_per_step() < judged.ns_per_step())
                 && judged.steps > 100_000
             {
                 self.slowest = Some(judged.clone());
@@ -213,10 +210,7 @@ impl<'a> Campaign<'a> {
             tree.rules(&mut |rule| rules.push(rule));
             for rule in rules {
                 let champion = &mut champions[rule];
-                if champion
-                    .as_ref()
-                    .is_none_or(|(old, _)| old.judgement.cost() < cost)
-                {
+                if champion.as_ref().is_none_or(|(old, _)| old.judgement.cost() < cost) {
                     *champion = Some((judged.clone(), tree.clone()));
                 }
             }
@@ -227,7 +221,8 @@ impl<'a> Campaign<'a> {
         }
     }
 
-    /// The most expensive programs, up to so many. Where a bound is given, only those above it are shrunk: that takes long.
+    /// The most expensive programs, up to so many. Where a bound is given, only those above it are shrunk:
+    /// that takes long.
     pub fn worst(&mut self, count: usize, bound: f64) -> Vec<Judged> {
         let mut all: Vec<(Judged, Tree)> = self.champions.iter().flatten().cloned().collect();
         all.sort_by(|(a, _), (b, _)| b.judgement.cost().total_cmp(&a.judgement.cost()));

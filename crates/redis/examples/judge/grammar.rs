@@ -108,36 +108,18 @@ fn parts(mut text: &'static str) -> Vec<Part> {
 
 impl Grammar {
     pub fn new() -> Grammar {
-        let mut grammar = Grammar {
-            rules: Vec::new(),
-            by_symbol: BTreeMap::new(),
-        };
+        let mut grammar = Grammar { rules: Vec::new(), by_symbol: BTreeMap::new() };
         for line in GRAMMAR.lines() {
             let Some((symbol, text)) = line.split_once(" | ") else {
-                assert!(
-                    line.is_empty() || line.starts_with('#'),
-                    "not a rule: {line}"
-                );
+                assert!(line.is_empty() || line.starts_with('#'), "not a rule: {line}");
                 continue;
             };
             let symbol = symbol.as_bytes()[0];
-            grammar
-                .by_symbol
-                .entry(symbol)
-                .or_default()
-                .push(grammar.rules.len());
-            grammar.rules.push(Rule {
-                symbol,
-                parts: parts(text),
-                height: usize::MAX,
-            });
+            grammar.by_symbol.entry(symbol).or_default().push(grammar.rules.len());
+            grammar.rules.push(Rule { symbol, parts: parts(text), height: usize::MAX });
         }
         loop {
-            let heights: Vec<usize> = grammar
-                .rules
-                .iter()
-                .map(|rule| grammar.height(rule))
-                .collect();
+            let heights: Vec<usize> = grammar.rules.iter().map(|rule| grammar.height(rule)).collect();
             let mut is_same = true;
             for (rule, height) in grammar.rules.iter_mut().zip(heights) {
                 is_same &= rule.height == height;
@@ -147,21 +129,14 @@ impl Grammar {
                 break;
             }
         }
-        assert!(
-            grammar.rules.iter().all(|rule| rule.height < usize::MAX),
-            "a rule has no end"
-        );
+        assert!(grammar.rules.iter().all(|rule| rule.height < usize::MAX), "a rule has no end");
         grammar
     }
 
     fn lowest(&self, symbol: u8) -> usize {
         let rules = self.by_symbol.get(&symbol);
         let rules = rules.unwrap_or_else(|| panic!("<{}> has no rule", symbol as char));
-        rules
-            .iter()
-            .map(|&rule| self.rules[rule].height)
-            .min()
-            .unwrap_or(usize::MAX)
+        rules.iter().map(|&rule| self.rules[rule].height).min().unwrap_or(usize::MAX)
     }
 
     fn height(&self, rule: &Rule) -> usize {
@@ -189,10 +164,7 @@ impl Grammar {
             Part::Text(_) => None,
             Part::Symbol(symbol) => Some(self.grow(*symbol, height.saturating_sub(1), chance)),
         });
-        Tree {
-            rule,
-            children: children.collect(),
-        }
+        Tree { rule, children: children.collect() }
     }
 
     /// The nodes of a tree that have this symbol.
@@ -235,11 +207,8 @@ impl Grammar {
                 let old = tree.at(index).clone();
                 for child in &mut new.children {
                     let symbol = self.symbol(child);
-                    let fitting: Vec<&Tree> = old
-                        .children
-                        .iter()
-                        .filter(|old| self.symbol(old) == symbol)
-                        .collect();
+                    let fitting: Vec<&Tree> =
+                        old.children.iter().filter(|old| self.symbol(old) == symbol).collect();
                     if !fitting.is_empty() {
                         *child = fitting[chance.below(fitting.len())].clone();
                     }
@@ -257,19 +226,10 @@ impl Grammar {
         if node.nodes() > 1 {
             let rules = self.by_symbol[&symbol].iter();
             let leaves = rules.filter(|&&rule| self.rules[rule].height == 1).take(4);
-            smaller.extend(leaves.map(|&rule| Tree {
-                rule,
-                children: Vec::new(),
-            }));
+            smaller.extend(leaves.map(|&rule| Tree { rule, children: Vec::new() }));
         }
         let inner = self.nodes_of(node, symbol);
-        smaller.extend(
-            inner
-                .into_iter()
-                .skip(1)
-                .take(12)
-                .map(|index| node.at(index).clone()),
-        );
+        smaller.extend(inner.into_iter().skip(1).take(12).map(|index| node.at(index).clone()));
         smaller
     }
 

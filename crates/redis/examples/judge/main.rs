@@ -1,22 +1,23 @@
-//! The judge of what scripts may take: it counts the basic blocks that run, and looks for the programs that have the most of them
-//! for each step that they are charged.
+//! The judge of what scripts may take: it counts the basic blocks that run, and looks for the programs that
+//! have the most of them for each step that they are charged.
 //!
-//! A script's limit of steps bounds its time only as far as whatever it can do is charged in proportion. A list of what is not can't be
-//! complete, so this looks for more: it makes programs by a grammar ([`grammar`]), changes those that reached new places or cost
-//! much, and asserts a bound ([`campaign`]). Programs run in a process of their own ([`worker`]), since they may crash or hang it, over
-//! given collections ([`store`]). `programs.lua` has what was found before.
+//! A script's limit of steps bounds its time only as far as whatever it can do is charged in proportion. A
+//! list of what is not can't be complete, so this looks for more: it makes programs by a grammar
+//! ([`grammar`]), changes those that reached new places or cost much, and asserts a bound ([`campaign`]).
+//! Programs run in a process of their own ([`worker`]), since they may crash or hang it, over given
+//! collections ([`store`]). `programs.lua` has what was found before.
 //!
-//! `tests/script-judge` builds it with blocks counted, and runs it. Without that build, blocks are 0, and only `time` tells something.
+//! `tests/script-judge` builds it with blocks counted, and runs it. Without that build, blocks are 0, and
+//! only `time` tells something.
 //!
-//! - `judge search [--seconds N] [--seed S] [--runs N] [--bound B]` judges `programs.lua`, searches, and prints the most expensive
-//!   programs, shrunk. It fails if one is above the bound, and, whether there is a bound or not, if one crashes, hangs or panics.
+//! - `judge search [--seconds N] [--seed S] [--runs N] [--bound B]` judges `programs.lua`, searches, and
+//!   prints the most expensive programs, shrunk. It fails if one is above the bound, and, whether there is a
+//!   bound or not, if one crashes, hangs or panics.
 //! - `judge list [--bound B]` judges `programs.lua` only, tells each, and fails as the search does.
-//! - `judge time [FILE]` runs the programs of a file (`programs.lua`) with the limits that apply by default, and tells the processor time.
+//! - `judge time [FILE]` runs the programs of a file (`programs.lua`) with the limits that apply by default,
+//!   and tells the processor time.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "it measures, and waits for another process"
-)]
+#![allow(clippy::disallowed_methods, reason = "it measures, and waits for another process")]
 
 mod campaign;
 mod grammar;
@@ -32,10 +33,7 @@ use worker::{Ended, Worker};
 
 const PROGRAMS: &str = include_str!("programs.lua");
 /// What programs may use here: enough for what every run takes to matter little.
-const LIMITS: Limits = Limits {
-    steps_max: 500_000,
-    memory_bytes_max: 64 << 20,
-};
+const LIMITS: Limits = Limits { steps_max: 500_000, memory_bytes_max: 64 << 20 };
 /// Blocks for each step after which a run is stopped.
 const STOPPED_AT: u64 = 150;
 /// The expensive programs that are told.
@@ -65,31 +63,18 @@ struct Options {
 }
 
 fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let mut options = Options {
-        seconds: 60,
-        seed: now.as_secs(),
-        runs: u64::MAX,
-        bound: f64::INFINITY,
-    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut options = Options { seconds: 60, seed: now.as_secs(), runs: u64::MAX, bound: f64::INFINITY };
     while let Some(name) = words.next() {
-        let value = words
-            .next()
-            .ok_or_else(|| format!("{name} needs a number"))?;
-        let number: u64 = value
-            .parse()
-            .map_err(|_| format!("{name}: '{value}' is no number"))?;
+        let value = words.next().ok_or_else(|| format!("{name} needs a number"))?;
+        let number: u64 = value.parse().map_err(|_| format!("{name}: '{value}' is no number"))?;
         match name.as_str() {
             "--seconds" => options.seconds = number,
             "--seed" => options.seed = number,
             "--runs" => options.runs = number,
             "--bound" => options.bound = number as f64,
             _ => {
-                return Err(format!(
-                    "unknown option {name}: give --seconds, --seed, --runs or --bound"
-                ));
+                return Err(format!("unknown option {name}: give --seconds, --seed, --runs or --bound"));
             }
         }
     }
@@ -135,11 +120,7 @@ fn search(options: &Options, searches: bool) -> ExitCode {
     let mut failures = list(&mut campaign, options.bound, !searches);
     if searches {
         println!("--seed {}", options.seed);
-        campaign.search(
-            Duration::from_secs(options.seconds),
-            options.runs,
-            options.bound,
-        );
+        campaign.search(Duration::from_secs(options.seconds), options.runs, options.bound);
         let runs = campaign.runs;
         let worst = campaign.worst(TOLD, options.bound);
         println!("the most expensive of {runs} programs:");
@@ -147,15 +128,9 @@ fn search(options: &Options, searches: bool) -> ExitCode {
             println!("{}\n    {}", judged.line(), judged.body);
         }
         if let Some(slowest) = &campaign.slowest {
-            println!(
-                "the most time for a step: {}\n    {}",
-                slowest.line(),
-                slowest.body
-            );
+            println!("the most time for a step: {}\n    {}", slowest.line(), slowest.body);
         }
-        let found = worst
-            .into_iter()
-            .filter(|judged| judged.judgement.is_failure(options.bound));
+        let found = worst.into_iter().filter(|judged| judged.judgement.is_failure(options.bound));
         failures.extend(found.map(|judged| ("found by chance".to_owned(), judged)));
     }
     verdict(options.bound, &failures)
@@ -177,10 +152,7 @@ fn time(file: Option<String>) -> ExitCode {
         let (seconds, line) = match worker.run(body.as_bytes()) {
             Ended::Taken(taken) => {
                 let seconds = taken.cpu_ns as f64 / 1e9;
-                (
-                    seconds,
-                    format!("{seconds:8.3} s {:12} steps  {name}", taken.steps),
-                )
+                (seconds, format!("{seconds:8.3} s {:12} steps  {name}", taken.steps))
             }
             ended => (f64::INFINITY, format!("{ended:?}  {name}")),
         };
@@ -198,17 +170,9 @@ fn main() -> ExitCode {
     let command = words.next().unwrap_or_default();
     match command.as_str() {
         "worker" => {
-            let mut number = || {
-                words
-                    .next()
-                    .and_then(|word| word.parse().ok())
-                    .unwrap_or(u64::MAX)
-            };
+            let mut number = || words.next().and_then(|word| word.parse().ok()).unwrap_or(u64::MAX);
             let (steps_max, bytes_max, blocks_max) = (number(), number(), number());
-            let limits = Limits {
-                steps_max,
-                memory_bytes_max: bytes_max as usize,
-            };
+            let limits = Limits { steps_max, memory_bytes_max: bytes_max as usize };
             worker::serve(limits, blocks_max);
             ExitCode::SUCCESS
         }

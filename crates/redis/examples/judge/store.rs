@@ -1,4 +1,5 @@
-//! A store for the judge's programs: collections that are given, and what a program writes over them, which is forgotten.
+//! A store for the judge's programs: collections that are given, and what a program writes over them, which
+//! is forgotten.
 
 use ordo_redis::register;
 use std::any::Any;
@@ -7,11 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use txn::tx::{Read, lend};
 use txn::{
-    Access, Args, Blob, Call, Entry, Intent, Key, Outcome, Position, Registry, Request, RequestId,
-    ScanPage, ScanRange, Space, Stop, Tx, TxContext,
+    Access, Args, Blob, Call, Entry, Intent, Key, Outcome, Position, Registry, Request, RequestId, ScanPage,
+    ScanRange, Space, Stop, Tx, TxContext,
 };
 
-/// Commands that make the collections: words, of which those with a `#` are there for each number up to `count`.
+/// Commands that make the collections: words, of which those with a `#` are there for each number up to
+/// `count`.
 struct Given {
     count: usize,
     words: &'static [&'static str],
@@ -21,22 +23,8 @@ struct Given {
 const GIVEN: [Given; 17] = [
     given(0, &["setrange", "chunks", "300000", "x"]),
     given(0, &["setrange", "string", "300000", "x"]),
-    given(
-        0,
-        &[
-            "set",
-            "short",
-            "xyxxyyxxxyyyxxxxyyyyxyxyxyxxyyxxyyxyyxxxxyyxxxxyyxy",
-        ],
-    ),
-    given(
-        0,
-        &[
-            "set",
-            "short:2",
-            "yxxxyyyxxxyyxyyyxxxyxxxyyyxxyxyxyxyyxyyxxxyyyyxxxyx",
-        ],
-    ),
+    given(0, &["set", "short", "xyxxyyxxxyyyxxxxyyyyxyxyxyxxyyxxyyxyyxxxxyyxxxxyyxy"]),
+    given(0, &["set", "short:2", "yxxxyyyxxxyyxyyyxxxyxxxyyyxxyxyxyxyyxyyxxxyyyyxxxyx"]),
     given(2000, &["rpush", "list", "element #"]),
     given(2000, &["sadd", "set", "m#"]),
     given(1000, &["sadd", "set:2", "m#"]),
@@ -50,11 +38,7 @@ const GIVEN: [Given; 17] = [
     given(1000, &["mset", "k#", "#"]),
     given(
         300,
-        &[
-            "mset",
-            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa#",
-            "#",
-        ],
+        &["mset", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa#", "#"],
     ),
     given(500, &["xadd", "stream", "#-1", "f", "v"]),
 ];
@@ -67,21 +51,12 @@ impl Given {
     /// The commands, each with its words.
     fn commands(&self) -> Vec<Vec<String>> {
         let numbered = |number: usize, words: &[&str]| -> Vec<String> {
-            words
-                .iter()
-                .map(|word| word.replace('#', &number.to_string()))
-                .collect()
+            words.iter().map(|word| word.replace('#', &number.to_string())).collect()
         };
-        let repeated = self
-            .words
-            .iter()
-            .position(|word| word.contains('#'))
-            .unwrap_or(self.words.len());
+        let repeated = self.words.iter().position(|word| word.contains('#')).unwrap_or(self.words.len());
         let (fixed, repeated) = self.words.split_at(repeated);
         match self.words[0] {
-            "xadd" => (1..=self.count)
-                .map(|number| numbered(number, self.words))
-                .collect(),
+            "xadd" => (1..=self.count).map(|number| numbered(number, self.words)).collect(),
             _ => {
                 let mut words = numbered(0, fixed);
                 words.extend((1..=self.count).flat_map(|number| numbered(number, repeated)));
@@ -145,10 +120,7 @@ impl Access for Overlay {
             None if self.shows(key) => self.given.get(&place).cloned(),
             None => None,
         };
-        Poll::Ready(Ok(Read {
-            entry,
-            version: Position::NONE,
-        }))
+        Poll::Ready(Ok(Read { entry, version: Position::NONE }))
     }
     fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
         Poll::Ready(Ok(()))
@@ -164,12 +136,7 @@ impl Access for Overlay {
                 continue;
             }
             let is_full = page.entries.len() >= range.limit;
-            if is_full
-                && page
-                    .entries
-                    .last()
-                    .is_some_and(|(last, _)| last.hash64() != *hash)
-            {
+            if is_full && page.entries.last().is_some_and(|(last, _)| last.hash64() != *hash) {
                 page.next_hash = Some(*hash);
                 break;
             }
@@ -180,10 +147,7 @@ impl Access for Overlay {
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
         // As engines do: they know how many there were before, and look at what the transaction wrote.
         let before = if self.cleared { 0 } else { self.given_users };
-        let written = self
-            .written
-            .iter()
-            .filter(|((_, key), _)| key.space() == Space::User);
+        let written = self.written.iter().filter(|((_, key), _)| key.space() == Space::User);
         let change: i64 = written
             .map(|(place, entry)| {
                 let was = !self.cleared && self.given.contains_key(place);
@@ -193,8 +157,7 @@ impl Access for Overlay {
         Poll::Ready(Ok(before.saturating_add_signed(change)))
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
-        self.written
-            .retain(|(_, key), _| key.space() != Space::User);
+        self.written.retain(|(_, key), _| key.space() != Space::User);
         self.cleared = true;
         Poll::Ready(Ok(()))
     }
@@ -217,11 +180,7 @@ impl Store {
     pub fn new() -> Store {
         let mut registry = Registry::new();
         register(&mut registry).expect("the crate's own procedures have different names");
-        let mut store = Store {
-            registry,
-            given: Arc::default(),
-            given_users: 0,
-        };
+        let mut store = Store { registry, given: Arc::default(), given_users: 0 };
         for given in &GIVEN {
             for words in given.commands() {
                 store.give(&words);
@@ -229,24 +188,9 @@ impl Store {
         }
         for words in [
             &["xgroup|create", "CREATE", "stream", "group", "0"][..],
-            &[
-                "xreadgroup",
-                "GROUP",
-                "group",
-                "c",
-                "COUNT",
-                "400",
-                "STREAMS",
-                "stream",
-                ">",
-            ],
+            &["xreadgroup", "GROUP", "group", "c", "COUNT", "400", "STREAMS", "stream", ">"],
         ] {
-            store.give(
-                &words
-                    .iter()
-                    .map(|&word| word.to_owned())
-                    .collect::<Vec<_>>(),
-            );
+            store.give(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
         }
         store
     }
@@ -273,18 +217,11 @@ impl Store {
     }
 
     fn run(&self, procedure: &str, words: &[&[u8]]) -> (Outcome, Records<Option<Entry>>) {
-        let procedure = self
-            .registry
-            .by_name(procedure)
-            .expect("it is registered")
-            .clone();
+        let procedure = self.registry.by_name(procedure).expect("it is registered").clone();
         let words: Args = words.iter().map(|word| Blob::new(word)).collect();
         let request = Arc::new(Request::new(RequestId::default(), procedure, words));
-        let tx = Tx::new(TxContext {
-            position: Position(1),
-            now_ms: 1_700_000_000_000,
-            ..TxContext::default()
-        });
+        let tx =
+            Tx::new(TxContext { position: Position(1), now_ms: 1_700_000_000_000, ..TxContext::default() });
         let mut access: Box<dyn Access> = Box::new(Overlay {
             given: self.given.clone(),
             given_users: self.given_users,
@@ -293,11 +230,8 @@ impl Store {
         });
         let mut future = request.procedure.run(tx, Call::new(request.clone()));
         loop {
-            let (back, polled) = lend(access, || {
-                future
-                    .as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()))
-            });
+            let (back, polled) =
+                lend(access, || future.as_mut().poll(&mut Context::from_waker(Waker::noop())));
             access = back;
             if let Poll::Ready(outcome) = polled {
                 let overlay = access.into_any().downcast::<Overlay>();

@@ -1,4 +1,5 @@
-//! The process that runs programs for the judge: what kills it, or takes too long, is a finding, and another one goes on.
+//! The process that runs programs for the judge: what kills it, or takes too long, is a finding, and another
+//! one goes on.
 
 use crate::store::Store;
 use ordo_redis::script::{Limits, ScriptName, recent_steps, set_limits};
@@ -70,9 +71,7 @@ pub fn serve(limits: Limits, blocks_max: u64) {
         }
         answer.push('\n');
         let mut output = std::io::stdout().lock();
-        output
-            .write_all(answer.as_bytes())
-            .expect("the judge reads");
+        output.write_all(answer.as_bytes()).expect("the judge reads");
         output.flush().expect("the judge reads");
     }
 }
@@ -122,12 +121,7 @@ impl Worker {
     }
 
     fn of(program: PathBuf, limits: Limits, blocks_max: u64) -> Worker {
-        Worker {
-            program,
-            limits,
-            blocks_max,
-            process: None,
-        }
+        Worker { program, limits, blocks_max, process: None }
     }
 
     fn start(&self) -> Process {
@@ -150,11 +144,7 @@ impl Worker {
                 }
             }
         });
-        Process {
-            child,
-            input,
-            answers,
-        }
+        Process { child, input, answers }
     }
 
     pub fn run(&mut self, body: &[u8]) -> Ended {
@@ -184,13 +174,9 @@ impl Worker {
             Err(_) => match process.child.try_wait() {
                 Ok(Some(status)) => Ended::Died(status.to_string()),
                 // The pipe has closed, so it is about to end.
-                _ if process.answers.try_recv()
-                    == Err(std::sync::mpsc::TryRecvError::Disconnected) =>
-                {
+                _ if process.answers.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected) => {
                     let status = process.child.wait();
-                    Ended::Died(
-                        status.map_or_else(|error| error.to_string(), |status| status.to_string()),
-                    )
+                    Ended::Died(status.map_or_else(|error| error.to_string(), |status| status.to_string()))
                 }
                 _ => Ended::Died(format!("no end within {} s", PATIENCE.as_secs())),
             },
@@ -208,10 +194,7 @@ mod tests {
         let mut worker = Worker::of("false".into(), LIMITS, u64::MAX);
         for _ in 0..2 {
             let ended = worker.run(b"return 1");
-            assert!(
-                matches!(&ended, Ended::Died(how) if how == "exit status: 1"),
-                "{ended:?}"
-            );
+            assert!(matches!(&ended, Ended::Died(how) if how == "exit status: 1"), "{ended:?}");
         }
     }
 }

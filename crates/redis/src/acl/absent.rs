@@ -1,8 +1,8 @@
-//! The commands of Redis 7.2 that the table does not have, with their categories: rules may name them, because whoever
-//! moves here brings rules which do.
+//! The commands of Redis 7.2 that the table does not have, with their categories: rules may name them,
+//! because whoever moves here brings rules which do.
 
-/// Lines of a name and its categories, subcommands as `container|name` behind their container. A command that becomes an
-/// entry of the table may stay here: the table's entry counts.
+/// Lines of a name and its categories, subcommands as `container|name` behind their container. A command that
+/// becomes an entry of the table may stay here: the table's entry counts.
 pub(super) const ABSENT: &str = "\
 debug admin slow dangerous
 failover admin slow dangerous

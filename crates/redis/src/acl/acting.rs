@@ -1,9 +1,10 @@
 //! Transactions that depend on users: `redis.acting`.
 //!
-//! A request of it carries a header (who acts, and what the acting node's settings say of users) and what is to be done: a
-//! command, a block, or users that take the place of all. A command that met a node short of memory says so in the header (a block does
-//! in its own): what `redis.short-of-memory` does for those who may do everything ([`crate::short`]). The reply is an array of the reply for the client, the
-//! [`Denial`]s for the node's log, and whether users were changed; [`Done::from_reply`] takes it apart.
+//! A request of it carries a header (who acts, and what the acting node's settings say of users) and what is
+//! to be done: a command, a block, or users that take the place of all. A command that met a node short of
+//! memory says so in the header (a block does in its own): what `redis.short-of-memory` does for those who
+//! may do everything ([`crate::short`]). The reply is an array of the reply for the client, the [`Denial`]s
+//! for the node's log, and whether users were changed; [`Done::from_reply`] takes it apart.
 
 use super::check::{Denied, check, sort_denied};
 use super::directory::{Directory, Record, key};
@@ -16,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use txn::codec::{Reader, put_bytes};
 use txn::{
-    Args, Blob, Call, Footprint, Intent, KeySets, Outcome, Position, Procedure, ProcedureFuture,
-    Reply, Stop, Tx,
+    Args, Blob, Call, Footprint, Intent, KeySets, Outcome, Position, Procedure, ProcedureFuture, Reply, Stop,
+    Tx,
 };
 
 const VERSION: u8 = 1;
@@ -59,9 +60,7 @@ impl Acting {
         put_bytes(&mut header, &self.default.encode());
         let of_users = |users: &[(Blob, User)]| {
             let words = users.iter();
-            words
-                .flat_map(|(name, user)| [name.clone(), Blob::from(user.encode())])
-                .collect()
+            words.flat_map(|(name, user)| [name.clone(), Blob::from(user.encode())]).collect()
         };
         let (kind, words): (u8, Args) = match &self.deed {
             Deed::Command(argv, Memory::Ample) => (0, argv.clone()),
@@ -113,10 +112,7 @@ impl Acting {
         let inner = match &self.deed {
             Deed::Command(argv, _) => {
                 let commands = vec![argv.clone()];
-                let block = Block {
-                    commands,
-                    ..Block::default()
-                };
+                let block = Block { commands, ..Block::default() };
                 block.footprint(with_keys)
             }
             Deed::Block(block) => block.footprint(with_keys),
@@ -171,15 +167,12 @@ impl Denial {
     /// A denial of the command `argv`.
     pub fn of(context: Context, denied: Denied, resolved: &Resolved, argv: &[Blob]) -> Denial {
         let (reason, object) = denied.reason_and_object(resolved.command, argv);
-        Denial {
-            context,
-            reason: Blob::from(reason),
-            object,
-        }
+        Denial { context, reason: Blob::from(reason), object }
     }
 }
 
-/// On whose behalf a transaction's commands run. Cheap to clone; the default is somebody who may do everything.
+/// On whose behalf a transaction's commands run. Cheap to clone; the default is somebody who may do
+/// everything.
 #[derive(Clone, Default)]
 pub struct Actor {
     acts: Option<Arc<Acts>>,
@@ -222,10 +215,7 @@ impl Actor {
             None => Arc::new(User::new(false)),
         };
         let rights = (!user.is_all_permitting()).then_some(user);
-        Ok(Actor {
-            acts: self.acts.clone(),
-            rights,
-        })
+        Ok(Actor { acts: self.acts.clone(), rights })
     }
 
     /// `default`, as long as nobody has changed it.
@@ -268,20 +258,13 @@ impl Actor {
     }
 
     /// The error reply to a command of a block or a script that is not allowed.
-    pub(crate) fn refusal(
-        &self,
-        caller: Caller,
-        resolved: &Resolved,
-        argv: &[Blob],
-    ) -> Option<Reply> {
+    pub(crate) fn refusal(&self, caller: Caller, resolved: &Resolved, argv: &[Blob]) -> Option<Reply> {
         let user = self.rights.as_ref()?;
         let refused = match caller {
-            Caller::Block => self
-                .check(Context::Multi, resolved, argv)
-                .map_err(Denied::reply_in_block),
-            Caller::Script { .. } => self
-                .check(Context::Lua, resolved, argv)
-                .map_err(Denied::reply_in_script),
+            Caller::Block => self.check(Context::Multi, resolved, argv).map_err(Denied::reply_in_block),
+            Caller::Script { .. } => {
+                self.check(Context::Lua, resolved, argv).map_err(Denied::reply_in_script)
+            }
         };
         refused.err().or_else(|| sort_denied(user, resolved, argv))
     }
@@ -316,22 +299,15 @@ impl Done {
             ])
         });
         let changed = acts.has_changed_users.load(Ordering::Relaxed);
-        Reply::Array(vec![
-            reply,
-            Reply::Array(denials.collect()),
-            Reply::Boolean(changed),
-        ])
+        Reply::Array(vec![reply, Reply::Array(denials.collect()), Reply::Boolean(changed)])
     }
 
-    /// Takes the reply of a request apart. What is none of its replies (an error about the request) is for the client.
+    /// Takes the reply of a request apart. What is none of its replies (an error about the request) is for
+    /// the client.
     pub fn from_reply(reply: Reply) -> Done {
         let denial = |reply: &Reply| match reply {
             Reply::Array(parts) => match &parts[..] {
-                [
-                    Reply::Integer(context),
-                    Reply::Bulk(reason),
-                    Reply::Bulk(object),
-                ] => Some(Denial {
+                [Reply::Integer(context), Reply::Bulk(reason), Reply::Bulk(object)] => Some(Denial {
                     context: *Context::ALL.get(usize::try_from(*context).ok()?)?,
                     reason: reason.clone(),
                     object: object.clone(),
@@ -342,17 +318,9 @@ impl Done {
         };
         match reply {
             Reply::Array(parts) => match <[Reply; 3]>::try_from(parts) {
-                Ok(
-                    [
-                        reply,
-                        Reply::Array(denials),
-                        Reply::Boolean(has_changed_users),
-                    ],
-                ) => Done {
-                    reply,
-                    denials: denials.iter().filter_map(denial).collect(),
-                    has_changed_users,
-                },
+                Ok([reply, Reply::Array(denials), Reply::Boolean(has_changed_users)]) => {
+                    Done { reply, denials: denials.iter().filter_map(denial).collect(), has_changed_users }
+                }
                 Ok(parts) => Done::plain(Reply::Array(parts.to_vec())),
                 Err(parts) => Done::plain(Reply::Array(parts)),
             },
@@ -361,11 +329,7 @@ impl Done {
     }
 
     fn plain(reply: Reply) -> Done {
-        Done {
-            reply,
-            denials: Vec::new(),
-            has_changed_users: false,
-        }
+        Done { reply, denials: Vec::new(), has_changed_users: false }
     }
 }
 
@@ -386,9 +350,7 @@ impl Procedure for ActingProcedure {
 
 async fn run(mut tx: Tx, call: Call) -> Outcome {
     let Some(acting) = Acting::from_args(&call) else {
-        return Ok(Reply::error(
-            "ERR malformed request: it was not made by this version's Acting::to_args",
-        ));
+        return Ok(Reply::error("ERR malformed request: it was not made by this version's Acting::to_args"));
     };
     let actor = Actor::of(&acting);
     let reply = match acting.deed {
@@ -427,7 +389,8 @@ async fn command(tx: Tx, argv: Args, terms: Terms) -> Outcome {
     execute(tx, argv, Caller::Block, terms).await
 }
 
-/// Reads the record of all users, for a node that knows it as of a version or not at all: see [`Directory::of_reply`].
+/// Reads the record of all users, for a node that knows it as of a version or not at all: see
+/// [`Directory::of_reply`].
 pub struct ReadUsersProcedure;
 
 impl ReadUsersProcedure {

@@ -130,11 +130,7 @@ struct Touched {
 impl Touched {
     fn by(command: &Command, argv: &[Blob]) -> Touched {
         let mut keys = Vec::new();
-        for spec in command
-            .keys
-            .iter()
-            .filter(|spec| !spec.flags.contains(&"not_key"))
-        {
+        for spec in command.keys.iter().filter(|spec| !spec.flags.contains(&"not_key")) {
             let access = if spec.flags.contains(&"variable_flags") {
                 variable_access(command, argv)
             } else {
@@ -158,15 +154,11 @@ impl Touched {
 /// What SET and BITFIELD do with their key, which depends on their options.
 pub(crate) fn variable_access(command: &Command, argv: &[Blob]) -> KeyAccess {
     let is = |place: usize, name: &str| {
-        argv.get(place)
-            .is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+        argv.get(place).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
     };
     if command.name == "set" {
         let reads = (3..argv.len()).any(|place| is(place, "get"));
-        return KeyAccess {
-            reads,
-            writes: true,
-        };
+        return KeyAccess { reads, writes: true };
     }
     let mut place = 2;
     while place < argv.len() {
@@ -206,8 +198,8 @@ fn check_selector(
     Ok(())
 }
 
-/// The error of SORT and SORT_RO with a pattern that may name keys which the user may not read; `None` if there is none, or if the
-/// words go wrong before it. The command itself must be allowed.
+/// The error of SORT and SORT_RO with a pattern that may name keys which the user may not read; `None` if
+/// there is none, or if the words go wrong before it. The command itself must be allowed.
 pub fn sort_denied(user: &User, resolved: &Resolved, argv: &[Blob]) -> Option<Reply> {
     if let Some((inner, words)) = inner_of(resolved, argv) {
         return sort_denied(user, &inner, words);

@@ -39,9 +39,7 @@ impl AllowedCommands {
         let (Some(allowed), Some(argument)) = (self.first_arguments.get(&id), argument) else {
             return false;
         };
-        allowed
-            .iter()
-            .any(|first| first.eq_ignore_ascii_case(argument))
+        allowed.iter().any(|first| first.eq_ignore_ascii_case(argument))
     }
 
     fn set_bit(&mut self, id: CommandId, allow: bool) {
@@ -84,7 +82,8 @@ impl AllowedCommands {
         }
     }
 
-    /// Applies `+@category`, `-command`, `+command|argument` and their like; `rule` is what stands behind the sign.
+    /// Applies `+@category`, `-command`, `+command|argument` and their like; `rule` is what stands behind the
+    /// sign.
     pub fn apply(&mut self, allow: bool, rule: &[u8]) -> Result<(), RuleError> {
         let unknown = RuleError::UnknownCommand;
         if let [b'@', name @ ..] = rule {
@@ -114,23 +113,21 @@ impl AllowedCommands {
             return Ok(());
         }
         let allowed = self.first_arguments.entry(id).or_default();
-        if !allowed
-            .iter()
-            .any(|first| first.eq_ignore_ascii_case(argument))
-        {
+        if !allowed.iter().any(|first| first.eq_ignore_ascii_case(argument)) {
             allowed.push(Blob::new(argument));
         }
         Ok(())
     }
 
-    /// The rules that make this out of nothing: `+@all` or `-@all`, then the categories that fit best, then what is
-    /// left, command by command.
+    /// The rules that make this out of nothing: `+@all` or `-@all`, then the categories that fit best, then
+    /// what is left, command by command.
     pub fn rules(&self) -> Vec<Vec<u8>> {
         let additive = !self.future;
         let sign = |allow: bool| if allow { b'+' } else { b'-' };
         let rule = |allow: bool, name: &str| [&[sign(allow)], name.as_bytes()].concat();
         let mut rules = vec![rule(!additive, "@all")];
-        // What the rules so far make, and what is left of the aim: each category that is applied is taken out of it.
+        // What the rules so far make, and what is left of the aim: each category that is applied is taken out
+        // of it.
         let mut made = AllowedCommands::default();
         made.set_all(!additive);
         let mut rest = self.clone();
@@ -157,14 +154,12 @@ impl AllowedCommands {
     }
 }
 
-/// The category that has more in common with what is left than not: the one with the fewest differences, and of those the
-/// one that has the most in common.
+/// The category that has more in common with what is left than not: the one with the fewest differences, and
+/// of those the one that has the most in common.
 fn best_category(rest: &AllowedCommands, applied: &[bool], additive: bool) -> Option<usize> {
     let mut best: Option<(usize, usize, usize)> = None;
     for place in (0..CATEGORIES.len()).filter(|&place| !applied[place]) {
-        let members = universe()
-            .in_order()
-            .filter(|&id| universe().is_in(id, place));
+        let members = universe().in_order().filter(|&id| universe().is_in(id, place));
         let (mut same, mut different) = (0, 0);
         for id in members {
             if rest.has(id) == additive {
@@ -173,9 +168,8 @@ fn best_category(rest: &AllowedCommands, applied: &[bool], additive: bool) -> Op
                 different += 1;
             }
         }
-        let is_better = best.is_none_or(|(_, fewest, most)| {
-            different < fewest || (different == fewest && same > most)
-        });
+        let is_better =
+            best.is_none_or(|(_, fewest, most)| different < fewest || (different == fewest && same > most));
         if same > different && is_better {
             best = Some((place, different, same));
         }

@@ -67,11 +67,7 @@ async fn read(mut tx: Tx, command: AclCommand, args: Vec<Blob>, actor: Actor) ->
     let named = args.first().and_then(|name| all.get(name));
     Ok(match command {
         AclCommand::List => Reply::Array(all.lines().map(Reply::bulk).collect()),
-        AclCommand::Users => Reply::Array(
-            all.iter()
-                .map(|(name, _)| Reply::Bulk(name.clone()))
-                .collect(),
-        ),
+        AclCommand::Users => Reply::Array(all.iter().map(|(name, _)| Reply::Bulk(name.clone())).collect()),
         AclCommand::GetUser => named.map_or(Reply::Nil, |member| member.user.to_reply()),
         AclCommand::DryRun => match (named, &args[..]) {
             (Some(member), [_, argv @ ..]) => dry_run(&member.user, argv),

@@ -1,8 +1,9 @@
 //! All users, as a record of the system space keeps them, and as a node knows them.
 //!
-//! The record is a hash. A field is a user's name, its value the user's *incarnation* (a varint) and what [`User::encode`] gives.
-//! A user that is deleted and made again has another incarnation, and so have all but `default` after ACL LOAD: connections of the
-//! earlier one end. The field of one zero byte, which is no name, counts incarnations.
+//! The record is a hash. A field is a user's name, its value the user's *incarnation* (a varint) and what
+//! [`User::encode`] gives. A user that is deleted and made again has another incarnation, and so have all but
+//! `default` after ACL LOAD: connections of the earlier one end. The field of one zero byte, which is no
+//! name, counts incarnations.
 
 use super::user::{DEFAULT_USER, User};
 use std::cell::RefCell;
@@ -22,7 +23,8 @@ pub fn key() -> Key {
 }
 
 thread_local! {
-    /// Users that this thread has decoded last: a function of their bytes, so nobody sees where it was computed.
+    /// Users that this thread has decoded last: a function of their bytes, so nobody sees where it was
+    /// computed.
     static DECODED: RefCell<Vec<(Blob, Arc<User>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -95,10 +97,7 @@ impl Record {
     /// Puts these users in place of all. `default` has all rights if it is none of these.
     pub fn replace(&mut self, users: &[(Blob, User)]) {
         let counter = self.0.get(COUNTER).cloned();
-        self.0 = counter
-            .map(|count| (Blob::new(COUNTER), count))
-            .into_iter()
-            .collect();
+        self.0 = counter.map(|count| (Blob::new(COUNTER), count)).into_iter().collect();
         self.put(&Blob::new(DEFAULT_USER), &User::default_user(None));
         for (name, user) in users {
             self.put(name, user);
@@ -130,10 +129,7 @@ pub struct Directory {
 impl Directory {
     /// Reads a record. As long as it does not have `default`, that is this user.
     pub fn of(record: Option<&Value>, default: &Arc<User>) -> Directory {
-        let mut all = Directory {
-            users: BTreeMap::new(),
-            has_default: false,
-        };
+        let mut all = Directory { users: BTreeMap::new(), has_default: false };
         if let Some(Value::Hash(fields)) = record {
             for (name, bytes) in fields.iter() {
                 if name.as_bytes() == COUNTER {
@@ -146,13 +142,7 @@ impl Directory {
         all.has_default = all.users.contains_key(DEFAULT_USER);
         if !all.has_default {
             let user = default.clone();
-            all.users.insert(
-                Blob::new(DEFAULT_USER),
-                Member {
-                    incarnation: 0,
-                    user,
-                },
-            );
+            all.users.insert(Blob::new(DEFAULT_USER), Member { incarnation: 0, user });
         }
         all
     }
@@ -161,17 +151,15 @@ impl Directory {
     pub(super) fn record_to_reply(record: Option<&Value>) -> Reply {
         match record {
             Some(Value::Hash(fields)) => {
-                let words = fields
-                    .iter()
-                    .flat_map(|(name, user)| [name.clone(), user.clone()]);
+                let words = fields.iter().flat_map(|(name, user)| [name.clone(), user.clone()]);
                 Reply::Array(words.map(Reply::Bulk).collect())
             }
             _ => Reply::Array(Vec::new()),
         }
     }
 
-    /// Reads the reply of [`super::ReadUsersProcedure`]: the version of the record, and the users if it is another one than was
-    /// known. `None` if it is no such reply.
+    /// Reads the reply of [`super::ReadUsersProcedure`]: the version of the record, and the users if it is
+    /// another one than was known. `None` if it is no such reply.
     pub fn of_reply(reply: &Reply, default: &Arc<User>) -> Option<(Position, Option<Directory>)> {
         let Reply::Array(parts) = reply else {
             return None;
@@ -200,10 +188,7 @@ impl Directory {
     pub fn with_default(&self, default: &Arc<User>) -> Directory {
         let mut all = self.clone();
         if !all.has_default {
-            let member = Member {
-                incarnation: 0,
-                user: default.clone(),
-            };
+            let member = Member { incarnation: 0, user: default.clone() };
             all.users.insert(Blob::new(DEFAULT_USER), member);
         }
         all

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use txn::{Args, Blob};
 
-/// Reads the text of an ACL file, whose name is for messages. New selectors have all channels or none. The error tells
-/// everything that is wrong, in a line.
+/// Reads the text of an ACL file, whose name is for messages. New selectors have all channels or none. The
+/// error tells everything that is wrong, in a line.
 pub fn parse(name: &str, text: &[u8], all_channels: bool) -> Result<Vec<(Blob, User)>, String> {
     let mut users: BTreeMap<Blob, User> = BTreeMap::new();
     let mut errors = String::new();
@@ -26,30 +26,20 @@ pub fn parse(name: &str, text: &[u8], all_channels: bool) -> Result<Vec<(Blob, U
         let shown = String::from_utf8_lossy(user_name).into_owned();
         // Writing to a text cannot fail.
         let _ = if keyword != b"user" {
-            write!(
-                errors,
-                "{name}:{number} should start with user keyword followed by the username. "
-            )
+            write!(errors, "{name}:{number} should start with user keyword followed by the username. ")
         } else if has_spaces(user_name) {
-            write!(
-                errors,
-                "'{name}:{number}: username '{shown}' contains invalid characters. "
-            )
+            write!(errors, "'{name}:{number}: username '{shown}' contains invalid characters. ")
         } else if users.contains_key(user_name) {
-            write!(
-                errors,
-                "WARNING: Duplicate user '{shown}' found on line {number}. "
-            )
+            write!(errors, "WARNING: Duplicate user '{shown}' found on line {number}. ")
         } else {
             let mut user = User::new(all_channels);
             let applied = user.apply_all(rules, all_channels);
             users.insert(user_name.clone(), user);
             match applied {
                 Ok(()) => Ok(()),
-                Err(RulesError::Unmatched(_)) => write!(
-                    errors,
-                    "{name}:{number}: Unmatched parenthesis in selector definition."
-                ),
+                Err(RulesError::Unmatched(_)) => {
+                    write!(errors, "{name}:{number}: Unmatched parenthesis in selector definition.")
+                }
                 // Only what names a command is sure to hold no secret.
                 Err(RulesError::Rule(rule, error @ RuleError::UnknownCommand)) => write!(
                     errors,
@@ -80,8 +70,8 @@ pub fn directives<'a>(
 ) -> Result<Vec<(Blob, User)>, String> {
     let mut users: BTreeMap<Blob, User> = BTreeMap::new();
     for text in texts {
-        let words = inline::split(text.as_bytes())
-            .ok_or_else(|| format!("the quotes of '{text}' do not match"))?;
+        let words =
+            inline::split(text.as_bytes()).ok_or_else(|| format!("the quotes of '{text}' do not match"))?;
         let Some((name, rules)) = words.split_first() else {
             return Err("a user needs a name".to_owned());
         };
@@ -91,21 +81,19 @@ pub fn directives<'a>(
         }
         let mut user = User::new(all_channels);
         if name.as_bytes() == DEFAULT_USER {
-            user.apply(b"reset", all_channels)
-                .map_err(|error| error.text().to_owned())?;
+            user.apply(b"reset", all_channels).map_err(|error| error.text().to_owned())?;
         }
-        user.apply_all(rules, all_channels)
-            .map_err(|error| match error {
-                RulesError::Unmatched(word) => format!(
-                    "user '{shown}': Unmatched parenthesis in acl selector starting at '{}'",
-                    String::from_utf8_lossy(&word)
-                ),
-                RulesError::Rule(rule, error) => format!(
-                    "user '{shown}': error in the rule '{}': {}",
-                    String::from_utf8_lossy(&rule),
-                    error.text()
-                ),
-            })?;
+        user.apply_all(rules, all_channels).map_err(|error| match error {
+            RulesError::Unmatched(word) => format!(
+                "user '{shown}': Unmatched parenthesis in acl selector starting at '{}'",
+                String::from_utf8_lossy(&word)
+            ),
+            RulesError::Rule(rule, error) => format!(
+                "user '{shown}': error in the rule '{}': {}",
+                String::from_utf8_lossy(&rule),
+                error.text()
+            ),
+        })?;
         if users.insert(name.clone(), user).is_some() {
             return Err(format!(
                 "Duplicate user found: '{shown}'. A user can only be defined once in config files"

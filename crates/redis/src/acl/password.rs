@@ -3,7 +3,8 @@
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// The SHA-256 of a password, in lower-case hexadecimal digits. Two are the same in a time that does not tell where they differ.
+/// The SHA-256 of a password, in lower-case hexadecimal digits. Two are the same in a time that does not tell
+/// where they differ.
 #[derive(Clone, Copy)]
 pub struct PasswordHash([u8; 64]);
 

@@ -1,7 +1,7 @@
 //! Secrets in the words of commands: which words they are, and what takes their places.
 //!
-//! A session hashes the passwords of a command ([`hashed`]) before the command enters a block, the order or anything that shows
-//! commands. The slow log and monitors show commands without any secret ([`redacted`]).
+//! A session hashes the passwords of a command ([`hashed`]) before the command enters a block, the order or
+//! anything that shows commands. The slow log and monitors show commands without any secret ([`redacted`]).
 
 use super::password::PasswordHash;
 use super::user::{RulesError, User, merge_selectors};
@@ -17,12 +17,7 @@ const HIDDEN_NAME: &[u8] = b"(hidden name)";
 const UNMATCHED: &[u8] = b"(hidden";
 
 /// Settings whose values are secrets.
-const SECRET_SETTINGS: &[&str] = &[
-    "masterauth",
-    "tls-client-key-file-pass",
-    "tls-key-file-pass",
-    "user",
-];
+const SECRET_SETTINGS: &[&str] = &["masterauth", "tls-client-key-file-pass", "tls-key-file-pass", "user"];
 
 /// What a script that carries a password for ACL or CONFIG may have in its text. No such script succeeds.
 const TELLTALES: &[&str] = &["setuser", "requirepass", "masterauth"];
@@ -65,8 +60,8 @@ pub struct Kept {
 
 /// A command with hashes instead of the passwords that it sets, and with other words instead of rules that no
 /// user could have, because such a rule may be a mistyped password. The order refuses these words as it would
-/// have refused the client's. `None` if the command may be kept as its client sent it. A command with a command
-/// inside (ORDO.IDEMPOTENT, ACL DRYRUN) keeps no secret of that.
+/// have refused the client's. `None` if the command may be kept as its client sent it. A command with a
+/// command inside (ORDO.IDEMPOTENT, ACL DRYRUN) keeps no secret of that.
 pub fn hashed(words: &[Blob]) -> Option<Kept> {
     let is_own = inner_command(words).is_none();
     let (mut kept, mut refusal) = (words.to_vec(), None);
@@ -89,10 +84,7 @@ pub fn hashed(words: &[Blob]) -> Option<Kept> {
             Secret::Name | Secret::Plain | Secret::Private => continue,
         };
     }
-    (kept != words).then(|| Kept {
-        words: kept.into_iter().collect(),
-        refusal: refusal.filter(|_| is_own),
-    })
+    (kept != words).then(|| Kept { words: kept.into_iter().collect(), refusal: refusal.filter(|_| is_own) })
 }
 
 /// The rules of a user as they may be kept.
@@ -171,17 +163,14 @@ fn inner_command(words: &[Blob]) -> Option<usize> {
 }
 
 fn is(words: &[Blob], place: usize, name: &str) -> bool {
-    words
-        .get(place)
-        .is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+    words.get(place).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// The places of secrets, in ascending order.
 fn secrets(words: &[Blob]) -> Vec<(usize, Secret)> {
     let is = |place: usize, name: &str| is(words, place, name);
     let count = words.len();
-    let all_behind =
-        |from: usize, secret: Secret| (from..count).map(|place| (place, secret)).collect();
+    let all_behind = |from: usize, secret: Secret| (from..count).map(|place| (place, secret)).collect();
     match () {
         () if is(0, "auth") => all_behind(1, Secret::Plain),
         () if is(0, "acl") && is(1, "setuser") => {
@@ -211,9 +200,7 @@ fn secrets(words: &[Blob]) -> Vec<(usize, Secret)> {
             let values = (3..count).step_by(2);
             let secret = values.filter_map(|place| match () {
                 () if is(place - 1, "requirepass") => Some((place, Secret::Password)),
-                () if SECRET_SETTINGS.iter().any(|name| is(place - 1, name)) => {
-                    Some((place, Secret::Plain))
-                }
+                () if SECRET_SETTINGS.iter().any(|name| is(place - 1, name)) => Some((place, Secret::Plain)),
                 () => None,
             });
             secret.collect()
@@ -230,23 +217,20 @@ fn secrets(words: &[Blob]) -> Vec<(usize, Secret)> {
         () => match inner_command(words) {
             Some(begin) => {
                 let inner = secrets_inside(&words[begin..]);
-                inner
-                    .into_iter()
-                    .map(|(place, secret)| (place + begin, secret))
-                    .collect()
+                inner.into_iter().map(|(place, secret)| (place + begin, secret)).collect()
             }
             None => Vec::new(),
         },
     }
 }
 
-/// The places of secrets in a command inside another, which may have one inside once more and no deeper: a command of many nested
-/// names must not cost a stack.
+/// The places of secrets in a command inside another, which may have one inside once more and no deeper: a
+/// command of many nested names must not cost a stack.
 fn secrets_inside(words: &[Blob]) -> Vec<(usize, Secret)> {
     match inner_command(words) {
-        Some(begin) if inner_command(&words[begin..]).is_some() => (begin..words.len())
-            .map(|place| (place, Secret::Plain))
-            .collect(),
+        Some(begin) if inner_command(&words[begin..]).is_some() => {
+            (begin..words.len()).map(|place| (place, Secret::Plain)).collect()
+        }
         _ => secrets(words),
     }
 }
@@ -256,9 +240,9 @@ fn tells(text: Option<&Blob>) -> bool {
     text.is_some_and(|text| {
         let mut telltales = TELLTALES.iter();
         telltales.any(|telltale| places(text, telltale).next().is_some())
-            || NAMES_IN_SCRIPTS.iter().any(|name| {
-                places(text, name).any(|place| is_quoted(text, place, place + name.len()))
-            })
+            || NAMES_IN_SCRIPTS
+                .iter()
+                .any(|name| places(text, name).any(|place| is_quoted(text, place, place + name.len())))
     })
 }
 
@@ -289,10 +273,7 @@ mod tests {
         line.split(' ').map(Blob::from).collect()
     }
     fn text(words: &[Blob]) -> String {
-        let words: Vec<_> = words
-            .iter()
-            .map(|word| String::from_utf8_lossy(word))
-            .collect();
+        let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
         words.join(" ")
     }
 
@@ -303,20 +284,11 @@ mod tests {
             ("auth user secret", "auth (redacted) (redacted)"),
             ("auth", "auth"),
             ("acl setuser", "acl setuser"),
-            (
-                "acl setuser bob >p on",
-                "acl setuser (redacted) (redacted) (redacted)",
-            ),
+            ("acl setuser bob >p on", "acl setuser (redacted) (redacted) (redacted)"),
             ("acl getuser bob", "acl getuser bob"),
-            (
-                "HELLO 3 AUTH u p SETNAME n",
-                "HELLO 3 AUTH (redacted) (redacted) SETNAME n",
-            ),
+            ("HELLO 3 AUTH u p SETNAME n", "HELLO 3 AUTH (redacted) (redacted) SETNAME n"),
             ("hello 2 setname auth", "hello 2 setname auth"),
-            (
-                "hello 3 setname auth auth u p",
-                "hello 3 setname auth auth (redacted) (redacted)",
-            ),
+            ("hello 3 setname auth auth u p", "hello 3 setname auth auth (redacted) (redacted)"),
             (
                 "hello 3 auth auth setname auth auth p",
                 "hello 3 auth (redacted) (redacted) auth (redacted) (redacted)",
@@ -327,59 +299,29 @@ mod tests {
                 "config set timeout 1 RequirePass p loglevel debug",
                 "config set timeout 1 RequirePass (redacted) loglevel debug",
             ),
-            (
-                "config set masterauth p",
-                "config set masterauth (redacted)",
-            ),
+            ("config set masterauth p", "config set masterauth (redacted)"),
             ("config set requirepass", "config set requirepass"),
             ("config get requirepass", "config get requirepass"),
             ("set auth secret", "set auth secret"),
-            (
-                "ordo.idempotent 1 auth p",
-                "ordo.idempotent 1 auth (redacted)",
-            ),
+            ("ordo.idempotent 1 auth p", "ordo.idempotent 1 auth (redacted)"),
             ("acl dryrun bob auth p", "acl dryrun bob auth (redacted)"),
             (
                 "acl dryrun a acl dryrun a acl dryrun a auth p",
                 "acl dryrun a acl dryrun a (redacted) (redacted) (redacted) (redacted) (redacted)",
             ),
-            (
-                "eval redis.call('AUTH',ARGV[1]) 0 p",
-                "eval (redacted) (redacted) (redacted)",
-            ),
-            (
-                "eval redis.call([[AUTH]],ARGV[1]) 0 p",
-                "eval (redacted) (redacted) (redacted)",
-            ),
-            (
-                "eval redis.call([==[\nAcl]==],ARGV[1]) 0 p",
-                "eval (redacted) (redacted) (redacted)",
-            ),
-            (
-                "eval redis.call(\"CONFIG\",ARGV[1]) 0 p",
-                "eval (redacted) (redacted) (redacted)",
-            ),
-            (
-                "eval redis.call('hello',3,ARGV[1]) 0 p",
-                "eval (redacted) (redacted) (redacted)",
-            ),
+            ("eval redis.call('AUTH',ARGV[1]) 0 p", "eval (redacted) (redacted) (redacted)"),
+            ("eval redis.call([[AUTH]],ARGV[1]) 0 p", "eval (redacted) (redacted) (redacted)"),
+            ("eval redis.call([==[\nAcl]==],ARGV[1]) 0 p", "eval (redacted) (redacted) (redacted)"),
+            ("eval redis.call(\"CONFIG\",ARGV[1]) 0 p", "eval (redacted) (redacted) (redacted)"),
+            ("eval redis.call('hello',3,ARGV[1]) 0 p", "eval (redacted) (redacted) (redacted)"),
             (
                 "eval redis.call('GET','acl:'..x[acl]..'hello.') 0 p",
                 "eval redis.call('GET','acl:'..x[acl]..'hello.') 0 p",
             ),
-            (
-                "eval redis.call('GET','author') 0 p",
-                "eval redis.call('GET','author') 0 p",
-            ),
+            ("eval redis.call('GET','author') 0 p", "eval redis.call('GET','author') 0 p"),
             ("evalsha setuser 0 p", "evalsha setuser 0 p"),
-            (
-                "script load call('acl','SetUser')",
-                "script load (redacted)",
-            ),
-            (
-                "function load replace 'requirepass'",
-                "function load replace (redacted)",
-            ),
+            ("script load call('acl','SetUser')", "script load (redacted)"),
+            ("function load replace 'requirepass'", "function load replace (redacted)"),
         ] {
             assert_eq!(text(&redacted(&words(line))), want);
         }
@@ -392,38 +334,14 @@ mod tests {
         let one = text(&[Blob::from(PasswordHash::of(b"one").behind(b'#'))]);
         let (add, remove) = (one.as_str(), one.replacen('#', "!", 1));
         for (line, want) in [
-            (
-                "ACL SETUSER bob on >one +@all",
-                format!("ACL SETUSER bob on {add} +@all"),
-            ),
-            (
-                "acl setuser >bob <one",
-                format!("acl setuser >bob {remove}"),
-            ),
-            (
-                "acl setuser bob (>one) >one",
-                format!("acl setuser bob (hidden) {add}"),
-            ),
-            (
-                "acl setuser bob (~>x >one ) >one",
-                format!("acl setuser bob (hidden) {add}"),
-            ),
-            (
-                "acl setuser bob >one (\"<one",
-                "acl setuser bob (hidden".to_owned(),
-            ),
-            (
-                "config set timeout 1 requirepass one",
-                format!("config set timeout 1 requirepass {add}"),
-            ),
-            (
-                "ordo.idempotent 1 acl setuser bob >one",
-                format!("ordo.idempotent 1 acl setuser bob {add}"),
-            ),
-            (
-                "ordo.idempotent 1 auth one",
-                "ordo.idempotent 1 auth (redacted)".to_owned(),
-            ),
+            ("ACL SETUSER bob on >one +@all", format!("ACL SETUSER bob on {add} +@all")),
+            ("acl setuser >bob <one", format!("acl setuser >bob {remove}")),
+            ("acl setuser bob (>one) >one", format!("acl setuser bob (hidden) {add}")),
+            ("acl setuser bob (~>x >one ) >one", format!("acl setuser bob (hidden) {add}")),
+            ("acl setuser bob >one (\"<one", "acl setuser bob (hidden".to_owned()),
+            ("config set timeout 1 requirepass one", format!("config set timeout 1 requirepass {add}")),
+            ("ordo.idempotent 1 acl setuser bob >one", format!("ordo.idempotent 1 acl setuser bob {add}")),
+            ("ordo.idempotent 1 auth one", "ordo.idempotent 1 auth (redacted)".to_owned()),
         ] {
             let kept = hashed(&words(line)).expect("it sets a password").words;
             assert_eq!(text(&kept), want);
@@ -431,16 +349,8 @@ mod tests {
         }
         let with_spaces = [&b"ACL"[..], b"SETUSER", b"bob", b">one and two"].map(Blob::new);
         let kept = hashed(&with_spaces).expect("it sets a password");
-        assert_eq!(
-            kept.words[3].as_bytes(),
-            PasswordHash::of(b"one and two").behind(b'#')
-        );
-        for line in [
-            "auth one",
-            "hello 3 auth bob one",
-            "config set requirepass ",
-            "set a >one",
-        ] {
+        assert_eq!(kept.words[3].as_bytes(), PasswordHash::of(b"one and two").behind(b'#'));
+        for line in ["auth one", "hello 3 auth bob one", "config set requirepass ", "set a >one"] {
             assert_eq!(hashed(&words(line)), None, "{line}");
         }
     }
@@ -456,49 +366,22 @@ mod tests {
             (&["+@all >secret"], &["+(hidden)"], "'+(hidden)': Unknown"),
             (&["-secret"], &["+(hidden)"], "'-secret': Unknown"),
             (&["+get| secret"], &["(hidden)"], "'+get| secret': Syntax"),
-            (
-                &["+config|get|secret"],
-                &["+acl|cat|(hidden)"],
-                "'+config|get|secret': Allowing",
-            ),
+            (&["+config|get|secret"], &["+acl|cat|(hidden)"], "'+config|get|secret': Allowing"),
             (&["~* >secret"], &["(hidden)"], "'(hidden)': Syntax"),
-            (
-                &["on", "(+get", "secret)", "off"],
-                &["on", "(hidden)", "off"],
-                "'(+get secret)': Syntax",
-            ),
-            (
-                &["(~*", "~a", "secret)"],
-                &["(~* ~hidden)"],
-                "Adding a pattern",
-            ),
-            (
-                &["(&*", "&a", "secret)"],
-                &["(&* &hidden)"],
-                "Adding a pattern",
-            ),
+            (&["on", "(+get", "secret)", "off"], &["on", "(hidden)", "off"], "'(+get secret)': Syntax"),
+            (&["(~*", "~a", "secret)"], &["(~* ~hidden)"], "Adding a pattern"),
+            (&["(&*", "&a", "secret)"], &["(&* &hidden)"], "Adding a pattern"),
             (&["secret", "(+get"], &["(hidden"], "starting at '(+get'"),
         ] {
-            let words: Vec<Blob> = ["acl", "setuser", "bob"]
-                .iter()
-                .chain(rules)
-                .map(|word| Blob::from(*word))
-                .collect();
+            let words: Vec<Blob> =
+                ["acl", "setuser", "bob"].iter().chain(rules).map(|word| Blob::from(*word)).collect();
             let found = hashed(&words).expect("something to hide");
-            assert_eq!(
-                found.words[3..],
-                *kept
-                    .iter()
-                    .map(|word| Blob::from(*word))
-                    .collect::<Vec<_>>()
-            );
+            assert_eq!(found.words[3..], *kept.iter().map(|word| Blob::from(*word)).collect::<Vec<_>>());
             let error = format!("{:?}", found.refusal);
             assert!(error.contains(shown), "{rules:?}: {error}");
             // What is kept is refused for the same reason.
             let reason = |words: &[Blob]| {
-                let error = User::new(false)
-                    .apply_all(words, false)
-                    .expect_err("refused");
+                let error = User::new(false).apply_all(words, false).expect_err("refused");
                 let text = format!("{:?}", error.reply());
                 text.rsplit("': ").next().map(str::to_owned)
             };
@@ -508,10 +391,7 @@ mod tests {
         }
         let inner = words("acl dryrun bob acl setuser bob secret");
         let found = hashed(&inner).expect("something to hide");
-        assert_eq!(
-            text(&found.words),
-            "acl dryrun bob acl setuser bob (hidden)"
-        );
+        assert_eq!(text(&found.words), "acl dryrun bob acl setuser bob (hidden)");
         assert_eq!(found.refusal, None);
         let name = [&b"acl"[..], b"setuser", b"bob >secret"].map(Blob::new);
         let found = hashed(&name).expect("something to hide");

@@ -1,4 +1,5 @@
-//! A selector: commands, keys and channels that belong together. A user has one of its own, and may have more.
+//! A selector: commands, keys and channels that belong together. A user has one of its own, and may have
+//! more.
 
 use super::RuleError;
 use super::commands::AllowedCommands;
@@ -15,26 +16,14 @@ pub struct KeyAccess {
 }
 
 impl KeyAccess {
-    pub(super) const READ: KeyAccess = KeyAccess {
-        reads: true,
-        writes: false,
-    };
-    const WRITE: KeyAccess = KeyAccess {
-        reads: false,
-        writes: true,
-    };
-    pub(super) const BOTH: KeyAccess = KeyAccess {
-        reads: true,
-        writes: true,
-    };
+    pub(super) const READ: KeyAccess = KeyAccess { reads: true, writes: false };
+    const WRITE: KeyAccess = KeyAccess { reads: false, writes: true };
+    pub(super) const BOTH: KeyAccess = KeyAccess { reads: true, writes: true };
 
     /// What a key specification tells. One that tells neither (EXISTS) is content with either.
     pub(super) fn of_spec(spec: &KeySpec) -> KeyAccess {
         let has = |flag: &str| spec.flags.contains(&flag);
-        KeyAccess {
-            reads: has("access"),
-            writes: has("insert") || has("delete") || has("update"),
-        }
+        KeyAccess { reads: has("access"), writes: has("insert") || has("delete") || has("update") }
     }
 
     fn covers(self, other: KeyAccess) -> bool {
@@ -62,10 +51,7 @@ pub struct Selector {
 impl Selector {
     /// A new selector, for all channels or for none.
     pub(super) fn new(all_channels: bool) -> Selector {
-        let mut selector = Selector {
-            all_channels,
-            ..Selector::default()
-        };
+        let mut selector = Selector { all_channels, ..Selector::default() };
         selector.commands.set_all(false);
         selector
     }
@@ -113,11 +99,7 @@ impl Selector {
                 if super::has_spaces(pattern) {
                     return Err(RuleError::Syntax);
                 }
-                if !self
-                    .channels
-                    .iter()
-                    .any(|known| known.as_bytes() == pattern)
-                {
+                if !self.channels.iter().any(|known| known.as_bytes() == pattern) {
                     self.channels.push(Blob::new(pattern));
                 }
             }
@@ -160,28 +142,19 @@ impl Selector {
         if super::has_spaces(pattern) {
             return Err(RuleError::Syntax);
         }
-        match self
-            .keys
-            .iter_mut()
-            .find(|known| known.pattern.as_bytes() == pattern)
-        {
+        match self.keys.iter_mut().find(|known| known.pattern.as_bytes() == pattern) {
             Some(known) => {
                 known.access.reads |= access.reads;
                 known.access.writes |= access.writes;
             }
-            None => self.keys.push(KeyPattern {
-                pattern: Blob::new(pattern),
-                access,
-            }),
+            None => self.keys.push(KeyPattern { pattern: Blob::new(pattern), access }),
         }
         Ok(())
     }
 
     /// Whether something may be done with a key.
     pub(super) fn allows_key(&self, key: &[u8], access: KeyAccess) -> bool {
-        let fits = |known: &KeyPattern| {
-            known.access.covers(access) && pattern::matches(&known.pattern, key)
-        };
+        let fits = |known: &KeyPattern| known.access.covers(access) && pattern::matches(&known.pattern, key);
         self.all_keys || self.keys.iter().any(fits)
     }
 
@@ -191,7 +164,8 @@ impl Selector {
         self.all_keys || self.keys.iter().any(is_all)
     }
 
-    /// Whether a channel is allowed; a pattern of channels must be one of the selector's own, letter by letter.
+    /// Whether a channel is allowed; a pattern of channels must be one of the selector's own, letter by
+    /// letter.
     pub(super) fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.all_channels || among(&self.channels, channel, is_pattern)
     }

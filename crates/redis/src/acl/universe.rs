@@ -1,11 +1,13 @@
-//! Every command that a rule may name, numbered: those of the table, and those of Redis that the table does not have.
+//! Every command that a rule may name, numbered: those of the table, and those of Redis that the table does
+//! not have.
 
 use super::absent::ABSENT;
 use crate::table::{CATEGORIES, COMMANDS, Command, Resolved};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The number of a command among all that rules may name. Not kept anywhere: it differs from version to version.
+/// The number of a command among all that rules may name. Not kept anywhere: it differs from version to
+/// version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CommandId(pub usize);
 
@@ -38,18 +40,12 @@ pub(super) fn universe() -> &'static Universe {
 
 /// The place of a category in [`CATEGORIES`].
 pub(super) fn category(name: &[u8]) -> Option<usize> {
-    CATEGORIES
-        .iter()
-        .position(|known| known.as_bytes().eq_ignore_ascii_case(name))
+    CATEGORIES.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(name))
 }
 
 impl Universe {
     fn new() -> Universe {
-        let mut all = Universe {
-            known: Vec::new(),
-            by_name: BTreeMap::new(),
-            places: Vec::new(),
-        };
+        let mut all = Universe { known: Vec::new(), by_name: BTreeMap::new(), places: Vec::new() };
         let of = |command: &Command| command.acl_categories();
         for command in COMMANDS {
             all.places.push(all.known.len());
@@ -70,15 +66,11 @@ impl Universe {
 
     fn add(&mut self, name: &'static str, categories: Vec<&'static str>) {
         let id = CommandId(self.known.len());
-        let container = name
-            .split_once('|')
-            .and_then(|(container, _)| self.by_name.get(container).copied());
+        let container = name.split_once('|').and_then(|(container, _)| self.by_name.get(container).copied());
         if let Some(CommandId(container)) = container {
             self.known[container].subcommands.push(id);
         }
-        let bits = categories
-            .into_iter()
-            .filter_map(|name| category(name.as_bytes()));
+        let bits = categories.into_iter().filter_map(|name| category(name.as_bytes()));
         self.known.push(Known {
             name,
             container,
@@ -113,9 +105,7 @@ impl Universe {
     /// All, each container before its subcommands.
     pub fn in_order(&self) -> impl Iterator<Item = CommandId> {
         let tops = (0..self.len()).filter(|&id| self.known[id].container.is_none());
-        tops.flat_map(|id| {
-            std::iter::once(CommandId(id)).chain(self.known[id].subcommands.iter().copied())
-        })
+        tops.flat_map(|id| std::iter::once(CommandId(id)).chain(self.known[id].subcommands.iter().copied()))
     }
 
     /// Whether a command is in the category at this place of [`CATEGORIES`].
@@ -136,9 +126,7 @@ mod tests {
         assert_eq!(all.in_order().count(), all.len());
         for words in ["get k", "Client KILL x", "acl whoami", "xinfo stream k"] {
             let argv: Vec<Blob> = words.split(' ').map(Blob::from).collect();
-            let Ok(resolved) = table::resolve(&argv) else {
-                panic!("{words}")
-            };
+            let Ok(resolved) = table::resolve(&argv) else { panic!("{words}") };
             let id = all.of(&resolved);
             assert_eq!(all.get(id).name, resolved.command.name);
             assert_eq!(all.find(resolved.command.name.as_bytes()), Some(id));
@@ -150,11 +138,7 @@ mod tests {
         let all = universe();
         let id = |name: &str| all.find(name.as_bytes()).expect(name);
         assert_eq!(all.get(id("memory|doctor")).container, Some(id("memory")));
-        assert!(
-            all.get(id("function"))
-                .subcommands
-                .contains(&id("function|list"))
-        );
+        assert!(all.get(id("function")).subcommands.contains(&id("function|list")));
         assert!(all.get(id("debug")).subcommands.is_empty());
         for line in ABSENT.lines() {
             for word in line.split(' ').skip(1) {

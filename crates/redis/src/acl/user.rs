@@ -45,7 +45,8 @@ impl User {
         }
     }
 
-    /// The user `default` as long as nobody changes it: it may do everything, without a password or with this one.
+    /// The user `default` as long as nobody changes it: it may do everything, without a password or with this
+    /// one.
     pub fn default_user(password: Option<PasswordHash>) -> User {
         let mut user = User::new(true);
         user.enabled = true;
@@ -74,23 +75,19 @@ impl User {
         self.no_password
     }
 
-    /// Whether it may come with the password of this hash. The time does not tell which of its passwords that is like.
+    /// Whether it may come with the password of this hash. The time does not tell which of its passwords that
+    /// is like.
     pub fn accepts(&self, password: &PasswordHash) -> bool {
-        let is_known = self
-            .passwords
-            .iter()
-            .fold(false, |found, known| found | (known == password));
+        let is_known = self.passwords.iter().fold(false, |found, known| found | (known == password));
         self.enabled && (self.no_password || is_known)
     }
 
-    /// Applies rules, all or none. `all_channels` says whether new selectors have all channels. Selectors may stand in several
-    /// words.
+    /// Applies rules, all or none. `all_channels` says whether new selectors have all channels. Selectors may
+    /// stand in several words.
     pub fn apply_all(&mut self, words: &[Blob], all_channels: bool) -> Result<(), RulesError> {
         let mut changed = self.clone();
         for rule in merge_selectors(words).map_err(RulesError::Unmatched)? {
-            changed
-                .apply(&rule, all_channels)
-                .map_err(|error| RulesError::Rule(rule, error))?;
+            changed.apply(&rule, all_channels).map_err(|error| RulesError::Rule(rule, error))?;
         }
         *self = changed;
         Ok(())
@@ -151,8 +148,7 @@ impl User {
 
     fn remove_password(&mut self, hash: PasswordHash) -> Result<(), RuleError> {
         let place = self.passwords.iter().position(|known| *known == hash);
-        self.passwords
-            .remove(place.ok_or(RuleError::NoSuchPassword)?);
+        self.passwords.remove(place.ok_or(RuleError::NoSuchPassword)?);
         Ok(())
     }
 
@@ -171,11 +167,7 @@ impl User {
 
     /// The rules of the user's own, and those of its other selectors.
     fn rules(&self) -> Vec<Vec<Vec<u8>>> {
-        let mut own: Vec<Vec<u8>> = self
-            .flags()
-            .iter()
-            .map(|flag| flag.as_bytes().to_vec())
-            .collect();
+        let mut own: Vec<Vec<u8>> = self.flags().iter().map(|flag| flag.as_bytes().to_vec()).collect();
         let hashes = self.passwords.iter();
         own.extend(hashes.map(|hash| hash.behind(b'#')));
         let mut all: Vec<_> = self.selectors.iter().map(Selector::rules).collect();
@@ -209,7 +201,8 @@ impl User {
         bytes
     }
 
-    /// Reads what [`User::encode`] wrote; `None` if it did not, or if it names commands that this version does not know.
+    /// Reads what [`User::encode`] wrote; `None` if it did not, or if it names commands that this version
+    /// does not know.
     pub fn decode(bytes: &[u8]) -> Option<User> {
         let mut reader = Reader::new(bytes);
         let mut user = User::new(true);
@@ -240,11 +233,7 @@ impl User {
             ]
         };
         let flags = self.flags().into_iter().map(Reply::bulk).collect();
-        let passwords = self
-            .passwords
-            .iter()
-            .map(|hash| Reply::bulk(hash.digits()))
-            .collect();
+        let passwords = self.passwords.iter().map(|hash| Reply::bulk(hash.digits())).collect();
         let mut fields = vec![
             (Reply::bulk("flags"), Reply::Set(flags)),
             (Reply::bulk("passwords"), Reply::Array(passwords)),
@@ -255,7 +244,8 @@ impl User {
         Reply::Map(fields)
     }
 
-    /// Whether a subscriber that this user admitted as `before` is still admitted to its channels and patterns.
+    /// Whether a subscriber that this user admitted as `before` is still admitted to its channels and
+    /// patterns.
     pub fn keeps_subscriber<'a>(
         &self,
         before: &User,
@@ -264,22 +254,12 @@ impl User {
         if self.selectors.iter().any(Selector::has_all_channels) {
             return true;
         }
-        let now: Vec<Blob> = self
-            .selectors
-            .iter()
-            .flat_map(|selector| selector.channels.clone())
-            .collect();
+        let now: Vec<Blob> = self.selectors.iter().flat_map(|selector| selector.channels.clone()).collect();
         let kept = |selector: &Selector| {
-            !selector.has_all_channels()
-                && selector
-                    .channels
-                    .iter()
-                    .all(|channel| now.contains(channel))
+            !selector.has_all_channels() && selector.channels.iter().all(|channel| now.contains(channel))
         };
         before.selectors.iter().all(kept)
-            || channels
-                .into_iter()
-                .all(|(channel, is_pattern)| among(&now, channel, is_pattern))
+            || channels.into_iter().all(|(channel, is_pattern)| among(&now, channel, is_pattern))
     }
 }
 

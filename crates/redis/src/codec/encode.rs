@@ -32,7 +32,8 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Appends a reply. RESP2 sees maps and pairs flattened, sets as arrays, truth values as integers, and other scalars as strings.
+/// Appends a reply. RESP2 sees maps and pairs flattened, sets as arrays, truth values as integers, and other
+/// scalars as strings.
 pub fn encode<S: Sink>(reply: &Reply, protocol: Protocol, sink: &mut S) {
     let out = sink.bytes();
     let resp3 = protocol == Protocol::Resp3;
@@ -56,9 +57,7 @@ pub fn encode<S: Sink>(reply: &Reply, protocol: Protocol, sink: &mut S) {
         Reply::Double(value) => bulk(out, parse::float_text(*value).as_bytes()),
         Reply::Decimal(value) if resp3 => line(out, b',', &parse::plain_float_text(*value)),
         Reply::Decimal(value) => bulk(out, parse::plain_float_text(*value).as_bytes()),
-        Reply::Boolean(value) if resp3 => {
-            out.extend_from_slice(if *value { b"#t\r\n" } else { b"#f\r\n" })
-        }
+        Reply::Boolean(value) if resp3 => out.extend_from_slice(if *value { b"#t\r\n" } else { b"#f\r\n" }),
         Reply::Boolean(value) => header(out, b':', i64::from(*value)),
         Reply::BigNumber(digits) if resp3 => line(out, b'(', &String::from_utf8_lossy(digits)),
         Reply::BigNumber(digits) => bulk(out, digits),
@@ -124,13 +123,7 @@ fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
 /// A text up to the line's end: its own line ends would break the protocol and become spaces.
 fn line(out: &mut Vec<u8>, mark: u8, text: &str) {
     out.push(mark);
-    out.extend(text.bytes().map(|byte| {
-        if byte == b'\r' || byte == b'\n' {
-            b' '
-        } else {
-            byte
-        }
-    }));
+    out.extend(text.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
     out.extend_from_slice(b"\r\n");
 }
 
@@ -165,26 +158,10 @@ mod tests {
         check(Reply::Double(f64::INFINITY), "$3\r\ninf\r\n", ",inf\r\n");
         check(Reply::Boolean(true), ":1\r\n", "#t\r\n");
         check(Reply::BigNumber("123".into()), "$3\r\n123\r\n", "(123\r\n");
-        check(
-            Reply::bulk("a\r\nb"),
-            "$4\r\na\r\nb\r\n",
-            "$4\r\na\r\nb\r\n",
-        );
-        check(
-            Reply::Verbatim("txt", "hi".into()),
-            "$2\r\nhi\r\n",
-            "=6\r\ntxt:hi\r\n",
-        );
-        check(
-            Reply::Array(vec![Reply::Nil, Reply::OK]),
-            "*2\r\n$-1\r\n+OK\r\n",
-            "*2\r\n_\r\n+OK\r\n",
-        );
-        check(
-            Reply::Set(vec![Reply::Integer(1)]),
-            "*1\r\n:1\r\n",
-            "~1\r\n:1\r\n",
-        );
+        check(Reply::bulk("a\r\nb"), "$4\r\na\r\nb\r\n", "$4\r\na\r\nb\r\n");
+        check(Reply::Verbatim("txt", "hi".into()), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n");
+        check(Reply::Array(vec![Reply::Nil, Reply::OK]), "*2\r\n$-1\r\n+OK\r\n", "*2\r\n_\r\n+OK\r\n");
+        check(Reply::Set(vec![Reply::Integer(1)]), "*1\r\n:1\r\n", "~1\r\n:1\r\n");
         check(Reply::Push(vec![]), "*0\r\n", ">0\r\n");
         check(
             Reply::Map(vec![(Reply::bulk("k"), Reply::Integer(1))]),

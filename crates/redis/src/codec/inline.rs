@@ -10,8 +10,8 @@ fn hex(byte: u8) -> Option<u8> {
     (byte as char).to_digit(16).map(|digit| digit as u8)
 }
 
-/// Splits a line into words. `"..."` knows `\n \r \t \b \a \xHH` and takes any other escaped byte for itself; `'...'`
-/// knows `\'` only. `None` if a quote does not close, or closes in the middle of a word.
+/// Splits a line into words. `"..."` knows `\n \r \t \b \a \xHH` and takes any other escaped byte for itself;
+/// `'...'` knows `\'` only. `None` if a quote does not close, or closes in the middle of a word.
 pub fn split(line: &[u8]) -> Option<Args> {
     // A zero byte ends the line, as in C.
     let mut rest = &line[..line.iter().position(|&b| b == 0).unwrap_or(line.len())];
@@ -61,9 +61,7 @@ fn double_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]>
     loop {
         match *rest {
             [b'"', ref tail @ ..] => return Some(tail),
-            [b'\\', b'x', high, low, ref tail @ ..]
-                if hex(high).is_some() && hex(low).is_some() =>
-            {
+            [b'\\', b'x', high, low, ref tail @ ..] if hex(high).is_some() && hex(low).is_some() => {
                 word.push(hex(high)? << 4 | hex(low)?);
                 rest = tail;
             }
@@ -113,10 +111,7 @@ mod tests {
         for (line, want) in [
             (&b"  a  bc "[..], Some(&[&b"a"[..], b"bc"][..])),
             (b"", Some(&[])),
-            (
-                br#""a\x41\n\q" '\x41\'' b"#,
-                Some(&[b"aA\nq", b"\\x41'", b"b"]),
-            ),
+            (br#""a\x41\n\q" '\x41\'' b"#, Some(&[b"aA\nq", b"\\x41'", b"b"])),
             (br#""\xZZ" """#, Some(&[b"xZZ", b""])),
             (br#"a"b""#, Some(&[b"ab"])),
             (br#""a"b"#, None),
@@ -127,9 +122,8 @@ mod tests {
             (b"a\0b c", Some(&[b"a"])),
         ] {
             let words = split(line);
-            let shown: Option<Vec<&[u8]>> = words
-                .as_ref()
-                .map(|words| words.iter().map(|w| w.as_bytes()).collect());
+            let shown: Option<Vec<&[u8]>> =
+                words.as_ref().map(|words| words.iter().map(|w| w.as_bytes()).collect());
             assert_eq!(shown.as_deref(), want, "{}", line.escape_ascii());
         }
     }

@@ -1,8 +1,9 @@
 //! RESP2 and RESP3 on the wire.
 //!
-//! [`request`] decodes commands as a server receives them, [`encode`] writes replies, and [`reply`] decodes replies as a
-//! client receives them. Everything is a state machine over byte slices: no socket, no buffer of its own. No input
-//! makes a decoder panic, nest deeply, or allocate more than a small multiple of the bytes that it was given.
+//! [`request`] decodes commands as a server receives them, [`encode`] writes replies, and [`reply`] decodes
+//! replies as a client receives them. Everything is a state machine over byte slices: no socket, no buffer of
+//! its own. No input makes a decoder panic, nest deeply, or allocate more than a small multiple of the bytes
+//! that it was given.
 
 pub mod encode;
 pub mod inline;
@@ -13,18 +14,15 @@ pub use encode::{Protocol, Sink, encode, encode_command};
 pub use reply::{ReplyError, decode_reply};
 pub use request::{Limits, ProtocolError, RequestDecoder};
 
-/// The property that fuzzing checks: any bytes, whole or in any pieces, give the same commands and the same error, and
-/// the decoders of replies return.
+/// The property that fuzzing checks: any bytes, whole or in any pieces, give the same commands and the same
+/// error, and the decoders of replies return.
 ///
 /// The first byte of `bytes` chooses the pieces.
 pub fn fuzz_resp_decoder(bytes: &[u8]) {
     let Some((&choice, input)) = bytes.split_first() else {
         return;
     };
-    let limits = Limits {
-        bulk_bytes_max: 1 << 16,
-        ..Limits::default()
-    };
+    let limits = Limits { bulk_bytes_max: 1 << 16, ..Limits::default() };
     let whole = decode_in_pieces(input, input.len().max(1), limits);
     let pieces = decode_in_pieces(input, usize::from(choice % 13) + 1, limits);
     assert_eq!(whole, pieces, "the commands depend on how the bytes arrive");

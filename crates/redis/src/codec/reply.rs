@@ -63,22 +63,11 @@ fn value(rest: &mut &[u8], depth: usize) -> Result<Reply, Halt> {
         b',' => Reply::Double(text(rest)?.parse().map_err(|_| ReplyError::InvalidNumber)?),
         b'(' => Reply::BigNumber(Blob::new(line(rest)?)),
         b'$' => bulk(rest)?.map_or(Reply::Nil, Reply::bulk),
-        b'!' => Reply::Error(
-            String::from_utf8_lossy(bulk(rest)?.unwrap_or_default())
-                .into_owned()
-                .into(),
-        ),
+        b'!' => Reply::Error(String::from_utf8_lossy(bulk(rest)?.unwrap_or_default()).into_owned().into()),
         b'=' => {
             let bytes = bulk(rest)?.unwrap_or_default();
             let text = bytes.get(4..).unwrap_or_default();
-            Reply::Verbatim(
-                if bytes.starts_with(b"mkd:") {
-                    "mkd"
-                } else {
-                    "txt"
-                },
-                Blob::new(text),
-            )
+            Reply::Verbatim(if bytes.starts_with(b"mkd:") { "mkd" } else { "txt" }, Blob::new(text))
         }
         b'*' => match count(rest)? {
             None => Reply::NilArray,
@@ -125,8 +114,7 @@ fn text(rest: &mut &[u8]) -> Result<String, Halt> {
 
 fn integer(rest: &mut &[u8]) -> Result<i64, Halt> {
     let digits = line(rest)?;
-    Ok(parse::integer(digits.strip_prefix(b"+").unwrap_or(digits))
-        .ok_or(ReplyError::InvalidNumber)?)
+    Ok(parse::integer(digits.strip_prefix(b"+").unwrap_or(digits)).ok_or(ReplyError::InvalidNumber)?)
 }
 
 /// A length of items; `None` for the null array.
@@ -183,10 +171,7 @@ mod tests {
             Reply::BigNumber("12345678901234567890".into()),
             Reply::bulk("a\r\nb"),
             Reply::Verbatim("mkd", "# hi".into()),
-            Reply::Map(vec![(
-                Reply::bulk("k"),
-                Reply::Set(vec![Reply::Integer(1)]),
-            )]),
+            Reply::Map(vec![(Reply::bulk("k"), Reply::Set(vec![Reply::Integer(1)]))]),
             Reply::Push(vec![Reply::Array(vec![])]),
         ]);
         let mut out = Vec::new();
@@ -196,10 +181,7 @@ mod tests {
             assert_eq!(decode_reply(&out[..len]), Ok(None), "{len}");
         }
         assert_eq!(decode_reply(b"*-1\r\n"), Ok(Some((Reply::NilArray, 5))));
-        assert_eq!(
-            decode_reply(b"|1\r\n+a\r\n+b\r\n:1\r\n"),
-            Ok(Some((Reply::Integer(1), 16)))
-        );
+        assert_eq!(decode_reply(b"|1\r\n+a\r\n+b\r\n:1\r\n"), Ok(Some((Reply::Integer(1), 16))));
     }
 
     #[test]
@@ -207,13 +189,7 @@ mod tests {
         assert_eq!(decode_reply(b"?"), Err(ReplyError::UnknownKind(b'?')));
         assert_eq!(decode_reply(b":x\r\n"), Err(ReplyError::InvalidNumber));
         assert_eq!(decode_reply(b"$-2\r\n"), Err(ReplyError::InvalidNumber));
-        assert_eq!(
-            decode_reply(b"*99999999999\r\n"),
-            Err(ReplyError::InvalidNumber)
-        );
-        assert_eq!(
-            decode_reply("*1\r\n".repeat(100_000).as_bytes()),
-            Err(ReplyError::TooDeep)
-        );
+        assert_eq!(decode_reply(b"*99999999999\r\n"), Err(ReplyError::InvalidNumber));
+        assert_eq!(decode_reply("*1\r\n".repeat(100_000).as_bytes()), Err(ReplyError::TooDeep));
     }
 }

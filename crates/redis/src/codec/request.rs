@@ -1,8 +1,8 @@
 //! Commands as a server receives them.
 //!
-//! A command is an array of bulk strings (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) or an inline line of words. The decoder keeps
-//! the words of an unfinished command, so a byte is looked at once, but for the header line or the bulk that is not
-//! complete yet: those stay in the caller's buffer. The words go straight into [`Args`].
+//! A command is an array of bulk strings (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) or an inline line of words. The
+//! decoder keeps the words of an unfinished command, so a byte is looked at once, but for the header line or
+//! the bulk that is not complete yet: those stay in the caller's buffer. The words go straight into [`Args`].
 
 use super::inline;
 use crate::parse;
@@ -28,14 +28,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            bulk_bytes_max: 512 * 1024 * 1024,
-            unauthenticated: false,
-        }
+        Limits { bulk_bytes_max: 512 * 1024 * 1024, unauthenticated: false }
     }
 }
 
-/// Why a client's bytes are no command. The reply is `-ERR Protocol error: ` and this text; then the connection closes.
+/// Why a client's bytes are no command. The reply is `-ERR Protocol error: ` and this text; then the
+/// connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// An inline command without an end.
@@ -96,10 +94,7 @@ pub struct RequestDecoder {
 impl RequestDecoder {
     /// A decoder at the start of a connection.
     pub fn new(limits: Limits) -> RequestDecoder {
-        RequestDecoder {
-            limits,
-            ..RequestDecoder::default()
-        }
+        RequestDecoder { limits, ..RequestDecoder::default() }
     }
 
     /// Bytes of an unfinished command that the decoder holds. Together with the caller's buffer, this is what
@@ -108,14 +103,14 @@ impl RequestDecoder {
         self.held_bytes
     }
 
-    /// How many bytes the input must hold before [`RequestDecoder::next`] gets further: worth reserving at once for a
-    /// long word. 1 where the length is not known.
+    /// How many bytes the input must hold before [`RequestDecoder::next`] gets further: worth reserving at
+    /// once for a long word. 1 where the length is not known.
     pub fn wanted_bytes(&self) -> usize {
         self.bulk_len.map_or(1, |len| len + 2)
     }
 
-    /// The next command of `input`, which is advanced past what was used; `None` if the rest is not a whole command.
-    /// The caller keeps the rest and calls again with more behind it.
+    /// The next command of `input`, which is advanced past what was used; `None` if the rest is not a whole
+    /// command. The caller keeps the rest and calls again with more behind it.
     ///
     /// Never returns an empty command. After an error the decoder must not be used again.
     #[inline]
@@ -194,8 +189,7 @@ impl RequestDecoder {
                     let NumberLine::Number(len, used) = line else {
                         return Err(ProtocolError::InvalidBulkLength);
                     };
-                    let fits =
-                        u64::try_from(len).is_ok_and(|len| len <= self.limits.bulk_bytes_max);
+                    let fits = u64::try_from(len).is_ok_and(|len| len <= self.limits.bulk_bytes_max);
                     if !fits {
                         return Err(ProtocolError::InvalidBulkLength);
                     }
@@ -223,16 +217,8 @@ impl RequestDecoder {
     /// Reads a line of words. `None` if it is not complete.
     #[cold]
     fn inline(&mut self, input: &mut &[u8]) -> Result<Option<Args>, ProtocolError> {
-        let Some(end) = input
-            .iter()
-            .take(LINE_BYTES_MAX + 1)
-            .position(|&b| b == b'\n')
-        else {
-            return if input.len() > LINE_BYTES_MAX {
-                Err(ProtocolError::TooBigInline)
-            } else {
-                Ok(None)
-            };
+        let Some(end) = input.iter().take(LINE_BYTES_MAX + 1).position(|&b| b == b'\n') else {
+            return if input.len() > LINE_BYTES_MAX { Err(ProtocolError::TooBigInline) } else { Ok(None) };
         };
         let line = &input[..end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -264,16 +250,8 @@ fn number_line(input: &[u8]) -> NumberLine {
 }
 
 fn any_number_line(input: &[u8]) -> NumberLine {
-    let Some(end) = input
-        .iter()
-        .take(LINE_BYTES_MAX + 1)
-        .position(|&b| b == b'\r')
-    else {
-        return if input.len() > LINE_BYTES_MAX {
-            NumberLine::TooLong
-        } else {
-            NumberLine::Incomplete
-        };
+    let Some(end) = input.iter().take(LINE_BYTES_MAX + 1).position(|&b| b == b'\r') else {
+        return if input.len() > LINE_BYTES_MAX { NumberLine::TooLong } else { NumberLine::Incomplete };
     };
     if input.len() < end + 2 {
         return NumberLine::Incomplete;
@@ -289,20 +267,12 @@ mod tests {
     use super::*;
 
     fn check_in(limits: Limits, input: &[u8], want: Result<&[&[&str]], &str>) {
-        let pieces = if input.len() < 4096 {
-            [1, 2, 3, 7]
-        } else {
-            [1000, 1001, 4096, 9999]
-        };
+        let pieces = if input.len() < 4096 { [1, 2, 3, 7] } else { [1000, 1001, 4096, 9999] };
         for piece in pieces.into_iter().chain([input.len().max(1)]) {
             let (commands, error) = crate::codec::decode_in_pieces(input, piece, limits);
             let shown: Vec<Vec<String>> = commands
                 .iter()
-                .map(|c| {
-                    c.iter()
-                        .map(|w| String::from_utf8_lossy(w).into_owned())
-                        .collect()
-                })
+                .map(|c| c.iter().map(|w| String::from_utf8_lossy(w).into_owned()).collect())
                 .collect();
             match want {
                 Ok(want) => {
@@ -324,29 +294,17 @@ mod tests {
     #[test]
     fn commands_decode() {
         check("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", Ok(&[&["GET", "k"]]));
-        check(
-            "*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n",
-            Ok(&[&["PING"], &["PING"]]),
-        );
+        check("*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n", Ok(&[&["PING"], &["PING"]]));
         check("*0\r\n*-1\r\n\r\n*1\r\n$0\r\n\r\n", Ok(&[&[""]]));
         check("*2\r\n$3\r\nGET\r\n$1\r\n", Ok(&[]));
-        check(
-            "*1\r\n$12\r\nabcdefghijkl\r\n*1\r\n$3\r\n\r\nx\r\n",
-            Ok(&[&["abcdefghijkl"], &["\r\nx"]]),
-        );
-        check(
-            "PING\r\nSET  k 'a b'\nGET k\r\n",
-            Ok(&[&["PING"], &["SET", "k", "a b"], &["GET", "k"]]),
-        );
+        check("*1\r\n$12\r\nabcdefghijkl\r\n*1\r\n$3\r\n\r\nx\r\n", Ok(&[&["abcdefghijkl"], &["\r\nx"]]));
+        check("PING\r\nSET  k 'a b'\nGET k\r\n", Ok(&[&["PING"], &["SET", "k", "a b"], &["GET", "k"]]));
         let many: Vec<String> = (0..300).map(|i| i.to_string()).collect();
         let mut input = format!("*{}\r\n", many.len());
         for word in &many {
             input.push_str(&format!("${}\r\n{word}\r\n", word.len()));
         }
-        check(
-            &input,
-            Ok(&[&many.iter().map(String::as_str).collect::<Vec<_>>()]),
-        );
+        check(&input, Ok(&[&many.iter().map(String::as_str).collect::<Vec<_>>()]));
     }
 
     #[test]
@@ -358,38 +316,15 @@ mod tests {
         check("*1\r\n$-1\r\n", Err("invalid bulk length"));
         check("*1\r\n$01\r\n", Err("invalid bulk length"));
         check("*1\r\n$536870913\r\n", Err("invalid bulk length"));
-        check(
-            "*1\r\n$99999999999999999999\r\n",
-            Err("invalid bulk length"),
-        );
+        check("*1\r\n$99999999999999999999\r\n", Err("invalid bulk length"));
         check("SET k 'a\r\n", Err("unbalanced quotes in request"));
         check("SET k \"a\"b\r\n", Err("unbalanced quotes in request"));
-        check(
-            &"x".repeat(LINE_BYTES_MAX + 1),
-            Err("too big inline request"),
-        );
-        check(
-            &format!("*{}", "1".repeat(LINE_BYTES_MAX)),
-            Err("too big mbulk count string"),
-        );
-        check(
-            &format!("*1\r\n${}", "1".repeat(LINE_BYTES_MAX)),
-            Err("too big bulk count string"),
-        );
-        let stranger = Limits {
-            unauthenticated: true,
-            ..Limits::default()
-        };
-        check_in(
-            stranger,
-            b"*11\r\n",
-            Err("unauthenticated multibulk length"),
-        );
-        check_in(
-            stranger,
-            b"*2\r\n$4\r\nAUTH\r\n$16385\r\n",
-            Err("unauthenticated bulk length"),
-        );
+        check(&"x".repeat(LINE_BYTES_MAX + 1), Err("too big inline request"));
+        check(&format!("*{}", "1".repeat(LINE_BYTES_MAX)), Err("too big mbulk count string"));
+        check(&format!("*1\r\n${}", "1".repeat(LINE_BYTES_MAX)), Err("too big bulk count string"));
+        let stranger = Limits { unauthenticated: true, ..Limits::default() };
+        check_in(stranger, b"*11\r\n", Err("unauthenticated multibulk length"));
+        check_in(stranger, b"*2\r\n$4\r\nAUTH\r\n$16385\r\n", Err("unauthenticated bulk length"));
         check_in(stranger, b"*1\r\n$4\r\nPING\r\n", Ok(&[&["PING"]]));
     }
 
@@ -412,10 +347,8 @@ mod tests {
 
     #[test]
     fn any_pieces_of_any_bytes_give_the_same_commands() {
-        let seed = std::env::var("ORDO_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok())
-            .unwrap_or(20_261_121_u64);
+        let seed =
+            std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121_u64);
         println!("ORDO_SEED={seed}");
         let mut state = seed;
         let mut draw = |bound: usize| {
@@ -423,8 +356,8 @@ mod tests {
             (state % bound as u64) as usize
         };
         let parts: [&[u8]; 16] = [
-            b"*", b"$", b"\r\n", b"\r", b"\n", b"1", b"2", b"3", b"-1", b"GET", b"k", b"'", b"\"",
-            b" ", b"\\x41", b"\0",
+            b"*", b"$", b"\r\n", b"\r", b"\n", b"1", b"2", b"3", b"-1", b"GET", b"k", b"'", b"\"", b" ",
+            b"\\x41", b"\0",
         ];
         for _ in 0..20_000 {
             let mut bytes = vec![draw(256) as u8];

@@ -6,7 +6,8 @@ use super::strings::{STRING_BYTES_MAX, Text, argument, found, put, text, to_chan
 use crate::{errors, parse};
 use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
 
-/// An integer inside a string: its type and where it is. At most 64 bits wide, and at most 63 if it has no sign.
+/// An integer inside a string: its type and where it is. At most 64 bits wide, and at most 63 if it has no
+/// sign.
 #[derive(Clone, Copy)]
 struct Field {
     is_signed: bool,
@@ -47,16 +48,11 @@ impl Field {
             [b'#', index @ ..] => {
                 let index = bit_offset(index)?;
                 let at = index.checked_mul(width as usize);
-                at.filter(|at| at / 8 < STRING_BYTES_MAX)
-                    .ok_or(errors::BIT_OFFSET)?
+                at.filter(|at| at / 8 < STRING_BYTES_MAX).ok_or(errors::BIT_OFFSET)?
             }
             offset => bit_offset(offset)?,
         };
-        Ok(Field {
-            is_signed,
-            width,
-            at,
-        })
+        Ok(Field { is_signed, width, at })
     }
 
     /// How long a string is that has the whole field.
@@ -68,9 +64,8 @@ impl Field {
     fn window(&self, text: &Text) -> (u128, u32) {
         let first = self.at / 8;
         let bytes = text.part(first..first + WINDOW_BYTES);
-        let window = (0..WINDOW_BYTES).fold(0, |window, place| {
-            window << 8 | u128::from(bytes.get(place).copied().unwrap_or(0))
-        });
+        let window = (0..WINDOW_BYTES)
+            .fold(0, |window, place| window << 8 | u128::from(bytes.get(place).copied().unwrap_or(0)));
         let shift = 8 * WINDOW_BYTES as u32 - (self.at % 8) as u32 - self.width;
         (window, shift)
     }
@@ -127,9 +122,7 @@ impl Field {
                 };
                 (self.fitted(value, overflow), true)
             }
-            Operation::Increment(by, overflow) => {
-                (self.fitted(old + i128::from(by), overflow), false)
-            }
+            Operation::Increment(by, overflow) => (self.fitted(old + i128::from(by), overflow), false),
         };
         let Some(new) = new else {
             return (Reply::Nil, false);
@@ -190,21 +183,18 @@ fn operations(mut words: &[Blob]) -> Result<Vec<(Field, Operation)>, Reply> {
 
 /// The length of string that the writing operations need; `None` if all only read.
 fn bytes_to_write(operations: &[(Field, Operation)]) -> Option<usize> {
-    let writes = operations
-        .iter()
-        .filter(|(_, operation)| !matches!(operation, Operation::Get));
+    let writes = operations.iter().filter(|(_, operation)| !matches!(operation, Operation::Get));
     writes.map(|(field, _)| field.end_bytes()).max()
 }
 
 async fn read_fields(tx: &mut Tx, key: &Key, operations: &[(Field, Operation)]) -> Outcome {
     let (value, _) = to_change(found!(text(tx, key, Intent::Read)));
-    let values = operations
-        .iter()
-        .map(|(field, _)| integer(field.get(&value)));
+    let values = operations.iter().map(|(field, _)| integer(field.get(&value)));
     Ok(Reply::Array(values.collect()))
 }
 
-/// BITFIELD key [GET type offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET type offset value | INCRBY type offset increment> ...]
+/// BITFIELD key [GET type offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET type offset value | INCRBY type offset
+/// increment> ...]
 pub async fn bitfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let operations = argument!(operations(&args[1..]));
     let key = Key::from(&args[0]);

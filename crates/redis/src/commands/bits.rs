@@ -84,7 +84,8 @@ fn ones(bytes: &[u8]) -> u64 {
     ones.map(u64::from).sum()
 }
 
-/// The bytes that have these bits, of which there is one at least, and the masks of those in the first and in the last.
+/// The bytes that have these bits, of which there is one at least, and the masks of those in the first and in
+/// the last.
 fn covering(bits: &Range<usize>) -> (Range<usize>, u8, u8) {
     let last = bits.end - 1;
     let (from_first, to_last) = (0xff >> (bits.start % 8), !(0x7f >> (last % 8)));
@@ -150,9 +151,7 @@ fn find(bytes: &[u8], bits: Range<usize>, wanted: bool) -> Option<usize> {
         let place = rest.take_while(|byte| **byte == turn).count() + skipped;
         (place < inner.len()).then(|| first_of(places.start + 1 + place, 0xff))?
     };
-    first_of(places.start, from_first)
-        .or_else(search_inner)
-        .or_else(|| first_of(last, to_last))
+    first_of(places.start, from_first).or_else(search_inner).or_else(|| first_of(last, to_last))
 }
 
 /// The same for a string in pieces.
@@ -224,9 +223,7 @@ impl Operation {
             ("NOT", Operation::Not),
         ];
         let mut named = all.into_iter();
-        named
-            .find(|(name, _)| options::is(word, name))
-            .map(|(_, operation)| operation)
+        named.find(|(name, _)| options::is(word, name)).map(|(_, operation)| operation)
     }
 
     /// Takes in a piece of a source; `bytes` are those at its place.
@@ -259,7 +256,8 @@ pub async fn bitop(tx: &mut Tx, args: &[Blob]) -> Outcome {
         };
         let found = found!(text(tx, &key, intent));
         let source = found.map_or(Text::EMPTY, |found| found.value);
-        // Sources stay in the pieces in which they lie: a string of zeros that takes nothing may be named a thousand times.
+        // Sources stay in the pieces in which they lie: a string of zeros that takes nothing may be named a
+        // thousand times.
         work::long_bytes(source.len());
         sources.push(source);
         if work::is_spent() {

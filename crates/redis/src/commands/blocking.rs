@@ -1,5 +1,5 @@
-//! What may wait, as one attempt that does not: BLPOP within a block or a script, and each time that a connection tries it for a
-//! client that waits ([`crate::waiting`]).
+//! What may wait, as one attempt that does not: BLPOP within a block or a script, and each time that a
+//! connection tries it for a client that waits ([`crate::waiting`]).
 
 use super::lists::{self, End, PopFirst};
 use super::sorted_sets::pop::{self, ManyPop};
@@ -8,8 +8,8 @@ use crate::waiting::timeout;
 use std::ops::Range;
 use txn::{Blob, Outcome, Reply, Tx};
 
-/// What a command of lists or sorted sets waits for: where its keys stand among its words (`argv`, its name first), and for how many
-/// milliseconds; `None`: for ever.
+/// What a command of lists or sorted sets waits for: where its keys stand among its words (`argv`, its name
+/// first), and for how many milliseconds; `None`: for ever.
 pub(crate) type WaitsFor = (Range<usize>, Option<u64>);
 
 /// What the command waits for, as it reads its words itself. The error is its own.
@@ -84,10 +84,8 @@ async fn pop_of_sorted_sets(tx: &mut Tx, args: &[Blob], end: pop::End) -> Outcom
     let Some(popped) = found!(pop::pop(tx, keys, end, 1)) else {
         return Ok(Reply::NilArray);
     };
-    let member = popped
-        .members
-        .into_iter()
-        .flat_map(|one| [Reply::Bulk(one.member), Reply::Double(one.score)]);
+    let member =
+        popped.members.into_iter().flat_map(|one| [Reply::Bulk(one.member), Reply::Double(one.score)]);
     let key = std::iter::once(Reply::Bulk(popped.key));
     Ok(Reply::Array(key.chain(member).collect()))
 }

@@ -1,5 +1,5 @@
-//! What the commands on hashes, lists, sets, sorted sets and streams have in common: a key has a collection or is absent, and
-//! none but a stream is ever empty.
+//! What the commands on hashes, lists, sets, sorted sets and streams have in common: a key has a collection
+//! or is absent, and none but a stream is ever empty.
 
 use crate::errors;
 use std::sync::Arc;
@@ -73,9 +73,7 @@ pub(super) async fn find<C: Collection>(
 
 /// A collection to change: a clone of the one that was found, or an empty one.
 pub(super) fn to_change<C: Collection>(found: Option<Found<C>>) -> (C, u64) {
-    found.map_or_else(Default::default, |(collection, expires_at_ms)| {
-        (C::clone(&collection), expires_at_ms)
-    })
+    found.map_or_else(Default::default, |(collection, expires_at_ms)| (C::clone(&collection), expires_at_ms))
 }
 
 /// Puts a changed collection at its key with the expiry that it had.
@@ -89,14 +87,7 @@ pub(super) async fn put<C: Collection>(
         return tx.delete(key).await;
     }
     let value = collection.into();
-    tx.put_entry(
-        key,
-        Entry {
-            value,
-            expires_at_ms,
-        },
-    )
-    .await
+    tx.put_entry(key, Entry { value, expires_at_ms }).await
 }
 
 /// Why a command that puts its result at a destination reads one of its sources.
@@ -107,7 +98,8 @@ pub(super) fn source_intent(source: &Blob, destination: Option<&Blob>) -> Intent
     }
 }
 
-/// Puts a result in the place of whatever a key holds, and replies how many members it has. An empty one deletes the key.
+/// Puts a result in the place of whatever a key holds, and replies how many members it has. An empty one
+/// deletes the key.
 pub(super) async fn store<C: Collection>(tx: &mut Tx, destination: &Blob, result: C) -> Outcome {
     let key = Key::from(destination);
     let members = result.len() as i64;
@@ -119,7 +111,8 @@ pub(super) async fn store<C: Collection>(tx: &mut Tx, destination: &Blob, result
     Ok(Reply::Integer(members))
 }
 
-/// Gives the collection of a type at the key in the first argument, to read it; or replies what an absent one gives.
+/// Gives the collection of a type at the key in the first argument, to read it; or replies what an absent one
+/// gives.
 macro_rules! collection_or {
     ($type:ty, $tx:expr, $args:expr, $absent:expr) => {
         match found!(find::<$type>($tx, &Key::from(&$args[0]), Intent::Read)) {

@@ -13,22 +13,12 @@ async fn add(tx: &mut Tx, name: &Blob, increment: i64) -> Outcome {
     let old = short_string(tx, &key, Intent::Update, INTEGER_BYTES_MAX);
     let (old, expires_at_ms) = match found!(old) {
         None => (0, 0),
-        Some(found) => (
-            argument!(options::integer(&found.value)),
-            found.expires_at_ms,
-        ),
+        Some(found) => (argument!(options::integer(&found.value)), found.expires_at_ms),
     };
     let Some(new) = old.checked_add(increment) else {
         return Ok(errors::OVERFLOW);
     };
-    tx.put_entry(
-        &key,
-        Entry {
-            value: Value::String(parse::integer_text(new)),
-            expires_at_ms,
-        },
-    )
-    .await?;
+    tx.put_entry(&key, Entry { value: Value::String(parse::integer_text(new)), expires_at_ms }).await?;
     Ok(Reply::Integer(new))
 }
 
@@ -72,16 +62,7 @@ pub async fn incrbyfloat(tx: &mut Tx, args: &[Blob]) -> Outcome {
         None => (Blob::new(b"0"), 0),
         Some(found) => (found.value, found.expires_at_ms),
     };
-    let sum = Blob::from(argument!(
-        parse::float_sum(&old, &args[1]).map_err(float_error)
-    ));
-    tx.put_entry(
-        &key,
-        Entry {
-            value: Value::String(sum.clone()),
-            expires_at_ms,
-        },
-    )
-    .await?;
+    let sum = Blob::from(argument!(parse::float_sum(&old, &args[1]).map_err(float_error)));
+    tx.put_entry(&key, Entry { value: Value::String(sum.clone()), expires_at_ms }).await?;
     Ok(Reply::Bulk(sum))
 }

@@ -27,9 +27,7 @@ impl Condition {
                 word => return Err(errors::unsupported_option(word)),
             }
         }
-        if condition.without_expiry
-            && (condition.with_expiry || condition.later || condition.sooner)
-        {
+        if condition.without_expiry && (condition.with_expiry || condition.later || condition.sooner) {
             return Err(errors::EXPIRE_NX_WITH_OTHERS);
         }
         if condition.later && condition.sooner {
@@ -63,14 +61,7 @@ async fn expire_at(tx: &mut Tx, args: &[Blob], kind: TimeKind, command: &'static
     }
     match u64::try_from(at_ms) {
         Ok(expires_at_ms) if expires_at_ms > tx.now_ms() => {
-            tx.put_entry(
-                &key,
-                Entry {
-                    expires_at_ms,
-                    ..entry
-                },
-            )
-            .await?;
+            tx.put_entry(&key, Entry { expires_at_ms, ..entry }).await?;
         }
         _ => tx.delete(&key).await?,
     }
@@ -106,10 +97,7 @@ async fn time_of(tx: &mut Tx, name: &Blob, time: impl Fn(u64) -> u64) -> Outcome
 /// TTL key
 pub async fn ttl(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let now_ms = tx.now_ms();
-    time_of(tx, &args[0], |at_ms| {
-        at_ms.saturating_sub(now_ms).saturating_add(500) / 1000
-    })
-    .await
+    time_of(tx, &args[0], |at_ms| at_ms.saturating_sub(now_ms).saturating_add(500) / 1000).await
 }
 /// PTTL key
 pub async fn pttl(tx: &mut Tx, args: &[Blob]) -> Outcome {
@@ -119,10 +107,7 @@ pub async fn pttl(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// EXPIRETIME key
 pub async fn expiretime(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let offset_ms = tx.clock_offset_ms().await?;
-    time_of(tx, &args[0], |at_ms| {
-        date_ms(at_ms, offset_ms).saturating_add(500) / 1000
-    })
-    .await
+    time_of(tx, &args[0], |at_ms| date_ms(at_ms, offset_ms).saturating_add(500) / 1000).await
 }
 /// PEXPIRETIME key
 pub async fn pexpiretime(tx: &mut Tx, args: &[Blob]) -> Outcome {
@@ -135,14 +120,7 @@ pub async fn persist(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
     match tx.entry_for_update(&key).await? {
         Some(entry) if entry.expires_at_ms != 0 => {
-            tx.put_entry(
-                &key,
-                Entry {
-                    expires_at_ms: 0,
-                    ..entry
-                },
-            )
-            .await?;
+            tx.put_entry(&key, Entry { expires_at_ms: 0, ..entry }).await?;
             Ok(Reply::Integer(1))
         }
         _ => Ok(Reply::Integer(0)),

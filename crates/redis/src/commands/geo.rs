@@ -1,8 +1,8 @@
 //! Places on the earth: sorted sets whose scores are places.
 //!
-//! A score is the number of a cell ([`cell`]), so that near places mostly have near scores: a search ([`search`]) finds
-//! the nine cells that cover its area ([`area`]) and looks at the members of these ranges of scores alone. Distances are
-//! those on a sphere ([`sphere`]).
+//! A score is the number of a cell ([`cell`]), so that near places mostly have near scores: a search
+//! ([`search`]) finds the nine cells that cover its area ([`area`]) and looks at the members of these ranges
+//! of scores alone. Distances are those on a sphere ([`sphere`]).
 
 mod area;
 mod cell;
@@ -22,16 +22,10 @@ use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 impl Position {
     /// From two arguments.
     fn parse(longitude: &Blob, latitude: &Blob) -> Result<Position, Reply> {
-        let position = Position {
-            longitude: score(longitude)?,
-            latitude: score(latitude)?,
-        };
+        let position = Position { longitude: score(longitude)?, latitude: score(latitude)? };
         match Globe::SCORES.has(position) {
             true => Ok(position),
-            false => Err(errors::invalid_position(
-                position.longitude,
-                position.latitude,
-            )),
+            false => Err(errors::invalid_position(position.longitude, position.latitude)),
         }
     }
 
@@ -69,11 +63,7 @@ fn distance_reply(distance: f64) -> Reply {
 /// GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]
 pub async fn geoadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut options = AddOptions::default();
-    let is_option = |word: &&Blob| {
-        ["NX", "XX", "CH"]
-            .iter()
-            .any(|name| options::is(word, name))
-    };
+    let is_option = |word: &&Blob| ["NX", "XX", "CH"].iter().any(|name| options::is(word, name));
     let words = args[1..].iter().take_while(is_option);
     let taken = words.filter(|word| options.take(word)).count();
     let (places, []) = args[1 + taken..].as_chunks::<3>() else {
@@ -85,27 +75,17 @@ pub async fn geoadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut members = Vec::with_capacity(places.len());
     for [longitude, latitude, member] in places {
         let position = argument!(Position::parse(longitude, latitude));
-        members.push(Scored {
-            score: Cell::smallest_at(position).score(),
-            member: member.clone(),
-        });
+        members.push(Scored { score: Cell::smallest_at(position).score(), member: member.clone() });
     }
     add(tx, &args[0], options, members).await
 }
 
 /// What each of some members has, or else this.
-async fn of_each(
-    tx: &mut Tx,
-    args: &[Blob],
-    of_position: fn(Position) -> Reply,
-    absent: Reply,
-) -> Outcome {
+async fn of_each(tx: &mut Tx, args: &[Blob], of_position: fn(Position) -> Reply, absent: Reply) -> Outcome {
     let members = &args[1..];
     let nothing = Reply::Array(vec![absent.clone(); members.len()]);
     let set = collection_or!(SortedSetValue, tx, args, nothing);
-    let positions = members
-        .iter()
-        .map(|member| Position::of_member(&set, member));
+    let positions = members.iter().map(|member| Position::of_member(&set, member));
     let replies = positions.map(|position| position.map_or(absent.clone(), of_position));
     Ok(Reply::Array(replies.collect()))
 }
@@ -131,7 +111,5 @@ pub async fn geodist(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let set = collection_or!(SortedSetValue, tx, args, Reply::Nil);
     let from = Position::of_member(&set, &args[1]);
     let to = Position::of_member(&set, &args[2]);
-    Ok(from.zip(to).map_or(Reply::Nil, |(from, to)| {
-        distance_reply(distance(from, to) / meters)
-    }))
+    Ok(from.zip(to).map_or(Reply::Nil, |(from, to)| distance_reply(distance(from, to) / meters)))
 }

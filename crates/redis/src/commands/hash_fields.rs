@@ -22,26 +22,14 @@ pub async fn hget(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// HMGET key field [field ...]
 pub async fn hmget(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = collection_or!(
-        HashValue,
-        tx,
-        args,
-        Reply::Array(vec![Reply::Nil; args.len() - 1])
-    );
-    Ok(Reply::Array(
-        args[1..]
-            .iter()
-            .map(|field| value_or_nil(fields.get(field)))
-            .collect(),
-    ))
+    let fields = collection_or!(HashValue, tx, args, Reply::Array(vec![Reply::Nil; args.len() - 1]));
+    Ok(Reply::Array(args[1..].iter().map(|field| value_or_nil(fields.get(field))).collect()))
 }
 
 /// HGETALL key
 pub async fn hgetall(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = collection_or!(HashValue, tx, args, Reply::Map(Vec::new()));
-    let pairs = fields
-        .iter()
-        .map(|(field, value)| (Reply::Bulk(field.clone()), Reply::Bulk(value.clone())));
+    let pairs = fields.iter().map(|(field, value)| (Reply::Bulk(field.clone()), Reply::Bulk(value.clone())));
     Ok(Reply::Map(pairs.collect()))
 }
 
@@ -60,31 +48,19 @@ pub async fn hexists(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// HKEYS key
 pub async fn hkeys(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
-    Ok(Reply::Array(
-        fields
-            .iter()
-            .map(|(field, _)| Reply::Bulk(field.clone()))
-            .collect(),
-    ))
+    Ok(Reply::Array(fields.iter().map(|(field, _)| Reply::Bulk(field.clone())).collect()))
 }
 
 /// HVALS key
 pub async fn hvals(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
-    Ok(Reply::Array(
-        fields
-            .iter()
-            .map(|(_, value)| Reply::Bulk(value.clone()))
-            .collect(),
-    ))
+    Ok(Reply::Array(fields.iter().map(|(_, value)| Reply::Bulk(value.clone())).collect()))
 }
 
 /// HSTRLEN key field
 pub async fn hstrlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = collection_or!(HashValue, tx, args, Reply::Integer(0));
-    Ok(Reply::Integer(
-        fields.get(&args[1]).map_or(0, |value| value.len() as i64),
-    ))
+    Ok(Reply::Integer(fields.get(&args[1]).map_or(0, |value| value.len() as i64)))
 }
 
 /// HSCAN key cursor [MATCH pattern] [COUNT count]
@@ -93,12 +69,9 @@ pub async fn hscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = collection_or!(HashValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
     let is_packed = packed::is_hash(&fields);
-    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| {
-        fields.page(hash, limit)
-    });
+    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| fields.page(hash, limit));
     let wanted = page.into_iter().filter(|(field, _)| options.matches(field));
-    let items =
-        wanted.flat_map(|(field, value)| [Reply::Bulk(field.clone()), Reply::Bulk(value.clone())]);
+    let items = wanted.flat_map(|(field, value)| [Reply::Bulk(field.clone()), Reply::Bulk(value.clone())]);
     Ok(cursor_reply(next, items.collect()))
 }
 
@@ -127,18 +100,10 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let places = chance.places(fields.len(), count).into_iter();
     let picked = places.filter_map(|place| fields.at(place));
     Ok(match with_values {
-        false => Reply::Array(
-            picked
-                .map(|(field, _)| Reply::Bulk(field.clone()))
-                .collect(),
-        ),
+        false => Reply::Array(picked.map(|(field, _)| Reply::Bulk(field.clone())).collect()),
         true => {
             let bulk = |bytes: &Blob| Reply::Bulk(bytes.clone());
-            Reply::Pairs(
-                picked
-                    .map(|(field, value)| (bulk(field), bulk(value)))
-                    .collect(),
-            )
+            Reply::Pairs(picked.map(|(field, value)| (bulk(field), bulk(value))).collect())
         }
     })
 }

@@ -10,11 +10,7 @@ use txn::value::HashValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Stop, Tx};
 
 /// Sets fields and gives the number of new ones, or an error reply.
-async fn set_fields(
-    tx: &mut Tx,
-    args: &[Blob],
-    command: &'static str,
-) -> Result<Result<i64, Reply>, Stop> {
+async fn set_fields(tx: &mut Tx, args: &[Blob], command: &'static str) -> Result<Result<i64, Reply>, Stop> {
     let (pairs, []) = args[1..].as_chunks::<2>() else {
         return Ok(Err(errors::wrong_arity_of(command)));
     };
@@ -34,9 +30,7 @@ async fn set_fields(
 
 /// HSET key field value [field value ...]
 pub async fn hset(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    Ok(Reply::Integer(argument!(
-        set_fields(tx, args, "hset").await?
-    )))
+    Ok(Reply::Integer(argument!(set_fields(tx, args, "hset").await?)))
 }
 
 /// HMSET key field value [field value ...]
@@ -49,10 +43,7 @@ pub async fn hmset(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub async fn hsetnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
     let found = found!(find::<HashValue>(tx, &key, Intent::Update));
-    if found
-        .as_ref()
-        .is_some_and(|(fields, _)| fields.get(&args[1]).is_some())
-    {
+    if found.as_ref().is_some_and(|(fields, _)| fields.get(&args[1]).is_some()) {
         return Ok(Reply::Integer(0));
     }
     let (mut fields, expires_at_ms) = to_change(found);
@@ -71,10 +62,7 @@ pub async fn hdel(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(Reply::Integer(0));
     }
     let mut fields = HashValue::clone(&old);
-    let removed = args[1..]
-        .iter()
-        .filter(|field| fields.remove(field).is_some())
-        .count();
+    let removed = args[1..].iter().filter(|field| fields.remove(field).is_some()).count();
     put(tx, &key, fields, expires_at_ms).await?;
     Ok(Reply::Integer(removed as i64))
 }
@@ -83,8 +71,7 @@ pub async fn hdel(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub async fn hincrby(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let increment = argument!(options::integer(&args[2]));
     let key = Key::from(&args[0]);
-    let (mut fields, expires_at_ms) =
-        to_change(found!(find::<HashValue>(tx, &key, Intent::Update)));
+    let (mut fields, expires_at_ms) = to_change(found!(find::<HashValue>(tx, &key, Intent::Update)));
     let old = match fields.get(&args[1]) {
         None => 0,
         Some(value) => argument!(parse::integer(value).ok_or(errors::HASH_VALUE_NOT_AN_INTEGER)),
@@ -105,15 +92,12 @@ pub async fn hincrbyfloat(tx: &mut Tx, args: &[Blob]) -> Outcome {
         Some(_) => {}
     }
     let key = Key::from(&args[0]);
-    let (mut fields, expires_at_ms) =
-        to_change(found!(find::<HashValue>(tx, &key, Intent::Update)));
+    let (mut fields, expires_at_ms) = to_change(found!(find::<HashValue>(tx, &key, Intent::Update)));
     let old = fields.get(&args[1]).cloned().unwrap_or(Blob::new(b"0"));
     if parse::term(&old).is_none() {
         return Ok(errors::HASH_VALUE_NOT_A_FLOAT);
     }
-    let sum = Blob::from(argument!(
-        parse::float_sum(&old, &args[2]).map_err(float_error)
-    ));
+    let sum = Blob::from(argument!(parse::float_sum(&old, &args[2]).map_err(float_error)));
     fields.insert(args[1].clone(), sum.clone());
     put(tx, &key, fields, expires_at_ms).await?;
     Ok(Reply::Bulk(sum))

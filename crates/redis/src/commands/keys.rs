@@ -40,9 +40,7 @@ pub async fn exists(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// TYPE key
 pub async fn type_of(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let value = tx.get(&Key::from(&args[0])).await?;
-    Ok(Reply::Status(
-        value.map_or("none", |value| value.type_name()).into(),
-    ))
+    Ok(Reply::Status(value.map_or("none", |value| value.type_name()).into()))
 }
 
 /// Moves an entry with its expiry; `None` if there is nothing at the source.
@@ -64,19 +62,13 @@ async fn move_entry(tx: &mut Tx, args: &[Blob], only_absent: bool) -> Result<Opt
 
 /// RENAME key newkey
 pub async fn rename(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    Ok(if move_entry(tx, args, false).await?.is_some() {
-        Reply::OK
-    } else {
-        errors::NO_SUCH_KEY
-    })
+    Ok(if move_entry(tx, args, false).await?.is_some() { Reply::OK } else { errors::NO_SUCH_KEY })
 }
 
 /// RENAMENX key newkey
 pub async fn renamenx(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let moved = move_entry(tx, args, true).await?;
-    Ok(moved.map_or(errors::NO_SUCH_KEY, |moved| {
-        Reply::Integer(i64::from(moved))
-    }))
+    Ok(moved.map_or(errors::NO_SUCH_KEY, |moved| Reply::Integer(i64::from(moved))))
 }
 
 /// COPY source destination [DB 0] [REPLACE]
@@ -119,9 +111,7 @@ pub async fn copy(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// DBSIZE
 pub async fn dbsize(tx: &mut Tx, _args: &[Blob]) -> Outcome {
-    Ok(Reply::Integer(
-        i64::try_from(tx.count().await?).unwrap_or(i64::MAX),
-    ))
+    Ok(Reply::Integer(i64::try_from(tx.count().await?).unwrap_or(i64::MAX)))
 }
 
 /// FLUSHALL [ASYNC | SYNC]; FLUSHDB too: there is one database.
@@ -139,13 +129,11 @@ pub async fn flush(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub async fn time(tx: &mut Tx, _args: &[Blob]) -> Outcome {
     let part = |value: u64| Reply::bulk(itoa::Buffer::new().format(value));
     let date_ms = tx.date_ms().await?;
-    Ok(Reply::Array(vec![
-        part(date_ms / 1000),
-        part(date_ms % 1000 * 1000),
-    ]))
+    Ok(Reply::Array(vec![part(date_ms / 1000), part(date_ms % 1000 * 1000)]))
 }
 
-/// The name that Redis 7.2 has for the form in which it would hold a value that was made at once, with its default bounds.
+/// The name that Redis 7.2 has for the form in which it would hold a value that was made at once, with its
+/// default bounds.
 fn encoding(value: &Value) -> &'static str {
     const EMBEDDED_BYTES_MAX: usize = 44;
     let either = |is_packed, packed, other| if is_packed { packed } else { other };

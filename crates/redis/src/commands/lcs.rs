@@ -6,7 +6,8 @@ use crate::errors;
 use crate::work;
 use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
 
-/// The most cells of the table: 4 bytes each. Redis refuses beyond 4 GB; a replica must not pay that per command.
+/// The most cells of the table: 4 bytes each. Redis refuses beyond 4 GB; a replica must not pay that per
+/// command.
 const CELLS_MAX: usize = 64 * 1024 * 1024;
 /// Cells that count as a step of a script.
 const CELLS_PER_STEP: usize = 2;
@@ -85,44 +86,29 @@ pub async fn lcs(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if !indexes {
         return Ok(Reply::bulk(common));
     }
-    let matches = runs
-        .into_iter()
-        .filter(|run| run.a.1 - run.a.0 + 1 >= min_len)
-        .map(|run| {
-            let pair = |(from, to)| {
-                Reply::Array(vec![Reply::Integer(from as i64), Reply::Integer(to as i64)])
-            };
-            let mut items = vec![pair(run.a), pair(run.b)];
-            if with_len {
-                items.push(Reply::Integer((run.a.1 - run.a.0 + 1) as i64));
-            }
-            Reply::Array(items)
-        });
+    let matches = runs.into_iter().filter(|run| run.a.1 - run.a.0 + 1 >= min_len).map(|run| {
+        let pair = |(from, to)| Reply::Array(vec![Reply::Integer(from as i64), Reply::Integer(to as i64)]);
+        let mut items = vec![pair(run.a), pair(run.b)];
+        if with_len {
+            items.push(Reply::Integer((run.a.1 - run.a.0 + 1) as i64));
+        }
+        Reply::Array(items)
+    });
     let matches = Reply::Array(matches.collect());
-    Ok(Reply::Map(vec![
-        (Reply::bulk("matches"), matches),
-        (Reply::bulk("len"), len),
-    ]))
+    Ok(Reply::Map(vec![(Reply::bulk("matches"), matches), (Reply::bulk("len"), len)]))
 }
 
 /// Fills the table; `None` if the incarnation is doomed meanwhile.
 fn fill(tx: &Tx, a: &[u8], b: &[u8]) -> Option<Table> {
     let width = b.len() + 1;
-    let mut table = Table {
-        cells: vec![0; (a.len() + 1) * width],
-        width,
-    };
+    let mut table = Table { cells: vec![0; (a.len() + 1) * width], width };
     for (i, byte) in a.iter().enumerate() {
         if i % 64 == 63 && tx.doomed() {
             return None;
         }
         let (above, below) = table.cells[i * width..(i + 2) * width].split_at_mut(width);
         for (j, other) in b.iter().enumerate() {
-            below[j + 1] = if byte == other {
-                above[j] + 1
-            } else {
-                above[j + 1].max(below[j])
-            };
+            below[j + 1] = if byte == other { above[j] + 1 } else { above[j + 1].max(below[j]) };
         }
     }
     Some(table)
@@ -139,10 +125,7 @@ fn walk_back(table: &Table, a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<Run>) {
             common.push(a[i]);
             match runs.last_mut() {
                 Some(run) if run.a.0 == i + 1 && run.b.0 == j + 1 => (run.a.0, run.b.0) = (i, j),
-                _ => runs.push(Run {
-                    a: (i, i),
-                    b: (j, j),
-                }),
+                _ => runs.push(Run { a: (i, i), b: (j, j) }),
             }
         } else if table.at(i - 1, j) > table.at(i, j - 1) {
             i -= 1;

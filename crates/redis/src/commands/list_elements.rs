@@ -153,12 +153,7 @@ struct Search {
 
 impl Search {
     fn parse(mut words: &[Blob]) -> Result<Search, Reply> {
-        let mut search = Search {
-            rank: 1,
-            backward: false,
-            count: None,
-            len_max: 0,
-        };
+        let mut search = Search { rank: 1, backward: false, count: None, len_max: 0 };
         while let [word, value, rest @ ..] = words {
             words = rest;
             if options::is(word, "RANK") {

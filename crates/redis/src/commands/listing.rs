@@ -1,8 +1,8 @@
 //! Commands that walk over all keys.
 //!
-//! A cursor is the upper [`CURSOR_BITS`] of the hash from which the next page starts; 0 means the start and the end. No page but the
-//! first starts there, so the two never collide. Keys that are there all the while are listed exactly once, whatever happens to
-//! others meanwhile: a stronger promise than Redis's.
+//! A cursor is the upper [`CURSOR_BITS`] of the hash from which the next page starts; 0 means the start and
+//! the end. No page but the first starts there, so the two never collide. Keys that are there all the while
+//! are listed exactly once, whatever happens to others meanwhile: a stronger promise than Redis's.
 
 use super::options;
 use super::strings::argument;
@@ -28,8 +28,9 @@ fn first_hash(cursor: u64) -> u64 {
     }
 }
 
-/// What the page of a cursor has, and the next cursor, from items with their hashes and the hash of the first behind them. What has
-/// the next cursor is left to the next page; `None` if that would be all: then more is to be asked for.
+/// What the page of a cursor has, and the next cursor, from items with their hashes and the hash of the first
+/// behind them. What has the next cursor is left to the next page; `None` if that would be all: then more is
+/// to be asked for.
 fn settled<I>(
     cursor: u64,
     mut items: Vec<I>,
@@ -46,8 +47,8 @@ fn settled<I>(
     Some((items, next))
 }
 
-/// The page of a cursor in a collection, of about so many members, and the next cursor. A collection that Redis would hold packed
-/// comes whole, whatever the cursor and the limit: clients rely on that.
+/// The page of a cursor in a collection, of about so many members, and the next cursor. A collection that
+/// Redis would hold packed comes whole, whatever the cursor and the limit: clients rely on that.
 pub(super) fn cursor_page<'a, P>(
     mut cursor: u64,
     mut limit: usize,
@@ -85,9 +86,7 @@ async fn key_page(
 }
 
 async fn page(tx: &mut Tx, from_hash: u64, limit: usize) -> Result<ScanPage, Stop> {
-    let page = tx
-        .scan(ScanRange::of(Space::User, from_hash, limit))
-        .await?;
+    let page = tx.scan(ScanRange::of(Space::User, from_hash, limit)).await?;
     work::elements(page.entries.len());
     Ok(page)
 }
@@ -101,19 +100,13 @@ pub(super) struct ScanOptions<'a> {
 
 impl ScanOptions<'_> {
     pub(super) fn parse(mut words: &[Blob], with_type: bool) -> Result<ScanOptions<'_>, Reply> {
-        let mut options = ScanOptions {
-            pattern: None,
-            type_name: None,
-            count: 10,
-        };
+        let mut options = ScanOptions { pattern: None, type_name: None, count: 10 };
         while let [word, value, rest @ ..] = words {
             words = rest;
             if options::is(word, "COUNT") {
                 let count = options::integer(value)?;
-                options.count = usize::try_from(count)
-                    .ok()
-                    .filter(|&count| count > 0)
-                    .ok_or(errors::SYNTAX)?;
+                options.count =
+                    usize::try_from(count).ok().filter(|&count| count > 0).ok_or(errors::SYNTAX)?;
             } else if options::is(word, "MATCH") {
                 options.pattern = (value.as_bytes() != b"*").then_some(value);
             } else if with_type && options::is(word, "TYPE") {
@@ -122,15 +115,10 @@ impl ScanOptions<'_> {
                 return Err(errors::SYNTAX);
             }
         }
-        if words.is_empty() {
-            Ok(options)
-        } else {
-            Err(errors::SYNTAX)
-        }
+        if words.is_empty() { Ok(options) } else { Err(errors::SYNTAX) }
     }
     pub(super) fn matches(&self, name: &[u8]) -> bool {
-        self.pattern
-            .is_none_or(|pattern| pattern::matches(pattern, name))
+        self.pattern.is_none_or(|pattern| pattern::matches(pattern, name))
     }
 }
 
@@ -149,15 +137,11 @@ pub async fn scan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let options = argument!(ScanOptions::parse(&args[1..], true));
     let (entries, next) = key_page(tx, cursor, options.count).await?;
     let wanted = |key: &Key, entry: &Entry| {
-        let type_fits = options
-            .type_name
-            .is_none_or(|name| options::is(name, entry.value.type_name()));
+        let type_fits = options.type_name.is_none_or(|name| options::is(name, entry.value.type_name()));
         type_fits && options.matches(key.as_bytes())
     };
-    let names = entries
-        .iter()
-        .filter(|(key, entry)| wanted(key, entry))
-        .map(|(key, _)| Reply::Bulk(key.to_blob()));
+    let names =
+        entries.iter().filter(|(key, entry)| wanted(key, entry)).map(|(key, _)| Reply::Bulk(key.to_blob()));
     Ok(cursor_reply(next, names.collect()))
 }
 
@@ -168,10 +152,7 @@ pub async fn keys(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut from_hash = Some(0);
     while let Some(hash) = from_hash.filter(|_| !work::is_spent()) {
         let page = page(tx, hash, PAGE_KEYS).await?;
-        let wanted = page
-            .entries
-            .iter()
-            .filter(|(key, _)| all || pattern::matches(&args[0], key.as_bytes()));
+        let wanted = page.entries.iter().filter(|(key, _)| all || pattern::matches(&args[0], key.as_bytes()));
         names.extend(wanted.map(|(key, _)| Reply::Bulk(key.to_blob())));
         from_hash = page.next_hash;
     }
@@ -182,8 +163,8 @@ pub async fn keys(tx: &mut Tx, args: &[Blob]) -> Outcome {
     Ok(Reply::Array(names))
 }
 
-/// RANDOMKEY: one of so many keys that follow a random hash, the first behind the last, which evens out the distances between hashes.
-/// If there are not more, all are as likely.
+/// RANDOMKEY: one of so many keys that follow a random hash, the first behind the last, which evens out the
+/// distances between hashes. If there are not more, all are as likely.
 pub async fn randomkey(tx: &mut Tx, _args: &[Blob]) -> Outcome {
     const CANDIDATES: usize = 64;
     let mut chance = Chance::of(tx);
@@ -218,16 +199,7 @@ mod tests {
     fn pages_end_between_cursors_and_have_everything_once() {
         // Names, the hashes that they are said to have, some of which have one cursor.
         let one = 1 << CURSOR_SHIFT;
-        let hashes = [
-            3,
-            one - 1,
-            one,
-            one + 1,
-            one + 2,
-            5 * one,
-            9 * one + 7,
-            u64::MAX,
-        ];
+        let hashes = [3, one - 1, one, one + 1, one + 2, 5 * one, 9 * one + 7, u64::MAX];
         for limit in 1..10 {
             let (mut cursor, mut met) = (0, Vec::new());
             loop {

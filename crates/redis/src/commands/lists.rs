@@ -104,8 +104,8 @@ pub async fn rpushx(tx: &mut Tx, args: &[Blob]) -> Outcome {
     push(tx, args, End::Right, true).await
 }
 
-/// Takes up to `count` elements from an end of the list at a key; `None` if there is no list. The inner error is the
-/// reply to a value of another type.
+/// Takes up to `count` elements from an end of the list at a key; `None` if there is no list. The inner error
+/// is the reply to a value of another type.
 pub(super) async fn pop(
     tx: &mut Tx,
     key: &Key,
@@ -209,13 +209,12 @@ pub async fn lmpop(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// Pops what LMPOP wants, and replies it.
 pub(super) async fn pop_many(tx: &mut Tx, wanted: &PopFirst<'_>) -> Outcome {
     let popped = found!(pop_first(tx, wanted.names, wanted.end, wanted.count));
-    Ok(popped.map_or(Reply::NilArray, |(name, elements)| {
-        Reply::Array(vec![Reply::Bulk(name), array(elements)])
-    }))
+    Ok(popped
+        .map_or(Reply::NilArray, |(name, elements)| Reply::Array(vec![Reply::Bulk(name), array(elements)])))
 }
 
-/// Moves an element from an end of a list to one of another, or of the same; `None` if there is no list at the source.
-/// The inner error is the reply to a value of another type.
+/// Moves an element from an end of a list to one of another, or of the same; `None` if there is no list at
+/// the source. The inner error is the reply to a value of another type.
 pub(super) async fn move_element(
     tx: &mut Tx,
     [source, destination]: [&Blob; 2],
@@ -244,11 +243,7 @@ pub(super) async fn move_element(
         to.push(&mut list, element.clone());
         // One write, of which two things are told.
         tx.note(|| Note::Named(to.push_event()));
-        tx.note(|| Note::Wrote {
-            key: to_key,
-            is_present: true,
-            expires: expires_at_ms != 0,
-        });
+        tx.note(|| Note::Wrote { key: to_key, is_present: true, expires: expires_at_ms != 0 });
     } else {
         let (mut other, expires_at_ms) = to_change(destination);
         to.push(&mut other, element.clone());

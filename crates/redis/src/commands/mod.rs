@@ -1,8 +1,8 @@
 //! The commands: async functions over a transaction, by the type of value they work on.
 //!
-//! Each takes the arguments after its name, whose number the table has checked. What is wrong with a command is an error
-//! *reply*: writes that the transaction made before it stay, as in Redis. A key that is about to be written is read with
-//! the intent to update it; what needs no read (SET) makes none.
+//! Each takes the arguments after its name, whose number the table has checked. What is wrong with a command
+//! is an error *reply*: writes that the transaction made before it stay, as in Redis. A key that is about to
+//! be written is read with the intent to update it; what needs no read (SET) makes none.
 
 pub mod bitfield;
 pub mod bits;

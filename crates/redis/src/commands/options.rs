@@ -19,9 +19,7 @@ pub fn integer(argument: &Blob) -> Result<i64, Reply> {
 /// A number of at least `least`, or else this error.
 pub fn count(argument: &Blob, least: i64, otherwise: Reply) -> Result<usize, Reply> {
     let count = parse::integer(argument).filter(|&count| count >= least);
-    count
-        .and_then(|count| usize::try_from(count).ok())
-        .ok_or(otherwise)
+    count.and_then(|count| usize::try_from(count).ok()).ok_or(otherwise)
 }
 
 /// A timeout in milliseconds.
@@ -46,16 +44,13 @@ pub fn draws(argument: &Blob) -> Result<i64, Reply> {
     Ok(count)
 }
 
-/// The places from `start` to `end`, both included, in a collection of `len` members; negative ones count from its end.
+/// The places from `start` to `end`, both included, in a collection of `len` members; negative ones count
+/// from its end.
 pub fn places(len: usize, start: i64, end: i64) -> Range<usize> {
     let len = len as i64;
     let from_start = |at: i64| if at < 0 { len + at } else { at };
     let (start, end) = (from_start(start).max(0), from_start(end).min(len - 1));
-    if start > end {
-        0..0
-    } else {
-        start as usize..end as usize + 1
-    }
+    if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
 /// The unit and the origin of a time argument.
@@ -82,7 +77,8 @@ impl TimeKind {
             _ => return None,
         })
     }
-    /// How far epoch time is ahead of what the argument counts from: its date, or else the transaction's own time.
+    /// How far epoch time is ahead of what the argument counts from: its date, or else the transaction's own
+    /// time.
     async fn origin_ms(self, tx: &mut Tx) -> Result<i64, Stop> {
         match self {
             TimeKind::Seconds | TimeKind::Milliseconds => Ok(tx.now_ms().cast_signed()),
@@ -112,11 +108,7 @@ pub async fn expiry_ms(
         Ok(value) => value,
         Err(error) => return Ok(Err(error)),
     };
-    let at_ms = if value > 0 {
-        kind.to_ms(value, tx).await?
-    } else {
-        None
-    };
+    let at_ms = if value > 0 { kind.to_ms(value, tx).await? } else { None };
     // A date before the first epoch is past, and 0 is no expiry.
     let at_ms = at_ms.map(|at_ms| at_ms.max(1).cast_unsigned());
     Ok(at_ms.ok_or_else(|| errors::invalid_expire(command)))

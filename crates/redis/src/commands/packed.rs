@@ -1,5 +1,5 @@
-//! Which collections Redis 7.2 would hold packed, with its default bounds, if each was made at once. OBJECT ENCODING tells it, and
-//! HSCAN, SSCAN and ZSCAN return a packed collection whole.
+//! Which collections Redis 7.2 would hold packed, with its default bounds, if each was made at once. OBJECT
+//! ENCODING tells it, and HSCAN, SSCAN and ZSCAN return a packed collection whole.
 
 use crate::parse;
 use crate::work;
@@ -13,17 +13,15 @@ const MEMBERS_MAX: usize = 128;
 const ELEMENT_BYTES_MAX: usize = 64;
 const INTEGERS_MAX: usize = 512;
 
-/// Whether an element may be in a packed collection. What is looked at counts as work; a long element ends the search.
+/// Whether an element may be in a packed collection. What is looked at counts as work; a long element ends
+/// the search.
 fn is_short(bytes: &Blob) -> bool {
     work::steps(1);
     bytes.len() <= ELEMENT_BYTES_MAX
 }
 
 pub(super) fn is_hash(hash: &HashValue) -> bool {
-    hash.len() <= FIELDS_MAX
-        && hash
-            .iter()
-            .all(|(field, value)| is_short(field) && is_short(value))
+    hash.len() <= FIELDS_MAX && hash.iter().all(|(field, value)| is_short(field) && is_short(value))
 }
 
 /// Whether Redis would hold the set as an array of integers.
@@ -57,7 +55,8 @@ pub(super) fn is_list(list: &ListValue) -> bool {
 /// A listpack's header and its end.
 const LISTPACK_EMPTY_BYTES: usize = 7;
 
-/// What an element takes in a listpack: its form, its bytes, and the length of both for those who come from behind.
+/// What an element takes in a listpack: its form, its bytes, and the length of both for those who come from
+/// behind.
 fn listpack_bytes(element: &Blob) -> usize {
     let (form, bytes) = match parse::integer(element) {
         Some(0..=0x7f) => (1, 0),

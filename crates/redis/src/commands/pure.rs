@@ -32,11 +32,7 @@ pub fn lolwut(args: &[Blob]) -> Reply {
     const COLUMNS: usize = 66;
     const COLUMNS_MAX: i64 = 160;
     let of_version = args.len() >= 2 && options::is(&args[0], "VERSION");
-    let wanted = if of_version {
-        args.get(2)
-    } else {
-        args.first()
-    };
+    let wanted = if of_version { args.get(2) } else { args.first() };
     let columns = match wanted.map(options::integer) {
         None => COLUMNS,
         Some(Ok(columns)) => columns.clamp(1, COLUMNS_MAX) as usize,
@@ -52,10 +48,7 @@ pub fn lolwut(args: &[Blob]) -> Reply {
         drawn.extend((0..columns).map(cell));
         drawn.push('\n');
     }
-    drawn.push_str(&format!(
-        "\nRedis ver. {}, as Ordo speaks it\n",
-        crate::REDIS_VERSION
-    ));
+    drawn.push_str(&format!("\nRedis ver. {}, as Ordo speaks it\n", crate::REDIS_VERSION));
     Reply::Verbatim("txt", Blob::from(drawn))
 }
 
@@ -64,10 +57,5 @@ pub fn help(container: &str, lines: &[&str]) -> Reply {
     let first = format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
     let lines = std::iter::once(first).chain(lines.iter().map(|line| (*line).to_owned()));
     let tail = ["HELP", "    Prints this help."].map(str::to_owned);
-    Reply::Array(
-        lines
-            .chain(tail)
-            .map(|line| Reply::Status(line.into()))
-            .collect(),
-    )
+    Reply::Array(lines.chain(tail).map(|line| Reply::Status(line.into())).collect())
 }

@@ -1,7 +1,8 @@
 //! What several sets have in common, together, or without each other.
 //!
-//! An intersection walks over the smallest set only. A union starts as a clone of the largest set and a difference as one of
-//! the first if the others are smaller, so that they cost what the other sets have, and not what a large one has.
+//! An intersection walks over the smallest set only. A union starts as a clone of the largest set and a
+//! difference as one of the first if the others are smaller, so that they cost what the other sets have, and
+//! not what a large one has.
 
 use super::collections::{find, source_intent, store};
 use super::options;
@@ -40,9 +41,7 @@ fn intersection(sets: &[Arc<SetValue>]) -> impl Iterator<Item = &Blob> {
         work::element(member);
         set.contains(member)
     };
-    let members = members
-        .inspect(|_| work::steps(1))
-        .take_while(|_| !work::is_spent());
+    let members = members.inspect(|_| work::steps(1)).take_while(|_| !work::is_spent());
     members.filter(move |member| by_size[1..].iter().all(|set| is_in(set, member)))
 }
 

@@ -107,9 +107,7 @@ pub async fn sscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let set = collection_or!(SetValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
     let is_packed = packed::is_set(&set) || packed::is_integers(&set);
-    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| {
-        set.page(hash, limit)
-    });
+    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| set.page(hash, limit));
     let members = page.into_iter().map(|(member, ())| member);
     let wanted = members.filter(|member| options.matches(member));
     Ok(cursor_reply(next, bulks(wanted)))

@@ -1,7 +1,7 @@
 //! SORT: the elements of a list, a set or a sorted set in order, or what keys named after them hold.
 //!
-//! Which keys the patterns of BY and GET name shows only while it runs, as with a script: Redis Cluster refuses such
-//! patterns, here the transaction finds its keys.
+//! Which keys the patterns of BY and GET name shows only while it runs, as with a script: Redis Cluster
+//! refuses such patterns, here the transaction finds its keys.
 
 use super::keys::delete;
 use super::options;
@@ -88,11 +88,7 @@ impl Options<'_> {
     fn wanted(&self, len: usize) -> Range<usize> {
         let clamped = |value: i64| usize::try_from(value).unwrap_or(0).min(len);
         let start = clamped(self.start);
-        let count = if self.count < 0 {
-            len
-        } else {
-            clamped(self.count)
-        };
+        let count = if self.count < 0 { len } else { clamped(self.count) };
         start..len.min(start + count)
     }
 }
@@ -104,11 +100,7 @@ enum Pattern<'a> {
     /// Without a `*`: nothing.
     Nothing,
     /// A key, the element between its parts; a field of a hash if one follows `->`.
-    Key {
-        prefix: &'a [u8],
-        suffix: &'a [u8],
-        field: Option<&'a [u8]>,
-    },
+    Key { prefix: &'a [u8], suffix: &'a [u8], field: Option<&'a [u8]> },
 }
 
 impl Pattern<'_> {
@@ -135,11 +127,7 @@ impl Pattern<'_> {
         let (prefix, suffix, field) = match *self {
             Pattern::Element => return Ok(Some(element.clone())),
             Pattern::Nothing => return Ok(None),
-            Pattern::Key {
-                prefix,
-                suffix,
-                field,
-            } => (prefix, suffix, field),
+            Pattern::Key { prefix, suffix, field } => (prefix, suffix, field),
         };
         let name = [prefix, element, suffix].concat();
         work::element(&name);
@@ -164,7 +152,8 @@ fn weight(bytes: &[u8]) -> Option<f64> {
     (!weight.is_subnormal()).then_some(weight)
 }
 
-/// The elements of a collection that are wanted, in its own order, backwards if descending; all if they are to be sorted.
+/// The elements of a collection that are wanted, in its own order, backwards if descending; all if they are
+/// to be sorted.
 fn elements(value: &Value, options: &Options) -> Vec<Blob> {
     let (len, may_keep_order) = match value {
         Value::List(list) => (list.len(), true),
@@ -202,7 +191,8 @@ enum Weight {
 
 fn compare((a, left): &(Weight, Blob), (b, right): &(Weight, Blob)) -> Ordering {
     match (a, b) {
-        // No number is NaN. Equal ones are in order of the elements, so that the reply is the same everywhere.
+        // No number is NaN. Equal ones are in order of the elements, so that the reply is the same
+        // everywhere.
         (Weight::Number(a), Weight::Number(b)) => {
             let by_number = a.partial_cmp(b).unwrap_or(Ordering::Equal);
             by_number.then_with(|| left.cmp(right))
@@ -259,10 +249,7 @@ async fn sorted(
         true => compare(b, a),
         false => compare(a, b),
     });
-    Ok(Ok(weighed
-        .into_iter()
-        .map(|(_, element)| element)
-        .collect()))
+    Ok(Ok(weighed.into_iter().map(|(_, element)| element).collect()))
 }
 
 async fn sort_with(tx: &mut Tx, name: &Blob, options: &Options<'_>) -> Outcome {
@@ -277,7 +264,8 @@ async fn sort_with(tx: &mut Tx, name: &Blob, options: &Options<'_>) -> Outcome {
         Some(Value::String(_) | Value::LongString(_) | Value::Hash(_) | Value::Stream(_)) => {
             return Ok(errors::WRONG_TYPE);
         }
-        // The order of a set is nobody's: it is sorted all the same, as Redis does where others see the order.
+        // The order of a set is nobody's: it is sorted all the same, as Redis does where others see the
+        // order.
         Some(value @ Value::Set(_)) if options.is_unsorted => {
             let all = elements(value, options);
             let sorted = sorted(tx, all, None, true, options.is_descending).await?;
@@ -297,11 +285,7 @@ async fn sort_with(tx: &mut Tx, name: &Blob, options: &Options<'_>) -> Outcome {
     if options.gets.is_empty() {
         found.extend(output.into_iter().map(Some));
     } else {
-        let patterns: Vec<Pattern> = options
-            .gets
-            .iter()
-            .map(|pattern| Pattern::parse(pattern))
-            .collect();
+        let patterns: Vec<Pattern> = options.gets.iter().map(|pattern| Pattern::parse(pattern)).collect();
         for element in &output {
             for pattern in &patterns {
                 found.push(pattern.look_up(tx, element).await?);
@@ -309,9 +293,7 @@ async fn sort_with(tx: &mut Tx, name: &Blob, options: &Options<'_>) -> Outcome {
         }
     }
     let Some(destination) = options.store.map(Key::from) else {
-        let replies = found
-            .into_iter()
-            .map(|found| found.map_or(Reply::Nil, Reply::Bulk));
+        let replies = found.into_iter().map(|found| found.map_or(Reply::Nil, Reply::Bulk));
         return Ok(Reply::Array(replies.collect()));
     };
     let len = found.len();

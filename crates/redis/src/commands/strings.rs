@@ -26,15 +26,12 @@ pub(super) async fn string(
 ) -> Result<Result<Option<Found>, Reply>, Stop> {
     let found = text_of(tx.read(key, intent).await?.entry);
     Ok(found.map(|found| {
-        found.map(|found| Found {
-            value: found.value.into_blob(),
-            expires_at_ms: found.expires_at_ms,
-        })
+        found.map(|found| Found { value: found.value.into_blob(), expires_at_ms: found.expires_at_ms })
     }))
 }
 
-/// The string at a key, for a command that takes none longer than `len_max`: of a longer one there are `len_max + 1` bytes. The inner
-/// error is the reply to a value of another type.
+/// The string at a key, for a command that takes none longer than `len_max`: of a longer one there are
+/// `len_max + 1` bytes. The inner error is the reply to a value of another type.
 pub(super) async fn short_string(
     tx: &mut Tx,
     key: &Key,
@@ -43,10 +40,7 @@ pub(super) async fn short_string(
 ) -> Result<Result<Option<Found>, Reply>, Stop> {
     let found = text_of(tx.read(key, intent).await?.entry);
     Ok(found.map(|found| {
-        found.map(|found| Found {
-            value: found.value.into_head(len_max),
-            expires_at_ms: found.expires_at_ms,
-        })
+        found.map(|found| Found { value: found.value.into_head(len_max), expires_at_ms: found.expires_at_ms })
     }))
 }
 
@@ -68,13 +62,11 @@ fn text_of(entry: Option<Entry>) -> Result<Option<Found<Text>>, Reply> {
         Value::LongString(string) => Text::Long(string),
         _ => return Err(errors::WRONG_TYPE),
     };
-    Ok(Some(Found {
-        value,
-        expires_at_ms: entry.expires_at_ms,
-    }))
+    Ok(Some(Found { value, expires_at_ms: entry.expires_at_ms }))
 }
 
-/// A string to read in part, or to write in part: which is cheap however long it is once it has been done before.
+/// A string to read in part, or to write in part: which is cheap however long it is once it has been done
+/// before.
 #[derive(Clone)]
 pub(super) enum Text {
     Blob(Blob),
@@ -99,7 +91,8 @@ impl Text {
         }
     }
 
-    /// The string, or of a longer one so many bytes and one more, for who takes none that is longer. It is charged as the whole.
+    /// The string, or of a longer one so many bytes and one more, for who takes none that is longer. It is
+    /// charged as the whole.
     fn into_head(self, len_max: usize) -> Blob {
         match self {
             Text::Long(string) if string.len() > len_max => {
@@ -146,7 +139,8 @@ impl Text {
         const ZEROS_PER_STEP: usize = 128;
         let end = at + bytes.len();
         work::steps(end.saturating_sub(self.len()) / ZEROS_PER_STEP);
-        // A longer one may be in chunks at one replica and not at another: that it is put in chunks is free, and so happens once.
+        // A longer one may be in chunks at one replica and not at another: that it is put in chunks is free,
+        // and so happens once.
         if self.len() < LongString::BYTES_MIN {
             work::bytes(self.len());
         }
@@ -188,14 +182,7 @@ pub(super) async fn put(
     value: impl Into<Value>,
     expires_at_ms: u64,
 ) -> Result<(), Stop> {
-    tx.put_entry(
-        key,
-        Entry {
-            value: value.into(),
-            expires_at_ms,
-        },
-    )
-    .await
+    tx.put_entry(key, Entry { value: value.into(), expires_at_ms }).await
 }
 
 /// A copy of at least `len` bytes: zeros follow a shorter string.
@@ -314,14 +301,7 @@ pub async fn set(tx: &mut Tx, args: &[Blob]) -> Outcome {
             tx.note(|| Note::Named("set"));
         }
     }
-    tx.put_entry(
-        &key,
-        Entry {
-            value: Value::String(args[1].clone()),
-            expires_at_ms,
-        },
-    )
-    .await?;
+    tx.put_entry(&key, Entry { value: Value::String(args[1].clone()), expires_at_ms }).await?;
     Ok(reply)
 }
 
@@ -337,14 +317,8 @@ pub async fn setnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 async fn set_for(tx: &mut Tx, args: &[Blob], kind: TimeKind, command: &'static str) -> Outcome {
     let expires_at_ms = argument!(options::expiry_ms(tx, kind, &args[1], command).await?);
-    tx.put_entry(
-        &Key::from(&args[0]),
-        Entry {
-            value: Value::String(args[2].clone()),
-            expires_at_ms,
-        },
-    )
-    .await?;
+    tx.put_entry(&Key::from(&args[0]), Entry { value: Value::String(args[2].clone()), expires_at_ms })
+        .await?;
     Ok(Reply::OK)
 }
 
@@ -387,9 +361,7 @@ pub async fn getex(tx: &mut Tx, args: &[Blob]) -> Outcome {
                 rest
             }
             // As in Redis, the same word may come again.
-            (Some(kind), [time, rest @ ..])
-                if !persists && expiry.is_none_or(|(other, _)| other == kind) =>
-            {
+            (Some(kind), [time, rest @ ..]) if !persists && expiry.is_none_or(|(other, _)| other == kind) => {
                 expiry = Some((kind, time));
                 rest
             }
@@ -466,10 +438,7 @@ pub async fn append(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
     let (value, expires_at_ms) = match found!(text(tx, &key, Intent::Update)) {
         None => (Text::Blob(args[1].clone()), 0),
-        Some(Found {
-            mut value,
-            expires_at_ms,
-        }) => {
+        Some(Found { mut value, expires_at_ms }) => {
             if value.len() + args[1].len() > STRING_BYTES_MAX {
                 return Ok(errors::STRING_TOO_LONG);
             }
@@ -485,9 +454,7 @@ pub async fn append(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// STRLEN key
 pub async fn strlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let found = found!(text(tx, &Key::from(&args[0]), Intent::Read));
-    Ok(Reply::Integer(
-        found.map_or(0, |found| found.value.len() as i64),
-    ))
+    Ok(Reply::Integer(found.map_or(0, |found| found.value.len() as i64)))
 }
 
 /// GETRANGE key start end; SUBSTR is its old name.
@@ -502,23 +469,15 @@ pub async fn getrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
     Ok(Reply::bulk(&*found.value.part(places)))
 }
 
-/// The places from `start` to `end`, both included, of `len` ones; negative ones count from the end, and what is before the
-/// first is the first.
+/// The places from `start` to `end`, both included, of `len` ones; negative ones count from the end, and what
+/// is before the first is the first.
 pub(super) fn span(len: usize, start: i64, end: i64) -> Range<usize> {
     let len = len as i64;
     let from_start = |at: i64| {
-        if at < 0 {
-            (len + at.max(-len)).max(0)
-        } else {
-            at
-        }
+        if at < 0 { (len + at.max(-len)).max(0) } else { at }
     };
     let (start, end) = (from_start(start), from_start(end).min(len - 1));
-    if start > end {
-        0..0
-    } else {
-        start as usize..end as usize + 1
-    }
+    if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
 /// SETRANGE key offset value

@@ -52,13 +52,9 @@ fn check_debt(steps_left: u64) -> mlua::Result<()> {
     Ok(())
 }
 
-/// A command's reply as a script sees it. Fails when Lua charges more than `steps_left` for it: keys may collide.
-pub(super) fn to_lua(
-    lua: &Lua,
-    reply: &Reply,
-    resp3: bool,
-    steps_left: u64,
-) -> mlua::Result<Value> {
+/// A command's reply as a script sees it. Fails when Lua charges more than `steps_left` for it: keys may
+/// collide.
+pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool, steps_left: u64) -> mlua::Result<Value> {
     Ok(match reply {
         Reply::Nil | Reply::NilArray if resp3 => Value::Nil,
         Reply::Nil | Reply::NilArray => Value::Boolean(false),
@@ -66,9 +62,7 @@ pub(super) fn to_lua(
         Reply::Error(text) => error_table(lua, text)?,
         Reply::Integer(value) => Value::Number(*value as f64),
         Reply::Bulk(bytes) => string(lua, bytes)?,
-        Reply::Array(items) | Reply::Push(items) => {
-            Value::Table(sequence(lua, items, resp3, steps_left)?)
-        }
+        Reply::Array(items) | Reply::Push(items) => Value::Table(sequence(lua, items, resp3, steps_left)?),
         Reply::Double(value) | Reply::Decimal(value) if resp3 => single(lua, "double", *value)?,
         Reply::Double(value) => string(lua, parse::float_text(*value).as_bytes())?,
         Reply::Decimal(value) => string(lua, parse::plain_float_text(*value).as_bytes())?,
@@ -87,16 +81,11 @@ pub(super) fn to_lua(
             let map = lua.create_table_with_capacity(0, pairs.len())?;
             for (key, value) in pairs {
                 check_debt(steps_left)?;
-                map.raw_set(
-                    to_lua(lua, key, resp3, steps_left)?,
-                    to_lua(lua, value, resp3, steps_left)?,
-                )?;
+                map.raw_set(to_lua(lua, key, resp3, steps_left)?, to_lua(lua, value, resp3, steps_left)?)?;
             }
             single(lua, "map", map)?
         }
-        Reply::Pairs(pairs) | Reply::PairMap(pairs)
-            if resp3 == matches!(reply, Reply::Pairs(_)) =>
-        {
+        Reply::Pairs(pairs) | Reply::PairMap(pairs) if resp3 == matches!(reply, Reply::Pairs(_)) => {
             let table = lua.create_table_with_capacity(pairs.len(), 0)?;
             for (index, (key, value)) in pairs.iter().enumerate() {
                 let pair = lua.create_table_with_capacity(2, 0)?;
@@ -133,9 +122,7 @@ pub(crate) fn reply_values(reply: &Reply) -> usize {
     1 + match reply {
         Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => sum(items),
         Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
-            let values = pairs
-                .iter()
-                .map(|(key, value)| reply_values(key) + reply_values(value));
+            let values = pairs.iter().map(|(key, value)| reply_values(key) + reply_values(value));
             values.sum()
         }
         Reply::Told(told) => reply_values(&told.reply),
@@ -148,15 +135,12 @@ pub(super) fn reply_bytes(reply: &Reply) -> usize {
     let sum = |items: &[Reply]| items.iter().map(reply_bytes).sum::<usize>();
     size_of::<Reply>()
         + match reply {
-            Reply::Bulk(bytes) | Reply::BigNumber(bytes) | Reply::Verbatim(_, bytes) => {
-                bytes.heap_bytes()
-            }
+            Reply::Bulk(bytes) | Reply::BigNumber(bytes) | Reply::Verbatim(_, bytes) => bytes.heap_bytes(),
             Reply::Status(text) | Reply::Error(text) => text.len(),
             Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => sum(items),
-            Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => pairs
-                .iter()
-                .map(|(key, value)| reply_bytes(key) + reply_bytes(value))
-                .sum(),
+            Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
+                pairs.iter().map(|(key, value)| reply_bytes(key) + reply_bytes(value)).sum()
+            }
             Reply::Told(told) => reply_bytes(&told.reply),
             Reply::Nil
             | Reply::NilArray
@@ -173,19 +157,13 @@ pub(super) fn line(bytes: &[u8]) -> String {
     if memchr::memchr2(b'\r', b'\n', text.as_bytes()).is_none() {
         return text.into_owned();
     }
-    text.chars()
-        .map(|c| if c == '\r' || c == '\n' { ' ' } else { c })
-        .collect()
+    text.chars().map(|c| if c == '\r' || c == '\n' { ' ' } else { c }).collect()
 }
 
-/// What a script returned, as a reply. A table that holds the same table many times can be a reply of any size, so its
-/// size is limited, and its values count as steps; beyond these limits the script is stopped.
+/// What a script returned, as a reply. A table that holds the same table many times can be a reply of any
+/// size, so its size is limited, and its values count as steps; beyond these limits the script is stopped.
 pub(super) fn to_reply(host: &Host, value: Value, resp3: bool) -> mlua::Result<Reply> {
-    let mut conversion = Conversion {
-        host,
-        resp3,
-        bytes_left: super::limits::limits().memory_bytes_max,
-    };
+    let mut conversion = Conversion { host, resp3, bytes_left: super::limits::limits().memory_bytes_max };
     conversion.reply(value, 0)
 }
 
@@ -289,11 +267,7 @@ impl Conversion<'_> {
             && let (Value::String(format), Value::String(text)) =
                 (verbatim.raw_get("format")?, verbatim.raw_get("string")?)
         {
-            let format = if &*format.as_bytes() == b"mkd" {
-                "mkd"
-            } else {
-                "txt"
-            };
+            let format = if &*format.as_bytes() == b"mkd" { "mkd" } else { "txt" };
             let text = text.as_bytes();
             self.take(text.len())?;
             return Ok(Reply::Verbatim(format, Blob::new(&text)));
@@ -311,11 +285,7 @@ impl Conversion<'_> {
 
 /// C's conversion to a 64-bit integer, with the value that x86-64 gives where C leaves it open.
 fn truncated(value: f64) -> i64 {
-    if value >= -(2f64.powi(63)) && value < 2f64.powi(63) {
-        value as i64
-    } else {
-        i64::MIN
-    }
+    if value >= -(2f64.powi(63)) && value < 2f64.powi(63) { value as i64 } else { i64::MIN }
 }
 
 #[cfg(test)]
@@ -324,13 +294,9 @@ mod tests {
 
     #[test]
     fn numbers_truncate_as_in_redis() {
-        for (value, integer) in [
-            (3.99, 3),
-            (-3.99, -3),
-            (1e300, i64::MIN),
-            (f64::NAN, i64::MIN),
-            (2f64.powi(53), 1 << 53),
-        ] {
+        for (value, integer) in
+            [(3.99, 3), (-3.99, -3), (1e300, i64::MIN), (f64::NAN, i64::MIN), (2f64.powi(53), 1 << 53)]
+        {
             assert_eq!(truncated(value), integer);
         }
     }

@@ -1,71 +1,79 @@
 //! Lua scripts as procedures.
 //!
-//! EVAL, EVALSHA, their read-only variants, and SCRIPT LOAD, EXISTS and FLUSH are procedures like any other. The body of a
-//! script is a record of the system space (`script:` and the digest), so that it is ordered before its use, is part of
-//! checkpoints, and is the same at every replica. What the keys of a call are for, only the script knows, so its footprint
-//! names none.
+//! EVAL, EVALSHA, their read-only variants, and SCRIPT LOAD, EXISTS and FLUSH are procedures like any other.
+//! The body of a script is a record of the system space (`script:` and the digest), so that it is ordered
+//! before its use, is part of checkpoints, and is the same at every replica. What the keys of a call are for,
+//! only the script knows, so its footprint names none.
 //!
 //! # A run
 //!
-//! A script runs in a Lua 5.1 VM of the thread that polls its procedure. `redis.call` is synchronous: it polls the
-//! command's future once, with the engine's access lent to the thread for that poll as for any procedure. If the command
-//! is not ready, the engine wants the whole script suspended. Lua 5.1 can't leave a script in the middle of a protected
-//! call and come back, so a script suspends by *unwinding and re-execution*: the run is stopped by a signal, the command's
-//! future and the replies so far are kept in the [`Execution`](run::Execution), and when it is polled again, the script
-//! runs from its start, is given the remembered replies for its first calls, and goes on polling the kept future. Nothing
-//! else of a run survives: counters and the random generator start again. A script is deterministic, so it makes the same
+//! A script runs in a Lua 5.1 VM of the thread that polls its procedure. `redis.call` is synchronous: it
+//! polls the command's future once, with the engine's access lent to the thread for that poll as for any
+//! procedure. If the command is not ready, the engine wants the whole script suspended. Lua 5.1 can't leave a
+//! script in the middle of a protected call and come back, so a script suspends by *unwinding and
+//! re-execution*: the run is stopped by a signal, the command's future and the replies so far are kept in the
+//! [`Execution`](run::Execution), and when it is polled again, the script runs from its start, is given the
+//! remembered replies for its first calls, and goes on polling the kept future. Nothing else of a run
+//! survives: counters and the random generator start again. A script is deterministic, so it makes the same
 //! calls again.
 //!
-//! Signals (suspension, [`Stop`], exceeded limits) can't be swallowed. Once a run has one, every function that the script
-//! calls and every tick of the instruction counter raises it again; `pcall`, `xpcall` and `coroutine.resume` are our own
-//! and re-raise it; and whatever the script returns is discarded. A doomed incarnation may see impossible states and loop
-//! over them for ever: every tick asks the engine. An ordinary error of a script, as in Redis, ends it with an error reply
-//! and keeps what it wrote.
+//! Signals (suspension, [`Stop`], exceeded limits) can't be swallowed. Once a run has one, every function
+//! that the script calls and every tick of the instruction counter raises it again; `pcall`, `xpcall` and
+//! `coroutine.resume` are our own and re-raise it; and whatever the script returns is discarded. A doomed
+//! incarnation may see impossible states and loop over them for ever: every tick asks the engine. An ordinary
+//! error of a script, as in Redis, ends it with an error reply and keeps what it wrote.
 //!
 //! # Functions
 //!
-//! FUNCTION LOAD keeps libraries of functions in the same way, and FCALL runs them under the same rules: see [`functions`].
+//! FUNCTION LOAD keeps libraries of functions in the same way, and FCALL runs them under the same rules: see
+//! [`functions`].
 //!
 //! # Limits
 //!
-//! Limits decide outcomes, so they must fall on the same instruction everywhere, whatever else the thread ran before.
+//! Limits decide outcomes, so they must fall on the same instruction everywhere, whatever else the thread ran
+//! before.
 //!
-//! *Steps* are VM instructions, counted in ticks of 1000 that start with the run, plus what functions charge that work
-//! without executing instructions (patterns, sorting, packing, `string.rep`, ...). Functions charge before they work, a portion
-//! at a time (`run::Meter`), so that one that fails at its end has paid. A call of a command counts by its words, its reply,
-//! and what it looked at and changed ([`crate::work`]): it is finished before the sum is looked at. The VM
-//! itself charges instructions that take long (on long strings, above all) in proportion: see the crate `lua`.
-//! `docs/lua-security.md` says which time the limit means.
+//! *Steps* are VM instructions, counted in ticks of 1000 that start with the run, plus what functions charge
+//! that work without executing instructions (patterns, sorting, packing, `string.rep`, ...). Functions charge
+//! before they work, a portion at a time (`run::Meter`), so that one that fails at its end has paid. A call
+//! of a command counts by its words, its reply, and what it looked at and changed ([`crate::work`]): it is
+//! finished before the sum is looked at. The VM itself charges instructions that take long (on long strings,
+//! above all) in proportion: see the crate `lua`. `docs/lua-security.md` says which time the limit means.
 //!
-//! *Sources* have at most [`SOURCE_BYTES_MAX`] bytes, and each byte counts as steps before a run, also where the thread has the compiled
-//! script already: else what a script may do would depend on what its thread ran before. What loads a script or a library
-//! is a heavy request, which no I/O thread runs.
+//! *Sources* have at most [`SOURCE_BYTES_MAX`] bytes, and each byte counts as steps before a run, also where
+//! the thread has the compiled script already: else what a script may do would depend on what its thread ran
+//! before. What loads a script or a library is a heavy request, which no I/O thread runs.
 //!
-//! *Memory.* The collector never runs while a script does, so a run's memory is the sum of its allocations, and a
-//! collection can't happen at different moments in different places. (It would show: Lua 5.1 frees the places of removed
-//! keys during collection, which changes the order of `pairs`.) A warm VM is not exact, because a string that an earlier
-//! run left behind is not allocated again. So a script first runs in the warm VM of its thread with half of the limit. If
-//! that is not enough, it runs again, keeping its replies, in a fresh VM with the exact limit, and only that decides. A run
-//! that passes with half of the limit would also pass in a fresh VM, because a warm VM holds less than the other half
-//! (its garbage and its cache of compiled scripts are bounded), so where a script ran is never seen.
-//! What a function of a library writes before it becomes a string counts with it while it grows (`library/output.rs`).
+//! *Memory.* The collector never runs while a script does, so a run's memory is the sum of its allocations,
+//! and a collection can't happen at different moments in different places. (It would show: Lua 5.1 frees the
+//! places of removed keys during collection, which changes the order of `pairs`.) A warm VM is not exact,
+//! because a string that an earlier run left behind is not allocated again. So a script first runs in the
+//! warm VM of its thread with half of the limit. If that is not enough, it runs again, keeping its replies,
+//! in a fresh VM with the exact limit, and only that decides. A run that passes with half of the limit would
+//! also pass in a fresh VM, because a warm VM holds less than the other half (its garbage and its cache of
+//! compiled scripts are bounded), so where a script ran is never seen. What a function of a library writes
+//! before it becomes a string counts with it while it grows (`library/output.rs`).
 //!
 //! # What scripts can't do
 //!
-//! See clocks, chance, addresses, or another script. `redis.log` is checked and dropped. Time is the epoch's, `math.random` is seeded by the transaction,
-//! tables and functions are numbered in the order in which a run prints them, and iterating over a table whose keys are
-//! tables or functions is an error, because their order depends on addresses. The environment and all libraries are
-//! read-only behind proxies, settings of `cjson` end with the run, and what changes environments or collects garbage is absent.
-//! `loadstring` and `load` compile text only, for the environment of their caller, and are charged before they do.
+//! See clocks, chance, addresses, or another script. `redis.log` is checked and dropped. Time is the epoch's,
+//! `math.random` is seeded by the transaction, tables and functions are numbered in the order in which a run
+//! prints them, and iterating over a table whose keys are tables or functions is an error, because their
+//! order depends on addresses. The environment and all libraries are read-only behind proxies, settings of
+//! `cjson` end with the run, and what changes environments or collects garbage is absent. `loadstring` and
+//! `load` compile text only, for the environment of their caller, and are charged before they do.
 //! `docs/lua-security.md` lists known attacks and what became of them.
 //!
-//! What becomes a key of a table hashes by a number that it gets for that (see the crate `lua`), so that the order of other keys says
-//! nothing of addresses, either; and functions such as `math.sin` give the same digits on every machine.
+//! What becomes a key of a table hashes by a number that it gets for that (see the crate `lua`), so that the
+//! order of other keys says nothing of addresses, either; and functions such as `math.sin` give the same
+//! digits on every machine.
 //!
 //! # Files
 //!
-//! [`run`](self) holds an execution's state and `redis.call`; `vm.rs` the VMs; `raised.rs` how errors leave them; `prelude.lua` the
-//! environment; `libraries.lua` that of functions; `functions/` FUNCTION and FCALL; `library/` what environments are made of; `convert.rs` replies; `pattern.rs` Lua's patterns with counted steps.
+//! [`run`](self) holds an execution's state and `redis.call`; `vm.rs` the VMs; `raised.rs` how errors leave
+//! them; `prelude.lua` the environment; `libraries.lua` that of functions; `functions/` FUNCTION and FCALL;
+//! `library/` what environments are made of; `convert.rs` replies; `pattern.rs` Lua's patterns with counted
+//! steps.
 
 mod convert;
 mod cost;
@@ -100,8 +108,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use txn::{
-    Args, Blob, Call, Footprint, Key, Outcome, Procedure, ProcedureFuture, Registry, Reply,
-    ScanRange, Space, Tx,
+    Args, Blob, Call, Footprint, Key, Outcome, Procedure, ProcedureFuture, Registry, Reply, ScanRange, Space,
+    Tx,
 };
 
 const NO_SCRIPT: Reply = Reply::error("NOSCRIPT No matching script. Please use EVAL.");
@@ -142,8 +150,7 @@ pub enum Kept {
 impl Kept {
     /// What the record with this key holds, if it is one of these.
     pub fn of(key: &Key) -> Option<Kept> {
-        let has =
-            |prefix: &[u8]| key.space() == Space::System && key.as_bytes().starts_with(prefix);
+        let has = |prefix: &[u8]| key.space() == Space::System && key.as_bytes().starts_with(prefix);
         match () {
             () if has(KEY_PREFIX) => Some(Kept::Script),
             () if has(functions::LIBRARY_PREFIX) => Some(Kept::Library),
@@ -160,12 +167,14 @@ fn key_of(digest: &Digest) -> Key {
     Key::system(&name)
 }
 
-/// A command of the script engine as a procedure. Its arguments are the words after the command's (and subcommand's) name.
+/// A command of the script engine as a procedure. Its arguments are the words after the command's (and
+/// subcommand's) name.
 struct ScriptProcedure {
     command: ScriptCommand,
 }
 
-/// What a command of the script engine touches; `script` is the first word after the command's (and subcommand's) name.
+/// What a command of the script engine touches; `script` is the first word after the command's (and
+/// subcommand's) name.
 pub(crate) fn footprint(command: ScriptCommand, script: Option<&Blob>) -> Footprint {
     let weight = match (command, script) {
         (ScriptCommand::Exists, _)
@@ -173,8 +182,9 @@ pub(crate) fn footprint(command: ScriptCommand, script: Option<&Blob>) -> Footpr
             txn::Weight::Light
         }
         // Loading compiles: an I/O thread leaves that to others.
-        (ScriptCommand::Load | ScriptCommand::Flush | ScriptCommand::Function(_), _)
-        | (_, None) => txn::Weight::Heavy,
+        (ScriptCommand::Load | ScriptCommand::Flush | ScriptCommand::Function(_), _) | (_, None) => {
+            txn::Weight::Heavy
+        }
         (ScriptCommand::Fcall | ScriptCommand::FcallRo, Some(function)) => {
             cost_hint(ScriptName::of_function(function))
         }
@@ -231,21 +241,11 @@ pub fn procedure(command: ScriptCommand) -> Arc<dyn Procedure> {
 pub fn register(registry: &mut Registry) -> Result<(), txn::procedure::NameTaken> {
     use FunctionCommand as F;
     use ScriptCommand::*;
-    let functions = [
-        F::Delete,
-        F::Dump,
-        F::Flush,
-        F::List,
-        F::Load,
-        F::Restore,
-        F::Stats,
-    ];
-    [
-        Eval, EvalRo, EvalSha, EvalShaRo, Load, Exists, Flush, Fcall, FcallRo,
-    ]
-    .into_iter()
-    .chain(functions.map(Function))
-    .try_for_each(|command| registry.register(procedure(command)))
+    let functions = [F::Delete, F::Dump, F::Flush, F::List, F::Load, F::Restore, F::Stats];
+    [Eval, EvalRo, EvalSha, EvalShaRo, Load, Exists, Flush, Fcall, FcallRo]
+        .into_iter()
+        .chain(functions.map(Function))
+        .try_for_each(|command| registry.register(procedure(command)))
 }
 
 impl Procedure for ScriptProcedure {
@@ -258,21 +258,13 @@ impl Procedure for ScriptProcedure {
     }
 
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        telling(
-            SCRIPT,
-            start(tx, self.command, Arguments::Call(call), Terms::default()),
-        )
+        telling(SCRIPT, start(tx, self.command, Arguments::Call(call), Terms::default()))
     }
 }
 
-/// Starts a command of the script engine in a transaction: its own, or that of a block. The arguments are the words after
-/// the command's (and subcommand's) name.
-pub fn start(
-    tx: Tx,
-    command: ScriptCommand,
-    arguments: Arguments,
-    terms: Terms,
-) -> ProcedureFuture {
+/// Starts a command of the script engine in a transaction: its own, or that of a block. The arguments are the
+/// words after the command's (and subcommand's) name.
+pub fn start(tx: Tx, command: ScriptCommand, arguments: Arguments, terms: Terms) -> ProcedureFuture {
     match command {
         ScriptCommand::Eval => Box::pin(eval(tx, arguments, false, terms)),
         ScriptCommand::EvalRo => Box::pin(eval(tx, arguments, true, terms)),
@@ -294,9 +286,7 @@ fn keys_of(args: &[Blob], not_an_integer: Reply) -> Result<usize, Reply> {
     };
     let count = parse::integer(word).ok_or(not_an_integer)?;
     if count > args.len() as i64 - 2 {
-        Err(Reply::error(
-            "ERR Number of keys can't be greater than number of args",
-        ))
+        Err(Reply::error("ERR Number of keys can't be greater than number of args"))
     } else {
         usize::try_from(count).map_err(|_| Reply::error("ERR Number of keys can't be negative"))
     }
@@ -313,10 +303,7 @@ async fn eval(mut tx: Tx, arguments: Arguments, read_only: bool, terms: Terms) -
     if !read_only && let Err(reply) = store(&mut tx, &program).await? {
         return Ok(reply);
     }
-    execute(Execution::new(
-        tx, arguments, program, keys, read_only, terms,
-    ))
-    .await
+    execute(Execution::new(tx, arguments, program, keys, read_only, terms)).await
 }
 
 async fn evalsha(mut tx: Tx, arguments: Arguments, read_only: bool, terms: Terms) -> Outcome {
@@ -334,10 +321,7 @@ async fn evalsha(mut tx: Tx, arguments: Arguments, read_only: bool, terms: Terms
     match value.as_ref().and_then(|value| value.as_string()) {
         Some(body) => {
             let program = Program::script(digest, body.clone());
-            execute(Execution::new(
-                tx, arguments, program, keys, read_only, terms,
-            ))
-            .await
+            execute(Execution::new(tx, arguments, program, keys, read_only, terms)).await
         }
         None => Ok(NO_SCRIPT),
     }
@@ -404,15 +388,11 @@ async fn exists(mut tx: Tx, arguments: Arguments) -> Outcome {
 async fn flush(mut tx: Tx, arguments: Arguments) -> Outcome {
     let mode = arguments.first().map(|word| word.to_ascii_lowercase());
     if arguments.len() > 1 || !matches!(mode.as_deref(), None | Some(b"sync" | b"async")) {
-        return Ok(Reply::error(
-            "ERR SCRIPT FLUSH only support SYNC|ASYNC option",
-        ));
+        return Ok(Reply::error("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
     let mut from_hash = Some(0);
     while let Some(hash) = from_hash {
-        let page = tx
-            .scan(ScanRange::of(Space::System, hash, FLUSH_PAGE))
-            .await?;
+        let page = tx.scan(ScanRange::of(Space::System, hash, FLUSH_PAGE)).await?;
         for (key, _) in &page.entries {
             if key.as_bytes().starts_with(KEY_PREFIX) {
                 tx.delete(key).await?;

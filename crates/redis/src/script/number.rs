@@ -5,11 +5,7 @@ use std::fmt::Write;
 /// Appends `value` as `%.{precision}g` would.
 pub fn push_g(out: &mut Vec<u8>, value: f64, precision: usize) {
     if value.is_nan() {
-        out.extend_from_slice(if value.is_sign_negative() {
-            b"-nan"
-        } else {
-            b"nan"
-        });
+        out.extend_from_slice(if value.is_sign_negative() { b"-nan" } else { b"nan" });
         return;
     }
     if value.is_infinite() {
@@ -49,11 +45,7 @@ pub fn format_g(value: f64, precision: usize) -> Vec<u8> {
 }
 
 fn without_trailing_zeros(text: &str) -> &str {
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        text
-    }
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Lua's patterns, with counted steps.
 //!
-//! Lua's own matcher backtracks without executing instructions, so that a short pattern over a long string could run for
-//! ages between two ticks of the instruction counter. This one counts what it does and stops at a budget. The grammar and
-//! its meaning are those of the Lua 5.1 reference manual, section 5.4.1, in the C locale.
+//! Lua's own matcher backtracks without executing instructions, so that a short pattern over a long string
+//! could run for ages between two ticks of the instruction counter. This one counts what it does and stops at
+//! a budget. The grammar and its meaning are those of the Lua 5.1 reference manual, section 5.4.1, in the C
+//! locale.
 
 const CAPTURES_MAX: usize = 32;
 /// Pattern items that may be open at once: each takes a frame of the thread's stack.
@@ -47,7 +48,8 @@ pub(super) struct Matcher<'a> {
     pattern: &'a [u8],
     slots: Vec<Slot>,
     depth: usize,
-    /// Steps taken so far: items tried, twice where the match may have to go back to them, and bytes of sets looked at.
+    /// Steps taken so far: items tried, twice where the match may have to go back to them, and bytes of sets
+    /// looked at.
     pub steps: u64,
     /// Steps that it may take.
     pub steps_max: u64,
@@ -57,17 +59,11 @@ type Found = Result<Option<usize>, PatternError>;
 
 impl<'a> Matcher<'a> {
     pub fn new(text: &'a [u8], pattern: &'a [u8], steps_max: u64) -> Matcher<'a> {
-        Matcher {
-            text,
-            pattern,
-            slots: Vec::new(),
-            depth: 0,
-            steps: 0,
-            steps_max,
-        }
+        Matcher { text, pattern, slots: Vec::new(), depth: 0, steps: 0, steps_max }
     }
 
-    /// The first match that starts at `from` or later; only there if `anchored` (the pattern's `^` is the caller's).
+    /// The first match that starts at `from` or later; only there if `anchored` (the pattern's `^` is the
+    /// caller's).
     pub fn search(
         &mut self,
         from: usize,
@@ -77,11 +73,7 @@ impl<'a> Matcher<'a> {
         for start in from..=self.text.len() {
             self.slots.clear();
             if let Some(end) = self.matches(start, pattern_start)? {
-                return Ok(Some(Match {
-                    start,
-                    end,
-                    captures: self.captures()?,
-                }));
+                return Ok(Some(Match { start, end, captures: self.captures()? }));
             }
             if anchored {
                 break;
@@ -101,11 +93,7 @@ impl<'a> Matcher<'a> {
 
     fn step(&mut self) -> Result<(), PatternError> {
         self.steps += 1;
-        if self.steps > self.steps_max {
-            Err(PatternError::OutOfSteps)
-        } else {
-            Ok(())
-        }
+        if self.steps > self.steps_max { Err(PatternError::OutOfSteps) } else { Ok(()) }
     }
 
     /// Matches the pattern from `p` on at `s`: the end of the match.
@@ -148,9 +136,7 @@ impl<'a> Matcher<'a> {
                     Some(b'f') => {
                         p += 2;
                         if self.pattern.get(p) != Some(&b'[') {
-                            return Err(PatternError::Malformed(
-                                "missing '[' after '%f' in pattern",
-                            ));
+                            return Err(PatternError::Malformed("missing '[' after '%f' in pattern"));
                         }
                         let end = self.class_end(p)?;
                         self.steps += (end - p) as u64;
@@ -162,16 +148,14 @@ impl<'a> Matcher<'a> {
                         p = end;
                         continue;
                     }
-                    Some(digit) if digit.is_ascii_digit() => {
-                        match self.repeated_capture(s, *digit)? {
-                            Some(end) => {
-                                s = end;
-                                p += 2;
-                                continue;
-                            }
-                            None => return Ok(None),
+                    Some(digit) if digit.is_ascii_digit() => match self.repeated_capture(s, *digit)? {
+                        Some(end) => {
+                            s = end;
+                            p += 2;
+                            continue;
                         }
-                    }
+                        None => return Ok(None),
+                    },
                     _ => {}
                 },
                 _ => {}
@@ -188,11 +172,7 @@ impl<'a> Matcher<'a> {
                 }
                 Some(b'*') => return self.longest(s, p, end),
                 Some(b'+') => {
-                    return if self.single(s, p, end) {
-                        self.longest(s + 1, p, end)
-                    } else {
-                        Ok(None)
-                    };
+                    return if self.single(s, p, end) { self.longest(s + 1, p, end) } else { Ok(None) };
                 }
                 Some(b'-') => return self.shortest(s, p, end),
                 _ => {
@@ -220,10 +200,7 @@ impl<'a> Matcher<'a> {
     }
 
     fn close(&mut self, s: usize, p: usize) -> Found {
-        let open = self
-            .slots
-            .iter()
-            .rposition(|slot| matches!(slot, Slot::Open(_)));
+        let open = self.slots.iter().rposition(|slot| matches!(slot, Slot::Open(_)));
         let Some((level, Slot::Open(start))) = open.map(|level| (level, self.slots[level])) else {
             return Err(PatternError::Malformed("invalid pattern capture"));
         };
@@ -293,9 +270,7 @@ impl<'a> Matcher<'a> {
             return Err(PatternError::Malformed("invalid capture index"));
         };
         self.steps += (end - start) as u64;
-        Ok(self.text[s..]
-            .starts_with(&self.text[start..end])
-            .then_some(s + end - start))
+        Ok(self.text[s..].starts_with(&self.text[start..end]).then_some(s + end - start))
     }
 
     /// Where the single-character class that starts at `p` ends.
@@ -443,19 +418,11 @@ mod tests {
             ("$", "$", ""),
             ("a$b", "a$b", "a$b"),
             ("x", "[a", r#"Malformed("malformed pattern (missing ']')")"#),
-            (
-                "x",
-                "%",
-                r#"Malformed("malformed pattern (ends with '%')")"#,
-            ),
+            ("x", "%", r#"Malformed("malformed pattern (ends with '%')")"#),
             ("x", "(x", r#"Malformed("unfinished capture")"#),
             ("x", "x)", r#"Malformed("invalid pattern capture")"#),
             ("x", "%1", r#"Malformed("invalid capture index")"#),
-            (
-                "x",
-                "%f",
-                r#"Malformed("missing '[' after '%f' in pattern")"#,
-            ),
+            ("x", "%f", r#"Malformed("missing '[' after '%f' in pattern")"#),
             ("x", "%bx", r#"Malformed("unbalanced pattern")"#),
             ("x", "[%", r#"Malformed("malformed pattern (missing ']')")"#),
         ] {
@@ -467,18 +434,8 @@ mod tests {
     fn backtracking_is_counted() {
         let text = "a".repeat(200);
         assert_eq!(first(&text, ".-.-.-.-.-b"), "OutOfSteps");
-        assert_eq!(
-            first("x", &"(".repeat(40)),
-            r#"Malformed("too many captures")"#
-        );
-        assert_eq!(
-            first("x", &"a?".repeat(500)),
-            "",
-            "items that match nothing take no stack"
-        );
-        assert_eq!(
-            first(&"a".repeat(500), &"a?".repeat(500)),
-            r#"Malformed("pattern too complex")"#
-        );
+        assert_eq!(first("x", &"(".repeat(40)), r#"Malformed("too many captures")"#);
+        assert_eq!(first("x", &"a?".repeat(500)), "", "items that match nothing take no stack");
+        assert_eq!(first(&"a".repeat(500), &"a?".repeat(500)), r#"Malformed("pattern too complex")"#);
     }
 }

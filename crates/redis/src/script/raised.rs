@@ -1,5 +1,5 @@
-//! Errors on their way out of a VM: what a script sees of them, and what a client does; and the functions that the prelude
-//! needs from here.
+//! Errors on their way out of a VM: what a script sees of them, and what a client does; and the functions
+//! that the prelude needs from here.
 
 use super::convert::line;
 use super::library;
@@ -19,8 +19,8 @@ pub(super) fn is_out_of_memory(value: &Value) -> bool {
     matches!(value, Value::String(text) if *text == NOT_ENOUGH_MEMORY)
 }
 
-/// Whether an error is about the VM rather than about the script: memory, or, in a warm VM, the slots in which the binding
-/// holds values, of which the scripts that the VM keeps take some.
+/// Whether an error is about the VM rather than about the script: memory, or, in a warm VM, the slots in
+/// which the binding holds values, of which the scripts that the VM keeps take some.
 pub(super) fn is_undecided(error: &mlua::Error, exact: bool) -> bool {
     match root(error) {
         mlua::Error::MemoryError(_) => true,
@@ -32,9 +32,7 @@ pub(super) fn is_undecided(error: &mlua::Error, exact: bool) -> bool {
 /// The error inside the wrappings that it got on its way through Lua.
 fn root(error: &mlua::Error) -> &mlua::Error {
     match error {
-        mlua::Error::CallbackError { cause, .. } | mlua::Error::WithContext { cause, .. } => {
-            root(cause)
-        }
+        mlua::Error::CallbackError { cause, .. } | mlua::Error::WithContext { cause, .. } => root(cause),
         other => other,
     }
 }
@@ -46,7 +44,8 @@ pub(super) fn message(error: &mlua::Error) -> String {
     }
 }
 
-/// An error as scripts see it: what our functions raise becomes a string or a table; a stop signal is raised again.
+/// An error as scripts see it: what our functions raise becomes a string or a table; a stop signal is raised
+/// again.
 fn caught(lua: &Lua, host: &Host, error: Value) -> mlua::Result<Value> {
     host.check()?;
     if is_out_of_memory(&error) {
@@ -71,22 +70,23 @@ fn caught(lua: &Lua, host: &Host, error: Value) -> mlua::Result<Value> {
     }
 }
 
-/// Errors of standard functions that the prelude calls carry the prelude's position, which tells a script's author nothing.
+/// Errors of standard functions that the prelude calls carry the prelude's position, which tells a script's
+/// author nothing.
 fn without_prelude_position(text: &[u8]) -> Option<&[u8]> {
-    let rest = text
-        .strip_prefix(&PRELUDE_SOURCE.as_bytes()[1..])?
-        .strip_prefix(b":")?;
+    let rest = text.strip_prefix(&PRELUDE_SOURCE.as_bytes()[1..])?.strip_prefix(b":")?;
     let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
     rest[end..].strip_prefix(b": ")
 }
 
-/// Turns the error that ends a script into the text of its reply, in Redis's form. It is a message handler, and Lua calls
-/// a handler again for an error in it, down to the last level of the stack: so it raises none for a stopped script.
+/// Turns the error that ends a script into the text of its reply, in Redis's form. It is a message handler,
+/// and Lua calls a handler again for an error in it, down to the last level of the stack: so it raises none
+/// for a stopped script.
 fn failed(lua: &Lua, host: &Host, error: Value) -> mlua::Result<()> {
     if host.check().is_err() {
         return Ok(());
     }
-    let hidden = matches!(&error, Value::String(text) if without_prelude_position(&text.as_bytes()).is_some());
+    let hidden =
+        matches!(&error, Value::String(text) if without_prelude_position(&text.as_bytes()).is_some());
     let Ok(error) = caught(lua, host, error) else {
         return Ok(());
     };
@@ -98,18 +98,11 @@ fn failed(lua: &Lua, host: &Host, error: Value) -> mlua::Result<()> {
         },
         Value::String(text) => {
             let position = place.as_ref().filter(|_| hidden).map(Place::prefix);
-            format!(
-                "ERR {}{}",
-                position.unwrap_or_default(),
-                line(&text.as_bytes())
-            )
+            format!("ERR {}{}", position.unwrap_or_default(), line(&text.as_bytes()))
         }
         Value::Integer(_) | Value::Number(_) => {
             let text = lua.coerce_string(error.clone())?;
-            format!(
-                "ERR {}",
-                text.map(|text| line(&text.as_bytes())).unwrap_or_default()
-            )
+            format!("ERR {}", text.map(|text| line(&text.as_bytes())).unwrap_or_default())
         }
         Value::Boolean(value) => format!("ERR {value}"),
         other => format!("ERR {}", library::arguments::type_name(other)),
@@ -134,8 +127,8 @@ pub(super) fn syntax_error(error: &mlua::Error) -> String {
     }
 }
 
-/// What error texts show of the name of a chunk: its start, or, after an `@`, its end. The rest would be looked through for each
-/// error. Lua's names of chunks end at a zero byte.
+/// What error texts show of the name of a chunk: its start, or, after an `@`, its end. The rest would be
+/// looked through for each error. Lua's names of chunks end at a zero byte.
 fn shown_name(name: &[u8]) -> Vec<u8> {
     let end = memchr::memchr(0, name).unwrap_or(name.len());
     let name = &name[..end];
@@ -145,8 +138,8 @@ fn shown_name(name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What `loadstring` and `load` are made of: a text, the name that its errors call it, and what it will see. Gives the function,
-/// or nil and the text of the error.
+/// What `loadstring` and `load` are made of: a text, the name that its errors call it, and what it will see.
+/// Gives the function, or nil and the text of the error.
 fn compile_text(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Value, Value)> {
     let mut values = values.into_iter();
     let (Some(Value::String(text)), Some(Value::String(name)), Some(Value::Table(environment))) =
@@ -178,36 +171,20 @@ fn compile_text(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Val
 pub(super) fn host_functions(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let functions = lua.create_table()?;
     let first = |values: MultiValue| values.into_iter().next().unwrap_or(Value::Nil);
-    functions.set(
-        "caught",
-        host.function(lua, move |host, lua, values| {
-            caught(lua, host, first(values))
-        })?,
-    )?;
-    functions.set(
-        "failed",
-        host.function(lua, move |host, lua, values| {
-            failed(lua, host, first(values))
-        })?,
-    )?;
-    functions.set(
-        "stopped",
-        host.function(lua, |host, _, _| Ok(host.check().is_err()))?,
-    )?;
+    functions
+        .set("caught", host.function(lua, move |host, lua, values| caught(lua, host, first(values)))?)?;
+    functions
+        .set("failed", host.function(lua, move |host, lua, values| failed(lua, host, first(values)))?)?;
+    functions.set("stopped", host.function(lua, |host, _, _| Ok(host.check().is_err()))?)?;
     let charge = move |host: &Host, _: &Lua, values: MultiValue| {
         let steps = first(values);
-        let steps = steps
-            .as_number()
-            .or(steps.as_integer().map(|steps| steps as f64))
-            .unwrap_or(0.0);
+        let steps = steps.as_number().or(steps.as_integer().map(|steps| steps as f64)).unwrap_or(0.0);
         host.charge(steps.max(0.0) as u64)
     };
     functions.set("charge", host.function(lua, charge)?)?;
     // `getmetatable` shows what `__metatable` says instead; this looks behind it.
-    let has_field = |_: &Host, _: &Lua, mut values: MultiValue| match (
-        values.pop_front(),
-        values.pop_front(),
-    ) {
+    let has_field = |_: &Host, _: &Lua, mut values: MultiValue| match (values.pop_front(), values.pop_front())
+    {
         (Some(Value::Table(table)), Some(field)) => match table.metatable() {
             Some(metatable) => Ok(!metatable.raw_get::<Value>(field)?.is_nil()),
             None => Ok(false),

@@ -21,10 +21,11 @@ use txn::{Args, Blob, ProcedureFuture, Reply, Stop, Tx};
 
 /// VM instructions between two looks at the limits and at the engine.
 pub(super) const STEPS_PER_TICK: u32 = 1000;
-/// What calling a command counts for, besides its instructions: so that a loop of calls reaches its limit about when the most
-/// expensive other work does.
+/// What calling a command counts for, besides its instructions: so that a loop of calls reaches its limit
+/// about when the most expensive other work does.
 pub(super) const STEPS_PER_CALL: u64 = 150;
-/// What each word of a call counts for, besides its bytes: a key that is looked up and that the engine keeps track of, say.
+/// What each word of a call counts for, besides its bytes: a key that is looked up and that the engine keeps
+/// track of, say.
 pub(super) const STEPS_PER_WORD: usize = 30;
 /// What each value of a reply counts for, besides its bytes: it becomes a value of Lua.
 const STEPS_PER_REPLY_VALUE: usize = 15;
@@ -34,9 +35,11 @@ pub(super) const BYTES_PER_STEP: usize = 16;
 const STEPS_PER_FUNCTION: u64 = 40;
 /// What an error of such a function counts for: the binding looks through the stack for its text.
 const STEPS_PER_FAILURE: u64 = 300;
-/// Steps that a function charges at once: between two looks at the limits, its loop takes at most about so many.
+/// Steps that a function charges at once: between two looks at the limits, its loop takes at most about so
+/// many.
 const STEPS_PER_PORTION: u64 = 1000;
-/// Which part of a call's steps loading a library may take: every call of its functions begins with the same steps.
+/// Which part of a call's steps loading a library may take: every call of its functions begins with the same
+/// steps.
 const LOAD_STEPS_SHARE: u64 = 10;
 /// The longest integer that `%.17g` writes without an exponent.
 const PLAIN_INTEGER_MAX: u64 = 100_000_000_000_000_000;
@@ -67,12 +70,7 @@ pub(super) enum Part {
 
 impl Program {
     pub fn script(digest: Digest, body: Blob) -> Program {
-        Program {
-            part: Part::Script,
-            digest,
-            text: body,
-            code_at: 0,
-        }
+        Program { part: Part::Script, digest, text: body, code_at: 0 }
     }
     pub fn is_library(&self) -> bool {
         !matches!(self.part, Part::Script)
@@ -92,8 +90,8 @@ impl Program {
 
 /// A script's execution, from its start to its reply, across suspensions.
 ///
-/// Invariant: `replies` are those of the first `replies.len()` commands that the script calls, and `pending`, if there,
-/// is the future of the next one, which has worked `pending_work` steps so far.
+/// Invariant: `replies` are those of the first `replies.len()` commands that the script calls, and `pending`,
+/// if there, is the future of the next one, which has worked `pending_work` steps so far.
 pub(super) struct Execution {
     pub tx: Tx,
     pub arguments: Arguments,
@@ -101,9 +99,11 @@ pub(super) struct Execution {
     /// The number of keys among the call's arguments, which start at the third.
     pub keys: usize,
     pub read_only: bool,
-    /// On which it calls commands. If memory is short, what may take more is refused until the script has written something.
+    /// On which it calls commands. If memory is short, what may take more is refused until the script has
+    /// written something.
     pub terms: Terms,
-    /// The steps that are spent before it starts: compiling the program, or what the same command loaded before.
+    /// The steps that are spent before it starts: compiling the program, or what the same command loaded
+    /// before.
     pub steps_before: u64,
     /// The warm VM's allowance was too small: only a fresh VM, with the exact limit, counts.
     pub exact: bool,
@@ -123,7 +123,8 @@ pub(super) struct Answer {
 }
 
 impl Execution {
-    /// A call that has not begun: its arguments are the script or function, the number of keys, the keys, and the others.
+    /// A call that has not begun: its arguments are the script or function, the number of keys, the keys, and
+    /// the others.
     pub fn new(
         tx: Tx,
         arguments: Arguments,
@@ -165,8 +166,8 @@ impl Execution {
     }
 }
 
-/// Why a run ends before the script does. Once set it stays: every function that the script calls, every tick of the
-/// instruction counter and every protected call raise it again.
+/// Why a run ends before the script does. Once set it stays: every function that the script calls, every tick
+/// of the instruction counter and every protected call raise it again.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     /// A command waits.
@@ -280,14 +281,15 @@ impl Host {
         }
     }
 
-    /// Makes a function for scripts. While it works, allocations don't fail: the binding protects each one that may, which
-    /// costs more than the allocation. What it used is checked when it is done; functions that may use much check earlier
-    /// ([`Meter`]).
+    /// Makes a function for scripts. While it works, allocations don't fail: the binding protects each one
+    /// that may, which costs more than the allocation. What it used is checked when it is done; functions
+    /// that may use much check earlier ([`Meter`]).
     ///
-    /// So the binding calls Lua unprotected, and no error may be raised there, since it would jump over Rust's frames. What Lua
-    /// raises where it makes a string, a table, or a key is the end of memory, which the allocator never reports without a
-    /// limit, or a table of more than 2^26 keys, which is larger than the largest limit ([`super::limits::MEMORY_BYTES_MAX`]): a
-    /// [`Meter`] ends the function before. Keys that are nil or no number the binding protects itself.
+    /// So the binding calls Lua unprotected, and no error may be raised there, since it would jump over
+    /// Rust's frames. What Lua raises where it makes a string, a table, or a key is the end of memory, which
+    /// the allocator never reports without a limit, or a table of more than 2^26 keys, which is larger than
+    /// the largest limit ([`super::limits::MEMORY_BYTES_MAX`]): a [`Meter`] ends the function before. Keys
+    /// that are nil or no number the binding protects itself.
     pub fn function<R: IntoLuaMulti>(
         self: &Rc<Host>,
         lua: &Lua,
@@ -307,14 +309,10 @@ impl Host {
         })
     }
 
-    /// Counts steps of a function that a script calls, or the prelude while there is no script yet. A run that has been stopped
-    /// needs some functions for its end: they don't fail.
+    /// Counts steps of a function that a script calls, or the prelude while there is no script yet. A run
+    /// that has been stopped needs some functions for its end: they don't fail.
     fn charge_function(&self, steps: u64) -> mlua::Result<()> {
-        if self.stopped.get() || self.run.borrow().is_none() {
-            Ok(())
-        } else {
-            self.charge(steps)
-        }
+        if self.stopped.get() || self.run.borrow().is_none() { Ok(()) } else { self.charge(steps) }
     }
 
     /// The steps that are left to the run.
@@ -327,19 +325,13 @@ impl Host {
         self.check()?;
         match &mut *self.run.borrow_mut() {
             Some(run) => Ok(f(run)),
-            None => Err(mlua::Error::RuntimeError(
-                "there is no running script".to_owned(),
-            )),
+            None => Err(mlua::Error::RuntimeError("there is no running script".to_owned())),
         }
     }
 
     /// Fails if the run has been stopped.
     pub fn check(&self) -> mlua::Result<()> {
-        if self.stopped.get() {
-            Err(raised_signal())
-        } else {
-            Ok(())
-        }
+        if self.stopped.get() { Err(raised_signal()) } else { Ok(()) }
     }
 
     /// Stops the run; the first reason stays. Gives the error to raise.
@@ -353,18 +345,15 @@ impl Host {
         raised_signal()
     }
 
-    /// Counts steps that a function takes without executing instructions, and what Lua's API has charged to it.
+    /// Counts steps that a function takes without executing instructions, and what Lua's API has charged to
+    /// it.
     pub fn charge(&self, steps: u64) -> mlua::Result<()> {
         let steps = steps.saturating_add(lua::take_debt());
         let exceeded = self.with(|run| {
             run.steps = run.steps.saturating_add(steps);
             run.steps > run.limits.steps_max
         })?;
-        if exceeded {
-            Err(self.stop(Signal::OutOfSteps))
-        } else {
-            Ok(())
-        }
+        if exceeded { Err(self.stop(Signal::OutOfSteps)) } else { Ok(()) }
     }
 
     /// The instruction counter's tick.
@@ -398,9 +387,7 @@ impl Host {
     fn command(&self, lua: &Lua, arguments: &MultiValue) -> mlua::Result<Result<Value, String>> {
         let words = arguments.iter().filter_map(Value::as_string);
         let bytes = words.map(|word| word.as_bytes().len()).sum::<usize>();
-        self.charge(
-            STEPS_PER_CALL + (arguments.len() * STEPS_PER_WORD + bytes / BYTES_PER_STEP) as u64,
-        )?;
+        self.charge(STEPS_PER_CALL + (arguments.len() * STEPS_PER_WORD + bytes / BYTES_PER_STEP) as u64)?;
         // A string that is a word many times would be copied as often.
         if bytes > super::limits::limits().memory_bytes_max {
             return Err(self.stop(Signal::OutOfMemory));
@@ -417,18 +404,14 @@ impl Host {
             };
             let steps_left = run.limits.steps_max.saturating_sub(run.steps);
             let mut advanced = run.execution.advance(argv, steps_left);
-            // A worker's budget is no reason to unwind before the run has made as many calls as it has repeated: else a long script
-            // would take time in proportion to the square of its length.
-            while advanced.is_pending()
-                && index - run.replayed < run.replayed
-                && run.execution.tx.overdraw()
+            // A worker's budget is no reason to unwind before the run has made as many calls as it has
+            // repeated: else a long script would take time in proportion to the square of its length.
+            while advanced.is_pending() && index - run.replayed < run.replayed && run.execution.tx.overdraw()
             {
                 advanced = run.execution.advance(Args::new(), steps_left);
             }
             let signal = match advanced {
-                Poll::Ready(Ok(()))
-                    if run.execution.replies_bytes > run.limits.memory_bytes_max =>
-                {
+                Poll::Ready(Ok(())) if run.execution.replies_bytes > run.limits.memory_bytes_max => {
                     Some(Signal::RepliesTooLarge)
                 }
                 Poll::Ready(Ok(())) => None,
@@ -466,8 +449,7 @@ impl Host {
 
     /// `redis.call`.
     pub fn call(&self, lua: &Lua, arguments: &MultiValue) -> mlua::Result<Value> {
-        self.command(lua, arguments)?
-            .map_err(|text| mlua::Error::external(RaisedReply(text)))
+        self.command(lua, arguments)?.map_err(|text| mlua::Error::external(RaisedReply(text)))
     }
 
     /// `redis.pcall`.
@@ -479,8 +461,9 @@ impl Host {
     }
 }
 
-/// Counts what a loop of a function does, and looks at the limits of steps and memory once for each portion of it. What it
-/// has not charged yet, it charges when it is dropped, so that a function that fails pays, too.
+/// Counts what a loop of a function does, and looks at the limits of steps and memory once for each portion
+/// of it. What it has not charged yet, it charges when it is dropped, so that a function that fails pays,
+/// too.
 pub(super) struct Meter<'a> {
     host: &'a Host,
     lua: &'a Lua,
@@ -516,8 +499,8 @@ impl Drop for Meter<'_> {
     }
 }
 
-pub(super) const UNORDERED_KEYS: &str = "cannot iterate over a table whose keys are tables or functions: their order \
-     would differ between replicas; iterate over an array of them instead";
+pub(super) const UNORDERED_KEYS: &str = "cannot iterate over a table whose keys are tables or functions: \
+     their order would differ between replicas; iterate over an array of them instead";
 
 impl Execution {
     /// Starts a command in the script's transaction.
@@ -545,9 +528,7 @@ impl Execution {
                 self.terms.memory = Memory::Ample;
             }
         }
-        let caller = Caller::Script {
-            read_only: self.read_only,
-        };
+        let caller = Caller::Script { read_only: self.read_only };
         execute(self.tx.clone(), argv, caller, terms)
     }
 

@@ -42,7 +42,8 @@ fn all() -> MutexGuard<'static, BTreeMap<u64, RunningScript>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The scripts that this process runs right now, apart from those that have only just begun: the oldest run first.
+/// The scripts that this process runs right now, apart from those that have only just begun: the oldest run
+/// first.
 pub fn running() -> Vec<RunningScript> {
     all().values().cloned().collect()
 }
@@ -67,9 +68,7 @@ impl LongRun {
         let run = RunningScript {
             number,
             name,
-            first_line: line[..line.len().min(LINE_BYTES_MAX)]
-                .escape_ascii()
-                .to_string(),
+            first_line: line[..line.len().min(LINE_BYTES_MAX)].escape_ascii().to_string(),
             request: execution.tx.name(),
             time_ms: execution.tx.now_ms(),
         };

@@ -13,20 +13,14 @@ impl ScriptFlags {
     pub const NO_WRITES: ScriptFlags = ScriptFlags(1);
     /// It may write while memory is short.
     pub const ALLOW_OOM: ScriptFlags = ScriptFlags(1 << 1);
-    // Nothing here depends on the other three: a stale replica refuses by itself, and every key is in reach everywhere.
-    const NAMES: [&'static str; 5] = [
-        "no-writes",
-        "allow-oom",
-        "allow-stale",
-        "no-cluster",
-        "allow-cross-slot-keys",
-    ];
+    // Nothing here depends on the other three: a stale replica refuses by itself, and every key is in reach
+    // everywhere.
+    const NAMES: [&'static str; 5] =
+        ["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
 
     /// The flag of that name, in lower case.
     pub fn named(name: &[u8]) -> Option<ScriptFlags> {
-        let place = Self::NAMES
-            .iter()
-            .position(|known| known.as_bytes() == name)?;
+        let place = Self::NAMES.iter().position(|known| known.as_bytes() == name)?;
         Some(ScriptFlags(1 << place))
     }
     /// The flags of both.
@@ -44,9 +38,7 @@ impl ScriptFlags {
     /// The names of the flags that are set, in Redis's order.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let is_set = move |place: &usize| self.0 & (1 << place) != 0;
-        (0..Self::NAMES.len())
-            .filter(is_set)
-            .map(|place| Self::NAMES[place])
+        (0..Self::NAMES.len()).filter(is_set).map(|place| Self::NAMES[place])
     }
     /// As a record keeps them.
     pub fn to_bits(self) -> u8 {
@@ -66,8 +58,8 @@ pub(super) struct Shebang {
     pub flags: ScriptFlags,
 }
 
-/// The words of the first line, quoted as on an inline command, `None` if they make no sense; and what follows, with the
-/// line's end, so that lines count the same.
+/// The words of the first line, quoted as on an inline command, `None` if they make no sense; and what
+/// follows, with the line's end, so that lines count the same.
 pub(super) fn first_line(code: &[u8]) -> Option<(Option<Args>, &[u8])> {
     let end = code.iter().position(|&byte| byte == b'\n')?;
     Some((inline::split(&code[..end]), &code[end..]))
@@ -78,8 +70,7 @@ pub(super) fn parse(body: &[u8]) -> Result<(Shebang, &[u8]), Reply> {
     if !body.starts_with(b"#!") {
         return Ok((Shebang::default(), body));
     }
-    let error =
-        |text: &str, word: &[u8]| Err(Reply::error_owned(format!("ERR {text}{}", line(word))));
+    let error = |text: &str, word: &[u8]| Err(Reply::error_owned(format!("ERR {text}{}", line(word))));
     let Some((words, source)) = first_line(body) else {
         return error("Invalid script shebang", b"");
     };
@@ -105,9 +96,6 @@ pub(super) fn parse(body: &[u8]) -> Result<(Shebang, &[u8]), Reply> {
             }
         }
     }
-    let shebang = Shebang {
-        declared: true,
-        flags,
-    };
+    let shebang = Shebang { declared: true, flags };
     Ok((shebang, source))
 }

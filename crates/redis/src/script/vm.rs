@@ -25,15 +25,15 @@ const GARBAGE_BYTES_MAX: usize = 2 << 20;
 /// Compiled scripts that a VM keeps, and the bytes of their bodies.
 const COMPILED_MAX: usize = 1000;
 const COMPILED_BYTES_MAX: usize = 1 << 20;
-/// What a byte of a script's source may at most become as string constants: a string of one byte takes about 32.
+/// What a byte of a script's source may at most become as string constants: a string of one byte takes
+/// about 32.
 const CONSTANTS_PER_BYTE_MAX: usize = 10;
 const _: () = assert!(
     GARBAGE_BYTES_MAX + COMPILED_BYTES_MAX * CONSTANTS_PER_BYTE_MAX <= MEMORY_BYTES_MIN / 2,
     "what a run may find in a warm VM must be less than the part of the limit that the warm VM leaves"
 );
 /// A library that takes too long to load.
-const LOAD_TOO_LONG: Reply =
-    Reply::error("ERR Error registering functions: ERR FUNCTION LOAD timeout");
+const LOAD_TOO_LONG: Reply = Reply::error("ERR Error registering functions: ERR FUNCTION LOAD timeout");
 
 /// How a run of an execution ended.
 pub(super) enum Ended {
@@ -91,15 +91,15 @@ pub(super) fn run(mut execution: Box<Execution>) -> Ended {
     }
     Vm::new().run(execution, memory_bytes_max).unwrap_or_else(|_| {
         let text = format!(
-            "ERR script exceeded its memory limit of {memory_bytes_max} bytes allocated in one execution; it was \
-             rolled back; work in smaller parts"
+            "ERR script exceeded its memory limit of {memory_bytes_max} bytes allocated in one execution; \
+             it was rolled back; work in smaller parts"
         );
         Ended::Done(Err(Stop::abort(text)), limits().steps_max)
     })
 }
 
-/// Runs an execution in the warm VM, with half of the limit: what the VM shares with earlier runs can't hide as much as
-/// the other half. Gives the execution back where only a fresh VM decides.
+/// Runs an execution in the warm VM, with half of the limit: what the VM shares with earlier runs can't hide
+/// as much as the other half. Gives the execution back where only a fresh VM decides.
 fn run_warm(execution: Box<Execution>, allowance: usize) -> Result<Ended, Box<Execution>> {
     let mut vm = WARM.take().unwrap_or_else(|| Box::new(Vm::new()));
     match catch_unwind(AssertUnwindSafe(|| vm.run(execution, allowance))) {
@@ -108,7 +108,8 @@ fn run_warm(execution: Box<Execution>, allowance: usize) -> Result<Ended, Box<Ex
             WARM.set(Some(vm));
             ended
         }
-        // The binding panics where it is out of slots for values, of which a warm VM has fewer than a fresh one.
+        // The binding panics where it is out of slots for values, of which a warm VM has fewer than a fresh
+        // one.
         Err(panic) => match vm.host.end() {
             Some(run) => Err(Box::new(run.execution)),
             None => resume_unwind(panic),
@@ -123,8 +124,7 @@ pub(super) fn compile(program: &Program) -> Result<(), Reply> {
 
 impl Vm {
     fn new() -> Vm {
-        Vm::try_new()
-            .expect("the prelude is a constant, and there is no limit yet that it could exceed")
+        Vm::try_new().expect("the prelude is a constant, and there is no limit yet that it could exceed")
     }
 
     fn try_new() -> mlua::Result<Vm> {
@@ -184,30 +184,15 @@ impl Vm {
                     let source = shebang::first_line(code).map_or(code, |(_, source)| source);
                     let environment = &self.library_environment;
                     let what = "Error compiling function";
-                    (
-                        Shebang::default(),
-                        source,
-                        FUNCTION_SOURCE,
-                        environment,
-                        what,
-                    )
+                    (Shebang::default(), source, FUNCTION_SOURCE, environment, what)
                 }
             };
-            let chunk = self
-                .lua
-                .load(source)
-                .set_name(name)
-                .set_mode(ChunkMode::Text);
-            let function = chunk
-                .set_environment(environment.clone())
-                .into_function()
-                .map_err(|error| {
-                    let text = syntax_error(&error);
-                    Reply::error_owned(format!("ERR {what}: {}", line(text.as_bytes())))
-                })?;
-            if self.compiled.len() >= COMPILED_MAX
-                || self.compiled_bytes + code.len() > COMPILED_BYTES_MAX
-            {
+            let chunk = self.lua.load(source).set_name(name).set_mode(ChunkMode::Text);
+            let function = chunk.set_environment(environment.clone()).into_function().map_err(|error| {
+                let text = syntax_error(&error);
+                Reply::error_owned(format!("ERR {what}: {}", line(text.as_bytes())))
+            })?;
+            if self.compiled.len() >= COMPILED_MAX || self.compiled_bytes + code.len() > COMPILED_BYTES_MAX {
                 self.compiled.clear();
                 self.compiled_bytes = 0;
                 self.collect();
@@ -219,22 +204,13 @@ impl Vm {
     }
 
     fn arguments(&self, execution: &Execution) -> mlua::Result<(Table, Table)> {
-        let table = |words: &[txn::Blob]| {
-            self.lua
-                .create_sequence_from(words.iter().map(LuaString::wrap))
-        };
-        Ok((
-            table(execution.key_arguments())?,
-            table(execution.other_arguments())?,
-        ))
+        let table = |words: &[txn::Blob]| self.lua.create_sequence_from(words.iter().map(LuaString::wrap));
+        Ok((table(execution.key_arguments())?, table(execution.other_arguments())?))
     }
 
-    /// Runs an execution from the script's start. Gives it back if the script needs more memory than `allowance`.
-    fn run(
-        &mut self,
-        mut execution: Box<Execution>,
-        allowance: usize,
-    ) -> Result<Ended, Box<Execution>> {
+    /// Runs an execution from the script's start. Gives it back if the script needs more memory than
+    /// `allowance`.
+    fn run(&mut self, mut execution: Box<Execution>, allowance: usize) -> Result<Ended, Box<Execution>> {
         let compiled = match self.compiled(&execution.program) {
             Ok(compiled) => compiled.clone(),
             Err(reply) => return Ok(Ended::Done(Ok(reply), 1)),
@@ -250,9 +226,7 @@ impl Vm {
         let _ = self.host.limit_memory(&self.lua, 0);
         let Some(mut run) = self.host.end() else {
             return Ok(Ended::Done(
-                Err(Stop::abort(
-                    "ERR the script engine lost a run; please report this",
-                )),
+                Err(Stop::abort("ERR the script engine lost a run; please report this")),
                 1,
             ));
         };
@@ -297,25 +271,15 @@ impl Vm {
             Some(Signal::OutOfMemory) => return Err(Box::new(run.execution)),
             Some(Signal::Stop(stop)) => Ended::Done(Err(stop), run.steps),
             // Nothing is written yet.
-            Some(Signal::OutOfSteps)
-                if matches!(run.execution.program.part, Part::Registrations) =>
-            {
+            Some(Signal::OutOfSteps) if matches!(run.execution.program.part, Part::Registrations) => {
                 Ended::Done(Ok(LOAD_TOO_LONG), run.steps)
             }
-            Some(Signal::OutOfSteps) => abort(
-                run.steps,
-                "steps",
-                limits().steps_max,
-                "do less in one script",
-            ),
+            Some(Signal::OutOfSteps) => {
+                abort(run.steps, "steps", limits().steps_max, "do less in one script")
+            }
             Some(Signal::RepliesTooLarge) => {
                 let bytes = limits().memory_bytes_max as u64;
-                abort(
-                    run.steps,
-                    "bytes in the replies of its commands",
-                    bytes,
-                    "read less in one script",
-                )
+                abort(run.steps, "bytes in the replies of its commands", bytes, "read less in one script")
             }
             Some(Signal::ReplyTooLarge) => {
                 let bytes = limits().memory_bytes_max as u64;
@@ -330,13 +294,11 @@ impl Vm {
         script: Function,
         allowance: usize,
     ) -> mlua::Result<(bool, Value)> {
-        // Setting the hook begins a run for the VM: the ticks of its count, and the numbers by which its objects hash as keys, fall on
-        // the same instructions everywhere.
+        // Setting the hook begins a run for the VM: the ticks of its count, and the numbers by which its
+        // objects hash as keys, fall on the same instructions everywhere.
         let every_tick = HookTriggers::new().every_nth_instruction(STEPS_PER_TICK);
         let host = self.host.clone();
-        self.lua.set_global_hook(every_tick, move |_, _| {
-            host.tick().map(|()| VmState::Continue)
-        })?;
+        self.lua.set_global_hook(every_tick, move |_, _| host.tick().map(|()| VmState::Continue))?;
         let arguments = self.arguments(&execution);
         let function = match &execution.program.part {
             Part::Script | Part::Registrations => Value::Nil,
@@ -345,8 +307,7 @@ impl Vm {
         let is_library = execution.program.is_library();
         self.host.begin(Run::new(*execution));
         let (keys, argv) = arguments?;
-        self.host
-            .limit_memory(&self.lua, self.lua.used_memory() + allowance)?;
+        self.host.limit_memory(&self.lua, self.lua.used_memory() + allowance)?;
         match is_library {
             false => self.run.call((script, keys, argv)),
             true => self.run_library.call((script, function, keys, argv)),
@@ -365,8 +326,8 @@ fn check_size(program: &Program) -> Result<(), Reply> {
         true => "library",
     };
     Err(Reply::error_owned(format!(
-        "ERR the source of this {what} has {bytes} bytes, and one may have {SOURCE_BYTES_MAX} at most: pass data as arguments or keep \
-         it under keys, and split what is left into several"
+        "ERR the source of this {what} has {bytes} bytes, and one may have {SOURCE_BYTES_MAX} at most: \
+         pass data as arguments or keep it under keys, and split what is left into several"
     )))
 }
 
@@ -387,7 +348,6 @@ pub(super) fn admit(execution: &mut Execution, flags: ScriptFlags) -> Result<(),
 }
 
 fn abort(steps: u64, what: &str, limit: u64, advice: &str) -> Ended {
-    let text =
-        format!("ERR script exceeded its limit of {limit} {what}; it was rolled back; {advice}");
+    let text = format!("ERR script exceeded its limit of {limit} {what}; it was rolled back; {advice}");
     Ended::Done(Err(Stop::abort(text)), steps)
 }

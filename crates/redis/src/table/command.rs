@@ -47,8 +47,8 @@ impl Flags {
     pub const NO_ASYNC_LOADING: Flags = Flags(1 << 16);
     /// May name no key at all.
     pub const NO_MANDATORY_KEYS: Flags = Flags(1 << 17);
-    /// Ours: a read whose reply depends on the present time or on chance. It is ordered like a write, because a final
-    /// snapshot has the time and the seed of the last write, however long ago that was.
+    /// Ours: a read whose reply depends on the present time or on chance. It is ordered like a write, because
+    /// a final snapshot has the time and the seed of the last write, however long ago that was.
     pub const ORDERED: Flags = Flags(1 << 24);
     /// Ours: takes time in proportion to the whole database.
     pub const HEAVY: Flags = Flags(1 << 25);
@@ -226,7 +226,8 @@ pub enum KeyPlaces {
     SortStore,
 }
 
-/// Some keys of a command, and what it does with them (Redis's key specification flags; the first is RO, RW, OW, RM, or not_key).
+/// Some keys of a command, and what it does with them (Redis's key specification flags; the first is RO, RW,
+/// OW, RM, or not_key).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpec {
     /// Where.
@@ -236,7 +237,8 @@ pub struct KeySpec {
 }
 
 impl KeySpec {
-    /// Whether the command writes these keys. What is no key, and only placed like one (a shard channel), nobody writes.
+    /// Whether the command writes these keys. What is no key, and only placed like one (a shard channel),
+    /// nobody writes.
     pub fn writes(&self) -> bool {
         !matches!(self.flags.first(), Some(&("RO" | "not_key")))
     }
@@ -269,7 +271,8 @@ pub enum Run {
 pub struct Command {
     /// The name in lower case; a subcommand's is `container|subcommand`.
     pub name: &'static str,
-    /// The number of arguments, the name (and the subcommand's name) included; at least that many if negative.
+    /// The number of arguments, the name (and the subcommand's name) included; at least that many if
+    /// negative.
     pub arity: i16,
     /// How it runs.
     pub run: Run,
@@ -297,11 +300,7 @@ impl Command {
     /// Whether the number of words `argc`, the name included, is right.
     pub fn arity_fits(&self, argc: usize) -> bool {
         let wanted = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 {
-            argc >= wanted
-        } else {
-            argc == wanted
-        }
+        if self.arity < 0 { argc >= wanted } else { argc == wanted }
     }
     /// The subcommands, if this is a container.
     pub fn subcommands(&self) -> &'static [Command] {
@@ -326,10 +325,7 @@ impl Command {
             add(!matches!(self.run, Run::Container(_)), category);
         }
         add(self.is(Flags::WRITE), "write");
-        add(
-            self.is(Flags::READONLY) && self.group != Group::Scripting,
-            "read",
-        );
+        add(self.is(Flags::READONLY) && self.group != Group::Scripting, "read");
         add(self.is(Flags::ADMIN), "admin");
         add(self.is(Flags::FAST), "fast");
         add(!self.is(Flags::FAST), "slow");

@@ -19,23 +19,14 @@ impl KeySpec {
     ) -> Option<StepBy<Range<usize>>> {
         let (first, end, step) = match self.places {
             KeyPlaces::Range { first, last, step } => {
-                let last = if last < 0 {
-                    argc.checked_add_signed(last)?
-                } else {
-                    last.unsigned_abs()
-                };
+                let last = if last < 0 { argc.checked_add_signed(last)? } else { last.unsigned_abs() };
                 (first, last + 1, step)
             }
             KeyPlaces::Counted { at } => {
-                let count =
-                    parse::integer(&word(at)?).and_then(|count| usize::try_from(count).ok())?;
+                let count = parse::integer(&word(at)?).and_then(|count| usize::try_from(count).ok())?;
                 (at + 1, (at + 1).checked_add(count)?, 1)
             }
-            KeyPlaces::Word {
-                word: wanted,
-                start,
-                half,
-            } => {
+            KeyPlaces::Word { word: wanted, start, half } => {
                 let is_it = |place: &usize| {
                     word(*place).is_some_and(|word| word.eq_ignore_ascii_case(wanted.as_bytes()))
                 };
@@ -82,7 +73,8 @@ fn sort_store(argc: usize, word: impl Fn(usize) -> Option<Blob>) -> Option<usize
 }
 
 impl Command {
-    /// Whether it touches keys that none of these words tells, from those after its name on: SORT with a pattern.
+    /// Whether it touches keys that none of these words tells, from those after its name on: SORT with a
+    /// pattern.
     pub fn strays(&self, args: &[Blob]) -> bool {
         let has_patterns = |spec: &KeySpec| spec.places == KeyPlaces::Patterns;
         self.keys.iter().any(has_patterns)
@@ -92,47 +84,29 @@ impl Command {
 
     /// What the command touches, from the arguments after its name.
     ///
-    /// A command without a key specification is one that touches no key or one that walks over all; the latter have
-    /// unknown keys, and so has one that strays.
+    /// A command without a key specification is one that touches no key or one that walks over all; the
+    /// latter have unknown keys, and so has one that strays.
     pub fn footprint(&self, args: &[Blob]) -> Footprint {
         if let Run::Acl(command) = self.run {
             return commands_of_users::footprint(command);
         }
-        Footprint {
-            keys: self.key_sets(args).map(std::sync::Arc::new),
-            ..self.footprint_without_keys()
-        }
+        Footprint { keys: self.key_sets(args).map(std::sync::Arc::new), ..self.footprint_without_keys() }
     }
 
     /// [`Command::footprint`] without the keys: costs nothing.
     pub fn footprint_without_keys(&self) -> Footprint {
         if let Run::Acl(command) = self.run {
-            return Footprint {
-                keys: None,
-                ..commands_of_users::footprint(command)
-            };
+            return Footprint { keys: None, ..commands_of_users::footprint(command) };
         }
-        let weight = if self.is(Flags::HEAVY) {
-            Weight::Heavy
-        } else {
-            Weight::Light
-        };
-        Footprint {
-            keys: None,
-            read_only: self.is(Flags::READONLY) && !self.is(Flags::ORDERED),
-            weight,
-        }
+        let weight = if self.is(Flags::HEAVY) { Weight::Heavy } else { Weight::Light };
+        Footprint { keys: None, read_only: self.is(Flags::READONLY) && !self.is(Flags::ORDERED), weight }
     }
 
     /// Whether it takes or shows a date, which depends on the clock's offset ([`txn::clock`]).
     fn tells_dates(&self, args: &[Blob]) -> bool {
         let has = |words: &[&str]| {
             let mut options = args.iter().skip(1);
-            options.any(|arg| {
-                words
-                    .iter()
-                    .any(|word| arg.eq_ignore_ascii_case(word.as_bytes()))
-            })
+            options.any(|arg| words.iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes())))
         };
         match self.name {
             "time" | "xadd" | "expireat" | "pexpireat" | "expiretime" | "pexpiretime" => true,
@@ -161,9 +135,7 @@ impl Command {
             } else {
                 &mut sets.reads
             };
-            let places = spec.places_in(args.len() + 1, |place| {
-                args.get(place.checked_sub(1)?).cloned()
-            })?;
+            let places = spec.places_in(args.len() + 1, |place| args.get(place.checked_sub(1)?).cloned())?;
             set.extend(places.map(|place| Key::from(&args[place - 1])));
         }
         if self.tells_dates(args) {

@@ -1,6 +1,7 @@
 //! Which command of the connection, of the cluster, of users, or of scripts an entry stands for.
 
-/// A command that is the business of the connection or of the server around it, which runs it outside any transaction.
+/// A command that is the business of the connection or of the server around it, which runs it outside any
+/// transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionCommand {
     /// ACL GENPASS.
@@ -249,7 +250,8 @@ pub enum OrdoClusterCommand {
     Transfer,
 }
 
-/// A subcommand of ACL that reads or changes users: it needs to know who acts, and goes as [`crate::acl::Acting`].
+/// A subcommand of ACL that reads or changes users: it needs to know who acts, and goes as
+/// [`crate::acl::Acting`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclCommand {
     /// ACL SETUSER.

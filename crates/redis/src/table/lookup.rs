@@ -6,10 +6,7 @@ use super::entries::COMMANDS;
 const BUCKETS: usize = 512;
 const EMPTY: u16 = u16::MAX;
 
-const _: () = assert!(
-    COMMANDS.len() * 2 < BUCKETS,
-    "the index must stay sparse: double BUCKETS"
-);
+const _: () = assert!(COMMANDS.len() * 2 < BUCKETS, "the index must stay sparse: double BUCKETS");
 
 /// Open addressing from the hash of a lower-case name to its place in [`COMMANDS`], built by the compiler.
 static INDEX: [u16; BUCKETS] = {

@@ -1,7 +1,7 @@
 //! The command table: one entry per command, from which everything else derives.
 //!
-//! Adding a command is an entry in [`entries`] with its function. Arity checks, the read-only property, key extraction,
-//! ACL categories, COMMAND's replies and the registration of its procedure follow from the entry.
+//! Adding a command is an entry in [`entries`] with its function. Arity checks, the read-only property, key
+//! extraction, ACL categories, COMMAND's replies and the registration of its procedure follow from the entry.
 
 mod command;
 mod entries;
@@ -59,8 +59,8 @@ pub enum ResolveError {
 }
 
 impl ResolveError {
-    /// The error reply for `argv`, in the words that Redis has for the caller. Behind them, it tells of a command that Redis
-    /// has and Ordo does not, and why.
+    /// The error reply for `argv`, in the words that Redis has for the caller. Behind them, it tells of a
+    /// command that Redis has and Ordo does not, and why.
     pub fn reply(self, argv: &[Blob], caller: Caller) -> Reply {
         let reply = match (self, caller) {
             (ResolveError::Arity(_), Caller::Script { .. }) => errors::ARITY_IN_SCRIPT,
@@ -119,11 +119,7 @@ pub fn resolve(argv: &[Blob]) -> Result<Resolved, ResolveError> {
         subplace = Some(found);
         command = &subcommands[found];
     }
-    let resolved = Resolved {
-        command,
-        place,
-        subplace,
-    };
+    let resolved = Resolved { command, place, subplace };
     match command.arity_fits(argv.len()) {
         true => Ok(resolved),
         false => Err(ResolveError::Arity(resolved)),

@@ -3,8 +3,8 @@
 use super::command::{Command, Run};
 use super::entries::COMMANDS;
 
-/// The number of a command or subcommand: below [`COMMANDS_COUNT`], and the same for as long as the program runs. A container is
-/// followed by its subcommands.
+/// The number of a command or subcommand: below [`COMMANDS_COUNT`], and the same for as long as the program
+/// runs. A container is followed by its subcommands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommandNumber(u16);
 

@@ -1,8 +1,9 @@
 //! The words that each command takes, for COMMAND DOCS.
 //!
-//! `syntax.txt` has a line for each command with arguments. A lower-case word is an argument, with its type behind a colon where its
-//! name does not tell it. Any other word is a token, which belongs to what follows it up to the end of its brackets. `[ ]` holds what
-//! may be left out, `( )` what belongs together, `|` stands between alternatives, and `...` behind what may come again.
+//! `syntax.txt` has a line for each command with arguments. A lower-case word is an argument, with its type
+//! behind a colon where its name does not tell it. Any other word is a token, which belongs to what follows
+//! it up to the end of its brackets. `[ ]` holds what may be left out, `( )` what belongs together, `|`
+//! stands between alternatives, and `...` behind what may come again.
 
 use super::Command;
 use txn::Reply;
@@ -30,17 +31,13 @@ pub(crate) fn arguments_of(command: &Command) -> Vec<Reply> {
 
 fn line_of(name: &str) -> &'static str {
     let mut lines = LINES.lines().filter_map(|line| line.split_once(' '));
-    lines
-        .find(|(command, _)| *command == name)
-        .map_or("", |(_, syntax)| syntax)
+    lines.find(|(command, _)| *command == name).map_or("", |(_, syntax)| syntax)
 }
 
 /// The type of an argument whose line does not say it.
 fn kind_of(name: &str) -> &'static str {
     match name {
-        "key" | "key1" | "key2" | "source" | "destination" | "destkey" | "sourcekey" | "newkey" => {
-            "key"
-        }
+        "key" | "key1" | "key2" | "source" | "destination" | "destkey" | "sourcekey" | "newkey" => "key",
         "pattern" => "pattern",
         "cursor" | "numkeys" | "seconds" | "milliseconds" => "integer",
         "unix-time-seconds" | "unix-time-milliseconds" => "unix-time",
@@ -88,11 +85,7 @@ fn sequence(rest: &mut &'static str) -> Vec<Argument> {
                     return all;
                 }
                 let (name, kind) = word.split_once(':').unwrap_or((word, kind_of(word)));
-                Argument {
-                    name: name.to_owned(),
-                    kind: kind.to_owned(),
-                    ..Argument::default()
-                }
+                Argument { name: name.to_owned(), kind: kind.to_owned(), ..Argument::default() }
             }
         };
         if let Some(behind) = rest.strip_prefix("...") {
@@ -107,23 +100,11 @@ fn sequence(rest: &mut &'static str) -> Vec<Argument> {
 fn with_token(token: &'static str, mut inner: Vec<Argument>) -> Argument {
     let name = token.to_ascii_lowercase();
     let argument = match inner.len() {
-        0 => Argument {
-            name,
-            kind: "pure-token".to_owned(),
-            ..Argument::default()
-        },
+        0 => Argument { name, kind: "pure-token".to_owned(), ..Argument::default() },
         1 if !inner[0].optional && inner[0].token.is_none() => inner.remove(0),
-        _ => Argument {
-            name,
-            kind: "block".to_owned(),
-            inner,
-            ..Argument::default()
-        },
+        _ => Argument { name, kind: "block".to_owned(), inner, ..Argument::default() },
     };
-    Argument {
-        token: Some(token),
-        ..argument
-    }
+    Argument { token: Some(token), ..argument }
 }
 
 /// What stands in brackets.
@@ -137,12 +118,7 @@ fn alternatives(rest: &mut &'static str) -> Argument {
         1 => all.remove(0),
         _ => {
             let names: Vec<&str> = all.iter().map(|argument| argument.name.as_str()).collect();
-            Argument {
-                name: names.join("-or-"),
-                kind: "oneof".to_owned(),
-                inner: all,
-                ..Argument::default()
-            }
+            Argument { name: names.join("-or-"), kind: "oneof".to_owned(), inner: all, ..Argument::default() }
         }
     }
 }
@@ -152,25 +128,17 @@ fn block(mut all: Vec<Argument>) -> Argument {
         1 => all.remove(0),
         _ => {
             let names: Vec<&str> = all.iter().map(|argument| argument.name.as_str()).collect();
-            Argument {
-                name: names.join("-"),
-                kind: "block".to_owned(),
-                inner: all,
-                ..Argument::default()
-            }
+            Argument { name: names.join("-"), kind: "block".to_owned(), inner: all, ..Argument::default() }
         }
     }
 }
 
 impl Argument {
-    /// As COMMAND DOCS tells it. `keys` counts the arguments that are keys: each has the key specification of its number, or the last
-    /// one of the command's.
+    /// As COMMAND DOCS tells it. `keys` counts the arguments that are keys: each has the key specification of
+    /// its number, or the last one of the command's.
     fn to_reply(&self, specifications: usize, keys: &mut usize) -> Reply {
         let text = |text: &str| Reply::bulk(text.as_bytes());
-        let mut map = vec![
-            (text("name"), text(&self.name)),
-            (text("type"), text(&self.kind)),
-        ];
+        let mut map = vec![(text("name"), text(&self.name)), (text("type"), text(&self.kind))];
         if self.inner.is_empty() && self.kind != "pure-token" {
             map.push((text("display_text"), text(&self.name)));
         }
@@ -183,21 +151,15 @@ impl Argument {
             map.push((text("token"), text(token)));
         }
         let is_token_repeated = self.multiple && self.optional && self.token.is_some();
-        let flags = [
-            (self.optional, "optional"),
-            (self.multiple, "multiple"),
-            (is_token_repeated, "multiple_token"),
-        ];
+        let flags =
+            [(self.optional, "optional"), (self.multiple, "multiple"), (is_token_repeated, "multiple_token")];
         let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
         let flags: Vec<Reply> = flags.map(|(_, name)| Reply::Status(name.into())).collect();
         if !flags.is_empty() {
             map.push((text("flags"), Reply::Set(flags)));
         }
         if !self.inner.is_empty() {
-            let inner = self
-                .inner
-                .iter()
-                .map(|argument| argument.to_reply(specifications, keys));
+            let inner = self.inner.iter().map(|argument| argument.to_reply(specifications, keys));
             map.push((text("arguments"), Reply::Array(inner.collect())));
         }
         Reply::Map(map)
@@ -231,30 +193,18 @@ mod tests {
     use crate::table::COMMANDS;
 
     fn all() -> impl Iterator<Item = &'static Command> {
-        COMMANDS
-            .iter()
-            .flat_map(|command| std::iter::once(command).chain(command.subcommands()))
+        COMMANDS.iter().flat_map(|command| std::iter::once(command).chain(command.subcommands()))
     }
 
     #[test]
     fn every_line_is_of_a_command_and_asks_for_as_many_words_as_its_arity() {
-        let names: Vec<&str> = LINES
-            .lines()
-            .filter_map(|line| line.split(' ').next())
-            .collect();
-        assert!(
-            names.is_sorted(),
-            "the lines are in order, and no command has two"
-        );
+        let names: Vec<&str> = LINES.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert!(names.is_sorted(), "the lines are in order, and no command has two");
         for name in &names {
-            assert!(
-                all().any(|command| command.name == *name),
-                "there is no {name}"
-            );
+            assert!(all().any(|command| command.name == *name), "there is no {name}");
         }
         // QUIT takes any words, and means nothing by them.
-        let has_words =
-            |command: &&Command| command.subcommands().is_empty() && command.name != "quit";
+        let has_words = |command: &&Command| command.subcommands().is_empty() && command.name != "quit";
         for command in all().filter(has_words) {
             let arguments = parse(line_of(command.name));
             let words: usize = arguments.iter().map(Argument::least_words).sum();
@@ -271,14 +221,8 @@ mod tests {
         let shown = |name: &str| {
             fn show(argument: &Argument) -> String {
                 let inner: Vec<String> = argument.inner.iter().map(show).collect();
-                let token = argument
-                    .token
-                    .map_or(String::new(), |token| format!("{token} "));
-                let inner = if inner.is_empty() {
-                    String::new()
-                } else {
-                    format!("<{}>", inner.join(" "))
-                };
+                let token = argument.token.map_or(String::new(), |token| format!("{token} "));
+                let inner = if inner.is_empty() { String::new() } else { format!("<{}>", inner.join(" ")) };
                 let (optional, multiple) = (argument.optional, argument.multiple);
                 format!(
                     "{}{token}{}:{}{inner}{}",
@@ -288,27 +232,21 @@ mod tests {
                     if multiple { "..." } else { "" }
                 )
             }
-            parse(line_of(name))
-                .iter()
-                .map(show)
-                .collect::<Vec<_>>()
-                .join(", ")
+            parse(line_of(name)).iter().map(show).collect::<Vec<_>>().join(", ")
         };
         assert_eq!(
             shown("set"),
-            "key:key, value:string, ?nx-or-xx:oneof<NX nx:pure-token XX xx:pure-token>, ?GET get:pure-token, \
-             ?seconds-or-milliseconds-or-unix-time-seconds-or-unix-time-milliseconds-or-keepttl:oneof<EX seconds:integer \
-             PX milliseconds:integer EXAT unix-time-seconds:unix-time PXAT unix-time-milliseconds:unix-time \
-             KEEPTTL keepttl:pure-token>"
+            "key:key, value:string, ?nx-or-xx:oneof<NX nx:pure-token XX xx:pure-token>, ?GET \
+             get:pure-token, \
+             ?seconds-or-milliseconds-or-unix-time-seconds-or-unix-time-milliseconds-or-keepttl:oneof<EX \
+             seconds:integer PX milliseconds:integer EXAT unix-time-seconds:unix-time PXAT \
+             unix-time-milliseconds:unix-time KEEPTTL keepttl:pure-token>"
         );
         assert_eq!(shown("mset"), "key-value:block<key:key value:string>...");
         assert_eq!(
             shown("zrangebylex"),
             "key:key, min:string, max:string, ?LIMIT limit:block<offset:integer count:integer>"
         );
-        assert_eq!(
-            shown("xread").split(", ").last(),
-            Some("STREAMS streams:block<key:key... id:string...>")
-        );
+        assert_eq!(shown("xread").split(", ").last(), Some("STREAMS streams:block<key:key... id:string...>"));
     }
 }

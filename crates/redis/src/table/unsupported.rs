@@ -1,13 +1,10 @@
-//! The commands that Redis 7 has and the table does not, with the reasons, so that whoever misses one is told that it is not a slip of
-//! theirs.
+//! The commands that Redis 7 has and the table does not, with the reasons, so that whoever misses one is told
+//! that it is not a slip of theirs.
 
-/// Names in lower case, subcommands as `container|name`, with why they are absent and what to use instead. A command that becomes an
-/// entry of the table leaves this list: a test says so.
+/// Names in lower case, subcommands as `container|name`, with why they are absent and what to use instead. A
+/// command that becomes an entry of the table leaves this list: a test says so.
 pub const ABSENT: &[(&str, &str)] = &[
-    (
-        "debug",
-        "Redis's own innards. `ordo sim` and the tests do what these are for",
-    ),
+    ("debug", "Redis's own innards. `ordo sim` and the tests do what these are for"),
     (
         "failover psync replconf replicaof slaveof sync",
         "replicas are consensus groups: see `ordo cluster`, `ordo admin` and CLUSTER",
@@ -31,7 +28,8 @@ pub const ABSENT: &[(&str, &str)] = &[
     ),
 ];
 
-/// Why there is no command (or subcommand) of that name, in any case, and what to use instead, if Redis has it.
+/// Why there is no command (or subcommand) of that name, in any case, and what to use instead, if Redis has
+/// it.
 pub(super) fn reason(name: &[u8]) -> Option<&'static str> {
     let is_named = |names: &str| {
         let mut names = names.split(' ');
@@ -52,16 +50,12 @@ mod tests {
         let mut names: Vec<&str> = names.collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
-        for command in COMMANDS
-            .iter()
-            .chain(COMMANDS.iter().flat_map(|command| command.subcommands()))
-        {
+        for command in COMMANDS.iter().chain(COMMANDS.iter().flat_map(|command| command.subcommands())) {
             assert!(!names.contains(&command.name), "{}", command.name);
         }
         for name in &names {
             assert!(
-                name.bytes()
-                    .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'|' | b'-')),
+                name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'|' | b'-')),
                 "{name}"
             );
             if let Some((container, _)) = name.split_once('|') {

@@ -29,12 +29,7 @@ fn acting(memory: &mut Memory, deed: Deed) -> (String, Vec<String>) {
     let done = Done::from_reply(reply);
     let shown = |denial: &Denial| {
         let text = |word: &Blob| String::from_utf8_lossy(word).into_owned();
-        format!(
-            "{} {} {}",
-            denial.context.name(),
-            text(&denial.reason),
-            text(&denial.object)
-        )
+        format!("{} {} {}", denial.context.name(), text(&denial.reason), text(&denial.object))
     };
     let denials = done.denials.iter().map(shown).collect();
     (render(&done.reply), denials)
@@ -55,23 +50,13 @@ fn rights_and_memory_are_parts_of_the_request() {
     let written_first = format!("redis.call('del', 'app:k') {}", writes("app:k"));
     let other = &["lua key other"][..];
     for (argv, ample, short, denials) in [
-        (
-            &["eval", &writes("app:k"), "0"][..],
-            "OK",
-            no_memory,
-            &[][..],
-        ),
+        (&["eval", &writes("app:k"), "0"][..], "OK", no_memory, &[][..]),
         (&["eval", &writes("other"), "0"], no_right, no_right, other),
         (&["eval", &denied_first, "0"], "OK", no_memory, other),
         (&["eval", &written_first, "0"], "OK", "OK", &[]),
         (&["fcall", "w", "1", "app:k"], "OK", no_memory, &[]),
         (&["fcall", "aw", "0"], no_right, no_right, other),
-        (
-            &["fcall", "w", "1", "other"],
-            "! NOPERM",
-            "! NOPERM",
-            &["toplevel key other"],
-        ),
+        (&["fcall", "w", "1", "other"], "! NOPERM", "! NOPERM", &["toplevel key other"]),
     ] {
         for late in [0, 2] {
             for (admitted, want) in [(Admitted::Ample, ample), (Admitted::Short, short)] {
@@ -83,17 +68,11 @@ fn rights_and_memory_are_parts_of_the_request() {
                 assert!(reply.starts_with(want), "{argv:?} {admitted:?}: {reply}");
                 assert_eq!(denied, denials, "{argv:?} {admitted:?}");
                 // The same in a block.
-                let block = Block {
-                    commands: vec![words(argv)],
-                    memory: admitted,
-                    ..Block::default()
-                };
+                let block = Block { commands: vec![words(argv)], memory: admitted, ..Block::default() };
                 let (reply, denied) = acting(&mut memory, Deed::Block(block));
                 assert!(reply.starts_with(&format!("[{want}")), "{argv:?}: {reply}");
-                let multi: Vec<String> = denials
-                    .iter()
-                    .map(|denial| denial.replace("toplevel", "multi"))
-                    .collect();
+                let multi: Vec<String> =
+                    denials.iter().map(|denial| denial.replace("toplevel", "multi")).collect();
                 assert_eq!(denied, multi, "{argv:?} {admitted:?}");
             }
         }
@@ -104,9 +83,7 @@ fn rights_and_memory_are_parts_of_the_request() {
 fn scripts_and_functions_can_ask_what_their_user_may() {
     let mut memory = Memory::new();
     memory.run(words(&["function", "load", LIBRARY]));
-    memory.run(words(&[
-        "acl", "setuser", "alice", "on", "+@all", "-get", "~app:*",
-    ]));
+    memory.run(words(&["acl", "setuser", "alice", "on", "+@all", "-get", "~app:*"]));
     for (argv, may) in [
         (&["set", "app:k", "v"][..], true),
         (&["set", "k", "v"], false),

@@ -12,52 +12,29 @@ fn words(command: &str) -> Args {
 }
 
 fn block(watched: Vec<Watched>, commands: &[&str]) -> Block {
-    Block {
-        watched,
-        commands: commands.iter().map(|command| words(command)).collect(),
-        ..Block::default()
-    }
+    Block { watched, commands: commands.iter().map(|command| words(command)).collect(), ..Block::default() }
 }
 
 fn watch(memory: &mut Memory, keys: &[&str]) -> Vec<Watched> {
     let names: Args = keys.iter().copied().collect();
     let keys: Vec<Key> = keys.iter().map(|&key| Key::from(key)).collect();
-    let reply = memory
-        .call(Arc::new(WatchProcedure), names)
-        .expect("WATCH does not roll back");
+    let reply = memory.call(Arc::new(WatchProcedure), names).expect("WATCH does not roll back");
     Watched::from_reply(&keys, &reply).expect("the reply of WATCH")
 }
 
 fn exec(memory: &mut Memory, block: &Block) -> String {
     let cheap = block.footprint(false);
     let exact = BlockProcedure.footprint(&block.to_args());
-    assert_eq!(
-        (cheap.read_only, cheap.weight),
-        (exact.read_only, exact.weight)
-    );
-    render(
-        &memory
-            .call(Arc::new(BlockProcedure), block.to_args())
-            .expect("blocks don't roll back"),
-    )
+    assert_eq!((cheap.read_only, cheap.weight), (exact.read_only, exact.weight));
+    render(&memory.call(Arc::new(BlockProcedure), block.to_args()).expect("blocks don't roll back"))
 }
 
 #[test]
 fn the_replies_of_a_block_are_bounded_and_all_of_it_is_executed() {
     let mut memory = Memory::new();
     let read = "setrange long 104857599 x";
-    let block = block(
-        vec![],
-        &[
-            read,
-            "get long",
-            "get long",
-            "get long",
-            "set done yes",
-            "get done",
-            "get long",
-        ],
-    );
+    let block =
+        block(vec![], &[read, "get long", "get long", "get long", "set done yes", "get done", "get long"]);
     let outcome = memory.call(Arc::new(BlockProcedure), block.to_args());
     let Ok(Reply::Array(replies)) = outcome else {
         panic!("an array");
@@ -78,17 +55,8 @@ fn commands_run_in_order_and_errors_roll_nothing_back() {
     for late in [0, 2, 3, 4] {
         let mut memory = Memory::new();
         memory.late = late;
-        let commands = [
-            "set a 1",
-            "incr a",
-            "hset a f v",
-            "foo",
-            "get",
-            "ping",
-            "incr a",
-            "config get x",
-            "get a",
-        ];
+        let commands =
+            ["set a 1", "incr a", "hset a f v", "foo", "get", "ping", "incr a", "config get x", "get a"];
         assert_eq!(
             exec(&mut memory, &block(Vec::new(), &commands)),
             "[OK, 2, ! WRONGTYPE Operation against a key holding the wrong kind of value, \
@@ -102,15 +70,8 @@ fn commands_run_in_order_and_errors_roll_nothing_back() {
 #[test]
 fn scripts_run_in_blocks() {
     let mut memory = Memory::new();
-    let commands = [
-        "set a 5",
-        "eval \"return redis.call('incr', KEYS[1])\" 1 a",
-        "script exists x",
-    ];
-    assert_eq!(
-        exec(&mut memory, &block(Vec::new(), &commands)),
-        "[OK, 6, [0]]"
-    );
+    let commands = ["set a 5", "eval \"return redis.call('incr', KEYS[1])\" 1 a", "script exists x"];
+    assert_eq!(exec(&mut memory, &block(Vec::new(), &commands)), "[OK, 6, [0]]");
 }
 
 #[test]
@@ -131,11 +92,7 @@ fn asking_a_stream_for_nothing_stops_no_block() {
         ("xtrim s maxlen 10", true),
     ] {
         let mut memory = Memory::new();
-        for given in [
-            "xadd s 1-1 f v",
-            "xgroup create s g 0",
-            "xreadgroup group g alice streams s >",
-        ] {
+        for given in ["xadd s 1-1 f v", "xgroup create s g 0", "xreadgroup group g alice streams s >"] {
             memory.run(words(given));
         }
         let watched = watch(&mut memory, &["s"]);
@@ -167,15 +124,8 @@ fn watched_keys_that_changed_stop_the_block() {
         memory.run(words(between));
         memory.now_ms += sleep_ms;
         let reply = exec(&mut memory, &block(watched, &["set ran yes"]));
-        assert_eq!(
-            reply,
-            if runs { "[OK]" } else { "nil*" },
-            "{before}; {between}"
-        );
-        assert_eq!(
-            render(&memory.run(words("exists ran"))),
-            if runs { "1" } else { "0" }
-        );
+        assert_eq!(reply, if runs { "[OK]" } else { "nil*" }, "{before}; {between}");
+        assert_eq!(render(&memory.run(words("exists ran"))), if runs { "1" } else { "0" });
     }
 }
 
@@ -195,70 +145,35 @@ fn footprints_are_the_union_of_the_commands() {
     let keys = |block: &Block| {
         let footprint = block.footprint(true);
         let names = |keys: &[Key]| {
-            keys.iter()
-                .map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned())
-                .collect()
+            keys.iter().map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned()).collect()
         };
-        let sets: Option<(Vec<String>, Vec<String>)> = footprint
-            .keys
-            .as_ref()
-            .map(|sets| (names(&sets.reads), names(&sets.writes)));
+        let sets: Option<(Vec<String>, Vec<String>)> =
+            footprint.keys.as_ref().map(|sets| (names(&sets.reads), names(&sets.writes)));
         (sets, footprint.read_only, footprint.weight)
     };
     let sets = |reads: &[&str], writes: &[&str]| {
-        let owned = |names: &[&str]| {
-            names
-                .iter()
-                .map(|&name| name.to_owned())
-                .collect::<Vec<_>>()
-        };
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         Some((owned(reads), owned(writes)))
     };
     let light = Weight::Light;
     let with = |commands: &[&str]| keys(&block(watched.clone(), commands));
-    assert_eq!(
-        with(&["get a", "ping", "mget a c"]),
-        (sets(&["a", "b", "c", "w"], &[]), true, light)
-    );
-    assert_eq!(
-        with(&["get a", "rename b a", "foo"]),
-        (sets(&["w"], &["a", "b"]), false, light)
-    );
-    assert_eq!(
-        with(&["time"]),
-        (sets(&["b", "w", "clock"], &[]), false, light)
-    );
+    assert_eq!(with(&["get a", "ping", "mget a c"]), (sets(&["a", "b", "c", "w"], &[]), true, light));
+    assert_eq!(with(&["get a", "rename b a", "foo"]), (sets(&["w"], &["a", "b"]), false, light));
+    assert_eq!(with(&["time"]), (sets(&["b", "w", "clock"], &[]), false, light));
     assert_eq!(with(&["get a", "dbsize"]), (None, true, light));
     assert_eq!(with(&["keys *"]), (None, true, Weight::Heavy));
     assert_eq!(with(&["flushall"]), (None, false, light));
     // What compiles is no work for an I/O thread, either.
-    for compiles in [
-        "eval x 0",
-        "script load x",
-        "function load x",
-        "function restore x",
-    ] {
-        assert_eq!(
-            with(&[compiles]),
-            (None, false, Weight::Heavy),
-            "{compiles}"
-        );
+    for compiles in ["eval x 0", "script load x", "function load x", "function restore x"] {
+        assert_eq!(with(&[compiles]), (None, false, Weight::Heavy), "{compiles}");
     }
 }
 
 #[test]
 fn blocks_survive_their_byte_form_and_nonsense_is_refused() {
     let watched = vec![
-        Watched {
-            key: "a".into(),
-            version: txn::Position(u64::MAX),
-            present: true,
-        },
-        Watched {
-            key: "".into(),
-            version: txn::Position::NONE,
-            present: false,
-        },
+        Watched { key: "a".into(), version: txn::Position(u64::MAX), present: true },
+        Watched { key: "".into(), version: txn::Position::NONE, present: false },
     ];
     let whole = block(watched, &["set a 1", "get a", ""]);
     assert_eq!(Block::from_args(&whole.to_args()), Some(whole.clone()));
@@ -271,16 +186,8 @@ fn blocks_survive_their_byte_form_and_nonsense_is_refused() {
         cut.0[0] = args[0][..len].into();
         assert_eq!(Block::from_args(&cut), None);
     }
-    let reply = Memory::new()
-        .call(Arc::new(BlockProcedure), Args::new())
-        .expect("no rollback");
+    let reply = Memory::new().call(Arc::new(BlockProcedure), Args::new()).expect("no rollback");
     assert!(reply.is_error());
-    assert_eq!(
-        Watched::from_reply(&["a".into()], &Reply::Array(vec![Reply::OK])),
-        None
-    );
-    assert_eq!(
-        Watched::from_reply(&["a".into()], &Reply::Array(vec![])),
-        None
-    );
+    assert_eq!(Watched::from_reply(&["a".into()], &Reply::Array(vec![Reply::OK])), None);
+    assert_eq!(Watched::from_reply(&["a".into()], &Reply::Array(vec![])), None);
 }

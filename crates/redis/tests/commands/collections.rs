@@ -96,11 +96,7 @@ fn lists_are_vectors() {
             (false, 0) => {
                 let count = draw.below(4);
                 let popped: Vec<String> = model.drain(..count.min(len)).collect();
-                let want = if len == 0 {
-                    "nil*".into()
-                } else {
-                    array(&popped)
-                };
+                let want = if len == 0 { "nil*".into() } else { array(&popped) };
                 (format!("lpop l {count}"), want)
             }
             (false, 1) => {
@@ -158,9 +154,7 @@ fn lists_are_vectors() {
 type Model = BTreeMap<String, BTreeSet<String>>;
 
 fn members(reply: &Reply) -> Vec<String> {
-    let (Reply::Set(items) | Reply::Array(items)) = reply else {
-        panic!("{reply:?}")
-    };
+    let (Reply::Set(items) | Reply::Array(items)) = reply else { panic!("{reply:?}") };
     let text = |item: &Reply| match item {
         Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         other => panic!("{other:?}"),
@@ -188,9 +182,7 @@ fn sets_are_sets() {
     memory.late = 7;
     let mut model = Model::new();
     for step in 0..3_000 {
-        let keys: Vec<String> = (0..draw.below(3) + 1)
-            .map(|_| format!("s{}", draw.below(5)))
-            .collect();
+        let keys: Vec<String> = (0..draw.below(3) + 1).map(|_| format!("s{}", draw.below(5))).collect();
         let key = &keys[0];
         let old = model.get(key).cloned().unwrap_or_default();
         let some: Vec<String> = (0..draw.below(40) + 1)
@@ -242,10 +234,7 @@ fn sets_are_sets() {
                 let names = keys.join(" ");
                 let got = members(&run(&mut memory, &format!("{operation} {names}")));
                 let distinct: BTreeSet<String> = got.iter().cloned().collect();
-                assert!(
-                    distinct.len() == got.len() && distinct == want,
-                    "{operation} {names}"
-                );
+                assert!(distinct.len() == got.len() && distinct == want, "{operation} {names}");
                 if operation == "sinter" {
                     let limit = draw.below(30);
                     let count = want.len().min(if limit == 0 { usize::MAX } else { limit });
@@ -264,11 +253,7 @@ fn sets_are_sets() {
         for key in (0..5).map(|at| format!("s{at}")) {
             let want = model.get(&key).cloned().unwrap_or_default();
             let got = members(&run(&mut memory, &format!("smembers {key}")));
-            assert_eq!(
-                got.into_iter().collect::<BTreeSet<_>>(),
-                want,
-                "step {step}"
-            );
+            assert_eq!(got.into_iter().collect::<BTreeSet<_>>(), want, "step {step}");
             let exists = Reply::Integer(i64::from(!want.is_empty()));
             assert_eq!(run(&mut memory, &format!("exists {key}")), exists);
         }

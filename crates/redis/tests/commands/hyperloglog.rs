@@ -8,7 +8,8 @@ fn sketches_grow_as_in_redis() {
     let mut memory = Memory::new();
     let mut run = |words: &[&str]| memory.run(words.iter().copied().collect());
     let mut told = 0;
-    // Elements, the string's length, the estimate, and the checksum at the end of the plain dump of the string.
+    // Elements, the string's length, the estimate, and the checksum at the end of the plain dump of the
+    // string.
     for (elements, len, estimate, checksum) in [
         (1, 21, 1, 0xb950_b133_e7e0_e97c),
         (10, 48, 10, 0xe61e_4752_d53a_9da0),
@@ -24,16 +25,8 @@ fn sketches_grow_as_in_redis() {
             run(&["pfadd", "sketch", &format!("e{element}")]);
         }
         told = elements;
-        assert_eq!(
-            run(&["strlen", "sketch"]),
-            Reply::Integer(len),
-            "{elements}"
-        );
-        assert_eq!(
-            run(&["pfcount", "sketch"]),
-            Reply::Integer(estimate),
-            "{elements}"
-        );
+        assert_eq!(run(&["strlen", "sketch"]), Reply::Integer(len), "{elements}");
+        assert_eq!(run(&["pfcount", "sketch"]), Reply::Integer(estimate), "{elements}");
         let Reply::Bulk(dump) = run(&["dump", "sketch"]) else {
             panic!("a string has a dump");
         };

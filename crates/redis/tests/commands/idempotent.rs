@@ -42,10 +42,8 @@ fn the_footprint_is_the_commands_with_the_record_written() {
     }
     assert_eq!(of("i eval x 1 a").keys, None);
     assert!(of("i nosuch").read_only, "it only replies an error");
-    let block = Block {
-        commands: vec![words("get b"), words("ordo.idempotent i get a")],
-        ..Block::default()
-    };
+    let block =
+        Block { commands: vec![words("get b"), words("ordo.idempotent i get a")], ..Block::default() };
     let footprint = BlockProcedure.footprint(&block.to_args());
     let sets = footprint.keys.expect("declared keys");
     assert_eq!(sets.writes, [record("a")]);

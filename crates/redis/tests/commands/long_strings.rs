@@ -37,10 +37,7 @@ fn write(memory: &mut Memory, model: &mut Vec<u8>, draw: &mut Draw) {
         }
         _ => {
             // Across a byte's end, and now and then a chunk's.
-            ask(
-                memory,
-                &format!("bitfield part set u16 {} 65535", at * 8 + 4),
-            );
+            ask(memory, &format!("bitfield part set u16 {} 65535", at * 8 + 4));
             to(at + 3, model);
             model[at] |= 0x0f;
             model[at + 1] = 0xff;
@@ -71,11 +68,7 @@ fn parts_are_read_as_of_a_plain_string() {
                 format!("bitpos KEY 1 {a}"),
                 format!("bitpos KEY 1 {a} {b}"),
                 format!("bitpos KEY 0 {a} {b} bit"),
-                format!(
-                    "bitfield KEY get u8 {} get i64 {}",
-                    a.unsigned_abs(),
-                    b.unsigned_abs()
-                ),
+                format!("bitfield KEY get u8 {} get i64 {}", a.unsigned_abs(), b.unsigned_abs()),
                 "strlen KEY".to_owned(),
                 "get KEY".to_owned(),
                 "mget KEY".to_owned(),
@@ -91,16 +84,12 @@ fn parts_are_read_as_of_a_plain_string() {
                 "set KEY x nx get".to_owned(),
                 "getex KEY".to_owned(),
             ] {
-                let [part, plain] =
-                    ["part", "plain"].map(|key| ask(&mut memory, &asks.replace("KEY", key)));
+                let [part, plain] = ["part", "plain"].map(|key| ask(&mut memory, &asks.replace("KEY", key)));
                 assert_eq!(part, plain, "{asks} of {len} bytes");
             }
         }
         ask(&mut memory, "copy part copied");
-        assert_eq!(
-            ask(&mut memory, "get copied"),
-            ask(&mut memory, "get plain")
-        );
+        assert_eq!(ask(&mut memory, "get copied"), ask(&mut memory, "get plain"));
         let value = memory.value_of("part");
         let is_long = matches!(value, Some(Value::LongString(_)));
         assert_eq!(is_long, model.len() >= LongString::BYTES_MIN);

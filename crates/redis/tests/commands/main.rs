@@ -1,9 +1,10 @@
 //! Commands against scenarios: text files of commands with the replies that they get.
 //!
-//! A scenario's line is a command, quoted as an inline command, then `=>` and the reply: a status as it is, `! ` and an
-//! error's text, `"bytes"`, a number, `nil`, `nil*` (the null array), `[items]`, `{key: value}`, `[(pairs, nested in
-//! RESP3)]`, `<members of a set>`. A line `sleep N` lets N milliseconds pass. Every block of lines starts with an empty
-//! store. The replies were checked against Redis 7.0.15, but for those under a line `# ours`, which says why they differ.
+//! A scenario's line is a command, quoted as an inline command, then `=>` and the reply: a status as it is,
+//! `! ` and an error's text, `"bytes"`, a number, `nil`, `nil*` (the null array), `[items]`, `{key: value}`,
+//! `[(pairs, nested in RESP3)]`, `<members of a set>`. A line `sleep N` lets N milliseconds pass. Every block
+//! of lines starts with an empty store. The replies were checked against Redis 7.0.15, but for those under a
+//! line `# ours`, which says why they differ.
 
 mod acting;
 mod block;
@@ -30,9 +31,7 @@ fn check(scenario: &str) {
         } else if let Some(ms) = line.strip_prefix("sleep ") {
             memory.now_ms += ms.parse::<u64>().expect("a number of milliseconds");
         } else if !line.starts_with('#') {
-            let (command, want) = line
-                .split_once(" => ")
-                .unwrap_or((line.trim_end_matches(" =>"), ""));
+            let (command, want) = line.split_once(" => ").unwrap_or((line.trim_end_matches(" =>"), ""));
             let argv = inline::split(command.as_bytes()).expect("balanced quotes");
             let got = render(&memory.run(argv));
             if got != want {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use txn::tx::{Access, Read, lend};
 use txn::{
-    Args, Call, Entry, Intent, Key, Outcome, Position, Procedure, Reply, Request, RequestId,
-    ScanPage, ScanRange, Space, Stop, Tx, TxContext,
+    Args, Call, Entry, Intent, Key, Outcome, Position, Procedure, Reply, Request, RequestId, ScanPage,
+    ScanRange, Space, Stop, Tx, TxContext,
 };
 
 /// The store and its clock.
@@ -18,7 +18,8 @@ pub struct Memory {
     records: BTreeMap<Key, (Position, Option<Entry>)>,
     position: Position,
     pub now_ms: u64,
-    /// Every how many operations one is answered late, to see that procedures can be parked anywhere. 0: never.
+    /// Every how many operations one is answered late, to see that procedures can be parked anywhere. 0:
+    /// never.
     pub late: u32,
 }
 
@@ -44,17 +45,11 @@ impl Access for Running {
         Poll::Ready(Ok(Read { entry, version }))
     }
     fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
-        if self.late() {
-            Poll::Pending
-        } else {
-            Poll::Ready(Ok(()))
-        }
+        if self.late() { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         assert!(!self.read_only, "a read-only request wrote {key:?}");
-        self.memory
-            .records
-            .insert(key.clone(), (self.memory.position, entry));
+        self.memory.records.insert(key.clone(), (self.memory.position, entry));
         Ok(())
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
@@ -68,10 +63,7 @@ impl Access for Running {
         found.sort_by_key(|(key, _)| key.hash64());
         let next_hash = found.get(range.limit).map(|(key, _)| key.hash64());
         found.truncate(range.limit);
-        Poll::Ready(Ok(ScanPage {
-            entries: found,
-            next_hash,
-        }))
+        Poll::Ready(Ok(ScanPage { entries: found, next_hash }))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
         let live = |(key, (_, entry)): &(&Key, &(Position, Option<Entry>))| {
@@ -107,32 +99,18 @@ impl Memory {
         entry.as_ref().map(|entry| entry.value.clone())
     }
     pub fn new() -> Memory {
-        Memory {
-            now_ms: 1_795_000_000_123,
-            ..Memory::default()
-        }
+        Memory { now_ms: 1_795_000_000_123, ..Memory::default() }
     }
 
     /// Runs a command as a connection would, without its own commands.
     pub fn run(&mut self, argv: Args) -> Reply {
-        match CommandTable::new()
-            .prepare(argv.clone())
-            .map(|prepared| prepared.action)
-        {
+        match CommandTable::new().prepare(argv.clone()).map(|prepared| prepared.action) {
             Err(error) => error,
             Ok(Action::Reply(reply)) => reply,
-            Ok(Action::Transaction {
-                procedure,
-                args,
-                footprint,
-            }) => {
+            Ok(Action::Transaction { procedure, args, footprint }) => {
                 let exact = procedure.footprint(&args);
-                assert_eq!(
-                    (exact.read_only, exact.weight),
-                    (footprint.read_only, footprint.weight)
-                );
-                self.call(procedure, args)
-                    .expect("commands don't roll back")
+                assert_eq!((exact.read_only, exact.weight), (footprint.read_only, footprint.weight));
+                self.call(procedure, args).expect("commands don't roll back")
             }
             Ok(Action::Acl { .. }) => {
                 let acting = Acting {
@@ -151,34 +129,18 @@ impl Memory {
     /// Runs a procedure as a transaction.
     pub fn call(&mut self, procedure: Arc<dyn Procedure>, args: Args) -> Outcome {
         self.position = self.position.next();
-        let context = TxContext {
-            position: self.position,
-            now_ms: self.now_ms,
-            ..TxContext::default()
-        };
+        let context = TxContext { position: self.position, now_ms: self.now_ms, ..TxContext::default() };
         let request = Arc::new(Request::new(RequestId::default(), procedure, args));
         let read_only = request.footprint.read_only;
-        let mut future = request
-            .procedure
-            .run(Tx::new(context), Call::new(request.clone()));
-        let mut access: Box<dyn Access> = Box::new(Running {
-            memory: std::mem::take(self),
-            read_only,
-            operations: 0,
-        });
+        let mut future = request.procedure.run(Tx::new(context), Call::new(request.clone()));
+        let mut access: Box<dyn Access> =
+            Box::new(Running { memory: std::mem::take(self), read_only, operations: 0 });
         loop {
-            let (back, polled) = lend(access, || {
-                future
-                    .as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()))
-            });
+            let (back, polled) =
+                lend(access, || future.as_mut().poll(&mut Context::from_waker(Waker::noop())));
             access = back;
             if let Poll::Ready(outcome) = polled {
-                *self = access
-                    .into_any()
-                    .downcast::<Running>()
-                    .expect("what was lent")
-                    .memory;
+                *self = access.into_any().downcast::<Running>().expect("what was lent").memory;
                 return outcome;
             }
         }

@@ -14,9 +14,7 @@ fn words(command: &str) -> Args {
 }
 
 fn all_commands() -> impl Iterator<Item = &'static Command> {
-    COMMANDS
-        .iter()
-        .flat_map(|command| std::iter::once(command).chain(command.subcommands()))
+    COMMANDS.iter().flat_map(|command| std::iter::once(command).chain(command.subcommands()))
 }
 
 #[test]
@@ -25,22 +23,10 @@ fn every_procedure_registers_under_its_own_name() {
     ordo_redis::register(&mut registry).expect("no two procedures share an id");
     for command in all_commands() {
         if let Run::Data(_) = command.run {
-            assert!(
-                registry
-                    .by_name(&format!("redis.{}", command.name))
-                    .is_some(),
-                "{}",
-                command.name
-            );
+            assert!(registry.by_name(&format!("redis.{}", command.name)).is_some(), "{}", command.name);
         }
     }
-    for name in [
-        "redis.block",
-        "redis.evict",
-        "redis.expire-due",
-        "redis.watch",
-        "redis.eval",
-    ] {
+    for name in ["redis.block", "redis.evict", "redis.expire-due", "redis.watch", "redis.eval"] {
         assert!(registry.by_name(name).is_some(), "{name}");
     }
 }
@@ -73,43 +59,28 @@ fn every_entry_is_consistent() {
         for spec in command.keys {
             let last = match spec.places {
                 // May be empty.
-                KeyPlaces::Range {
-                    first, last: -1, ..
-                } => first - 1,
+                KeyPlaces::Range { first, last: -1, .. } => first - 1,
                 KeyPlaces::Range { first, .. } => first,
                 KeyPlaces::Counted { at } => at,
                 KeyPlaces::Word { .. } | KeyPlaces::Patterns | KeyPlaces::SortStore => continue,
             };
-            assert!(
-                last < usize::from(command.arity.unsigned_abs()),
-                "{name}: a key beyond the arity"
-            );
+            assert!(last < usize::from(command.arity.unsigned_abs()), "{name}: a key beyond the arity");
         }
         // Redis's PFCOUNT keeps its estimate in the key, and says so; ours writes nothing.
         let writes = command.keys.iter().any(|spec| spec.writes()) && name != "pfcount";
-        let may_write =
-            command.is(ordo_redis::table::Flags::WRITE) || matches!(command.run, Run::Script(_));
-        assert!(
-            !writes || may_write,
-            "{name} writes keys but has no write flag"
-        );
+        let may_write = command.is(ordo_redis::table::Flags::WRITE) || matches!(command.run, Run::Script(_));
+        assert!(!writes || may_write, "{name} writes keys but has no write flag");
         for category in command.acl_categories() {
-            assert!(
-                ordo_redis::table::CATEGORIES.contains(&category),
-                "{name}: @{category}"
-            );
+            assert!(ordo_redis::table::CATEGORIES.contains(&category), "{name}: @{category}");
         }
     }
 }
 
-/// Every data command with any number of arguments that its arity allows, whatever they are: a reply, and no panic; and
-/// what its footprint calls read-only writes nothing (the store checks that).
+/// Every data command with any number of arguments that its arity allows, whatever they are: a reply, and no
+/// panic; and what its footprint calls read-only writes nothing (the store checks that).
 #[test]
 fn no_arguments_panic_a_command() {
-    let seed = std::env::var("ORDO_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or(11_u64);
+    let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11_u64);
     println!("ORDO_SEED={seed}");
     let mut state = seed;
     let mut draw = |bound: usize| {
@@ -214,15 +185,9 @@ fn no_arguments_panic_a_command() {
     let mut memory = Memory::new();
     memory.late = 5;
     for round in 0..60 {
-        for command in
-            all_commands().filter(|command| matches!(command.run, Run::Data(_) | Run::Pure(_)))
-        {
+        for command in all_commands().filter(|command| matches!(command.run, Run::Data(_) | Run::Pure(_))) {
             let arity = usize::from(command.arity.unsigned_abs());
-            let argc = if command.arity < 0 {
-                arity + draw(6)
-            } else {
-                arity
-            };
+            let argc = if command.arity < 0 { arity + draw(6) } else { arity };
             let name: Vec<&str> = command.name.split('|').collect();
             let mut argv: Args = name.iter().copied().collect();
             while argv.len() < argc {
@@ -278,20 +243,13 @@ fn keys_are_known_unless_a_pattern_names_them() {
 #[test]
 fn expired_entries_are_removed_and_others_stay() {
     let mut memory = Memory::new();
-    for command in [
-        "set a 1 px 100",
-        "set b 1 px 500",
-        "set c 1",
-        "set d 1 px 100",
-    ] {
+    for command in ["set a 1 px 100", "set b 1 px 500", "set c 1", "set d 1 px 100"] {
         memory.run(words(command));
     }
     memory.now_ms += 200;
     assert_eq!(render(&memory.run(words("dbsize"))), "4");
     let names: Args = ["a", "b", "c", "never", "d"].into_iter().collect();
-    let reply = memory
-        .call(Arc::new(ExpireProcedure), names)
-        .expect("no rollback");
+    let reply = memory.call(Arc::new(ExpireProcedure), names).expect("no rollback");
     assert_eq!(render(&reply), "2");
     assert_eq!(render(&memory.run(words("dbsize"))), "2");
 }
@@ -314,15 +272,10 @@ fn what_was_written_since_it_was_looked_at_is_not_evicted() {
     let keys = keys.keys.expect("declared keys");
     assert_eq!((keys.reads.len(), keys.writes.len()), (0, 4));
     args.push(Blob::new(b"a word too many"));
-    let reply = memory
-        .call(Arc::new(EvictProcedure), args.into_iter().collect())
-        .expect("no rollback");
+    let reply = memory.call(Arc::new(EvictProcedure), args.into_iter().collect()).expect("no rollback");
     // `a`, and `c`, which had expired.
     assert_eq!(render(&reply), "2");
-    assert_eq!(
-        render(&memory.run(words("mget a b c d"))),
-        "[nil, \"2\", nil, nil]"
-    );
+    assert_eq!(render(&memory.run(words("mget a b c d"))), "[nil, \"2\", nil, nil]");
 }
 
 #[test]
@@ -330,78 +283,32 @@ fn scripts_may_not_call_everything() {
     let mut memory = Memory::new();
     for (command, read_only, want) in [
         ("get a", true, "nil"),
-        (
-            "set a 1",
-            true,
-            "! ERR Write commands are not allowed from read-only scripts.",
-        ),
+        ("set a 1", true, "! ERR Write commands are not allowed from read-only scripts."),
         ("set a 1", false, "OK"),
         ("ping", true, "PONG"),
-        (
-            "multi",
-            false,
-            "! ERR This Redis command is not allowed from script",
-        ),
-        (
-            "watch a",
-            false,
-            "! ERR This Redis command is not allowed from script",
-        ),
-        (
-            "eval x 0",
-            false,
-            "! ERR This Redis command is not allowed from script",
-        ),
-        (
-            "config get x",
-            false,
-            "! ERR This Redis command is not allowed from script",
-        ),
-        (
-            "info",
-            false,
-            "! ERR This Redis command is not allowed from script",
-        ),
-        (
-            "foo",
-            false,
-            "! ERR Unknown Redis command called from script",
-        ),
-        (
-            "config foo",
-            false,
-            "! ERR Unknown Redis command called from script",
-        ),
+        ("multi", false, "! ERR This Redis command is not allowed from script"),
+        ("watch a", false, "! ERR This Redis command is not allowed from script"),
+        ("eval x 0", false, "! ERR This Redis command is not allowed from script"),
+        ("config get x", false, "! ERR This Redis command is not allowed from script"),
+        ("info", false, "! ERR This Redis command is not allowed from script"),
+        ("foo", false, "! ERR Unknown Redis command called from script"),
+        ("config foo", false, "! ERR Unknown Redis command called from script"),
         (
             "debug",
             false,
-            "! ERR Unknown Redis command called from script (Ordo does not have this command of Redis: Redis's own innards. `ordo sim` and the tests do what these are for)",
+            "! ERR Unknown Redis command called from script (Ordo does not have this command of Redis: \
+             Redis's own innards. `ordo sim` and the tests do what these are for)",
         ),
-        (
-            "get",
-            false,
-            "! ERR Wrong number of args calling Redis command from script",
-        ),
+        ("get", false, "! ERR Wrong number of args calling Redis command from script"),
         ("object encoding a", true, "\"int\""),
-        (
-            "publish a b",
-            true,
-            "! ERR Write commands are not allowed from read-only scripts.",
-        ),
+        ("publish a b", true, "! ERR Write commands are not allowed from read-only scripts."),
         ("publish a b", false, "0"),
     ] {
         let argv = words(command);
         let procedure = FnProcedure::new("test", move |tx, _| {
-            execute(
-                tx,
-                argv.clone(),
-                Caller::Script { read_only },
-                Terms::default(),
-            )
+            execute(tx, argv.clone(), Caller::Script { read_only }, Terms::default())
         });
-        let reply = memory
-            .call(Arc::new(procedure), Args::new())
-            .expect("no rollback");
+        let reply = memory.call(Arc::new(procedure), Args::new()).expect("no rollback");
         assert_eq!(render(&reply), want, "{command}");
     }
 }
@@ -429,12 +336,8 @@ fn walks_over_many_keys_meet_each_once() {
         let (mut seen, mut cursor) = (Vec::new(), String::from("0"));
         loop {
             let reply = memory.run(words(&walk.replace("CURSOR", &cursor)));
-            let Reply::Array(parts) = reply else {
-                panic!("{walk}")
-            };
-            let Reply::Array(items) = &parts[1] else {
-                panic!("{walk}")
-            };
+            let Reply::Array(parts) = reply else { panic!("{walk}") };
+            let Reply::Array(items) = &parts[1] else { panic!("{walk}") };
             assert!(items.len() <= 110 * per_item);
             seen.extend(items.iter().step_by(per_item).map(text));
             cursor = text(&parts[0]);
@@ -447,26 +350,17 @@ fn walks_over_many_keys_meet_each_once() {
         assert_eq!(seen.len(), names.len());
         assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), names);
     }
-    let Reply::Array(all) = memory.run(words("keys key:*")) else {
-        panic!()
-    };
+    let Reply::Array(all) = memory.run(words("keys key:*")) else { panic!() };
     assert_eq!(all.iter().map(text).collect::<BTreeSet<_>>(), names);
     for _ in 0..20 {
         for command in ["hrandfield hash", "srandmember set"] {
             assert!(names.contains(&text(&memory.run(words(command)))));
-            let Reply::Array(some) = memory.run(words(&format!("{command} 50"))) else {
-                panic!("{command}")
-            };
+            let Reply::Array(some) = memory.run(words(&format!("{command} 50"))) else { panic!("{command}") };
             assert_eq!(some.iter().map(text).collect::<BTreeSet<_>>().len(), 50);
         }
     }
-    let random: BTreeSet<String> = (0..20)
-        .map(|_| text(&memory.run(words("randomkey"))))
-        .collect();
-    assert!(
-        random.len() > 10,
-        "chance differs from transaction to transaction"
-    );
+    let random: BTreeSet<String> = (0..20).map(|_| text(&memory.run(words("randomkey")))).collect();
+    assert!(random.len() > 10, "chance differs from transaction to transaction");
 }
 
 /// Whatever their hashes are.
@@ -479,9 +373,7 @@ fn few_keys_are_as_likely_at_random() {
     }
     let mut drawn = std::collections::BTreeMap::<String, usize>::new();
     for _ in 0..DRAWS {
-        *drawn
-            .entry(render(&memory.run(words("randomkey"))))
-            .or_default() += 1;
+        *drawn.entry(render(&memory.run(words("randomkey")))).or_default() += 1;
     }
     assert_eq!(drawn.len(), 3);
     for (name, times) in drawn {
@@ -508,16 +400,8 @@ fn weights_and_order_follow_the_flags() {
         ("zrandmember a", false, Weight::Light),
         ("time", false, Weight::Light),
     ] {
-        let prepared = table
-            .prepare(words(command))
-            .unwrap_or_else(|error| panic!("{command}: {error:?}"));
-        let ordo_redis::Action::Transaction { footprint, .. } = prepared.action else {
-            panic!("{command}")
-        };
-        assert_eq!(
-            (footprint.read_only, footprint.weight),
-            (read_only, weight),
-            "{command}"
-        );
+        let prepared = table.prepare(words(command)).unwrap_or_else(|error| panic!("{command}: {error:?}"));
+        let ordo_redis::Action::Transaction { footprint, .. } = prepared.action else { panic!("{command}") };
+        assert_eq!((footprint.read_only, footprint.weight), (read_only, weight), "{command}");
     }
 }

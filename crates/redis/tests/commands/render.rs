@@ -25,18 +25,14 @@ pub fn render(reply: &Reply) -> String {
         Reply::Set(items) => format!("<{}>", join(items)),
         Reply::Push(items) => format!(">[{}]", join(items)),
         Reply::Pairs(pairs) => {
-            let pairs: Vec<String> = pairs
-                .iter()
-                .map(|(key, value)| format!("({}, {})", render(key), render(value)))
-                .collect();
+            let pairs: Vec<String> =
+                pairs.iter().map(|(key, value)| format!("({}, {})", render(key), render(value))).collect();
             format!("[{}]", pairs.join(", "))
         }
         Reply::Told(told) => render(&told.reply),
         Reply::Map(pairs) | Reply::PairMap(pairs) => {
-            let pairs: Vec<String> = pairs
-                .iter()
-                .map(|(key, value)| format!("{}: {}", render(key), render(value)))
-                .collect();
+            let pairs: Vec<String> =
+                pairs.iter().map(|(key, value)| format!("{}: {}", render(key), render(value))).collect();
             format!("{{{}}}", pairs.join(", "))
         }
     }

@@ -26,18 +26,13 @@ fn in_order(model: &Model) -> Vec<(i64, &String)> {
 }
 
 fn names<'a>(members: impl IntoIterator<Item = &'a (i64, &'a String)>) -> String {
-    let all: Vec<String> = members
-        .into_iter()
-        .map(|(_, name)| format!("\"{name}\""))
-        .collect();
+    let all: Vec<String> = members.into_iter().map(|(_, name)| format!("\"{name}\"")).collect();
     format!("[{}]", all.join(", "))
 }
 
 fn pairs<'a>(members: impl IntoIterator<Item = &'a (i64, &'a String)>) -> String {
-    let all: Vec<String> = members
-        .into_iter()
-        .map(|(score, name)| format!("(\"{name}\", {:?})", *score as f64))
-        .collect();
+    let all: Vec<String> =
+        members.into_iter().map(|(score, name)| format!("(\"{name}\", {:?})", *score as f64)).collect();
     format!("[{}]", all.join(", "))
 }
 
@@ -95,8 +90,7 @@ fn ranges_are_those_of_a_sorted_vector() {
                 _ => {
                     let all = in_order(&model);
                     let (start, end) = (draw.below(members), draw.below(members));
-                    let kept =
-                        start.min(all.len())..(end + 1).clamp(start.min(all.len()), all.len());
+                    let kept = start.min(all.len())..(end + 1).clamp(start.min(all.len()), all.len());
                     let command = format!("zrange z {start} {end} withscores");
                     assert_eq!(ask(&mut memory, &command), pairs(&all[kept.clone()]));
                     let reversed: Vec<_> = all.iter().rev().copied().collect();
@@ -113,15 +107,13 @@ fn ranges_are_those_of_a_sorted_vector() {
                     assert_eq!(ask(&mut memory, &command), names(&part));
                     let back = found.iter().rev().skip(offset).take(count);
                     let part: Vec<_> = back.copied().collect();
-                    let command =
-                        format!("zrevrangebyscore z ({max} {score} limit {offset} {count}");
+                    let command = format!("zrevrangebyscore z ({max} {score} limit {offset} {count}");
                     assert_eq!(ask(&mut memory, &command), names(&part));
 
                     let rank = all.iter().position(|m| *m.1 == name);
                     let wanted = rank.map_or("nil".into(), |rank| rank.to_string());
                     assert_eq!(ask(&mut memory, &format!("zrank z {name}")), wanted);
-                    let wanted =
-                        rank.map_or("nil".into(), |rank| (all.len() - 1 - rank).to_string());
+                    let wanted = rank.map_or("nil".into(), |rank| (all.len() - 1 - rank).to_string());
                     assert_eq!(ask(&mut memory, &format!("zrevrank z {name}")), wanted);
                 }
             }
@@ -184,17 +176,11 @@ fn combinations_are_those_of_maps() {
         common.retain(|name, _| models.iter().all(|model| model.contains_key(name)));
         let mut alone = a.clone();
         alone.retain(|name, _| !b.contains_key(name) && !c.contains_key(name));
-        for (operation, options, wanted) in [
-            ("union", "weights 1 2 3", &union),
-            ("inter", "weights 1 2 3", &common),
-            ("diff", "", &alone),
-        ] {
+        for (operation, options, wanted) in
+            [("union", "weights 1 2 3", &union), ("inter", "weights 1 2 3", &common), ("diff", "", &alone)]
+        {
             let command = format!("z{operation} 3 a b c {options} withscores");
-            assert_eq!(
-                ask(&mut memory, &command),
-                pairs(&in_order(wanted)),
-                "{operation}"
-            );
+            assert_eq!(ask(&mut memory, &command), pairs(&in_order(wanted)), "{operation}");
             let command = format!("z{operation}store d 3 a b c {options}");
             assert_eq!(ask(&mut memory, &command), wanted.len().to_string());
             let stored = ask(&mut memory, "zrange d 0 -1 withscores");
@@ -219,26 +205,15 @@ fn members_of_plain_sets_have_the_score_1() {
             Ok(Reply::OK)
         })
     });
-    memory
-        .call(Arc::new(procedure), Args::new())
-        .expect("no rollback");
+    memory.call(Arc::new(procedure), Args::new()).expect("no rollback");
     for (command, wanted) in [
         ("zadd z 1 b 2 c 3 d", "3"),
-        (
-            "zunion 2 s z weights 2 3 withscores",
-            r#"[("a", 2.0), ("b", 5.0), ("c", 8.0), ("d", 9.0)]"#,
-        ),
-        (
-            "zinter 2 s z weights 2 3 withscores",
-            r#"[("b", 5.0), ("c", 8.0)]"#,
-        ),
+        ("zunion 2 s z weights 2 3 withscores", r#"[("a", 2.0), ("b", 5.0), ("c", 8.0), ("d", 9.0)]"#),
+        ("zinter 2 s z weights 2 3 withscores", r#"[("b", 5.0), ("c", 8.0)]"#),
         ("zdiff 2 s z withscores", r#"[("a", 1.0)]"#),
         ("zdiff 2 z s withscores", r#"[("d", 3.0)]"#),
         ("zintercard 2 s z", "2"),
-        (
-            "zunion 1 s withscores",
-            r#"[("a", 1.0), ("b", 1.0), ("c", 1.0)]"#,
-        ),
+        ("zunion 1 s withscores", r#"[("a", 1.0), ("b", 1.0), ("c", 1.0)]"#),
         ("zdiffstore s 1 s", "3"),
         ("type s", "zset"),
     ] {
@@ -252,16 +227,12 @@ fn random_members_are_members() {
     for i in 0..500 {
         run(&mut memory, &format!("zadd z {} m{i}", i % 7));
     }
-    let Reply::Array(some) = run(&mut memory, "zrandmember z 50") else {
-        panic!()
-    };
+    let Reply::Array(some) = run(&mut memory, "zrandmember z 50") else { panic!() };
     let mut seen: Vec<String> = some.iter().map(render).collect();
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), 50);
-    let Reply::Pairs(some) = run(&mut memory, "zrandmember z -600 withscores") else {
-        panic!()
-    };
+    let Reply::Pairs(some) = run(&mut memory, "zrandmember z -600 withscores") else { panic!() };
     assert_eq!(some.len(), 600);
     for (name, score) in &some {
         let name = render(name);

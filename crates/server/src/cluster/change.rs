@@ -1,8 +1,8 @@
 //! Changes of the cluster that an operator asks for, and how their outcome comes back.
 //!
-//! A change is ordered, and some move data before they are done, so nobody waits for one on an I/O thread. Whoever takes a
-//! [`ClusterChange`] gives a [`ChangeTicket`] for it and keeps the [`ChangeAnswer`]; the connection that asked looks at its
-//! ticket now and then.
+//! A change is ordered, and some move data before they are done, so nobody waits for one on an I/O thread.
+//! Whoever takes a [`ClusterChange`] gives a [`ChangeTicket`] for it and keeps the [`ChangeAnswer`]; the
+//! connection that asked looks at its ticket now and then.
 
 use order::{PartitionEntry, PartitionMap};
 use parking_lot::Mutex;
@@ -52,7 +52,8 @@ pub enum ClusterChange {
 }
 
 impl ClusterChange {
-    /// What to answer if a cluster with this map is as the change would have it, so that whoever missed the answer can ask again.
+    /// What to answer if a cluster with this map is as the change would have it, so that whoever missed the
+    /// answer can ask again.
     pub fn done_already(&self, map: &PartitionMap) -> Option<String> {
         match self {
             ClusterChange::MoveSlots { slots, to } if map.holder(*slots) == Some(*to) => {
@@ -63,36 +64,25 @@ impl ClusterChange {
         }
     }
 
-    /// Why the change can't be made to a cluster with this map, if it can't. That it may, here, is no promise: the order
-    /// decides, perhaps on a newer map.
+    /// Why the change can't be made to a cluster with this map, if it can't. That it may, here, is no
+    /// promise: the order decides, perhaps on a newer map.
     pub fn check(&self, map: &PartitionMap) -> Result<(), String> {
         let known = |node: &NodeId| match map.nodes.get(node) {
             Some(entry) => Ok(entry),
-            None => Err(format!(
-                "there is no {node}: the cluster has {}",
-                all_of(map, map.nodes.keys())
-            )),
+            None => Err(format!("there is no {node}: the cluster has {}", all_of(map, map.nodes.keys()))),
         };
         let called = |node: &NodeId| called(map, *node);
         match self {
-            ClusterChange::AddNode {
-                name,
-                zone,
-                peer_address,
-                client_address,
-            } => {
+            ClusterChange::AddNode { name, zone, peer_address, client_address } => {
                 if peer_address == client_address {
                     return Err(format!(
-                        "{peer_address} cannot be both the peer address and the client address: give the node two ports"
+                        "{peer_address} cannot be both the peer address and the client address: give the \
+                         node two ports"
                     ));
                 }
                 if !map.zones.values().any(|known| known == zone) {
-                    let zones: Vec<String> =
-                        map.zones.values().map(|zone| format!("'{zone}'")).collect();
-                    return Err(format!(
-                        "there is no zone '{zone}': the cluster has {}",
-                        zones.join(", ")
-                    ));
+                    let zones: Vec<String> = map.zones.values().map(|zone| format!("'{zone}'")).collect();
+                    return Err(format!("there is no zone '{zone}': the cluster has {}", zones.join(", ")));
                 }
                 for (node, entry) in &map.nodes {
                     if entry.name == *name {
@@ -123,8 +113,8 @@ impl ClusterChange {
                 if map.heirs(*node).is_none() {
                     let zone = map.zones.get(&entry.zone).map_or("", String::as_str);
                     return Err(format!(
-                        "{} is the only one of zone '{zone}' that stays, so nobody could take over what it keeps: add another node \
-                         to that zone first",
+                        "{} is the only one of zone '{zone}' that stays, so nobody could take over what it \
+                         keeps: add another node to that zone first",
                         called(node)
                     ));
                 }
@@ -135,15 +125,15 @@ impl ClusterChange {
                 let SlotRange { first, last } = *slots;
                 if first > last || last >= SLOTS {
                     return Err(format!(
-                        "{first} to {last} is no range of slots: they are numbered from 0 to {}, and a range's first is not \
-                         behind its last",
+                        "{first} to {last} is no range of slots: they are numbered from 0 to {}, and a \
+                         range's first is not behind its last",
                         SLOTS - 1
                     ));
                 }
                 match map.holder(*slots) {
                     None => Err(format!(
-                        "the slots {first} to {last} are not all of one partition: move those of each by themselves ('ordo admin \
-                         status' shows whose they are)"
+                        "the slots {first} to {last} are not all of one partition: move those of each by \
+                         themselves ('ordo admin status' shows whose they are)"
                     )),
                     Some(holder) if holder == *to => {
                         Err(format!("{to} has the slots {first} to {last} already"))
@@ -177,10 +167,7 @@ impl ClusterChange {
 
 fn known_partition(map: &PartitionMap, partition: PartitionId) -> Result<&PartitionEntry, String> {
     map.partitions.get(usize::from(partition.0)).ok_or_else(|| {
-        format!(
-            "there is no {partition}: the cluster has 0 to {}",
-            map.partitions.len().saturating_sub(1)
-        )
+        format!("there is no {partition}: the cluster has 0 to {}", map.partitions.len().saturating_sub(1))
     })
 }
 
@@ -205,11 +192,7 @@ impl fmt::Display for ClusterChange {
             }
             ClusterChange::RemoveNode { node } => write!(f, "{node} leaves"),
             ClusterChange::MoveSlots { slots, to } => {
-                write!(
-                    f,
-                    "the slots {} to {} move to {to}",
-                    slots.first, slots.last
-                )
+                write!(f, "the slots {} to {} move to {to}", slots.first, slots.last)
             }
             ClusterChange::PlaceReplicas { places } => {
                 write!(f, "{} replicas move to other nodes", places.len())
@@ -258,8 +241,8 @@ impl ChangeAnswer {
 impl Drop for ChangeAnswer {
     fn drop(&mut self) {
         if let Some(cell) = self.0.take() {
-            let lost = "nobody knows how the change ended, because the node stopped working on it: look at 'ordo admin \
-                        status', and ask again if it is missing there";
+            let lost = "nobody knows how the change ended, because the node stopped working on it: look at \
+                        'ordo admin status', and ask again if it is missing there";
             *cell.lock() = Some(Err(lost.to_owned()));
         }
     }
@@ -296,14 +279,8 @@ mod tests {
         };
         for (change, error) in [
             (add("e", "x", "e:7001"), ""),
-            (
-                add("e", "w", "e:7001"),
-                "there is no zone 'w': the cluster has 'x', 'y', 'z'",
-            ),
-            (
-                add("b", "x", "e:7001"),
-                "node 2 has the name 'b': choose another, or remove that node first",
-            ),
+            (add("e", "w", "e:7001"), "there is no zone 'w': the cluster has 'x', 'y', 'z'"),
+            (add("b", "x", "e:7001"), "node 2 has the name 'b': choose another, or remove that node first"),
             (
                 add("e", "x", "b:7002"),
                 "'b' (node 2) has the address b:7002: every node needs a peer address of its own",
@@ -323,49 +300,41 @@ mod tests {
             ),
             (
                 remove(2),
-                "'b' (node 2) is the only one of zone 'y' that stays, so nobody could take over what it keeps: add another node to that \
-                 zone first",
+                "'b' (node 2) is the only one of zone 'y' that stays, so nobody could take over what it \
+                 keeps: add another node to that zone first",
             ),
             (moved(0, 5_000, 1), ""),
             (
                 place(0, 9),
                 "there is no node 9: the cluster has 'a' (node 1), 'b' (node 2), 'c' (node 3), 'd' (node 4)",
             ),
-            (
-                place(7, 4),
-                "there is no partition 7: the cluster has 0 to 2",
-            ),
+            (place(7, 4), "there is no partition 7: the cluster has 0 to 2"),
             (place(2, 4), ""),
-            (
-                place(1, 4),
-                "node 4 keeps partition 1 already, or partition 1 is named twice for one zone",
-            ),
+            (place(1, 4), "node 4 keeps partition 1 already, or partition 1 is named twice for one zone"),
             (
                 place(1, 1),
-                "node 4 would keep nothing of what it keeps: leave it a partition, or take it out with 'ordo admin remove-node'",
+                "node 4 would keep nothing of what it keeps: leave it a partition, or take it out with \
+                 'ordo admin remove-node'",
             ),
             (
                 moved(0, 5_461, 1),
-                "the slots 0 to 5461 are not all of one partition: move those of each by themselves ('ordo admin status' shows whose they are)",
+                "the slots 0 to 5461 are not all of one partition: move those of each by themselves ('ordo \
+                 admin status' shows whose they are)",
             ),
             (
                 moved(9, 8, 1),
-                "9 to 8 is no range of slots: they are numbered from 0 to 16383, and a range's first is not behind its last",
+                "9 to 8 is no range of slots: they are numbered from 0 to 16383, and a range's first is \
+                 not behind its last",
             ),
             (
                 moved(0, 16_384, 1),
-                "0 to 16384 is no range of slots: they are numbered from 0 to 16383, and a range's first is not behind its last",
+                "0 to 16384 is no range of slots: they are numbered from 0 to 16383, and a range's first \
+                 is not behind its last",
             ),
             (moved(0, 8, 0), "partition 0 has the slots 0 to 8 already"),
-            (
-                moved(0, 8, 3),
-                "there is no partition 3: the cluster has 0 to 2",
-            ),
+            (moved(0, 8, 3), "there is no partition 3: the cluster has 0 to 2"),
             (transfer(0, 3), ""),
-            (
-                transfer(3, 1),
-                "there is no partition 3: the cluster has 0 to 2",
-            ),
+            (transfer(3, 1), "there is no partition 3: the cluster has 0 to 2"),
             (
                 transfer(0, 9),
                 "there is no node 9: the cluster has 'a' (node 1), 'b' (node 2), 'c' (node 3), 'd' (node 4)",
@@ -375,11 +344,7 @@ mod tests {
                 "'d' (node 4) keeps no replica of partition 0: 'a' (node 1), 'b' (node 2), 'c' (node 3) do",
             ),
         ] {
-            assert_eq!(
-                change.check(&map).err().unwrap_or_default(),
-                error,
-                "{change}"
-            );
+            assert_eq!(change.check(&map).err().unwrap_or_default(), error, "{change}");
         }
     }
 
@@ -391,10 +356,7 @@ mod tests {
         assert_eq!(ticket.try_take(), Some(Ok("done".to_owned())));
         let (ticket, answer) = ChangeTicket::open();
         drop(answer);
-        let lost = ticket
-            .try_take()
-            .expect("an answer")
-            .expect_err("no success");
+        let lost = ticket.try_take().expect("an answer").expect_err("no success");
         assert!(lost.starts_with("nobody knows how"), "{lost}");
         assert_eq!(ticket.try_take(), None);
     }

@@ -1,13 +1,14 @@
 //! `cluster.toml`: the description of a cluster, the same file at every node.
 //!
-//! It says who the nodes are and how they wait for each other. The nodes without `joins` are the cluster's *founders*:
-//! the first partition map is made from them, in the order of the file, so it must be the same at all of them. From then
-//! on the map is replicated state, and a node that has data goes by that. A node with `joins = true` was not there in the
-//! beginning: it makes no map of its own and learns the cluster's from its peers, once `ordo admin add-node` has named it.
+//! It says who the nodes are and how they wait for each other. The nodes without `joins` are the cluster's
+//! *founders*: the first partition map is made from them, in the order of the file, so it must be the same at
+//! all of them. From then on the map is replicated state, and a node that has data goes by that. A node with
+//! `joins = true` was not there in the beginning: it makes no map of its own and learns the cluster's from
+//! its peers, once `ordo admin add-node` has named it.
 //!
-//! Reading goes in two steps: `file` says what the text holds, key by key and with the place of each value, and `check`
-//! whether that makes sense, alone and together. Every error names the file, the line
-//! and the key, and none shows the line itself: it may hold the secret.
+//! Reading goes in two steps: `file` says what the text holds, key by key and with the place of each value,
+//! and `check` whether that makes sense, alone and together. Every error names the file, the line and the
+//! key, and none shows the line itself: it may hold the secret.
 
 mod check;
 mod file;
@@ -84,7 +85,8 @@ pub struct ClusterConfig {
     pub staleness_ms_max: u64,
     /// Where the leaders of the partitions should be.
     pub leaders: Leaders,
-    /// The nodes, in the order of the file. There may be no founder left: the first map is then known to those who have it.
+    /// The nodes, in the order of the file. There may be no founder left: the first map is then known to
+    /// those who have it.
     pub nodes: Vec<ClusterNode>,
     /// What is allowed, and probably not meant: for the log, at start.
     pub warnings: Vec<String>,
@@ -120,13 +122,12 @@ pub enum ClusterConfigError {
 impl ClusterConfig {
     /// Reads and checks a file. A relative `secret_file` is looked for beside it.
     pub fn load(path: &Path) -> Result<ClusterConfig, ClusterConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|cause| ClusterConfigError::Unreadable {
-                path: path.display().to_string(),
-                what: "the cluster's description",
-                cause,
-                advice: "--cluster names it; every node needs a copy",
-            })?;
+        let text = std::fs::read_to_string(path).map_err(|cause| ClusterConfigError::Unreadable {
+            path: path.display().to_string(),
+            what: "the cluster's description",
+            cause,
+            advice: "--cluster names it; every node needs a copy",
+        })?;
         ClusterConfig::parse(&text, path)
     }
 
@@ -170,9 +171,7 @@ fn name_problem(what: &str, text: &str) -> Option<String> {
     let letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let is_name = (1..=NAME_CHARACTERS_MAX).contains(&text.len()) && text.chars().all(letter);
     (!is_name).then(|| {
-        format!(
-            "{what} '{text}': a name is 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' and '.'"
-        )
+        format!("{what} '{text}': a name is 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' and '.'")
     })
 }
 
@@ -181,32 +180,35 @@ pub fn node_name_problem(name: &str) -> Option<String> {
     name_problem("the node's name", name).or_else(|| {
         name.bytes().all(|byte| byte.is_ascii_digit()).then(|| {
             format!(
-                "the node's name '{name}': add a letter, or `ordo admin` would take it for a number that the cluster gave"
+                "the node's name '{name}': add a letter, or `ordo admin` would take it for a number that \
+                 the cluster gave"
             )
         })
     })
 }
 
-/// Why nobody can connect to an address of this text, and what to do; `None` if somebody may. `key` says what the address is for, as
-/// it is called where it was given.
+/// Why nobody can connect to an address of this text, and what to do; `None` if somebody may. `key` says what
+/// the address is for, as it is called where it was given.
 pub fn address_problem(key: &str, text: &str) -> Option<String> {
     let Some((host, _)) = host_and_port(text) else {
         // Peers have ports of their own, so that the two are not mixed up.
         let port = if key.contains("peer") { 17001 } else { 7001 };
         return Some(format!(
-            "{key} '{text}': it must be host:port, for example 10.0.0.1:{port}, node1.example:{port} or [::1]:{port}"
+            "{key} '{text}': it must be host:port, for example 10.0.0.1:{port}, node1.example:{port} or \
+             [::1]:{port}"
         ));
     };
     let is_everywhere = |ip: std::net::IpAddr| ip.is_unspecified();
     (host == "*" || host.parse().is_ok_and(is_everywhere)).then(|| {
         format!(
-            "{key} '{text}': others connect to this address, so it must be one of the node's own (what it listens on can be set \
-             apart, with --bind)"
+            "{key} '{text}': others connect to this address, so it must be one of the node's own (what it \
+             listens on can be set apart, with --bind)"
         )
     })
 }
 
-/// The host and the port of an address: `host:port`, `1.2.3.4:port` or `[::1]:port`. The host comes without brackets.
+/// The host and the port of an address: `host:port`, `1.2.3.4:port` or `[::1]:port`. The host comes without
+/// brackets.
 pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -217,9 +219,7 @@ pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
         None => host,
     };
     let plain = !host.is_empty()
-        && !host
-            .chars()
-            .any(|letter| letter.is_whitespace() || letter.is_control() || letter == '/');
+        && !host.chars().any(|letter| letter.is_whitespace() || letter.is_control() || letter == '/');
     plain.then_some((host, port))
 }
 

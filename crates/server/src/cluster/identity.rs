@@ -1,7 +1,8 @@
 //! Who a node of a cluster is, beside its journal: a small file in its data directory.
 //!
-//! It is written at the first start, from the description or from what peers tell, and counts from then on: the founders'
-//! `[[node]]`s may leave the description later, and a node that joined starts again without asking anybody.
+//! It is written at the first start, from the description or from what peers tell, and counts from then on:
+//! the founders' `[[node]]`s may leave the description later, and a node that joined starts again without
+//! asking anybody.
 
 use crate::private;
 use crate::replace::replace_file;
@@ -44,8 +45,9 @@ pub enum IdentityError {
     },
     /// What it says cannot be understood.
     #[error(
-        "{path}, which says which node of its cluster this is, is damaged or of another version: restore the directory from \
-         a backup of this very node while it was stopped, or replace the node by a new one (docs/cluster.md)"
+        "{path}, which says which node of its cluster this is, is damaged or of another version: restore \
+         the directory from a backup of this very node while it was stopped, or replace the node by a new \
+         one (docs/cluster.md)"
     )]
     Damaged {
         /// The file.
@@ -53,7 +55,8 @@ pub enum IdentityError {
     },
 }
 
-/// The first map and the newest, as ORDO.CLUSTER MAP replies them and as the file has them: hexadecimal digits.
+/// The first map and the newest, as ORDO.CLUSTER MAP replies them and as the file has them: hexadecimal
+/// digits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Maps {
     first: String,
@@ -66,11 +69,7 @@ pub struct Maps {
 impl Maps {
     /// Of these maps.
     pub fn of(first: &PartitionMap, map: &PartitionMap) -> Maps {
-        Maps {
-            first: to_hexadecimal(first),
-            map: to_hexadecimal(map),
-            skips: Vec::new(),
-        }
+        Maps { first: to_hexadecimal(first), map: to_hexadecimal(map), skips: Vec::new() }
     }
 
     /// With what the node skips.
@@ -136,29 +135,19 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(cause) => return Err(failed(&path, "read", cause)),
         };
-        let damaged = || IdentityError::Damaged {
-            path: path.display().to_string(),
-        };
+        let damaged = || IdentityError::Damaged { path: path.display().to_string() };
         let content: Content = serde_json::from_slice(&text).map_err(|_| damaged())?;
         if content.version != VERSION || content.check != content.checked() {
             return Err(damaged());
         }
         let (first, map) = content.maps.read().ok_or_else(damaged)?;
-        Ok(Some(Identity {
-            node: NodeId(content.node),
-            first,
-            map,
-        }))
+        Ok(Some(Identity { node: NodeId(content.node), first, map }))
     }
 
     /// Writes the file: whole and durable, or not at all.
     pub fn save(&self, dir: &Path) -> Result<(), IdentityError> {
-        let mut content = Content {
-            version: VERSION,
-            node: self.node.0,
-            maps: Maps::of(&self.first, &self.map),
-            check: 0,
-        };
+        let mut content =
+            Content { version: VERSION, node: self.node.0, maps: Maps::of(&self.first, &self.map), check: 0 };
         content.check = content.checked();
         let path = dir.join(FILE);
         let write = || -> io::Result<()> {
@@ -170,11 +159,7 @@ impl Identity {
 }
 
 fn failed(path: &Path, action: &'static str, cause: io::Error) -> IdentityError {
-    IdentityError::Io {
-        path: path.display().to_string(),
-        action,
-        cause,
-    }
+    IdentityError::Io { path: path.display().to_string(), action, cause }
 }
 
 #[cfg(test)]
@@ -187,17 +172,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let dir = directory.path().join("new");
         assert_eq!(Identity::load(&dir).expect("no file"), None);
-        let mut identity = Identity {
-            node: NodeId(4),
-            first: map(),
-            map: map(),
-        };
+        let mut identity = Identity { node: NodeId(4), first: map(), map: map() };
         identity.map.version = 9;
         identity.save(&dir).expect("written");
-        assert_eq!(
-            Identity::load(&dir).expect("a file"),
-            Some(identity.clone())
-        );
+        assert_eq!(Identity::load(&dir).expect("a file"), Some(identity.clone()));
         let text = std::fs::read_to_string(dir.join(FILE)).expect("text");
         for damaged in [
             text.replacen("\"node\":4", "\"node\":3", 1),
@@ -207,10 +185,7 @@ mod tests {
             assert_ne!(damaged, text);
             std::fs::write(dir.join(FILE), damaged).expect("written");
             let error = Identity::load(&dir).expect_err("damaged").to_string();
-            assert!(
-                error.contains("cluster.json") && error.contains("replace"),
-                "{error}"
-            );
+            assert!(error.contains("cluster.json") && error.contains("replace"), "{error}");
         }
     }
 }

@@ -1,11 +1,12 @@
 //! How a node that joins learns who it is: from those who are there.
 //!
-//! A node with `joins = true` and an empty data directory asks the other nodes of the description, at their client
-//! addresses, for the map (ORDO.CLUSTER MAP), until the map names it and gives it something to keep. Until then it is
-//! nobody: it has no number, keeps nothing and serves nobody.
+//! A node with `joins = true` and an empty data directory asks the other nodes of the description, at their
+//! client addresses, for the map (ORDO.CLUSTER MAP), until the map names it and gives it something to keep.
+//! Until then it is nobody: it has no number, keeps nothing and serves nobody.
 //!
-//! A node that has run before asks the same way ([`is_gone`]) when nobody agrees with it for a while: it may have been taken
-//! out of the cluster while it was down, and then the others refuse it at their peer ports, without a word about why.
+//! A node that has run before asks the same way ([`is_gone`]) when nobody agrees with it for a while: it may
+//! have been taken out of the cluster while it was down, and then the others refuse it at their peer ports,
+//! without a word about why.
 
 use super::config::ClusterConfig;
 use super::identity::{Identity, Maps};
@@ -60,7 +61,8 @@ pub fn learn(
             Err(problems) => {
                 let hint = match cluster.founders().next() {
                     None => {
-                        ". Every [[node]] of the description joins: for nodes that a new cluster begins with, leave `joins` out"
+                        ". Every [[node]] of the description joins: for nodes that a new cluster begins \
+                         with, leave `joins` out"
                     }
                     Some(_) => "",
                 };
@@ -111,10 +113,11 @@ fn verdict(map: &PartitionMap, name: &str) -> Verdict {
     };
     if entry.boot != BootId(0) {
         return Verdict::Refuse(format!(
-            "the cluster knows '{name}' ({node}), which has run before, and this data directory is new: if the old one exists, \
-             start with it (--dir). If its disk was lost, then so was what it had promised to the others, and it must not \
-             come back as itself: add a node of another name to its zone ('ordo admin add-node'), start that one, and then \
-             take this one out ('ordo admin remove-node {name}')"
+            "the cluster knows '{name}' ({node}), which has run before, and this data directory is new: if \
+             the old one exists, start with it (--dir). If its disk was lost, then so was what it had \
+             promised to the others, and it must not come back as itself: add a node of another name to \
+             its zone ('ordo admin add-node'), start that one, and then take this one out ('ordo admin \
+             remove-node {name}')"
         ));
     }
     if entry.leaving {
@@ -124,45 +127,35 @@ fn verdict(map: &PartitionMap, name: &str) -> Verdict {
     }
     if map.kept_by(node).next().is_none() {
         return Verdict::Wait(format!(
-            "'{name}' is {node} of the cluster, and keeps nothing yet: 'ordo admin rebalance' gives it its share of what the nodes \
-             of its zone keep, and 'ordo admin remove-node' of one of them all of that one's"
+            "'{name}' is {node} of the cluster, and keeps nothing yet: 'ordo admin rebalance' gives it its \
+             share of what the nodes of its zone keep, and 'ordo admin remove-node' of one of them all of \
+             that one's"
         ));
     }
     Verdict::Start(node)
 }
 
-/// Asks the others whether the cluster still has a node that starts again with a map of its own. If it has not: what to tell its
-/// operator. None if it has, or if nobody can tell.
-pub fn is_gone(
-    cluster: &ClusterConfig,
-    map: &PartitionMap,
-    me: NodeId,
-    access: &Access,
-) -> Option<String> {
+/// Asks the others whether the cluster still has a node that starts again with a map of its own. If it has
+/// not: what to tell its operator. None if it has, or if nobody can tell.
+pub fn is_gone(cluster: &ClusterConfig, map: &PartitionMap, me: NodeId, access: &Access) -> Option<String> {
     let described = cluster.nodes.iter().map(|node| &node.client_address);
     let known = map.nodes.values().map(|entry| &entry.client_address);
     let own = map.nodes.get(&me).map(|entry| &entry.client_address);
-    let others: BTreeSet<&String> = described
-        .chain(known)
-        .filter(|address| Some(*address) != own)
-        .collect();
+    let others: BTreeSet<&String> = described.chain(known).filter(|address| Some(*address) != own).collect();
     let answers = others.into_iter().map(|address| ask(address, None, access));
-    answers
-        .flatten()
-        .find_map(|told| has_left(map, &told.map, me))
+    answers.flatten().find_map(|told| has_left(map, &told.map, me))
 }
 
 /// What to tell the operator of a node that a newer map has no more.
 fn has_left(map: &PartitionMap, newer: &PartitionMap, me: NodeId) -> Option<String> {
-    if newer.cluster != map.cluster || newer.version <= map.version || newer.nodes.contains_key(&me)
-    {
+    if newer.cluster != map.cluster || newer.version <= map.version || newer.nodes.contains_key(&me) {
         return None;
     }
     let entry = map.nodes.get(&me);
     let name = entry.map_or("this node", |entry| entry.name.as_str());
     Some(format!(
-        "'{name}' ({me}) has left the cluster: the others have a newer map, without it. Its directory is not needed any more, and must \
-         not be started again; its [[node]] may be deleted from cluster.toml"
+        "'{name}' ({me}) has left the cluster: the others have a newer map, without it. Its directory is \
+         not needed any more, and must not be started again; its [[node]] may be deleted from cluster.toml"
     ))
 }
 
@@ -184,8 +177,8 @@ fn newest(cluster: &ClusterConfig, name: &str, access: &Access) -> Result<Told, 
     found.ok_or_else(|| problems.join("; "))
 }
 
-/// Asks a node for the first map and its newest. A `name` tells it who waits for that; a version that does not expect one is asked
-/// without.
+/// Asks a node for the first map and its newest. A `name` tells it who waits for that; a version that does
+/// not expect one is asked without.
 fn ask(address: &str, name: Option<&str>, access: &Access) -> Result<Told, String> {
     let mut client = (access.open(address, PATIENCE)).map_err(|error| error.to_string())?;
     let mut call = |words: &[&str]| -> Result<String, String> {
@@ -248,10 +241,7 @@ mod tests {
         };
         assert_eq!(map.apply(&join, txn::Epoch(1)), Changed::Map);
         waits(&map, "remove-node");
-        let drain = Control::Drain {
-            version: map.version,
-            node: NodeId(2),
-        };
+        let drain = Control::Drain { version: map.version, node: NodeId(2) };
         assert_eq!(map.apply(&drain, txn::Epoch(1)), Changed::Map);
         assert_eq!(verdict(&map, "e"), Verdict::Start(NodeId(5)));
         // Once it has run, an empty directory is not its own.
@@ -267,10 +257,7 @@ mod tests {
         let Verdict::Refuse(text) = verdict(&map, "e") else {
             panic!("it starts");
         };
-        assert!(
-            text.contains("disk was lost") && text.contains("remove-node e"),
-            "{text}"
-        );
+        assert!(text.contains("disk was lost") && text.contains("remove-node e"), "{text}");
         assert!(matches!(verdict(&map, "b"), Verdict::Refuse(_)));
     }
 }

@@ -3,7 +3,8 @@
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// A node that has not asked for so long is gone: it asks every half second, and waits for those that do not answer.
+/// A node that has not asked for so long is gone: it asks every half second, and waits for those that do not
+/// answer.
 const SILENCE_MS: u64 = 15_000;
 
 /// When each node that is about to join asked last, by its name.
@@ -21,8 +22,6 @@ impl Joiners {
     /// Whether a node runs, and waits to join.
     pub fn waits(&self, name: &str, now_ms: u64) -> bool {
         let asked = self.0.lock();
-        asked
-            .get(name)
-            .is_some_and(|asked_ms| now_ms < asked_ms + SILENCE_MS)
+        asked.get(name).is_some_and(|asked_ms| now_ms < asked_ms + SILENCE_MS)
     }
 }

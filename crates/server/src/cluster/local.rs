@@ -1,11 +1,12 @@
 //! A cluster on one machine: a process per node, each in a zone of its own.
 //!
-//! [`LocalCluster::prepare`] makes (or finds) the directory with the cluster's description, [`Processes::start`] starts
-//! what [`Launch`]es say and waits until everybody answers, and [`supervise`] tells what happens to them until it is told
-//! to stop them. The last two know nothing of clusters: they keep any processes that speak RESP.
+//! [`LocalCluster::prepare`] makes (or finds) the directory with the cluster's description,
+//! [`Processes::start`] starts what [`Launch`]es say and waits until everybody answers, and [`supervise`]
+//! tells what happens to them until it is told to stop them. The last two know nothing of clusters: they keep
+//! any processes that speak RESP.
 //!
-//! A node's death is what a local cluster is for trying out, so it ends nothing: it is reported, with the command that
-//! starts the node again.
+//! A node's death is what a local cluster is for trying out, so it ends nothing: it is reported, with the
+//! command that starts the node again.
 
 mod plan;
 mod ports;

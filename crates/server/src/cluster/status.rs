@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What ORDO.CLUSTER SLOTKEYS replies: how many keys each slot has, of the partitions that a node keeps. Slots without any are
-/// left out.
+/// What ORDO.CLUSTER SLOTKEYS replies: how many keys each slot has, of the partitions that a node keeps.
+/// Slots without any are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotKeys {
     /// By partition and slot.
@@ -52,14 +52,15 @@ pub struct NodeStatus {
     /// Why it takes no part in the cluster, if it has said so last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out: Option<String>,
-    /// Whether it runs and has not joined yet, because it waits for something to keep: the node that answers was asked by it.
+    /// Whether it runs and has not joined yet, because it waits for something to keep: the node that answers
+    /// was asked by it.
     #[serde(default)]
     pub waiting: bool,
     /// Whether it is about to leave for good.
     #[serde(default)]
     pub leaving: bool,
-    /// By how many milliseconds its clock is ahead of the time of day that the answering node goes by, if that is more than
-    /// `clock_ahead_ms_max`, and else 0. Negative if it is behind.
+    /// By how many milliseconds its clock is ahead of the time of day that the answering node goes by, if
+    /// that is more than `clock_ahead_ms_max`, and else 0. Negative if it is behind.
     #[serde(default)]
     pub clock_ahead_ms: i64,
 }
@@ -84,10 +85,10 @@ pub struct PartitionStatus {
 pub struct ReplicaStatus {
     /// Who keeps it.
     pub node: u16,
-    /// `leader`, `follower`, `learner` (it gets the data, and does not count yet), `expected` (it is to keep a replica, and
-    /// has none), or `leaving` (it still has one that it is not to keep).
+    /// `leader`, `follower`, `learner` (it gets the data, and does not count yet), `expected` (it is to keep
+    /// a replica, and has none), or `leaving` (it still has one that it is not to keep).
     pub role: String,
-    /// How many entries of the group's log it does not have, as far as its leader (if that is the node that answers) knows: a
-    /// leader that was just elected has heard of nobody.
+    /// How many entries of the group's log it does not have, as far as its leader (if that is the node that
+    /// answers) knows: a leader that was just elected has heard of nobody.
     pub lag: Option<u64>,
 }

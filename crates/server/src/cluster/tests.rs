@@ -1,4 +1,5 @@
-//! A cluster to test with, made by hand: three partitions over zones `x` (nodes 1 and 4), `y` (2) and `z` (3).
+//! A cluster to test with, made by hand: three partitions over zones `x` (nodes 1 and 4), `y` (2) and `z`
+//! (3).
 
 use super::{ClusterCounters, ClusterStatus, ClusterView, PartitionStatus, ReplicaStatus};
 use order::Described;
@@ -24,8 +25,8 @@ pub(crate) fn map() -> PartitionMap {
     PartitionMap::new("test", &nodes, 3).expect("a map")
 }
 
-/// What node 1 sees: it leads partition 0 in term 7, node 2 leads partition 1 in term 5, and who leads partition 2 is not
-/// known.
+/// What node 1 sees: it leads partition 0 in term 7, node 2 leads partition 1 in term 5, and who leads
+/// partition 2 is not known.
 pub(crate) fn view() -> ClusterView {
     let map = map();
     let partitions = map.partition_ids().map(|partition| {

@@ -21,8 +21,8 @@ pub struct ClusterView {
     pub unreachable: Vec<NodeId>,
     /// The last epoch that this node has executed.
     pub epoch: u64,
-    /// How long ago, in milliseconds, this node last knew to have executed everything that was agreed. What a READONLY
-    /// connection reads may be as old.
+    /// How long ago, in milliseconds, this node last knew to have executed everything that was agreed. What a
+    /// READONLY connection reads may be as old.
     pub staleness_ms: u64,
     /// What this node has done since it started.
     pub counters: ClusterCounters,
@@ -37,14 +37,15 @@ pub struct ClusterCounters {
     pub epochs: u64,
     /// Times that epochs were taken back, because another leader's batch replaced one.
     pub retracted: u64,
-    /// Transactions that final-committed here, in all partitions that the node keeps. Counts from the checkpoint that the
-    /// node started from.
+    /// Transactions that final-committed here, in all partitions that the node keeps. Counts from the
+    /// checkpoint that the node started from.
     pub transactions: u64,
     /// Of those, the ones that had speculatively committed when their epoch was confirmed.
     pub speculated_before_confirmation: u64,
     /// Incarnations of transactions that were thrown away.
     pub restarts: u64,
-    /// Rounds in which a partition had something to say to siblings at another node: see [`node::cluster::Said`].
+    /// Rounds in which a partition had something to say to siblings at another node: see
+    /// [`node::cluster::Said`].
     pub sibling_rounds: u64,
     /// Messages that took it there.
     pub sibling_frames: u64,

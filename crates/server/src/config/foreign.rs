@@ -1,7 +1,8 @@
-//! Parameters of Redis that change nothing here. Clients and tools set and read them all the same: CONFIG SET takes them, CONFIG GET
-//! tells what was set last, and the next start forgets it.
+//! Parameters of Redis that change nothing here. Clients and tools set and read them all the same: CONFIG SET
+//! takes them, CONFIG GET tells what was set last, and the next start forgets it.
 //!
-//! What Redis lets nobody change while it runs is told and not taken, and so is what would promise something that Ordo does not do.
+//! What Redis lets nobody change while it runs is told and not taken, and so is what would promise something
+//! that Ordo does not do.
 
 use super::Config;
 use super::parameter::bytes_from_text;
@@ -26,7 +27,8 @@ const INT_MAX: i64 = i32::MAX as i64;
 const NUMBERS: &[(&str, i64, i64)] = &[
     (
         "auto-aof-rewrite-percentage=100 cluster-migration-barrier=1 \
-         cluster-replica-validity-factor=10 hz=10 repl-diskless-sync-delay=5 repl-diskless-sync-max-replicas=0 replica-priority=100",
+         cluster-replica-validity-factor=10 hz=10 repl-diskless-sync-delay=5 \
+         repl-diskless-sync-max-replicas=0 replica-priority=100",
         0,
         INT_MAX,
     ),
@@ -38,16 +40,8 @@ const NUMBERS: &[(&str, i64, i64)] = &[
         i64::MAX,
     ),
     ("active-defrag-max-scan-fields=1000", 1, i64::MAX),
-    (
-        "active-defrag-cycle-max=25 active-defrag-cycle-min=1",
-        1,
-        99,
-    ),
-    (
-        "active-defrag-threshold-lower=10 active-defrag-threshold-upper=100",
-        0,
-        1000,
-    ),
+    ("active-defrag-cycle-max=25 active-defrag-cycle-min=1", 1, 99),
+    ("active-defrag-threshold-lower=10 active-defrag-threshold-upper=100", 0, 1000),
     ("active-expire-effort=1", 1, 10),
     ("maxmemory-eviction-tenacity=10", 0, 100),
 ];
@@ -55,14 +49,8 @@ const NUMBERS: &[(&str, i64, i64)] = &[
 /// Parameters that take numbers of bytes, also with units, and the least that Redis takes. CONFIG GET tells
 /// them in bytes.
 const MEMORY: &[(&str, i64)] = &[
-    (
-        "active-defrag-ignore-bytes=104857600 repl-backlog-size=1048576",
-        1,
-    ),
-    (
-        "auto-aof-rewrite-min-size=67108864 cluster-link-sendbuf-limit=0",
-        0,
-    ),
+    ("active-defrag-ignore-bytes=104857600 repl-backlog-size=1048576", 1),
+    ("auto-aof-rewrite-min-size=67108864 cluster-link-sendbuf-limit=0", 0),
 ];
 
 /// Parameters that take any text.
@@ -88,10 +76,7 @@ unixsocket= unixsocketperm=0";
 /// Names that Redis has had for parameters, and still takes.
 const OLD_NAMES: &[(&str, &str)] = &[
     ("cluster-slave-no-failover", "cluster-replica-no-failover"),
-    (
-        "cluster-slave-validity-factor",
-        "cluster-replica-validity-factor",
-    ),
+    ("cluster-slave-validity-factor", "cluster-replica-validity-factor"),
     ("min-slaves-max-lag", "min-replicas-max-lag"),
     ("min-slaves-to-write", "min-replicas-to-write"),
     ("repl-ping-slave-period", "repl-ping-replica-period"),
@@ -126,31 +111,21 @@ pub struct Parameter {
 }
 
 fn parameters() -> impl Iterator<Item = Parameter> {
-    let others = [
-        (FLAGS, Takes::Flag),
-        (TEXTS, Takes::Text),
-        (FIXED, Takes::Nothing),
-    ];
+    let others = [(FLAGS, Takes::Flag), (TEXTS, Takes::Text), (FIXED, Takes::Nothing)];
     let numbers = NUMBERS.iter();
     let numbers = numbers.map(|&(list, min, max)| (list, Takes::Number(min, max)));
     let memory = MEMORY.iter().map(|&(list, min)| (list, Takes::Memory(min)));
     let lists = others.into_iter().chain(numbers).chain(memory);
     lists.flat_map(|(list, takes)| {
         let words = list.split(' ').filter_map(|word| word.split_once('='));
-        words.map(move |(name, default)| Parameter {
-            name,
-            default,
-            takes,
-        })
+        words.map(move |(name, default)| Parameter { name, default, takes })
     })
 }
 
 impl Parameter {
     /// The parameter of a name, in any case.
     pub fn named(name: &str) -> Option<Parameter> {
-        let old = OLD_NAMES
-            .iter()
-            .find(|(old, _)| old.eq_ignore_ascii_case(name));
+        let old = OLD_NAMES.iter().find(|(old, _)| old.eq_ignore_ascii_case(name));
         let name = old.map_or(name, |(_, new)| new);
         parameters().find(|parameter| parameter.name.eq_ignore_ascii_case(name))
     }
@@ -159,9 +134,7 @@ impl Parameter {
     pub fn all() -> impl Iterator<Item = (&'static str, Parameter)> {
         let old = OLD_NAMES.iter();
         let old = old.filter_map(|&(old, new)| Some((old, Parameter::named(new)?)));
-        parameters()
-            .map(|parameter| (parameter.name, parameter))
-            .chain(old)
+        parameters().map(|parameter| (parameter.name, parameter)).chain(old)
     }
 
     /// What was set last.
@@ -178,11 +151,7 @@ impl Parameter {
                 let number: Option<i64> = text.parse().ok();
                 // "+5" and "05" are none, as in Redis.
                 let number = number.filter(|number| number.to_string() == text);
-                within(
-                    number.ok_or("argument couldn't be parsed into an integer")?,
-                    min,
-                    max,
-                )?
+                within(number.ok_or("argument couldn't be parsed into an integer")?, min, max)?
             }
             Takes::Memory(min) => {
                 let bytes = bytes_from_text(text).ok_or("argument must be a memory value")?;
@@ -207,9 +176,7 @@ fn flag(text: &str) -> Result<String, String> {
 fn within(number: i64, min: i64, max: i64) -> Result<String, String> {
     match (min..=max).contains(&number) {
         true => Ok(number.to_string()),
-        false => Err(format!(
-            "argument must be between {min} and {max} inclusive"
-        )),
+        false => Err(format!("argument must be between {min} and {max} inclusive")),
     }
 }
 
@@ -234,9 +201,7 @@ fn is_schedule(text: &str) -> bool {
     let (pairs, odd) = numbers.as_chunks::<2>();
     odd.is_empty()
         && !pairs.is_empty()
-        && pairs
-            .iter()
-            .all(|&[seconds, changes]| seconds >= 1 && changes >= 0)
+        && pairs.iter().all(|&[seconds, changes]| seconds >= 1 && changes >= 0)
 }
 
 #[cfg(test)]
@@ -262,51 +227,19 @@ mod tests {
         let parameter = |name| Parameter::named(name).expect("known");
         for (name, value, told) in [
             ("hz", "50", Ok("50")),
-            (
-                "HZ",
-                "fifty",
-                Err("argument couldn't be parsed into an integer"),
-            ),
-            (
-                "hz",
-                "-5",
-                Err("argument must be between 0 and 2147483647 inclusive"),
-            ),
-            (
-                "hz",
-                "+5",
-                Err("argument couldn't be parsed into an integer"),
-            ),
-            (
-                "hz",
-                "10mb",
-                Err("argument couldn't be parsed into an integer"),
-            ),
-            (
-                "active-expire-effort",
-                "11",
-                Err("argument must be between 1 and 10 inclusive"),
-            ),
+            ("HZ", "fifty", Err("argument couldn't be parsed into an integer")),
+            ("hz", "-5", Err("argument must be between 0 and 2147483647 inclusive")),
+            ("hz", "+5", Err("argument couldn't be parsed into an integer")),
+            ("hz", "10mb", Err("argument couldn't be parsed into an integer")),
+            ("active-expire-effort", "11", Err("argument must be between 1 and 10 inclusive")),
             ("repl-backlog-size", "100MB", Ok("104857600")),
-            (
-                "repl-backlog-size",
-                "-1",
-                Err("argument must be a memory value"),
-            ),
-            (
-                "repl-backlog-size",
-                "0",
-                Err("argument must be between 1 and 9223372036854775807 inclusive"),
-            ),
+            ("repl-backlog-size", "-1", Err("argument must be a memory value")),
+            ("repl-backlog-size", "0", Err("argument must be between 1 and 9223372036854775807 inclusive")),
             ("auto-aof-rewrite-min-size", "64mb", Ok("67108864")),
             ("active-defrag-ignore-bytes", "100mb", Ok("104857600")),
             ("cluster-link-sendbuf-limit", "1gb", Ok("1073741824")),
             ("lazyfree-lazy-expire", "YES", Ok("yes")),
-            (
-                "lazyfree-lazy-expire",
-                "perhaps",
-                Err("argument must be 'yes' or 'no'"),
-            ),
+            ("lazyfree-lazy-expire", "perhaps", Err("argument must be 'yes' or 'no'")),
             ("slave-read-only", "no", Ok("no")),
             ("unixsocket", "", Ok("")),
             ("unixsocket", "/tmp/s", Err("can't set immutable config")),

@@ -7,8 +7,8 @@ use crate::cluster::config::host_and_port;
 use std::path::Path;
 
 impl Config {
-    /// Reads the cluster's description, if there is one, and takes from it where clients reach this node. Once only: the
-    /// file may change behind our back.
+    /// Reads the cluster's description, if there is one, and takes from it where clients reach this node.
+    /// Once only: the file may change behind our back.
     pub(super) fn join_cluster(&mut self) -> Result<(), ConfigError> {
         if self.cluster.is_some() {
             return Ok(());
@@ -17,8 +17,8 @@ impl Config {
             ("", "") => return Ok(()),
             ("", node) => {
                 return Err(ConfigError::Together(format!(
-                    "node: '{node}' is a node of no cluster. Name the file that describes the cluster with --cluster, \
-                     or leave --node out to serve alone"
+                    "node: '{node}' is a node of no cluster. Name the file that describes the cluster with \
+                     --cluster, or leave --node out to serve alone"
                 )));
             }
             _ => {}
@@ -38,8 +38,8 @@ impl Config {
                 None => String::new(),
             };
             return Err(ConfigError::Together(format!(
-                "node: {} has no node '{}'{hint}. It has {all}. A node that is to join the cluster needs a [[node]] \
-                 with joins = true there",
+                "node: {} has no node '{}'{hint}. It has {all}. A node that is to join the cluster needs a \
+                 [[node]] with joins = true there",
                 self.cluster_file, self.node
             )));
         };
@@ -96,20 +96,14 @@ mod tests {
         let (_dir, path) = described("127.0.0.1");
         let cluster = ["--cluster", &path, "--node", "beta"];
         let config = serve(&cluster).expect("valid");
-        assert_eq!(
-            (config.port, config.bind.join(" ")),
-            (7002, "127.0.0.1".to_owned())
-        );
+        assert_eq!((config.port, config.bind.join(" ")), (7002, "127.0.0.1".to_owned()));
         let (description, me) = config.cluster.as_ref().expect("a cluster");
         assert_eq!((description.name.as_str(), me.as_str()), ("shop", "beta"));
 
         // Also where what is said is the default of a server that stands alone.
         let told = [&cluster[..], &["--port", "6379", "--bind", "localhost"]].concat();
         let config = serve(&told).expect("valid");
-        assert_eq!(
-            (config.port, config.bind.join(" ")),
-            (6379, "localhost".to_owned())
-        );
+        assert_eq!((config.port, config.bind.join(" ")), (6379, "localhost".to_owned()));
 
         // There is one listener at most for it.
         let secured = serve(&[&cluster[..], &["--tls-port", "7002"]].concat()).expect("valid");
@@ -137,10 +131,7 @@ mod tests {
         let (_dir, path) = described("10.0.0.1");
         let cluster = ["--cluster", &path, "--node", "alpha"];
         let error = serve(&cluster).expect_err("anyone could write");
-        assert!(
-            error.contains("bind 10.0.0.1") && error.contains("--requirepass"),
-            "{error}"
-        );
+        assert!(error.contains("bind 10.0.0.1") && error.contains("--requirepass"), "{error}");
         serve(&[&cluster[..], &["--requirepass", "x"]].concat()).expect("a password");
     }
 
@@ -148,29 +139,17 @@ mod tests {
     fn a_cluster_and_a_node_go_together() {
         let (_dir, path) = described("127.0.0.1");
         for (words, wants) in [
-            (
-                &["--node", "beta"][..],
-                &["'beta'", "no cluster", "--cluster"][..],
-            ),
-            (
-                &["--cluster", &path],
-                &[&path, "--node", "alpha, beta, gamma"],
-            ),
+            (&["--node", "beta"][..], &["'beta'", "no cluster", "--cluster"][..]),
+            (&["--cluster", &path], &[&path, "--node", "alpha, beta, gamma"]),
             (
                 &["--cluster", &path, "--node", "bela"],
                 &["no node 'bela'", "did you mean 'beta'", "joins = true"],
             ),
-            (
-                &["--cluster", "no/such", "--node", "beta"],
-                &["no/such", "cannot be read"],
-            ),
+            (&["--cluster", "no/such", "--node", "beta"], &["no/such", "cannot be read"]),
         ] {
             let error = serve(words).expect_err("refused");
             for want in wants {
-                assert!(
-                    error.contains(want),
-                    "{words:?} said '{error}', without '{want}'"
-                );
+                assert!(error.contains(want), "{words:?} said '{error}', without '{want}'");
             }
         }
     }

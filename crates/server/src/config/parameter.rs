@@ -48,9 +48,7 @@ impl Parameter for u64 {
             Kind::Fixed(only, _) if text == only => (text.parse().ok(), 0, u64::MAX),
             _ => (None, 0, 0),
         };
-        value
-            .filter(|value| (min..=max).contains(value))
-            .ok_or_else(|| refusal(text, kind))
+        value.filter(|value| (min..=max).contains(value)).ok_or_else(|| refusal(text, kind))
     }
 }
 
@@ -62,10 +60,7 @@ impl Parameter for i64 {
         let Kind::Integer(min, max) = *kind else {
             return Err(refusal(text, kind));
         };
-        text.parse()
-            .ok()
-            .filter(|value| (min..=max).contains(value))
-            .ok_or_else(|| refusal(text, kind))
+        text.parse().ok().filter(|value| (min..=max).contains(value)).ok_or_else(|| refusal(text, kind))
     }
 }
 
@@ -133,11 +128,7 @@ impl Parameter for Share {
     }
     fn from_text(text: &str, kind: &Kind, _now: &Share) -> Result<Share, String> {
         let share = match text.strip_suffix('%') {
-            Some(percent) => percent
-                .parse()
-                .ok()
-                .filter(|&percent| percent <= 100)
-                .map(Share::Percent),
+            Some(percent) => percent.parse().ok().filter(|&percent| percent <= 100).map(Share::Percent),
             None => bytes_from_text(text).map(Share::Bytes),
         };
         share.ok_or_else(|| refusal(text, kind))
@@ -155,13 +146,7 @@ impl Parameter for Users {
     /// A user comes to those that are there.
     fn from_text(text: &str, _kind: &Kind, now: &Users) -> Result<Users, String> {
         let more = text.lines().filter(|line| !line.trim().is_empty());
-        Ok(Users(
-            now.0
-                .iter()
-                .cloned()
-                .chain(more.map(without_passwords))
-                .collect(),
-        ))
+        Ok(Users(now.0.iter().cloned().chain(more.map(without_passwords)).collect()))
     }
 }
 
@@ -206,9 +191,7 @@ impl Parameter for Requests {
     fn from_text(text: &str, _kind: &Kind, now: &Requests) -> Result<Requests, String> {
         let mut all = now.clone();
         for word in text.split_whitespace() {
-            let name = word
-                .parse()
-                .map_err(|error: txn::ids::NoRequestName| error.to_string())?;
+            let name = word.parse().map_err(|error: txn::ids::NoRequestName| error.to_string())?;
             if !all.0.contains(&name) {
                 all.0.push(name);
             }
@@ -330,18 +313,11 @@ impl Parameter for NotifyFlags {
 
 impl Parameter for OutputLimits {
     fn to_text(&self) -> String {
-        [
-            ("normal", self.normal),
-            ("slave", self.slave),
-            ("pubsub", self.pubsub),
-        ]
-        .map(|(class, limit)| {
-            format!(
-                "{class} {} {} {}",
-                limit.hard_bytes, limit.soft_bytes, limit.soft_seconds
-            )
-        })
-        .join(" ")
+        [("normal", self.normal), ("slave", self.slave), ("pubsub", self.pubsub)]
+            .map(|(class, limit)| {
+                format!("{class} {} {} {}", limit.hard_bytes, limit.soft_bytes, limit.soft_seconds)
+            })
+            .join(" ")
     }
     fn from_text(text: &str, kind: &Kind, now: &OutputLimits) -> Result<OutputLimits, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -357,19 +333,11 @@ impl Parameter for OutputLimits {
                 "pubsub" => &mut limits.pubsub,
                 _ => return Err(refusal(text, kind)),
             };
-            let parsed = (
-                bytes_from_text(hard),
-                bytes_from_text(soft),
-                seconds.parse().ok(),
-            );
+            let parsed = (bytes_from_text(hard), bytes_from_text(soft), seconds.parse().ok());
             let (Some(hard_bytes), Some(soft_bytes), Some(soft_seconds)) = parsed else {
                 return Err(refusal(text, kind));
             };
-            *limit = OutputLimit {
-                hard_bytes,
-                soft_bytes,
-                soft_seconds,
-            };
+            *limit = OutputLimit { hard_bytes, soft_bytes, soft_seconds };
         }
         Ok(limits)
     }

@@ -7,7 +7,8 @@ use std::fmt;
 /// The variable that has the password where no setting has it.
 pub const PASSWORD_VARIABLE: &str = "ORDO_REQUIREPASS";
 
-/// A password, or none. Its text form is `#` and the digits of its SHA-256, so that nothing that shows or writes settings shows it.
+/// A password, or none. Its text form is `#` and the digits of its SHA-256, so that nothing that shows or
+/// writes settings shows it.
 #[derive(Clone, Default)]
 pub struct Password {
     hash: Option<PasswordHash>,
@@ -45,39 +46,28 @@ impl Eq for Password {}
 
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_none() {
-            "Password(none)"
-        } else {
-            "Password(..)"
-        })
+        f.write_str(if self.is_none() { "Password(none)" } else { "Password(..)" })
     }
 }
 
 impl Parameter for Password {
     fn to_text(&self) -> String {
         let text = self.hash.map(|hash| hash.behind(b'#'));
-        text.map_or_else(String::new, |text| {
-            String::from_utf8_lossy(&text).into_owned()
-        })
+        text.map_or_else(String::new, |text| String::from_utf8_lossy(&text).into_owned())
     }
     fn from_text(text: &str, _kind: &Kind, _now: &Password) -> Result<Password, String> {
         let digits = text.strip_prefix('#').map(str::as_bytes);
         Ok(match digits.and_then(PasswordHash::from_digits) {
-            Some(hash) => Password {
-                hash: Some(hash),
-                plain: None,
-            },
+            Some(hash) => Password { hash: Some(hash), plain: None },
             None if text.is_empty() => Password::default(),
-            None => Password {
-                hash: Some(PasswordHash::of(text.as_bytes())),
-                plain: Some(text.to_owned()),
-            },
+            None => Password { hash: Some(PasswordHash::of(text.as_bytes())), plain: Some(text.to_owned()) },
         })
     }
 }
 
 impl Config {
-    /// Takes the password from `requirepass-file`, or else from the environment's variable, unless `requirepass` gives one.
+    /// Takes the password from `requirepass-file`, or else from the environment's variable, unless
+    /// `requirepass` gives one.
     pub(super) fn find_password(&mut self, variable: Option<String>) -> Result<(), ConfigError> {
         if !self.requirepass.is_none() {
             return Ok(());
@@ -88,21 +78,22 @@ impl Config {
             false => {
                 let text = std::fs::read_to_string(path).map_err(|cause| {
                     ConfigError::Together(format!(
-                        "requirepass-file: {path} cannot be read: {cause}. It is looked for from the working directory on, and has \
-                         the password and nothing else"
+                        "requirepass-file: {path} cannot be read: {cause}. It is looked for from the \
+                         working directory on, and has the password and nothing else"
                     ))
                 })?;
                 let text = text.trim_end_matches(['\r', '\n']).to_owned();
                 if text.is_empty() {
                     return Err(ConfigError::Together(format!(
-                        "requirepass-file: {path} is empty: write the password into it, or leave the setting out"
+                        "requirepass-file: {path} is empty: write the password into it, or leave the \
+                         setting out"
                     )));
                 }
                 text
             }
         };
-        self.requirepass = Password::from_text(&text, &Kind::Password, &self.requirepass)
-            .map_err(ConfigError::Together)?;
+        self.requirepass =
+            Password::from_text(&text, &Kind::Password, &self.requirepass).map_err(ConfigError::Together)?;
         Ok(())
     }
 }
@@ -126,11 +117,7 @@ mod tests {
         assert_eq!(given.take_plain().as_deref(), Some("x"));
         assert_eq!(password(&given.to_text()).take_plain(), None);
         for text in ["#x", "#", HASH_OF_X.trim_end_matches('1')] {
-            assert_eq!(
-                password(text).take_plain().as_deref(),
-                Some(text),
-                "no hash"
-            );
+            assert_eq!(password(text).take_plain().as_deref(), Some(text), "no hash");
         }
         assert!(password("").is_none() && password("").to_text().is_empty());
     }
@@ -152,10 +139,7 @@ mod tests {
                 .map_err(|error| error.to_string())
         };
         let error = found("", path, Some("c")).expect_err("no file");
-        assert!(
-            error.contains(path) && error.contains("cannot be read"),
-            "{error}"
-        );
+        assert!(error.contains(path) && error.contains("cannot be read"), "{error}");
         std::fs::write(path, "\r\n").expect("written");
         let error = found("", path, Some("c")).expect_err("nothing in it");
         assert!(error.contains("is empty"), "{error}");

@@ -81,10 +81,9 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Takes words apart: see [`Config::from_args`]. The inner error is what somebody asks for instead of serving.
-    pub fn parse(
-        args: impl IntoIterator<Item = String>,
-    ) -> Result<Result<Flags, Invocation>, ConfigError> {
+    /// Takes words apart: see [`Config::from_args`]. The inner error is what somebody asks for instead of
+    /// serving.
+    pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Result<Flags, Invocation>, ConfigError> {
         let mut file: Option<PathBuf> = None;
         let mut flags: Vec<(String, Vec<String>)> = Vec::new();
         for word in args {
@@ -93,11 +92,7 @@ impl Flags {
                 "--version" | "-V" | "-v" => return Ok(Err(Invocation::Version)),
                 _ => {}
             }
-            let flag = if word == "-p" {
-                Some("port")
-            } else {
-                word.strip_prefix("--")
-            };
+            let flag = if word == "-p" { Some("port") } else { word.strip_prefix("--") };
             match flag {
                 Some(flag) => match flag.split_once('=') {
                     Some((name, value)) => flags.push((name.to_owned(), vec![value.to_owned()])),
@@ -130,24 +125,20 @@ impl Flags {
 
     /// Words that say the same.
     pub fn into_words(self) -> Vec<String> {
-        let file = self
-            .file
-            .map(|file| ["--config".to_owned(), file.to_string_lossy().into_owned()]);
-        let flags = self
-            .flags
-            .into_iter()
-            .flat_map(|(name, values)| match &values[..] {
-                // It would be taken for a name.
-                [value] if value.starts_with("--") => vec![format!("--{name}={value}")],
-                _ => std::iter::once(format!("--{name}")).chain(values).collect(),
-            });
+        let file = self.file.map(|file| ["--config".to_owned(), file.to_string_lossy().into_owned()]);
+        let flags = self.flags.into_iter().flat_map(|(name, values)| match &values[..] {
+            // It would be taken for a name.
+            [value] if value.starts_with("--") => vec![format!("--{name}={value}")],
+            _ => std::iter::once(format!("--{name}")).chain(values).collect(),
+        });
         file.into_iter().flatten().chain(flags).collect()
     }
 }
 
 impl Config {
-    /// Reads the arguments of `ordo serve`: `[FILE] [--config FILE] [--name value ...]`. As with Redis, a value may be
-    /// several words: all up to the next word that starts with `--`. `-p` is short for `--port`, as for redis-cli.
+    /// Reads the arguments of `ordo serve`: `[FILE] [--config FILE] [--name value ...]`. As with Redis, a
+    /// value may be several words: all up to the next word that starts with `--`. `-p` is short for `--port`,
+    /// as for redis-cli.
     pub fn from_args(args: impl IntoIterator<Item = String>) -> Result<Invocation, ConfigError> {
         let Flags { file, flags } = match Flags::parse(args)? {
             Ok(flags) => flags,
@@ -177,10 +168,8 @@ impl Config {
     /// Takes the settings of a TOML file.
     pub fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable {
-            path: origin.clone(),
-            cause,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| ConfigError::Unreadable { path: origin.clone(), cause })?;
         self.read_toml(&origin, &text)?;
         self.file_has_secrets = ["requirepass", "user"].iter().any(|name| self.has(name));
         // Whatever becomes of the working directory.
@@ -190,24 +179,15 @@ impl Config {
 
     /// Takes the settings of a TOML text.
     pub fn read_toml(&mut self, origin: &str, text: &str) -> Result<(), ConfigError> {
-        let table: toml::Table = text.parse().map_err(|cause| ConfigError::NotToml {
-            path: origin.to_owned(),
-            cause,
-        })?;
+        let table: toml::Table =
+            text.parse().map_err(|cause| ConfigError::NotToml { path: origin.to_owned(), cause })?;
         for (name, value) in &table {
             let is_users = Config::setting(name).is_some_and(|known| known.kind == Kind::Users);
             let text = text_of(value, if is_users { "\n" } else { " " });
             let Some(text) = text else {
                 let setting = find(origin, name)?;
-                let problem = format!(
-                    "needs {}, and not a table or a date",
-                    setting.kind.expectation()
-                );
-                return Err(ConfigError::Value {
-                    origin: origin.to_owned(),
-                    name: setting.name,
-                    problem,
-                });
+                let problem = format!("needs {}, and not a table or a date", setting.kind.expectation());
+                return Err(ConfigError::Value { origin: origin.to_owned(), name: setting.name, problem });
             };
             self.set(origin, name, &text)?;
         }
@@ -230,13 +210,15 @@ impl Config {
         self.join_cluster()?;
         if !self.user.0.is_empty() && !self.aclfile.is_empty() {
             return Err(ConfigError::Together(
-                "user and aclfile: users come from the settings or from a file, not from both: leave one out".to_owned(),
+                "user and aclfile: users come from the settings or from a file, not from both: leave one out"
+                    .to_owned(),
             ));
         }
         self.users().map_err(ConfigError::Together)?;
         if self.tls_port > 0 && self.tls_port == self.port {
             return Err(ConfigError::Together(format!(
-                "port and tls-port: both are {}. Choose another one for either, or say --port 0 to serve by TLS alone",
+                "port and tls-port: both are {}. Choose another one for either, or say --port 0 to serve \
+                 by TLS alone",
                 self.port
             )));
         }
@@ -252,13 +234,15 @@ impl Config {
         }
     }
 
-    /// Refuses a word of `bind` that stands for an address which other machines may reach, unless there is a password or
-    /// no protected mode.
+    /// Refuses a word of `bind` that stands for an address which other machines may reach, unless there is a
+    /// password or no protected mode.
     pub(crate) fn admit_open(&self, word: &str) -> Result<(), ConfigError> {
         if self.protected_mode && self.requirepass.is_none() {
             return Err(ConfigError::Together(format!(
-                "bind {word}: anyone who reaches this address could read and write all data, because no password is \
-                 set. Set one with --requirepass-file or in the variable {PASSWORD_VARIABLE}, or bind to 127.0.0.1 only, or insist with --protected-mode no"
+                "bind {word}: anyone who reaches this address could read and write all data, because no \
+                 password is \
+                 set. Set one with --requirepass-file or in the variable {PASSWORD_VARIABLE}, or bind to \
+                 127.0.0.1 only, or insist with --protected-mode no"
             )));
         }
         Ok(())
@@ -268,10 +252,7 @@ impl Config {
 /// Whether a word of `bind` is an address (no name) that other machines may reach.
 fn is_open(word: &str) -> bool {
     let word = word.strip_prefix('-').unwrap_or(word);
-    matches!(word, "*" | "::*")
-        || word
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| !ip.is_loopback())
+    matches!(word, "*" | "::*") || word.parse::<std::net::IpAddr>().is_ok_and(|ip| !ip.is_loopback())
 }
 
 /// The text form of a value; the items of an array have `between` between them.
@@ -280,11 +261,9 @@ fn text_of(value: &toml::Value, between: &str) -> Option<String> {
         toml::Value::String(text) => text.clone(),
         toml::Value::Integer(number) => number.to_string(),
         toml::Value::Boolean(flag) => if *flag { "yes" } else { "no" }.to_owned(),
-        toml::Value::Array(items) => items
-            .iter()
-            .map(|item| text_of(item, between))
-            .collect::<Option<Vec<_>>>()?
-            .join(between),
+        toml::Value::Array(items) => {
+            items.iter().map(|item| text_of(item, between)).collect::<Option<Vec<_>>>()?.join(between)
+        }
         toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => return None,
     })
 }
@@ -293,9 +272,7 @@ fn find(origin: &str, name: &str) -> Result<&'static Setting, ConfigError> {
     Config::setting(name).ok_or_else(|| ConfigError::Unknown {
         origin: origin.to_owned(),
         name: name.to_owned(),
-        hint: closest(name)
-            .map(|similar| format!(" (did you mean '{similar}'?)"))
-            .unwrap_or_default(),
+        hint: closest(name).map(|similar| format!(" (did you mean '{similar}'?)")).unwrap_or_default(),
     })
 }
 
@@ -337,24 +314,14 @@ pub fn help() -> String {
     let mut text = String::from(
         "Serves Redis clients.\n\n\
          Usage: ordo serve [FILE] [--name value]...\n\n\
-         FILE (or --config FILE) is a TOML file with the same names: `port = 6380`. Flags win over the file.\n\
+         FILE (or --config FILE) is a TOML file with the same names: `port = 6380`. Flags win over the \
+         file.\n\
          -p is short for --port; --version prints the version.\n\
          Settings marked * can also be changed while running, with CONFIG SET.\n\n",
     );
-    for setting in SETTINGS
-        .iter()
-        .filter(|setting| !HIDDEN.contains(&setting.name))
-    {
-        let mark = if setting.change == Change::Anytime {
-            "*"
-        } else {
-            ""
-        };
-        let default = if setting.default.is_empty() {
-            "''"
-        } else {
-            setting.default
-        };
+    for setting in SETTINGS.iter().filter(|setting| !HIDDEN.contains(&setting.name)) {
+        let mark = if setting.change == Change::Anytime { "*" } else { "" };
+        let default = if setting.default.is_empty() { "''" } else { setting.default };
         let default = match default {
             "." => "the current directory",
             other => other,
@@ -409,10 +376,7 @@ mod tests {
     fn short_flags_are_those_that_operators_try() {
         assert_eq!(serve(&["-p", "6400"]).port, 6400);
         let config = serve(&["--bind", "127.0.0.1", "-::1", "-p", "6400"]);
-        assert_eq!(
-            (config.port, config.bind),
-            (6400, vec!["127.0.0.1".to_owned(), "-::1".to_owned()])
-        );
+        assert_eq!((config.port, config.bind), (6400, vec!["127.0.0.1".to_owned(), "-::1".to_owned()]));
         assert!(error(&["-p"]).contains("port: needs"));
         for word in ["--version", "-V", "-v"] {
             let invocation = Config::from_args([word.to_owned()]).expect("no settings");
@@ -429,10 +393,7 @@ mod tests {
     fn a_flag_without_a_value_is_refused_and_an_empty_value_is_not() {
         for args in [&["--requirepass"][..], &["--requirepass", "--port", "7000"]] {
             let error = error(args);
-            assert!(
-                error.contains("requirepass") && error.contains("needs"),
-                "{error}"
-            );
+            assert!(error.contains("requirepass") && error.contains("needs"), "{error}");
         }
         assert!(serve(&["--requirepass", ""]).requirepass.is_none());
     }
@@ -448,10 +409,8 @@ mod tests {
         )
         .expect("write");
         let path = path.to_str().expect("utf-8").to_owned();
-        for args in [
-            vec![path.as_str(), "--port", "7002"],
-            vec!["--port", "7002", "--config", path.as_str()],
-        ] {
+        for args in [vec![path.as_str(), "--port", "7002"], vec!["--port", "7002", "--config", path.as_str()]]
+        {
             let config = serve(&args);
             assert_eq!((config.port, config.bind.len()), (7002, 1));
             assert_eq!(config.appendfsync, node::FsyncPolicy::Everysec);
@@ -461,15 +420,10 @@ mod tests {
 
     #[test]
     fn errors_name_the_source_and_what_is_allowed() {
-        assert!(
-            error(&["--prot", "1"]).contains("did you mean 'port'"),
-            "{}",
-            error(&["--prot", "1"])
-        );
+        assert!(error(&["--prot", "1"]).contains("did you mean 'port'"), "{}", error(&["--prot", "1"]));
         let message = error(&["--appendfsync", "never"]);
         assert!(
-            message.contains("command line: appendfsync")
-                && message.contains("always, everysec, no"),
+            message.contains("command line: appendfsync") && message.contains("always, everysec, no"),
             "{message}"
         );
         assert!(error(&["/nonexistent/ordo.toml"]).contains("/nonexistent/ordo.toml"));
@@ -478,10 +432,7 @@ mod tests {
             .read_toml("ordo.toml", "[server]\nport = 1")
             .expect_err("tables are no settings")
             .to_string();
-        assert!(
-            message.contains("ordo.toml: there is no setting 'server'"),
-            "{message}"
-        );
+        assert!(message.contains("ordo.toml: there is no setting 'server'"), "{message}");
         assert!(
             config
                 .read_toml("ordo.toml", "port = ")
@@ -513,12 +464,7 @@ mod tests {
         let text = help();
         for setting in SETTINGS {
             let is_listed = text.contains(&format!("--{}", setting.name));
-            assert_eq!(
-                is_listed,
-                !HIDDEN.contains(&setting.name),
-                "{}",
-                setting.name
-            );
+            assert_eq!(is_listed, !HIDDEN.contains(&setting.name), "{}", setting.name);
         }
     }
 }

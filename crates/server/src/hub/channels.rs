@@ -28,11 +28,7 @@ pub struct Channels<L> {
 
 impl<L> Default for Channels<L> {
     fn default() -> Channels<L> {
-        Channels {
-            channels: BTreeMap::new(),
-            patterns: BTreeMap::new(),
-            shards: BTreeMap::new(),
-        }
+        Channels { channels: BTreeMap::new(), patterns: BTreeMap::new(), shards: BTreeMap::new() }
     }
 }
 
@@ -70,18 +66,15 @@ impl<L> Channels<L> {
         }
     }
 
-    /// Calls `with` for each delivery of a message: a listener, and the pattern by which the message is its, if it is by one.
+    /// Calls `with` for each delivery of a message: a listener, and the pattern by which the message is its,
+    /// if it is by one.
     pub fn receivers<'a>(
         &'a self,
         channel: &[u8],
         is_sharded: bool,
         mut with: impl FnMut(&L, Option<&'a Blob>),
     ) {
-        let kind = if is_sharded {
-            Kind::Shard
-        } else {
-            Kind::Channel
-        };
+        let kind = if is_sharded { Kind::Shard } else { Kind::Channel };
         if let Some(of_name) = self.book(kind).get(channel) {
             of_name.values().for_each(|listener| with(listener, None));
         }
@@ -90,18 +83,14 @@ impl<L> Channels<L> {
         }
         for (name, of_name) in &self.patterns {
             if pattern::matches(name, channel) {
-                of_name
-                    .values()
-                    .for_each(|listener| with(listener, Some(name)));
+                of_name.values().for_each(|listener| with(listener, Some(name)));
             }
         }
     }
 
     /// The names that somebody gave, with how many.
     pub fn names(&self, kind: Kind) -> impl Iterator<Item = (&Blob, usize)> {
-        self.book(kind)
-            .iter()
-            .map(|(name, of_name)| (name, of_name.len()))
+        self.book(kind).iter().map(|(name, of_name)| (name, of_name.len()))
     }
 
     /// How many listen under a name.

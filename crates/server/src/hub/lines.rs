@@ -118,7 +118,8 @@ impl Lines {
         }
     }
 
-    /// For how many keys somebody waits, and for how many of these somebody waits to hear that they are gone: consumer groups do.
+    /// For how many keys somebody waits, and for how many of these somebody waits to hear that they are gone:
+    /// consumer groups do.
     pub fn count(&self) -> (usize, usize) {
         let lines = self.lines.values();
         let for_groups = lines.filter(|line| !line.groups.is_empty()).count();

@@ -1,17 +1,19 @@
-//! Who wants to be told of what others do: who listens to channels, who waits for a key, and who keeps copies of what it has read.
+//! Who wants to be told of what others do: who listens to channels, who waits for a key, and who keeps copies
+//! of what it has read.
 //!
-//! The runtime tells of each final-committed transaction, in the order of its partition ([`crate::runtime::NewsListener`]). The hub looks
-//! up whom that concerns, and leaves a [`Delivery`] in the mailbox of each one's thread. A delivery is an answer already made (a message,
-//! an invalidation), or word that it is time to look again: who waits for an element pops it by an ordinary command, so that a client
+//! The runtime tells of each final-committed transaction, in the order of its partition
+//! ([`crate::runtime::NewsListener`]). The hub looks up whom that concerns, and leaves a [`Delivery`] in the
+//! mailbox of each one's thread. A delivery is an answer already made (a message, an invalidation), or word
+//! that it is time to look again: who waits for an element pops it by an ordinary command, so that a client
 //! that is gone swallows nothing.
 //!
-//! As long as nobody is interested ([`Hub::begin_interest`]), nothing is told and nothing is looked up: commands cost what they did. When
-//! the last one has gone, that stays on for a while, for the next one.
+//! As long as nobody is interested ([`Hub::begin_interest`]), nothing is told and nothing is looked up:
+//! commands cost what they did. When the last one has gone, that stays on for a while, for the next one.
 //!
 //! # Locks
 //!
-//! The state is behind one lock, which is taken while the runtime's is held that keeps the news in order, and never the other way round:
-//! `interest` is the lock under which the hub calls the runtime.
+//! The state is behind one lock, which is taken while the runtime's is held that keeps the news in order, and
+//! never the other way round: `interest` is the lock under which the hub calls the runtime.
 
 mod channels;
 mod lines;
@@ -101,17 +103,12 @@ impl Delivery {
     pub fn pushed_bytes(&self) -> usize {
         match self {
             Delivery::Message { push, .. } | Delivery::Monitored(push) => push.bytes(),
-            Delivery::Invalidate {
-                names: Some(names), ..
-            } => {
+            Delivery::Invalidate { names: Some(names), .. } => {
                 let each = names.iter().map(|name| name.len() + size_of::<Blob>());
                 size_of::<Delivery>() + each.sum::<usize>()
             }
             Delivery::Invalidate { names: None, .. } => size_of::<Delivery>(),
-            Delivery::RedirectionBroken(_)
-            | Delivery::Users
-            | Delivery::Look
-            | Delivery::Unblock { .. } => 0,
+            Delivery::RedirectionBroken(_) | Delivery::Users | Delivery::Look | Delivery::Unblock { .. } => 0,
         }
     }
 }
@@ -145,13 +142,11 @@ struct Interest {
 impl Hub {
     /// A hub whose messages count against a budget.
     pub fn new(budget: Arc<PushBudget>) -> Hub {
-        Hub {
-            budget,
-            ..Hub::default()
-        }
+        Hub { budget, ..Hub::default() }
     }
 
-    /// Somebody is interested. Whether nobody was before: then transactions that are under way tell nothing yet.
+    /// Somebody is interested. Whether nobody was before: then transactions that are under way tell nothing
+    /// yet.
     pub fn begin_interest(self: &Arc<Hub>, runtime: &Runtime) -> bool {
         let mut interest = self.interest.lock();
         interest.count += 1;
@@ -172,16 +167,15 @@ impl Hub {
     /// Stops being told when nobody was interested for a while: called now and then.
     pub fn rest(&self, runtime: &Runtime) {
         let mut interest = self.interest.lock();
-        if interest.count == 0
-            && !std::mem::take(&mut interest.was_there)
-            && interest.wanted.take().is_some()
+        if interest.count == 0 && !std::mem::take(&mut interest.was_there) && interest.wanted.take().is_some()
         {
             runtime.listen_no_more();
         }
     }
 
-    /// Where slots have moved, other nodes may execute now what writes a key: who waits looks (and goes on looking every so often), and
-    /// who has read what this node does not keep any more takes its copies for old. Called now and then.
+    /// Where slots have moved, other nodes may execute now what writes a key: who waits looks (and goes on
+    /// looking every so often), and who has read what this node does not keep any more takes its copies for
+    /// old. Called now and then.
     pub fn follow_routing(&self, runtime: &Runtime) {
         let version = runtime.slots_version();
         if self.slots_version.swap(version, Ordering::Relaxed) == version {
@@ -206,9 +200,7 @@ impl Hub {
     pub fn receivers(&self, channel: &[u8], is_sharded: bool) -> usize {
         let mut count = 0;
         let state = self.state.lock();
-        state
-            .channels
-            .receivers(channel, is_sharded, |_, _| count += 1);
+        state.channels.receivers(channel, is_sharded, |_, _| count += 1);
         count
     }
 
@@ -217,7 +209,8 @@ impl Hub {
         self.state.lock().lines.enter(listener, keys, manner);
     }
 
-    /// Whether nobody waits for a key before a connection, and in its manner. One that does not wait yet comes behind all.
+    /// Whether nobody waits for a key before a connection, and in its manner. One that does not wait yet
+    /// comes behind all.
     pub fn is_next(&self, session: SessionId, key: &Key, manner: &Manner) -> bool {
         self.state.lock().lines.is_next(session, key, manner)
     }
@@ -265,12 +258,7 @@ impl Hub {
     }
 
     /// It is about to read these keys, and sees all that was committed up to a place.
-    pub fn reads(
-        &self,
-        session: SessionId,
-        keys: impl Iterator<Item = (Key, Option<Place>)>,
-        keys_max: u64,
-    ) {
+    pub fn reads(&self, session: SessionId, keys: impl Iterator<Item = (Key, Option<Place>)>, keys_max: u64) {
         let keys_max = limit(keys_max);
         self.state.lock().tracking.reads(session, keys, keys_max);
     }
@@ -311,27 +299,25 @@ impl Hub {
         };
         let push = |word, pattern| message(word, pattern, channel, payload, &self.budget);
         let mut by_pattern: Option<(&Blob, Arc<Push>)> = None;
-        state
-            .channels
-            .receivers(channel, is_sharded, |listener, pattern| {
-                let (push, kind, name) = match pattern {
-                    None => {
-                        let push = plain.get_or_insert_with(|| push(word, None));
-                        (push.clone(), exact, channel)
-                    }
-                    Some(pattern) => {
-                        let known = by_pattern.as_ref().filter(|(known, _)| *known == pattern);
-                        let push = match known {
-                            Some((_, push)) => push.clone(),
-                            None => push("pmessage", Some(pattern)),
-                        };
-                        by_pattern = Some((pattern, push.clone()));
-                        (push, Kind::Pattern, pattern)
-                    }
-                };
-                let name = name.clone();
-                listener.deliver(Delivery::Message { push, kind, name });
-            });
+        state.channels.receivers(channel, is_sharded, |listener, pattern| {
+            let (push, kind, name) = match pattern {
+                None => {
+                    let push = plain.get_or_insert_with(|| push(word, None));
+                    (push.clone(), exact, channel)
+                }
+                Some(pattern) => {
+                    let known = by_pattern.as_ref().filter(|(known, _)| *known == pattern);
+                    let push = match known {
+                        Some((_, push)) => push.clone(),
+                        None => push("pmessage", Some(pattern)),
+                    };
+                    by_pattern = Some((pattern, push.clone()));
+                    (push, Kind::Pattern, pattern)
+                }
+            };
+            let name = name.clone();
+            listener.deliver(Delivery::Message { push, kind, name });
+        });
     }
 }
 
@@ -340,11 +326,9 @@ impl NewsListener for Hub {
         let mut state = self.state.lock();
         for event in item.events {
             match event {
-                Event::Message(Message {
-                    channel,
-                    payload,
-                    is_sharded,
-                }) => self.publish(&state, &channel, &payload, is_sharded),
+                Event::Message(Message { channel, payload, is_sharded }) => {
+                    self.publish(&state, &channel, &payload, is_sharded)
+                }
                 Event::Cleared => {
                     state.tracking.cleared(item.id);
                     state.lines.cleared();

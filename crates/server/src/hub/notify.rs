@@ -1,7 +1,8 @@
 //! `notify-keyspace-events`: which changes of keys are published.
 
-/// Letters of the setting, in the order in which Redis prints them. The classes of keys that were missed (m) and of new ones (n) have
-/// no events: reads tell nobody anything, and a write does not look at what was there.
+/// Letters of the setting, in the order in which Redis prints them. The classes of keys that were missed (m)
+/// and of new ones (n) have no events: reads tell nobody anything, and a write does not look at what was
+/// there.
 const LETTERS: &[u8] = b"g$lshzxetdKEmn";
 /// What `A` stands for.
 const ALL: &[u8] = b"g$lshzxetd";
@@ -32,9 +33,7 @@ impl NotifyFlags {
     pub fn text(self) -> String {
         let all: u16 = ALL.iter().filter_map(|&letter| bit(letter)).sum();
         let has_all = self.0 & all == all;
-        let shown = LETTERS
-            .iter()
-            .filter(|&&letter| self.has(letter) && !(has_all && ALL.contains(&letter)));
+        let shown = LETTERS.iter().filter(|&&letter| self.has(letter) && !(has_all && ALL.contains(&letter)));
         let shown = shown.map(|&letter| char::from(letter));
         has_all.then_some('A').into_iter().chain(shown).collect()
     }
@@ -73,10 +72,7 @@ mod tests {
             ("KEAm", "AKEm"),
             ("nmE", "Emn"),
         ] {
-            assert_eq!(
-                NotifyFlags::parse(text).map(NotifyFlags::text).as_deref(),
-                Some(shown)
-            );
+            assert_eq!(NotifyFlags::parse(text).map(NotifyFlags::text).as_deref(), Some(shown));
         }
         assert_eq!(NotifyFlags::parse("Kq"), None);
         let flags = NotifyFlags::parse("El").unwrap_or_default();

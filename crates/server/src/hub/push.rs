@@ -1,11 +1,15 @@
-//! What is sent to connections that did not ask for it (messages, MONITOR's lines, invalidations), and how much of it may wait.
+//! What is sent to connections that did not ask for it (messages, MONITOR's lines, invalidations), and how
+//! much of it may wait.
 //!
 //! Two bounds hold, and both are checked when a push is queued, on the thread of whoever caused it:
 //!
-//! - for one connection, the hard limit of class `pubsub` in `client-output-buffer-limit`, whatever the class of its replies is;
-//! - for all connections together, [`TOTAL_BYTES_MAX`]. Above it, a connection is closed once it has more than the mean.
+//! - for one connection, the hard limit of class `pubsub` in `client-output-buffer-limit`, whatever the class
+//!   of its replies is;
+//! - for all connections together, [`TOTAL_BYTES_MAX`]. Above it, a connection is closed once it has more
+//!   than the mean.
 //!
-//! A message that many connections get is one allocation ([`Push`], [`Encoded`]), and the total counts it once.
+//! A message that many connections get is one allocation ([`Push`], [`Encoded`]), and the total counts it
+//! once.
 
 use redis_surface::codec::{Protocol, encode};
 use std::ops::Deref;
@@ -61,18 +65,13 @@ struct Counted {
 impl Counted {
     fn new(bytes: usize, budget: &Arc<PushBudget>) -> Counted {
         budget.total_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Counted {
-            bytes,
-            budget: budget.clone(),
-        }
+        Counted { bytes, budget: budget.clone() }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.budget
-            .total_bytes
-            .fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.total_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -89,11 +88,7 @@ impl Push {
     /// A push whose texts have about so many bytes.
     pub fn new(reply: Reply, text_bytes: usize, budget: &Arc<PushBudget>) -> Push {
         let counted = Counted::new(text_bytes + PUSH_BYTES, budget);
-        Push {
-            reply,
-            encoded: Default::default(),
-            counted,
-        }
+        Push { reply, encoded: Default::default(), counted }
     }
 
     /// The bytes that it counts for with each connection.
@@ -114,10 +109,7 @@ impl Push {
                 let mut bytes = Vec::with_capacity(self.bytes());
                 encode(&self.reply, protocol, &mut bytes);
                 let _counted = Counted::new(bytes.len(), &self.counted.budget);
-                Arc::new(Encoded {
-                    bytes: bytes.into(),
-                    _counted,
-                })
+                Arc::new(Encoded { bytes: bytes.into(), _counted })
             })
         })
     }
@@ -165,9 +157,7 @@ impl PushQueue {
             return false;
         }
         let waiting = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let is_admitted = !self
-            .budget
-            .is_too_much(waiting + self.unsent_bytes.load(Ordering::Relaxed));
+        let is_admitted = !self.budget.is_too_much(waiting + self.unsent_bytes.load(Ordering::Relaxed));
         if !is_admitted {
             self.taken(bytes);
             self.overrun.store(true, Ordering::SeqCst);
@@ -180,7 +170,8 @@ impl PushQueue {
         self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// The connection has so many bytes to send, and its output takes `own_bytes`, which count if it gets pushes.
+    /// The connection has so many bytes to send, and its output takes `own_bytes`, which count if it gets
+    /// pushes.
     pub fn note_output(&self, unsent_bytes: usize, own_bytes: usize, gets_pushes: bool) {
         self.unsent_bytes.store(unsent_bytes, Ordering::Relaxed);
         let counted = if gets_pushes { own_bytes } else { 0 };
@@ -188,9 +179,7 @@ impl PushQueue {
         if before != counted {
             self.counted_bytes.store(counted, Ordering::Relaxed);
             // Wraps where there is less than before.
-            self.budget
-                .total_bytes
-                .fetch_add(counted.wrapping_sub(before), Ordering::Relaxed);
+            self.budget.total_bytes.fetch_add(counted.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
@@ -236,11 +225,7 @@ mod tests {
         assert_eq!(budget.total_bytes(), push.bytes(), "once");
         let encoded = push.encoded(Protocol::Resp2).expect("it is long").clone();
         drop(push);
-        assert_eq!(
-            budget.total_bytes(),
-            encoded.len(),
-            "an output has it still"
-        );
+        assert_eq!(budget.total_bytes(), encoded.len(), "an output has it still");
         drop(encoded);
         assert_eq!(budget.total_bytes(), 0);
     }

@@ -1,14 +1,16 @@
 //! Client-side caching: who is told that a key was written (CLIENT TRACKING).
 //!
-//! By default the table remembers who has read which key, until somebody writes it: then all who have are told, and forgotten. Who asks
-//! for it by prefixes (BCAST) is told of every key that has one, and nothing is remembered.
+//! By default the table remembers who has read which key, until somebody writes it: then all who have are
+//! told, and forgotten. Who asks for it by prefixes (BCAST) is told of every key that has one, and nothing is
+//! remembered.
 //!
-//! A key is remembered *before* it is read, so that no write can come between the two. And the client must not hear of a write before it
-//! has the reply, which may be older than the write: a reply that is under way *pins* what it reads, and what is written meanwhile is told
-//! behind it.
+//! A key is remembered *before* it is read, so that no write can come between the two. And the client must
+//! not hear of a write before it has the reply, which may be older than the write: a reply that is under way
+//! *pins* what it reads, and what is written meanwhile is told behind it.
 //!
-//! A write is acknowledged before it is told. So whoever reads a key sees writes that are told later, and is not told of those: it
-//! would forget a copy that is new, and, worse, not be told of the write that comes next.
+//! A write is acknowledged before it is told. So whoever reads a key sees writes that are told later, and is
+//! not told of those: it would forget a copy that is new, and, worse, not be told of the write that comes
+//! next.
 
 use super::{Delivery, Listener};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,8 +42,8 @@ pub struct TrackingOptions {
     pub redirect: Option<(u64, Option<Listener>)>,
 }
 
-/// Requests of a connection, at most, of which it is kept that they have read nothing: as many as may be on their way. Of one that is
-/// forgotten its keys are tracked in vain.
+/// Requests of a connection, at most, of which it is kept that they have read nothing: as many as may be on
+/// their way. Of one that is forgotten its keys are tracked in vain.
 const READ_NOTHING_KEPT: u64 = 1024;
 
 /// Whose copies are invalidated.
@@ -96,10 +98,7 @@ impl Tracking {
                 of_prefix.sessions.insert(session);
             }
         }
-        let tracked = Tracked {
-            listener: listener.clone(),
-            options: options.clone(),
-        };
+        let tracked = Tracked { listener: listener.clone(), options: options.clone() };
         self.sessions.insert(session, tracked);
     }
 
@@ -137,10 +136,7 @@ impl Tracking {
         for (key, sees) in keys {
             let of_key = self.readers.entry(key).or_default();
             // Of several reads the first: the client may have the reply of any of them.
-            let new = Reader {
-                sees,
-                ..Reader::default()
-            };
+            let new = Reader { sees, ..Reader::default() };
             of_key.entry(session).or_insert(new).pins += 1;
         }
         self.limit(keys_max);
@@ -200,8 +196,8 @@ impl Tracking {
         }
     }
 
-    /// Tells those who have read a key that their copies are old, but for one who wrote it and does not want to know; and forgets them
-    /// unless a reply is under way.
+    /// Tells those who have read a key that their copies are old, but for one who wrote it and does not want
+    /// to know; and forgets them unless a reply is under way.
     fn forget(&mut self, key: &Key, by: Option<RequestId>, at: Option<Place>) {
         let Some(mut of_key) = self.readers.remove(key) else {
             return;
@@ -232,7 +228,8 @@ impl Tracking {
         }
     }
 
-    /// A key was written, by a request and at a place if these are known. [`Tracking::broadcast`] is to follow.
+    /// A key was written, by a request and at a place if these are known. [`Tracking::broadcast`] is to
+    /// follow.
     pub fn written(&mut self, key: &Key, by: Option<RequestId>, at: Option<Place>) {
         if self.sessions.is_empty() {
             return;
@@ -253,7 +250,8 @@ impl Tracking {
         }
     }
 
-    /// A request has written all that it writes: who has named a prefix is told of its keys, in one message as by Redis.
+    /// A request has written all that it writes: who has named a prefix is told of its keys, in one message
+    /// as by Redis.
     pub fn broadcast(&mut self, by: Option<RequestId>) {
         let mut told = Vec::new();
         for of_prefix in self.prefixes.values_mut() {
@@ -291,10 +289,7 @@ impl Tracking {
             return;
         };
         let by = by.filter(|by| by.session == session && tracked.options.redirect.is_none());
-        let delivery = Delivery::Invalidate {
-            names: names.cloned(),
-            behind: by.map(|by| by.sequence),
-        };
+        let delivery = Delivery::Invalidate { names: names.cloned(), behind: by.map(|by| by.sequence) };
         match &tracked.options.redirect {
             None => tracked.listener.deliver(delivery),
             Some((_, Some(other))) => other.deliver(delivery),
@@ -312,9 +307,7 @@ impl Tracking {
 /// Whether who sees all up to a place sees what was written at another one.
 fn is_seen(sees: Option<Place>, at: Option<Place>) -> bool {
     match (sees, at) {
-        (Some((partition, upto)), Some((other, position))) => {
-            partition == other && position <= upto
-        }
+        (Some((partition, upto)), Some((other, position))) => partition == other && position <= upto,
         _ => false,
     }
 }
@@ -353,21 +346,10 @@ mod tests {
             listener.mailbox.take_deliveries().len()
         };
         assert_eq!(told(at(0, 10), &[at(0, 9), at(0, 10)]), 0, "all were seen");
-        assert_eq!(
-            told(at(0, 20), &[at(0, 11)]),
-            1,
-            "the first read had not seen it"
-        );
-        assert_eq!(
-            told(at(0, 20), &[at(0, 20), at(0, 19), at(0, 21), at(0, 22)]),
-            1
-        );
+        assert_eq!(told(at(0, 20), &[at(0, 11)]), 1, "the first read had not seen it");
+        assert_eq!(told(at(0, 20), &[at(0, 20), at(0, 19), at(0, 21), at(0, 22)]), 1);
         assert_eq!(told(at(0, 20), &[at(0, 21)]), 1, "behind the reply");
-        assert_eq!(
-            told(at(0, 20), &[at(1, 3)]),
-            1,
-            "another partition's places say nothing"
-        );
+        assert_eq!(told(at(0, 20), &[at(1, 3)]), 1, "another partition's places say nothing");
         assert_eq!(told(None, &[at(0, 1)]), 1);
         assert_eq!(told(at(0, 20), &[None]), 1);
         assert!(tracking.readers.is_empty());
@@ -377,11 +359,7 @@ mod tests {
     fn of_scripts_that_read_nothing_no_more_is_kept_than_may_be_on_their_way() {
         let mut tracking = Tracking::default();
         let session = SessionId(1);
-        let id = |sequence| RequestId {
-            session,
-            sequence,
-            attempt: 0,
-        };
+        let id = |sequence| RequestId { session, sequence, attempt: 0 };
         tracking.read_nothing(id(1));
         assert!(tracking.read_nothing.is_empty(), "nobody tracks");
         let (listener, _poll) = listener(session);

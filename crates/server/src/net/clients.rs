@@ -1,7 +1,7 @@
 //! The connections of all I/O threads, as CLIENT LIST, CLIENT KILL and INFO see them.
 //!
-//! Each connection has a [`Client`] that its own thread updates with relaxed stores, a few per round, and that others
-//! read. The list is locked only to connect, to disconnect, and to look at it.
+//! Each connection has a [`Client`] that its own thread updates with relaxed stores, a few per round, and
+//! that others read. The list is locked only to connect, to disconnect, and to look at it.
 
 use super::mailbox::Mailbox;
 use crate::hub::{PushBudget, PushQueue};
@@ -90,7 +90,8 @@ pub struct Client {
     pub waits: AtomicU64,
     /// MONITOR.
     pub monitors: AtomicBool,
-    /// Whether it is told when keys that it has read are written, and in which way: letters of CLIENT LIST, or 0.
+    /// Whether it is told when keys that it has read are written, and in which way: letters of CLIENT LIST,
+    /// or 0.
     pub tracking: AtomicUsize,
     /// The connection that is told so for it.
     pub redirect: AtomicU64,
@@ -116,8 +117,7 @@ impl Client {
     /// Remembers its last command.
     #[inline]
     pub fn note_command(&self, number: CommandNumber) {
-        self.last_command
-            .store(number.index() + 1, Ordering::Relaxed);
+        self.last_command.store(number.index() + 1, Ordering::Relaxed);
     }
 
     fn last_command_name(&self) -> &'static str {
@@ -154,16 +154,8 @@ impl Client {
             (self.readonly.load(Ordering::Relaxed), "r"),
             (self.no_evict.load(Ordering::Relaxed), "e"),
         ];
-        let flags: String = letters
-            .iter()
-            .filter(|(is, _)| *is)
-            .map(|(_, letter)| *letter)
-            .collect();
-        let flags = if flags.is_empty() {
-            "N".to_owned()
-        } else {
-            flags
-        };
+        let flags: String = letters.iter().filter(|(is, _)| *is).map(|(_, letter)| *letter).collect();
+        let flags = if flags.is_empty() { "N".to_owned() } else { flags };
         let redirect = match (tracking & TRACKS, self.redirect.load(Ordering::Relaxed)) {
             (0, _) => -1,
             (_, id) => id.cast_signed(),
@@ -172,9 +164,10 @@ impl Client {
         let user = String::from_utf8_lossy(&self.user.lock()).into_owned();
         let command = self.last_command_name();
         format!(
-            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub={channels} psub={patterns} ssub={shards} multi={} \
-             qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs={} rbp={} obl=0 oll={} omem={} tot-mem={} events=r \
-             cmd={command} user={user} redir={redirect} resp={} lib-name={} lib-ver={} watch={}",
+            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub={channels} \
+             psub={patterns} ssub={shards} multi={} qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs={} \
+             rbp={} obl=0 oll={} omem={} tot-mem={} events=r cmd={command} user={user} redir={redirect} \
+             resp={} lib-name={} lib-ver={} watch={}",
             self.id,
             self.address,
             self.local_address,
@@ -223,10 +216,7 @@ const AMPLE: usize = 256 << 20;
 impl Clients {
     /// Nobody yet. What is pushed to clients counts against a budget.
     pub fn new(budget: Arc<PushBudget>) -> Clients {
-        Clients {
-            budget,
-            ..Clients::default()
-        }
+        Clients { budget, ..Clients::default() }
     }
 
     /// Bytes of replies that a client may leave unread before its next commands wait.
@@ -254,26 +244,22 @@ impl Clients {
         if before.abs_diff(bytes) >= TOLD_BYTES && !client.killed.load(Ordering::Relaxed) {
             client.memory_bytes.store(bytes, Ordering::Relaxed);
             // Wraps where it is less than before.
-            self.memory_bytes
-                .fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
+            self.memory_bytes.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
-    /// Closes the connections that take the most memory until all of them take no more than `limit` (0: no limit).
+    /// Closes the connections that take the most memory until all of them take no more than `limit` (0: no
+    /// limit).
     pub fn evict(&self, limit: u64) {
         if limit == 0 || self.memory_bytes() as u64 <= limit {
             return;
         }
         let by_id = self.by_id.lock();
         let memory_of = |client: &Client| client.memory_bytes.load(Ordering::Relaxed);
-        let (leaving, staying): (Vec<_>, Vec<_>) = by_id
-            .values()
-            .partition(|client| client.killed.load(Ordering::Relaxed));
+        let (leaving, staying): (Vec<_>, Vec<_>) =
+            by_id.values().partition(|client| client.killed.load(Ordering::Relaxed));
         // What was killed counts until its thread has closed it.
-        let leaving_bytes = leaving
-            .iter()
-            .map(|client| memory_of(client))
-            .sum::<usize>();
+        let leaving_bytes = leaving.iter().map(|client| memory_of(client)).sum::<usize>();
         let total_bytes = self.memory_bytes().saturating_sub(leaving_bytes);
         let mut excess = (total_bytes as u64).saturating_sub(limit);
         let may_go = |client: &&Arc<Client>| !client.no_evict.load(Ordering::Relaxed);
@@ -286,7 +272,8 @@ impl Clients {
             let bytes = memory_of(victim);
             excess = excess.saturating_sub(bytes as u64);
             tracing::warn!(
-                "closing client {}: it takes {bytes} bytes, and all clients together take more than maxmemory-clients allows",
+                "closing client {}: it takes {bytes} bytes, and all clients together take more than \
+                 maxmemory-clients allows",
                 victim.address
             );
             self.evicted.fetch_add(1, Ordering::Relaxed);

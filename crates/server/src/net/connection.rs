@@ -29,7 +29,8 @@ pub struct Connection {
     ended: bool,
     /// The socket may take bytes.
     writable: bool,
-    /// Decoding stopped although there may be a whole command: the session took no more, or the turn was over.
+    /// Decoding stopped although there may be a whole command: the session took no more, or the turn was
+    /// over.
     backlog: bool,
     /// The client has sent all that it sends, and some of that is still to be decoded.
     ended_ahead: bool,
@@ -111,7 +112,8 @@ const COMMANDS_PER_LOOK: u32 = 32;
 const STRANGER_UNREAD_MAX: usize = 64 << 10;
 /// Of what a client may leave unread this share (1 / it) is what it may send ahead.
 const AHEAD_SHARE: usize = 4;
-/// A client whose commands wait because it reads nothing is closed after so long: it waits for the server, perhaps, as the server for it.
+/// A client whose commands wait because it reads nothing is closed after so long: it waits for the server,
+/// perhaps, as the server for it.
 const STUCK_SECONDS_MAX: u64 = 60;
 
 impl Connection {
@@ -148,10 +150,7 @@ impl Connection {
         Connection {
             decoder,
             backlog: !input.is_empty(),
-            input: Input {
-                bytes: input,
-                used: 0,
-            },
+            input: Input { bytes: input, used: 0 },
             ..Connection::new(stream, session)
         }
     }
@@ -178,8 +177,8 @@ impl Connection {
         !self.session.replies().ready().is_empty() || self.stream.pends()
     }
 
-    /// Whether there is something to do without waiting for an event: bytes to read or commands to decode, and nothing
-    /// that forbids it.
+    /// Whether there is something to do without waiting for an event: bytes to read or commands to decode,
+    /// and nothing that forbids it.
     pub fn wants_attention(&self) -> bool {
         let takes_commands = self.session.takes_commands();
         self.session.resumable()
@@ -187,15 +186,15 @@ impl Connection {
             || self.readable && self.reads_ahead()
     }
 
-    /// Whether to read what no command is taken from yet. A client that sends all its commands before it reads a reply would
-    /// wait for ever if the server did not read either, so the server takes some more of them: commands are short beside
-    /// their replies.
+    /// Whether to read what no command is taken from yet. A client that sends all its commands before it
+    /// reads a reply would wait for ever if the server did not read either, so the server takes some more of
+    /// them: commands are short beside their replies.
     fn reads_ahead(&self) -> bool {
         self.session.waits_for_reader() && self.input.len() < self.ahead_max
     }
 
-    /// Goes on where it was held, decodes what is buffered, and reads once: no more than one `scratch`, and only as much as fits into
-    /// `turn_ns`, so that one busy client can't keep the others waiting.
+    /// Goes on where it was held, decodes what is buffered, and reads once: no more than one `scratch`, and
+    /// only as much as fits into `turn_ns`, so that one busy client can't keep the others waiting.
     pub fn serve(&mut self, desk: &mut Desk<'_>, scratch: &mut [u8], turn_ns: u64) -> Fate {
         let unread_max = match self.session.stranger(desk.shared) {
             true => STRANGER_UNREAD_MAX,
@@ -237,15 +236,13 @@ impl Connection {
         if held_bytes as u64 > desk.config.client_query_buffer_limit {
             desk.counters.query_limit_closed.add(1);
             tracing::warn!(
-                "closing client {}: its unfinished command has {held_bytes} bytes, more than client-query-buffer-limit",
+                "closing client {}: its unfinished command has {held_bytes} bytes, more than \
+                 client-query-buffer-limit",
                 self.session.client().address
             );
             return Fate::Over;
         }
-        self.session
-            .client()
-            .input_bytes
-            .store(held_bytes, Ordering::Relaxed);
+        self.session.client().input_bytes.store(held_bytes, Ordering::Relaxed);
         desk.settle();
         self.check_output_limit(desk)
     }
@@ -262,8 +259,8 @@ impl Connection {
             }
             Ok(got) => {
                 let count = got.bytes;
-                // Where there is no more, the next bytes come with an event of their own. The socket's end does not, if that was
-                // announced together with these bytes.
+                // Where there is no more, the next bytes come with an event of their own. The socket's end
+                // does not, if that was announced together with these bytes.
                 self.readable = got.more || self.ended;
                 desk.counters.input_bytes.add(count as u64);
                 desk.tally.tick();
@@ -278,13 +275,9 @@ impl Connection {
                 } else if self.input.is_empty() {
                     let used = self.decode(desk, bytes);
                     if used < bytes.len() {
-                        let wanted = self
-                            .decoder
-                            .wanted_bytes()
-                            .min(desk.config.proto_max_bulk_len as usize + 2);
-                        self.input
-                            .bytes
-                            .reserve(wanted.clamp(bytes.len() - used, 1 << 20));
+                        let wanted =
+                            self.decoder.wanted_bytes().min(desk.config.proto_max_bulk_len as usize + 2);
+                        self.input.bytes.reserve(wanted.clamp(bytes.len() - used, 1 << 20));
                         self.input.append(&bytes[used..]);
                     }
                 } else {
@@ -310,7 +303,8 @@ impl Connection {
         self.input = input;
     }
 
-    /// Runs the commands in `bytes`, as far as the session takes them and the turn lasts. Returns how many bytes were used.
+    /// Runs the commands in `bytes`, as far as the session takes them and the turn lasts. Returns how many
+    /// bytes were used.
     fn decode(&mut self, desk: &mut Desk<'_>, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         let mut commands = 0_u32;
@@ -419,8 +413,8 @@ impl Connection {
             desk.counters.output_limit_closed.add(1);
             let waiting = unsent + self.session.client().pushes.waiting_bytes();
             tracing::warn!(
-                "closing client {}: it has not read {waiting} bytes of what it was sent, more than client-output-buffer-limit \
-                 allows, or has not read any for too long",
+                "closing client {}: it has not read {waiting} bytes of what it was sent, more than \
+                 client-output-buffer-limit allows, or has not read any for too long",
                 self.session.client().address
             );
             return Fate::Over;

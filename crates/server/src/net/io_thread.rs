@@ -114,14 +114,7 @@ macro_rules! desk {
 impl IoThread {
     /// Puts a thread together and registers its listeners.
     pub fn new(parts: Parts) -> io::Result<IoThread> {
-        let Parts {
-            poll,
-            port,
-            index,
-            mut listeners,
-            mailboxes,
-            shared,
-        } = parts;
+        let Parts { poll, port, index, mut listeners, mailboxes, shared } = parts;
         for (place, listener) in listeners.iter_mut().enumerate() {
             poll.registry().register(
                 &mut listener.socket,
@@ -231,7 +224,8 @@ impl IoThread {
         }
     }
 
-    /// Polls. Whoever has something for this thread either sees it asleep and wakes it, or is seen by its last look.
+    /// Polls. Whoever has something for this thread either sees it asleep and wakes it, or is seen by its
+    /// last look.
     fn sleep(&mut self, events: &mut Events, timeout: Duration) {
         let mut timeout = timeout;
         if !timeout.is_zero() {
@@ -276,7 +270,8 @@ impl IoThread {
                     }
                     let ended = event.is_read_closed() || event.is_error();
                     if ended && connection.session().is_waiting() {
-                        // It is not read meanwhile, and must not take what others wait for. But what an attempt takes is to be sent.
+                        // It is not read meanwhile, and must not take what others wait for. But what an
+                        // attempt takes is to be sent.
                         if connection.session().tries() {
                             connection.session().close_after_replies();
                         } else {
@@ -337,14 +332,8 @@ impl IoThread {
     /// Makes a connection of an accepted socket, unless it is turned away.
     fn adopt(&mut self, incoming: Incoming) {
         let (mut stream, waited) = match incoming {
-            Incoming::New {
-                socket,
-                is_tls: false,
-            } => (Stream::Plain(socket), None),
-            Incoming::New {
-                socket,
-                is_tls: true,
-            } => match self.shared.tls.accept_client(socket) {
+            Incoming::New { socket, is_tls: false } => (Stream::Plain(socket), None),
+            Incoming::New { socket, is_tls: true } => match self.shared.tls.accept_client(socket) {
                 Ok(stream) => (stream, None),
                 Err(error) => {
                     tracing::warn!("a client at tls-port could not be served: {error}");
@@ -352,12 +341,7 @@ impl IoThread {
                 }
             },
             Incoming::Early(early) => {
-                let Early {
-                    stream,
-                    greeting,
-                    decoder,
-                    input,
-                } = *early;
+                let Early { stream, greeting, decoder, input } = *early;
                 (stream, Some((greeting, decoder, input)))
             }
         };
@@ -372,18 +356,11 @@ impl IoThread {
             self.counters.rejected.add(1);
             return Connection::turn_away(stream, &DENIED, &self.shared.tls);
         }
-        let arrival = Arrival {
-            address,
-            local_address,
-            now_ms: self.now_ms,
-        };
+        let arrival = Arrival { address, local_address, now_ms: self.now_ms };
         let count_max = self.config.maxclients as usize;
-        let Some(client) = self.shared.clients.connect(
-            arrival,
-            self.port.session(),
-            self.mailboxes[0].clone(),
-            count_max,
-        ) else {
+        let Some(client) =
+            self.shared.clients.connect(arrival, self.port.session(), self.mailboxes[0].clone(), count_max)
+        else {
             self.counters.rejected.add(1);
             return Connection::turn_away(
                 stream,
@@ -393,11 +370,9 @@ impl IoThread {
         };
         let token = self.free.pop().unwrap_or(self.connections.len());
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = tune(stream.socket(), &self.config).and_then(|()| {
-            self.poll
-                .registry()
-                .register(stream.socket_mut(), Token(token), interest)
-        }) {
+        if let Err(error) = tune(stream.socket(), &self.config)
+            .and_then(|()| self.poll.registry().register(stream.socket_mut(), Token(token), interest))
+        {
             tracing::warn!("client {address} could not be served: {error}");
             self.shared.clients.disconnect(&client);
             self.free.push(token);
@@ -431,9 +406,7 @@ impl IoThread {
             self.deadlines.remove(&(deadline_ms, session));
         }
         connection.session().ended_for_good(&self.shared);
-        self.shared
-            .clients
-            .disconnect(connection.session().client());
+        self.shared.clients.disconnect(connection.session().client());
         connection.stream().farewell();
         let socket = connection.stream().socket_mut();
         if let Err(error) = self.poll.registry().deregister(socket) {
@@ -480,18 +453,12 @@ impl IoThread {
 
     /// Submits what the round has collected, or what an earlier one could not.
     fn submit(&mut self) {
-        self.shared
-            .runtime
-            .read_strictly(&self.port, &mut self.submissions.strict);
+        self.shared.runtime.read_strictly(&self.port, &mut self.submissions.strict);
         self.stalled = false;
         if self.submissions.requests.is_empty() {
             return;
         }
-        match self
-            .shared
-            .runtime
-            .submit(&self.port, &mut self.submissions.requests)
-        {
+        match self.shared.runtime.submit(&self.port, &mut self.submissions.requests) {
             Ok(()) => {}
             Err(Refused::Busy) => {
                 self.stalled = true;
@@ -503,8 +470,7 @@ impl IoThread {
                     other => format!("ERR {other}"),
                 };
                 for request in std::mem::take(&mut self.submissions.requests) {
-                    self.answers
-                        .push((request.id, Ok(Reply::error_owned(text.clone()))));
+                    self.answers.push((request.id, Ok(Reply::error_owned(text.clone()))));
                 }
             }
         }
@@ -648,9 +614,9 @@ impl IoThread {
 }
 
 pub(super) const DENIED: Reply = Reply::error(
-    "DENIED This server runs in protected mode and has no password, so it serves clients of its own machine only. To \
-     serve others, set a password (CONFIG SET requirepass, or --requirepass-file), or insist with CONFIG SET protected-mode \
-     no (or --protected-mode no).",
+    "DENIED This server runs in protected mode and has no password, so it serves clients of its own \
+     machine only. To serve others, set a password (CONFIG SET requirepass, or --requirepass-file), or \
+     insist with CONFIG SET protected-mode no (or --protected-mode no).",
 );
 
 /// Whether clients from an address are served: see [`Config::protected_mode`].
@@ -660,10 +626,7 @@ pub(super) fn admits(is_protected: bool, has_password: bool, from: IpAddr) -> bo
 
 /// Has a connection looked at when it gives up waiting.
 fn note_deadline(deadlines: &mut BTreeSet<(u64, SessionId)>, connection: &mut Connection) {
-    let (deadline_ms, session) = (
-        connection.session().deadline_ms(),
-        connection.session().id(),
-    );
+    let (deadline_ms, session) = (connection.session().deadline_ms(), connection.session().id());
     if connection.deadline_ms == deadline_ms {
         return;
     }
@@ -700,11 +663,7 @@ mod tests {
     #[test]
     fn protected_mode_admits_this_machine_only() {
         let admitted = |is_protected, has_password, from: &str| {
-            admits(
-                is_protected,
-                has_password,
-                from.parse().expect("an address"),
-            )
+            admits(is_protected, has_password, from.parse().expect("an address"))
         };
         for (from, want) in [
             ("127.0.0.1", true),

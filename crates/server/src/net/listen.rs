@@ -11,8 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 pub enum ListenError {
     /// Neither an address nor a name of one.
     #[error(
-        "bind: the name '{0}' does not resolve ({1}): correct it, or give an IPv4 or IPv6 address of this machine, '*' for \
-         all, or 'localhost'"
+        "bind: the name '{0}' does not resolve ({1}): correct it, or give an IPv4 or IPv6 address of this \
+         machine, '*' for all, or 'localhost'"
     )]
     Unresolved(String, io::Error),
     /// A name whose address protected mode forbids.
@@ -25,18 +25,20 @@ pub enum ListenError {
     InUse(SocketAddr),
     /// Another process listens where a node's clients are to find it.
     #[error(
-        "cannot listen on {0}, which the cluster has as this node's address for clients: the port is in use. Stop the \
-         program that uses it"
+        "cannot listen on {0}, which the cluster has as this node's address for clients: the port is in \
+         use. Stop the program that uses it"
     )]
     InUseAtNode(SocketAddr),
     /// A port for the privileged.
     #[error(
-        "cannot listen on {0}: permission denied. Choose a --port above 1023, or run with the right to use this one"
+        "cannot listen on {0}: permission denied. Choose a --port above 1023, or run with the right to use \
+         this one"
     )]
     Denied(SocketAddr),
     /// The machine does not have the address.
     #[error(
-        "cannot listen on {0}: this machine does not have the address. Correct --bind, or write '-' before the address to make it optional"
+        "cannot listen on {0}: this machine does not have the address. Correct --bind, or write '-' before \
+         the address to make it optional"
     )]
     NoSuchAddress(SocketAddr),
     /// Anything else.
@@ -49,7 +51,8 @@ pub enum ListenError {
     Nothing,
 }
 
-/// The address that a word of `bind` stands for. Of a name's addresses it is the first IPv4 one, or else the first.
+/// The address that a word of `bind` stands for. Of a name's addresses it is the first IPv4 one, or else the
+/// first.
 fn resolve(word: &str) -> Result<IpAddr, ListenError> {
     match word {
         "*" => return Ok(Ipv4Addr::UNSPECIFIED.into()),
@@ -77,8 +80,8 @@ pub struct Listener {
     pub is_tls: bool,
 }
 
-/// Opens a listener for each address of `bind`, and for each of `port` and `tls-port` that there is. With port 0, and no TLS, the
-/// first one gets a free port, and the others the same.
+/// Opens a listener for each address of `bind`, and for each of `port` and `tls-port` that there is. With
+/// port 0, and no TLS, the first one gets a free port, and the others the same.
 pub fn listen(config: &Config) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     let both = [(config.port, false), (config.tls_port, true)];
@@ -105,10 +108,7 @@ fn listen_on(config: &Config, mut port: u16) -> Result<Vec<TcpListener>, ListenE
         let address = SocketAddr::new(address, port);
         match open(address, config.tcp_backlog as i32) {
             Ok(listener) => {
-                port = listener
-                    .local_addr()
-                    .map_err(|e| ListenError::Other(address, e))?
-                    .port();
+                port = listener.local_addr().map_err(|e| ListenError::Other(address, e))?.port();
                 listeners.push(listener);
             }
             Err(error) if optional && absent(&error) => {}
@@ -122,11 +122,7 @@ fn listen_on(config: &Config, mut port: u16) -> Result<Vec<TcpListener>, ListenE
             }
         }
     }
-    if listeners.is_empty() {
-        Err(ListenError::Nothing)
-    } else {
-        Ok(listeners)
-    }
+    if listeners.is_empty() { Err(ListenError::Nothing) } else { Ok(listeners) }
 }
 
 /// Whether the machine lacks the address or its whole family.
@@ -139,11 +135,7 @@ fn absent(error: &io::Error) -> bool {
 }
 
 fn open(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking(),
-        Some(Protocol::TCP),
-    )?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -188,9 +180,6 @@ mod tests {
         // No resolver is asked for a label of more than 63 letters.
         let name = "nohost".repeat(20);
         let error = listen(&config(&name)).err().expect("nobody has that name");
-        assert!(
-            matches!(&error, ListenError::Unresolved(word, _) if *word == name),
-            "{error}"
-        );
+        assert!(matches!(&error, ListenError::Unresolved(word, _) if *word == name), "{error}");
     }
 }

@@ -1,9 +1,10 @@
 //! Where clients wait while a server loads its data, or waits for the other nodes of its cluster.
 //!
-//! One thread accepts connections and answers what can be answered without data: AUTH, HELLO, CLIENT's labels, INFO (with
-//! `loading:1`), ECHO, SELECT 0, QUIT. Everything else is told -LOADING, as in Redis, so that no client hangs. When the
-//! server can serve, the lobby closes: listeners and connections go to the I/O threads, each connection with what it has said
-//! of itself and with the bytes that came and were not yet a command. Nobody is disconnected.
+//! One thread accepts connections and answers what can be answered without data: AUTH, HELLO, CLIENT's
+//! labels, INFO (with `loading:1`), ECHO, SELECT 0, QUIT. Everything else is told -LOADING, as in Redis, so
+//! that no client hangs. When the server can serve, the lobby closes: listeners and connections go to the I/O
+//! threads, each connection with what it has said of itself and with the bytes that came and were not yet a
+//! command. Nobody is disconnected.
 
 use super::connection::Connection;
 use super::io_thread::{DENIED, admits};
@@ -52,7 +53,8 @@ pub struct Early {
 /// What a connection has said of itself.
 #[derive(Default)]
 pub struct Greeting {
-    /// Of the password that it has given, which is that of the settings. Users may be otherwise once they are known.
+    /// Of the password that it has given, which is that of the settings. Users may be otherwise once they are
+    /// known.
     pub password: Option<PasswordHash>,
     /// The protocol that it speaks.
     pub protocol: Protocol,
@@ -99,14 +101,8 @@ impl Lobby {
             let listener = &mut desk.listeners[place].socket;
             (desk.poll.registry()).register(listener, token, Interest::READABLE)?;
         }
-        let thread = std::thread::Builder::new()
-            .name("ordo-lobby".to_owned())
-            .spawn(move || desk.run())?;
-        Ok(Lobby {
-            waker,
-            closing,
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name("ordo-lobby".to_owned()).spawn(move || desk.run())?;
+        Ok(Lobby { waker, closing, thread: Some(thread) })
     }
 
     /// Stops answering, and gives back the listeners and all connections.
@@ -204,11 +200,8 @@ impl Desk {
                             }
                         };
                         let full = self.guests.len() as u64 >= self.config.maxclients;
-                        if !admits(
-                            self.config.protected_mode,
-                            !self.config.requirepass.is_none(),
-                            from.ip(),
-                        ) {
+                        if !admits(self.config.protected_mode, !self.config.requirepass.is_none(), from.ip())
+                        {
                             Connection::turn_away(stream, &DENIED, &self.tls);
                         } else if full {
                             let error = Reply::error("ERR max number of clients reached");
@@ -428,12 +421,7 @@ impl Desk {
     }
 
     /// Takes HELLO's arguments.
-    fn greet(
-        &self,
-        greeting: &mut Greeting,
-        from: SocketAddr,
-        words: &[&[u8]],
-    ) -> Result<(), Reply> {
+    fn greet(&self, greeting: &mut Greeting, from: SocketAddr, words: &[&[u8]]) -> Result<(), Reply> {
         let mut words = words.iter();
         let mut protocol = greeting.protocol;
         let mut name = None;
@@ -466,11 +454,7 @@ impl Desk {
     }
 
     fn introduction(&self, greeting: &Greeting) -> Reply {
-        let proto = if greeting.protocol == Protocol::Resp3 {
-            3
-        } else {
-            2
-        };
+        let proto = if greeting.protocol == Protocol::Resp3 { 3 } else { 2 };
         Reply::Map(vec![
             (Reply::bulk("server"), Reply::bulk("redis")),
             (Reply::bulk("version"), Reply::bulk(REDIS_VERSION)),
@@ -484,16 +468,13 @@ impl Desk {
     }
 
     fn mode(&self) -> &'static str {
-        if self.is_member {
-            "cluster"
-        } else {
-            "standalone"
-        }
+        if self.is_member { "cluster" } else { "standalone" }
     }
 
     fn info(&self) -> Reply {
         let text = format!(
-            "# Server\r\nredis_version:{REDIS_VERSION}\r\nserver_name:ordo\r\nordo_version:{}\r\nredis_mode:{}\r\nprocess_id:{}\r\n\r\n\
+            "# Server\r\nredis_version:{REDIS_VERSION}\r\nserver_name:ordo\r\nordo_version:{}\r\n\
+             redis_mode:{}\r\nprocess_id:{}\r\n\r\n\
              # Clients\r\nconnected_clients:{}\r\n\r\n\
              # Persistence\r\nloading:1\r\nasync_loading:0\r\nloading_start_time:{}\r\n",
             env!("CARGO_PKG_VERSION"),
@@ -559,9 +540,7 @@ fn set(label: &mut String, word: &[u8]) -> Reply {
 }
 
 fn now_s() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]
@@ -575,18 +554,14 @@ mod tests {
 
     fn open(settings: &[(&str, &str)], is_member: bool) -> (Lobby, SocketAddr) {
         let mut config = Config::default();
-        for (name, value) in [("port", "0"), ("bind", "127.0.0.1")]
-            .iter()
-            .chain(settings)
-        {
+        for (name, value) in [("port", "0"), ("bind", "127.0.0.1")].iter().chain(settings) {
             let setting = Config::setting(name).expect("exists");
             (setting.set)(&mut config, value).expect("valid");
         }
         let listeners = super::super::listen::listen(&config).expect("a port");
         let address = listeners[0].socket.local_addr().expect("bound");
         let tls = Arc::new(Tls::new(&config).expect("none"));
-        let lobby =
-            Lobby::open(listeners, &config, tls, Arc::default(), is_member).expect("a thread");
+        let lobby = Lobby::open(listeners, &config, tls, Arc::default(), is_member).expect("a thread");
         (lobby, address)
     }
 
@@ -686,9 +661,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let authority = Authority::new(dir.path(), "ca");
         let own = authority.sign(dir.path(), "own");
-        let port = crate::cluster::local::free_port()
-            .expect("a port")
-            .to_string();
+        let port = crate::cluster::local::free_port().expect("a port").to_string();
         let settings = [
             ("tls-port", port.as_str()),
             ("tls-cert-file", text(&own.cert)),
@@ -735,11 +708,7 @@ mod tests {
     fn who_stays_goes_on_where_it_was() {
         let (lobby, address) = open(&[("requirepass", "secret")], false);
         let mut first = Client::to(address);
-        assert!(
-            first
-                .call("HELLO 3 AUTH default secret SETNAME me")
-                .contains("Map")
-        );
+        assert!(first.call("HELLO 3 AUTH default secret SETNAME me").contains("Map"));
         let mut gone = Client::to(address);
         assert_eq!(gone.call("QUIT"), "OK");
         // A whole command, and a part of the next.
@@ -754,17 +723,13 @@ mod tests {
         let mut bytes = std::mem::take(&mut early.input);
         bytes.extend_from_slice(b"y\r\n");
         let argv = early.decoder.next(&mut &bytes[..]).expect("RESP");
-        let words: Vec<Vec<u8>> = (argv.expect("whole").iter())
-            .map(|word| word.to_vec())
-            .collect();
+        let words: Vec<Vec<u8>> = (argv.expect("whole").iter()).map(|word| word.to_vec()).collect();
         assert_eq!(words, [b"GET".to_vec(), b"key".to_vec()]);
         // They can be registered elsewhere.
         let poll = Poll::new().expect("a poll");
         let mut listeners = listeners;
         for source in &mut listeners {
-            let registered =
-                poll.registry()
-                    .register(&mut source.socket, Token(1), Interest::READABLE);
+            let registered = poll.registry().register(&mut source.socket, Token(1), Interest::READABLE);
             registered.expect("a listener");
         }
         (poll.registry())

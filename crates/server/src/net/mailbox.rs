@@ -58,7 +58,8 @@ impl Mailbox {
         }
     }
 
-    /// The thread is about to sleep: from now on [`Mailbox::notify`] wakes it. It must look once more before it does.
+    /// The thread is about to sleep: from now on [`Mailbox::notify`] wakes it. It must look once more before
+    /// it does.
     pub(super) fn falls_asleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }

@@ -1,8 +1,8 @@
 //! The bytes that a connection has to send.
 //!
-//! Most replies are short: they are encoded one behind the other into one buffer. A long value is not copied: the output keeps
-//! a reference to it, as the store does, so that 3,000 replies with the same value of a megabyte take a megabyte. A
-//! message to subscribers is encoded once, and all their outputs refer to it.
+//! Most replies are short: they are encoded one behind the other into one buffer. A long value is not copied:
+//! the output keeps a reference to it, as the store does, so that 3,000 replies with the same value of a
+//! megabyte take a megabyte. A message to subscribers is encoded once, and all their outputs refer to it.
 
 use crate::hub::Encoded;
 use redis_surface::codec::Sink;
@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use txn::Blob;
 
-/// A value of this length is referred to rather than copied. Below, a copy costs less than a write of its own.
+/// A value of this length is referred to rather than copied. Below, a copy costs less than a write of its
+/// own.
 const SHARED_BYTES_MIN: usize = 64 << 10;
 /// A buffer of this length is left as it is, and a new one is begun: no large buffer is ever copied to grow.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -43,8 +44,8 @@ impl Chunk {
 
 /// See the module's head.
 ///
-/// Invariant: `chunk_bytes` is the length of all chunks, `chunk_own_bytes` what the buffers among them take, and `sent` is less than
-/// the length of the first chunk, or, where there is none, at most that of the tail.
+/// Invariant: `chunk_bytes` is the length of all chunks, `chunk_own_bytes` what the buffers among them take,
+/// and `sent` is less than the length of the first chunk, or, where there is none, at most that of the tail.
 #[derive(Debug, Default)]
 pub struct Output {
     chunks: VecDeque<Chunk>,

@@ -74,9 +74,7 @@ pub struct CallCounts {
 
 impl Default for CallCounts {
     fn default() -> CallCounts {
-        CallCounts {
-            by_number: vec![CallCount::default(); COMMANDS_COUNT],
-        }
+        CallCounts { by_number: vec![CallCount::default(); COMMANDS_COUNT] }
     }
 }
 
@@ -123,29 +121,13 @@ mod tests {
             .iter()
             .map(|(number, count)| {
                 let recorded = count.histogram.as_ref().map_or(0, |kept| kept.len());
-                let CallCount {
-                    calls,
-                    ns,
-                    rejected,
-                    failed,
-                    ..
-                } = *count;
+                let CallCount { calls, ns, rejected, failed, .. } = *count;
                 (number.command().name, calls, ns, rejected, failed, recorded)
             })
             .collect();
-        assert_eq!(
-            shown,
-            [("get", 3, 6000, 0, 1, 3), ("client|id", 1, 10, 1, 1, 1)]
-        );
-        let median = all
-            .of(get)
-            .histogram
-            .as_ref()
-            .map(|kept| kept.value_at_quantile(0.5));
-        assert!(
-            median.is_some_and(|ns| (1980..=2020).contains(&ns)),
-            "{median:?}"
-        );
+        assert_eq!(shown, [("get", 3, 6000, 0, 1, 3), ("client|id", 1, 10, 1, 1, 1)]);
+        let median = all.of(get).histogram.as_ref().map(|kept| kept.value_at_quantile(0.5));
+        assert!(median.is_some_and(|ns| (1980..=2020).contains(&ns)), "{median:?}");
     }
 
     #[test]

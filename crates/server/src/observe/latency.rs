@@ -72,9 +72,8 @@ impl LatencyEvents {
     /// What is kept of a kind, whatever the case of its name.
     pub fn of(&self, event: &[u8]) -> Option<(&'static str, Samples)> {
         let by_event = self.by_event.lock();
-        let (event, samples) = by_event
-            .iter()
-            .find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(event))?;
+        let (event, samples) =
+            by_event.iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(event))?;
         Some((event, samples.clone()))
     }
 
@@ -113,10 +112,7 @@ mod tests {
             note(15, at_s);
         }
         let (_, kept) = events.of(b"command").expect("events");
-        assert_eq!(
-            (kept.samples.len(), kept.samples[0]),
-            (SAMPLES_MAX, (340, 15))
-        );
+        assert_eq!((kept.samples.len(), kept.samples[0]), (SAMPLES_MAX, (340, 15)));
         assert_eq!(events.forget(|event| event == "fork"), 0);
         assert_eq!(events.forget(|_| true), 1);
         assert!(events.of(b"command").is_none());

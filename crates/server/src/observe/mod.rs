@@ -1,17 +1,20 @@
-//! What operators look at: how often commands are called and how long they take, which of them were slow, and what clients send.
+//! What operators look at: how often commands are called and how long they take, which of them were slow, and
+//! what clients send.
 //!
 //! # What is measured
 //!
-//! A call lasts from its admission to its reply: waiting for its place in the order and for the disk is part of it, waiting for a key
-//! (BLPOP) is not. The clock is read for each batch of commands that a socket yields and for each batch of replies, not for each
-//! command: what is done together begins and ends together. Only commands of which one may take long by itself (those that Redis does
-//! not call fast) and that are answered at once have readings of their own, so that they do not count for their neighbours.
+//! A call lasts from its admission to its reply: waiting for its place in the order and for the disk is part
+//! of it, waiting for a key (BLPOP) is not. The clock is read for each batch of commands that a socket yields
+//! and for each batch of replies, not for each command: what is done together begins and ends together. Only
+//! commands of which one may take long by itself (those that Redis does not call fast) and that are answered
+//! at once have readings of their own, so that they do not count for their neighbours.
 //!
 //! # What it costs
 //!
-//! Each I/O thread has a [`Tally`] that nobody else sees, with the calls that have ended since the last reading; with the reading they
-//! go into the thread's [`CallCounts`], under a lock that only INFO, LATENCY and CONFIG RESETSTAT ask for as well. What is slow goes
-//! on to the [`SlowLog`] and to the [`LatencyEvents`]. While nobody monitors, [`Monitors`] cost one look at a number.
+//! Each I/O thread has a [`Tally`] that nobody else sees, with the calls that have ended since the last
+//! reading; with the reading they go into the thread's [`CallCounts`], under a lock that only INFO, LATENCY
+//! and CONFIG RESETSTAT ask for as well. What is slow goes on to the [`SlowLog`] and to the
+//! [`LatencyEvents`]. While nobody monitors, [`Monitors`] cost one look at a number.
 
 mod calls;
 mod latency;

@@ -21,10 +21,7 @@ pub struct Monitors {
 impl Monitors {
     /// Monitors whose lines count against a budget.
     pub fn new(budget: Arc<PushBudget>) -> Monitors {
-        Monitors {
-            budget,
-            ..Monitors::default()
-        }
+        Monitors { budget, ..Monitors::default() }
     }
 
     /// Whether nobody monitors: then there is nothing to be told.
@@ -59,7 +56,8 @@ impl Monitors {
     }
 }
 
-/// A line shows no more of a command: who sends it would else have this thread write out hundreds of megabytes.
+/// A line shows no more of a command: who sends it would else have this thread write out hundreds of
+/// megabytes.
 const LINE_BYTES_MAX: usize = 256 << 10;
 
 /// A line as Redis prints it, up to a length.
@@ -96,30 +94,15 @@ mod tests {
 
     #[test]
     fn a_line_has_an_end() {
-        let words = [
-            Blob::from("SET"),
-            Blob::from("k"),
-            Blob::from(vec![0; 1 << 20]),
-        ];
-        let line = line(
-            Duration::ZERO,
-            SocketAddr::from(([127, 0, 0, 1], 1)),
-            &words,
-        );
+        let words = [Blob::from("SET"), Blob::from("k"), Blob::from(vec![0; 1 << 20])];
+        let line = line(Duration::ZERO, SocketAddr::from(([127, 0, 0, 1], 1)), &words);
         assert!(line.len() < LINE_BYTES_MAX + 100);
-        assert!(
-            line.ends_with(" more bytes)"),
-            "{}",
-            &line[LINE_BYTES_MAX - 10..]
-        );
+        assert!(line.ends_with(" more bytes)"), "{}", &line[LINE_BYTES_MAX - 10..]);
     }
 
     #[test]
     fn a_line_is_one_of_redis() {
-        let words = [
-            Blob::from("SET"),
-            Blob::from(&b"\x00\xff\"\\\n\r\t\x07\x08 ~"[..]),
-        ];
+        let words = [Blob::from("SET"), Blob::from(&b"\x00\xff\"\\\n\r\t\x07\x08 ~"[..])];
         let at = Duration::from_micros(1_339_518_083_107_412);
         let from = SocketAddr::from(([127, 0, 0, 1], 60866));
         assert_eq!(

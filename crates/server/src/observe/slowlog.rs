@@ -53,13 +53,7 @@ impl SlowLog {
 
     /// The newest so many, the newest first.
     pub fn newest(&self, count: usize) -> Vec<SlowEntry> {
-        self.state
-            .lock()
-            .entries
-            .iter()
-            .take(count)
-            .cloned()
-            .collect()
+        self.state.lock().entries.iter().take(count).cloned().collect()
     }
 
     /// How many are kept.
@@ -109,14 +103,7 @@ mod tests {
     use super::*;
 
     fn entry(words: Vec<Blob>) -> SlowEntry {
-        SlowEntry {
-            id: 0,
-            at_s: 1,
-            us: 2,
-            words,
-            address: String::new(),
-            client_name: String::new(),
-        }
+        SlowEntry { id: 0, at_s: 1, us: 2, words, address: String::new(), client_name: String::new() }
     }
 
     #[test]
@@ -125,12 +112,7 @@ mod tests {
         for _ in 0..5 {
             log.push(entry(Vec::new()), 3);
         }
-        let ids = |count| {
-            log.newest(count)
-                .iter()
-                .map(|entry| entry.id)
-                .collect::<Vec<_>>()
-        };
+        let ids = |count| log.newest(count).iter().map(|entry| entry.id).collect::<Vec<_>>();
         assert_eq!((ids(2), ids(9)), (vec![4, 3], vec![4, 3, 2]));
         log.clear();
         assert!(log.is_empty());
@@ -142,11 +124,7 @@ mod tests {
 
     #[test]
     fn words_are_trimmed_as_redis_trims_them() {
-        let words = |count: usize| {
-            (0..count)
-                .map(|n| Blob::from(n.to_string()))
-                .collect::<Vec<_>>()
-        };
+        let words = |count: usize| (0..count).map(|n| Blob::from(n.to_string())).collect::<Vec<_>>();
         assert_eq!(trimmed(&words(32)), words(32));
         let shown = trimmed(&words(33));
         assert_eq!(shown[..31], words(31));

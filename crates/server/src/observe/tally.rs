@@ -59,11 +59,7 @@ pub struct Tally {
 
 impl Default for Tally {
     fn default() -> Tally {
-        Tally {
-            origin: Instant::now(),
-            now_ns: Cell::new(0),
-            ended: RefCell::default(),
-        }
+        Tally { origin: Instant::now(), now_ns: Cell::new(0), ended: RefCell::default() }
     }
 }
 
@@ -100,12 +96,7 @@ impl Tally {
     /// A call begins, as of the last reading.
     #[inline]
     pub fn begin(&self, number: CommandNumber, name: &Blob) -> Call {
-        Call {
-            number,
-            begun_ns: self.now_ns.get(),
-            name: name.clone(),
-            subject: Subject::Name,
-        }
+        Call { number, begun_ns: self.now_ns.get(), name: name.clone(), subject: Subject::Name }
     }
 
     /// A call that has waited goes on, as of the last reading: its wait does not count.
@@ -119,20 +110,11 @@ impl Tally {
         let is_error = |reply: &Reply| matches!(reply, Reply::Error(_));
         let (mut failed_parts, mut ran) = (Vec::new(), false);
         if let (Subject::Block(_), Reply::Array(replies)) = (&call.subject, reply) {
-            let failed = replies
-                .iter()
-                .enumerate()
-                .filter(|(_, reply)| is_error(reply));
+            let failed = replies.iter().enumerate().filter(|(_, reply)| is_error(reply));
             failed_parts = failed.map(|(place, _)| place).collect();
             ran = true;
         }
-        self.ended.borrow_mut().push(Ended {
-            call,
-            client,
-            failed: is_error(reply),
-            failed_parts,
-            ran,
-        });
+        self.ended.borrow_mut().push(Ended { call, client, failed: is_error(reply), failed_parts, ran });
     }
 
     /// Reads the clock if calls have ended, and counts them.
@@ -147,8 +129,8 @@ impl Tally {
     fn count(&self, books: &Books<'_>) {
         let now_ns = self.now_ns.get();
         let config = books.config;
-        let slow_ns = u64::try_from(config.slowlog_log_slower_than)
-            .map_or(u64::MAX, |us| us.saturating_mul(1000));
+        let slow_ns =
+            u64::try_from(config.slowlog_log_slower_than).map_or(u64::MAX, |us| us.saturating_mul(1000));
         let event_ns = match config.latency_monitor_threshold {
             0 => u64::MAX,
             ms => ms.saturating_mul(1_000_000),
@@ -197,19 +179,10 @@ impl Ended {
     fn log(self, books: &Books<'_>, us: u64) {
         let client = books.shared.clients.by_id(self.client);
         let (address, client_name) = client.map_or_else(Default::default, |client| {
-            (
-                client.address.to_string(),
-                client.labels.lock().name.clone(),
-            )
+            (client.address.to_string(), client.labels.lock().name.clone())
         });
-        let entry = SlowEntry {
-            id: 0,
-            at_s: wall_ms() / 1000,
-            us,
-            words: self.call.words(),
-            address,
-            client_name,
-        };
+        let entry =
+            SlowEntry { id: 0, at_s: wall_ms() / 1000, us, words: self.call.words(), address, client_name };
         // This may be the call that has changed it.
         let len_max = books.shared.settings.now().slowlog_max_len;
         let len_max = usize::try_from(len_max).unwrap_or(usize::MAX);
@@ -234,9 +207,7 @@ impl Call {
                 let is_of_scripts = matches!(command.run, Run::Script(_));
                 let own = (command.name != command.own_name() && is_of_scripts)
                     .then(|| Blob::from(command.own_name()));
-                name.chain(own)
-                    .chain(request.args.iter().cloned())
-                    .collect()
+                name.chain(own).chain(request.args.iter().cloned()).collect()
             }
             Subject::Block(parts) => {
                 let parts = parts.iter().map(|part| Blob::from(part.command().name));

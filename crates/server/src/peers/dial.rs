@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 pub(super) const WAKER: Token = Token(0);
 const STREAM: Token = Token(1);
 
-/// Trouble is logged once it has lasted for so long: while a cluster starts, and while a node does, others are not there yet.
+/// Trouble is logged once it has lasted for so long: while a cluster starts, and while a node does, others
+/// are not there yet.
 const WARNING_AFTER: Duration = Duration::from_secs(5);
 /// The same trouble is logged once in so long a time.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
@@ -32,26 +33,28 @@ enum Trouble {
     )]
     Unreachable(SocketAddr, io::Error),
     #[error(
-        "{0} does not answer within {1:?}. The machine is down, its address is wrong, or a firewall is in the way"
+        "{0} does not answer within {1:?}. The machine is down, its address is wrong, or a firewall is in \
+         the way"
     )]
     Silent(SocketAddr, Duration),
     #[error(
-        "{0} broke the handshake off: {1}. If this goes on, look whether the address is the peer port of a node"
+        "{0} broke the handshake off: {1}. If this goes on, look whether the address is the peer port of a \
+         node"
     )]
     BrokenOff(SocketAddr, io::Error),
     #[error(
-        "{0} did not end the handshake within {1:?}. The node is frozen or overloaded, or another service has its address"
+        "{0} did not end the handshake within {1:?}. The node is frozen or overloaded, or another service \
+         has its address"
     )]
     Endless(SocketAddr, Duration),
     #[error("{0} refuses this node: {advice}", advice = .1.advice())]
     Refused(SocketAddr, Refusal),
     #[error(
-        "{0} answers with something that this build does not understand. Look whether the address is the peer port of a node"
+        "{0} answers with something that this build does not understand. Look whether the address is the \
+         peer port of a node"
     )]
     Unintelligible(SocketAddr),
-    #[error(
-        "{0} cannot prove the cluster's secret: it is not the node. Find out who answers there"
-    )]
+    #[error("{0} cannot prove the cluster's secret: it is not the node. Find out who answers there")]
     Impostor(SocketAddr),
     #[error("TLS with {0} failed: {1}. {advice}", advice = unsecured(.1))]
     Tls(SocketAddr, io::Error),
@@ -69,9 +72,7 @@ enum Trouble {
 fn unreachable(cause: &io::Error) -> &'static str {
     match cause.kind() {
         // The machine answers, and nobody listens there.
-        ErrorKind::ConnectionRefused => {
-            "The node is down or has not started yet, or its address is wrong"
-        }
+        ErrorKind::ConnectionRefused => "The node is down or has not started yet, or its address is wrong",
         _ => "The machine is down, its address is wrong, or a firewall is in the way",
     }
 }
@@ -80,14 +81,16 @@ fn unreachable(cause: &io::Error) -> &'static str {
 fn unsecured(cause: &io::Error) -> &'static str {
     match tls::cause(cause) {
         Some(rustls::Error::InvalidMessage(_)) => {
-            "Most likely it speaks no TLS: set tls-cluster to the same at all nodes of the cluster, and run builds that can encrypt \
-             without files"
+            "Most likely it speaks no TLS: set tls-cluster to the same at all nodes of the cluster, and \
+             run builds that can encrypt without files"
         }
         Some(rustls::Error::InvalidCertificate(_)) => {
-            "Its certificate must be signed by a CA that this node knows (tls-ca-cert-file), and be good for servers"
+            "Its certificate must be signed by a CA that this node knows (tls-ca-cert-file), and be good \
+             for servers"
         }
         Some(rustls::Error::AlertReceived(_)) => {
-            "It says so itself; most likely this node's certificate is not signed by a CA that it knows, or is not good for clients"
+            "It says so itself; most likely this node's certificate is not signed by a CA that it knows, \
+             or is not good for clients"
         }
         _ => "Look at the log of the other node",
     }
@@ -176,13 +179,9 @@ impl Dialler {
                     let text = trouble.to_string();
                     let now = Instant::now();
                     let since = *self.troubled_since.get_or_insert(now);
-                    if now >= since + WARNING_AFTER
-                        && self.warnings.admit(trouble.kind(), now).is_some()
-                    {
+                    if now >= since + WARNING_AFTER && self.warnings.admit(trouble.kind(), now).is_some() {
                         let peer = self.shared.called(self.peer.link.peer);
-                        tracing::warn!(
-                            "no link to {peer}: {text}. It is tried again until it works"
-                        );
+                        tracing::warn!("no link to {peer}: {text}. It is tried again until it works");
                     }
                     *self.link().trouble.lock() = Some(text);
                 }
@@ -261,9 +260,7 @@ impl Dialler {
         let socket = self.connect(target, version)?;
         let stream = match self.shared.tls_with(target.ip()) {
             None => Stream::Plain(socket),
-            Some(tls) => tls
-                .dial_peer(socket, target)
-                .map_err(|cause| Trouble::Tls(target, cause))?,
+            Some(tls) => tls.dial_peer(socket, target).map_err(|cause| Trouble::Tls(target, cause))?,
         };
         self.shake_hands(stream, target, version)
     }
@@ -274,10 +271,7 @@ impl Dialler {
         let deadline = Instant::now() + limit;
         let mut stream = TcpStream::connect(target).map_err(unreachable)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll
-            .registry()
-            .register(&mut stream, STREAM, interest)
-            .map_err(unreachable)?;
+        self.poll.registry().register(&mut stream, STREAM, interest).map_err(unreachable)?;
         loop {
             self.wait(Some(deadline));
             self.goes_on(version)?;
@@ -294,7 +288,8 @@ impl Dialler {
                 Err(error) => return Err(unreachable(error)),
             }
             if self.link().orders().nudged {
-                // The peer's own connection came through: so may a new attempt, long before this one is repeated.
+                // The peer's own connection came through: so may a new attempt, long before this one is
+                // repeated.
                 return Err(Trouble::Interrupted);
             }
             if Instant::now() >= deadline {
@@ -317,16 +312,15 @@ impl Dialler {
         let shared = self.shared.clone();
         let identity = &shared.identity;
         let (mut side, hello) = Dialling::begin(identity, self.link().peer, &nonce);
-        Cup::send(&mut stream, &hello)
-            .map_err(|cause| Trouble::of_handshake(target, &stream, cause))?;
+        Cup::send(&mut stream, &hello).map_err(|cause| Trouble::of_handshake(target, &stream, cause))?;
         let mut cup = Cup::default();
         loop {
             while let Some(bytes) = cup
                 .fill(&mut stream, side.wants())
                 .map_err(|cause| Trouble::of_handshake(target, &stream, cause))?
             {
-                let binding = (stream.binding())
-                    .map_err(|cause| Trouble::of_handshake(target, &stream, cause))?;
+                let binding =
+                    (stream.binding()).map_err(|cause| Trouble::of_handshake(target, &stream, cause))?;
                 match side.take(identity, &binding, bytes) {
                     Ok(Step::Continue(reply)) => {
                         Cup::send(&mut stream, &reply)
@@ -409,8 +403,7 @@ impl Dialler {
                 }
             }
             let heard = |event: &mio::event::Event| {
-                event.token() == STREAM
-                    && (event.is_readable() || event.is_read_closed() || event.is_error())
+                event.token() == STREAM && (event.is_readable() || event.is_read_closed() || event.is_error())
             };
             if self.events.iter().any(heard) {
                 self.link().look_for_end()?;

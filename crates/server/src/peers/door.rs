@@ -1,8 +1,8 @@
 //! The thread at the door: it accepts connections, and lets in who proves to be a peer.
 //!
-//! All handshakes are made by this one thread, a bounded number at a time, each in a bounded time. When all places are
-//! taken and one more comes, the oldest one of the address that has the most of them goes: so a stranger can crowd out
-//! itself, and whoever comes from its address, but not the peers.
+//! All handshakes are made by this one thread, a bounded number at a time, each in a bounded time. When all
+//! places are taken and one more comes, the oldest one of the address that has the most of them goes: so a
+//! stranger can crowd out itself, and whoever comes from its address, but not the peers.
 
 use super::handshake::{Accepting, Proven, Refusal, Step};
 use super::receive::Accepted;
@@ -62,8 +62,7 @@ pub(super) struct Door {
 
 impl Door {
     pub fn new(poll: Poll, mut listener: TcpListener, shared: Arc<Shared>) -> io::Result<Door> {
-        poll.registry()
-            .register(&mut listener, LISTENER, Interest::READABLE)?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         Ok(Door {
             poll,
             listener,
@@ -118,8 +117,8 @@ impl Door {
                         self.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
                         if self.warnings.admit(NOT_ACCEPTED, Instant::now()).is_some() {
                             tracing::warn!(
-                                "a peer's connection could not be accepted: {error}. If files are the problem, raise the limit \
-                                 (ulimit -n)"
+                                "a peer's connection could not be accepted: {error}. If files are the \
+                                 problem, raise the limit (ulimit -n)"
                             );
                         }
                         return;
@@ -180,9 +179,7 @@ impl Door {
     /// Closes the connections whose time is over.
     fn show_out(&mut self, now: Instant) {
         for guest in &mut self.guests {
-            if let Some(Guest { address, .. }) =
-                guest.as_ref().filter(|guest| guest.deadline <= now)
-            {
+            if let Some(Guest { address, .. }) = guest.as_ref().filter(|guest| guest.deadline <= now) {
                 tracing::debug!("{address} did not end its handshake in time: closed");
                 *guest = None;
             }
@@ -218,18 +215,20 @@ impl Door {
         let (kind, reason) = match cause {
             rustls::Error::InvalidMessage(_) => (
                 NOT_TLS,
-                "it speaks no TLS. If it belongs to the cluster, set tls-cluster to the same at all nodes, and run builds there that can \
-                 encrypt without files",
+                "it speaks no TLS. If it belongs to the cluster, set tls-cluster to the same at all nodes, \
+                 and run builds there that can encrypt without files",
             ),
             _ => (
                 TLS_FAILED,
-                "if it belongs to the cluster, give it a certificate that a CA of tls-ca-cert-file has signed, good for clients and servers",
+                "if it belongs to the cluster, give it a certificate that a CA of tls-ca-cert-file has \
+                 signed, good for clients and servers",
             ),
         };
         if let Some(kept) = self.warnings.admit(kind, Instant::now()) {
             let others = others(kept);
             tracing::warn!(
-                "a connection from {address} to this node's port for peers is refused ({error}): {reason}{others}"
+                "a connection from {address} to this node's port for peers is refused ({error}): \
+                 {reason}{others}"
             );
         }
     }
@@ -242,11 +241,7 @@ impl Door {
         let entered = entered.and_then(|()| stream.set_nonblocking(false));
         match entered {
             Ok(()) => {
-                let accepted = Accepted {
-                    stream,
-                    tls,
-                    protocol: proven.protocol,
-                };
+                let accepted = Accepted { stream, tls, protocol: proven.protocol };
                 self.shared.let_in(proven, accepted);
             }
             Err(error) => tracing::warn!(
@@ -265,16 +260,10 @@ impl Door {
             let address = guest.address;
             let who = match guest.side.claimed().0 {
                 0 => "a connection".to_owned(),
-                _ => format!(
-                    "a connection that says it is {}",
-                    self.shared.called(guest.side.claimed())
-                ),
+                _ => format!("a connection that says it is {}", self.shared.called(guest.side.claimed())),
             };
             let others = others(kept);
-            tracing::warn!(
-                "{who}, from {address}, is refused: {}{others}",
-                refusal.reason()
-            );
+            tracing::warn!("{who}, from {address}, is refused: {}{others}", refusal.reason());
         }
     }
 }

@@ -18,7 +18,8 @@ pub fn put_frame(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[0; HEAD_BYTES]);
     write(out);
     let len = out.len() - head - HEAD_BYTES;
-    // A length that does not fit four bytes is far above the longest: whoever sends it refuses it, whatever is written.
+    // A length that does not fit four bytes is far above the longest: whoever sends it refuses it, whatever
+    // is written.
     let len = u32::try_from(len).unwrap_or(u32::MAX);
     out[head..head + HEAD_BYTES].copy_from_slice(&len.to_le_bytes());
 }
@@ -49,8 +50,8 @@ pub(super) fn count(mut bytes: &[u8]) -> Option<u64> {
     Some(frames)
 }
 
-/// Takes the frames above the bound out, and tells how many bytes that were; none, and nothing is changed, if the bytes are
-/// not whole frames.
+/// Takes the frames above the bound out, and tells how many bytes that were; none, and nothing is changed, if
+/// the bytes are not whole frames.
 pub(super) fn take_long(out: &mut Vec<u8>) -> Option<usize> {
     let mut kept = Vec::new();
     let mut rest = &out[..];
@@ -72,8 +73,8 @@ pub(super) fn take_long(out: &mut Vec<u8>) -> Option<usize> {
 
 /// What was read from a connection and is not a whole frame yet.
 ///
-/// Frames are handed over as slices of the memory that they were read into, which is used again once all of them are
-/// dropped, and else left to them.
+/// Frames are handed over as slices of the memory that they were read into, which is used again once all of
+/// them are dropped, and else left to them.
 #[derive(Default)]
 pub(super) struct Inbox {
     /// Its first `filled` bytes were read; the others are zeros, or what was there before.
@@ -95,7 +96,8 @@ impl Inbox {
         &mut self.buffer[self.filled..]
     }
 
-    /// Takes note of so many bytes that were read to [`Inbox::room`], and appends the frames that are whole now.
+    /// Takes note of so many bytes that were read to [`Inbox::room`], and appends the frames that are whole
+    /// now.
     ///
     /// # Errors
     /// A frame claims to be longer than the bound. The frames before it are appended.
@@ -151,36 +153,17 @@ mod tests {
 
     #[test]
     fn frames_survive_any_division_of_their_bytes() {
-        let bodies: Vec<Vec<u8>> = [
-            0,
-            1,
-            3,
-            4,
-            5,
-            200,
-            0,
-            0,
-            CHUNK_BYTES - 4,
-            7,
-            3 * CHUNK_BYTES,
-            9,
-        ]
-        .iter()
-        .enumerate()
-        .map(|(place, len)| (0..*len).map(|at| (at * 7 + place) as u8).collect())
-        .collect();
+        let bodies: Vec<Vec<u8>> = [0, 1, 3, 4, 5, 200, 0, 0, CHUNK_BYTES - 4, 7, 3 * CHUNK_BYTES, 9]
+            .iter()
+            .enumerate()
+            .map(|(place, len)| (0..*len).map(|at| (at * 7 + place) as u8).collect())
+            .collect();
         let mut bytes = Vec::new();
         for body in &bodies {
             put_frame(&mut bytes, |out| out.extend_from_slice(body));
         }
         assert_eq!(count(&bytes), Some(bodies.len() as u64));
-        for pieces in [
-            &[1][..],
-            &[3, 1, 5],
-            &[4096, 1],
-            &[usize::MAX],
-            &[65_536, 2],
-        ] {
+        for pieces in [&[1][..], &[3, 1, 5], &[4096, 1], &[usize::MAX], &[65_536, 2]] {
             let (frames, end) = feed(&bytes, pieces);
             assert_eq!(end, Ok(()));
             assert!(frames == bodies, "other frames, in pieces of {pieces:?}");

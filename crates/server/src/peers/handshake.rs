@@ -1,9 +1,11 @@
-//! Who is there? How two nodes prove to each other that they belong to one cluster, before anything else is read.
+//! Who is there? How two nodes prove to each other that they belong to one cluster, before anything else is
+//! read.
 //!
-//! `docs/peer-protocol.md` has the bytes. The dialler proves itself first, so that whoever merely connects gets nothing
-//! that the secret went into. A proof is an HMAC of everything that was said before, both nonces and both nodes' numbers
-//! included, and of what no other connection of TLS has, under a label that names the prover's role: it is of no use for another
-//! connection, in the other direction, or between other nodes, and so to nobody who stands between the two.
+//! `docs/peer-protocol.md` has the bytes. The dialler proves itself first, so that whoever merely connects
+//! gets nothing that the secret went into. A proof is an HMAC of everything that was said before, both nonces
+//! and both nodes' numbers included, and of what no other connection of TLS has, under a label that names the
+//! prover's role: it is of no use for another connection, in the other direction, or between other nodes, and
+//! so to nobody who stands between the two.
 //!
 //! No sockets here: a side says how many bytes it wants next, takes them, and gives bytes to send.
 
@@ -34,11 +36,13 @@ const TLS_HANDSHAKE: [u8; 2] = [22, 3];
 /// or of one with an alert.
 const TLS_ALERT: u8 = 21;
 /// What to do where only one of two nodes speaks TLS.
-pub(super) const TLS_AT_ONE_END: &str = "one of the two nodes speaks TLS and the other does not: set tls-cluster to the same at all nodes of the cluster";
+pub(super) const TLS_AT_ONE_END: &str = "one of the two nodes speaks TLS and the other does not: set \
+                                         tls-cluster to the same at all nodes of the cluster";
 
 /// What to do where two nodes do not skip the same requests.
-const OTHER_SKIPS: &str = "the two nodes do not skip the same requests of the order, so their data would differ. Stop the one whose skips.txt \
-     lacks a request, and have that skipped there, too ('ordo admin skip', docs/poisoned.md)";
+const OTHER_SKIPS: &str = "the two nodes do not skip the same requests of the order, so their data would \
+     differ. Stop the one whose skips.txt lacks a request, and have that skipped there, too ('ordo admin \
+     skip', docs/poisoned.md)";
 
 /// The status of a message that is no refusal.
 const GO_ON: u8 = 0;
@@ -115,19 +119,20 @@ impl Refusal {
                 "another node answers at that address: correct the address in the cluster's description"
             }
             Refusal::SameNode => {
-                "it says that it is this node: two processes run as one node, or the address is this node's own. Stop one of \
-                 them, or correct the description"
+                "it says that it is this node: two processes run as one node, or the address is this \
+                 node's own. Stop one of them, or correct the description"
             }
             Refusal::UnknownNode => {
-                "it does not know this node: it has not heard yet that the node was added, or the node was taken out of the \
-                 cluster (ordo admin status, at the other node, tells)"
+                "it does not know this node: it has not heard yet that the node was added, or the node was \
+                 taken out of the cluster (ordo admin status, at the other node, tells)"
             }
             Refusal::NoCommonProtocol => {
                 "there is no protocol that both builds know: upgrade step by step, one release at a time"
             }
             Refusal::WrongSecret => {
-                "this node's secret is not the other's, or somebody between the two takes their connections apart: give all nodes of the \
-                 cluster the same secret, and look what stands between them"
+                "this node's secret is not the other's, or somebody between the two takes their \
+                 connections apart: give all nodes of the cluster the same secret, and look what stands \
+                 between them"
             }
             Refusal::SpeaksTls => TLS_AT_ONE_END,
             Refusal::OtherSkips => OTHER_SKIPS,
@@ -138,33 +143,35 @@ impl Refusal {
     pub fn reason(self) -> &'static str {
         match self {
             Refusal::OtherFormat => {
-                "what it sent is no handshake that this build knows. Only nodes of the cluster may connect to this port"
+                "what it sent is no handshake that this build knows. Only nodes of the cluster may connect \
+                 to this port"
             }
             Refusal::OtherCluster => {
-                "it belongs to another cluster. Correct the addresses in that node's description of its cluster. \
-                 If this cluster was recovered from one node (ordo admin recover), that node is one of those \
-                 that were lost: stop it, and replace it by a new one"
+                "it belongs to another cluster. Correct the addresses in that node's description of its \
+                 cluster. If this cluster was recovered from one node (ordo admin recover), that node is \
+                 one of those that were lost: stop it, and replace it by a new one"
             }
             Refusal::OtherNode => {
                 "it looks for another node here. Correct this node's address in the cluster's description"
             }
             Refusal::SameNode => {
-                "it says that it is this very node. Two processes run as one node, or this node's address is given as \
-                 another's: stop one of them, or correct the description"
+                "it says that it is this very node. Two processes run as one node, or this node's address \
+                 is given as another's: stop one of them, or correct the description"
             }
             Refusal::UnknownNode => {
-                "the cluster has no such node. If it should belong to the cluster, add it (ordo admin add-node); if it was \
-                 removed, stop it"
+                "the cluster has no such node. If it should belong to the cluster, add it (ordo admin \
+                 add-node); if it was removed, stop it"
             }
             Refusal::NoCommonProtocol => {
                 "there is no protocol that both builds know. Upgrade step by step, one release at a time"
             }
             Refusal::WrongSecret => {
-                "it cannot prove the cluster's secret here. If it belongs to the cluster, give it the same secret as the others, and look \
-                 what stands between the two"
+                "it cannot prove the cluster's secret here. If it belongs to the cluster, give it the same \
+                 secret as the others, and look what stands between the two"
             }
             Refusal::SpeaksTls => {
-                "it speaks TLS, and this node does not, at this address. If it belongs to the cluster, set tls-cluster to the same at all nodes"
+                "it speaks TLS, and this node does not, at this address. If it belongs to the cluster, set \
+                 tls-cluster to the same at all nodes"
             }
             Refusal::OtherSkips => OTHER_SKIPS,
         }
@@ -271,12 +278,7 @@ impl Dialling {
         put_range(&mut hello, &identity.protocols);
         hello.extend_from_slice(&identity.skips.to_le_bytes());
         hello.extend_from_slice(nonce);
-        let dialling = Dialling {
-            to,
-            said: hello.clone(),
-            wants: Wants::ChallengeStatus,
-            protocol: 0,
-        };
+        let dialling = Dialling { to, said: hello.clone(), wants: Wants::ChallengeStatus, protocol: 0 };
         (dialling, hello)
     }
 
@@ -290,21 +292,14 @@ impl Dialling {
     }
 
     /// Takes as many bytes as it wants.
-    pub fn take(
-        &mut self,
-        identity: &Identity,
-        binding: &Binding,
-        bytes: &[u8],
-    ) -> Result<Step, Failure> {
+    pub fn take(&mut self, identity: &Identity, binding: &Binding, bytes: &[u8]) -> Result<Step, Failure> {
         let reply = match self.wants {
             Wants::ChallengeStatus | Wants::WelcomeStatus => {
                 if bytes[0] == TLS_ALERT {
                     return Err(Failure::SpeaksTls);
                 }
                 if bytes[0] != GO_ON {
-                    return Err(
-                        Refusal::of(bytes[0]).map_or(Failure::Unintelligible, Failure::Refused)
-                    );
+                    return Err(Refusal::of(bytes[0]).map_or(Failure::Unintelligible, Failure::Refused));
                 }
                 self.wants = match self.wants {
                     Wants::ChallengeStatus => Wants::Challenge,
@@ -325,10 +320,7 @@ impl Dialling {
                 proof(identity, ACCEPTOR, &self.said, binding)
                     .verify_slice(bytes)
                     .map_err(|_| Failure::Impostor)?;
-                let proven = Proven {
-                    node: self.to,
-                    protocol: self.protocol,
-                };
+                let proven = Proven { node: self.to, protocol: self.protocol };
                 return Ok(Step::Done(Vec::new(), proven));
             }
         };
@@ -347,23 +339,12 @@ pub(super) struct Accepting {
 impl Accepting {
     /// Begins, with nothing to send.
     pub fn begin(nonce: Nonce) -> Accepting {
-        Accepting {
-            nonce,
-            said: Vec::new(),
-            claims: Proven {
-                node: NodeId(0),
-                protocol: 0,
-            },
-        }
+        Accepting { nonce, said: Vec::new(), claims: Proven { node: NodeId(0), protocol: 0 } }
     }
 
     /// How many bytes it takes next.
     pub fn wants(&self) -> usize {
-        if self.said.is_empty() {
-            HELLO_BYTES
-        } else {
-            MAC_BYTES
-        }
+        if self.said.is_empty() { HELLO_BYTES } else { MAC_BYTES }
     }
 
     /// Who the dialler says that it is: node 0 if it did not say.

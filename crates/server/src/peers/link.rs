@@ -1,8 +1,8 @@
 //! What this node sends to one peer: the socket, and what the kernel did not take yet.
 //!
-//! Whoever has frames writes them to the socket at once, on its own thread. Only when the kernel takes no more are they
-//! queued; from then on everything goes through the queue, in order, until the peer's dialling thread has emptied it.
-//! The outbox's lock is held for one non-blocking write at a time.
+//! Whoever has frames writes them to the socket at once, on its own thread. Only when the kernel takes no
+//! more are they queued; from then on everything goes through the queue, in order, until the peer's dialling
+//! thread has emptied it. The outbox's lock is held for one non-blocking write at a time.
 
 use super::frames;
 use crate::tls::{Sent, Stream};
@@ -34,9 +34,7 @@ pub(super) enum Break {
         "{queued} bytes wait for the other node to take them, and at most {max} may: it is frozen or too slow"
     )]
     Overflow { queued: usize, max: usize },
-    #[error(
-        "bytes wait for the other node, and it has taken none for {0:?}: it is frozen, or cut off"
-    )]
+    #[error("bytes wait for the other node, and it has taken none for {0:?}: it is frozen, or cut off")]
     Stalled(Duration),
     #[error("a new one was asked for")]
     Asked,
@@ -128,14 +126,12 @@ impl Link {
 
     fn wake(&self) {
         if let Err(error) = self.waker.wake() {
-            tracing::error!(
-                "the thread that writes to {} could not be woken: {error}",
-                self.peer
-            );
+            tracing::error!("the thread that writes to {} could not be woken: {error}", self.peer);
         }
     }
 
-    /// The protocol of the link, and how many bytes wait (1 if only what is encrypted does); none if there is no link.
+    /// The protocol of the link, and how many bytes wait (1 if only what is encrypted does); none if there is
+    /// no link.
     pub fn state(&self) -> Option<(u16, usize)> {
         let outbox = self.outbox.lock();
         let stream = outbox.stream.as_ref()?;
@@ -154,7 +150,8 @@ impl Link {
         }
     }
 
-    /// Sends what there is beside frames that are too long: whole conversations go through here, and must not end for one.
+    /// Sends what there is beside frames that are too long: whole conversations go through here, and must not
+    /// end for one.
     fn send_rest(&self, protocol: u16, out: &mut Vec<u8>) {
         let dropped = frames::take_long(out);
         let dropped_bytes = dropped.unwrap_or(out.len());
@@ -189,9 +186,7 @@ impl Link {
             _ => return self.drop_bytes(bytes.len()),
         }
         self.counters.frames.fetch_add(frames, Ordering::Relaxed);
-        self.counters
-            .bytes
-            .fetch_add(sent as u64, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(sent as u64, Ordering::Relaxed);
         let rest = &bytes[sent..];
         if rest.is_empty() && !pends {
             return;
@@ -212,9 +207,7 @@ impl Link {
     }
 
     fn drop_bytes(&self, bytes: usize) {
-        self.counters
-            .dropped_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
+        self.counters.dropped_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Closes the link from a sender's thread. The dialling thread does the rest.
@@ -226,8 +219,8 @@ impl Link {
         self.wake();
     }
 
-    /// Closes the socket, and drops what waits. What the kernel has is dropped as well if anything waits, so that peers
-    /// that take nothing cost no memory behind this node's back.
+    /// Closes the socket, and drops what waits. What the kernel has is dropped as well if anything waits, so
+    /// that peers that take nothing cost no memory behind this node's back.
     fn discard(&self, outbox: &mut Outbox) {
         if let Some(mut stream) = outbox.stream.take() {
             if outbox.queue.is_empty() && !stream.pends() {
@@ -281,11 +274,7 @@ impl Link {
                 }
                 let bytes = &self.counters.bytes;
                 bytes.fetch_add(written_bytes as u64, Ordering::Relaxed);
-                return Ok(Flushed {
-                    moved_bytes,
-                    is_empty: is_empty && !pends,
-                    full: sent.full,
-                });
+                return Ok(Flushed { moved_bytes, is_empty: is_empty && !pends, full: sent.full });
             }
             // Senders are on the way of somebody's request.
             MutexGuard::bump(&mut guard);
@@ -314,11 +303,7 @@ impl Link {
 
 /// Writes until the kernel takes no more. Returns how much was taken.
 fn write(stream: &mut Stream, bytes: &[u8]) -> io::Result<Sent> {
-    let mut all = Sent {
-        bytes: 0,
-        moved_bytes: 0,
-        full: false,
-    };
+    let mut all = Sent { bytes: 0, moved_bytes: 0, full: false };
     loop {
         let rest = &bytes[all.bytes..];
         if all.full || (rest.is_empty() && !stream.pends()) {

@@ -1,8 +1,8 @@
 //! How the nodes of a cluster reach each other: TCP, a shared secret, and frames.
 //!
-//! A node dials each of its peers, and sends to a peer only on the connection that it dialled: its *link* to the peer.
-//! What a peer sends comes on the connection that the peer dialled. So neither waits for the other, and there is no
-//! question which of two connections counts.
+//! A node dials each of its peers, and sends to a peer only on the connection that it dialled: its *link* to
+//! the peer. What a peer sends comes on the connection that the peer dialled. So neither waits for the other,
+//! and there is no question which of two connections counts.
 //!
 //! ```text
 //!  whoever drives the node ──send──► link ══════════════► door ──► reading thread ──frames──► PeerEvents
@@ -10,25 +10,27 @@
 //!                    dialling thread ─┘ (dials; writes what the kernel did not take at once)
 //! ```
 //!
-//! - **Order.** The frames of a peer arrive in the order in which they were sent, none twice. They can be lost: those
-//!   that are sent while the link is down are dropped, and those that are on their way when it breaks may be. What
-//!   arrives of a connection is a prefix of what was sent on it.
-//! - **Nothing blocks.** [`Peers::send`] makes a system call and returns. What a peer does not take waits in a bounded
-//!   queue; a peer that falls behind further, or takes nothing for a while, loses its link, and is dialled again.
-//! - **Strangers** get no further than a handshake of a fixed size, of which only a bounded number goes on at a time.
-//!   `docs/peer-protocol.md` has its bytes, and what the secret protects.
-//! - **TLS** is below all of that, unless the settings (`tls-cluster`) say otherwise: with certificates that a CA has signed, or with
-//!   one that a process makes for itself and nobody believes. Either way the handshake has to be passed, and its proofs are of no use on
-//!   any other connection: whoever stands in the middle has two.
-//! - **Protocols.** The handshake finds the newest protocol that both sides know. It holds for the connection: both
-//!   [`PeerEvents::frames`] and [`Peers::send`] say which protocol the frames belong to, and frames for a link that has
-//!   another one by now are dropped.
+//! - **Order.** The frames of a peer arrive in the order in which they were sent, none twice. They can be
+//!   lost: those that are sent while the link is down are dropped, and those that are on their way when it
+//!   breaks may be. What arrives of a connection is a prefix of what was sent on it.
+//! - **Nothing blocks.** [`Peers::send`] makes a system call and returns. What a peer does not take waits in
+//!   a bounded queue; a peer that falls behind further, or takes nothing for a while, loses its link, and is
+//!   dialled again.
+//! - **Strangers** get no further than a handshake of a fixed size, of which only a bounded number goes on at
+//!   a time. `docs/peer-protocol.md` has its bytes, and what the secret protects.
+//! - **TLS** is below all of that, unless the settings (`tls-cluster`) say otherwise: with certificates that
+//!   a CA has signed, or with one that a process makes for itself and nobody believes. Either way the
+//!   handshake has to be passed, and its proofs are of no use on any other connection: whoever stands in the
+//!   middle has two.
+//! - **Protocols.** The handshake finds the newest protocol that both sides know. It holds for the
+//!   connection: both [`PeerEvents::frames`] and [`Peers::send`] say which protocol the frames belong to, and
+//!   frames for a link that has another one by now are dropped.
 //!
-//! A link that broke is dialled again after pauses that grow, and at once when the peer's own connection comes. A
-//! process has one thread at the door, and two for each peer that it ever had.
+//! A link that broke is dialled again after pauses that grow, and at once when the peer's own connection
+//! comes. A process has one thread at the door, and two for each peer that it ever had.
 //!
-//! Locks are taken in one order: the table of peers, a link's orders, its outbox, a reader's slots. None of them is held
-//! while [`PeerEvents`] is called. The names have a lock that is held for nothing else.
+//! Locks are taken in one order: the table of peers, a link's orders, its outbox, a reader's slots. None of
+//! them is held while [`PeerEvents`] is called. The names have a lock that is held for nothing else.
 
 mod dial;
 mod door;
@@ -67,17 +69,20 @@ use txn::NodeId;
 /// The same warning is logged once in so long a time.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Who hears from the peers. Called by threads of [`Peers`], for one peer in order, for several peers at the same time.
+/// Who hears from the peers. Called by threads of [`Peers`], for one peer in order, for several peers at the
+/// same time.
 pub trait PeerEvents: Send + Sync + 'static {
-    /// Frames of a peer, without their lengths, in the order in which it sent them: all that one read brought. The vector
-    /// is the caller's, and is emptied by it.
+    /// Frames of a peer, without their lengths, in the order in which it sent them: all that one read
+    /// brought. The vector is the caller's, and is emptied by it.
     ///
-    /// They are slices of memory that they share with their neighbours, 128 KiB or a large frame: copy what is small and
-    /// kept for long. Until this returns, nothing more is read from the peer, which slows the peer down.
+    /// They are slices of memory that they share with their neighbours, 128 KiB or a large frame: copy what
+    /// is small and kept for long. Until this returns, nothing more is read from the peer, which slows the
+    /// peer down.
     fn frames(&self, from: NodeId, protocol: u16, frames: &mut Vec<Bytes>);
     /// Our link to a peer is up, and takes frames of this protocol.
     fn connected(&self, peer: NodeId, protocol: u16);
-    /// Our link to a peer broke. Follows each [`PeerEvents::connected`], but for the links that [`Peers::stop`] closes.
+    /// Our link to a peer broke. Follows each [`PeerEvents::connected`], but for the links that
+    /// [`Peers::stop`] closes.
     fn disconnected(&self, peer: NodeId);
 }
 
@@ -166,20 +171,12 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle
 
 /// Listens on the first of a name's addresses that can be had.
 fn listen(name: &str) -> Result<TcpListener, PeersError> {
-    let unresolved = |cause| PeersError::Unresolved {
-        listen: name.to_owned(),
-        cause,
-    };
+    let unresolved = |cause| PeersError::Unresolved { listen: name.to_owned(), cause };
     let mut failure = unresolved(io::Error::other("it has no address"));
     for address in name.to_socket_addrs().map_err(unresolved)? {
         match TcpListener::bind(address) {
             Ok(listener) => return Ok(listener),
-            Err(cause) => {
-                failure = PeersError::Listen {
-                    listen: name.to_owned(),
-                    cause,
-                }
-            }
+            Err(cause) => failure = PeersError::Listen { listen: name.to_owned(), cause },
         }
     }
     Err(failure)
@@ -209,9 +206,7 @@ impl Peers {
             return Err(PeersError::Senseless("nodes are numbered from 1"));
         }
         let listener = listen(&options.listen)?;
-        let local_address = listener
-            .local_addr()
-            .map_err(system("looking up the own address"))?;
+        let local_address = listener.local_addr().map_err(system("looking up the own address"))?;
         let shared = Arc::new(Shared {
             identity: Identity {
                 me: options.me,
@@ -234,15 +229,10 @@ impl Peers {
         });
         let poll = Poll::new().map_err(system("making a poll"))?;
         let waker = Waker::new(poll.registry(), door::WAKER).map_err(system("making a waker"))?;
-        let door = door::Door::new(poll, listener, shared.clone())
-            .map_err(system("watching the listener"))?;
+        let door =
+            door::Door::new(poll, listener, shared.clone()).map_err(system("watching the listener"))?;
         let thread = spawn("ordo-peer-door".to_owned(), move || door.run())?;
-        Ok(Peers {
-            shared,
-            local_address,
-            door: waker,
-            threads: Mutex::new(Some(vec![thread])),
-        })
+        Ok(Peers { shared, local_address, door: waker, threads: Mutex::new(Some(vec![thread])) })
     }
 
     /// Where peers connect.
@@ -250,10 +240,12 @@ impl Peers {
         self.local_address
     }
 
-    /// Says who the peers are, and where: whom to dial, and who is let in. This node itself may be among them.
+    /// Says who the peers are, and where: whom to dial, and who is let in. This node itself may be among
+    /// them.
     ///
-    /// A peer that was not there before is dialled, one whose address changed is dialled there, and the connections of
-    /// one that is not there any more are closed, both ways; frames of it that are being handed over are its last.
+    /// A peer that was not there before is dialled, one whose address changed is dialled there, and the
+    /// connections of one that is not there any more are closed, both ways; frames of it that are being
+    /// handed over are its last.
     ///
     /// # Errors
     /// The system has no threads or files left for a new peer. All others are as they should be.
@@ -306,7 +298,9 @@ impl Peers {
                 _ => format!(" ({kept} more frames of it were refused since the last such line)"),
             };
             tracing::warn!(
-                "{} has sent a frame that no node of this cluster sends, and its connection is closed: {why}. Run builds that can                  work together; if they do, look at that node{others}",
+                "{} has sent a frame that no node of this cluster sends, and its connection is closed: \
+                 {why}. Run builds that can                  work together; if they do, look at that \
+                 node{others}",
                 self.shared.called(node)
             );
         }
@@ -318,11 +312,7 @@ impl Peers {
     }
 
     /// Starts the threads of a node, which is no peer yet.
-    fn add(
-        &self,
-        node: NodeId,
-        threads: &mut Vec<JoinHandle<()>>,
-    ) -> Result<Arc<Peer>, PeersError> {
+    fn add(&self, node: NodeId, threads: &mut Vec<JoinHandle<()>>) -> Result<Arc<Peer>, PeersError> {
         let poll = Poll::new().map_err(system("making a poll"))?;
         let waker = Waker::new(poll.registry(), dial::WAKER).map_err(system("making a waker"))?;
         let peer = Arc::new(Peer {
@@ -351,9 +341,9 @@ impl Peers {
         Ok(peer)
     }
 
-    /// Sends whole frames (see [`put_frame`]) that are encoded as `protocol` has it, and empties the vector. Never
-    /// waits for the peer. What is sent to a node that is no peer, or whose link is down or has another protocol, is
-    /// dropped. The callbacks are never called from here.
+    /// Sends whole frames (see [`put_frame`]) that are encoded as `protocol` has it, and empties the vector.
+    /// Never waits for the peer. What is sent to a node that is no peer, or whose link is down or has another
+    /// protocol, is dropped. The callbacks are never called from here.
     pub fn send(&self, to: NodeId, protocol: u16, frames: &mut Vec<u8>) {
         let peers = self.shared.peers.read();
         match peers.get(&to) {
@@ -362,8 +352,8 @@ impl Peers {
         }
     }
 
-    /// Closes the link to a peer and dials anew: for a caller that has heard nothing from the peer for longer than it
-    /// should. A link that was cut can take seconds to find out.
+    /// Closes the link to a peer and dials anew: for a caller that has heard nothing from the peer for longer
+    /// than it should. A link that was cut can take seconds to find out.
     pub fn redial(&self, peer: NodeId) {
         if let Some(peer) = self.shared.peer(peer) {
             peer.link.order(|orders| orders.redial = true);
@@ -374,9 +364,7 @@ impl Peers {
     pub fn stats(&self) -> PeerStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let peers = self.shared.peers.read();
-        let known = peers
-            .iter()
-            .filter(|(_, peer)| peer.known.load(Ordering::SeqCst));
+        let known = peers.iter().filter(|(_, peer)| peer.known.load(Ordering::SeqCst));
         let stat = |(node, peer): (&NodeId, &Arc<Peer>)| {
             let (link, reader) = (&peer.link, &peer.reader);
             let state = link.state();
@@ -401,9 +389,9 @@ impl Peers {
         }
     }
 
-    /// Closes all connections and waits for all threads, which takes no time unless a callback or a name service does not
-    /// answer. Must not be called while holding what [`PeerEvents`] waits for.
-    /// Nothing is called any more once this has returned, unless it was called by a callback.
+    /// Closes all connections and waits for all threads, which takes no time unless a callback or a name
+    /// service does not answer. Must not be called while holding what [`PeerEvents`] waits for. Nothing is
+    /// called any more once this has returned, unless it was called by a callback.
     pub fn stop(&self) {
         let Some(threads) = self.threads.lock().take() else {
             return;

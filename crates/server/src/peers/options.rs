@@ -20,10 +20,12 @@ pub struct PeerOptions {
     pub listen: String,
     /// The protocols that this build speaks, oldest and newest. What they are is the callers' business.
     pub protocols: RangeInclusive<u16>,
-    /// What tells apart nodes that do not execute the same of the order ([`order::Skips::digest`]): they refuse each other.
+    /// What tells apart nodes that do not execute the same of the order ([`order::Skips::digest`]): they
+    /// refuse each other.
     pub skips: u64,
-    /// How many bytes may wait for a peer that is slower than its senders, before its link is closed. A single send to a
-    /// link on which nothing waits may be larger: so memory is bounded by this number or the largest send, for each peer.
+    /// How many bytes may wait for a peer that is slower than its senders, before its link is closed. A
+    /// single send to a link on which nothing waits may be larger: so memory is bounded by this number or the
+    /// largest send, for each peer.
     pub queue_bytes_max: usize,
     /// What connections are secured with. None: they are not.
     pub tls: Option<Arc<Tls>>,
@@ -46,7 +48,8 @@ pub enum PeersError {
     },
     /// The address cannot be listened on.
     #[error(
-        "cannot listen for peers on {listen}: {cause}. Stop whatever uses the port, or correct the node's peer address"
+        "cannot listen for peers on {listen}: {cause}. Stop whatever uses the port, or correct the node's \
+         peer address"
     )]
     Listen {
         /// What was given.
@@ -56,7 +59,8 @@ pub enum PeersError {
     },
     /// An empty secret.
     #[error(
-        "the cluster's secret is empty: give all nodes of the cluster the same secret, for example 32 random bytes"
+        "the cluster's secret is empty: give all nodes of the cluster the same secret, for example 32 \
+         random bytes"
     )]
     NoSecret,
     /// An empty range of protocols, or node 0.
@@ -64,7 +68,8 @@ pub enum PeersError {
     Senseless(&'static str),
     /// The system has no threads, files or random numbers left.
     #[error(
-        "peers cannot be set up: {action}: {cause}. Raise the limits of the process (ulimit -n, -u), and start it again"
+        "peers cannot be set up: {action}: {cause}. Raise the limits of the process (ulimit -n, -u), and \
+         start it again"
     )]
     System {
         /// What was tried.

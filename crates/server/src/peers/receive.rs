@@ -1,8 +1,8 @@
 //! The thread that reads what one peer sends.
 //!
-//! There is one for each peer, and it reads one connection at a time. A newer connection waits until the older one, which
-//! is closed then, has been read to its end: so a peer's frames come in the order in which it sent them, across its
-//! connections too.
+//! There is one for each peer, and it reads one connection at a time. A newer connection waits until the
+//! older one, which is closed then, has been read to its end: so a peer's frames come in the order in which
+//! it sent them, across its connections too.
 
 use super::frames::{Inbox, TooLong};
 use super::{Peer, Shared};
@@ -50,8 +50,7 @@ impl Read for Source {
                 read => return read,
             }
             tls.read_tls(&mut socket)?;
-            tls.process_new_packets()
-                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            tls.process_new_packets().map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             // Keys are renewed now and then, which has to be answered. The other side reads it.
             while tls.wants_write() {
                 tls.write_tls(&mut socket)?;
@@ -118,11 +117,7 @@ impl Reader {
                 return None;
             }
             if let Some(accepted) = slots.next.take() {
-                let Accepted {
-                    stream,
-                    tls,
-                    protocol,
-                } = accepted;
+                let Accepted { stream, tls, protocol } = accepted;
                 let stream = Arc::new(stream);
                 slots.current = Some(stream.clone());
                 return Some((Source { stream, tls }, protocol));
@@ -142,8 +137,8 @@ pub(super) fn run(peer: &Peer, shared: &Shared) {
         match read(&mut source, protocol, peer, shared) {
             Ok(None) => {}
             Ok(Some(TooLong(bytes))) => tracing::warn!(
-                "{} sent a frame of {bytes} bytes, which is more than any may have: its connection is closed. Run builds that \
-                 can work together",
+                "{} sent a frame of {bytes} bytes, which is more than any may have: its connection is \
+                 closed. Run builds that can work together",
                 shared.called(peer.link.peer)
             ),
             Err(error) => {
@@ -155,12 +150,7 @@ pub(super) fn run(peer: &Peer, shared: &Shared) {
     }
 }
 
-fn read(
-    source: &mut Source,
-    protocol: u16,
-    peer: &Peer,
-    shared: &Shared,
-) -> io::Result<Option<TooLong>> {
+fn read(source: &mut Source, protocol: u16, peer: &Peer, shared: &Shared) -> io::Result<Option<TooLong>> {
     let reader = &peer.reader;
     let mut inbox = Inbox::default();
     let mut frames = Vec::new();

@@ -14,10 +14,7 @@ pub(super) struct Cup {
 
 impl Default for Cup {
     fn default() -> Cup {
-        Cup {
-            bytes: [0; WANTED_BYTES_MAX],
-            filled: 0,
-        }
+        Cup { bytes: [0; WANTED_BYTES_MAX], filled: 0 }
     }
 }
 
@@ -63,8 +60,8 @@ impl Entropy {
 /// Sets what a link's socket needs.
 pub(super) fn tune(stream: &TcpStream, timing: &Timing) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    // On a link that was cut, the kernel tries again after ever longer pauses, and would go on so for minutes after the
-    // link is healed. A new connection is through at once.
+    // On a link that was cut, the kernel tries again after ever longer pauses, and would go on so for minutes
+    // after the link is healed. A new connection is through at once.
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(stream).set_tcp_user_timeout(Some(timing.unacknowledged_max))?;
     #[cfg(not(target_os = "linux"))]

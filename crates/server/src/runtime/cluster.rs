@@ -14,7 +14,8 @@ pub trait Membership: Send + Sync {
     fn view(&self) -> Arc<ClusterView>;
     /// Starts a change of the cluster. The ticket tells how it ends; the error, why it was not even started.
     fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String>;
-    /// Counts the keys of each slot, of the partitions that this node keeps: see [`crate::cluster::SlotKeys`]. The ticket gives it as JSON.
+    /// Counts the keys of each slot, of the partitions that this node keeps: see
+    /// [`crate::cluster::SlotKeys`]. The ticket gives it as JSON.
     fn slot_keys(&self) -> ChangeTicket;
     /// The records of a slot's partition; `None` if this node keeps no replica of it.
     fn store_of_slot(&self, slot: u16) -> Option<&dyn View>;
@@ -52,8 +53,8 @@ impl Runtime {
         self.end_for(key).is_some()
     }
 
-    /// How far this node has committed in the partition that has a key, if it keeps that: whatever reads the key from now on, in
-    /// any way, sees all of it.
+    /// How far this node has committed in the partition that has a key, if it keeps that: whatever reads the
+    /// key from now on, in any way, sees all of it.
     pub fn end_for(&self, key: &Key) -> Option<(PartitionId, Position)> {
         let partition = |map: &PartitionMap| map.slots().partition_of_key(key);
         let partition = self.inner.outside.routing.with(partition);
@@ -80,9 +81,7 @@ impl Runtime {
     /// Why this node takes no part in its cluster, as clients are told; `None` if it does, or is by itself.
     pub fn out(&self) -> Option<Arc<str>> {
         let is_out = self.inner.outside.is_out.load(Ordering::Relaxed);
-        is_out
-            .then(|| self.inner.core.lock().status().0.refused)
-            .flatten()
+        is_out.then(|| self.inner.core.lock().status().0.refused).flatten()
     }
 
     /// How old what READONLY connections read may be, in milliseconds.
@@ -94,21 +93,17 @@ impl Runtime {
     pub fn cluster_change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
         match self.membership.get() {
             Some(membership) => membership.change(change),
-            None => Err(format!(
-                "this node is not part of a cluster, so it can't be that {change}"
-            )),
+            None => Err(format!("this node is not part of a cluster, so it can't be that {change}")),
         }
     }
 
     /// How many keys each slot has: see [`Membership::slot_keys`]. `None` if the node is by itself.
     pub fn slot_keys(&self) -> Option<ChangeTicket> {
-        self.membership
-            .get()
-            .map(|membership| membership.slot_keys())
+        self.membership.get().map(|membership| membership.slot_keys())
     }
 
-    /// The partitions whose records this node is to keep an eye on: those that it leads, of those that it has. A node by itself leads
-    /// its own.
+    /// The partitions whose records this node is to keep an eye on: those that it leads, of those that it
+    /// has. A node by itself leads its own.
     pub fn led(&self) -> Vec<(PartitionId, &dyn View)> {
         let cluster = self.cluster_view();
         let leads = |partition: PartitionId| match &cluster {
@@ -127,7 +122,8 @@ impl Runtime {
         self.inner.engines.iter().map(|engine| engine.view())
     }
 
-    /// Looks through so many records of each partition for what nobody needs any more: sooner than the executors would in passing.
+    /// Looks through so many records of each partition for what nobody needs any more: sooner than the
+    /// executors would in passing.
     pub fn collect(&self, records: usize) {
         for engine in self.inner.engines.iter() {
             engine.view().collect(records);

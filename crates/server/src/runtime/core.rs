@@ -45,7 +45,8 @@ pub(super) enum FileWork {
     Prune(Needed),
     /// Read a piece of a checkpoint for another node.
     Read(NodeId, Piece),
-    /// Write a piece of a checkpoint that another node gave: its bytes, and what the file must be if it is the last.
+    /// Write a piece of a checkpoint that another node gave: its bytes, and what the file must be if it is
+    /// the last.
     Write(Piece, Bytes, Option<Whole>),
 }
 
@@ -87,7 +88,8 @@ impl Outcome {
     }
 }
 
-/// The state machine with its log. Whoever holds the lock drives it; appends happen under it, waiting does not.
+/// The state machine with its log. Whoever holds the lock drives it; appends happen under it, waiting does
+/// not.
 pub(super) struct Core {
     pub machine: Machine,
     pub hands: Option<Hands>,
@@ -101,9 +103,9 @@ pub(super) enum Machine {
     Member(Box<Member>),
 }
 
-/// What is told of a cluster's node whose turn a panic cut short, to who comes before that is told everywhere.
-const BROKEN: &str =
-    "MISCONF this node stopped because of a bug: restart it, and please report this";
+/// What is told of a cluster's node whose turn a panic cut short, to who comes before that is told
+/// everywhere.
+const BROKEN: &str = "MISCONF this node stopped because of a bug: restart it, and please report this";
 
 /// A node by itself.
 pub(super) struct Alone {
@@ -114,25 +116,18 @@ pub(super) struct Alone {
 
 impl Alone {
     pub fn new(node: Node, log: Log<RealDisk>) -> Alone {
-        Alone {
-            node,
-            log,
-            effects: Effects::default(),
-        }
+        Alone { node, log, effects: Effects::default() }
     }
 }
 
 impl Core {
     pub fn new(machine: Machine, hands: Hands) -> Mutex<Core> {
-        Mutex::new(Core {
-            machine,
-            hands: Some(hands),
-            broken: false,
-        })
+        Mutex::new(Core { machine, hands: Some(hands), broken: false })
     }
 
-    /// Lets a cluster's node take a turn; none for a node by itself, and once a panic has cut a turn short: its state may be
-    /// wrong then, and nothing of that may get into the journal or to the other nodes, whoever comes next.
+    /// Lets a cluster's node take a turn; none for a node by itself, and once a panic has cut a turn short:
+    /// its state may be wrong then, and nothing of that may get into the journal or to the other nodes,
+    /// whoever comes next.
     pub fn turn<R>(&mut self, turn: impl FnOnce(&mut Member, Option<&Hands>) -> R) -> Option<R> {
         let Machine::Member(member) = &mut self.machine else {
             return None;
@@ -202,9 +197,9 @@ impl Core {
                 };
                 self.alone(event, now_ms)
             }
-            Machine::Member(_) => self
-                .turn(|member, hands| member.synced(synced, hands, now_ms))
-                .unwrap_or_default(),
+            Machine::Member(_) => {
+                self.turn(|member, hands| member.synced(synced, hands, now_ms)).unwrap_or_default()
+            }
         }
     }
 
@@ -221,20 +216,17 @@ impl Core {
 
     /// An event of a cluster's node; one by itself knows it not.
     pub fn member(&mut self, event: ClusterEvent, now_ms: u64) -> Outcome {
-        self.turn(|member, hands| member.handle(event, hands, now_ms))
-            .unwrap_or_default()
+        self.turn(|member, hands| member.handle(event, hands, now_ms)).unwrap_or_default()
     }
 
     /// Requests of other nodes' clients have final-committed.
     pub fn executed(&mut self, answered: Vec<Answered>, now_ms: u64) -> Outcome {
-        self.turn(|member, hands| member.executed(answered, hands, now_ms))
-            .unwrap_or_default()
+        self.turn(|member, hands| member.executed(answered, hands, now_ms)).unwrap_or_default()
     }
 
     /// Partitions have something to say to those of other nodes.
     pub fn say(&mut self, sent: Vec<Sent>, now_ms: u64) -> Outcome {
-        self.turn(|member, hands| member.say(sent, hands, now_ms))
-            .unwrap_or_default()
+        self.turn(|member, hands| member.say(sent, hands, now_ms)).unwrap_or_default()
     }
 
     /// Asks for a checkpoint.
@@ -302,7 +294,8 @@ impl Core {
     pub fn is_drained(&self, outstanding: u64) -> bool {
         match &self.machine {
             Machine::Alone(alone) => alone.node.is_drained(),
-            // What is agreed may be executed only later, or at another node. What only others wait for goes on without this one.
+            // What is agreed may be executed only later, or at another node. What only others wait for goes
+            // on without this one.
             Machine::Member(member) => {
                 member.node.waits_in_vain() || member.node.is_drained() && outstanding == 0
             }
@@ -326,7 +319,8 @@ impl Alone {
             let event = match self.log.append(&mut effects.records) {
                 Ok(appended) => {
                     if let (true, Some(hands)) = (appended.rotated, hands) {
-                        // A thread that is gone prepares nothing: the log then makes its segments when it needs them.
+                        // A thread that is gone prepares nothing: the log then makes its segments when it
+                        // needs them.
                         let _ = hands.files.send(FileWork::Prepare);
                     }
                     Event::LogWritten
@@ -341,8 +335,7 @@ impl Alone {
         if std::mem::take(&mut effects.marker)
             && let Err(error) = self.log.write_marker()
         {
-            self.node
-                .handle(Event::LogWriteFailed(error.to_string()), now_ms, effects);
+            self.node.handle(Event::LogWriteFailed(error.to_string()), now_ms, effects);
         }
         while std::mem::take(&mut effects.sync) {
             match (self.log.sync_ticket(), hands) {

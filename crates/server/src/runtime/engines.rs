@@ -25,8 +25,8 @@ pub(super) struct Engines {
     changes_saved: AtomicU64,
 }
 
-/// What comes of the engine of a partition. What every partition does for itself is answered by the first of them, and told by the
-/// first of those that this node keeps.
+/// What comes of the engine of a partition. What every partition does for itself is answered by the first of
+/// them, and told by the first of those that this node keeps.
 struct OfPartition<'a> {
     partition: PartitionId,
     /// The node's partitions before this one.
@@ -46,10 +46,7 @@ impl Effects for OfPartition<'_> {
         let request = &committed.request;
         let is_first = self.is_first || request.route.partitions.first() == Some(&self.partition);
         let (id, executors) = (request.id, &request.route.partitions);
-        let is_told = !self
-            .before
-            .iter()
-            .any(|(partition, _)| executors.contains(partition));
+        let is_told = !self.before.iter().any(|(partition, _)| executors.contains(partition));
         let at = (self.partition, committed.position);
         let commit = self.news.take(at, id, is_told, &mut committed.outcome);
         self.commits.extend(commit);
@@ -84,7 +81,8 @@ impl Engines {
         &self.list[0].1
     }
 
-    /// How many records were written since this process began, those of its log behind the checkpoint included.
+    /// How many records were written since this process began, those of its log behind the checkpoint
+    /// included.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
@@ -107,9 +105,7 @@ impl Engines {
 
     /// All of them, with their partitions.
     pub fn with_partitions(&self) -> impl Iterator<Item = (PartitionId, &Arc<dyn Engine>)> {
-        self.list
-            .iter()
-            .map(|(partition, engine)| (*partition, engine))
+        self.list.iter().map(|(partition, engine)| (*partition, engine))
     }
 
     /// The place of a partition's engine.
@@ -188,8 +184,7 @@ impl Engines {
         };
         let result = act(&mut effects);
         if effects.changes > 0 {
-            self.changes
-                .fetch_add(effects.changes as u64, Ordering::Relaxed);
+            self.changes.fetch_add(effects.changes as u64, Ordering::Relaxed);
         }
         let mut commits = effects.commits;
         if !commits.is_empty() {

@@ -1,8 +1,9 @@
 //! The executor threads' bed: they sleep here while there is nothing to do, and nobody's work is overlooked.
 //!
-//! An executor that finds nothing announces that it goes to sleep, looks *once more*, and sleeps. Who makes work looks for
-//! sleepers *after* the work can be seen. Both sides put a sequentially consistent operation between their two steps, so
-//! at least one sees the other: either the executor finds the work, or it gets a permit.
+//! An executor that finds nothing announces that it goes to sleep, looks *once more*, and sleeps. Who makes
+//! work looks for sleepers *after* the work can be seen. Both sides put a sequentially consistent operation
+//! between their two steps, so at least one sees the other: either the executor finds the work, or it gets a
+//! permit.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};

@@ -45,8 +45,7 @@ impl Inner {
         let mut core = self.core.lock();
         let (now_ms, wall_ms) = self.clock.with_wall_ms();
         let outcome = core.tick(now_ms, wall_ms);
-        self.epoch_lead_ms
-            .store(core.epoch_lead_ms(), Ordering::Relaxed);
+        self.epoch_lead_ms.store(core.epoch_lead_ms(), Ordering::Relaxed);
         outcome
     }
 
@@ -123,17 +122,10 @@ impl Inner {
         }
         self.ports.put(&mut replies, own);
         if !outcome.readable.is_empty() {
-            self.strict.lock().extend(outcome.readable.into_iter().map(
-                |(id, partition, position)| {
-                    let since = Instant::now();
-                    StrictRead {
-                        id,
-                        partition,
-                        position,
-                        since,
-                    }
-                },
-            ));
+            self.strict.lock().extend(outcome.readable.into_iter().map(|(id, partition, position)| {
+                let since = Instant::now();
+                StrictRead { id, partition, position, since }
+            }));
             self.strict_waiting.store(true, Ordering::SeqCst);
             self.release_strict_reads(own);
         }
@@ -162,8 +154,7 @@ impl Inner {
             let mut strict = self.strict.lock();
             strict.retain(|read| {
                 let engine = self.engines.of(read.partition);
-                let waits =
-                    engine.is_some_and(|engine| engine.view().final_position() < read.position);
+                let waits = engine.is_some_and(|engine| engine.view().final_position() < read.position);
                 if !waits {
                     replies.push(read.id, Err(Stop::Restart));
                 }
@@ -176,7 +167,8 @@ impl Inner {
         self.ports.put(&mut replies, own);
     }
 
-    /// Gives up strict reads whose partition does not come far enough in time: it waits for other nodes, or for a long transaction.
+    /// Gives up strict reads whose partition does not come far enough in time: it waits for other nodes, or
+    /// for a long transaction.
     pub(super) fn give_up_strict_reads(&self) {
         let is_out = self.outside.is_out.load(Ordering::Relaxed);
         let patience = match is_out {
@@ -187,7 +179,8 @@ impl Inner {
         self.strict.lock().retain(|read| {
             let waits = read.since.elapsed() < patience;
             if !waits {
-                let text = "CLUSTERDOWN this node did not execute in time what the cluster had agreed on: nothing was read; try again";
+                let text = "CLUSTERDOWN this node did not execute in time what the cluster had agreed on: \
+                            nothing was read; try again";
                 replies.push(read.id, Err(Stop::abort(text)));
             }
             waits
@@ -195,7 +188,8 @@ impl Inner {
         self.ports.put(&mut replies, None);
     }
 
-    /// Wakes executors for heavy work, which who does only light work has left to them: others may wait for it, while the caller goes on.
+    /// Wakes executors for heavy work, which who does only light work has left to them: others may wait for
+    /// it, while the caller goes on.
     pub(super) fn wake_for_heavy(&self) {
         let heavy = self.engines.waiting().heavy;
         if heavy > 0 {
@@ -206,11 +200,7 @@ impl Inner {
     /// Wakes executors for what callers leave to them.
     pub(super) fn wake_executors(&self) {
         let waiting = self.engines.waiting();
-        let light = if waiting.light > LIGHT_SURPLUS {
-            waiting.light / LIGHT_SURPLUS
-        } else {
-            0
-        };
+        let light = if waiting.light > LIGHT_SURPLUS { waiting.light / LIGHT_SURPLUS } else { 0 };
         let count = waiting.heavy.saturating_add(light).min(self.workers as u64);
         if count > 0 {
             self.bed.wake(count as usize);
@@ -219,11 +209,7 @@ impl Inner {
 
     /// Stops for good because the node is no part of its cluster any more.
     pub(super) fn end(&self, text: &str) {
-        if self
-            .halted
-            .set(format!("CLUSTERDOWN {text}").into())
-            .is_err()
-        {
+        if self.halted.set(format!("CLUSTERDOWN {text}").into()).is_err() {
             return;
         }
         tracing::error!("{text}");
@@ -240,11 +226,9 @@ impl Inner {
     pub(super) fn restart(&self, map: Arc<PartitionMap>) {
         let dir = self.disk.path();
         let saved = Identity::load(dir).and_then(|identity| match identity {
-            Some(identity) if identity.map.version < map.version => Identity {
-                map: (*map).clone(),
-                ..identity
+            Some(identity) if identity.map.version < map.version => {
+                Identity { map: (*map).clone(), ..identity }.save(dir)
             }
-            .save(dir),
             _ => Ok(()),
         });
         if let Err(error) = saved {
@@ -260,8 +244,8 @@ impl Inner {
     /// Returns what clients are told.
     pub(super) fn halt(&self, what: &str) -> Arc<str> {
         let text = format!(
-            "MISCONF the server stopped because of a bug ({what}): restart it, nothing that was acknowledged is lost; and \
-             please report this"
+            "MISCONF the server stopped because of a bug ({what}): restart it, nothing that was \
+             acknowledged is lost; and please report this"
         );
         if self.halted.set(text.as_str().into()).is_ok() {
             tracing::error!("{text}");
@@ -303,15 +287,9 @@ impl Inner {
         };
         let (map, me) = map;
         let names = map.nodes.iter();
-        peers.set_names(
-            names
-                .map(|(&node, entry)| (node, entry.name.clone()))
-                .collect(),
-        );
+        peers.set_names(names.map(|(&node, entry)| (node, entry.name.clone())).collect());
         let others = map.nodes.iter().filter(|&(&node, _)| node != me);
-        let addresses = others
-            .map(|(&node, entry)| (node, entry.peer_address.clone()))
-            .collect();
+        let addresses = others.map(|(&node, entry)| (node, entry.peer_address.clone())).collect();
         if let Err(error) = peers.set_peers(&addresses) {
             tracing::error!("{error}");
         }

@@ -25,8 +25,9 @@ pub(super) struct LeadersTold {
 }
 
 impl LeadersTold {
-    /// What the log is to be told now: which partitions have another leader than the one that it was told of last. `look` says
-    /// who leads a partition, and in which term; it is called only if something changed, and not too often.
+    /// What the log is to be told now: which partitions have another leader than the one that it was told of
+    /// last. `look` says who leads a partition, and in which term; it is called only if something changed,
+    /// and not too often.
     pub fn news(
         &mut self,
         map: &PartitionMap,
@@ -74,8 +75,8 @@ impl LeadersTold {
 }
 
 impl LeadersTold {
-    /// Tells the log which partitions have lost their majority, and when they have it again. `unheard` says of which nodes nothing is
-    /// heard, or that they take no part.
+    /// Tells the log which partitions have lost their majority, and when they have it again. `unheard` says
+    /// of which nodes nothing is heard, or that they take no part.
     pub fn look_for_lost(
         &mut self,
         map: &PartitionMap,
@@ -117,9 +118,7 @@ impl LeadersTold {
 }
 
 fn lost_text(map: &PartitionMap, lost: &[PartitionId], unheard: impl Fn(NodeId) -> bool) -> String {
-    let replicas = lost
-        .iter()
-        .flat_map(|&partition| map.partition(partition).replicas.values().copied());
+    let replicas = lost.iter().flat_map(|&partition| map.partition(partition).replicas.values().copied());
     let silent: BTreeSet<NodeId> = replicas.filter(|&node| unheard(node)).collect();
     let silent: Vec<String> = silent.into_iter().map(|node| called(map, node)).collect();
     let mut named: Vec<String> = lost.iter().map(ToString::to_string).collect();
@@ -129,8 +128,8 @@ fn lost_text(map: &PartitionMap, lost: &[PartitionId], unheard: impl Fn(NodeId) 
     if more > 0 {
         text += &format!(" and {more} more");
     }
-    text += " has no leader: nothing is written, and nothing is read but by READONLY connections, until a majority of its replicas can talk to each \
-             other and write their logs";
+    text += " has no leader: nothing is written, and nothing is read but by READONLY connections, until a \
+             majority of its replicas can talk to each other and write their logs";
     match silent.is_empty() {
         true => text += ". All of them are heard",
         false => text += &format!(". Not heard, or out: {}", silent.join(", ")),
@@ -149,10 +148,7 @@ impl NodesTold {
             match condition(node) {
                 Condition::Out(cause) => {
                     if self.0.insert(node) {
-                        tracing::warn!(
-                            "{} takes no part in the cluster: {cause}",
-                            called(map, node)
-                        );
+                        tracing::warn!("{} takes no part in the cluster: {cause}", called(map, node));
                     }
                 }
                 Condition::Well | Condition::Ending => {
@@ -179,9 +175,7 @@ mod tests {
         assert_eq!(told.news(&map, false, 0, first), None, "nothing changed");
         assert_eq!(
             told.news(&map, true, 0, first).as_deref(),
-            Some(
-                "'a' (node 1) leads partition 0 in term 3; 'a' (node 1) leads partition 1 in term 3"
-            )
+            Some("'a' (node 1) leads partition 0 in term 3; 'a' (node 1) leads partition 1 in term 3")
         );
         let nobody = |_: PartitionId| None;
         assert_eq!(told.news(&map, true, 2_000, nobody), None);
@@ -208,21 +202,14 @@ mod tests {
         assert_eq!(told.lost_and_back(&map, 0, nobody), nothing, "it starts");
         told.news(&map, true, 0, all);
         assert_eq!(told.lost_and_back(&map, 1_000, first_lost), nothing);
-        assert_eq!(
-            told.lost_and_back(&map, 2_999, first_lost),
-            nothing,
-            "an election"
-        );
+        assert_eq!(told.lost_and_back(&map, 2_999, first_lost), nothing, "an election");
         let lost = (vec![PartitionId(0)], Vec::new());
         assert_eq!(told.lost_and_back(&map, 3_000, first_lost), lost);
         assert_eq!(told.lost_and_back(&map, 9_000, first_lost), nothing, "once");
         let back = (Vec::new(), vec![(PartitionId(0), 9_000)]);
         assert_eq!(told.lost_and_back(&map, 10_000, all), back);
         let text = lost_text(&map, &[PartitionId(0)], |node| node == NodeId(2));
-        assert!(
-            text.starts_with("partition 0 has no leader: nothing is written"),
-            "{text}"
-        );
+        assert!(text.starts_with("partition 0 has no leader: nothing is written"), "{text}");
         assert!(text.ends_with("Not heard, or out: 'b' (node 2)"), "{text}");
     }
 }

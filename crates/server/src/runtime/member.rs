@@ -7,8 +7,8 @@ use super::routing::SharedRouting;
 use super::{Inner, Membership};
 use crate::clock::wall_ms;
 use crate::cluster::{
-    ChangeAnswer, ChangeTicket, ClusterChange, ClusterCounters, ClusterStatus, ClusterView,
-    NodeStatus, PartitionStatus, ReplicaStatus, SlotKeys, called,
+    ChangeAnswer, ChangeTicket, ClusterChange, ClusterCounters, ClusterStatus, ClusterView, NodeStatus,
+    PartitionStatus, ReplicaStatus, SlotKeys, called,
 };
 use crate::disk::RealDisk;
 use crate::peers::{PeerEvents, Peers, put_frame};
@@ -17,9 +17,7 @@ use execute::siblings::Sent;
 use execute::snapshot::panic_text;
 use execute::{Engine, Progress};
 use node::Refused;
-use node::cluster::{
-    Answered, ClusterEffects, ClusterEvent, ClusterNode, Condition, TRANSFER_KEPT_MS,
-};
+use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode, Condition, TRANSFER_KEPT_MS};
 use order::consensus::Role;
 use order::{Control, Journal, PartitionMap, Synced};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +56,8 @@ pub(super) struct Member {
     outgoing: BTreeMap<NodeId, Vec<u8>>,
     /// The journal's last record before this process's first.
     records_before: u64,
-    /// Changes that operators ask for, by the strict read which tells when this node's map is new enough to judge them.
+    /// Changes that operators ask for, by the strict read which tells when this node's map is new enough to
+    /// judge them.
     asked: BTreeMap<RequestId, (ClusterChange, ChangeAnswer)>,
     /// The last strict read's number.
     asked_last: u64,
@@ -124,11 +123,7 @@ impl Member {
     /// The newest map that this process knows.
     pub fn newest_map(&self) -> &Arc<PartitionMap> {
         let own = self.node.map();
-        if self.known.version > own.version {
-            &self.known
-        } else {
-            own
-        }
+        if self.known.version > own.version { &self.known } else { own }
     }
 
     /// Tells the operator that another behaviour is in force.
@@ -137,7 +132,8 @@ impl Member {
         if level > self.level_told {
             self.level_told = level;
             tracing::info!(
-                "behaviour {level} is in force: all nodes know it, and older versions of Ordo are refused from now on"
+                "behaviour {level} is in force: all nodes know it, and older versions of Ordo are refused \
+                 from now on"
             );
         }
     }
@@ -175,8 +171,9 @@ impl Member {
             self.tell_leaders(now_ms);
             self.give_up_changes(now_ms);
         }
-        // Who steps an engine may end when another is about to, and that one too. The next confirmation has it stepped again; but
-        // a node that catches up takes no more epochs while its engines are too far behind, so that none would come.
+        // Who steps an engine may end when another is about to, and that one too. The next confirmation has
+        // it stepped again; but a node that catches up takes no more epochs while its engines are too far
+        // behind, so that none would come.
         outcome.step |= is_tick && self.is_behind();
         outcome
     }
@@ -205,26 +202,21 @@ impl Member {
     /// Whoever waits for a change that is not agreed to for long is told so.
     fn give_up_changes(&mut self, now_ms: u64) {
         let is_late = |since_ms: u64| now_ms >= since_ms + CHANGE_MS_MAX;
-        while let Some(place) = self
-            .changes
-            .iter()
-            .position(|(_, _, since)| is_late(*since))
-        {
+        while let Some(place) = self.changes.iter().position(|(_, _, since)| is_late(*since)) {
             let (_, answer, _) = self.changes.remove(place);
             let seconds = CHANGE_MS_MAX / 1_000;
             answer.answer(Err(format!(
-                "no majority of the replicas of {CHANGES_IN}, which orders changes, has agreed to this within {seconds} s, or it waits until a \
-                 node has what an earlier change has given to it. It may still come into force, as soon as they can talk to each other: \
-                 'ordo admin status' tells whether it has; look there before another try"
+                "no majority of the replicas of {CHANGES_IN}, which orders changes, has agreed to this \
+                 within {seconds} s, or it waits until a node has what an earlier change has given to it. \
+                 It may still come into force, as soon as they can talk to each other: 'ordo admin status' \
+                 tells whether it has; look there before another try"
             )));
         }
     }
 
     /// Whether an engine has not yet final-committed all that is confirmed.
     fn is_behind(&self) -> bool {
-        self.node
-            .engines()
-            .any(|(_, engine)| engine.view().final_position() < engine.status().confirmed)
+        self.node.engines().any(|(_, engine)| engine.view().final_position() < engine.status().confirmed)
     }
 
     pub fn read(
@@ -237,12 +229,7 @@ impl Member {
         self.drive(hands, now_ms)
     }
 
-    pub fn executed(
-        &mut self,
-        answered: Vec<Answered>,
-        hands: Option<&Hands>,
-        now_ms: u64,
-    ) -> Outcome {
+    pub fn executed(&mut self, answered: Vec<Answered>, hands: Option<&Hands>, now_ms: u64) -> Outcome {
         self.node.executed(answered, now_ms, &mut self.effects);
         self.drive(hands, now_ms)
     }
@@ -252,12 +239,7 @@ impl Member {
         self.drive(hands, now_ms)
     }
 
-    pub fn synced(
-        &mut self,
-        synced: io::Result<Synced>,
-        hands: Option<&Hands>,
-        now_ms: u64,
-    ) -> Outcome {
+    pub fn synced(&mut self, synced: io::Result<Synced>, hands: Option<&Hands>, now_ms: u64) -> Outcome {
         let event = match synced {
             Ok(synced) => {
                 self.journal.synced(synced);
@@ -280,7 +262,8 @@ impl Member {
                     Ok(appended) => {
                         effects.kept.clear();
                         if let (true, Some(hands)) = (appended.rotated, hands) {
-                            // A thread that is gone prepares nothing: the journal then makes its segments itself.
+                            // A thread that is gone prepares nothing: the journal then makes its segments
+                            // itself.
                             let _ = hands.files.send(FileWork::Prepare);
                         }
                         ClusterEvent::Written(appended.position.0 - self.records_before)
@@ -307,8 +290,7 @@ impl Member {
                     }
                     (None, _) => {
                         let durable = self.journal.status().durable.0;
-                        let event =
-                            ClusterEvent::Synced(durable.saturating_sub(self.records_before));
+                        let event = ClusterEvent::Synced(durable.saturating_sub(self.records_before));
                         self.node.handle(event, now_ms, effects);
                     }
                     (Some(_), None) => {}
@@ -367,8 +349,7 @@ impl Member {
         }
         let restart = std::mem::take(&mut effects.restart);
         let is_spread = self.node.is_spread();
-        let is_spread =
-            (std::mem::replace(&mut self.is_spread, is_spread) != is_spread).then_some(is_spread);
+        let is_spread = (std::mem::replace(&mut self.is_spread, is_spread) != is_spread).then_some(is_spread);
         Outcome {
             step: confirmed || delivered,
             notify_all: booted || recovered,
@@ -393,11 +374,12 @@ impl Member {
         let Some(cause) = out else { return };
         match self.journal.is_closed() {
             true => tracing::error!(
-                "this node takes no part in its cluster any more, and serves nobody: {cause}. Check the disk, then restart this node"
+                "this node takes no part in its cluster any more, and serves nobody: {cause}. Check the \
+                 disk, then restart this node"
             ),
             false => tracing::error!(
-                "this node takes no part in its cluster for the time being, and serves nobody: {cause}. It comes back by itself once there is \
-                 room for another log segment"
+                "this node takes no part in its cluster for the time being, and serves nobody: {cause}. It \
+                 comes back by itself once there is room for another log segment"
             ),
         }
     }
@@ -421,23 +403,23 @@ impl Member {
 
     fn answer_changes(&mut self) {
         for (control, changed) in self.effects.changed.drain(..) {
-            let waiting = self
-                .changes
-                .iter()
-                .position(|(wanted, ..)| *wanted == control);
+            let waiting = self.changes.iter().position(|(wanted, ..)| *wanted == control);
             let Some(place) = waiting else { continue };
             let (_, answer, _) = self.changes.remove(place);
             let map = self.node.map();
             answer.answer(match changed {
-                order::Changed::Nothing => Err(
-                    "the map of the cluster has changed meanwhile: look at 'ordo admin status', and ask again".to_owned(),
-                ),
+                order::Changed::Nothing => {
+                    Err("the map of the cluster has changed meanwhile: look at 'ordo admin status', and \
+                     ask again"
+                        .to_owned())
+                }
                 _ => Ok(match control {
                     Control::Drain { node, .. } => {
                         let node = called(map, node);
                         format!(
-                            "OK: what {node} keeps goes to other nodes of its zone, and then it leaves. 'ordo admin status' tells \
-                             how far that is; the process of {node} ends by itself"
+                            "OK: what {node} keeps goes to other nodes of its zone, and then it leaves. \
+                             'ordo admin status' tells how far that is; the process of {node} ends by \
+                             itself"
                         )
                     }
                     Control::AddNode { name, .. } => {
@@ -453,9 +435,8 @@ impl Member {
 
     /// What INFO tells, in the words of a node by itself.
     pub fn status(&self) -> node::Status {
-        let sum = |pick: fn(&execute::Status) -> u64| -> u64 {
-            engines_status(&self.node).iter().map(pick).sum()
-        };
+        let sum =
+            |pick: fn(&execute::Status) -> u64| -> u64 { engines_status(&self.node).iter().map(pick).sum() };
         let status = self.node.status();
         node::Status {
             delivered: txn::Position(sum(|status| status.delivered.0)),
@@ -491,12 +472,7 @@ impl Member {
             first_map: self.node.first_map().clone(),
             me: self.me,
             leaders,
-            unreachable: map
-                .nodes
-                .keys()
-                .copied()
-                .filter(|&node| !live(node))
-                .collect(),
+            unreachable: map.nodes.keys().copied().filter(|&node| !live(node)).collect(),
             epoch: status.confirmed.0,
             staleness_ms: now_ms.saturating_sub(self.outside.fresh_ms.load(Ordering::Relaxed)),
             counters: self.counters(),
@@ -529,11 +505,7 @@ impl Member {
         counters
     }
 
-    fn cluster_status(
-        &self,
-        map: &PartitionMap,
-        leaders: &BTreeMap<PartitionId, NodeId>,
-    ) -> ClusterStatus {
+    fn cluster_status(&self, map: &PartitionMap, leaders: &BTreeMap<PartitionId, NodeId>) -> ClusterStatus {
         let nodes = map.nodes.iter().map(|(&node, entry)| NodeStatus {
             id: node.0,
             name: entry.name.clone(),
@@ -557,8 +529,7 @@ impl Member {
             let group = self.node.group_status(partition);
             let leader = leaders.get(&partition).copied();
             let members = group.as_ref().map(|group| &group.members);
-            let is_voter =
-                |node: &NodeId| members.is_none_or(|members| members.voters.contains(node));
+            let is_voter = |node: &NodeId| members.is_none_or(|members| members.voters.contains(node));
             let others: Vec<NodeId> = members
                 .map(|members| members.voters.iter().chain(&members.voters_outgoing))
                 .into_iter()
@@ -569,9 +540,7 @@ impl Member {
                 .into_iter()
                 .collect();
             let replicas = entry.replicas.values().chain(&others).map(|&node| {
-                let learner = group
-                    .as_ref()
-                    .is_some_and(|group| group.members.learners.contains(&node));
+                let learner = group.as_ref().is_some_and(|group| group.members.learners.contains(&node));
                 let role = match () {
                     () if leader == Some(node) => "leader",
                     () if learner => "learner",
@@ -590,9 +559,7 @@ impl Member {
                 id: partition.0,
                 slots: entry.slots.clone(),
                 leader: leader.map(|leader| leader.0),
-                term: group
-                    .as_ref()
-                    .map_or_else(|| self.node.leader_term(partition), |group| group.term),
+                term: group.as_ref().map_or_else(|| self.node.leader_term(partition), |group| group.term),
                 replicas: replicas.collect(),
             }
         });
@@ -607,8 +574,8 @@ impl Member {
         }
     }
 
-    /// Takes a change. The node judges it once its map has every change that was answered anywhere before, so that an operator
-    /// who asks another node sees what the first one did.
+    /// Takes a change. The node judges it once its map has every change that was answered anywhere before, so
+    /// that an operator who asks another node sees what the first one did.
     fn change(
         &mut self,
         change: ClusterChange,
@@ -619,20 +586,18 @@ impl Member {
             return Err(text);
         }
         self.has_leader()?;
-        // A strict read of any partition will do: an epoch is acknowledged only once all groups have agreed on it.
+        // A strict read of any partition will do: an epoch is acknowledged only once all groups have agreed
+        // on it.
         let Some((partition, _)) = self.node.engines().next() else {
             return Err(
-                "this node keeps no partition yet, so it can't tell whether its map is the newest one: ask another node"
+                "this node keeps no partition yet, so it can't tell whether its map is the newest one: ask \
+                 another node"
                     .to_owned(),
             );
         };
         let (ticket, answer) = ChangeTicket::open();
         self.asked_last += 1;
-        let id = RequestId {
-            session: SessionId::INTERNAL,
-            sequence: self.asked_last,
-            attempt: 0,
-        };
+        let id = RequestId { session: SessionId::INTERNAL, sequence: self.asked_last, attempt: 0 };
         self.asked.insert(id, (change, answer));
         self.node.read([(id, partition)], now_ms, &mut self.effects);
         Ok((ticket, self.drive(hands, now_ms)))
@@ -650,19 +615,17 @@ impl Member {
             }
             None => true,
         });
-        effects
-            .refused
-            .retain_mut(|(id, outcome)| match asked.remove(id) {
-                Some((_, answer)) => {
-                    let why = match outcome {
-                        Err(Stop::Abort(why)) => why.to_string(),
-                        _ => "no majority answered in time".to_owned(),
-                    };
-                    answer.answer(Err(format!("nothing was changed: {why}")));
-                    false
-                }
-                None => true,
-            });
+        effects.refused.retain_mut(|(id, outcome)| match asked.remove(id) {
+            Some((_, answer)) => {
+                let why = match outcome {
+                    Err(Stop::Abort(why)) => why.to_string(),
+                    _ => "no majority answered in time".to_owned(),
+                };
+                answer.answer(Err(format!("nothing was changed: {why}")));
+                false
+            }
+            None => true,
+        });
         for (change, answer) in ready {
             self.begin_change(&change, answer, now_ms);
         }
@@ -682,12 +645,7 @@ impl Member {
             ClusterChange::TransferLeader { partition, to } => {
                 return answer.answer(self.transfer(&map, *partition, *to, now_ms));
             }
-            ClusterChange::AddNode {
-                name,
-                zone,
-                peer_address,
-                client_address,
-            } => {
+            ClusterChange::AddNode { name, zone, peer_address, client_address } => {
                 let zone = map.zones.iter().find(|(_, known)| *known == zone);
                 Control::AddNode {
                     version,
@@ -697,19 +655,11 @@ impl Member {
                     client_address: client_address.clone(),
                 }
             }
-            ClusterChange::MoveSlots { slots, to } => Control::MoveSlots {
-                version,
-                slots: *slots,
-                to: *to,
-            },
-            ClusterChange::PlaceReplicas { places } => Control::PlaceReplicas {
-                version,
-                places: places.clone(),
-            },
-            ClusterChange::RemoveNode { node } => Control::Drain {
-                version,
-                node: *node,
-            },
+            ClusterChange::MoveSlots { slots, to } => Control::MoveSlots { version, slots: *slots, to: *to },
+            ClusterChange::PlaceReplicas { places } => {
+                Control::PlaceReplicas { version, places: places.clone() }
+            }
+            ClusterChange::RemoveNode { node } => Control::Drain { version, node: *node },
         };
         self.changes.push((control.clone(), answer, now_ms));
         let event = ClusterEvent::ChangeWanted(control);
@@ -724,10 +674,7 @@ impl Member {
         to: NodeId,
         now_ms: u64,
     ) -> Result<String, String> {
-        let leads = self
-            .node
-            .group_status(partition)
-            .is_some_and(|group| group.role == Role::Leader);
+        let leads = self.node.group_status(partition).is_some_and(|group| group.role == Role::Leader);
         if !leads {
             return Err(match self.node.leader(partition) {
                 Some(leader) => {
@@ -751,8 +698,9 @@ impl Member {
         match self.node.leader(CHANGES_IN) {
             Some(_) => Ok(()),
             None => Err(format!(
-                "{CHANGES_IN}, which orders changes, has no leader at present, so nothing was changed: it gets one once a majority of its \
-                 replicas can talk to each other. 'ordo admin status' shows who is there; try again"
+                "{CHANGES_IN}, which orders changes, has no leader at present, so nothing was changed: it \
+                 gets one once a majority of its replicas can talk to each other. 'ordo admin status' \
+                 shows who is there; try again"
             )),
         }
     }
@@ -760,16 +708,13 @@ impl Member {
 
 /// The partition whose group orders changes of the map.
 const CHANGES_IN: PartitionId = PartitionId(0);
-/// Whoever waits for a change longer than this learns that nobody knows. In a cluster that is well, it takes milliseconds.
+/// Whoever waits for a change longer than this learns that nobody knows. In a cluster that is well, it takes
+/// milliseconds.
 const CHANGE_MS_MAX: u64 = 5_000;
 
-/// What is answered when a transfer has begun: where it can be seen, and how long it holds if another node usually leads.
-fn transfer_begun(
-    map: &PartitionMap,
-    partition: PartitionId,
-    to: NodeId,
-    usual: Option<NodeId>,
-) -> String {
+/// What is answered when a transfer has begun: where it can be seen, and how long it holds if another node
+/// usually leads.
+fn transfer_begun(map: &PartitionMap, partition: PartitionId, to: NodeId, usual: Option<NodeId>) -> String {
     let mut text = format!(
         "OK: {} is asked to lead {partition}; 'ordo admin status' tells when it does",
         called(map, to)
@@ -834,9 +779,7 @@ impl Member {
             };
         }
         match (&self.checkpoint_error, status.stopped) {
-            (Some(error), _) if self.checkpoints_failed > wish.failed => {
-                Awaited::Failed(error.clone())
-            }
+            (Some(error), _) if self.checkpoints_failed > wish.failed => Awaited::Failed(error.clone()),
             (_, Some(stopped)) => Awaited::Failed(stopped),
             _ if self.checkpoint_in_progress => Awaited::Writing,
             _ => Awaited::Ordered,
@@ -867,21 +810,14 @@ impl FromPeers {
             }
         }));
         if let Err(panic) = passed {
-            inner.halt(&format!(
-                "what a peer sent made its thread panic: {}",
-                panic_text(&*panic)
-            ));
+            inner.halt(&format!("what a peer sent made its thread panic: {}", panic_text(&*panic)));
         }
     }
 }
 
 impl PeerEvents for FromPeers {
     fn frames(&self, from: NodeId, _: u16, frames: &mut Vec<Bytes>) {
-        self.pass(
-            frames
-                .drain(..)
-                .map(|bytes| ClusterEvent::Frame { from, bytes }),
-        );
+        self.pass(frames.drain(..).map(|bytes| ClusterEvent::Frame { from, bytes }));
     }
     fn connected(&self, peer: NodeId, _: u16) {
         self.pass([ClusterEvent::Connected(peer)].into_iter());
@@ -968,12 +904,10 @@ impl Membership for Inner {
 
     fn slot_keys(&self) -> ChangeTicket {
         let (ticket, answer) = ChangeTicket::open();
-        let engines: Vec<_> = self
-            .engines
-            .with_partitions()
-            .map(|(partition, engine)| (partition, engine.clone()))
-            .collect();
-        // It walks through all that the node has. A thread that cannot be had drops the answer, which then says so.
+        let engines: Vec<_> =
+            self.engines.with_partitions().map(|(partition, engine)| (partition, engine.clone())).collect();
+        // It walks through all that the node has. A thread that cannot be had drops the answer, which then
+        // says so.
         let counted = std::thread::Builder::new()
             .name("count".to_owned())
             .spawn(move || answer.answer(count_slot_keys(&engines)));

@@ -2,28 +2,29 @@
 //!
 //! # Who does what
 //!
-//! The thread that has requests does as much as it can for them by itself: [`Runtime::submit`] orders them, delivers them
-//! to the engine and appends them to the log; [`Runtime::help`] runs them; the replies are in its [`Port`] then. So a lone
-//! command is parsed, ordered, executed and answered on one thread, with one lock taken, one write and no hand-off. Other
-//! threads come in where waiting would stop the caller:
+//! The thread that has requests does as much as it can for them by itself: [`Runtime::submit`] orders them,
+//! delivers them to the engine and appends them to the log; [`Runtime::help`] runs them; the replies are in
+//! its [`Port`] then. So a lone command is parsed, ordered, executed and answered on one thread, with one
+//! lock taken, one write and no hand-off. Other threads come in where waiting would stop the caller:
 //!
 //! * *Executors* run heavy requests (scripts), and light ones when there are more than callers get through.
-//! * Under `always` the *sync* thread makes the log durable, and then wakes the ports that wait; their owners final-commit
-//!   and answer.
+//! * Under `always` the *sync* thread makes the log durable, and then wakes the ports that wait; their owners
+//!   final-commit and answer.
 //! * Segments, checkpoints and the clock's ticks have a thread each.
 //!
 //! # Waking
 //!
-//! Nobody spins and nobody is forgotten. Work appears by a delivery, a confirmation, or another worker's step. Who
-//! delivers or confirms either steps the engine next or wakes somebody who does (`Inner::follow`); who stops stepping
-//! without running heavy requests wakes an executor if there are any left. Who stops before there is nothing left to do
-//! first ends the transaction that it has at hand: no other thread can, and all later ones wait for it.
+//! Nobody spins and nobody is forgotten. Work appears by a delivery, a confirmation, or another worker's
+//! step. Who delivers or confirms either steps the engine next or wakes somebody who does (`Inner::follow`);
+//! who stops stepping without running heavy requests wakes an executor if there are any left. Who stops
+//! before there is nothing left to do first ends the transaction that it has at hand: no other thread can,
+//! and all later ones wait for it.
 //!
 //! # Reads
 //!
-//! [`Runtime::read`] runs a read-only request at the newest final snapshot on the calling thread, without the order;
-//! [`Runtime::read_aside`] leaves a heavy one to a *reader* thread, where it holds up neither its caller nor a writer; readers take turns.
-//! [`Runtime::interrupt_reads`] stops what takes long there.
+//! [`Runtime::read`] runs a read-only request at the newest final snapshot on the calling thread, without the
+//! order; [`Runtime::read_aside`] leaves a heavy one to a *reader* thread, where it holds up neither its
+//! caller nor a writer; readers take turns. [`Runtime::interrupt_reads`] stops what takes long there.
 
 mod cluster;
 mod core;
@@ -78,22 +79,18 @@ use std::time::{Duration, Instant};
 use txn::{PartitionId, Position, Request, RequestId, Stop};
 
 /// What a caller runs at a time on behalf of light requests.
-const HELP: Budget = Budget {
-    operations: 4096,
-    heavy: false,
-};
+const HELP: Budget = Budget { operations: 4096, heavy: false };
 /// What the client of an interrupted read gets.
-pub const KILLED: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
-    "ERR Script killed by user with SCRIPT KILL.",
-));
+pub const KILLED: Stop =
+    Stop::Abort(std::borrow::Cow::Borrowed("ERR Script killed by user with SCRIPT KILL."));
 /// After so many steps a helper looks at its sockets again.
 const HELP_STEPS_MAX: u32 = 64;
 /// An executor is woken for light requests beyond so many: fewer are done before it is awake.
 const LIGHT_SURPLUS: u64 = 1024;
 /// How long the order may take to come to a checkpoint that somebody waits for.
 const CHECKPOINT_ORDER_MAX: Duration = Duration::from_secs(30);
-/// A node with which nobody agrees for so long asks the others whether it still belongs to the cluster: in one that is well, it
-/// does not take as long.
+/// A node with which nobody agrees for so long asks the others whether it still belongs to the cluster: in
+/// one that is well, it does not take as long.
 const ASK_OTHERS_FIRST: Duration = Duration::from_secs(2);
 /// And then again, after this time.
 const ASK_OTHERS: Duration = Duration::from_secs(10);
@@ -101,7 +98,8 @@ const ASK_OTHERS: Duration = Duration::from_secs(10);
 const ASK_LOOKS: Duration = Duration::from_millis(100);
 /// How often a start that takes long says how far it is.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// How long a shutdown waits for transactions to end. What does not is in the log, and is replayed at the next start.
+/// How long a shutdown waits for transactions to end. What does not is in the log, and is replayed at the
+/// next start.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 /// A running node. Dropping it stops its threads.
@@ -174,16 +172,18 @@ struct StrictRead {
 }
 
 impl Runtime {
-    /// A place where replies arrive, for a thread that calls [`Runtime::help`] and [`Port::drain`] whenever it is woken.
-    /// `None` if all ports are taken. `wake` is called by other threads; it must neither block nor call the runtime.
+    /// A place where replies arrive, for a thread that calls [`Runtime::help`] and [`Port::drain`] whenever
+    /// it is woken. `None` if all ports are taken. `wake` is called by other threads; it must neither block
+    /// nor call the runtime.
     pub fn port(&self, wake: Box<dyn Fn() + Send + Sync>) -> Option<Port> {
         let engines = self.inner.engines.iter();
         let readers = engines.cloned().map(SnapshotReader::new).collect();
         self.inner.ports.open(wake, self.inner.workers, readers)
     }
 
-    /// Submits requests, which become one batch in this order, and empties `requests`; on `Err` they stay there. Each is
-    /// answered through the port, in any order. The owner of a port calls [`Runtime::help`] next.
+    /// Submits requests, which become one batch in this order, and empties `requests`; on `Err` they stay
+    /// there. Each is answered through the port, in any order. The owner of a port calls [`Runtime::help`]
+    /// next.
     pub fn submit(&self, port: &Port, requests: &mut Vec<Arc<Request>>) -> Result<(), Refused> {
         let inner = &*self.inner;
         let count = requests.len();
@@ -209,8 +209,9 @@ impl Runtime {
             if refused != Refused::Busy {
                 return Err(refused);
             }
-            // Room may have been made between the refusal and the flag: look again now that it is set. The owner may have
-            // been woken before and not have looked at its port since; what comes from now on must wake it again.
+            // Room may have been made between the refusal and the flag: look again now that it is set. The
+            // owner may have been woken before and not have looked at its port since; what comes from now on
+            // must wake it again.
             port.shared.look();
             inner.starved.store(true, Ordering::SeqCst);
             submit(requests)
@@ -244,8 +245,8 @@ impl Runtime {
         Some(ticket)
     }
 
-    /// Submits requests and waits until all are answered, or until there is no use in it any more: for threads that do nothing else, whose
-    /// port unparks them.
+    /// Submits requests and waits until all are answered, or until there is no use in it any more: for
+    /// threads that do nothing else, whose port unparks them.
     pub fn ask(
         &self,
         port: &Port,
@@ -273,8 +274,7 @@ impl Runtime {
         let engines = &self.inner.engines;
         engines.news().begin(listener, || {
             let all = engines.with_partitions();
-            all.map(|(partition, engine)| (partition, engine.view().final_position()))
-                .collect()
+            all.map(|(partition, engine)| (partition, engine.view().final_position())).collect()
         });
     }
 
@@ -283,8 +283,9 @@ impl Runtime {
         self.inner.engines.news().end();
     }
 
-    /// Runs light requests on the calling thread until there is nothing to do (or for so long that the port is woken to
-    /// go on): the caller's own are answered without a hand-off. Their replies are in the port when this returns.
+    /// Runs light requests on the calling thread until there is nothing to do (or for so long that the port
+    /// is woken to go on): the caller's own are answered without a hand-off. Their replies are in the port
+    /// when this returns.
     pub fn help(&self, port: &Port) {
         let inner = &*self.inner;
         if inner.halted.get().is_some() {
@@ -308,7 +309,8 @@ impl Runtime {
             }
             inner.wake_for_heavy();
         }
-        // The caller may have what it wants, and not come back soon: others can go on with what is at hand only now.
+        // The caller may have what it wants, and not come back soon: others can go on with what is at hand
+        // only now.
         let finish = AssertUnwindSafe(|| inner.engines.finish(port.worker, &mut replies));
         if let Err(panic) = catch_unwind(finish) {
             inner.halt(&format!("a step panicked: {}", panic_text(&*panic)));
@@ -321,12 +323,12 @@ impl Runtime {
         port.shared.notify();
     }
 
-    /// Runs a read-only request at the newest final snapshot on the calling thread. It sees every write that was
-    /// answered before; a session that waits for the answer of its own write waits, or submits its read instead.
+    /// Runs a read-only request at the newest final snapshot on the calling thread. It sees every write that
+    /// was answered before; a session that waits for the answer of its own write waits, or submits its read
+    /// instead.
     pub fn read(&self, port: &Port, request: &Arc<Request>) -> ReadOutcome {
         let partition = request.route.partitions.first().copied();
-        let Some(place) = partition.and_then(|partition| self.inner.engines.place(partition))
-        else {
+        let Some(place) = partition.and_then(|partition| self.inner.engines.place(partition)) else {
             return ReadOutcome::MustOrder;
         };
         let reader = &mut port.readers.borrow_mut()[place];
@@ -338,8 +340,9 @@ impl Runtime {
         self.membership.get().is_some()
     }
 
-    /// Asks when reads of replicated partitions may run, and empties `reads`: the port gets [`Stop::Restart`] for each then,
-    /// and [`Runtime::read`] sees everything that was acknowledged anywhere before this call; an error if nobody knows.
+    /// Asks when reads of replicated partitions may run, and empties `reads`: the port gets [`Stop::Restart`]
+    /// for each then, and [`Runtime::read`] sees everything that was acknowledged anywhere before this call;
+    /// an error if nobody knows.
     pub fn read_strictly(&self, port: &Port, reads: &mut Vec<(RequestId, PartitionId)>) {
         if reads.is_empty() {
             return;
@@ -349,25 +352,23 @@ impl Runtime {
         let outcome = {
             let mut core = inner.core.lock();
             match &core.machine {
-                Machine::Member(_) => core
-                    .turn(|member, hands| member.read(reads, hands, inner.now_ms()))
-                    .unwrap_or_default(),
+                Machine::Member(_) => {
+                    core.turn(|member, hands| member.read(reads, hands, inner.now_ms())).unwrap_or_default()
+                }
                 Machine::Alone(_) => {
                     let now = reads.drain(..);
                     let readable = now.map(|(id, partition)| (id, partition, Position::NONE));
-                    self::core::Outcome {
-                        readable: readable.collect(),
-                        ..Default::default()
-                    }
+                    self::core::Outcome { readable: readable.collect(), ..Default::default() }
                 }
             }
         };
         inner.follow(outcome, Some(&port.shared));
     }
 
-    /// Runs a read-only request at the newest final snapshot on another thread: for reads that take long. It is answered
-    /// through the port; with [`txn::Stop::Restart`] if it must be ordered after all. Its session submits nothing before
-    /// that, so that the read sees nothing that was sent behind it. False if the node is shutting down: submit it instead.
+    /// Runs a read-only request at the newest final snapshot on another thread: for reads that take long. It
+    /// is answered through the port; with [`txn::Stop::Restart`] if it must be ordered after all. Its session
+    /// submits nothing before that, so that the read sees nothing that was sent behind it. False if the node
+    /// is shutting down: submit it instead.
     pub fn read_aside(&self, port: &Port, request: Arc<Request>) -> bool {
         let reads = self.inner.reads.lock();
         let Some(reads) = &*reads else { return false };
@@ -379,20 +380,16 @@ impl Runtime {
         taken
     }
 
-    /// Stops the long computations that run at snapshots. Returns whether there was any. Those in the order can't be
-    /// stopped: they must end in the same way everywhere.
+    /// Stops the long computations that run at snapshots. Returns whether there was any. Those in the order
+    /// can't be stopped: they must end in the same way everywhere.
     pub fn interrupt_reads(&self) -> bool {
         let inner = &*self.inner;
-        let stopped = inner
-            .interrupts
-            .iter()
-            .filter(|read| read.interrupt())
-            .count();
+        let stopped = inner.interrupts.iter().filter(|read| read.interrupt()).count();
         inner.ports.interrupt() || stopped > 0
     }
 
-    /// Writes a checkpoint and waits until it is on the disk. Returns its position (that of a cluster's node is its epoch), or
-    /// why there is none.
+    /// Writes a checkpoint and waits until it is on the disk. Returns its position (that of a cluster's node
+    /// is its epoch), or why there is none.
     pub fn checkpoint(&self) -> Result<Position, String> {
         if self.is_member() {
             return self.member_checkpoint(CHECKPOINT_ORDER_MAX);
@@ -411,12 +408,14 @@ impl Runtime {
             (true, ..) => Ok(status.last_checkpoint),
             (_, Some(text), _) => Err(text.to_string()),
             (.., Some(error)) => Err(error),
-            _ => Err("the node takes no checkpoints any more: the log's disk failed, or it is shutting down".to_owned()),
+            _ => Err("the node takes no checkpoints any more: the log's disk failed, or it is shutting down"
+                .to_owned()),
         }
     }
 
-    /// Asks the cluster for a checkpoint, and waits until this node's part of it is on the disk. The order takes it like any
-    /// other change, at an epoch for all nodes: that takes as long as the order does, and for ever without a majority.
+    /// Asks the cluster for a checkpoint, and waits until this node's part of it is on the disk. The order
+    /// takes it like any other change, at an epoch for all nodes: that takes as long as the order does, and
+    /// for ever without a majority.
     fn member_checkpoint(&self, order_max: Duration) -> Result<Position, String> {
         let inner = &*self.inner;
         let wish = inner.core.lock().turn(|member, _| member.wish());
@@ -447,8 +446,9 @@ impl Runtime {
                 }
                 Some(Awaited::Ordered) => {
                     return Err(format!(
-                        "the cluster has not come to the checkpoint within {} s: it is written as soon as it has, and \
-                         LASTSAVE tells. 'ordo admin status' shows whether a majority of every partition is there",
+                        "the cluster has not come to the checkpoint within {} s: it is written as soon as \
+                         it has, and LASTSAVE tells. 'ordo admin status' shows whether a majority of every \
+                         partition is there",
                         order_max.as_secs()
                     ));
                 }
@@ -486,8 +486,8 @@ impl Runtime {
         inner.follow(outcome, None);
     }
 
-    /// Ends the node in good order: admits nothing more, lets what is on its way end, makes the log durable, writes a
-    /// checkpoint if asked for, and joins the threads. Reads go on being served.
+    /// Ends the node in good order: admits nothing more, lets what is on its way end, makes the log durable,
+    /// writes a checkpoint if asked for, and joins the threads. Reads go on being served.
     pub fn shutdown(&self, checkpoint: bool) {
         let inner = &*self.inner;
         let handles = std::mem::take(&mut *self.threads.lock());
@@ -560,7 +560,8 @@ impl Runtime {
         }
     }
 
-    /// The steady time, in milliseconds: nobody can set it. It began with the date at which the process started.
+    /// The steady time, in milliseconds: nobody can set it. It began with the date at which the process
+    /// started.
     pub fn now_ms(&self) -> u64 {
         self.inner.now_ms()
     }
@@ -595,7 +596,8 @@ impl Runtime {
         self.inner.ports.internal_sum()
     }
 
-    /// How many of the users' records reads at snapshots looked for since the start: those that were there, and those that were not.
+    /// How many of the users' records reads at snapshots looked for since the start: those that were there,
+    /// and those that were not.
     pub fn lookups(&self) -> (u64, u64) {
         let aside = self.inner.lookups.iter().map(|lookups| lookups.get());
         let all = aside.chain(self.inner.ports.lookups());

@@ -34,7 +34,8 @@ pub struct RuntimeOptions {
     pub ports: usize,
     /// The size of a log segment.
     pub segment_bytes: u64,
-    /// A checkpoint is taken after as many bytes of log as the last one has, and this many at least. 0 means only on demand.
+    /// A checkpoint is taken after as many bytes of log as the last one has, and this many at least. 0 means
+    /// only on demand.
     pub checkpoint_bytes: u64,
     /// Bounds on what is on its way.
     pub limits: Limits,
@@ -44,28 +45,25 @@ pub struct RuntimeOptions {
     pub expire: Option<Arc<dyn Procedure>>,
     /// Removes expired entries of the system's space in the same way. Replies no number.
     pub expire_system: Option<Arc<dyn Procedure>>,
-    /// Requests of the order that are not executed, beside those that the directory names: see [`crate::skips`]. In a cluster, the
-    /// same at all nodes.
+    /// Requests of the order that are not executed, beside those that the directory names: see
+    /// [`crate::skips`]. In a cluster, the same at all nodes.
     pub skip: Vec<RequestName>,
-    /// Called once if a bug stopped the node, with a text for the operator. Clients wait in vain then: end the process.
+    /// Called once if a bug stopped the node, with a text for the operator. Clients wait in vain then: end
+    /// the process.
     pub on_halt: Option<HaltHook>,
-    /// Called when a node of a cluster has to start anew, because it has fetched a checkpoint. Without it, it stays silent.
+    /// Called when a node of a cluster has to start anew, because it has fetched a checkpoint. Without it, it
+    /// stays silent.
     pub on_restart: Option<RestartHook>,
-    /// Called once if this node is no part of its cluster any more, with a text for the operator: end the process.
+    /// Called once if this node is no part of its cluster any more, with a text for the operator: end the
+    /// process.
     pub on_end: Option<HaltHook>,
 }
 
 impl RuntimeOptions {
     /// The defaults, with the Sparkle engine.
     pub fn new(dir: impl Into<PathBuf>) -> RuntimeOptions {
-        let NodeOptions {
-            fsync,
-            limits,
-            checkpoint_bytes,
-            expire,
-            expire_system,
-            skips: _,
-        } = NodeOptions::default();
+        let NodeOptions { fsync, limits, checkpoint_bytes, expire, expire_system, skips: _ } =
+            NodeOptions::default();
         RuntimeOptions {
             dir: dir.into(),
             fsync,
@@ -99,7 +97,8 @@ pub struct MemberOptions {
     pub peers: PeerOptions,
     /// How old the data may be that a READONLY connection reads.
     pub staleness_ms_max: u64,
-    /// Asked now and then as long as nobody agrees with this node, with its map: why it must not go on, if the cluster has it no more.
+    /// Asked now and then as long as nobody agrees with this node, with its map: why it must not go on, if
+    /// the cluster has it no more.
     pub is_gone: GoneHook,
 }
 
@@ -123,26 +122,15 @@ pub struct MemberReport {
 
 impl fmt::Display for MemberReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let partitions: Vec<String> = self
-            .partitions
-            .iter()
-            .map(|partition| partition.0.to_string())
-            .collect();
+        let partitions: Vec<String> =
+            self.partitions.iter().map(|partition| partition.0.to_string()).collect();
         let plural = if partitions.len() == 1 { "" } else { "s" };
         write!(f, "partition{plural} {}: ", partitions.join(", "))?;
         match self.checkpoint {
             Epoch(0) => write!(f, "no checkpoint")?,
-            epoch => write!(
-                f,
-                "{} records from the checkpoint of epoch {}",
-                self.records, epoch.0
-            )?,
+            epoch => write!(f, "{} records from the checkpoint of epoch {}", self.records, epoch.0)?,
         }
-        write!(
-            f,
-            ", {} log entries behind it, in {} ms",
-            self.entries, self.elapsed_ms
-        )
+        write!(f, ", {} log entries behind it, in {} ms", self.entries, self.elapsed_ms)
     }
 }
 
@@ -169,9 +157,10 @@ pub enum StartError {
     Load(#[from] LoadError),
     /// The journal is gone, and the rest of the directory is not.
     #[error(
-        "the journal of this node is missing from {0}, where it was before, and with it what it had promised to the others: \
-         put it back; or, if it is lost, add a node of another name to the zone ('ordo admin add-node'), start that one with \
-         an empty directory, and take this one out ('ordo admin remove-node')"
+        "the journal of this node is missing from {0}, where it was before, and with it what it had \
+         promised to the others: put it back; or, if it is lost, add a node of another name to the zone \
+         ('ordo admin add-node'), start that one with an empty directory, and take this one out ('ordo \
+         admin remove-node')"
     )]
     JournalLost(String),
     /// The journal of a node that joins cannot be begun.
@@ -216,10 +205,7 @@ mod tests {
             elapsed_ms: 12,
             ..MemberReport::default()
         };
-        assert_eq!(
-            report.to_string(),
-            "partition 0: no checkpoint, 7 log entries behind it, in 12 ms"
-        );
+        assert_eq!(report.to_string(), "partition 0: no checkpoint, 7 log entries behind it, in 12 ms");
         report.partitions.push(PartitionId(2));
         report.checkpoint = Epoch(900);
         report.records = 40;
@@ -232,32 +218,13 @@ mod tests {
     #[test]
     fn a_cause_is_told_once() {
         let full = || io::Error::other("the disk is full");
-        let log = order::OpenError::Io {
-            action: "listing the directory".to_owned(),
-            cause: full(),
-        };
-        let directory = DirectoryError::Io {
-            path: "data".into(),
-            action: "creating it",
-            cause: full(),
-        };
-        let files = RecoverError::Io {
-            action: "removing a file",
-            cause: full(),
-        };
-        let checkpoint = LoadError::File {
-            name: "checkpoint".to_owned(),
-            cause: full().into(),
-        };
-        let identity = IdentityError::Io {
-            path: "cluster.json".to_owned(),
-            action: "written",
-            cause: full(),
-        };
-        let peers = PeersError::Listen {
-            listen: "here:1".to_owned(),
-            cause: full(),
-        };
+        let log = order::OpenError::Io { action: "listing the directory".to_owned(), cause: full() };
+        let directory = DirectoryError::Io { path: "data".into(), action: "creating it", cause: full() };
+        let files = RecoverError::Io { action: "removing a file", cause: full() };
+        let checkpoint = LoadError::File { name: "checkpoint".to_owned(), cause: full().into() };
+        let identity =
+            IdentityError::Io { path: "cluster.json".to_owned(), action: "written", cause: full() };
+        let peers = PeersError::Listen { listen: "here:1".to_owned(), cause: full() };
         let runtime = [
             StartError::Directory(directory),
             StartError::Recover(files),

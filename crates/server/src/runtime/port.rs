@@ -1,9 +1,9 @@
 //! Where the replies of a thread's sessions arrive.
 //!
-//! A port has one owner (an I/O thread, or the embedded library) and many writers: whichever thread final-commits a
-//! transaction puts its reply into the port that the request's session id names. The owner is woken at most once until it
-//! looks again: [`PortShared::notify`] sets a flag, the owner clears it *before* it looks, so no wake-up is lost and a
-//! busy owner costs its writers nothing.
+//! A port has one owner (an I/O thread, or the embedded library) and many writers: whichever thread
+//! final-commits a transaction puts its reply into the port that the request's session id names. The owner is
+//! woken at most once until it looks again: [`PortShared::notify`] sets a flag, the owner clears it *before*
+//! it looks, so no wake-up is lost and a busy owner costs its writers nothing.
 
 use execute::{Committed, Effects, Interrupt, Lookups, SnapshotReader, WorkerId};
 use node::cluster::Answered;
@@ -74,7 +74,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// A session id that was never used before in the life of this database. A session counts its requests from 1.
+    /// A session id that was never used before in the life of this database. A session counts its requests
+    /// from 1.
     pub fn session(&self) -> SessionId {
         self.ports.next_session(self.shared.index)
     }
@@ -124,9 +125,7 @@ impl Ports {
     pub(super) fn new(count: usize) -> Ports {
         Ports {
             slots: RwLock::new(vec![None; count]),
-            counters: (0..count)
-                .map(|_| SessionCounter(AtomicU64::new(0)))
-                .collect(),
+            counters: (0..count).map(|_| SessionCounter(AtomicU64::new(0))).collect(),
             boot_first: AtomicU32::new(u32::MAX),
             boot_last: AtomicU32::new(0),
             internal_sum: AtomicU64::new(0),
@@ -142,9 +141,7 @@ impl Ports {
     /// The process's boot id is known: sessions may be opened.
     pub(super) fn begin(&self, boot: u32) {
         for counter in &self.counters {
-            counter
-                .0
-                .store(session_id::pack_counter(boot, 0), Ordering::SeqCst);
+            counter.0.store(session_id::pack_counter(boot, 0), Ordering::SeqCst);
         }
         self.boot_last.store(boot, Ordering::SeqCst);
         self.boot_first.store(boot, Ordering::SeqCst);
@@ -209,8 +206,8 @@ impl Ports {
         lookups.map(|lookups| lookups.get()).collect()
     }
 
-    /// Wakes the owners that wait for replies: something became final, and they final-commit their transactions
-    /// themselves. Returns whether there was any.
+    /// Wakes the owners that wait for replies: something became final, and they final-commit their
+    /// transactions themselves. Returns whether there was any.
     pub(super) fn notify_waiting(&self) -> bool {
         let mut any = false;
         for port in self.slots.read().iter().flatten() {
@@ -228,19 +225,15 @@ impl Ports {
         slots.iter().flatten().map(|port| port.outstanding()).sum()
     }
 
-    /// Asks the owners to stop the long computations that they run at snapshots. Returns whether there was any.
+    /// Asks the owners to stop the long computations that they run at snapshots. Returns whether there was
+    /// any.
     pub(super) fn interrupt(&self) -> bool {
         let interrupted = |port: &Arc<PortShared>| {
             let reads = port.interrupts.iter();
             reads.filter(|read| read.interrupt()).count() > 0
         };
         let slots = self.slots.read();
-        slots
-            .iter()
-            .flatten()
-            .filter(|port| interrupted(port))
-            .count()
-            > 0
+        slots.iter().flatten().filter(|port| interrupted(port)).count() > 0
     }
 
     /// Wakes every owner: something that all of them may wait for has changed.
@@ -260,8 +253,8 @@ impl Ports {
         self.is_spread.load(Ordering::Relaxed)
     }
 
-    /// Puts replies into the ports that their sessions name, and leaves `replies` empty. `own` is the caller's port,
-    /// which it looks at next anyway. Gives those that other nodes' clients may wait for.
+    /// Puts replies into the ports that their sessions name, and leaves `replies` empty. `own` is the
+    /// caller's port, which it looks at next anyway. Gives those that other nodes' clients may wait for.
     pub(super) fn put(&self, replies: &mut Replies, own: Option<&PortShared>) -> Vec<Answered> {
         let mut foreign = Vec::new();
         if replies.answers.is_empty() {
@@ -275,14 +268,12 @@ impl Ports {
         while let Some(answered) = answers.next() {
             let (id, outcome) = (answered.id, answered.outcome);
             let (boot, index) = session_id::boot_and_port(id.session);
-            // Requests of other processes, replayed ones among them, and the server's own have no one waiting here.
+            // Requests of other processes, replayed ones among them, and the server's own have no one waiting
+            // here.
             if !(boot_first..=boot_last).contains(&boot) {
                 if id.session != SessionId::INTERNAL {
                     if is_spread {
-                        foreign.push(Answered {
-                            outcome,
-                            ..answered
-                        });
+                        foreign.push(Answered { outcome, ..answered });
                     }
                 } else if let Ok(Reply::Integer(count)) = outcome {
                     let count = u64::try_from(count).unwrap_or(0);
@@ -325,12 +316,7 @@ pub(super) struct Replies {
 impl Replies {
     /// A reply that does not come from an engine: a refusal.
     pub(super) fn push(&mut self, id: RequestId, outcome: Outcome) {
-        self.answers.push(Answered {
-            id,
-            partition: PartitionId(0),
-            position: Position::NONE,
-            outcome,
-        });
+        self.answers.push(Answered { id, partition: PartitionId(0), position: Position::NONE, outcome });
     }
 }
 

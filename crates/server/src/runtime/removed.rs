@@ -1,11 +1,12 @@
 //! Log files that somebody removes while the server uses them.
 //!
-//! A removed file stays usable as long as it is open, so nothing fails: what is written there is acknowledged, and gone with the process.
-//! The thread that works on the log's files is the only one that removes segments, so it is the one that looks whether all are there.
+//! A removed file stays usable as long as it is open, so nothing fails: what is written there is
+//! acknowledged, and gone with the process. The thread that works on the log's files is the only one that
+//! removes segments, so it is the one that looks whether all are there.
 //!
-//! A server that stands alone goes on in a new segment, and writes a checkpoint of what the removed ones held: from then on a start finds
-//! everything again. A node of a cluster has promised to the others to keep what its journal held, which no checkpoint has: it stops, as if
-//! its disk had failed.
+//! A server that stands alone goes on in a new segment, and writes a checkpoint of what the removed ones
+//! held: from then on a start finds everything again. A node of a cluster has promised to the others to keep
+//! what its journal held, which no checkpoint has: it stops, as if its disk had failed.
 
 use super::Inner;
 use super::core::{Core, Machine, Outcome};
@@ -45,10 +46,7 @@ impl RemovedSegments {
                 return;
             }
         };
-        let gone: BTreeSet<String> = names
-            .into_iter()
-            .filter(|name| !there.contains(name))
-            .collect();
+        let gone: BTreeSet<String> = names.into_iter().filter(|name| !there.contains(name)).collect();
         let is_new = gone.difference(&self.missed).next().is_some();
         if is_new {
             let outcome = {
@@ -75,14 +73,14 @@ impl RemovedSegments {
         let (status, _) = core.status();
         if status.last_checkpoint >= until {
             tracing::warn!(
-                "the checkpoint at position {} has what the removed log files held: a start finds everything again",
+                "the checkpoint at position {} has what the removed log files held: a start finds \
+                 everything again",
                 status.last_checkpoint
             );
             self.until = None;
             return;
         }
-        let is_due =
-            self.looks.is_multiple_of(LOOKS_PER_CHECKPOINT) && !status.checkpoint_in_progress;
+        let is_due = self.looks.is_multiple_of(LOOKS_PER_CHECKPOINT) && !status.checkpoint_in_progress;
         if !status.checkpoint_in_progress {
             self.looks += 1;
         }
@@ -112,17 +110,16 @@ impl Core {
             return self.member(ClusterEvent::JournalFailed(text), now_ms);
         };
         tracing::error!(
-            "somebody removed files of the log, which this server uses: {files}. A start would not find what they held. It is still in \
-             memory: a checkpoint of it is being written now"
+            "somebody removed files of the log, which this server uses: {files}. A start would not find \
+             what they held. It is still in memory: a checkpoint of it is being written now"
         );
         let written = alone.log.segment_names().pop();
         let is_written = written.is_some_and(|written| gone.contains(&written));
         match is_written.then(|| alone.log.leave_removed()) {
             None | Some(Ok(())) => Outcome::default(),
             Some(Err(error)) => {
-                let text = format!(
-                    "somebody removed {files}, and no other file could take their place: {error}"
-                );
+                let text =
+                    format!("somebody removed {files}, and no other file could take their place: {error}");
                 self.alone(Event::LogSyncFailed(text), now_ms)
             }
         }

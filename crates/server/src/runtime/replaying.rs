@@ -1,11 +1,12 @@
 //! Finding the request that ends the process that executes it.
 //!
-//! Such a request is in the log, so every start replays it and ends there. A process that dies of a signal says nothing, so a file in
-//! the data directory says it for it:
+//! Such a request is in the log, so every start replays it and ends there. A process that dies of a signal
+//! says nothing, so a file in the data directory says it for it:
 //!
-//! 1. A start writes the file before it executes anything of the log, and removes it once it has executed all of it.
-//! 2. A start that finds the file follows one that died there. It executes one request at a time, and names each in the file first
-//!    ([`execute::Witness`]).
+//! 1. A start writes the file before it executes anything of the log, and removes it once it has executed all
+//!    of it.
+//! 2. A start that finds the file follows one that died there. It executes one request at a time, and names
+//!    each in the file first ([`execute::Witness`]).
 //! 3. A start that finds a name in the file tells it to the operator, who may then have the request skipped.
 //!
 //! Processes die, machines do not: the file is not synced.
@@ -27,7 +28,8 @@ const EXECUTING: u8 = b'!';
 const BETWEEN: u8 = b'.';
 const TEXT_BYTES_MAX: usize = 500;
 
-/// A start that executes the log again. Dropped when it has, or when the process gives up in good order: the file goes then.
+/// A start that executes the log again. Dropped when it has, or when the process gives up in good order: the
+/// file goes then.
 pub(super) struct Replaying {
     path: PathBuf,
     /// It has a witness.
@@ -49,30 +51,28 @@ impl Replaying {
     pub fn begin(dir: &Path) -> Replaying {
         let path = dir.join(FILE);
         let found = std::fs::read_to_string(&path).ok();
-        if let Some(name) = found
-            .as_deref()
-            .and_then(|text| text.strip_prefix(EXECUTING as char))
-        {
+        if let Some(name) = found.as_deref().and_then(|text| text.strip_prefix(EXECUTING as char)) {
             let name = name.trim_end();
             let (request, _) = name.split_once(' ').unwrap_or((name, ""));
             tracing::error!(
-                "the last start of this node ended while it executed request {name}. If that was no accident, each start ends there: \
-                 'ordo serve --skip {request}', at all nodes of a cluster, starts without executing it, and docs/poisoned.md tells \
-                 what that means"
+                "the last start of this node ended while it executed request {name}. If that was no \
+                 accident, each start ends there: 'ordo serve --skip {request}', at all nodes of a \
+                 cluster, starts without executing it, and docs/poisoned.md tells what that means"
             );
         }
         let mut is_watched = false;
         match Witnessing::at(&path) {
             Ok(witness) if found.is_some() => {
                 tracing::warn!(
-                    "the last start ended before it had executed the log: this one executes one request at a time, so that {FILE} names \
-                     the one at which it ends, should it end"
+                    "the last start ended before it had executed the log: this one executes one request at \
+                     a time, so that {FILE} names the one at which it ends, should it end"
                 );
                 is_watched = execute::watch(Box::new(witness));
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(
-                "{} cannot be written ({error}): if a request of the log ends this process, nobody will know which one",
+                "{} cannot be written ({error}): if a request of the log ends this process, nobody will \
+                 know which one",
                 path.display()
             ),
         }

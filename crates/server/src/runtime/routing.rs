@@ -18,10 +18,7 @@ pub struct Routing {
 impl Routing {
     /// Where there is one partition.
     pub fn alone() -> Routing {
-        Routing {
-            version: 0,
-            slots: Slots::even(1),
-        }
+        Routing { version: 0, slots: Slots::even(1) }
     }
 }
 
@@ -34,10 +31,7 @@ pub(super) struct SharedRouting {
 
 impl SharedRouting {
     pub fn new(map: Arc<PartitionMap>) -> SharedRouting {
-        SharedRouting {
-            version: AtomicU32::new(map.slots_version),
-            newest: RwLock::new(map),
-        }
+        SharedRouting { version: AtomicU32::new(map.slots_version), newest: RwLock::new(map) }
     }
 
     /// Another map is in force, perhaps.
@@ -57,10 +51,7 @@ impl SharedRouting {
     pub fn refresh(&self, copy: &mut Routing) {
         let is_other_cluster = |map: &PartitionMap| map.slots().of() != copy.slots.of();
         if self.version.load(Ordering::Acquire) != copy.version || self.with(is_other_cluster) {
-            *copy = self.with(|map| Routing {
-                version: map.slots_version,
-                slots: map.slots().clone(),
-            });
+            *copy = self.with(|map| Routing { version: map.slots_version, slots: map.slots().clone() });
         }
     }
 }

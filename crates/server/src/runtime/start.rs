@@ -45,10 +45,7 @@ impl Runtime {
         }
         // One more for the thread that shuts down, and one for the peers' threads.
         let worker_ids = options.workers + options.ports + 2;
-        let assignment = Assignment {
-            at_once: options.workers,
-            ..Assignment::alone(worker_ids)
-        };
+        let assignment = Assignment { at_once: options.workers, ..Assignment::alone(worker_ids) };
         let make_engine = &options.engine;
         let mut told = started;
         let skips = Arc::new(skips::begin(disk.path(), &options.skip)?);
@@ -78,12 +75,7 @@ impl Runtime {
         if let Err(RecoverError::SkipsTooLate(_)) = &recovered {
             skips::take_back(disk.path(), Skips::clone(&skips))?;
         }
-        let Recovered {
-            node,
-            engine,
-            log,
-            report,
-        } = recovered?;
+        let Recovered { node, engine, log, report } = recovered?;
         skips::enforce(disk.path(), Skips::clone(&skips))?;
         let boot = node.boot();
         let preparer = log.preparer();
@@ -111,17 +103,12 @@ impl Runtime {
         runtime.inner.ports.begin(boot);
         runtime.inner.prepare_segment();
         let elapsed_ms = started.elapsed().as_millis() as u64;
-        Ok((
-            runtime,
-            RecoveryReport {
-                elapsed_ms,
-                ..report
-            },
-        ))
+        Ok((runtime, RecoveryReport { elapsed_ms, ..report }))
     }
 
-    /// Recovers a node of a cluster and starts its threads and its connections to the others. Returns once the order has
-    /// given this process its boot id, which takes a majority of partition 0's replicas, and tells what was in the directory.
+    /// Recovers a node of a cluster and starts its threads and its connections to the others. Returns once
+    /// the order has given this process its boot id, which takes a majority of partition 0's replicas, and
+    /// tells what was in the directory.
     pub fn start_member(
         options: RuntimeOptions,
         cluster: MemberOptions,
@@ -144,18 +131,17 @@ impl Runtime {
         refuse_alone(&*disk)?;
         let worker_ids = options.workers + options.ports + 2;
         let (mut journal, images, report) =
-            Journal::open(disk.clone(), options.segment_bytes, log_boot_id())
-                .map_err(RecoverError::Log)?;
+            Journal::open(disk.clone(), options.segment_bytes, log_boot_id()).map_err(RecoverError::Log)?;
         if report.cut.is_some() {
             tracing::warn!("{report}");
         }
-        // A founder with an empty journal is the cluster's business (`node::cluster`); one that joined is ours.
+        // A founder with an empty journal is the cluster's business (`node::cluster`); one that joined is
+        // ours.
         let has_joined = !identity.first.nodes.contains_key(&identity.node);
         if !has_run {
             if has_joined {
                 let mark = journal.append(&[joined_record()]);
-                mark.and_then(|_| journal.sync())
-                    .map_err(StartError::Journal)?;
+                mark.and_then(|_| journal.sync()).map_err(StartError::Journal)?;
             }
             identity.save(&options.dir)?;
         } else if has_joined && journal.status().last.0 == 0 {
@@ -178,14 +164,9 @@ impl Runtime {
             })
         };
         let kept = known.kept_by(me).collect();
-        let LoadedEngines {
-            engines,
-            checkpoint_bytes,
-        } = node::cluster::load_engines(&*disk, kept, &images, &make_engine)?;
-        let entries = images
-            .values()
-            .map(|image| image.entries.len() as u64)
-            .sum();
+        let LoadedEngines { engines, checkpoint_bytes } =
+            node::cluster::load_engines(&*disk, kept, &images, &make_engine)?;
+        let entries = images.values().map(|image| image.entries.len() as u64).sum();
         let start = ClusterStart {
             map: identity.first,
             known: known.clone(),
@@ -204,10 +185,7 @@ impl Runtime {
             partitions: engines.keys().copied().collect(),
             checkpoint: node.confirmed().epoch,
             entries,
-            records: engines
-                .values()
-                .map(|engine| engine.view().census().live)
-                .sum(),
+            records: engines.values().map(|engine| engine.view().census().live).sum(),
             elapsed_ms: started.elapsed().as_millis() as u64,
         };
         let preparer = journal.preparer();
@@ -236,11 +214,7 @@ impl Runtime {
         let runtime = Runtime::launch(options, parts)?;
         let events = Arc::new(FromPeers(runtime.inner.clone()));
         let started = Peers::start(
-            PeerOptions {
-                protocols: PROTOCOL..=PROTOCOL,
-                skips: skips.digest(),
-                ..peer_options
-            },
+            PeerOptions { protocols: PROTOCOL..=PROTOCOL, skips: skips.digest(), ..peer_options },
             events,
         )?;
         let _ = outside.peers.set(started);
@@ -276,14 +250,11 @@ impl Runtime {
             if told.elapsed() > TELL_EVERY {
                 let executed_now = executed();
                 if executed_now > executed_then {
-                    tracing::info!(
-                        "loading: {} transactions of the log so far",
-                        executed_now - began
-                    );
+                    tracing::info!("loading: {} transactions of the log so far", executed_now - began);
                 } else {
                     tracing::info!(
-                        "waiting for the other nodes: clients are served once a majority of them is there, those of a new cluster \
-                         once all of them are"
+                        "waiting for the other nodes: clients are served once a majority of them is there, \
+                         those of a new cluster once all of them are"
                     );
                 }
                 (told, executed_then) = (Instant::now(), executed_now);
@@ -298,9 +269,7 @@ impl Runtime {
                 ask = Instant::now() + ASK_OTHERS;
                 continue;
             }
-            inner
-                .progress
-                .wait_for(&mut core, Duration::from_millis(200));
+            inner.progress.wait_for(&mut core, Duration::from_millis(200));
         }
     }
 
@@ -353,22 +322,10 @@ impl Runtime {
             replaying: Mutex::new(replaying.map(|replaying| (replaying, None))),
             staleness_ms_max,
             request_timeout,
-            core: Core::new(
-                machine,
-                Hands {
-                    sync,
-                    sync_aside,
-                    files,
-                    checkpoint,
-                },
-            ),
+            core: Core::new(machine, Hands { sync, sync_aside, files, checkpoint }),
             ports,
             bed: Bed::default(),
-            lookups: readers
-                .iter()
-                .flat_map(|(_, readers)| readers)
-                .map(SnapshotReader::lookups)
-                .collect(),
+            lookups: readers.iter().flat_map(|(_, readers)| readers).map(SnapshotReader::lookups).collect(),
             interrupts: readers
                 .iter()
                 .flat_map(|(_, readers)| readers)
@@ -399,44 +356,27 @@ impl Runtime {
             membership: OnceLock::new(),
         });
         let add = |thread: std::io::Result<JoinHandle<()>>| -> Result<(), StartError> {
-            runtime
-                .threads
-                .lock()
-                .push(thread.map_err(StartError::Thread)?);
+            runtime.threads.lock().push(thread.map_err(StartError::Thread)?);
             Ok(())
         };
         for worker in 0..options.workers {
             let id = WorkerId(worker);
-            add(threads::start(
-                &inner,
-                &format!("exec-{worker}"),
-                move |inner| threads::executor(inner, id),
-            ))?;
+            add(threads::start(&inner, &format!("exec-{worker}"), move |inner| {
+                threads::executor(inner, id)
+            }))?;
         }
         let read_jobs = Arc::new(Mutex::new(read_jobs));
         for (number, (taker, readers)) in readers.into_iter().enumerate() {
             let jobs = read_jobs.clone();
-            add(threads::start(
-                &inner,
-                &format!("read-{number}"),
-                move |inner| threads::reader(inner, &jobs, readers, &taker),
-            ))?;
+            add(threads::start(&inner, &format!("read-{number}"), move |inner| {
+                threads::reader(inner, &jobs, readers, &taker)
+            }))?;
         }
-        add(threads::start(&inner, "sync", move |inner| {
-            threads::sync(inner, &tickets)
-        }))?;
-        add(threads::start(&inner, "sync-aside", move |inner| {
-            threads::sync_aside(inner, &asked)
-        }))?;
-        add(threads::start(&inner, "files", move |inner| {
-            threads::files(inner, &file_work, &preparer)
-        }))?;
-        add(threads::start(&inner, "checkpoint", move |inner| {
-            threads::checkpoint(inner, &jobs)
-        }))?;
-        add(threads::start(&inner, "tick", move |inner| {
-            threads::tick(inner, tick)
-        }))?;
+        add(threads::start(&inner, "sync", move |inner| threads::sync(inner, &tickets)))?;
+        add(threads::start(&inner, "sync-aside", move |inner| threads::sync_aside(inner, &asked)))?;
+        add(threads::start(&inner, "files", move |inner| threads::files(inner, &file_work, &preparer)))?;
+        add(threads::start(&inner, "checkpoint", move |inner| threads::checkpoint(inner, &jobs)))?;
+        add(threads::start(&inner, "tick", move |inner| threads::tick(inner, tick)))?;
         Ok(runtime)
     }
 }
@@ -470,8 +410,8 @@ fn check(options: &RuntimeOptions) -> Result<(), StartError> {
     Ok(())
 }
 
-/// A number that clients cannot guess and that differs at every start: the kernel's, or one of the clock's and this
-/// process's numbers where there is none.
+/// A number that clients cannot guess and that differs at every start: the kernel's, or one of the clock's
+/// and this process's numbers where there is none.
 fn log_boot_id() -> u64 {
     use std::io::Read;
     let mut bytes = [0; 8];
@@ -479,9 +419,8 @@ fn log_boot_id() -> u64 {
     match read {
         Ok(()) => u64::from_le_bytes(bytes),
         Err(_) => {
-            let nanos = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_nanos() as u64);
+            let nanos =
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
             txn::hash::mix(nanos ^ txn::hash::mix(u64::from(std::process::id())))
         }
     }

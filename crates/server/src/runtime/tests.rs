@@ -8,19 +8,17 @@ use std::sync::atomic::AtomicU64;
 use store::View;
 use txn::Registry;
 use txn::{
-    Args, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture,
-    Reply, RequestId, Stop, Tx, Value, Weight,
+    Args, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture, Reply,
+    RequestId, Stop, Tx, Value, Weight,
 };
 
 /// `add key n`: adds to a number and returns the sum.
 async fn add(mut tx: Tx, call: Call) -> Outcome {
     let key = Key::from(&call[0]);
     let by = number(&call[1]);
-    let sum = tx
-        .get_for_update(&key)
-        .await?
-        .map_or(0, |value| value.as_string().map_or(0, |text| number(&text)))
-        + by;
+    let sum =
+        tx.get_for_update(&key).await?.map_or(0, |value| value.as_string().map_or(0, |text| number(&text)))
+            + by;
     tx.put(&key, Value::from(sum.to_string().as_str())).await?;
     Ok(Reply::Integer(sum))
 }
@@ -28,17 +26,12 @@ async fn add(mut tx: Tx, call: Call) -> Outcome {
 /// `get key`
 async fn get(mut tx: Tx, call: Call) -> Outcome {
     let value = tx.get(&Key::from(&call[0])).await?;
-    Ok(value
-        .and_then(|value| value.as_string())
-        .map_or(Reply::Nil, Reply::Bulk))
+    Ok(value.and_then(|value| value.as_string()).map_or(Reply::Nil, Reply::Bulk))
 }
 
 /// `put key value expires_at_ms`
 async fn put(mut tx: Tx, call: Call) -> Outcome {
-    let entry = Entry {
-        value: Value::from(call[1].clone()),
-        expires_at_ms: number(&call[2]) as u64,
-    };
+    let entry = Entry { value: Value::from(call[1].clone()), expires_at_ms: number(&call[2]) as u64 };
     tx.put_entry(&Key::from(&call[0]), entry).await?;
     Ok(Reply::OK)
 }
@@ -88,10 +81,7 @@ impl<P: Procedure> Procedure for Shaped<P> {
 }
 
 fn registry() -> Registry {
-    let heavy = Footprint {
-        weight: Weight::Heavy,
-        ..Footprint::unknown()
-    };
+    let heavy = Footprint { weight: Weight::Heavy, ..Footprint::unknown() };
     let mut registry = Registry::new();
     let procedures: [Arc<dyn Procedure>; 7] = [
         Arc::new(FnProcedure::new("add", add)),
@@ -99,10 +89,7 @@ fn registry() -> Registry {
         Arc::new(FnProcedure::new("dwell", dwell)),
         Arc::new(FnProcedure::new("expire", expire)),
         Arc::new(Shaped(FnProcedure::new("get", get), Footprint::read_only())),
-        Arc::new(Shaped(
-            FnProcedure::new("sneaky", add),
-            Footprint::read_only(),
-        )),
+        Arc::new(Shaped(FnProcedure::new("sneaky", add), Footprint::read_only())),
         Arc::new(Shaped(FnProcedure::new("heavy-add", add), heavy)),
     ];
     for procedure in procedures {
@@ -149,23 +136,12 @@ impl Client {
         });
         let port = runtime.port(wake).unwrap();
         let session = port.session();
-        Client {
-            runtime: runtime.clone(),
-            registry: registry(),
-            port,
-            session,
-            sequence: 0,
-            bell,
-        }
+        Client { runtime: runtime.clone(), registry: registry(), port, session, sequence: 0, bell }
     }
 
     fn request(&mut self, procedure: &str, args: &[&str]) -> Arc<Request> {
         self.sequence += 1;
-        let id = RequestId {
-            session: self.session,
-            sequence: self.sequence,
-            attempt: 0,
-        };
+        let id = RequestId { session: self.session, sequence: self.sequence, attempt: 0 };
         let procedure = self.registry.by_name(procedure).unwrap().clone();
         Arc::new(Request::new(id, procedure, args.iter().copied().collect()))
     }
@@ -204,12 +180,7 @@ impl Client {
         }
         let mut replies = self.await_answers(count);
         replies.sort_by_key(|(id, _)| id.sequence);
-        assert!(
-            replies
-                .iter()
-                .enumerate()
-                .all(|(i, (id, _))| id.sequence == first + i as u64)
-        );
+        assert!(replies.iter().enumerate().all(|(i, (id, _))| id.sequence == first + i as u64));
         replies.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
@@ -246,9 +217,7 @@ fn what_was_answered_is_there_after_a_restart() {
         assert_eq!((report.replayed, report.checkpoint), (0, Position::NONE));
         let mut client = Client::new(&runtime);
         assert_eq!(client.call("add", &["a", "5"]), Ok(Reply::Integer(5)));
-        let batch = (1..=100)
-            .map(|_| client.request("add", &["a", "1"]))
-            .collect();
+        let batch = (1..=100).map(|_| client.request("add", &["a", "1"])).collect();
         let sums: Vec<Outcome> = (6..=105).map(|sum| Ok(Reply::Integer(sum))).collect();
         assert_eq!(client.run(batch), sums);
         assert_eq!(client.get("a"), Reply::bulk("105"));
@@ -269,10 +238,7 @@ fn what_was_answered_is_there_after_a_restart() {
 fn a_second_process_cannot_use_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let (_runtime, _) = start(options(dir.path(), Kind::Serial, FsyncPolicy::No));
-    let second = Runtime::start(
-        options(dir.path(), Kind::Serial, FsyncPolicy::No),
-        &registry(),
-    );
+    let second = Runtime::start(options(dir.path(), Kind::Serial, FsyncPolicy::No), &registry());
     assert!(matches!(second, Err(StartError::Directory(_))));
 }
 
@@ -292,15 +258,8 @@ fn many_callers_lose_no_update_and_no_reply() {
                         let own = format!("own-{number}");
                         let batch = (0..BATCH)
                             .map(|i| {
-                                let procedure = if (round + i) % 5 == 0 {
-                                    "heavy-add"
-                                } else {
-                                    "add"
-                                };
-                                client.request(
-                                    procedure,
-                                    &[if i % 2 == 0 { "shared" } else { &own }, "1"],
-                                )
+                                let procedure = if (round + i) % 5 == 0 { "heavy-add" } else { "add" };
+                                client.request(procedure, &[if i % 2 == 0 { "shared" } else { &own }, "1"])
                             })
                             .collect();
                         client.run(batch);
@@ -317,10 +276,7 @@ fn many_callers_lose_no_update_and_no_reply() {
             Reply::bulk((3 * ROUNDS * BATCH / 2).to_string()),
             "{kind:?} {fsync}"
         );
-        assert_eq!(
-            client.get("own-2"),
-            Reply::bulk((ROUNDS * BATCH / 2).to_string())
-        );
+        assert_eq!(client.get("own-2"), Reply::bulk((ROUNDS * BATCH / 2).to_string()));
     }
 }
 
@@ -328,10 +284,7 @@ fn many_callers_lose_no_update_and_no_reply() {
 fn little_room_makes_callers_wait_and_not_fail() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = options(dir.path(), Kind::Sparkle, FsyncPolicy::Always);
-    options.limits = Limits {
-        in_flight_requests_max: 1,
-        in_flight_bytes_max: 1 << 20,
-    };
+    options.limits = Limits { in_flight_requests_max: 1, in_flight_bytes_max: 1 << 20 };
     let (runtime, _) = start(options);
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -360,9 +313,7 @@ fn a_checkpoint_replaces_the_log_before_it() {
         let mut segments_before = 0;
         for round in 0..3 {
             for i in 0..200 {
-                client
-                    .call("put", &[&format!("key-{round}-{i}"), &filler, "0"])
-                    .unwrap();
+                client.call("put", &[&format!("key-{round}-{i}"), &filler, "0"]).unwrap();
             }
             segments_before = runtime.status().log.segments;
             let position = runtime.checkpoint().unwrap();
@@ -373,19 +324,11 @@ fn a_checkpoint_replaces_the_log_before_it() {
         runtime.shutdown(false);
         let status = runtime.status();
         assert_eq!(status.node.checkpoints, 3);
-        assert!(
-            status.log.segments < segments_before,
-            "{} of {segments_before} left",
-            status.log.segments
-        );
+        assert!(status.log.segments < segments_before, "{} of {segments_before} left", status.log.segments);
         drop(runtime);
 
         let (runtime, report) = start(options(dir.path(), kind, FsyncPolicy::No));
-        assert_eq!(
-            (report.checkpoint, report.records, report.replayed),
-            (Position(600), 600, 1),
-            "{kind:?}"
-        );
+        assert_eq!((report.checkpoint, report.records, report.replayed), (Position(600), 600, 1), "{kind:?}");
         let mut client = Client::new(&runtime);
         assert_eq!(client.get("key-0-0"), Reply::bulk(filler.as_str()));
         assert_eq!(client.call("add", &["last", "1"]), Ok(Reply::Integer(2)));
@@ -421,10 +364,7 @@ fn one_sync_answers_all_who_asked_before_it() {
     client.call("add", &["a", "1"]).unwrap();
     runtime.inner.core.lock().hands = None;
     let late = runtime.sync_log().expect("there is something to sync");
-    assert_eq!(
-        late.try_take(),
-        Some(Err("the node is shutting down".to_owned()))
-    );
+    assert_eq!(late.try_take(), Some(Err("the node is shutting down".to_owned())));
 }
 
 #[test]
@@ -441,9 +381,7 @@ fn checkpoints_are_taken_while_writers_go_on_and_miss_nothing() {
                 let mut rounds = 0;
                 while runtime.status().node.checkpoints < 3 {
                     let key = format!("k{}", (rounds * 7 + number) % 50);
-                    let batch = (0..7)
-                        .map(|_| client.request("add", &[&key, "1"]))
-                        .collect();
+                    let batch = (0..7).map(|_| client.request("add", &[&key, "1"])).collect();
                     client.run(batch);
                     rounds += 1;
                 }
@@ -451,20 +389,11 @@ fn checkpoints_are_taken_while_writers_go_on_and_miss_nothing() {
             })
         })
         .collect();
-    let rounds: i64 = threads
-        .into_iter()
-        .map(|thread| thread.join().unwrap())
-        .sum();
+    let rounds: i64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     let sum = |runtime: &Arc<Runtime>| -> i64 {
         let mut client = Client::new(runtime);
         (0..50)
-            .map(|i| {
-                if let Reply::Bulk(text) = client.get(&format!("k{i}")) {
-                    number(&text)
-                } else {
-                    0
-                }
-            })
+            .map(|i| if let Reply::Bulk(text) = client.get(&format!("k{i}")) { number(&text) } else { 0 })
             .sum()
     };
     assert_eq!(sum(&runtime), rounds * 7);
@@ -536,10 +465,7 @@ fn a_shutdown_with_a_checkpoint_leaves_nothing_to_replay() {
     client.call("add", &["a", "1"]).unwrap();
     runtime.shutdown(true);
     let mut requests = vec![client.request("add", &["a", "1"])];
-    assert_eq!(
-        runtime.submit(&client.port, &mut requests),
-        Err(Refused::ShuttingDown)
-    );
+    assert_eq!(runtime.submit(&client.port, &mut requests), Err(Refused::ShuttingDown));
     assert_eq!(requests.len(), 1, "refused requests stay with the caller");
     assert_eq!(client.get("a"), Reply::bulk("1"), "reads go on");
     drop(client);
@@ -558,22 +484,18 @@ fn reads_at_a_snapshot_refuse_to_write_and_leave_expiries_to_the_order() {
         ReadOutcome::Done(Err(Stop::Abort(text))) => assert!(text.contains("read-only"), "{text}"),
         other => panic!("{other:?}"),
     }
-    // The write's epoch must be before the expiry, however slow the machine is; then wait until the clock is behind it.
+    // The write's epoch must be before the expiry, however slow the machine is; then wait until the clock is
+    // behind it.
     let mut expires_at_ms = 0;
     while runtime.engine().view().final_time_ms() >= expires_at_ms {
         expires_at_ms = runtime.epoch_ms() + 30;
-        client
-            .call("put", &["a", "v", &expires_at_ms.to_string()])
-            .unwrap();
+        client.call("put", &["a", "v", &expires_at_ms.to_string()]).unwrap();
     }
     let request = client.request("get", &["a"]);
     while runtime.epoch_ms() < expires_at_ms {
         std::thread::yield_now();
     }
-    assert!(matches!(
-        runtime.read(&client.port, &request),
-        ReadOutcome::MustOrder
-    ));
+    assert!(matches!(runtime.read(&client.port, &request), ReadOutcome::MustOrder));
     assert!(runtime.read_aside(&client.port, request.clone()));
     let id = request.id;
     assert_eq!(client.await_answers(1), [(id, Err(Stop::Restart))]);
@@ -582,10 +504,7 @@ fn reads_at_a_snapshot_refuse_to_write_and_leave_expiries_to_the_order() {
     assert!(runtime.read_aside(&client.port, request.clone()));
     assert_eq!(client.await_answers(1), [(id, Ok(Reply::Nil))]);
     runtime.shutdown(false);
-    assert!(
-        !runtime.read_aside(&client.port, request),
-        "nobody would answer"
-    );
+    assert!(!runtime.read_aside(&client.port, request), "nobody would answer");
 }
 
 #[test]
@@ -597,12 +516,8 @@ fn expired_entries_are_removed_without_a_reader() {
     let mut client = Client::new(&runtime);
     let soon = (runtime.epoch_ms() + 10).to_string();
     for i in 0..500 {
-        client
-            .call("put", &[&format!("gone-{i}"), "v", &soon])
-            .unwrap();
-        client
-            .call("put", &[&format!("kept-{i}"), "v", "0"])
-            .unwrap();
+        client.call("put", &[&format!("gone-{i}"), "v", &soon]).unwrap();
+        client.call("put", &[&format!("kept-{i}"), "v", "0"]).unwrap();
     }
     let view = runtime.engine().view();
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -677,10 +592,7 @@ fn a_bug_in_the_engine_halts_the_node_instead_of_hanging_it() {
     assert!(runtime.halted().unwrap().contains("a planted bug"));
     assert_eq!(halts.load(Ordering::SeqCst), 1);
     let mut requests = vec![client.request("add", &["a", "1"])];
-    assert!(matches!(
-        runtime.submit(&client.port, &mut requests),
-        Err(Refused::ReadOnly(_))
-    ));
+    assert!(matches!(runtime.submit(&client.port, &mut requests), Err(Refused::ReadOnly(_))));
     drop(client);
     drop(runtime);
     let (runtime, _) = start(options(dir.path(), Kind::Serial, FsyncPolicy::No));
@@ -701,26 +613,14 @@ fn a_damaged_directory_refuses_to_start_and_says_why() {
     }
     drop(client);
     drop(runtime);
-    let log = std::fs::read_dir(dir.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let log = log
-        .filter(|path| {
-            path.file_name()
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .starts_with("log-")
-        })
-        .min()
-        .unwrap();
+    let log = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let log =
+        log.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("log-")).min().unwrap();
     let mut bytes = std::fs::read(&log).unwrap();
     bytes[4096 + 72 + 100] ^= 1;
     std::fs::write(&log, bytes).unwrap();
-    let Err(error) = Runtime::start(
-        options(dir.path(), Kind::Serial, FsyncPolicy::Always),
-        &registry(),
-    ) else {
+    let Err(error) = Runtime::start(options(dir.path(), Kind::Serial, FsyncPolicy::Always), &registry())
+    else {
         panic!("started over corruption")
     };
     assert!(error.to_string().contains("damaged at byte"), "{error}");

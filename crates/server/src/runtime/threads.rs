@@ -36,10 +36,7 @@ use txn::{Position, Request, Stop};
 
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Operations between two looks at the flags, and between two deliveries of replies.
-pub(super) const STEP: Budget = Budget {
-    operations: 4096,
-    heavy: true,
-};
+pub(super) const STEP: Budget = Budget { operations: 4096, heavy: true };
 /// How long a tick may collect old versions.
 const COLLECT_MAX: Duration = Duration::from_millis(2);
 /// Records that wait to be looked at, at most: a sweep of everything, and then some.
@@ -55,16 +52,11 @@ pub(super) fn start(
 ) -> io::Result<JoinHandle<()>> {
     let inner = inner.clone();
     let thread_name = name.to_owned();
-    std::thread::Builder::new()
-        .name(format!("ordo-{name}"))
-        .spawn(move || {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(&inner))) {
-                inner.halt(&format!(
-                    "thread {thread_name} panicked: {}",
-                    panic_text(&*panic)
-                ));
-            }
-        })
+    std::thread::Builder::new().name(format!("ordo-{name}")).spawn(move || {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(&inner))) {
+            inner.halt(&format!("thread {thread_name} panicked: {}", panic_text(&*panic)));
+        }
+    })
 }
 
 pub(super) fn executor(inner: &Arc<Inner>, worker: WorkerId) {
@@ -130,7 +122,8 @@ pub(super) fn sync_aside(inner: &Arc<Inner>, asked: &Receiver<ChangeAnswer>) {
     while sync_for_all(inner, asked) {}
 }
 
-/// Waits for somebody who asks for a sync, and answers with it all who have asked before it begins. False once nobody can ask any more.
+/// Waits for somebody who asks for a sync, and answers with it all who have asked before it begins. False
+/// once nobody can ask any more.
 pub(super) fn sync_for_all(inner: &Arc<Inner>, asked: &Receiver<ChangeAnswer>) -> bool {
     let Ok(first) = asked.recv() else {
         return false;
@@ -196,39 +189,25 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
                 }
             }
             FileWork::Read(to, piece) => match read_piece(&*inner.disk, piece) {
-                Ok((total, bytes)) => pass(
-                    inner,
-                    ClusterEvent::PieceRead {
-                        to,
-                        piece,
-                        total,
-                        bytes,
-                    },
-                ),
+                Ok((total, bytes)) => pass(inner, ClusterEvent::PieceRead { to, piece, total, bytes }),
                 Err(error) => {
                     tracing::warn!("a checkpoint that {to} wants cannot be read: {error}");
                 }
             },
-            FileWork::Write(piece, bytes, whole) => {
-                match write_piece(&*inner.disk, piece, &bytes, whole) {
-                    Ok(()) => pass(
-                        inner,
-                        ClusterEvent::PieceWritten {
-                            piece,
-                            bytes: bytes.len() as u64,
-                            last: whole.is_some(),
-                        },
-                    ),
-                    Err(error) if error.kind() == ErrorKind::InvalidData => {
-                        let cause = error.to_string();
-                        pass(inner, ClusterEvent::PieceSpoilt { piece, cause });
-                    }
-                    Err(error) => {
-                        let error = error.to_string();
-                        pass(inner, ClusterEvent::PieceUnwritten { piece, error });
-                    }
+            FileWork::Write(piece, bytes, whole) => match write_piece(&*inner.disk, piece, &bytes, whole) {
+                Ok(()) => pass(
+                    inner,
+                    ClusterEvent::PieceWritten { piece, bytes: bytes.len() as u64, last: whole.is_some() },
+                ),
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    let cause = error.to_string();
+                    pass(inner, ClusterEvent::PieceSpoilt { piece, cause });
                 }
-            }
+                Err(error) => {
+                    let error = error.to_string();
+                    pass(inner, ClusterEvent::PieceUnwritten { piece, error });
+                }
+            },
         }
     }
 }
@@ -253,7 +232,8 @@ pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
                     Ok(Written { records, bytes }) => {
                         let elapsed_ms = started.elapsed().as_millis();
                         tracing::info!(
-                            "wrote a checkpoint of epoch {}: {records} records, {bytes} bytes, {elapsed_ms} ms",
+                            "wrote a checkpoint of epoch {}: {records} records, {bytes} bytes, \
+                             {elapsed_ms} ms",
                             epoch.0
                         );
                         inner.engines.checkpoint_written(changes);
@@ -288,8 +268,8 @@ pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
     }
 }
 
-/// Makes the log durable on this thread. The node learns of it when its own next sync finds nothing to do; of a failure
-/// at once.
+/// Makes the log durable on this thread. The node learns of it when its own next sync finds nothing to do; of
+/// a failure at once.
 fn sync_log(inner: &Arc<Inner>) -> io::Result<()> {
     let ticket = inner.core.lock().sync_ticket();
     let Some(ticket) = ticket else { return Ok(()) };
@@ -311,11 +291,7 @@ pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
     let mut collectors: Vec<Collector> = inner
         .engines
         .iter()
-        .map(|engine| Collector {
-            engine: engine.clone(),
-            at: engine.view().final_position(),
-            owed: 0,
-        })
+        .map(|engine| Collector { engine: engine.clone(), at: engine.view().final_position(), owed: 0 })
         .collect();
     loop {
         {
@@ -339,8 +315,8 @@ pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
     }
 }
 
-/// Collects one engine's old versions. Collection keeps pace with the commits: every commit leaves about one version
-/// behind, and a sweep also looks at records that have nothing to collect.
+/// Collects one engine's old versions. Collection keeps pace with the commits: every commit leaves about one
+/// version behind, and a sweep also looks at records that have nothing to collect.
 struct Collector {
     engine: Arc<dyn Engine>,
     /// The final position when it collected last.
@@ -358,11 +334,7 @@ impl Collector {
         let started = Instant::now();
         while self.owed > 0 && started.elapsed() < COLLECT_MAX {
             let looked_at = view.collect(COLLECT_RECORDS) as u64;
-            self.owed = if looked_at == 0 {
-                0
-            } else {
-                self.owed.saturating_sub(looked_at)
-            };
+            self.owed = if looked_at == 0 { 0 } else { self.owed.saturating_sub(looked_at) };
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Long reads take turns: so many run at once as there are workers, each for a while, and then who waits longest. So nobody's
-//! endless scripts hold up another's read, and writers keep their processors.
+//! Long reads take turns: so many run at once as there are workers, each for a while, and then who waits
+//! longest. So nobody's endless scripts hold up another's read, and writers keep their processors.
 //!
-//! A turn ends where a computation asks whether to stop ([`SnapshotReader::pausing`](execute::SnapshotReader::pausing)), or with its read.
+//! A turn ends where a computation asks whether to stop
+//! ([`SnapshotReader::pausing`](execute::SnapshotReader::pausing)), or with its read.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -32,17 +33,14 @@ impl Turns {
     /// Turns for so many at once.
     pub(super) fn new(at_once: usize) -> Arc<Turns> {
         Arc::new(Turns {
-            line: Mutex::new(Line {
-                free: at_once,
-                waiting: VecDeque::new(),
-                next: 0,
-            }),
+            line: Mutex::new(Line { free: at_once, waiting: VecDeque::new(), next: 0 }),
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
         })
     }
 
-    /// Waits for a turn, behind all who wait already. `gives` says that the caller has one, which it gives up first.
+    /// Waits for a turn, behind all who wait already. `gives` says that the caller has one, which it gives up
+    /// first.
     fn wait(&self, gives: bool) {
         let mut line = self.line.lock();
         line.free += usize::from(gives);
@@ -78,10 +76,7 @@ pub(super) struct Taker {
 
 impl Taker {
     pub(super) fn new(turns: &Arc<Turns>) -> Arc<Taker> {
-        Arc::new(Taker {
-            turns: turns.clone(),
-            began: Mutex::new(Instant::now()),
-        })
+        Arc::new(Taker { turns: turns.clone(), began: Mutex::new(Instant::now()) })
     }
 
     /// Waits for a turn, which ends when what is returned is dropped.

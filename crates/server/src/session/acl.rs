@@ -1,13 +1,12 @@
-//! Users of connections: who a connection is, what it may do, and the subcommands of ACL that are the node's business.
+//! Users of connections: who a connection is, what it may do, and the subcommands of ACL that are the node's
+//! business.
 
 use super::{Completion, Desk, Reach, Session};
 use crate::acl;
 use crate::clock::wall_ms;
 use crate::shared::Shared;
 use redis_surface::acl::check::sort_denied;
-use redis_surface::acl::{
-    Acting, Context, DEFAULT_USER, Deed, Denial, Done, PasswordHash, User, check,
-};
+use redis_surface::acl::{Acting, Context, DEFAULT_USER, Deed, Denial, Done, PasswordHash, User, check};
 use redis_surface::commands::options;
 use redis_surface::table::{self, Command, Resolved, Run};
 use redis_surface::{Memory, errors};
@@ -18,11 +17,12 @@ use txn::{Args, Blob, Reply};
 const GENPASS_BITS: usize = 256;
 const GENPASS_BITS_MAX: i64 = 4096;
 const GENPASS_RANGE: Reply = Reply::error(
-    "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
+    "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to \
+     4096",
 );
 const NO_FILE: Reply = Reply::error(
-    "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER \
-     command: they are part of the data. For a file, start the server with --aclfile",
+    "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the \
+     ACL SETUSER command: they are part of the data. For a file, start the server with --aclfile",
 );
 /// How many entries ACL LOG shows unless it is told.
 const LOG_SHOWN: usize = 10;
@@ -85,13 +85,8 @@ impl Session {
 
     /// The connection's user is another one from now on.
     fn become_user(&mut self, shared: &Shared, name: &Blob, incarnation: u64) {
-        self.identity = Identity {
-            name: name.clone(),
-            incarnation,
-            rights: None,
-            generation: 0,
-            is_gone: false,
-        };
+        self.identity =
+            Identity { name: name.clone(), incarnation, rights: None, generation: 0, is_gone: false };
         self.identity.look(shared);
         *self.client.user.lock() = name.clone();
     }
@@ -121,16 +116,11 @@ impl Session {
                 Ok(())
             }
             _ => {
-                let denial = Denial {
-                    context: self.context(),
-                    reason: Blob::from("auth"),
-                    object: command.clone(),
-                };
+                let denial =
+                    Denial { context: self.context(), reason: Blob::from("auth"), object: command.clone() };
                 self.note_denial(desk, name, denial);
                 let address = self.client.address;
-                desk.shared
-                    .auth_failures
-                    .note(address, name, Instant::now());
+                desk.shared.auth_failures.note(address, name, Instant::now());
                 Err(super::WRONG_PASSWORD)
             }
         }
@@ -151,9 +141,7 @@ impl Session {
     fn note_denial(&self, desk: &Desk<'_>, user: &Blob, denial: Denial) {
         let client = self.client.line(desk.now_ms);
         let len_max = desk.config.acllog_max_len as usize;
-        desk.shared
-            .acl
-            .note(user, denial, client, wall_ms(), len_max);
+        desk.shared.acl.note(user, denial, client, wall_ms(), len_max);
     }
 
     /// Users have changed: ends the connection if its user is gone, or takes away what it listens to.
@@ -174,12 +162,7 @@ impl Session {
 
     /// The error of a command that the connection's user may not run.
     #[inline]
-    pub(super) fn denied(
-        &mut self,
-        desk: &Desk<'_>,
-        resolved: &Resolved,
-        argv: &Args,
-    ) -> Option<Reply> {
+    pub(super) fn denied(&mut self, desk: &Desk<'_>, resolved: &Resolved, argv: &Args) -> Option<Reply> {
         let user = self.identity.rights.as_ref()?;
         match check(user, resolved, argv) {
             // What a block's SORT may name is asked when it runs.
@@ -193,14 +176,16 @@ impl Session {
         }
     }
 
-    /// The error of a command that the connection's user could run when it began to wait, and cannot run any more.
+    /// The error of a command that the connection's user could run when it began to wait, and cannot run any
+    /// more.
     pub(super) fn denied_meanwhile(&mut self, desk: &Desk<'_>, argv: &Args) -> Option<Reply> {
         self.follow_users(desk.shared);
         let resolved = table::resolve(argv).ok()?;
         self.denied(desk, &resolved, argv)
     }
 
-    /// The error of a command of a block that the connection's user could run when it was queued, and cannot run any more.
+    /// The error of a command of a block that the connection's user could run when it was queued, and cannot
+    /// run any more.
     pub(super) fn denied_by_now(
         &mut self,
         desk: &Desk<'_>,
@@ -215,7 +200,8 @@ impl Session {
         Some(denied.reply_in_block())
     }
 
-    /// Whether a command's outcome depends on what its user may do, or on users at all: then it carries who acts.
+    /// Whether a command's outcome depends on what its user may do, or on users at all: then it carries who
+    /// acts.
     pub(super) fn must_act(&self, command: &Command) -> bool {
         match command.run {
             Run::Acl(_) => true,
@@ -231,13 +217,7 @@ impl Session {
     }
 
     /// Runs a transaction in the name of the connection's user.
-    pub(super) fn act(
-        &mut self,
-        desk: &mut Desk<'_>,
-        deed: Deed,
-        reach: Reach,
-        then: Option<Completion>,
-    ) {
+    pub(super) fn act(&mut self, desk: &mut Desk<'_>, deed: Deed, reach: Reach, then: Option<Completion>) {
         let acting = Acting {
             user: self.is_restricted().then(|| self.identity.name.clone()),
             default: desk.shared.acl.settings_default(),
@@ -247,14 +227,7 @@ impl Session {
         let footprint = acting.footprint(false);
         let completion = Completion::Acted(then.map(Box::new));
         let procedure = desk.commands.acting.clone();
-        self.transact(
-            desk,
-            procedure,
-            acting.to_args(),
-            footprint,
-            reach,
-            Some(completion),
-        );
+        self.transact(desk, procedure, acting.to_args(), footprint, reach, Some(completion));
     }
 
     /// Takes what came of it, and gives the reply for the client.
@@ -317,7 +290,8 @@ pub(super) fn save_users(desk: &Desk<'_>) -> Reply {
         Err(error) => {
             tracing::error!("the ACL file {path} could not be written: {error}");
             Reply::error(
-                "ERR There was an error trying to save the ACLs. Please check the server logs for more information",
+                "ERR There was an error trying to save the ACLs. Please check the server logs for more \
+                 information",
             )
         }
     }

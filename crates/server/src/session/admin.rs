@@ -11,7 +11,8 @@ use txn::{Args, Blob, Reply};
 impl Session {
     /// SAVE: answered once its checkpoint is written.
     pub(super) fn save(&mut self, desk: &Desk<'_>) {
-        // A checkpoint that is being written already may lack this connection's last writes: wait for one more.
+        // A checkpoint that is being written already may lack this connection's last writes: wait for one
+        // more.
         let missing = if desk.shared.start_save() { 1 } else { 2 };
         self.hold = Some(Hold::Save(desk.shared.saves_ended() + missing));
     }
@@ -21,9 +22,7 @@ impl Session {
         if desk.shared.last_save_ok.load(Ordering::Relaxed) {
             Reply::OK
         } else {
-            Reply::error(
-                "ERR the checkpoint could not be written: the server's log output says why",
-            )
+            Reply::error("ERR the checkpoint could not be written: the server's log output says why")
         }
     }
 
@@ -59,9 +58,7 @@ pub(super) fn background_save(desk: &Desk<'_>, command: ConnectionCommand, argv:
     match (desk.shared.start_save(), command) {
         (true, ConnectionCommand::BgSave) => Reply::Status("Background saving started".into()),
         (true, _) => Reply::Status("Background append only file rewriting started".into()),
-        (false, ConnectionCommand::BgSave) => {
-            Reply::error("ERR Background save already in progress")
-        }
+        (false, ConnectionCommand::BgSave) => Reply::error("ERR Background save already in progress"),
         (false, _) => Reply::error("ERR Background append only file rewriting already in progress"),
     }
 }
@@ -71,8 +68,8 @@ pub(super) fn last_save(desk: &Desk<'_>) -> Reply {
     Reply::Integer(desk.shared.last_save_s() as i64)
 }
 
-/// SCRIPT KILL and FUNCTION KILL: stop the scripts and functions that run at snapshots. One that is ordered must run to the same end everywhere, which
-/// is its step limit at the latest.
+/// SCRIPT KILL and FUNCTION KILL: stop the scripts and functions that run at snapshots. One that is ordered
+/// must run to the same end everywhere, which is its step limit at the latest.
 pub(super) fn script_kill(desk: &Desk<'_>) -> Reply {
     // Asked first: a script that has just ended must not pass for an ordered one.
     let running = redis_surface::script::is_running();
@@ -91,9 +88,10 @@ pub(super) fn script_kill(desk: &Desk<'_>) -> Reply {
             false => told.join("; "),
         };
         Reply::error_owned(format!(
-            "UNKILLABLE Sorry the script is in the order already: it ends by itself, at its step limit at the latest. SCRIPT KILL and \
-             FUNCTION KILL end only what EVAL_RO, EVALSHA_RO or FCALL_RO began beside the order: with the keys of one partition, \
-             and no unanswered write of its connection before it. What runs: {told}"
+            "UNKILLABLE Sorry the script is in the order already: it ends by itself, at its step limit at \
+             the latest. SCRIPT KILL and FUNCTION KILL end only what EVAL_RO, EVALSHA_RO or FCALL_RO began \
+             beside the order: with the keys of one partition, and no unanswered write of its connection \
+             before it. What runs: {told}"
         ))
     }
 }
@@ -101,16 +99,10 @@ pub(super) fn script_kill(desk: &Desk<'_>) -> Reply {
 /// What an operator wants to know of a script that runs: which, since when, and whose.
 fn told_of(desk: &Desk<'_>, run: &RunningScript) -> String {
     let age_ms = desk.shared.runtime.now_ms().saturating_sub(run.time_ms);
-    let mut told = format!(
-        "{run}, ordered {}.{:03} s ago",
-        age_ms / 1000,
-        age_ms % 1000
-    );
+    let mut told = format!("{run}, ordered {}.{:03} s ago", age_ms / 1000, age_ms % 1000);
     if let Some(request) = run.request {
         let clients = desk.shared.clients.all();
-        let client = clients
-            .iter()
-            .find(|client| client.session == request.session);
+        let client = clients.iter().find(|client| client.session == request.session);
         told.push_str(&match client {
             Some(client) => format!(" by client id={} addr={}", client.id, client.address),
             None => " by a client that is gone, or another node's".to_owned(),

@@ -1,7 +1,8 @@
 //! What a connection's calls leave behind: their counts and durations, and what monitors see of them.
 //!
-//! [`Session::call`] is what is being answered. It begins where a command is run, goes into the queue of replies with the request that
-//! it becomes ([`super::replies`]), comes back with the request's outcome, and ends with the reply.
+//! [`Session::call`] is what is being answered. It begins where a command is run, goes into the queue of
+//! replies with the request that it becomes ([`super::replies`]), comes back with the request's outcome, and
+//! ends with the reply.
 
 use super::{Desk, Session};
 use crate::observe::Subject;

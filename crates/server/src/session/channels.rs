@@ -187,12 +187,7 @@ impl Session {
     }
 
     fn show_subscriptions(&self) {
-        for (shown, names) in self
-            .client
-            .subscriptions
-            .iter()
-            .zip(&self.subscriptions.names)
-        {
+        for (shown, names) in self.client.subscriptions.iter().zip(&self.subscriptions.names) {
             shown.store(names.len(), Ordering::Relaxed);
         }
     }
@@ -226,7 +221,8 @@ impl Session {
             );
         (self.only_listens() && !is_allowed).then(|| {
             Reply::error_owned(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                 allowed in this context",
                 command.name
             ))
         })
@@ -256,9 +252,7 @@ impl Session {
                 });
                 let push = match self.protocol {
                     Protocol::Resp3 => vec![Reply::bulk("invalidate"), names],
-                    Protocol::Resp2
-                        if self.subscriptions.of(Kind::Channel).contains(INVALIDATE) =>
-                    {
+                    Protocol::Resp2 if self.subscriptions.of(Kind::Channel).contains(INVALIDATE) => {
                         vec![Reply::bulk("message"), Reply::bulk(INVALIDATE), names]
                     }
                     Protocol::Resp2 => return,
@@ -266,14 +260,9 @@ impl Session {
                 self.replies.push_at_once(&Reply::Push(push), self.protocol);
             }
             Delivery::RedirectionBroken(id) => {
-                self.client
-                    .tracking
-                    .fetch_or(REDIRECTION_BROKEN, Ordering::Relaxed);
+                self.client.tracking.fetch_or(REDIRECTION_BROKEN, Ordering::Relaxed);
                 if self.protocol == Protocol::Resp3 {
-                    let push = vec![
-                        Reply::bulk("tracking-redir-broken"),
-                        Reply::Integer(id.cast_signed()),
-                    ];
+                    let push = vec![Reply::bulk("tracking-redir-broken"), Reply::Integer(id.cast_signed())];
                     self.replies.push_at_once(&Reply::Push(push), self.protocol);
                 }
             }
@@ -286,10 +275,7 @@ impl Session {
     /// PUBSUB and its subcommands.
     pub(super) fn pubsub(desk: &Desk<'_>, command: PubSubCommand, argv: &Args) -> Reply {
         let names = argv.get(2..).unwrap_or_default();
-        let lists = matches!(
-            command,
-            PubSubCommand::Channels | PubSubCommand::ShardChannels
-        );
+        let lists = matches!(command, PubSubCommand::Channels | PubSubCommand::ShardChannels);
         if lists && names.len() > 1 {
             return errors::subcommand_syntax("PUBSUB", &argv[1]);
         }
@@ -306,9 +292,7 @@ impl Session {
         let count = |kind: Kind| {
             desk.shared.hub.channels(|channels| {
                 let count = |name: &Blob| Reply::Integer(channels.count(kind, name) as i64);
-                let pairs = names
-                    .iter()
-                    .map(|name| (Reply::Bulk(name.clone()), count(name)));
+                let pairs = names.iter().map(|name| (Reply::Bulk(name.clone()), count(name)));
                 Reply::Array(pairs.flat_map(|(name, count)| [name, count]).collect())
             })
         };

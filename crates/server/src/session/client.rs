@@ -17,9 +17,7 @@ pub(crate) fn checked_name(word: &[u8]) -> Result<String, Reply> {
     if word.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
         Ok(String::from_utf8_lossy(word).into_owned())
     } else {
-        Err(Reply::error(
-            "ERR Client names cannot contain spaces, newlines or special characters.",
-        ))
+        Err(Reply::error("ERR Client names cannot contain spaces, newlines or special characters."))
     }
 }
 
@@ -51,11 +49,7 @@ impl Session {
             (C::ClientId, _) => Reply::Integer(self.client.id as i64),
             (C::ClientGetName, _) => {
                 let name = self.client.labels.lock().name.clone();
-                if name.is_empty() {
-                    Reply::Nil
-                } else {
-                    Reply::bulk(name)
-                }
+                if name.is_empty() { Reply::Nil } else { Reply::bulk(name) }
             }
             (C::ClientSetName, [name]) => match checked_name(name) {
                 Ok(name) => {
@@ -65,10 +59,9 @@ impl Session {
                 Err(error) => error,
             },
             (C::ClientSetInfo, [attribute, value]) => self.set_info(attribute, value),
-            (C::ClientInfo, _) => Reply::Verbatim(
-                "txt",
-                Blob::from(format!("{}\n", self.client.line(desk.now_ms))),
-            ),
+            (C::ClientInfo, _) => {
+                Reply::Verbatim("txt", Blob::from(format!("{}\n", self.client.line(desk.now_ms))))
+            }
             (C::ClientList, filter) => list(desk, filter),
             (C::ClientKill, filter) => self.kill(desk, filter),
             (C::ClientReply, [mode]) => self.set_speech(mode).unwrap_or(Reply::OK),
@@ -165,8 +158,7 @@ impl Session {
             .all()
             .into_iter()
             .filter(|client| {
-                filter.accepts(client, desk.now_ms)
-                    && !(filter.skip_me && client.id == self.client.id)
+                filter.accepts(client, desk.now_ms) && !(filter.skip_me && client.id == self.client.id)
             })
             .collect();
         for victim in &victims {
@@ -212,10 +204,7 @@ const OPTIONS: &[&str] = &["id", "type", "user", "addr", "laddr", "maxage", "ski
 
 impl Filter {
     fn parse(words: &[Blob], kill: bool) -> Result<Filter, Reply> {
-        let mut filter = Filter {
-            skip_me: kill,
-            ..Filter::default()
-        };
+        let mut filter = Filter { skip_me: kill, ..Filter::default() };
         let mut rest = words;
         while let [option, value, tail @ ..] = rest {
             let text = String::from_utf8_lossy(value).into_owned();
@@ -242,9 +231,7 @@ impl Filter {
                     "pubsub" => ClientKind::Listener,
                     "master" | "replica" | "slave" => ClientKind::Replica,
                     _ => {
-                        return Err(Reply::error_owned(format!(
-                            "ERR Unknown client type '{text}'"
-                        )));
+                        return Err(Reply::error_owned(format!("ERR Unknown client type '{text}'")));
                     }
                 });
             } else if is_word(option, "user") {
@@ -265,11 +252,7 @@ impl Filter {
                 return Err(errors::SYNTAX);
             }
         }
-        if rest.is_empty() {
-            Ok(filter)
-        } else {
-            Err(errors::SYNTAX)
-        }
+        if rest.is_empty() { Ok(filter) } else { Err(errors::SYNTAX) }
     }
 
     fn accepts(&self, client: &Client, now_ms: u64) -> bool {
@@ -279,19 +262,10 @@ impl Filter {
             ClientKind::Replica => false,
         };
         self.kind.is_none_or(is_of_kind)
-            && self
-                .user
-                .as_ref()
-                .is_none_or(|user| client.user.lock().as_bytes() == user.as_bytes())
+            && self.user.as_ref().is_none_or(|user| client.user.lock().as_bytes() == user.as_bytes())
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
-            && self
-                .address
-                .as_ref()
-                .is_none_or(|address| *address == client.address.to_string())
-            && self
-                .local_address
-                .as_ref()
-                .is_none_or(|address| *address == client.local_address.to_string())
+            && self.address.as_ref().is_none_or(|address| *address == client.address.to_string())
+            && self.local_address.as_ref().is_none_or(|address| *address == client.local_address.to_string())
             && self
                 .older_than_s
                 .is_none_or(|age_s| now_ms.saturating_sub(client.connected_ms) / 1000 >= age_s)

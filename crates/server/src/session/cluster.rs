@@ -1,7 +1,8 @@
 //! CLUSTER, READONLY and their relatives, and ORDO.CLUSTER.
 //!
-//! Every node takes every command, so what CLUSTER tells is where commands are answered soonest, never where they must
-//! go. What Redis's administrators do with CLUSTER is done by `ordo admin` here, through ORDO.CLUSTER.
+//! Every node takes every command, so what CLUSTER tells is where commands are answered soonest, never where
+//! they must go. What Redis's administrators do with CLUSTER is done by `ordo admin` here, through
+//! ORDO.CLUSTER.
 
 mod render;
 mod slot_keys;
@@ -33,9 +34,7 @@ impl Session {
         let runtime = &desk.shared.runtime;
         match runtime.cluster_view() {
             None => DISABLED,
-            Some(view) => reply(&view, command, &argv[2..], |slot| {
-                runtime.store_of_slot(slot)
-            }),
+            Some(view) => reply(&view, command, &argv[2..], |slot| runtime.store_of_slot(slot)),
         }
     }
 
@@ -88,13 +87,14 @@ impl Session {
         ) {
             Ok(json) => Reply::bulk(json),
             Err(error) => Reply::error_owned(format!(
-                "ERR the cluster's map can't be written as JSON ({error}): a bug in the server, please report it"
+                "ERR the cluster's map can't be written as JSON ({error}): a bug in the server, please \
+                 report it"
             )),
         }
     }
 
-    /// ORDO.CLUSTER ADDNODE, MOVESLOTS, PLACE, REMOVENODE and TRANSFER; and SLOTKEYS, which takes as long. `None` if the change was
-    /// started: it is answered once it ended.
+    /// ORDO.CLUSTER ADDNODE, MOVESLOTS, PLACE, REMOVENODE and TRANSFER; and SLOTKEYS, which takes as long.
+    /// `None` if the change was started: it is answered once it ended.
     pub(super) fn change_cluster(
         &mut self,
         desk: &Desk<'_>,
@@ -139,13 +139,14 @@ fn status(status: &ClusterStatus) -> Reply {
     match serde_json::to_vec(status) {
         Ok(json) => Reply::bulk(json),
         Err(error) => Reply::error_owned(format!(
-            "ERR the cluster's status can't be written as JSON ({error}): a bug in the server, please report it"
+            "ERR the cluster's status can't be written as JSON ({error}): a bug in the server, please \
+             report it"
         )),
     }
 }
 
-/// The reply to a subcommand of CLUSTER with the words after its name. `store_of` finds the records of a slot, if this node
-/// keeps them.
+/// The reply to a subcommand of CLUSTER with the words after its name. `store_of` finds the records of a
+/// slot, if this node keeps them.
 fn reply<'a>(
     view: &ClusterView,
     command: ClusterCommand,
@@ -171,8 +172,7 @@ fn reply<'a>(
             Some(slot) => match slot_of(slot) {
                 None => Reply::error("ERR Invalid slot"),
                 Some(slot) => {
-                    let count = store_of(slot)
-                        .map_or(0, |store| slot_keys::count_keys_in_slot(store, slot));
+                    let count = store_of(slot).map_or(0, |store| slot_keys::count_keys_in_slot(store, slot));
                     Reply::Integer(count.cast_signed())
                 }
             },
@@ -185,38 +185,30 @@ fn reply<'a>(
             let (Some(slot), Ok(count)) = (slot_of(slot), usize::try_from(count)) else {
                 return Reply::error("ERR Invalid slot or number of keys");
             };
-            let keys = store_of(slot).map_or(Vec::new(), |store| {
-                slot_keys::keys_in_slot(store, slot, count)
-            });
-            Reply::Array(
-                keys.into_iter()
-                    .map(|key| Reply::Bulk(key.to_blob()))
-                    .collect(),
-            )
+            let keys = store_of(slot).map_or(Vec::new(), |store| slot_keys::keys_in_slot(store, slot, count));
+            Reply::Array(keys.into_iter().map(|key| Reply::Bulk(key.to_blob())).collect())
         }
         K::Help => help(),
-        K::Meet => {
-            Reply::error("ERR nodes of Ordo do not join by CLUSTER MEET: use 'ordo admin add-node'")
-        }
+        K::Meet => Reply::error("ERR nodes of Ordo do not join by CLUSTER MEET: use 'ordo admin add-node'"),
         K::Leave => Reply::error(
             "ERR nodes of Ordo do not leave by CLUSTER FORGET or RESET: use 'ordo admin remove-node'",
         ),
         K::Failover => Reply::error(
-            "ERR a failover needs no command here: leaders that fail are replaced at once; to move one that works, use \
-             'ordo admin transfer-leader'",
+            "ERR a failover needs no command here: leaders that fail are replaced at once; to move one \
+             that works, use 'ordo admin transfer-leader'",
         ),
         K::Replicate => Reply::error(
-            "ERR every zone has a replica of every partition, which the cluster places by itself: to move replicas to \
-             another node, use 'ordo admin add-node' and 'ordo admin remove-node'",
+            "ERR every zone has a replica of every partition, which the cluster places by itself: to move \
+             replicas to another node, use 'ordo admin add-node' and 'ordo admin remove-node'",
         ),
         K::PlaceSlots => Reply::error(
-            "ERR slots are not placed by hand: each belongs to a partition from the start, 'ordo admin status' shows \
-             which; 'ordo admin move-slots' and 'ordo admin rebalance' move them, 'ordo admin add-node' and 'ordo admin \
-             remove-node' what nodes keep",
+            "ERR slots are not placed by hand: each belongs to a partition from the start, 'ordo admin \
+             status' shows which; 'ordo admin move-slots' and 'ordo admin rebalance' move them, 'ordo \
+             admin add-node' and 'ordo admin remove-node' what nodes keep",
         ),
         K::KeepMap => Reply::error(
-            "ERR there is nothing to do: the cluster's map and its version are replicated like the data; 'ordo admin \
-             status' shows them",
+            "ERR there is nothing to do: the cluster's map and its version are replicated like the data; \
+             'ordo admin status' shows them",
         ),
     }
 }
@@ -236,13 +228,7 @@ fn parse_change(command: OrdoClusterCommand, args: &[Blob]) -> Result<ClusterCha
                 peer_address: address("peer", peer)?,
                 client_address: address("client", client)?,
             };
-            if let ClusterChange::AddNode {
-                name,
-                peer_address,
-                client_address,
-                ..
-            } = &change
-            {
+            if let ClusterChange::AddNode { name, peer_address, client_address, .. } = &change {
                 // What a description refuses could not be written into one.
                 let problem = config::node_name_problem(name)
                     .or_else(|| config::address_problem("the peer address", peer_address))
@@ -254,25 +240,15 @@ fn parse_change(command: OrdoClusterCommand, args: &[Blob]) -> Result<ClusterCha
             Ok(change)
         }
         (O::MoveSlots, [first, last, partition]) => Ok(ClusterChange::MoveSlots {
-            slots: SlotRange {
-                first: whole("first slot", first)?,
-                last: whole("last slot", last)?,
-            },
+            slots: SlotRange { first: whole("first slot", first)?, last: whole("last slot", last)? },
             to: PartitionId(whole("partition", partition)?),
         }),
         (O::Place, places) if places.len().is_multiple_of(2) => {
-            let place = |pair: &[Blob]| {
-                Ok((
-                    PartitionId(whole("partition", &pair[0])?),
-                    node_id(&pair[1])?,
-                ))
-            };
+            let place = |pair: &[Blob]| Ok((PartitionId(whole("partition", &pair[0])?), node_id(&pair[1])?));
             let places: Result<_, Reply> = places.chunks(2).map(place).collect();
             Ok(ClusterChange::PlaceReplicas { places: places? })
         }
-        (O::RemoveNode, [node]) => Ok(ClusterChange::RemoveNode {
-            node: node_id(node)?,
-        }),
+        (O::RemoveNode, [node]) => Ok(ClusterChange::RemoveNode { node: node_id(node)? }),
         (O::Transfer, [partition, node]) => Ok(ClusterChange::TransferLeader {
             partition: PartitionId(whole("partition", partition)?),
             to: node_id(node)?,
@@ -293,11 +269,7 @@ fn name(what: &str, word: &[u8]) -> Result<String, Reply> {
         && (word.iter()).all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte));
     match std::str::from_utf8(word) {
         Ok(text) if fits => Ok(text.to_owned()),
-        _ => Err(invalid(
-            what,
-            word,
-            "1 to 64 letters, digits, '-', '_' or '.'",
-        )),
+        _ => Err(invalid(what, word, "1 to 64 letters, digits, '-', '_' or '.'")),
     }
 }
 

@@ -29,32 +29,23 @@ const CLUSTER_ENABLED: &str = "cluster-enabled";
 pub(super) fn get(desk: &Desk<'_>, patterns: &[Blob]) -> Reply {
     let config = desk.shared.settings.now();
     let matches = |name: &str| {
-        patterns
-            .iter()
-            .any(|word| pattern::matches(&word.to_ascii_lowercase(), name.as_bytes()))
+        patterns.iter().any(|word| pattern::matches(&word.to_ascii_lowercase(), name.as_bytes()))
     };
-    let shown = SETTINGS
-        .iter()
-        .filter(|setting| setting.kind != Kind::Users);
+    let shown = SETTINGS.iter().filter(|setting| setting.kind != Kind::Users);
     let names = shown.map(|setting| (setting.name, setting.name));
     let matching = names
         .chain(OLD_NAMES.iter().copied())
         .filter(|(name, _)| matches(name))
         .filter_map(|(name, now)| Some((name, Config::setting(now)?)));
-    let own =
-        matching.map(|(name, setting)| (Reply::bulk(name), Reply::bulk((setting.get)(&config))));
+    let own = matching.map(|(name, setting)| (Reply::bulk(name), Reply::bulk((setting.get)(&config))));
     let is_member = config.cluster.is_some();
     let cluster = matches(CLUSTER_ENABLED).then(|| {
         let enabled = if is_member { "yes" } else { "no" };
         (Reply::bulk(CLUSTER_ENABLED), Reply::bulk(enabled))
     });
     let foreign = foreign::Parameter::all().filter(|(name, _)| matches(name));
-    let foreign = foreign.map(|(name, parameter)| {
-        (
-            Reply::bulk(name),
-            Reply::bulk(parameter.get(&config).as_bytes()),
-        )
-    });
+    let foreign =
+        foreign.map(|(name, parameter)| (Reply::bulk(name), Reply::bulk(parameter.get(&config).as_bytes())));
     Reply::Map(own.chain(cluster).chain(foreign).collect())
 }
 
@@ -70,64 +61,60 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
     if !odd.is_empty() {
         return errors::SYNTAX;
     }
-    let result = desk
-        .shared
-        .settings
-        .change(|config: &mut Config| -> Result<(), Reply> {
-            let mut seen: Vec<&str> = Vec::new();
-            for [name, value] in pairs {
-                let name = String::from_utf8_lossy(name);
-                let value = String::from_utf8_lossy(value);
-                let setting = Config::setting(&name);
-                let parameter = foreign::Parameter::named(&name);
-                let known = setting.map(|setting| setting.name);
-                let Some(known) = known.or(parameter.map(|parameter| parameter.name)) else {
-                    return Err(Reply::error_owned(format!(
-                        "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
-                    )));
-                };
-                let failed = |why: &str| {
-                    Reply::error_owned(format!(
-                        "ERR CONFIG SET failed (possibly related to argument '{known}') - {why}"
-                    ))
-                };
-                if seen.contains(&known) {
-                    return Err(failed("duplicate parameter"));
-                }
-                seen.push(known);
-                if let Some(parameter) = parameter {
-                    parameter.set(config, &value).map_err(|problem| failed(&problem))?;
-                    continue;
-                }
-                let Some(setting) = setting else { continue };
-                // As it is already: whoever says so again is not told that it can't be.
-                if setting.change == Change::AtStart && (setting.get)(config) == value.to_ascii_lowercase() {
-                    continue;
-                }
-                if setting.change == Change::AtStart {
-                    return Err(failed(
-                        "can't set immutable config: change it at the next start of the server",
-                    ));
-                }
-                if foreign::is_without_effect(known, &value).map_err(|problem| failed(&problem))? {
-                    tracing::info!("CONFIG SET {known} has no effect: {}", setting.help);
-                    continue;
-                }
-                (setting.set)(config, &value).map_err(|problem| failed(&problem))?;
+    let result = desk.shared.settings.change(|config: &mut Config| -> Result<(), Reply> {
+        let mut seen: Vec<&str> = Vec::new();
+        for [name, value] in pairs {
+            let name = String::from_utf8_lossy(name);
+            let value = String::from_utf8_lossy(value);
+            let setting = Config::setting(&name);
+            let parameter = foreign::Parameter::named(&name);
+            let known = setting.map(|setting| setting.name);
+            let Some(known) = known.or(parameter.map(|parameter| parameter.name)) else {
+                return Err(Reply::error_owned(format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                )));
+            };
+            let failed = |why: &str| {
+                Reply::error_owned(format!(
+                    "ERR CONFIG SET failed (possibly related to argument '{known}') - {why}"
+                ))
+            };
+            if seen.contains(&known) {
+                return Err(failed("duplicate parameter"));
             }
-            // Also where a file's name is the same: what is in it may have changed.
-            if let Some(name) = seen.iter().find(|name| name.starts_with("tls-")) {
-                desk.shared.tls.reread(config).map_err(|error| {
-                    Reply::error_owned(format!(
-                        "ERR CONFIG SET failed (possibly related to argument '{name}') - Unable to update TLS configuration. {error}"
-                    ))
-                })?;
+            seen.push(known);
+            if let Some(parameter) = parameter {
+                parameter.set(config, &value).map_err(|problem| failed(&problem))?;
+                continue;
             }
-            if seen.iter().any(|name| name.starts_with("maxmemory")) {
-                desk.shared.memory_settings_changed(config);
+            let Some(setting) = setting else { continue };
+            // As it is already: whoever says so again is not told that it can't be.
+            if setting.change == Change::AtStart && (setting.get)(config) == value.to_ascii_lowercase() {
+                continue;
             }
-            Ok(())
-        });
+            if setting.change == Change::AtStart {
+                return Err(failed("can't set immutable config: change it at the next start of the server"));
+            }
+            if foreign::is_without_effect(known, &value).map_err(|problem| failed(&problem))? {
+                tracing::info!("CONFIG SET {known} has no effect: {}", setting.help);
+                continue;
+            }
+            (setting.set)(config, &value).map_err(|problem| failed(&problem))?;
+        }
+        // Also where a file's name is the same: what is in it may have changed.
+        if let Some(name) = seen.iter().find(|name| name.starts_with("tls-")) {
+            desk.shared.tls.reread(config).map_err(|error| {
+                Reply::error_owned(format!(
+                    "ERR CONFIG SET failed (possibly related to argument '{name}') - Unable to update \
+                         TLS configuration. {error}"
+                ))
+            })?;
+        }
+        if seen.iter().any(|name| name.starts_with("maxmemory")) {
+            desk.shared.memory_settings_changed(config);
+        }
+        Ok(())
+    });
     match result {
         Ok(()) => {
             let config = desk.shared.settings.now();

@@ -33,11 +33,7 @@ impl Desk<'_> {
     /// Counts the calls that have ended.
     #[inline]
     pub fn settle(&self) {
-        self.tally.settle(&Books {
-            counts: &self.counters.calls,
-            shared: self.shared,
-            config: self.config,
-        });
+        self.tally.settle(&Books { counts: &self.counters.calls, shared: self.shared, config: self.config });
     }
 
     /// Whether there is memory for more.
@@ -54,13 +50,11 @@ impl Desk<'_> {
             return Reach::of(Involved::Nothing);
         }
         let is_spread = self.shared.runtime.is_spread();
-        let each = commands
-            .iter()
-            .map(|argv| match redis_surface::involved(argv) {
-                // Each node tells its own connections.
-                _ if is_spread && Published::of(argv).is_some() => Involved::Everything,
-                involved => involved,
-            });
+        let each = commands.iter().map(|argv| match redis_surface::involved(argv) {
+            // Each node tells its own connections.
+            _ if is_spread && Published::of(argv).is_some() => Involved::Everything,
+            involved => involved,
+        });
         Reach {
             involved: each.fold(Involved::Nothing, Involved::with),
             strays: commands.iter().any(|argv| redis_surface::may_stray(argv)),
@@ -82,17 +76,13 @@ pub(super) struct Reach {
 impl Reach {
     /// This, and nothing else.
     pub(super) fn of(involved: Involved) -> Reach {
-        Reach {
-            involved,
-            strays: false,
-            watched: None,
-        }
+        Reach { involved, strays: false, watched: None }
     }
 
-    /// Whether slots have moved since WATCH: a key's versions are those of one partition, and say nothing elsewhere.
+    /// Whether slots have moved since WATCH: a key's versions are those of one partition, and say nothing
+    /// elsewhere.
     pub(super) fn has_lost_sight(&self, routing: &Routing) -> bool {
-        self.watched
-            .is_some_and(|version| version != routing.version)
+        self.watched.is_some_and(|version| version != routing.version)
     }
 }
 
@@ -131,8 +121,8 @@ pub(super) fn too_long(args: &Args) -> Option<Reply> {
     let bytes: usize = args.iter().map(|word| word.len()).sum();
     (bytes > REPLICATED_BYTES_MAX).then(|| {
         Reply::error_owned(format!(
-            "ERR this command, or this MULTI block, has {bytes} bytes, and a cluster takes at most {REPLICATED_BYTES_MAX} in one: \
-             split the value, or send fewer words at a time"
+            "ERR this command, or this MULTI block, has {bytes} bytes, and a cluster takes at most \
+             {REPLICATED_BYTES_MAX} in one: split the value, or send fewer words at a time"
         ))
     })
 }

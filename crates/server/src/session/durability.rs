@@ -1,9 +1,10 @@
 //! WAIT and WAITAOF: who has what this connection has written.
 //!
-//! An acknowledged write is in the logs of a majority of its partition's replicas, so that is answered at once: the replicas of a majority
-//! beside one of them are certain, whichever they are. That more of them have it by now may be so; nobody waits for it.
-//! Whether the logs are on disk is a matter of `appendfsync`: under `always` they are, otherwise this node's is synced for the
-//! asking, and nothing is said of the others.
+//! An acknowledged write is in the logs of a majority of its partition's replicas, so that is answered at
+//! once: the replicas of a majority beside one of them are certain, whichever they are. That more of them
+//! have it by now may be so; nobody waits for it. Whether the logs are on disk is a matter of `appendfsync`:
+//! under `always` they are, otherwise this node's is synced for the asking, and nothing is said of the
+//! others.
 
 use super::{Desk, Hold, Session};
 use crate::cluster::{ChangeTicket, ReplicaStatus};

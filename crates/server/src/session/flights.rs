@@ -38,12 +38,7 @@ impl Session {
     }
 
     /// Whether a request that has ended comes again.
-    pub(super) fn comes_again(
-        &mut self,
-        desk: &mut Desk<'_>,
-        id: RequestId,
-        outcome: &Outcome,
-    ) -> bool {
+    pub(super) fn comes_again(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: &Outcome) -> bool {
         let comes_again = self.flights.ended(id, outcome);
         if comes_again {
             self.hold_for_answers();

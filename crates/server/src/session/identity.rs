@@ -14,14 +14,15 @@ use txn::{Args, Blob, Reply};
 pub(crate) const WRONG_PASSWORD: Reply =
     Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
 pub(crate) const NO_PASSWORD_SET: Reply = Reply::error(
-    "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+    "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+     configuration is correct?",
 );
 
 pub(crate) const NO_AUTH: Reply = Reply::error("NOAUTH Authentication required.");
 
 const NOT_YET: Reply = Reply::error(
-    "ERR there were too many failed AUTHs from this address to take another one here: send AUTH by itself, outside of MULTI, and it \
-     will be answered in a while",
+    "ERR there were too many failed AUTHs from this address to take another one here: send AUTH by itself, \
+     outside of MULTI, and it will be answered in a while",
 );
 
 /// An authentication that waits.
@@ -42,11 +43,7 @@ impl Session {
             return Some(argv);
         }
         let until_ms = desk.now_ms + attempt.delay.as_millis() as u64;
-        self.hold = Some(Hold::Attempt(Box::new(Held {
-            argv,
-            attempt,
-            until_ms,
-        })));
+        self.hold = Some(Hold::Attempt(Box::new(Held { argv, attempt, until_ms })));
         None
     }
 
@@ -66,10 +63,7 @@ impl Session {
 
     /// Goes on with an authentication that has waited, if it has waited long enough.
     pub(super) fn look_at_attempt(&mut self, desk: &mut Desk<'_>) {
-        if self
-            .attempt_at_ms()
-            .is_none_or(|until_ms| desk.now_ms < until_ms)
-        {
+        if self.attempt_at_ms().is_none_or(|until_ms| desk.now_ms < until_ms) {
             return;
         }
         if let Some(Hold::Attempt(held)) = self.hold.take() {
@@ -81,7 +75,8 @@ impl Session {
         }
     }
 
-    /// The attempt that has waited as long as it must. What is no command by itself cannot wait, and is refused if it would have to.
+    /// The attempt that has waited as long as it must. What is no command by itself cannot wait, and is
+    /// refused if it would have to.
     pub(super) fn take_attempt(&mut self, desk: &Desk<'_>) -> Result<Attempt, Reply> {
         if let Some(attempt) = self.attempt.take() {
             return Ok(attempt);
@@ -134,9 +129,7 @@ impl Session {
                     return Err(Reply::error("NOPROTO unsupported protocol version"));
                 }
                 _ => {
-                    return Err(Reply::error(
-                        "ERR Protocol version is not an integer or out of range",
-                    ));
+                    return Err(Reply::error("ERR Protocol version is not an integer or out of range"));
                 }
             };
         }
@@ -157,9 +150,9 @@ impl Session {
         }
         if self.stranger(desk.shared) {
             return Err(Reply::error(
-                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
-                 <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
-                 the same time",
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
+                 <proto> AUTH <user> <pass> option can be used to authenticate the client and select the \
+                 RESP protocol version at the same time",
             ));
         }
         if let Some(name) = name {
@@ -171,10 +164,7 @@ impl Session {
 
     fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
-        self.client.protocol.store(
-            if protocol == Protocol::Resp3 { 3 } else { 2 },
-            Ordering::Relaxed,
-        );
+        self.client.protocol.store(if protocol == Protocol::Resp3 { 3 } else { 2 }, Ordering::Relaxed);
     }
 
     fn introduction(&self, desk: &Desk<'_>) -> Reply {
@@ -182,14 +172,7 @@ impl Session {
         Reply::Map(vec![
             (text("server"), text("redis")),
             (text("version"), text(redis_surface::REDIS_VERSION)),
-            (
-                text("proto"),
-                Reply::Integer(if self.protocol == Protocol::Resp3 {
-                    3
-                } else {
-                    2
-                }),
-            ),
+            (text("proto"), Reply::Integer(if self.protocol == Protocol::Resp3 { 3 } else { 2 })),
             (text("id"), Reply::Integer(self.client.id as i64)),
             (text("mode"), text(super::info::mode(desk))),
             (text("role"), text(super::info::role(desk, "replica"))),
@@ -213,8 +196,5 @@ impl Session {
 }
 
 fn syntax(option: &[u8]) -> Reply {
-    Reply::error_owned(format!(
-        "ERR Syntax error in HELLO option '{}'",
-        String::from_utf8_lossy(option)
-    ))
+    Reply::error_owned(format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option)))
 }

@@ -49,10 +49,8 @@ const ORDO_CLUSTER: &str = "Ordo_cluster";
 
 /// INFO [section ...].
 pub(super) fn command(desk: &Desk<'_>, argv: &Args) -> Reply {
-    let wanted: Vec<String> = argv[1..]
-        .iter()
-        .map(|word| String::from_utf8_lossy(word).to_ascii_lowercase())
-        .collect();
+    let wanted: Vec<String> =
+        argv[1..].iter().map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect();
     let shows = |name: &str, by_default: bool| {
         if wanted.is_empty() {
             return by_default;
@@ -89,11 +87,7 @@ fn human(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{bytes}B")
-    } else {
-        format!("{value:.2}{}", UNITS[unit])
-    }
+    if unit == 0 { format!("{bytes}B") } else { format!("{value:.2}{}", UNITS[unit]) }
 }
 
 /// What Redis calls the kind of server.
@@ -114,11 +108,7 @@ fn server(desk: &Desk<'_>, out: &mut String) {
     field(out, "server_name", "ordo");
     field(out, "ordo_version", env!("CARGO_PKG_VERSION"));
     field(out, "redis_mode", mode(desk));
-    field(
-        out,
-        "os",
-        format_args!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-    );
+    field(out, "os", format_args!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
     field(out, "arch_bits", usize::BITS);
     field(out, "monotonic_clock", "POSIX clock_gettime");
     field(out, "multiplexing_api", "epoll");
@@ -136,17 +126,9 @@ fn server(desk: &Desk<'_>, out: &mut String) {
     field(out, "lru_clock", (desk.now_ms / 1000) & 0xff_ffff);
     let executable = std::env::current_exe().unwrap_or_default();
     field(out, "executable", executable.display());
-    let file = desk
-        .config
-        .file
-        .as_ref()
-        .map(|file| file.display().to_string());
+    let file = desk.config.file.as_ref().map(|file| file.display().to_string());
     field(out, "config_file", file.unwrap_or_default());
-    field(
-        out,
-        "io_threads_active",
-        u64::from(desk.shared.io_threads > 1),
-    );
+    field(out, "io_threads_active", u64::from(desk.shared.io_threads > 1));
 }
 
 fn clients(desk: &Desk<'_>, out: &mut String) {
@@ -167,28 +149,14 @@ fn clients(desk: &Desk<'_>, out: &mut String) {
         "client_recent_max_output_buffer",
         largest(|client| client.output_bytes.load(Ordering::Relaxed)),
     );
-    field(
-        out,
-        "blocked_clients",
-        all.iter().filter(|client| client.is_blocked()).count(),
-    );
+    field(out, "blocked_clients", all.iter().filter(|client| client.is_blocked()).count());
     let tracking = |client: &Arc<Client>| client.tracking.load(Ordering::Relaxed) > 0;
-    field(
-        out,
-        "tracking_clients",
-        all.iter().filter(|client| tracking(client)).count(),
-    );
-    field(
-        out,
-        "pubsub_clients",
-        all.iter().filter(|client| client.listens()).count(),
-    );
+    field(out, "tracking_clients", all.iter().filter(|client| tracking(client)).count());
+    field(out, "pubsub_clients", all.iter().filter(|client| client.listens()).count());
     field(
         out,
         "watching_clients",
-        all.iter()
-            .filter(|client| client.watched.load(Ordering::Relaxed) > 0)
-            .count(),
+        all.iter().filter(|client| client.watched.load(Ordering::Relaxed) > 0).count(),
     );
     field(out, "clients_in_timeout_table", 0);
     let (keys, gone) = desk.shared.hub.waited_for();
@@ -197,16 +165,9 @@ fn clients(desk: &Desk<'_>, out: &mut String) {
 }
 
 fn memory(desk: &Desk<'_>, out: &mut String) {
-    let MemoryUse {
-        used,
-        peak,
-        startup,
-        buffers,
-        dataset,
-    } = MemoryUse::of(desk);
+    let MemoryUse { used, peak, startup, buffers, dataset } = MemoryUse::of(desk);
     let resident = resident_bytes();
-    let share =
-        |part: u64, whole: u64| format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64);
+    let share = |part: u64, whole: u64| format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64);
     let ratio = |part: u64, whole: u64| format!("{:.2}", part as f64 / whole.max(1) as f64);
     let total = system_bytes();
     let counted = scripts(desk);
@@ -234,16 +195,8 @@ fn memory(desk: &Desk<'_>, out: &mut String) {
     field(out, "allocator_frag_bytes", resident.saturating_sub(used));
     field(out, "allocator_rss_ratio", ratio(resident, resident));
     field(out, "mem_fragmentation_ratio", ratio(resident, used));
-    field(
-        out,
-        "mem_fragmentation_bytes",
-        resident.saturating_sub(used),
-    );
-    field(
-        out,
-        "mem_clients_normal",
-        desk.shared.clients.memory_bytes(),
-    );
+    field(out, "mem_fragmentation_bytes", resident.saturating_sub(used));
+    field(out, "mem_clients_normal", desk.shared.clients.memory_bytes());
     field(out, "mem_clients_pushes", desk.shared.pushes.total_bytes());
     field(out, "mem_allocator", "mimalloc");
     field(out, "number_of_cached_scripts", counted.scripts);
@@ -332,24 +285,12 @@ pub(super) fn peak_bytes() -> u64 {
 fn persistence(desk: &Desk<'_>, out: &mut String) {
     let status = desk.shared.runtime.status();
     let node = status.node;
-    let save = if node.checkpoint_error.is_none() {
-        "ok"
-    } else {
-        "err"
-    };
+    let save = if node.checkpoint_error.is_none() { "ok" } else { "err" };
     let write = if node.refused.is_none() { "ok" } else { "err" };
     field(out, "loading", 0);
     field(out, "async_loading", 0);
-    field(
-        out,
-        "rdb_changes_since_last_save",
-        status.changes_since_checkpoint,
-    );
-    field(
-        out,
-        "rdb_bgsave_in_progress",
-        u8::from(node.checkpoint_in_progress),
-    );
+    field(out, "rdb_changes_since_last_save", status.changes_since_checkpoint);
+    field(out, "rdb_bgsave_in_progress", u8::from(node.checkpoint_in_progress));
     field(out, "rdb_last_save_time", desk.shared.last_save_s());
     field(out, "rdb_last_bgsave_status", save);
     field(out, "rdb_saves", node.checkpoints);
@@ -383,28 +324,12 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
     field(out, "instantaneous_ops_per_sec", rates.commands);
     field(out, "total_net_input_bytes", totals.input_bytes);
     field(out, "total_net_output_bytes", totals.output_bytes);
-    field(
-        out,
-        "instantaneous_input_kbps",
-        format_args!("{:.2}", rates.input_bytes as f64 / 1024.0),
-    );
-    field(
-        out,
-        "instantaneous_output_kbps",
-        format_args!("{:.2}", rates.output_bytes as f64 / 1024.0),
-    );
+    field(out, "instantaneous_input_kbps", format_args!("{:.2}", rates.input_bytes as f64 / 1024.0));
+    field(out, "instantaneous_output_kbps", format_args!("{:.2}", rates.output_bytes as f64 / 1024.0));
     field(out, "rejected_connections", totals.rejected);
     field(out, "evicted_clients", desk.shared.clients.evicted());
-    field(
-        out,
-        "client_query_buffer_limit_disconnections",
-        totals.query_limit_closed,
-    );
-    field(
-        out,
-        "client_output_buffer_limit_disconnections",
-        totals.output_limit_closed,
-    );
+    field(out, "client_query_buffer_limit_disconnections", totals.query_limit_closed);
+    field(out, "client_output_buffer_limit_disconnections", totals.output_limit_closed);
     field(out, "total_error_replies", totals.errors);
     for (reason, count) in desk.shared.acl.denied() {
         let name = if reason == "command" { "cmd" } else { reason };
@@ -413,11 +338,7 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
     field(out, "expired_keys", totals.expired_keys);
     field(out, "keyspace_hits", totals.hits);
     field(out, "keyspace_misses", totals.misses);
-    field(
-        out,
-        "evicted_keys",
-        desk.shared.evicted.load(Ordering::Relaxed),
-    );
+    field(out, "evicted_keys", desk.shared.evicted.load(Ordering::Relaxed));
     let count = |kind: Kind| {
         let hub = &desk.shared.hub;
         hub.channels(|channels| channels.names(kind).count())
@@ -488,11 +409,7 @@ fn replication(desk: &Desk<'_>, out: &mut String) {
 pub(super) fn role_command(desk: &Desk<'_>) -> Reply {
     let text = |text: &str| Reply::bulk(text.as_bytes());
     let Some(view) = desk.shared.runtime.cluster_view() else {
-        return Reply::Array(vec![
-            text("master"),
-            Reply::Integer(0),
-            Reply::Array(Vec::new()),
-        ]);
+        return Reply::Array(vec![text("master"), Reply::Integer(0), Reply::Array(Vec::new())]);
     };
     let topology = Topology::of(&view);
     let address_of = |node| {
@@ -513,18 +430,14 @@ pub(super) fn role_command(desk: &Desk<'_>) -> Reply {
             Reply::Integer(0),
         ]);
     }
-    let followers = topology.nodes().filter(|&(node, _)| {
-        topology.primary_of(node) == Some(view.me) && topology.reachable(node)
-    });
+    let followers = topology
+        .nodes()
+        .filter(|&(node, _)| topology.primary_of(node) == Some(view.me) && topology.reachable(node));
     let followers = followers.map(|(node, _)| {
         let (host, port) = address_of(node);
         Reply::Array(vec![text(host), text(&port.to_string()), text("0")])
     });
-    Reply::Array(vec![
-        text("master"),
-        Reply::Integer(0),
-        Reply::Array(followers.collect()),
-    ])
+    Reply::Array(vec![text("master"), Reply::Integer(0), Reply::Array(followers.collect())])
 }
 
 /// Whom a node of a cluster follows, and who follows it, as CLUSTER NODES has it.
@@ -534,11 +447,7 @@ fn places(view: &ClusterView, out: &mut String) {
         let entry = view.map.nodes.get(&primary);
         let address = entry.map_or("", |entry| &entry.client_address);
         let (host, port) = split_address(address);
-        let link = if topology.reachable(primary) {
-            "up"
-        } else {
-            "down"
-        };
+        let link = if topology.reachable(primary) { "up" } else { "down" };
         field(out, "role", "slave");
         field(out, "master_host", host);
         field(out, "master_port", port);
@@ -546,34 +455,22 @@ fn places(view: &ClusterView, out: &mut String) {
     } else {
         field(out, "role", "master");
     }
-    let followers = topology.nodes().filter(|&(node, _)| {
-        topology.primary_of(node) == Some(view.me) && topology.reachable(node)
-    });
+    let followers = topology
+        .nodes()
+        .filter(|&(node, _)| topology.primary_of(node) == Some(view.me) && topology.reachable(node));
     field(out, "connected_slaves", followers.count());
 }
 
 fn cpu(_: &Desk<'_>, out: &mut String) {
-    // Fields 14 and 15 of /proc/self/stat, in ticks of 10 ms; the name before them may hold spaces, and ends with ')'.
-    let times = std::fs::read_to_string("/proc/self/stat")
-        .ok()
-        .and_then(|text| {
-            let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-            Some((
-                fields.get(11)?.parse::<u64>().ok()?,
-                fields.get(12)?.parse::<u64>().ok()?,
-            ))
-        });
+    // Fields 14 and 15 of /proc/self/stat, in ticks of 10 ms; the name before them may hold spaces, and ends
+    // with ')'.
+    let times = std::fs::read_to_string("/proc/self/stat").ok().and_then(|text| {
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        Some((fields.get(11)?.parse::<u64>().ok()?, fields.get(12)?.parse::<u64>().ok()?))
+    });
     let (user, system) = times.unwrap_or_default();
-    field(
-        out,
-        "used_cpu_sys",
-        format_args!("{:.6}", system as f64 / 100.0),
-    );
-    field(
-        out,
-        "used_cpu_user",
-        format_args!("{:.6}", user as f64 / 100.0),
-    );
+    field(out, "used_cpu_sys", format_args!("{:.6}", system as f64 / 100.0));
+    field(out, "used_cpu_user", format_args!("{:.6}", user as f64 / 100.0));
     zeros(out, &["used_cpu_sys_children", "used_cpu_user_children"]);
 }
 
@@ -617,21 +514,13 @@ fn errorstats(desk: &Desk<'_>, out: &mut String) {
     for (code, count) in desk.shared.error_totals() {
         // A script's code may hold what has a meaning in INFO; Redis replaces it in the same way.
         let code = code.replace(['#', ':', '\r', '\n'], "_");
-        field(
-            out,
-            &format!("errorstat_{code}"),
-            format_args!("count={count}"),
-        );
+        field(out, &format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
 fn keyspace(desk: &Desk<'_>, out: &mut String) {
     let runtime = &desk.shared.runtime;
-    let Keyspace {
-        keys,
-        expires,
-        ttl_ms_average,
-    } = Keyspace::of(runtime.kept(), runtime.epoch_ms());
+    let Keyspace { keys, expires, ttl_ms_average } = Keyspace::of(runtime.kept(), runtime.epoch_ms());
     if keys > 0 {
         let told = format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms_average}");
         field(out, "db0", told);
@@ -659,11 +548,7 @@ fn ordo(desk: &Desk<'_>, out: &mut String) {
     field(out, "confirmed_position", node.confirmed);
     field(out, "final_committed_position", node.final_committed);
     field(out, "checkpoint_position", node.last_checkpoint);
-    field(
-        out,
-        "epoch_time_ms",
-        desk.shared.runtime.engine().view().final_time_ms(),
-    );
+    field(out, "epoch_time_ms", desk.shared.runtime.engine().view().final_time_ms());
     field(out, "batches", node.batches);
     if !is_member {
         // A node of a cluster does not count these.
@@ -672,18 +557,10 @@ fn ordo(desk: &Desk<'_>, out: &mut String) {
         field(out, "write_failures", node.write_failures);
         field(out, "sync_failures", node.sync_failures);
     }
-    field(
-        out,
-        "log_bytes_since_checkpoint",
-        node.log_bytes_since_checkpoint,
-    );
+    field(out, "log_bytes_since_checkpoint", node.log_bytes_since_checkpoint);
     field(out, "restarts", engine.restarts);
     field(out, "suspensions", engine.suspensions);
-    field(
-        out,
-        "speculated_before_confirmation",
-        engine.speculated_before_confirmation,
-    );
+    field(out, "speculated_before_confirmation", engine.speculated_before_confirmation);
     field(out, "speculation_window", engine.window);
     field(out, "parked", engine.parked);
     field(out, "snapshot_reads", totals.snapshot_reads);
@@ -716,11 +593,7 @@ fn ordo_cluster(view: &ClusterView, out: &mut String) {
     field(out, "epochs_confirmed", counters.epochs);
     field(out, "epochs_retracted", counters.retracted);
     field(out, "transactions", counters.transactions);
-    field(
-        out,
-        "speculated_before_confirmation",
-        counters.speculated_before_confirmation,
-    );
+    field(out, "speculated_before_confirmation", counters.speculated_before_confirmation);
     field(out, "restarts", counters.restarts);
     field(out, "sibling_rounds", counters.sibling_rounds);
     field(out, "sibling_messages", counters.sibling_frames);
@@ -728,11 +601,7 @@ fn ordo_cluster(view: &ClusterView, out: &mut String) {
     field(out, "messages_sent", counters.messages_sent);
     field(out, "message_bytes_sent", counters.message_bytes_sent);
     field(out, "messages_received", counters.messages_received);
-    field(
-        out,
-        "message_bytes_received",
-        counters.message_bytes_received,
-    );
+    field(out, "message_bytes_received", counters.message_bytes_received);
 }
 
 #[cfg(test)]
@@ -750,12 +619,9 @@ mod tests {
         // It leads partition 0; node d, of its zone, keeps nothing that it leads.
         let followers = "role:master\r\nconnected_slaves:";
         assert!(told(&view).starts_with(followers), "{}", told(&view));
-        view.leaders = view
-            .map
-            .partition_ids()
-            .map(|partition| (partition, txn::NodeId(2)))
-            .collect();
-        let want = "role:slave\r\nmaster_host:10.0.0.2\r\nmaster_port:6380\r\nmaster_link_status:up\r\nconnected_slaves:0\r\n";
+        view.leaders = view.map.partition_ids().map(|partition| (partition, txn::NodeId(2))).collect();
+        let want = "role:slave\r\nmaster_host:10.0.0.2\r\nmaster_port:6380\r\nmaster_link_status:up\r\n\
+                    connected_slaves:0\r\n";
         assert_eq!(told(&view), want);
         view.me = txn::NodeId(2);
         assert_eq!(told(&view), "role:master\r\nconnected_slaves:3\r\n");
@@ -767,12 +633,15 @@ mod tests {
     fn a_node_of_a_cluster_tells_what_it_leads_and_how_old_its_reads_are() {
         let mut out = String::new();
         ordo_cluster(&crate::cluster::tests::view(), &mut out);
-        let wanted = "cluster:test\r\nnode:1\r\nmap_version:1\r\nlevel:1\r\nlevel_known:0\r\nepoch:100\r\nstaleness_ms:12\r\npartitions:3\r\n\
-                      partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\nnodes_out:0\r\nout:\r\n\
+        let wanted = "cluster:test\r\nnode:1\r\nmap_version:1\r\nlevel:1\r\nlevel_known:0\r\nepoch:100\r\n\
+                      staleness_ms:12\r\npartitions:3\r\n\
+                      partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\n\
+                      nodes_out:0\r\nout:\r\n\
                       epochs_confirmed:90\r\nepochs_retracted:1\r\ntransactions:4000\r\n\
                       speculated_before_confirmation:3000\r\nrestarts:5\r\nsibling_rounds:50\r\n\
                       sibling_messages:40\r\nsibling_notes:900\r\nmessages_sent:700\r\n\
-                      message_bytes_sent:80000\r\nmessages_received:600\r\nmessage_bytes_received:70000\r\n";
+                      message_bytes_sent:80000\r\nmessages_received:600\r\n\
+                      message_bytes_received:70000\r\n";
         assert_eq!(out, wanted);
     }
 }

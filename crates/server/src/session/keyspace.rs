@@ -1,7 +1,8 @@
 //! How many keys there are, and how many of them have a time to live.
 //!
-//! Engines count entries as part of what they commit, so that is known at any time. Times to live they do not count; they are told from a
-//! sample, which is everything where there is little: a walk over all keys would be too much for a command that monitors send every second.
+//! Engines count entries as part of what they commit, so that is known at any time. Times to live they do not
+//! count; they are told from a sample, which is everything where there is little: a walk over all keys would
+//! be too much for a command that monitors send every second.
 
 use store::{SHARDS, View};
 
@@ -90,11 +91,7 @@ mod tests {
                 entry: Some(entry),
             });
         }
-        partition.publish(Final {
-            position: Position(1),
-            time_ms: 0,
-            live: keys.cast_signed(),
-        });
+        partition.publish(Final { position: Position(1), time_ms: 0, live: keys.cast_signed() });
         partition
     }
 
@@ -106,11 +103,7 @@ mod tests {
     #[test]
     fn few_keys_are_counted_in_all_partitions() {
         let found = of(&[partition(400), partition(80), partition(0)], 400);
-        let wanted = Keyspace {
-            keys: 480,
-            expires: 120,
-            ttl_ms_average: 600,
-        };
+        let wanted = Keyspace { keys: 480, expires: 120, ttl_ms_average: 600 };
         assert_eq!(found, wanted);
         assert_eq!(of(&[partition(8)], 5_000).ttl_ms_average, 0, "all are late");
         assert_eq!(of(&[], 0), Keyspace::default());

@@ -61,13 +61,7 @@ impl MemoryUse {
 }
 
 fn stats(desk: &Desk<'_>) -> Reply {
-    let MemoryUse {
-        used,
-        peak,
-        startup,
-        buffers,
-        dataset: data,
-    } = MemoryUse::of(desk);
+    let MemoryUse { used, peak, startup, buffers, dataset: data } = MemoryUse::of(desk);
     let keys = keyspace::keys(desk.shared.runtime.kept());
     let percent = |part: u64, whole: u64| match whole {
         0 => 0.0,
@@ -82,39 +76,28 @@ fn stats(desk: &Desk<'_>) -> Reply {
         ("clients.slaves", number(0)),
         ("clients.normal", number(buffers)),
         ("cluster.links", number(0)),
-        (
-            "aof.buffer",
-            number(desk.shared.runtime.status().node.in_flight_bytes),
-        ),
+        ("aof.buffer", number(desk.shared.runtime.status().node.in_flight_bytes)),
         ("lua.caches", number(0)),
         ("functions.caches", number(0)),
         ("db.0", database(keys, &number)),
         ("overhead.total", number(startup + buffers)),
         ("keys.count", number(keys)),
-        (
-            "keys.bytes-per-key",
-            number(data.checked_div(keys).unwrap_or(0)),
-        ),
+        ("keys.bytes-per-key", number(data.checked_div(keys).unwrap_or(0))),
         ("dataset.bytes", number(data)),
         ("dataset.percentage", Reply::Double(percent(data, used))),
         ("peak.percentage", Reply::Double(percent(used, peak))),
         ("allocator.resident", number(resident_bytes())),
-        (
-            "fragmentation",
-            Reply::Double(resident_bytes() as f64 / used.max(1) as f64),
-        ),
+        ("fragmentation", Reply::Double(resident_bytes() as f64 / used.max(1) as f64)),
     ];
     let fields = fields.map(|(name, value)| (Reply::bulk(name), value));
     Reply::Map(fields.into())
 }
 
-/// What the main tables of the one database take beside its keys and values: Ordo counts them with the dataset.
+/// What the main tables of the one database take beside its keys and values: Ordo counts them with the
+/// dataset.
 fn database(keys: u64, number: &impl Fn(u64) -> Reply) -> Reply {
     Reply::Map(vec![
-        (
-            Reply::bulk("overhead.hashtable.main"),
-            number(keys * RECORD_BYTES as u64),
-        ),
+        (Reply::bulk("overhead.hashtable.main"), number(keys * RECORD_BYTES as u64)),
         (Reply::bulk("overhead.hashtable.expires"), number(0)),
         (Reply::bulk("overhead.hashtable.slot-to-keys"), number(0)),
     ])
@@ -128,8 +111,8 @@ fn doctor(desk: &Desk<'_>) -> String {
     let mut found = Vec::new();
     if limit > 0 && used > limit {
         found.push(format!(
-            "Memory is short: the process has {used} bytes and maxmemory allows {limit}. What takes more is refused. Delete keys, or \
-             raise maxmemory."
+            "Memory is short: the process has {used} bytes and maxmemory allows {limit}. What takes more \
+             is refused. Delete keys, or raise maxmemory."
         ));
     } else if limit > 0 && used / 9 > limit / 10 {
         found.push(format!(
@@ -138,25 +121,23 @@ fn doctor(desk: &Desk<'_>) -> String {
     }
     if peak / 3 > resident_bytes() / 2 {
         found.push(format!(
-            "The process has had {peak} bytes once, and uses {used} now: large values, or many versions during a long read, were there for \
-             a while."
+            "The process has had {peak} bytes once, and uses {used} now: large values, or many versions \
+             during a long read, were there for a while."
         ));
     }
     if buffers / 4 > used / 10 {
         found.push(format!(
-            "Clients' buffers take {buffers} bytes: CLIENT LIST tells whose (qbuf, omem), client-output-buffer-limit bounds them for each client, and maxmemory-clients for all."
+            "Clients' buffers take {buffers} bytes: CLIENT LIST tells whose (qbuf, omem), \
+             client-output-buffer-limit bounds them for each client, and maxmemory-clients for all."
         ));
     }
     match found.is_empty() {
         true => {
-            "Memory is as it should be: nothing was found that takes more of it than it has to.\n"
-                .to_owned()
+            "Memory is as it should be: nothing was found that takes more of it than it has to.\n".to_owned()
         }
         false => {
             let found = found.iter().map(|line| format!("- {line}\n"));
-            std::iter::once("This was found:\n\n".to_owned())
-                .chain(found)
-                .collect()
+            std::iter::once("This was found:\n\n".to_owned()).chain(found).collect()
         }
     }
 }
@@ -164,11 +145,7 @@ fn doctor(desk: &Desk<'_>) -> String {
 /// What the system says of the memory of this process.
 fn of_process() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let lines = status
-        .lines()
-        .filter(|line| line.starts_with("Vm") || line.starts_with("Rss"));
+    let lines = status.lines().filter(|line| line.starts_with("Vm") || line.starts_with("Rss"));
     let lines: String = lines.map(|line| format!("{line}\n")).collect();
-    format!(
-        "allocator: mimalloc, which keeps no statistics; of the process the system says:\n{lines}"
-    )
+    format!("allocator: mimalloc, which keeps no statistics; of the process the system says:\n{lines}")
 }

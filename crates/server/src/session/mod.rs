@@ -4,14 +4,14 @@
 //!
 //! - **reads** run at once, at the newest final snapshot, while nothing of this connection is unfinished;
 //!   One that takes long runs on another thread, and the connection waits for it;
-//! - **everything else that touches data** becomes a request for the order. A read behind an unfinished write goes the
-//!   same way, so that commands take effect in the order in which they were sent;
-//! - **commands of the connection itself** (CLIENT, CONFIG, INFO, ...) are answered here. Those that look at data wait
-//!   until everything before them is answered ([`Hold`]), and the connection is not read meanwhile.
+//! - **everything else that touches data** becomes a request for the order. A read behind an unfinished write
+//!   goes the same way, so that commands take effect in the order in which they were sent;
+//! - **commands of the connection itself** (CLIENT, CONFIG, INFO, ...) are answered here. Those that look at
+//!   data wait until everything before them is answered ([`Hold`]), and the connection is not read meanwhile.
 //!
-//! A command that waits for a key is tried again and again ([`waiting`]). What others have for the connection (messages, word
-//! that a key was written) arrives as deliveries ([`channels`], [`tracking`]). Before anything else, a command is held against
-//! what the connection's user may do ([`acl`]).
+//! A command that waits for a key is tried again and again ([`waiting`]). What others have for the connection
+//! (messages, word that a key was written) arrives as deliveries ([`channels`], [`tracking`]). Before
+//! anything else, a command is held against what the connection's user may do ([`acl`]).
 //!
 //! Replies leave in the order of the commands, whatever finishes first: see [`replies`].
 
@@ -64,8 +64,8 @@ use redis_surface::waiting::Wait;
 use redis_surface::{Action, Caller, Involved, Memory, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use sorts::{
-    authenticates, bulky_max, during_pause, ends_block, looks_at_data, makes_much,
-    may_set_passwords, may_write, speaks_http, waits_for_writers,
+    authenticates, bulky_max, during_pause, ends_block, looks_at_data, makes_much, may_set_passwords,
+    may_write, speaks_http, waits_for_writers,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -116,8 +116,8 @@ pub enum Completion {
     Watch(Vec<Key>),
     /// What depends on users: what came of it is noted here, and the rest completes the command itself.
     Acted(Option<Box<Completion>>),
-    /// EXEC: these commands of the connection itself run now, and their replies go to these places among the others; and who got what
-    /// was published is known here only.
+    /// EXEC: these commands of the connection itself run now, and their replies go to these places among the
+    /// others; and who got what was published is known here only.
     Exec {
         /// The commands, with their places.
         own: Vec<(usize, Args)>,
@@ -150,7 +150,8 @@ const LIGHT_WORDS_MAX: usize = 1024;
 const UNFINISHED_REQUESTS_MAX: usize = 1024;
 /// How many bytes of arguments its unfinished requests may have before the connection is not read any more.
 const UNFINISHED_BYTES_MAX: usize = 64 << 20;
-/// How many bytes of encoded replies may wait behind unfinished requests before the connection is not read any more.
+/// How many bytes of encoded replies may wait behind unfinished requests before the connection is not read
+/// any more.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
 /// The state of a connection above its bytes.
@@ -171,7 +172,8 @@ pub struct Session {
     /// By which slots its first watched key was looked at.
     watched_by: u32,
     replies: Replies,
-    /// What is being answered: a command that was admitted, as long as no request of it is under way, or a request that has ended.
+    /// What is being answered: a command that was admitted, as long as no request of it is under way, or a
+    /// request that has ended.
     call: Option<Call>,
     hold: Option<Hold>,
     /// A read that runs on another thread.
@@ -274,10 +276,7 @@ impl Session {
     }
     /// Whether the connection waits for something that no reply brings: it is to be resumed now and then.
     pub fn waits_for_time(&self) -> bool {
-        matches!(
-            self.hold,
-            Some(Hold::Pause(_) | Hold::Save(_) | Hold::Change(_) | Hold::Sync(_))
-        )
+        matches!(self.hold, Some(Hold::Pause(_) | Hold::Save(_) | Hold::Change(_) | Hold::Sync(_)))
     }
     /// Whether a held command can go on.
     pub fn resumable(&self) -> bool {
@@ -286,7 +285,8 @@ impl Session {
             && !self.replies.awaits()
             && !self.waits_for_time()
     }
-    /// What the session keeps beside its replies: a block, names, arguments of requests that are on their way.
+    /// What the session keeps beside its replies: a block, names, arguments of requests that are on their
+    /// way.
     pub fn held_bytes(&self) -> usize {
         let load = |number: &AtomicUsize| number.load(Ordering::Relaxed);
         let block_bytes = load(&self.client.block_bytes);
@@ -410,9 +410,8 @@ impl Session {
         if let Some(error) = self.denied(desk, &resolved, &argv) {
             return self.reject(desk, place, error);
         }
-        if let Some(error) = self
-            .refuses_while_listening(command)
-            .or_else(|| self.refuses_while_monitoring(command))
+        if let Some(error) =
+            self.refuses_while_listening(command).or_else(|| self.refuses_while_monitoring(command))
         {
             return self.reject(desk, place, error);
         }
@@ -432,17 +431,14 @@ impl Session {
         if is_short && grows {
             return self.reject(desk, place, redis_surface::errors::OUT_OF_MEMORY);
         }
-        if is_short
-            && matches!(command.run, Run::Connection(ConnectionCommand::Exec))
-            && self.needs_memory()
+        if is_short && matches!(command.run, Run::Connection(ConnectionCommand::Exec)) && self.needs_memory()
         {
             self.end_block();
             return self.reject(desk, place, BLOCK_OUT_OF_MEMORY);
         }
         let is_evicting = desk.shared.memory() == MemoryState::Evicting
             && (command.is(Flags::DENYOOM) && self.block.is_none()
-                || matches!(command.run, Run::Connection(ConnectionCommand::Exec))
-                    && self.needs_memory());
+                || matches!(command.run, Run::Connection(ConnectionCommand::Exec)) && self.needs_memory());
         let writes = match command.run {
             Run::Connection(ConnectionCommand::Exec) => self.block_writes(),
             _ => waits_for_writers(command),
@@ -461,9 +457,7 @@ impl Session {
             self.hold = Some(Hold::Command(argv));
             return;
         }
-        if self.replies.awaits()
-            && matches!(command.run, Run::Connection(own) if looks_at_data(own))
-        {
+        if self.replies.awaits() && matches!(command.run, Run::Connection(own) if looks_at_data(own)) {
             self.hold = Some(Hold::Command(argv));
             return;
         }
@@ -528,11 +522,7 @@ impl Session {
                     false => table.prepare_resolved(resolved, argv),
                 };
                 match prepared.action {
-                    Action::Transaction {
-                        procedure,
-                        args,
-                        footprint,
-                    } => {
+                    Action::Transaction { procedure, args, footprint } => {
                         self.transact(desk, procedure, args, footprint, reach, completion);
                     }
                     Action::Reply(reply) => self.answer(desk, &reply),
@@ -575,7 +565,8 @@ impl Session {
         }
     }
 
-    /// SUBSCRIBE and its kin answer for themselves, once for each channel. False if the command is none of them.
+    /// SUBSCRIBE and its kin answer for themselves, once for each channel. False if the command is none of
+    /// them.
     fn listen(&mut self, desk: &Desk<'_>, command: ConnectionCommand, argv: &Args) -> bool {
         let Some(confirmed) = self.confirmations(desk, command, &argv[1..]) else {
             return false;
@@ -605,11 +596,7 @@ impl Session {
         if args.len() > LIGHT_WORDS_MAX {
             footprint.weight = Weight::Heavy;
         }
-        let id = RequestId {
-            session: self.id,
-            sequence: self.replies.next_sequence(),
-            attempt: 0,
-        };
+        let id = RequestId { session: self.id, sequence: self.replies.next_sequence(), attempt: 0 };
         let runtime = &desk.shared.runtime;
         if runtime.is_member()
             && let Some(error) = too_long(&args)
@@ -620,19 +607,15 @@ impl Session {
         if reach.has_lost_sight(&self.routing) {
             return self.answer(desk, &Reply::NilArray);
         }
-        let asker = node::Asker {
-            unfinished: self.has_unfinished_requests(),
-            readonly: self.readonly,
-        };
+        let asker = node::Asker { unfinished: self.has_unfinished_requests(), readonly: self.readonly };
         let route = match partition_route.partitions.len() {
             1 => node::route(&footprint, asker),
             // Only the order has a place that is the same at all of them.
             _ => Route::Order,
         };
         // A replica by itself does not know what was acknowledged elsewhere.
-        let strict = route != Route::Order
-            && runtime.is_member()
-            && !(self.readonly && runtime.is_fresh(desk.now_ms));
+        let strict =
+            route != Route::Order && runtime.is_member() && !(self.readonly && runtime.is_fresh(desk.now_ms));
         let request = Arc::new(Request {
             id,
             slots_version: self.routing.version,
@@ -673,18 +656,14 @@ impl Session {
                     // What follows depends on how this ends.
                     self.hold = Some(Hold::Answers);
                 }
-                Treatment::Complete {
-                    completion: Box::new(completion),
-                    speaks: self.speaks(),
-                }
+                Treatment::Complete { completion: Box::new(completion), speaks: self.speaks() }
             }
             None if self.speaks() => Treatment::Send,
             None => Treatment::Drop,
         };
         let bytes = request.args.iter().map(|word| word.len()).sum();
         let call = self.call.take();
-        self.replies
-            .expect(treatment, self.protocol, bytes, self.is_bulky, call);
+        self.replies.expect(treatment, self.protocol, bytes, self.is_bulky, call);
         if comes_again {
             return self.order_again(desk, flight);
         }
@@ -717,8 +696,8 @@ impl Session {
         self.replies.awaited_count() > self.strict.len()
     }
 
-    /// Through which group a transaction goes, and which partitions execute it: through the one that the connection's
-    /// unfinished requests go through, so that they keep their order.
+    /// Through which group a transaction goes, and which partitions execute it: through the one that the
+    /// connection's unfinished requests go through, so that they keep their order.
     fn partition_route(&mut self, desk: &Desk<'_>, involved: &Involved) -> PartitionRoute {
         let runtime = &desk.shared.runtime;
         if runtime.partitions_count() == 1 {
@@ -810,16 +789,8 @@ impl Session {
         if !self.replies.arrived(id.sequence, outcome) {
             return;
         }
-        while let Some((
-            Answered {
-                treatment,
-                protocol,
-                outcome,
-                bulky,
-                call,
-            },
-            after,
-        )) = self.replies.next_answered()
+        while let Some((Answered { treatment, protocol, outcome, bulky, call }, after)) =
+            self.replies.next_answered()
         {
             let reply = reply_of(outcome);
             self.call = call;
@@ -844,12 +815,7 @@ impl Session {
     }
 
     /// Runs a command of the connection itself. `None` if it is answered later, or never.
-    fn own_command(
-        &mut self,
-        desk: &mut Desk<'_>,
-        command: ConnectionCommand,
-        argv: &Args,
-    ) -> Option<Reply> {
+    fn own_command(&mut self, desk: &mut Desk<'_>, command: ConnectionCommand, argv: &Args) -> Option<Reply> {
         if self.listen(desk, command, argv) {
             return None;
         }
@@ -875,9 +841,7 @@ impl Session {
             ConnectionCommand::WaitAof => self.wait_for_disk(desk, &argv[1..]),
             ConnectionCommand::AclLoad => self.load_users(desk),
             ConnectionCommand::ConfigSet => match config::set(desk, &argv[2..]) {
-                Reply::Status(_) if config::names(argv, "requirepass") => {
-                    self.set_default_password(desk)
-                }
+                Reply::Status(_) if config::names(argv, "requirepass") => self.set_default_password(desk),
                 reply => Some(reply),
             },
             ConnectionCommand::OrdoCluster(change)
@@ -890,12 +854,7 @@ impl Session {
     }
 
     /// Runs a command of the connection itself that does nothing but reply: what a block may hold as well.
-    fn value_command(
-        &mut self,
-        desk: &mut Desk<'_>,
-        command: ConnectionCommand,
-        argv: &Args,
-    ) -> Reply {
+    fn value_command(&mut self, desk: &mut Desk<'_>, command: ConnectionCommand, argv: &Args) -> Reply {
         use ConnectionCommand as C;
         match command {
             C::AclWhoAmI => self.who_am_i(),
@@ -952,12 +911,10 @@ impl Session {
 /// A READONLY connection asks others only if its node is too far behind, which its error should say.
 fn told_of_age(outcome: txn::Outcome, staleness_ms_max: u64) -> txn::Outcome {
     outcome.map_err(|stop| match &stop {
-        Stop::Abort(text) if text.starts_with("CLUSTERDOWN no majority") => {
-            Stop::abort(format!(
-                "{text}. (For READONLY connections, too: what this node has is more than staleness_ms_max, {staleness_ms_max} \
-                 ms, old)"
-            ))
-        }
+        Stop::Abort(text) if text.starts_with("CLUSTERDOWN no majority") => Stop::abort(format!(
+            "{text}. (For READONLY connections, too: what this node has is more than staleness_ms_max, \
+             {staleness_ms_max} ms, old)"
+        )),
         _ => stop,
     })
 }

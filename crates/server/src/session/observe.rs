@@ -71,10 +71,7 @@ pub(super) fn latency(desk: &Desk<'_>, command: LatencyCommand, argv: &Args) -> 
         LatencyCommand::History => {
             let samples = events.of(&words[0]).map(|(_, kept)| kept.samples);
             let pair = |(at_s, ms): (u64, u64)| {
-                Reply::Array(vec![
-                    Reply::Integer(at_s.cast_signed()),
-                    Reply::Integer(ms.cast_signed()),
-                ])
+                Reply::Array(vec![Reply::Integer(at_s.cast_signed()), Reply::Integer(ms.cast_signed())])
             };
             Reply::Array(samples.unwrap_or_default().into_iter().map(pair).collect())
         }
@@ -106,10 +103,7 @@ fn text(text: String) -> Reply {
 /// LATENCY HISTOGRAM [command ...]
 fn histograms(desk: &Desk<'_>, names: &[Blob]) -> Reply {
     let totals = desk.shared.call_totals();
-    let wanted: Vec<CommandNumber> = names
-        .iter()
-        .filter_map(|name| table::find_number(name))
-        .collect();
+    let wanted: Vec<CommandNumber> = names.iter().filter_map(|name| table::find_number(name)).collect();
     let is_wanted = |number: CommandNumber| {
         let name = number.command().name;
         let belongs_to = |wanted: &CommandNumber| {
@@ -119,9 +113,8 @@ fn histograms(desk: &Desk<'_>, names: &[Blob]) -> Reply {
         names.is_empty() || wanted.iter().any(belongs_to)
     };
     let shown = totals.iter().filter(|(number, _)| is_wanted(*number));
-    let shown = shown.filter_map(|(number, count)| {
-        Some((Reply::bulk(number.command().name), distribution(count)?))
-    });
+    let shown =
+        shown.filter_map(|(number, count)| Some((Reply::bulk(number.command().name), distribution(count)?)));
     Reply::Map(shown.collect())
 }
 
@@ -186,21 +179,14 @@ fn graph(event: &str, kept: &Samples, now_s: u64) -> String {
         }
         for row in (0..GRAPH_ROWS).rev() {
             let floor = row * GRAPH_STEPS.len();
-            drawn.extend(
-                columns
-                    .iter()
-                    .map(|&(_, ms)| match step_of(ms).checked_sub(floor) {
-                        None => ' ',
-                        Some(above) => GRAPH_STEPS.get(above).copied().unwrap_or('|'),
-                    }),
-            );
+            drawn.extend(columns.iter().map(|&(_, ms)| match step_of(ms).checked_sub(floor) {
+                None => ' ',
+                Some(above) => GRAPH_STEPS.get(above).copied().unwrap_or('|'),
+            }));
             drawn.push('\n');
         }
         drawn.push('\n');
-        let labels: Vec<String> = columns
-            .iter()
-            .map(|&(at_s, _)| age(now_s.saturating_sub(at_s)))
-            .collect();
+        let labels: Vec<String> = columns.iter().map(|&(at_s, _)| age(now_s.saturating_sub(at_s))).collect();
         let longest = labels.iter().map(String::len).max().unwrap_or(0);
         for place in 0..longest {
             let letters = labels.iter();
@@ -215,21 +201,22 @@ fn graph(event: &str, kept: &Samples, now_s: u64) -> String {
 fn advice(event: &str) -> &'static str {
     match event {
         "command" => {
-            "SLOWLOG GET tells which calls took long, and INFO commandstats which commands do. What takes long by itself (KEYS, large \
-             ranges, long scripts) is best split, or sent as a read, which delays nobody. A call's time includes that of the disk: \
-             see appendfsync."
+            "SLOWLOG GET tells which calls took long, and INFO commandstats which commands do. What takes \
+             long by itself (KEYS, large ranges, long scripts) is best split, or sent as a read, which \
+             delays nobody. A call's time includes that of the disk: see appendfsync."
         }
         "fast-command" => {
-            "Commands that should be fast had to wait: for the disk (see appendfsync), for expensive transactions ordered before them \
-             (SLOWLOG GET), or for a processor (lower the machine's load)."
+            "Commands that should be fast had to wait: for the disk (see appendfsync), for expensive \
+             transactions ordered before them (SLOWLOG GET), or for a processor (lower the machine's load)."
         }
         "aof-fsync-always" => {
-            "The disk took long to make the log durable, and every write waits for that under 'appendfsync always'. Use a faster disk, \
-             one that others use less, or 'appendfsync everysec' if the last second may be lost."
+            "The disk took long to make the log durable, and every write waits for that under 'appendfsync \
+             always'. Use a faster disk, one that others use less, or 'appendfsync everysec' if the last \
+             second may be lost."
         }
         "checkpoint" => {
-            "Checkpoints are written beside everything else. Where they take long and the disk is short of time, let them come less \
-             often: a larger checkpoint-log-size."
+            "Checkpoints are written beside everything else. Where they take long and the disk is short of \
+             time, let them come less often: a larger checkpoint-log-size."
         }
         _ => "",
     }
@@ -241,8 +228,13 @@ fn doctor(events: &LatencyEvents, slower_than_us: i64, now_s: u64) -> String {
     let threshold_ms = events.threshold_ms();
     if all.is_empty() {
         return match threshold_ms {
-            0 => "Latency monitoring is off: CONFIG SET latency-monitor-threshold <milliseconds> turns it on.\n".to_owned(),
-            ms => format!("Nothing took {ms} ms or more (latency-monitor-threshold) since the start, or since LATENCY RESET.\n"),
+            0 => "Latency monitoring is off: CONFIG SET latency-monitor-threshold <milliseconds> turns it \
+                  on.\n"
+                .to_owned(),
+            ms => format!(
+                "Nothing took {ms} ms or more (latency-monitor-threshold) since the start, or \
+                           since LATENCY RESET.\n"
+            ),
         };
     }
     let mut report = "These kinds of events took long:\n\n".to_owned();
@@ -255,8 +247,8 @@ fn doctor(events: &LatencyEvents, slower_than_us: i64, now_s: u64) -> String {
         let period_s = now_s.saturating_sub(first_s).max(1) as f64 / count.max(1) as f64;
         let _ = writeln!(
             report,
-            "{}. {event}: {count} latency spikes (average {average_ms}ms, mean deviation {deviation_ms}ms, period {period_s:.2} sec). \
-             Worst all time event {}ms.",
+            "{}. {event}: {count} latency spikes (average {average_ms}ms, mean deviation {deviation_ms}ms, \
+             period {period_s:.2} sec). Worst all time event {}ms.",
             place + 1,
             kept.max_ms
         );
@@ -269,7 +261,8 @@ fn doctor(events: &LatencyEvents, slower_than_us: i64, now_s: u64) -> String {
     if u64::try_from(slower_than_us).map_or(true, |us| us > threshold_us) {
         let _ = writeln!(
             report,
-            "- The slow log misses calls that are shown here: CONFIG SET slowlog-log-slower-than {threshold_us}."
+            "- The slow log misses calls that are shown here: CONFIG SET slowlog-log-slower-than \
+             {threshold_us}."
         );
     }
     report
@@ -281,10 +274,7 @@ mod tests {
     use std::time::Duration;
 
     fn samples(all: &[(u64, u64)]) -> Samples {
-        Samples {
-            samples: all.iter().copied().collect(),
-            max_ms: 99,
-        }
+        Samples { samples: all.iter().copied().collect(), max_ms: 99 }
     }
 
     #[test]
@@ -293,10 +283,7 @@ mod tests {
         let kept = samples(&[(100, 10), (150, 50), (3700, 90), (3760, 30)]);
         let drawn = graph("command", &kept, 3761);
         let lines: Vec<&str> = drawn.lines().collect();
-        assert_eq!(
-            lines[0],
-            "command - high 90 ms, low 10 ms (all time high 99 ms)"
-        );
+        assert_eq!(lines[0], "command - high 90 ms, low 10 ms (all time high 99 ms)");
         assert_eq!(lines[2..6], ["  # ", " _| ", " ||_", "_|||"], "{drawn}");
         assert_eq!(lines[6..], ["", "1111", "hhms"]);
     }
@@ -334,7 +321,8 @@ mod tests {
         }
         let report = doctor(&events, 10_000, 50);
         for part in [
-            "1. command: 2 latency spikes (average 20ms, mean deviation 10ms, period 20.00 sec). Worst all time event 30ms.",
+            "1. command: 2 latency spikes (average 20ms, mean deviation 10ms, period 20.00 sec). Worst all \
+             time event 30ms.",
             "- command: SLOWLOG GET",
             "slowlog-log-slower-than 5000",
         ] {

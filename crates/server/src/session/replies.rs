@@ -1,11 +1,12 @@
 //! A connection's replies, in the order of its commands.
 //!
-//! A command that was answered at once has its reply encoded immediately; a submitted one is *awaited*. Replies to
-//! awaited requests arrive in any order, so the queue keeps one [`Awaited`] per unfinished request, found by its
-//! sequence number without a search, and sends the answered prefix. What was answered at once behind an unfinished
-//! request waits with it, already encoded.
+//! A command that was answered at once has its reply encoded immediately; a submitted one is *awaited*.
+//! Replies to awaited requests arrive in any order, so the queue keeps one [`Awaited`] per unfinished
+//! request, found by its sequence number without a search, and sends the answered prefix. What was answered
+//! at once behind an unfinished request waits with it, already encoded.
 //!
-//! Invariant: the awaited requests have consecutive sequence numbers, `first_sequence` being that of the front.
+//! Invariant: the awaited requests have consecutive sequence numbers, `first_sequence` being that of the
+//! front.
 
 use crate::hub::Push;
 use crate::net::Output;
@@ -83,11 +84,7 @@ const AWAITED_BULKY_BYTES: usize = 4 << 20;
 impl Replies {
     /// An empty queue whose first awaited request will have sequence number 1.
     pub fn new() -> Replies {
-        Replies {
-            first_sequence: 1,
-            bulky_bytes: AWAITED_BULKY_BYTES / 2,
-            ..Replies::default()
-        }
+        Replies { first_sequence: 1, bulky_bytes: AWAITED_BULKY_BYTES / 2, ..Replies::default() }
     }
 
     /// Appends the reply of a command that was answered at once.
@@ -116,7 +113,8 @@ impl Replies {
         }
     }
 
-    /// Appends an awaited request, whose arguments have `bytes`, and gives it its sequence number. `bulky`: its reply may be large.
+    /// Appends an awaited request, whose arguments have `bytes`, and gives it its sequence number. `bulky`:
+    /// its reply may be large.
     pub fn expect(
         &mut self,
         treatment: Treatment,
@@ -168,31 +166,15 @@ impl Replies {
     /// [`Replies::complete`], and then calls [`Replies::release`] with what is returned beside it.
     pub fn next_answered(&mut self) -> Option<(Answered, Option<Box<Output>>)> {
         self.awaited.front()?.outcome.as_ref()?;
-        let Awaited {
-            treatment,
-            protocol,
-            outcome,
-            call,
-            bytes,
-            bulky,
-            after,
-        } = self.awaited.pop_front()?;
+        let Awaited { treatment, protocol, outcome, call, bytes, bulky, after } = self.awaited.pop_front()?;
         self.first_sequence += 1;
         self.awaited_bytes -= bytes;
         self.awaited_bulky -= usize::from(bulky);
-        Some((
-            Answered {
-                treatment,
-                protocol,
-                outcome: outcome?,
-                bulky,
-                call,
-            },
-            after,
-        ))
+        Some((Answered { treatment, protocol, outcome: outcome?, bulky, call }, after))
     }
 
-    /// Appends the reply of a request taken by [`Replies::next_answered`], ahead of everything that still waits.
+    /// Appends the reply of a request taken by [`Replies::next_answered`], ahead of everything that still
+    /// waits.
     pub fn complete(&mut self, reply: &Reply, protocol: Protocol, bulky: bool) {
         let before = self.output.unsent_bytes();
         encode(reply, protocol, &mut self.output);
@@ -210,8 +192,8 @@ impl Replies {
         }
     }
 
-    /// Whether one more request may be awaited whose reply may be large, where `max` may be awaited at most. Replies that are on their way
-    /// can't be stopped, so the number of such requests is what bounds them.
+    /// Whether one more request may be awaited whose reply may be large, where `max` may be awaited at most.
+    /// Replies that are on their way can't be stopped, so the number of such requests is what bounds them.
     pub fn takes_bulky(&self, max: usize) -> bool {
         let fit = AWAITED_BULKY_BYTES / self.bulky_bytes.max(1);
         self.awaited_bulky < fit.clamp(1, max)
@@ -258,16 +240,9 @@ pub fn reply_of(outcome: Outcome) -> Reply {
         Ok(reply) => reply,
         Err(Stop::Abort(reason)) => {
             let coded = reason.split(' ').next().is_some_and(|word| {
-                word.len() >= 2
-                    && word
-                        .bytes()
-                        .all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+                word.len() >= 2 && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
             });
-            if coded {
-                Reply::Error(reason)
-            } else {
-                Reply::error_owned(format!("ERR {reason}"))
-            }
+            if coded { Reply::Error(reason) } else { Reply::error_owned(format!("ERR {reason}")) }
         }
         Err(stop) => Reply::error_owned(format!("ERR {stop}")),
     }
@@ -297,16 +272,9 @@ mod tests {
         assert_eq!((first, second, replies.awaited_bytes()), (1, 2, 20));
         assert!(replies.arrived(second, Ok(Reply::Integer(3))));
         send_answered(&mut replies);
-        assert_eq!(
-            replies.ready(),
-            b":0\r\n",
-            "nothing overtakes the first request"
-        );
+        assert_eq!(replies.ready(), b":0\r\n", "nothing overtakes the first request");
         assert!(replies.arrived(first, Ok(Reply::Integer(1))));
-        assert!(
-            !replies.arrived(first, Ok(Reply::Integer(9))),
-            "a request is answered once"
-        );
+        assert!(!replies.arrived(first, Ok(Reply::Integer(9))), "a request is answered once");
         send_answered(&mut replies);
         assert_eq!(replies.ready(), b":0\r\n:1\r\n:2\r\n:3\r\n:4\r\n");
         assert_eq!((replies.held_bytes(), replies.awaited_bytes()), (0, 0));
@@ -347,13 +315,7 @@ mod tests {
 
     #[test]
     fn a_stop_becomes_an_error_with_a_code() {
-        assert_eq!(
-            reply_of(Err(Stop::abort("no stock"))),
-            Reply::error("ERR no stock")
-        );
-        assert_eq!(
-            reply_of(Err(Stop::abort("OOM too much"))),
-            Reply::error("OOM too much")
-        );
+        assert_eq!(reply_of(Err(Stop::abort("no stock"))), Reply::error("ERR no stock"));
+        assert_eq!(reply_of(Err(Stop::abort("OOM too much"))), Reply::error("OOM too much"));
     }
 }

@@ -4,11 +4,10 @@ use super::is_word;
 use redis_surface::table::{AclCommand, ClusterCommand, Command, ConnectionCommand, Flags, Run};
 use txn::Args;
 
-/// Whether a line is of an HTTP request: a browser sends such to whatever port a web page names, and commands of that page's choice
-/// in its body.
+/// Whether a line is of an HTTP request: a browser sends such to whatever port a web page names, and commands
+/// of that page's choice in its body.
 pub(super) fn speaks_http(argv: &Args) -> bool {
-    argv.first()
-        .is_some_and(|word| is_word(word, "post") || is_word(word, "host:"))
+    argv.first().is_some_and(|word| is_word(word, "post") || is_word(word, "host:"))
 }
 
 pub(super) fn may_write(command: &Command) -> bool {
@@ -17,8 +16,8 @@ pub(super) fn may_write(command: &Command) -> bool {
         || matches!(command.run, Run::Connection(ConnectionCommand::Exec))
 }
 
-/// Commands that CLIENT PAUSE WRITE holds, also inside a block: those that are ordered for what they do, which for publishing is to
-/// tell others.
+/// Commands that CLIENT PAUSE WRITE holds, also inside a block: those that are ordered for what they do,
+/// which for publishing is to tell others.
 pub(super) fn waits_for_writers(command: &Command) -> bool {
     match command.run {
         Run::Script(_) => !command.footprint_without_keys().read_only,
@@ -52,9 +51,7 @@ pub(super) fn ends_block(command: &Command) -> bool {
 pub(super) fn authenticates(command: &Command, argv: &Args) -> bool {
     match command.run {
         Run::Connection(ConnectionCommand::Auth) => true,
-        Run::Connection(ConnectionCommand::Hello) => {
-            argv.iter().skip(2).any(|word| is_word(word, "auth"))
-        }
+        Run::Connection(ConnectionCommand::Hello) => argv.iter().skip(2).any(|word| is_word(word, "auth")),
         _ => false,
     }
 }
@@ -94,23 +91,14 @@ pub(super) fn looks_at_data(command: ConnectionCommand) -> bool {
     )
 }
 
-/// How many such commands of a connection may be on their way at once, if their replies may be large, or what they make at once;
-/// `None` if they are not.
+/// How many such commands of a connection may be on their way at once, if their replies may be large, or what
+/// they make at once; `None` if they are not.
 pub(super) fn bulky_max(command: &Command, argv: &Args) -> Option<usize> {
     const READS: usize = 8;
     // Limits of their own bound what a script or a block replies.
     const PROGRAMS: usize = 128;
     // Each may put together half a gigabyte that took nothing where it was kept.
-    let reads_much = [
-        "sort",
-        "xreadgroup",
-        "xclaim",
-        "xautoclaim",
-        "spop",
-        "getdel",
-        "getset",
-        "getex",
-    ];
+    let reads_much = ["sort", "xreadgroup", "xclaim", "xautoclaim", "spop", "getdel", "getset", "getex"];
     match command.run {
         _ if makes_much(command) => Some(1),
         _ if command.name == "set" => {

@@ -65,8 +65,7 @@ impl Room {
         let dir = tempfile::tempdir().expect("a directory");
         let mut registry = txn::Registry::new();
         redis_surface::register(&mut registry).expect("different names");
-        let (runtime, _) =
-            Runtime::start(RuntimeOptions::new(dir.path()), &registry).expect("a node");
+        let (runtime, _) = Runtime::start(RuntimeOptions::new(dir.path()), &registry).expect("a node");
         if let Some(members) = members {
             assert!(runtime.join(members.clone()));
             assert!(!runtime.join(members), "once only");
@@ -84,19 +83,10 @@ impl Room {
         let shared = Arc::new(Shared::new(runtime.clone(), config.clone(), origin));
         let poll = mio::Poll::new().expect("a poll");
         let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
-        let arrival = Arrival {
-            address,
-            local_address: address,
-            now_ms: 0,
-        };
+        let arrival = Arrival { address, local_address: address, now_ms: 0 };
         let client = shared
             .clients
-            .connect(
-                arrival,
-                node::session::compose(1, 0, 1),
-                Arc::new(Mailbox::new(waker)),
-                1,
-            )
+            .connect(arrival, node::session::compose(1, 0, 1), Arc::new(Mailbox::new(waker)), 1)
             .expect("room for one");
         let port = runtime.port(Box::new(|| {})).expect("a port");
         Room {
@@ -165,16 +155,8 @@ impl Room {
 
     /// Publishes a message, which waits in the mailbox.
     fn publish(&self, channel: &str, is_sharded: bool) {
-        let message = Message {
-            channel: Blob::from(channel),
-            payload: Blob::from("hello"),
-            is_sharded,
-        };
-        let id = RequestId {
-            session: SessionId(0),
-            sequence: 0,
-            attempt: 0,
-        };
+        let message = Message { channel: Blob::from(channel), payload: Blob::from("hello"), is_sharded };
+        let id = RequestId { session: SessionId(0), sequence: 0, attempt: 0 };
         let events = vec![Event::Message(message)];
         let at = (PartitionId(0), Position(0));
         self.shared.hub.told(NewsItem { id, at, events });
@@ -182,16 +164,8 @@ impl Room {
 
     /// Somebody else has written a key, at a place that this node has not committed yet.
     fn write(&self, key: &str) {
-        let event = Event::Key {
-            key: Key::from(key),
-            class: b'$',
-            name: "set".into(),
-        };
-        let id = RequestId {
-            session: SessionId(0),
-            sequence: 0,
-            attempt: 0,
-        };
+        let event = Event::Key { key: Key::from(key), class: b'$', name: "set".into() };
+        let id = RequestId { session: SessionId(0), sequence: 0, attempt: 0 };
         let (at, events) = ((PartitionId(0), Position(u64::MAX)), vec![event]);
         self.shared.hub.told(NewsItem { id, at, events });
     }
@@ -223,11 +197,7 @@ fn a_node_by_itself_has_clusters_disabled() {
         "READWRITE",
         "ASKING",
     ] {
-        assert_eq!(
-            room.call(line),
-            "-ERR This instance has cluster support disabled\r\n",
-            "{line}"
-        );
+        assert_eq!(room.call(line), "-ERR This instance has cluster support disabled\r\n", "{line}");
     }
     assert_eq!(room.flags(), "N");
     for line in ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER REMOVENODE 1"] {
@@ -242,9 +212,7 @@ fn a_node_by_itself_has_clusters_disabled() {
     assert_eq!(
         room.shared
             .runtime
-            .cluster_change(ClusterChange::RemoveNode {
-                node: txn::NodeId(1)
-            })
+            .cluster_change(ClusterChange::RemoveNode { node: txn::NodeId(1) })
             .expect_err("nothing to change"),
         "this node is not part of a cluster, so it can't be that node 1 leaves"
     );
@@ -256,25 +224,16 @@ fn a_member_tells_of_its_cluster() {
     assert_eq!(room.call("CLUSTER KEYSLOT a"), ":15495\r\n");
     assert!(room.call("CLUSTER SLOTS").starts_with("*3\r\n"));
     assert_eq!(room.call("CLUSTER COUNTKEYSINSLOT 1"), ":0\r\n");
-    assert!(
-        room.call("ORDO.CLUSTER STATUS")
-            .contains("{\"cluster\":\"test\"")
-    );
+    assert!(room.call("ORDO.CLUSTER STATUS").contains("{\"cluster\":\"test\""));
     assert!(room.call("INFO cluster").contains("cluster_enabled:1\r\n"));
-    assert!(
-        room.call("INFO")
-            .contains("# Ordo_cluster\r\ncluster:test\r\n")
-    );
+    assert!(room.call("INFO").contains("# Ordo_cluster\r\ncluster:test\r\n"));
     assert!(room.call("INFO server").contains("redis_mode:cluster\r\n"));
     assert!(room.call("HELLO").contains("cluster"));
     assert_eq!(room.call("ASKING"), "+OK\r\n");
     // In a block, too.
     room.call("MULTI");
     assert_eq!(room.call("CLUSTER KEYSLOT a"), "+QUEUED\r\n");
-    assert_eq!(
-        room.call("ORDO.CLUSTER REMOVENODE 4"),
-        "-ERR Command not allowed inside a transaction\r\n"
-    );
+    assert_eq!(room.call("ORDO.CLUSTER REMOVENODE 4"), "-ERR Command not allowed inside a transaction\r\n");
 }
 
 #[test]
@@ -315,16 +274,12 @@ fn a_change_is_answered_when_it_ends_and_holds_what_is_behind_it() {
     let mut room = Room::new(Some(members.clone()));
     for (line, outcome, reply) in [
         ("ORDO.CLUSTER REMOVENODE 4", Some(Ok("OK")), "+OK\r\n"),
-        (
-            "ORDO.CLUSTER TRANSFER 0 2",
-            Some(Err("node 2 lags behind")),
-            "-ERR node 2 lags behind\r\n",
-        ),
+        ("ORDO.CLUSTER TRANSFER 0 2", Some(Err("node 2 lags behind")), "-ERR node 2 lags behind\r\n"),
         (
             "ORDO.CLUSTER ADDNODE e x e:7001 e:6379",
             None,
-            "-ERR nobody knows how the change ended, because the node stopped working on it: look at 'ordo admin \
-             status', and ask again if it is missing there\r\n",
+            "-ERR nobody knows how the change ended, because the node stopped working on it: look at 'ordo \
+             admin status', and ask again if it is missing there\r\n",
         ),
     ] {
         assert_eq!(room.call(line), "", "{line} takes its time");
@@ -409,10 +364,7 @@ fn a_message_behind_the_end_of_its_subscription_is_dropped() {
     room.publish("c", true);
     room.call("PUNSUBSCRIBE c");
     room.call("SUNSUBSCRIBE c");
-    assert_eq!(
-        room.look_into_mailbox(),
-        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$5\r\nhello\r\n"
-    );
+    assert_eq!(room.look_into_mailbox(), "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$5\r\nhello\r\n");
 }
 
 #[test]
@@ -426,10 +378,7 @@ fn a_wait_is_not_ended_by_what_was_meant_for_the_one_before() {
     assert!(waits());
     let first = number();
     room.with(|session, desk| session.delivered(desk, unblock(first, true)));
-    assert_eq!(
-        room.sent(),
-        "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
-    );
+    assert_eq!(room.sent(), "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n");
     // The next command is being tried.
     assert_eq!(room.call("BLPOP k 0"), "");
     room.with(|session, desk| session.delivered(desk, unblock(first, true)));
@@ -468,11 +417,8 @@ fn who_is_not_told_of_all_keys_cannot_ask_for_all() {
 fn who_begins_to_track_anew_is_told_of_what_it_reads_then() {
     let mut room = Room::new(None);
     let client = room.session.client().clone();
-    let other = Listener {
-        session: SessionId(99),
-        mailbox: client.mailbox.clone(),
-        pushes: client.pushes.clone(),
-    };
+    let other =
+        Listener { session: SessionId(99), mailbox: client.mailbox.clone(), pushes: client.pushes.clone() };
     // Where nobody tracked any more, all would be forgotten.
     room.shared.hub.track(&other, &TrackingOptions::default());
     let begin = |room: &mut Room| {
@@ -498,13 +444,8 @@ fn who_begins_to_wait_looks_once_behind_all_that_is_under_way() {
     let mut room = Room::new(None);
     for line in ["XREAD BLOCK 0 STREAMS s 0", "BLPOP k 0"] {
         assert_eq!(room.call(line), "");
-        while room.submissions.requests.is_empty()
-            || !room.session.client().blocked.load(Ordering::SeqCst)
-        {
-            assert!(
-                !room.submissions.requests.is_empty(),
-                "{line}: it has looked at a snapshot only"
-            );
+        while room.submissions.requests.is_empty() || !room.session.client().blocked.load(Ordering::SeqCst) {
+            assert!(!room.submissions.requests.is_empty(), "{line}: it has looked at a snapshot only");
             let first = std::mem::take(&mut room.submissions).requests;
             let answers = room.shared.runtime.ask(&room.port, first, || false);
             for (id, outcome) in answers.expect("room for a few") {
@@ -514,10 +455,7 @@ fn who_begins_to_wait_looks_once_behind_all_that_is_under_way() {
         assert!(!room.submissions.requests[0].footprint.read_only, "{line}");
         room.settle();
         let wait = room.session.client().waits.load(Ordering::SeqCst);
-        let unblock = Delivery::Unblock {
-            wait,
-            with_error: false,
-        };
+        let unblock = Delivery::Unblock { wait, with_error: false };
         room.with(|session, desk| session.delivered(desk, unblock));
         assert_eq!(room.sent(), "*-1\r\n");
     }

@@ -25,8 +25,9 @@ struct Reads {
 
 /// Whoever keeps copies by prefixes would keep old ones.
 const BROADCAST_MISSES_KEYS: Reply = Reply::error(
-    "ERR BCAST needs a node that is told of all keys, and in this cluster a node keeps only some of the partitions: use CLIENT \
-     TRACKING ON without BCAST, which tells of the keys that were read, or give every node all partitions",
+    "ERR BCAST needs a node that is told of all keys, and in this cluster a node keeps only some of the \
+     partitions: use CLIENT TRACKING ON without BCAST, which tells of the keys that were read, or give \
+     every node all partitions",
 );
 
 /// How a connection is told.
@@ -68,16 +69,15 @@ impl Asked {
                 word if is_word(word, "noloop") => options.no_loop = true,
                 word if is_word(word, "redirect") && !rest.is_empty() => {
                     if options.redirect.is_some() {
-                        return Err(Reply::error(
-                            "ERR A client can only redirect to a single other client",
-                        ));
+                        return Err(Reply::error("ERR A client can only redirect to a single other client"));
                     }
-                    let id =
-                        redis_surface::parse::unsigned(&rest[0]).ok_or(errors::NOT_AN_INTEGER)?;
+                    let id = redis_surface::parse::unsigned(&rest[0]).ok_or(errors::NOT_AN_INTEGER)?;
                     rest = &rest[1..];
-                    let other = desk.shared.clients.by_id(id).ok_or(Reply::error(
-                        "ERR The client ID you want redirect to does not exist",
-                    ))?;
+                    let other = desk
+                        .shared
+                        .clients
+                        .by_id(id)
+                        .ok_or(Reply::error("ERR The client ID you want redirect to does not exist"))?;
                     let listener = Listener {
                         session: other.session,
                         mailbox: other.mailbox.clone(),
@@ -92,13 +92,7 @@ impl Asked {
                 _ => return Err(errors::SYNTAX),
             }
         }
-        Ok(Asked {
-            options,
-            broadcasts,
-            opt_in,
-            opt_out,
-            prefixes,
-        })
+        Ok(Asked { options, broadcasts, opt_in, opt_out, prefixes })
     }
 }
 
@@ -137,22 +131,15 @@ impl Session {
         match &mut self.tracks {
             Some(tracks) => tracks.options = options,
             None => {
-                self.tracks = Some(Box::new(Tracks {
-                    options,
-                    ..Tracks::default()
-                }));
+                self.tracks = Some(Box::new(Tracks { options, ..Tracks::default() }));
             }
         }
         if !is_new {
             return Some(Reply::OK);
         }
-        // What was executed before anybody was interested, perhaps a moment ago, tells nothing when it is committed: nothing is read
-        // before that has ended.
-        let footprint = Footprint {
-            keys: None,
-            read_only: false,
-            weight: Weight::Light,
-        };
+        // What was executed before anybody was interested, perhaps a moment ago, tells nothing when it is
+        // committed: nothing is read before that has ended.
+        let footprint = Footprint { keys: None, read_only: false, weight: Weight::Light };
         let procedure = desk.commands.watch.clone();
         let reach = Reach::of(Involved::Everything);
         let completion = Some(Completion::Answer(Reply::OK));
@@ -161,17 +148,9 @@ impl Session {
     }
 
     fn tracking_options(&self, desk: &Desk<'_>, asked: Asked) -> Result<TrackingOptions, Reply> {
-        let Asked {
-            mut options,
-            broadcasts,
-            opt_in,
-            opt_out,
-            prefixes,
-        } = asked;
+        let Asked { mut options, broadcasts, opt_in, opt_out, prefixes } = asked;
         if !prefixes.is_empty() && !broadcasts {
-            return Err(Reply::error(
-                "ERR PREFIX option requires BCAST mode to be enabled",
-            ));
+            return Err(Reply::error("ERR PREFIX option requires BCAST mode to be enabled"));
         }
         if broadcasts && desk.shared.runtime.is_spread() {
             return Err(BROADCAST_MISSES_KEYS);
@@ -180,27 +159,23 @@ impl Session {
             let broadcast_before = matches!(before.options.mode, TrackingMode::Broadcast(_));
             if broadcast_before != broadcasts {
                 return Err(Reply::error(
-                    "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode.",
+                    "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and \
+                     then re-enabling it with a different mode.",
                 ));
             }
             let before = &before.options.mode;
-            if opt_in && *before == TrackingMode::OptOut
-                || opt_out && *before == TrackingMode::OptIn
-            {
+            if opt_in && *before == TrackingMode::OptOut || opt_out && *before == TrackingMode::OptIn {
                 return Err(Reply::error(
-                    "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode.",
+                    "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and \
+                     then re-enabling it with a different mode.",
                 ));
             }
         }
         if broadcasts && (opt_in || opt_out) {
-            return Err(Reply::error(
-                "ERR OPTIN and OPTOUT are not compatible with BCAST",
-            ));
+            return Err(Reply::error("ERR OPTIN and OPTOUT are not compatible with BCAST"));
         }
         if opt_in && opt_out {
-            return Err(Reply::error(
-                "ERR You can't specify both OPTIN mode and OPTOUT mode",
-            ));
+            return Err(Reply::error("ERR You can't specify both OPTIN mode and OPTOUT mode"));
         }
         options.mode = match (broadcasts, opt_in, opt_out) {
             (true, ..) => TrackingMode::Broadcast(self.prefixes(prefixes)?),
@@ -224,10 +199,10 @@ impl Session {
             let others = before.iter().chain(&prefixes[place + 1..]);
             for other in others.filter(|&other| other != prefix) {
                 if other.starts_with(prefix) || prefix.starts_with(other) {
-                    let [one, other] =
-                        [prefix, other].map(|prefix| String::from_utf8_lossy(prefix));
+                    let [one, other] = [prefix, other].map(|prefix| String::from_utf8_lossy(prefix));
                     return Err(Reply::error_owned(format!(
-                        "ERR Prefix '{one}' overlaps with an existing prefix '{other}'. Prefixes for a single client must not overlap."
+                        "ERR Prefix '{one}' overlaps with an existing prefix '{other}'. Prefixes for a \
+                         single client must not overlap."
                     )));
                 }
             }
@@ -254,7 +229,8 @@ impl Session {
     /// CLIENT CACHING.
     pub(super) fn caching(&mut self, word: &Blob) -> Reply {
         const NOT_NOW: Reply = Reply::error(
-            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or \
+             OPTOUT mode enabled",
         );
         let Some(tracks) = &mut self.tracks else {
             return NOT_NOW;
@@ -320,26 +296,14 @@ impl Session {
         }
         prefixes.sort_unstable();
         Reply::Map(vec![
-            (
-                Reply::bulk("flags"),
-                Reply::Set(flags.into_iter().map(Reply::bulk).collect()),
-            ),
+            (Reply::bulk("flags"), Reply::Set(flags.into_iter().map(Reply::bulk).collect())),
             (Reply::bulk("redirect"), self.redirection()),
-            (
-                Reply::bulk("prefixes"),
-                Reply::Array(prefixes.into_iter().map(Reply::Bulk).collect()),
-            ),
+            (Reply::bulk("prefixes"), Reply::Array(prefixes.into_iter().map(Reply::Bulk).collect())),
         ])
     }
 
     /// Has it remembered what a command, alone or in a block, is about to read, if it is to be.
-    pub(super) fn note_reads(
-        &mut self,
-        desk: &Desk<'_>,
-        command: &Command,
-        argv: &Args,
-        is_alone: bool,
-    ) {
+    pub(super) fn note_reads(&mut self, desk: &Desk<'_>, command: &Command, argv: &Args, is_alone: bool) {
         let Some(tracks) = &mut self.tracks else {
             return;
         };
@@ -401,9 +365,8 @@ impl Session {
             let last = self.replies.next_sequence() - 1;
             tracks.under_way.push_back((last, reads));
         }
-        while let Some((last, reads)) = tracks
-            .under_way
-            .pop_front_if(|(last, _)| *last < self.replies.first_sequence())
+        while let Some((last, reads)) =
+            tracks.under_way.pop_front_if(|(last, _)| *last < self.replies.first_sequence())
         {
             let script = reads.by_script.then_some(last);
             let session = self.client.session;

@@ -1,7 +1,7 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 //!
-//! A block becomes one request: its commands, and the watched keys with the versions that WATCH saw. Whether they are
-//! still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
+//! A block becomes one request: its commands, and the watched keys with the versions that WATCH saw. Whether
+//! they are still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
 use super::sorts::bulky_max;
 use super::{Completion, Desk, Reach, Session, config, is_word, waits_for_writers};
@@ -18,14 +18,13 @@ const WORD_BYTES: usize = size_of::<Blob>();
 /// What a watched key takes beside its bytes.
 const WATCHED_BYTES: usize = 2 * size_of::<Key>() + size_of::<Watched>();
 /// A block that would take too much memory.
-const TOO_LONG: Reply = Reply::error(
-    "ERR the block is longer than client-query-buffer-limit: split it, or raise the limit",
-);
+const TOO_LONG: Reply =
+    Reply::error("ERR the block is longer than client-query-buffer-limit: split it, or raise the limit");
 
 /// The password may be one of the user `default`, and changing that is a transaction of its own.
 const PASSWORD_IN_BLOCK: Reply = Reply::error(
-    "ERR CONFIG SET requirepass is not allowed inside a transaction: it changes the user 'default'; send it by itself, or use \
-     ACL SETUSER default",
+    "ERR CONFIG SET requirepass is not allowed inside a transaction: it changes the user 'default'; send \
+     it by itself, or use ACL SETUSER default",
 );
 
 /// What EXEC replies that is refused itself.
@@ -53,10 +52,7 @@ impl Published {
             return None;
         };
         let is_sharded = is_word(name, "spublish");
-        (is_sharded || is_word(name, "publish")).then(|| Published {
-            channel: channel.clone(),
-            is_sharded,
-        })
+        (is_sharded || is_word(name, "publish")).then(|| Published { channel: channel.clone(), is_sharded })
     }
 
     /// The reply: how many connections of this node get it.
@@ -93,29 +89,18 @@ pub(super) struct Block {
 /// Whether a block reads so many collections that another thread had better run it.
 fn may_take_long(commands: &[Args]) -> bool {
     const LONG_READS_MAX: usize = 16;
-    let is_long = |argv: &&Args| {
-        table::resolve(argv).is_ok_and(|resolved| bulky_max(resolved.command, argv).is_some())
-    };
-    commands
-        .iter()
-        .filter(is_long)
-        .take(LONG_READS_MAX + 1)
-        .count()
-        > LONG_READS_MAX
+    let is_long =
+        |argv: &&Args| table::resolve(argv).is_ok_and(|resolved| bulky_max(resolved.command, argv).is_some());
+    commands.iter().filter(is_long).take(LONG_READS_MAX + 1).count() > LONG_READS_MAX
 }
 
 impl Session {
     fn show_block(&self) {
-        let shown = self
-            .block
-            .as_ref()
-            .map_or(0, |block| block.commands.len() + 1);
+        let shown = self.block.as_ref().map_or(0, |block| block.commands.len() + 1);
         let bytes = self.block.as_ref().map_or(0, |block| block.bytes);
         self.client.block.store(shown, Ordering::Relaxed);
         self.client.block_bytes.store(bytes, Ordering::Relaxed);
-        self.client
-            .watched
-            .store(self.watched.len(), Ordering::Relaxed);
+        self.client.watched.store(self.watched.len(), Ordering::Relaxed);
     }
 
     pub(super) fn multi(&mut self) -> Reply {
@@ -172,18 +157,12 @@ impl Session {
             return self.reject(desk, Some(resolved.number()), errors::NOT_IN_BLOCK);
         }
         if config::names(&argv, "requirepass")
-            && matches!(
-                resolved.command.run,
-                Run::Connection(ConnectionCommand::ConfigSet)
-            )
+            && matches!(resolved.command.run, Run::Connection(ConnectionCommand::ConfigSet))
         {
             return self.reject(desk, Some(resolved.number()), PASSWORD_IN_BLOCK);
         }
         if let Some(block) = &mut self.block {
-            block.bytes += argv
-                .iter()
-                .map(|word| WORD_BYTES + word.len())
-                .sum::<usize>();
+            block.bytes += argv.iter().map(|word| WORD_BYTES + word.len()).sum::<usize>();
             if block.bytes as u64 > desk.config.client_query_buffer_limit {
                 // What is refused anyway need not be kept.
                 *block = Block::default();
@@ -207,9 +186,7 @@ impl Session {
         };
         if block.faulty {
             self.end_block();
-            return Some(Reply::error(
-                "EXECABORT Transaction discarded because of previous errors.",
-            ));
+            return Some(Reply::error("EXECABORT Transaction discarded because of previous errors."));
         }
         let mut block = self.block.take().unwrap_or_default();
         let watched = std::mem::take(&mut self.watched);
@@ -244,9 +221,8 @@ impl Session {
             }
         }
         let found = ordered.iter().enumerate();
-        let published = found
-            .filter_map(|(place, argv)| Some((place, Published::of(argv)?)))
-            .collect::<Vec<_>>();
+        let published =
+            found.filter_map(|(place, argv)| Some((place, Published::of(argv)?))).collect::<Vec<_>>();
         let mut reach = desk.reach(&ordered);
         if !watched.is_empty() {
             let keys = Involved::Keys(watched.keys().cloned().collect());
@@ -268,21 +244,14 @@ impl Session {
         if footprint.read_only && may_take_long(&block.commands) {
             footprint.weight = Weight::Heavy;
         }
-        let completion = (!own.is_empty() || !published.is_empty())
-            .then_some(Completion::Exec { own, published });
+        let completion =
+            (!own.is_empty() || !published.is_empty()).then_some(Completion::Exec { own, published });
         self.forget_caching();
         if acts {
             self.act(desk, Deed::Block(block), reach, completion);
             return None;
         }
-        self.transact(
-            desk,
-            desk.commands.block.clone(),
-            block.to_args(),
-            footprint,
-            reach,
-            completion,
-        );
+        self.transact(desk, desk.commands.block.clone(), block.to_args(), footprint, reach, completion);
         None
     }
 
@@ -294,19 +263,12 @@ impl Session {
         let args = Args(argv[1..].iter().cloned().collect());
         let reach = Reach::of(Involved::Keys(keys.clone()));
         let completion = Some(Completion::Watch(keys));
-        self.transact(
-            desk,
-            desk.commands.watch.clone(),
-            args,
-            Footprint::read_only(),
-            reach,
-            completion,
-        );
+        self.transact(desk, desk.commands.watch.clone(), args, Footprint::read_only(), reach, completion);
         None
     }
 
-    /// Runs a command of the connection itself that was queued, if its user may run it still. What it replies is appended: SUBSCRIBE
-    /// and its kin confirm each name.
+    /// Runs a command of the connection itself that was queued, if its user may run it still. What it replies
+    /// is appended: SUBSCRIBE and its kin confirm each name.
     fn own_command_of_block(&mut self, desk: &mut Desk<'_>, argv: &Args, replies: &mut Vec<Reply>) {
         let resolved = table::resolve(argv).ok();
         let Some((resolved, command)) = resolved.and_then(|resolved| match resolved.command.run {
@@ -325,8 +287,8 @@ impl Session {
         }
     }
 
-    /// Completes a transaction command with the reply of its request, and gives the reply that its client gets.
-    /// `None` if there is none yet.
+    /// Completes a transaction command with the reply of its request, and gives the reply that its client
+    /// gets. `None` if there is none yet.
     pub(super) fn complete(
         &mut self,
         desk: &mut Desk<'_>,

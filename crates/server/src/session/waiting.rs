@@ -1,10 +1,11 @@
 //! Waiting for keys: BLPOP and its kin, XREAD BLOCK.
 //!
-//! The connection tries the command. If there is nothing, it enters the lines of its keys ([`crate::hub`]) and tries once more, so that
-//! what came in between is not missed; then it waits. This second attempt goes through the order even if it only reads: a write that was
-//! executed before anybody was interested tells nothing when it is committed, and a snapshot of the time before does not have it.
-//! Whenever one of its keys is written and nobody is before it, it tries again. A
-//! node is not told of what is written at partitions that it does not keep: there it tries again every so often.
+//! The connection tries the command. If there is nothing, it enters the lines of its keys ([`crate::hub`])
+//! and tries once more, so that what came in between is not missed; then it waits. This second attempt goes
+//! through the order even if it only reads: a write that was executed before anybody was interested tells
+//! nothing when it is committed, and a snapshot of the time before does not have it. Whenever one of its keys
+//! is written and nobody is before it, it tries again. A node is not told of what is written at partitions
+//! that it does not keep: there it tries again every so often.
 
 use super::desk::too_long;
 use super::{Completion, Desk, Hold, Reach, Session};
@@ -87,14 +88,7 @@ impl Session {
         let procedure = desk.commands.stream_ends.clone();
         let args = Args(ends.into_iter().collect());
         let completion = Some(Completion::StreamEnds);
-        self.transact(
-            desk,
-            procedure,
-            args,
-            Footprint::read_only(),
-            reach,
-            completion,
-        );
+        self.transact(desk, procedure, args, Footprint::read_only(), reach, completion);
     }
 
     /// The ends of the streams that the command waits for are known.
@@ -160,12 +154,7 @@ impl Session {
             return self.transact(desk, procedure, words, footprint, reach, completion);
         }
         let prepared = desk.commands.table.prepare_resolved(resolved, argv);
-        if let Action::Transaction {
-            procedure,
-            args,
-            footprint,
-        } = prepared.action
-        {
+        if let Action::Transaction { procedure, args, footprint } = prepared.action {
             self.transact(desk, procedure, args, footprint, reach, completion);
         }
     }
@@ -191,12 +180,7 @@ impl Session {
         let reply = match waiting.ended {
             Some(true) => UNBLOCKED,
             Some(false) => Wait::NOTHING,
-            None if waiting
-                .deadline_ms
-                .is_some_and(|at_ms| at_ms <= desk.now_ms) =>
-            {
-                Wait::NOTHING
-            }
+            None if waiting.deadline_ms.is_some_and(|at_ms| at_ms <= desk.now_ms) => Wait::NOTHING,
             None => return None,
         };
         self.stop_waiting(desk);
@@ -248,9 +232,7 @@ impl Session {
     pub(super) fn leave_lines(&self, shared: &Shared, waiting: &Waiting) {
         if waiting.has_entered {
             self.client.blocked.store(false, Ordering::SeqCst);
-            shared
-                .hub
-                .leave(self.client.session, &waiting.keys, &waiting.wait.manner);
+            shared.hub.leave(self.client.session, &waiting.keys, &waiting.wait.manner);
             shared.hub.end_interest(1);
         }
     }
@@ -273,9 +255,8 @@ impl Session {
 
     /// CLIENT UNBLOCK of this wait, which may have ended since.
     pub(super) fn unblocked(&mut self, desk: &mut Desk<'_>, wait: u64, with_error: bool) {
-        let is_meant = |waiting: &Waiting| {
-            waiting.has_entered && self.client.waits.load(Ordering::SeqCst) == wait
-        };
+        let is_meant =
+            |waiting: &Waiting| waiting.has_entered && self.client.waits.load(Ordering::SeqCst) == wait;
         if !self.waiting.as_deref().is_some_and(is_meant) {
             return;
         }

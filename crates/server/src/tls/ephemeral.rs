@@ -1,8 +1,8 @@
 //! Encryption between nodes without files: a certificate that a process makes for itself and nobody believes.
 //!
-//! Whoever accepts shows it, and whoever dials takes any. So TLS alone proves nothing here, and somebody in the middle could speak it with
-//! both sides. But then the two sides have different keys; the proofs of the peers' handshake cover what TLS derives from them
-//! ([`Stream::binding`](super::Stream::binding)), and fail.
+//! Whoever accepts shows it, and whoever dials takes any. So TLS alone proves nothing here, and somebody in
+//! the middle could speak it with both sides. But then the two sides have different keys; the proofs of the
+//! peers' handshake cover what TLS derives from them ([`Stream::binding`](super::Stream::binding)), and fail.
 
 use super::{TlsError, provider, without_sessions};
 use rustls::client::Resumption;

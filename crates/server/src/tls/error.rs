@@ -7,14 +7,15 @@ use std::io;
 pub enum TlsError {
     /// No certificate, or no key for it.
     #[error(
-        "tls-cert-file and tls-key-file: TLS needs both, the server's certificate and its private key (docs/tls.md tells how to make \
-         them)"
+        "tls-cert-file and tls-key-file: TLS needs both, the server's certificate and its private key \
+         (docs/tls.md tells how to make them)"
     )]
     NoCertificate,
     /// Others must prove themselves, and nobody can.
     #[error(
-        "tls-ca-cert-file or tls-ca-cert-dir: name the CA that signs the certificates of clients and nodes. Only a server that stands \
-         alone, and asks nobody for a certificate (tls-auth-clients no), can do without"
+        "tls-ca-cert-file or tls-ca-cert-dir: name the CA that signs the certificates of clients and \
+         nodes. Only a server that stands alone, and asks nobody for a certificate (tls-auth-clients no), \
+         can do without"
     )]
     NoAuthority,
     /// A file that cannot be read.

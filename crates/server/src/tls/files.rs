@@ -30,19 +30,11 @@ pub(super) struct Own {
 
 impl Own {
     fn read(cert: Named<'_>, key: Named<'_>) -> Result<Own, TlsError> {
-        Ok(Own {
-            chain: certificates(cert)?,
-            key: private_key(key)?,
-            files: (cert.shown(), key.shown()),
-        })
+        Ok(Own { chain: certificates(cert)?, key: private_key(key)?, files: (cert.shown(), key.shown()) })
     }
 
     pub fn mismatch(&self, cause: rustls::Error) -> TlsError {
-        TlsError::Mismatch {
-            cert: self.files.0.clone(),
-            key: self.files.1.clone(),
-            cause,
-        }
+        TlsError::Mismatch { cert: self.files.0.clone(), key: self.files.1.clone(), cause }
     }
 }
 
@@ -72,10 +64,7 @@ impl Material {
             Named::new("tls-cert-file", &config.tls_cert_file),
             Named::new("tls-key-file", &config.tls_key_file),
         )?;
-        Ok(Material {
-            own: Some(own),
-            roots: Arc::new(roots),
-        })
+        Ok(Material { own: Some(own), roots: Arc::new(roots) })
     }
 
     /// What a tool's flags name.
@@ -84,10 +73,7 @@ impl Material {
         let mut roots = RootCertStore::empty();
         add(&mut roots, named("--cacert", authority))?;
         let own = own.map(|(cert, key)| Own::read(named("--cert", cert), named("--key", key)));
-        Ok(Material {
-            own: own.transpose()?,
-            roots: Arc::new(roots),
-        })
+        Ok(Material { own: own.transpose()?, roots: Arc::new(roots) })
     }
 }
 
@@ -109,19 +95,11 @@ impl<'a> Named<'a> {
     }
 
     fn unreadable(&self, cause: io::Error) -> TlsError {
-        TlsError::Unreadable {
-            setting: self.setting,
-            path: self.shown(),
-            cause,
-        }
+        TlsError::Unreadable { setting: self.setting, path: self.shown(), cause }
     }
 
     fn content(&self, problem: impl Into<String>) -> TlsError {
-        TlsError::Content {
-            setting: self.setting,
-            path: self.shown(),
-            problem: problem.into(),
-        }
+        TlsError::Content { setting: self.setting, path: self.shown(), problem: problem.into() }
     }
 
     fn read(&self) -> Result<Vec<u8>, TlsError> {
@@ -145,15 +123,13 @@ fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, TlsErro
 
 fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, TlsError> {
     let bytes = file.read()?;
-    let is_encrypted = [
-        &b"BEGIN ENCRYPTED PRIVATE KEY"[..],
-        b"Proc-Type: 4,ENCRYPTED",
-    ]
-    .iter()
-    .any(|mark| bytes.windows(mark.len()).any(|window| window == *mark));
+    let is_encrypted = [&b"BEGIN ENCRYPTED PRIVATE KEY"[..], b"Proc-Type: 4,ENCRYPTED"]
+        .iter()
+        .any(|mark| bytes.windows(mark.len()).any(|window| window == *mark));
     if is_encrypted {
         return Err(file.content(
-            "the key is encrypted. Decrypt it (openssl pkey -in KEY -out PLAIN), and let only the server's user read it",
+            "the key is encrypted. Decrypt it (openssl pkey -in KEY -out PLAIN), and let only the server's \
+             user read it",
         ));
     }
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
@@ -167,9 +143,7 @@ fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, TlsError> {
 /// Believes all certificates of a file.
 fn add(roots: &mut RootCertStore, file: Named<'_>) -> Result<(), TlsError> {
     for certificate in certificates(file)? {
-        roots
-            .add(certificate)
-            .map_err(|error| file.content(error.to_string()))?;
+        roots.add(certificate).map_err(|error| file.content(error.to_string()))?;
     }
     Ok(())
 }

@@ -1,12 +1,14 @@
 //! TLS: what clients, peers and tools encrypt with, and whom they believe.
 //!
-//! [`Tls`] is what the files of the settings said when they were read last. Whoever begins a connection takes it from there, so
-//! that new files concern new connections only; files that cannot be used change nothing. [`Stream`] is a socket with TLS or
-//! without, and never waits. [`ClientTls`] is for tools, whose connections do wait.
+//! [`Tls`] is what the files of the settings said when they were read last. Whoever begins a connection takes
+//! it from there, so that new files concern new connections only; files that cannot be used change nothing.
+//! [`Stream`] is a socket with TLS or without, and never waits. [`ClientTls`] is for tools, whose connections
+//! do wait.
 //!
-//! Two things are decided here for everybody. A certificate counts if a CA of the settings has signed it, *whatever name it has*,
-//! as in Redis: clients and nodes find servers by addresses that move, and the CA is meant to be the house's own. And a session
-//! that is resumed was verified when it began, under the same files: new files begin with no sessions.
+//! Two things are decided here for everybody. A certificate counts if a CA of the settings has signed it,
+//! *whatever name it has*, as in Redis: clients and nodes find servers by addresses that move, and the CA is
+//! meant to be the house's own. And a session that is resumed was verified when it began, under the same
+//! files: new files begin with no sessions.
 
 #[cfg(test)]
 #[path = "../../tests/support/authority.rs"]
@@ -152,10 +154,7 @@ impl Tls {
 
     /// Logs something about a client, once in a while: strangers must not fill the log.
     pub fn complain(&self, complaint: Complaint, client: SocketAddr, why: &str) {
-        let admitted = self
-            .warnings
-            .lock()
-            .admit(complaint as usize, Instant::now());
+        let admitted = self.warnings.lock().admit(complaint as usize, Instant::now());
         let Some(kept) = admitted else {
             return;
         };
@@ -168,8 +167,8 @@ impl Tls {
                 "client {client} came to tls-port and does not speak TLS ({why}): closed{others}"
             ),
             Complaint::Certificate => tracing::warn!(
-                "client {client} has no certificate that counts ({why}): closed. See tls-auth-clients, and tls-ca-cert-file for who \
-                 signs them{others}"
+                "client {client} has no certificate that counts ({why}): closed. See tls-auth-clients, and \
+                 tls-ca-cert-file for who signs them{others}"
             ),
             Complaint::Failed => {
                 tracing::warn!("TLS with client {client} failed ({why}): closed{others}")
@@ -221,10 +220,7 @@ impl Contexts {
             _ => None,
         };
         if config.tls_port == 0 && !by_certificates {
-            return Ok(Contexts {
-                clients: None,
-                peers: without_files,
-            });
+            return Ok(Contexts { clients: None, peers: without_files });
         }
         let demand = match config.tls_auth_clients.as_str() {
             "no" => Demand::Never,
@@ -289,8 +285,7 @@ fn accepting(
     let builder = match demand {
         Demand::Never => builder.with_no_client_auth(),
         _ => {
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(material.roots.clone(), provider());
+            let verifier = WebPkiClientVerifier::builder_with_provider(material.roots.clone(), provider());
             let verifier = match demand {
                 Demand::IfItCan => verifier.allow_unauthenticated(),
                 _ => verifier,
@@ -302,9 +297,7 @@ fn accepting(
         }
     };
     let own = material.own.as_ref().ok_or(TlsError::NoCertificate)?;
-    builder
-        .with_single_cert(own.chain.clone(), own.key.clone_key())
-        .map_err(|error| own.mismatch(error))
+    builder.with_single_cert(own.chain.clone(), own.key.clone_key()).map_err(|error| own.mismatch(error))
 }
 
 fn without_sessions(config: &mut ServerConfig) {
@@ -339,12 +332,9 @@ fn dialling(
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// Believes servers whose certificate a CA of this file has signed, and shows a certificate of its own if there is one: the
-    /// files of it and of its key.
-    pub fn from_files(
-        authority: &Path,
-        own: Option<(&Path, &Path)>,
-    ) -> Result<ClientTls, TlsError> {
+    /// Believes servers whose certificate a CA of this file has signed, and shows a certificate of its own if
+    /// there is one: the files of it and of its key.
+    pub fn from_files(authority: &Path, own: Option<(&Path, &Path)>) -> Result<ClientTls, TlsError> {
         ClientTls::with(&Material::of_tool(authority, own)?)
     }
 
@@ -362,8 +352,8 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(config)))
     }
 
-    /// The stream over a socket that is connected and waits. Our side of the handshake is over when this returns; the other side
-    /// may still refuse what it was shown.
+    /// The stream over a socket that is connected and waits. Our side of the handshake is over when this
+    /// returns; the other side may still refuse what it was shown.
     pub(crate) fn over(
         &self,
         socket: std::net::TcpStream,

@@ -1,8 +1,9 @@
 //! A socket that never waits, with TLS or without.
 //!
-//! Both kinds tell what edge-triggered polls need to know: whether the kernel may have more to read, and whether it took all
-//! that it was given. With TLS a write is taken once it is encrypted, at most [`PENDING_BYTES_MAX`] ahead of the kernel:
-//! [`Stream::pends`] says that some of that waits, and any later call sends it.
+//! Both kinds tell what edge-triggered polls need to know: whether the kernel may have more to read, and
+//! whether it took all that it was given. With TLS a write is taken once it is encrypted, at most
+//! [`PENDING_BYTES_MAX`] ahead of the kernel: [`Stream::pends`] says that some of that waits, and any later
+//! call sends it.
 
 use mio::net::TcpStream;
 use rustls::Connection;
@@ -79,8 +80,8 @@ impl Stream {
         }
     }
 
-    /// What no other connection has, and both ends of this one: whoever takes a connection apart in the middle has two, which differ.
-    /// Nothing, where there is no TLS.
+    /// What no other connection has, and both ends of this one: whoever takes a connection apart in the
+    /// middle has two, which differ. Nothing, where there is no TLS.
     ///
     /// # Errors
     /// The handshake of TLS is not over.
@@ -114,7 +115,8 @@ impl Stream {
     /// Reads what has come.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing has. If TLS itself has failed, the error has its reason, and the other side has been told.
+    /// `WouldBlock` if nothing has. If TLS itself has failed, the error has its reason, and the other side
+    /// has been told.
     #[inline]
     pub fn receive(&mut self, room: &mut [u8]) -> io::Result<Got> {
         match self {
@@ -134,23 +136,18 @@ impl Stream {
         match self {
             Stream::Plain(socket) => match socket.write(bytes) {
                 Ok(0) if !bytes.is_empty() => Err(ErrorKind::WriteZero.into()),
-                Ok(count) => Ok(Sent {
-                    bytes: count,
-                    moved_bytes: count,
-                    full: count < bytes.len(),
-                }),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Sent {
-                    bytes: 0,
-                    moved_bytes: 0,
-                    full: true,
-                }),
+                Ok(count) => Ok(Sent { bytes: count, moved_bytes: count, full: count < bytes.len() }),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    Ok(Sent { bytes: 0, moved_bytes: 0, full: true })
+                }
                 Err(error) => Err(error),
             },
             Stream::Secured(secured) => secured.send(bytes),
         }
     }
 
-    /// Says that nothing more comes, as well as that goes without waiting: the other side can tell the end from a cut.
+    /// Says that nothing more comes, as well as that goes without waiting: the other side can tell the end
+    /// from a cut.
     pub fn farewell(&mut self) {
         if let Stream::Secured(secured) = self {
             secured.tls.send_close_notify();
@@ -187,10 +184,7 @@ impl Secured {
                 };
             }
             let socket = &mut self.socket;
-            let mut tap = Tap {
-                socket,
-                emptied: &mut emptied,
-            };
+            let mut tap = Tap { socket, emptied: &mut emptied };
             match self.tls.read_tls(&mut tap) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => emptied = true,
@@ -209,11 +203,7 @@ impl Secured {
     }
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<Sent> {
-        let mut sent = Sent {
-            bytes: 0,
-            moved_bytes: 0,
-            full: false,
-        };
+        let mut sent = Sent { bytes: 0, moved_bytes: 0, full: false };
         loop {
             let (moved_bytes, full) = self.push()?;
             sent.moved_bytes += moved_bytes;
@@ -271,11 +261,7 @@ impl Read for Stream {
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.send(bytes)? {
-            Sent {
-                bytes: 0,
-                full: true,
-                ..
-            } => Err(ErrorKind::WouldBlock.into()),
+            Sent { bytes: 0, full: true, .. } => Err(ErrorKind::WouldBlock.into()),
             sent => Ok(sent.bytes),
         }
     }

@@ -25,9 +25,7 @@ fn pair() -> (Stream, StreamOwned<ClientConnection, std::net::TcpStream>) {
     let socket = std::net::TcpStream::connect(address).expect("it accepts");
     let (accepted, _) = listener.accept().expect("a client");
     accepted.set_nonblocking(true).expect("a socket");
-    let mut server = tls
-        .accept_client(TcpStream::from_std(accepted))
-        .expect("a stream");
+    let mut server = tls.accept_client(TcpStream::from_std(accepted)).expect("a stream");
     let client = ClientTls::from_files(&authority.file, None).expect("a file");
     let client = std::thread::spawn(move || client.over(socket).expect("it believes the server"));
     while server.is_handshaking() {
@@ -45,17 +43,15 @@ fn what_is_left_of_a_read_is_announced() {
     let sent: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
     client.write_all(&sent).expect("sent");
     client.flush().expect("sent");
-    // An edge-triggered poll says once that there is something: whoever stops where there is no more has it all.
+    // An edge-triggered poll says once that there is something: whoever stops where there is no more has it
+    // all.
     let mut got = Vec::new();
     let mut room = [0; 777];
     while got.len() < sent.len() {
         match server.receive(&mut room) {
             Ok(Got { bytes, more }) => {
                 got.extend_from_slice(&room[..bytes]);
-                assert!(
-                    more || bytes < room.len(),
-                    "a full read says nothing of the rest"
-                );
+                assert!(more || bytes < room.len(), "a full read says nothing of the rest");
                 assert!(bytes > 0, "an end");
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
@@ -94,10 +90,7 @@ fn no_more_is_encrypted_than_the_kernel_and_a_small_buffer_take() {
     let sent = server.send(&bytes).expect("a connection");
     assert!(sent.full && sent.bytes == 0, "{sent:?}");
     // What was taken and has not gone.
-    assert!(
-        taken.saturating_sub(moved) <= 64 << 10,
-        "{taken} taken, {moved} gone"
-    );
+    assert!(taken.saturating_sub(moved) <= 64 << 10, "{taken} taken, {moved} gone");
     let reader = std::thread::spawn(move || {
         let mut got = Vec::new();
         client.read_to_end(&mut got).expect("a farewell");

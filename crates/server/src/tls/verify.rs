@@ -21,14 +21,8 @@ pub(super) struct AnyName {
 impl AnyName {
     pub fn new(roots: Roots, provider: Arc<CryptoProvider>) -> Result<AnyName, TlsError> {
         let inner = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone());
-        let inner = inner
-            .build()
-            .map_err(|error| TlsError::Unusable(Error::General(error.to_string())))?;
-        Ok(AnyName {
-            roots,
-            provider,
-            inner,
-        })
+        let inner = inner.build().map_err(|error| TlsError::Unusable(Error::General(error.to_string())))?;
+        Ok(AnyName { roots, provider, inner })
     }
 }
 
@@ -57,8 +51,7 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner
-            .verify_tls12_signature(message, certificate, signature)
+        self.inner.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -67,8 +60,7 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner
-            .verify_tls13_signature(message, certificate, signature)
+        self.inner.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -41,10 +41,7 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
-        let files = Files {
-            cert: dir.join(format!("{name}.crt")),
-            key: dir.join(format!("{name}.key")),
-        };
+        let files = Files { cert: dir.join(format!("{name}.crt")), key: dir.join(format!("{name}.key")) };
         std::fs::write(&files.cert, certificate.pem()).expect("written");
         std::fs::write(&files.key, key.serialize_pem()).expect("written");
         files
@@ -53,6 +50,5 @@ impl Authority {
 
 /// A path as a setting has it.
 pub fn text(path: &Path) -> &str {
-    path.to_str()
-        .expect("temporary directories have UTF-8 names")
+    path.to_str().expect("temporary directories have UTF-8 names")
 }

@@ -1,9 +1,6 @@
 //! A server in this process on a free loopback port, and a small client.
 #![allow(dead_code, reason = "each test file uses a part")]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "threads belong to the server's tests, too"
-)]
+#![allow(clippy::disallowed_methods, reason = "threads belong to the server's tests, too")]
 
 use ordo_server::config::Config;
 use ordo_server::server::{Server, Stopper};
@@ -22,9 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The settings of a test server in `dir`.
 pub fn config(dir: &Path, settings: &[(&str, &str)]) -> Config {
     let mut config = Config::default();
-    let dir = dir
-        .to_str()
-        .expect("temporary directories have UTF-8 names");
+    let dir = dir.to_str().expect("temporary directories have UTF-8 names");
     let base = [
         ("port", "0"),
         ("bind", "127.0.0.1"),
@@ -35,8 +30,7 @@ pub fn config(dir: &Path, settings: &[(&str, &str)]) -> Config {
         ("auth-delay-max-ms", "0"),
     ];
     for (name, value) in base.iter().chain(settings) {
-        let setting =
-            Config::setting(name).unwrap_or_else(|| panic!("there is no setting '{name}'"));
+        let setting = Config::setting(name).unwrap_or_else(|| panic!("there is no setting '{name}'"));
         (setting.set)(&mut config, value).unwrap_or_else(|problem| panic!("{name}: {problem}"));
     }
     config
@@ -60,11 +54,7 @@ impl TestServer {
         let server = Server::start(config).expect("the server starts");
         let address = server.addresses()[0];
         let stopper = server.stopper();
-        TestServer {
-            address,
-            stopper,
-            waiter: Some(std::thread::spawn(move || server.wait())),
-        }
+        TestServer { address, stopper, waiter: Some(std::thread::spawn(move || server.wait())) }
     }
 
     /// Starts a server on an empty directory.
@@ -119,17 +109,12 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
-        Client {
-            stream,
-            buffer: Vec::new(),
-        }
+        Client { stream, buffer: Vec::new() }
     }
 
     /// Sends bytes as they are.
     pub fn send_raw(&mut self, bytes: &[u8]) {
-        self.stream
-            .write_all(bytes)
-            .expect("the server takes bytes");
+        self.stream.write_all(bytes).expect("the server takes bytes");
     }
 
     /// Sends a command without waiting.
@@ -142,8 +127,7 @@ impl Client {
     /// The next reply; `None` if the connection is closed.
     pub fn try_read(&mut self) -> Option<Reply> {
         loop {
-            if let Some((reply, used)) = decode_reply(&self.buffer).expect("the server speaks RESP")
-            {
+            if let Some((reply, used)) = decode_reply(&self.buffer).expect("the server speaks RESP") {
                 self.buffer.drain(..used);
                 return Some(reply);
             }
@@ -192,9 +176,7 @@ impl Client {
     /// A number that INFO tells.
     pub fn info_number(&mut self, field: &str) -> u64 {
         let text = self.info();
-        let value = text
-            .lines()
-            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let number = value.and_then(|value| value.parse().ok());
         number.unwrap_or_else(|| panic!("INFO tells no number {field}"))
     }
@@ -221,9 +203,7 @@ impl Client {
 
     /// Tells the server that nothing more comes.
     pub fn end(&mut self) {
-        self.stream
-            .shutdown(Shutdown::Write)
-            .expect("a half-closed connection");
+        self.stream.shutdown(Shutdown::Write).expect("a half-closed connection");
     }
 }
 
@@ -246,18 +226,14 @@ pub fn show(reply: &Reply) -> String {
         Reply::Set(items) => format!("~[{}]", list(items)),
         Reply::Push(items) => format!(">[{}]", list(items)),
         Reply::Pairs(pairs) => {
-            let pairs: Vec<String> = pairs
-                .iter()
-                .map(|(key, value)| format!("({}, {})", show(key), show(value)))
-                .collect();
+            let pairs: Vec<String> =
+                pairs.iter().map(|(key, value)| format!("({}, {})", show(key), show(value))).collect();
             format!("[{}]", pairs.join(", "))
         }
         Reply::Told(told) => show(&told.reply),
         Reply::Map(pairs) | Reply::PairMap(pairs) => {
-            let pairs: Vec<String> = pairs
-                .iter()
-                .map(|(key, value)| format!("{}: {}", show(key), show(value)))
-                .collect();
+            let pairs: Vec<String> =
+                pairs.iter().map(|(key, value)| format!("{}: {}", show(key), show(value))).collect();
             format!("{{{}}}", pairs.join(", "))
         }
     }
@@ -268,10 +244,7 @@ pub struct Dice(u64);
 
 impl Dice {
     pub fn new() -> Dice {
-        let seed = std::env::var("ORDO_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok())
-            .unwrap_or(20_261_121);
+        let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
         println!("ORDO_SEED={seed}");
         Dice(seed)
     }

@@ -14,28 +14,18 @@ impl Turn<'_> {
         for (to, piece) in effects.read.drain(..) {
             // What is gone by now is asked for again, or a newer one is.
             if let Ok((total, bytes)) = read_piece(&*disk, piece) {
-                events.push(ClusterEvent::PieceRead {
-                    to,
-                    piece,
-                    total,
-                    bytes,
-                });
+                events.push(ClusterEvent::PieceRead { to, piece, total, bytes });
             }
         }
         if let Some((piece, bytes, whole)) = effects.write.take() {
             events.push(match write_piece(&*disk, piece, &bytes, whole) {
-                Ok(()) => ClusterEvent::PieceWritten {
-                    piece,
-                    bytes: bytes.len() as u64,
-                    last: whole.is_some(),
-                },
+                Ok(()) => {
+                    ClusterEvent::PieceWritten { piece, bytes: bytes.len() as u64, last: whole.is_some() }
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                     panic!("a node of this cluster gives a checkpoint that is none: {error}")
                 }
-                Err(error) => ClusterEvent::PieceUnwritten {
-                    piece,
-                    error: error.to_string(),
-                },
+                Err(error) => ClusterEvent::PieceUnwritten { piece, error: error.to_string() },
             });
         }
         if let Some(needed) = effects.prune.take() {
@@ -46,12 +36,10 @@ impl Turn<'_> {
         if let Some(job) = self.process.effects.checkpoint.take() {
             self.process.checkpoint = Some(job);
             let after_ns = self.disk_time(self.system.plan.costs.sync_ns * 3);
-            self.core
-                .set_timer(self.me(), after_ns, Timer::Checkpointed);
+            self.core.set_timer(self.me(), after_ns, Timer::Checkpointed);
         }
         if std::mem::take(&mut self.process.effects.restart) {
-            self.core
-                .note(Address::Host(self.host), || "starts anew".to_owned());
+            self.core.note(Address::Host(self.host), || "starts anew".to_owned());
             self.system.tally.installed += 1;
             let map = self.process.newest_map();
             self.system.sites[usize::from(self.host)].remember(&map);
@@ -71,10 +59,7 @@ impl Turn<'_> {
             Ok(Written { records, bytes }) => {
                 self.system.tally.checkpoints += 1;
                 self.core.note(Address::Host(self.host), || {
-                    format!(
-                        "has written a checkpoint of epoch {}: {records} records",
-                        epoch.0
-                    )
+                    format!("has written a checkpoint of epoch {}: {records} records", epoch.0)
                 });
                 ClusterEvent::CheckpointWritten { epoch, bytes }
             }

@@ -1,5 +1,5 @@
-//! A client: one connection at a time, to one node after the other, some commands on their way, and a memory of what it
-//! was told.
+//! A client: one connection at a time, to one node after the other, some commands on their way, and a memory
+//! of what it was told.
 
 use super::watch::PartitionWatch;
 use super::{Cluster, Frame, Plan, Timer};
@@ -23,14 +23,16 @@ struct Asked {
     floor_epoch: Epoch,
 }
 
-/// Processes that end when the world heals are up again, and have a leader, after so many of the nodes' ticks.
+/// Processes that end when the world heals are up again, and have a leader, after so many of the nodes'
+/// ticks.
 const RESTARTED_TICKS: u64 = 60;
-/// How many ticks an answer may take where nothing is wrong, with all commands before it, and how many flights each of
-/// them: the reads of a connection run one after the other here, each after a question that goes to the leader, from
-/// there to the others, and back.
+/// How many ticks an answer may take where nothing is wrong, with all commands before it, and how many
+/// flights each of them: the reads of a connection run one after the other here, each after a question that
+/// goes to the leader, from there to the others, and back.
 const ANSWERED_TICKS: u64 = 100;
 const ANSWERED_FLIGHTS: u64 = 6;
-/// Where transactions run at several partitions these tell each other what they read, one transaction after the other.
+/// Where transactions run at several partitions these tell each other what they read, one transaction after
+/// the other.
 const ANSWERED_ACROSS: u64 = 10;
 
 /// What a client is about.
@@ -45,8 +47,8 @@ pub(super) struct Client {
     order: BTreeMap<PartitionId, ConnectionOrder>,
     /// Commands that it has still to send.
     left: u64,
-    /// Transactions that load the initial records of a partition, if that is its task: all of them, from the first one
-    /// again if the connection breaks.
+    /// Transactions that load the initial records of a partition, if that is its task: all of them, from the
+    /// first one again if the connection breaks.
     loads: Vec<Draft>,
     loaded: usize,
     /// It has sent nothing yet.
@@ -64,11 +66,7 @@ impl fmt::Display for Client {
             self.asked.len()
         )?;
         if let Some(asked) = self.asked.front() {
-            write!(
-                f,
-                ", first of all {}.{} {}",
-                self.connection, asked.number, asked.draft
-            )?;
+            write!(f, ", first of all {}.{} {}", self.connection, asked.number, asked.draft)?;
         }
         Ok(())
     }
@@ -78,11 +76,7 @@ impl Client {
     pub(super) fn new(number: u16, plan: &Plan, population: &Population) -> Client {
         // One client for each key space.
         let spaces = if plan.across { 1 } else { plan.partitions };
-        let loads = if number < spaces {
-            population.loads()
-        } else {
-            Vec::new()
-        };
+        let loads = if number < spaces { population.loads() } else { Vec::new() };
         Client {
             number,
             host: number % plan.hosts,
@@ -114,12 +108,8 @@ impl Client {
 
 /// The clients that are connected to a host, and their numbers of the connections.
 pub(super) fn connected(clients: &[Client], host: u16) -> Vec<(u16, u32)> {
-    let there = clients
-        .iter()
-        .filter(|client| client.host == host && client.sent > 0);
-    there
-        .map(|client| (client.number, client.connection))
-        .collect()
+    let there = clients.iter().filter(|client| client.host == host && client.sent > 0);
+    there.map(|client| (client.number, client.connection)).collect()
 }
 
 /// Something reaches a client.
@@ -134,28 +124,19 @@ pub(super) fn take(
             system.clients[usize::from(number)].waits = false;
             go_on(system, number, core);
         }
-        Input::Timer(Timer::Timeout {
-            connection,
-            number: command,
-        }) => return timed_out(system, number, connection, command, core),
+        Input::Timer(Timer::Timeout { connection, number: command }) => {
+            return timed_out(system, number, connection, command, core);
+        }
         Input::Timer(_) => {}
         Input::Frame {
-            frame:
-                Frame::Reply {
-                    connection,
-                    number: command,
-                    outcome,
-                    partition,
-                    place,
-                },
+            frame: Frame::Reply { connection, number: command, outcome, partition, place },
             ..
         } if connection == system.clients[usize::from(number)].connection => {
             answered(system, number, command, outcome, (partition, place), core)?;
         }
-        Input::Frame {
-            frame: Frame::Closed { connection },
-            ..
-        } if connection == system.clients[usize::from(number)].connection => {
+        Input::Frame { frame: Frame::Closed { connection }, .. }
+            if connection == system.clients[usize::from(number)].connection =>
+        {
             disconnect(system, number, core);
         }
         // Of a connection that is closed.
@@ -173,11 +154,8 @@ fn timed_out(
     core: &mut Core<Cluster>,
 ) -> Result<(), Violation> {
     let client = &system.clients[usize::from(number)];
-    let late = client.connection == connection
-        && client
-            .asked
-            .front()
-            .is_some_and(|asked| asked.number <= command);
+    let late =
+        client.connection == connection && client.asked.front().is_some_and(|asked| asked.number <= command);
     if !late {
         return Ok(());
     }
@@ -189,27 +167,16 @@ fn timed_out(
     if system.plan.across {
         bound_ns *= ANSWERED_ACROSS;
     }
-    if core
-        .healed_ns()
-        .is_some_and(|healed_ns| asked_ns >= healed_ns + RESTARTED_TICKS * tick_ns)
-    {
+    if core.healed_ns().is_some_and(|healed_ns| asked_ns >= healed_ns + RESTARTED_TICKS * tick_ns) {
         let waited_ns = core.now_ns() - asked_ns;
         if waited_ns >= bound_ns {
-            let text = format!(
-                "nothing is wrong, and after {} ms {client}",
-                waited_ns / 1_000_000
-            );
+            let text = format!("nothing is wrong, and after {} ms {client}", waited_ns / 1_000_000);
             return Err(Violation::new("liveness", text));
         }
-        let again = Timer::Timeout {
-            connection,
-            number: command,
-        };
+        let again = Timer::Timeout { connection, number: command };
         core.set_timer(Address::Client(number), bound_ns / 4, again);
     } else {
-        core.note(Address::Client(number), || {
-            format!("gives up waiting for {connection}.{command}")
-        });
+        core.note(Address::Client(number), || format!("gives up waiting for {connection}.{command}"));
         disconnect(system, number, core);
     }
     Ok(())
@@ -233,8 +200,8 @@ pub(super) fn disconnect(system: &mut Cluster, number: u16, core: &mut Core<Clus
     wait(system, number, core.draw.between(1, 20) * 1_000_000, core);
 }
 
-/// How many nodes further a client turns that one does not serve. A model's clients stay in their zone: they have only
-/// come too early.
+/// How many nodes further a client turns that one does not serve. A model's clients stay in their zone: they
+/// have only come too early.
 fn further(system: &Cluster) -> u16 {
     u16::from(system.plan.judged)
 }
@@ -250,11 +217,8 @@ fn wait(system: &mut Cluster, number: u16, after_ns: u64, core: &mut Core<Cluste
 /// Sends what the client has to send.
 fn go_on(system: &mut Cluster, number: u16, core: &mut Core<Cluster>) {
     let held = system.loading > 0;
-    let (pipeline, timeout_ms, think_us) = (
-        system.plan.pipeline,
-        system.plan.timeout_ms,
-        system.plan.think_us,
-    );
+    let (pipeline, timeout_ms, think_us) =
+        (system.plan.pipeline, system.plan.timeout_ms, system.plan.think_us);
     let (hosts, further) = (system.sites.len() as u16, further(system));
     let client = &mut system.clients[usize::from(number)];
     if client.sent == 0 && !system.open[usize::from(client.host)] && !client.is_done() {
@@ -296,21 +260,9 @@ fn go_on(system: &mut Cluster, number: u16, core: &mut Core<Cluster>) {
         core.send(
             me,
             Address::Host(client.host),
-            Frame::Command {
-                connection,
-                number: command,
-                partition,
-                draft,
-            },
+            Frame::Command { connection, number: command, partition, draft },
         );
-        core.set_timer(
-            me,
-            timeout_ms * 1_000_000,
-            Timer::Timeout {
-                connection,
-                number: command,
-            },
-        );
+        core.set_timer(me, timeout_ms * 1_000_000, Timer::Timeout { connection, number: command });
         if think_us > 0 && client.left > 0 {
             let after_ns = core.draw.below(think_us * 1_000);
             wait(system, number, after_ns, core);
@@ -338,10 +290,7 @@ fn answered(
     if asked.number != command {
         return Err(Violation::new(
             "connection order",
-            format!(
-                "client {number} gets reply {command} and waits for {}",
-                asked.number
-            ),
+            format!("client {number} gets reply {command} and waits for {}", asked.number),
         ));
     }
     if outcome == Err(Stop::Undeclared) {

@@ -1,12 +1,14 @@
 //! The merged order of all partitions, and the oracles over it, whichever nodes tell of it.
 //!
-//! 1. *agreement*: an epoch has the same digest (and so, because digests are chained, the same batches), the same time, the
-//!    same map behind it, and the same last position of each partition, at every node that has confirmed it.
-//! 2. *time*: it never goes back from epoch to epoch. It is not ahead of true time, whatever anybody does to clocks: so no time to
-//!    live is shorter than it says. Only where so many nodes start at once that nobody may know the time, it may be what a majority's
-//!    clocks show. Once the world has healed it goes on as true time does.
-//! 3. *real time*: a command that was sent after another was answered, in whichever partitions, lies in a later epoch, or
-//!    sees that epoch whole if it is a read.
+//! 1. *agreement*: an epoch has the same digest (and so, because digests are chained, the same batches), the
+//!    same time, the same map behind it, and the same last position of each partition, at every node that has
+//!    confirmed it.
+//! 2. *time*: it never goes back from epoch to epoch. It is not ahead of true time, whatever anybody does to
+//!    clocks: so no time to live is shorter than it says. Only where so many nodes start at once that nobody
+//!    may know the time, it may be what a majority's clocks show. Once the world has healed it goes on as
+//!    true time does.
+//! 3. *real time*: a command that was sent after another was answered, in whichever partitions, lies in a
+//!    later epoch, or sees that epoch whole if it is a read.
 //! 4. *connection order*: the requests of a connection have places in the order in which they were sent.
 
 use super::watch::PartitionWatch;
@@ -66,43 +68,24 @@ type Place = (Epoch, PartitionId, Position);
 impl Epochs {
     /// Of a cluster whose groups have a replica in each of so many zones.
     pub fn new(zones: u16) -> Epochs {
-        Epochs {
-            majority: usize::from(zones / 2 + 1),
-            ..Epochs::default()
-        }
+        Epochs { majority: usize::from(zones / 2 + 1), ..Epochs::default() }
     }
 
     /// How far all clocks are ahead of true time, and how many nodes that run do not know the epoch time.
     pub fn looked(&mut self, true_ms: u64, mut clocks_ahead_ms: Vec<i64>, unset: usize) {
         clocks_ahead_ms.sort_unstable_by(|a, b| b.cmp(a));
-        let reached_ms = clocks_ahead_ms
-            .get(self.majority.saturating_sub(1))
-            .copied();
-        self.clocks_ahead
-            .push_back((true_ms, reached_ms.unwrap_or(0)));
-        while self
-            .clocks_ahead
-            .front()
-            .is_some_and(|&(at_ms, _)| at_ms + HEARD_MS < true_ms)
-        {
+        let reached_ms = clocks_ahead_ms.get(self.majority.saturating_sub(1)).copied();
+        self.clocks_ahead.push_back((true_ms, reached_ms.unwrap_or(0)));
+        while self.clocks_ahead.front().is_some_and(|&(at_ms, _)| at_ms + HEARD_MS < true_ms) {
             self.clocks_ahead.pop_front();
         }
         if unset >= self.majority {
-            let lately = self
-                .clocks_ahead
-                .iter()
-                .map(|&(_, ahead_ms)| ahead_ms)
-                .max();
+            let lately = self.clocks_ahead.iter().map(|&(_, ahead_ms)| ahead_ms).max();
             self.ahead_ms_max = self.ahead_ms_max.max(lately.unwrap_or(0));
         }
     }
 
-    fn judge_time(
-        &mut self,
-        end: &EpochEnd,
-        true_ms: u64,
-        is_healed: bool,
-    ) -> Result<(), Violation> {
+    fn judge_time(&mut self, end: &EpochEnd, true_ms: u64, is_healed: bool) -> Result<(), Violation> {
         let since_ms = true_ms - EPOCH_MS;
         let drifted_ms = (since_ms / DRIFT_PER).cast_signed();
         let ahead_ms = end.time_ms.cast_signed() - true_ms.cast_signed();
@@ -137,12 +120,7 @@ impl Epochs {
         is_healed: bool,
     ) -> Result<(), Violation> {
         let epoch = end.epoch;
-        if self
-            .ends
-            .keys()
-            .next_back()
-            .is_none_or(|&newest| newest < epoch)
-        {
+        if self.ends.keys().next_back().is_none_or(|&newest| newest < epoch) {
             self.judge_time(end, true_ms, is_healed)?;
         }
         let earlier = self.ends.range(..epoch).next_back();
@@ -162,16 +140,13 @@ impl Epochs {
             map: end.map.clone(),
             last: BTreeMap::new(),
         });
-        let same_last = local.zip(&end.next).all(|(partition, next)| {
-            *known.last.entry(partition).or_insert(next.prev()) == next.prev()
-        });
-        if !same_last
-            || (known.time_ms, known.digest) != (end.time_ms, end.digest)
-            || known.map != end.map
-        {
+        let same_last = local
+            .zip(&end.next)
+            .all(|(partition, next)| *known.last.entry(partition).or_insert(next.prev()) == next.prev());
+        if !same_last || (known.time_ms, known.digest) != (end.time_ms, end.digest) || known.map != end.map {
             let text = format!(
-                "{epoch:?} ends at {} ms with digest {:016x}, partitions at {:?} and map {:?} for one node, and with {end:?} \
-                 for another",
+                "{epoch:?} ends at {} ms with digest {:016x}, partitions at {:?} and map {:?} for one \
+                 node, and with {end:?} for another",
                 known.time_ms, known.digest, known.last, known.map
             );
             return Err(Violation::new("agreement", text));
@@ -193,23 +168,16 @@ impl Epochs {
         let number = (id.sequence, id.attempt, here);
         // Of each partition, those next to it; what is farther off is compared with them.
         let of = PARTITIONS_MAX;
-        let earlier = places
-            .range(..(id.sequence, id.attempt, PartitionId(0)))
-            .rev();
+        let earlier = places.range(..(id.sequence, id.attempt, PartitionId(0))).rev();
         let later = places.range((id.sequence, id.attempt, PartitionId(of))..);
         let same = |(_, other): &(&Numbered, &Place)| other.1 == here;
-        let earlier: Vec<_> = (earlier.clone().next().into_iter())
-            .chain(earlier.clone().find(same))
-            .collect();
-        let later: Vec<_> = (later.clone().next().into_iter())
-            .chain(later.clone().find(same))
-            .collect();
+        let earlier: Vec<_> =
+            (earlier.clone().next().into_iter()).chain(earlier.clone().find(same)).collect();
+        let later: Vec<_> = (later.clone().next().into_iter()).chain(later.clone().find(same)).collect();
         let right = earlier.iter().all(|(_, earlier)| follows(**earlier, place))
             && later.iter().all(|(_, later)| follows(place, **later));
         if !right {
-            let text = format!(
-                "{id:?} is at {place:?}, between {earlier:?} and {later:?} of its connection"
-            );
+            let text = format!("{id:?} is at {place:?}, between {earlier:?} and {later:?} of its connection");
             return Err(Violation::new("connection order", text));
         }
         places.insert(number, place);
@@ -236,8 +204,8 @@ impl Epochs {
         let epoch = partition.epoch_of(position);
         if !right {
             let text = format!(
-                "a command was decided at {place:?} in {epoch:?}, but something in {floor:?} had been answered before it was \
-                 sent"
+                "a command was decided at {place:?} in {epoch:?}, but something in {floor:?} had been \
+                 answered before it was sent"
             );
             return Err(Violation::new("real time", text));
         }

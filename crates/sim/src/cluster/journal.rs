@@ -10,8 +10,8 @@ use order::{GroupImages, Journal, OpenError, SyncTicket, Synced};
 use std::io;
 use txn::Position;
 
-/// A sync: the disk may do it when it is asked to, or only just before it says so. What is written meanwhile is covered by
-/// chance only.
+/// A sync: the disk may do it when it is asked to, or only just before it says so. What is written meanwhile
+/// is covered by chance only.
 enum Syncing {
     Asked(SyncTicket<MortalDisk>),
     Done(io::Result<Synced>),
@@ -174,7 +174,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Under `everysec`, nothing that is written stays behind for long. A process that is frozen does not tick.
+    /// Under `everysec`, nothing that is written stays behind for long. A process that is frozen does not
+    /// tick.
     pub(super) fn check_everysec(&self) -> Result<(), Violation> {
         let plan = &self.system.plan;
         let keeper = &self.process.keeper;

@@ -1,18 +1,19 @@
 //! A cluster in the world: real replicas that agree with each other, and clients that go from node to node.
 //!
-//! A host runs one node of the cluster: the real state machine ([`node::cluster::ClusterNode`]), the real consensus groups,
-//! a journal on the host's disk, and for every partition a real engine with virtual workers. A client is connected to one
-//! node at a time. Either every command goes to a partition of its choice, which executes it on records of its own; or the
-//! partitions share a key space, and a command goes to those of its keys: to all, once it turns out to touch others.
+//! A host runs one node of the cluster: the real state machine ([`node::cluster::ClusterNode`]), the real
+//! consensus groups, a journal on the host's disk, and for every partition a real engine with virtual
+//! workers. A client is connected to one node at a time. Either every command goes to a partition of its
+//! choice, which executes it on records of its own; or the partitions share a key space, and a command goes
+//! to those of its keys: to all, once it turns out to touch others.
 //!
-//! Frames between nodes travel as datagrams: they may be lost, come twice, or overtake each other. The map says at which host
-//! a node is; a host can come back as another node ([`site`]). Where a fault takes a disk for good or wants a node replaced,
-//! an [`operator`] sees to it.
+//! Frames between nodes travel as datagrams: they may be lost, come twice, or overtake each other. The map
+//! says at which host a node is; a host can come back as another node ([`site`]). Where a fault takes a disk
+//! for good or wants a node replaced, an [`operator`] sees to it.
 //!
-//! The oracles ([`watch`], [`epochs`]): all replicas of a partition confirm the same transactions at the same positions and
-//! times; all nodes confirm the same epochs; the order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
-//! is
-//! missing, overtaken, or read late; once nothing is wrong any more, everything is answered and all replicas end alike.
+//! The oracles ([`watch`], [`epochs`]): all replicas of a partition confirm the same transactions at the same
+//! positions and times; all nodes confirm the same epochs; the order has no request twice; every replica
+//! final-commits what the serial specification says; nothing that was answered is missing, overtaken, or read
+//! late; once nothing is wrong any more, everything is answered and all replicas end alike.
 
 mod checkpoint;
 mod client;
@@ -34,8 +35,7 @@ use crate::trace::Trace;
 use crate::traffic::{Draft, Population};
 use crate::watch::real_time::Place;
 use crate::world::{
-    Address, Core, End, Input, Limits as WorldLimits, Setting, Start, System, Traffic, Violation,
-    World,
+    Address, Core, End, Input, Limits as WorldLimits, Setting, Start, System, Traffic, Violation, World,
 };
 use client::Client;
 use epochs::Epochs;
@@ -197,22 +197,12 @@ impl fmt::Display for Frame {
             Frame::Told { map } => write!(f, "map {}", map.version),
             Frame::Order { control } => write!(f, "wants {control:?}"),
             Frame::Ordered { changed } => write!(f, "ordered: {changed:?}"),
-            Frame::Command {
-                connection,
-                number,
-                partition,
-                draft,
-            } => write!(f, "{connection}.{number} to {partition}: {draft}"),
-            Frame::Reply {
-                connection,
-                number,
-                outcome,
-                partition,
-                place,
-            } => write!(
-                f,
-                "{connection}.{number} {outcome:?} ({partition} {place:?})"
-            ),
+            Frame::Command { connection, number, partition, draft } => {
+                write!(f, "{connection}.{number} to {partition}: {draft}")
+            }
+            Frame::Reply { connection, number, outcome, partition, place } => {
+                write!(f, "{connection}.{number} {outcome:?} ({partition} {place:?})")
+            }
             Frame::Closed { connection } => write!(f, "no connection {connection}"),
         }
     }
@@ -282,8 +272,8 @@ const SETTLE_MS: u64 = 20_000;
 /// When a node tells a client that nobody knows: soon enough to be seen within a run.
 const REQUEST_TIMEOUT_MS: u64 = SETTLE_MS * 3 / 4;
 
-/// How many nodes are to be replaced, at most, and one that may join beside them where an operator moves things: so many spare
-/// hosts there are.
+/// How many nodes are to be replaced, at most, and one that may join beside them where an operator moves
+/// things: so many spare hosts there are.
 fn spares(options: &Options) -> u16 {
     let faults = options.faults.iter();
     let replaced = faults.filter(|timed| timed.fault.replaces_node()).count();
@@ -291,7 +281,8 @@ fn spares(options: &Options) -> u16 {
     spares.try_into().unwrap_or(u16::MAX)
 }
 
-/// Bounds of a run: a client's commands may all be left when the faults are over, and each takes some flights.
+/// Bounds of a run: a client's commands may all be left when the faults are over, and each takes some
+/// flights.
 fn limits(options: &Options) -> WorldLimits {
     let each_us = options.think_us + options.latency.flight_us() * 10;
     // A node that is replaced has to be missed, to fetch what the others have, and to be let go.
@@ -316,22 +307,19 @@ pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
 pub struct Model {
     /// Whether epochs are executed while they are being agreed on; if not, once they are confirmed.
     pub speculate: bool,
-    /// What every incarnation of a procedure of the workload (not of a Redis command) costs its worker, beside its
-    /// operations.
+    /// What every incarnation of a procedure of the workload (not of a Redis command) costs its worker,
+    /// beside its operations.
     pub work_ns: u64,
 }
 
-/// Runs a cluster as a model of speed: no oracles, and the defaults of nodes where a run draws them. Gives for each host
-/// how many ordered transactions its clients had, initial records left out, and the sum of their latencies in nanoseconds.
+/// Runs a cluster as a model of speed: no oracles, and the defaults of nodes where a run draws them. Gives
+/// for each host how many ordered transactions its clients had, initial records left out, and the sum of
+/// their latencies in nanoseconds.
 pub fn run_model(options: &Options, model: Model) -> (Outcome, Vec<(u64, u64)>) {
     run_plan(options, None, Some(model))
 }
 
-fn run_plan(
-    options: &Options,
-    trace: Option<Trace>,
-    model: Option<Model>,
-) -> (Outcome, Vec<(u64, u64)>) {
+fn run_plan(options: &Options, trace: Option<Trace>, model: Option<Model>) -> (Outcome, Vec<(u64, u64)>) {
     let mut draw = Draw::new(mix(options.seed));
     let population = population(options, &mut draw);
     let fsync = match options.policy() {
@@ -365,14 +353,7 @@ fn run_plan(
     let mut world = World::new(setting, system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();
-    let outcome = Outcome {
-        report: Report {
-            account,
-            tally: system.tally,
-        },
-        violation: result.err(),
-        trace,
-    };
+    let outcome = Outcome { report: Report { account, tally: system.tally }, violation: result.err(), trace };
     (outcome, system.latencies)
 }
 
@@ -386,11 +367,10 @@ impl Cluster {
                 client_address: format!("n{host}:2"),
             })
             .collect();
-        let map = PartitionMap::new("world", &described, plan.partitions)
-            .expect("a run has hosts and partitions");
-        let clients: Vec<Client> = (0..plan.clients)
-            .map(|number| Client::new(number, &plan, &population))
-            .collect();
+        let map =
+            PartitionMap::new("world", &described, plan.partitions).expect("a run has hosts and partitions");
+        let clients: Vec<Client> =
+            (0..plan.clients).map(|number| Client::new(number, &plan, &population)).collect();
         let loading = clients.iter().filter(|client| client.loads()).count() as u16;
         let founders = (1..=plan.hosts).map(|number| Post::Founder(NodeId(number)));
         let vacant = (0..spares).map(|_| Post::Vacant);
@@ -399,13 +379,8 @@ impl Cluster {
             registry: population.registry_of(|procedure| work.on(procedure)),
             work,
             map: Arc::new(map),
-            operator: Operator::new(
-                (spares > 0 || plan.moves > 0).then_some(plan.clients),
-                plan.moves,
-            ),
-            partitions: (0..plan.partitions)
-                .map(|_| PartitionWatch::new())
-                .collect(),
+            operator: Operator::new((spares > 0 || plan.moves > 0).then_some(plan.clients), plan.moves),
+            partitions: (0..plan.partitions).map(|_| PartitionWatch::new()).collect(),
             epochs: Epochs::new(zones),
             open: vec![false; sites.len()],
             clients,
@@ -420,30 +395,22 @@ impl Cluster {
         }
     }
 
-    /// Checks what a workload knows of its state, once everything is over. No moment of the run has a state of all partitions
-    /// that a node could look at; in the end all replicas are as the specification is.
+    /// Checks what a workload knows of its state, once everything is over. No moment of the run has a state
+    /// of all partitions that a node could look at; in the end all replicas are as the specification is.
     fn check_workload(&self) -> Result<(), Violation> {
-        let (Some(workload), Some(first)) =
-            (self.population.workload(), self.partitions[0].first())
-        else {
+        let (Some(workload), Some(first)) = (self.population.workload(), self.partitions[0].first()) else {
             return Ok(());
         };
         let mut tally = workloads::Tally::default();
         for (at, watch) in self.partitions.iter().enumerate() {
             // Nothing of the workload is before the last load.
-            let from = if at == 0 {
-                first.prev()
-            } else {
-                Position::NONE
-            };
+            let from = if at == 0 { first.prev() } else { Position::NONE };
             for outcome in watch.answers(PartitionId(at as u16), from) {
                 tally.add(outcome);
             }
         }
         let mut state = AtEnd(&self.partitions);
-        workload
-            .check(&mut state, &tally)
-            .map_err(|text| Violation::new("invariant", text))
+        workload.check(&mut state, &tally).map_err(|text| Violation::new("invariant", text))
     }
 
     fn partition(&mut self, partition: PartitionId) -> &mut PartitionWatch {
@@ -501,13 +468,7 @@ impl System for Cluster {
         input: Input<Frame, Timer>,
         core: &mut Core<Self>,
     ) -> Result<(), Violation> {
-        process::Turn {
-            system: self,
-            process: node,
-            core,
-            host,
-        }
-        .take(input)
+        process::Turn { system: self, process: node, core, host }.take(input)
     }
 
     fn ended(
@@ -570,26 +531,18 @@ impl System for Cluster {
                 && process.has_booted()
                 && process.positions().all(|(partition, position)| {
                     // A model does not follow the order.
-                    !self.plan.judged
-                        || position == self.partitions[usize::from(partition.0)].last()
+                    !self.plan.judged || position == self.partitions[usize::from(partition.0)].last()
                 })
         };
         self.clients.iter().all(Client::is_done)
             && self.operator.is_done()
-            && nodes
-                .iter()
-                .zip(&self.sites)
-                .all(|(node, site)| match node {
-                    Some(process) => site.is_taken() && alike(process),
-                    None => !site.is_taken(),
-                })
+            && nodes.iter().zip(&self.sites).all(|(node, site)| match node {
+                Some(process) => site.is_taken() && alike(process),
+                None => !site.is_taken(),
+            })
     }
 
-    fn check_end(
-        &mut self,
-        nodes: &mut [Option<Process>],
-        _: &mut Core<Self>,
-    ) -> Result<(), Violation> {
+    fn check_end(&mut self, nodes: &mut [Option<Process>], _: &mut Core<Self>) -> Result<(), Violation> {
         for node in nodes.iter_mut().flatten() {
             node.close_snapshots();
             node.count(&mut self.tally);
@@ -598,12 +551,7 @@ impl System for Cluster {
             }
         }
         // Each at two of them.
-        self.tally.moved = self
-            .partitions
-            .iter()
-            .map(PartitionWatch::moves)
-            .sum::<u64>()
-            / 2;
+        self.tally.moved = self.partitions.iter().map(PartitionWatch::moves).sum::<u64>() / 2;
         if self.plan.judged {
             watch::check_orders(&self.partitions)?;
         }

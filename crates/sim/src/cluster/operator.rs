@@ -1,11 +1,13 @@
-//! Who adds and replaces nodes, and moves slots and replicas: a person with `ordo admin`, as a simulated client.
+//! Who adds and replaces nodes, and moves slots and replicas: a person with `ordo admin`, as a simulated
+//! client.
 //!
-//! The operator learns that a node was refused for its lost disk, or is told to replace a node that has nothing ([`Fault::Replace`]).
-//! Then it looks at the map of some node, now and then, and does the next thing that is to do: it adds a node in the same
-//! zone, on a spare host or the same one, orders the old one to hand over, starts the new one once the map gives it
-//! something to keep, and ends what is left of the old one once the map does not know it any more. Every step is a function
-//! of a map, so an answer that does not come, or is old, costs time and nothing else. Any node may be asked, also one that
-//! is down, cut off or about to leave.
+//! The operator learns that a node was refused for its lost disk, or is told to replace a node that has
+//! nothing ([`Fault::Replace`]). Then it looks at the map of some node, now and then, and does the next thing
+//! that is to do: it adds a node in the same zone, on a spare host or the same one, orders the old one to
+//! hand over, starts the new one once the map gives it something to keep, and ends what is left of the old
+//! one once the map does not know it any more. Every step is a function of a map, so an answer that does not
+//! come, or is old, costs time and nothing else. Any node may be asked, also one that is down, cut off or
+//! about to leave.
 //!
 //! [`Fault::Replace`]: crate::world::Fault::Replace
 
@@ -50,11 +52,7 @@ const LOOK_TICKS: u64 = 16;
 impl Operator {
     /// An operator with this number, or none, who moves slots or a replica so often.
     pub fn new(me: Option<u16>, moves: u16) -> Operator {
-        Operator {
-            me,
-            moves,
-            ..Operator::default()
-        }
+        Operator { me, moves, ..Operator::default() }
     }
 
     /// Whether nothing is left to do.
@@ -72,14 +70,11 @@ impl Operator {
 impl fmt::Display for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for task in self.tasks.iter().filter(|task| !task.done) {
-            let Task {
-                old, name, host, ..
-            } = task;
+            let Task { old, name, host, .. } = task;
             match old {
-                Some((old, at)) => write!(
-                    f,
-                    "{old} at host {at} is to be replaced by {name} at host {host}; "
-                )?,
+                Some((old, at)) => {
+                    write!(f, "{old} at host {at} is to be replaced by {name} at host {host}; ")?
+                }
                 None => write!(f, "{name} is to join at host {host}; ")?,
             }
         }
@@ -109,9 +104,7 @@ impl Cluster {
             is_idle: false,
             done: false,
         };
-        core.note(Address::Client(me), || {
-            format!("replaces {old} by {} at host {host}", task.name)
-        });
+        core.note(Address::Client(me), || format!("replaces {old} by {} at host {host}", task.name));
         self.operator.tasks.push(task);
         let after_ns = core.draw.below(REACTION_TICKS) * self.plan.tick_ns;
         self.look_later(after_ns, core);
@@ -131,8 +124,7 @@ impl Cluster {
             Some(entry) => entry.zone,
             None => {
                 let mut tasks = self.operator.tasks.iter();
-                let before =
-                    tasks.find(|task| self.sites[usize::from(task.host)].node() == Some(node));
+                let before = tasks.find(|task| self.sites[usize::from(task.host)].node() == Some(node));
                 before.map_or(ZoneId(0), |task| task.zone)
             }
         }
@@ -164,19 +156,13 @@ impl Cluster {
                 let after_ns = core.draw.between(1, LOOK_TICKS) * self.plan.tick_ns;
                 self.look_later(after_ns, core);
             }
-            Input::Frame {
-                from: Address::Host(host),
-                frame: Frame::Told { map },
-            } => {
+            Input::Frame { from: Address::Host(host), frame: Frame::Told { map } } => {
                 for number in 0..self.operator.tasks.len() {
                     self.go_on_with(number, host, &map, core);
                 }
                 self.rebalance(host, &map, core);
             }
-            Input::Frame {
-                from: Address::Host(host),
-                frame: Frame::Ordered { changed },
-            } => {
+            Input::Frame { from: Address::Host(host), frame: Frame::Ordered { changed } } => {
                 self.tally.changes += u64::from(changed == Changed::Map);
                 core.send(Address::Client(me), Address::Host(host), Frame::Ask);
             }
@@ -184,8 +170,8 @@ impl Cluster {
         }
     }
 
-    /// Moves something, if there is something left to move: slots, or a replica within its zone. Somebody else may be faster,
-    /// and change the map; then it stays.
+    /// Moves something, if there is something left to move: slots, or a replica within its zone. Somebody
+    /// else may be faster, and change the map; then it stays.
     fn rebalance(&mut self, asked: u16, map: &PartitionMap, core: &mut Core<Cluster>) {
         let Some(me) = self.operator.me.filter(|_| self.operator.moves > 0) else {
             return;
@@ -206,9 +192,7 @@ impl Cluster {
                 is_idle: false,
                 done: false,
             };
-            core.note(Address::Client(me), || {
-                format!("adds {} to {} at host {host}", task.name, task.zone)
-            });
+            core.note(Address::Client(me), || format!("adds {} to {} at host {host}", task.name, task.zone));
             return self.operator.tasks.push(task);
         }
         let control = match core.draw.percent(60) {
@@ -216,22 +200,12 @@ impl Cluster {
             false => None,
         };
         if let Some(control) = control.or_else(|| some_slots(map, core)) {
-            core.send(
-                Address::Client(me),
-                Address::Host(asked),
-                Frame::Order { control },
-            );
+            core.send(Address::Client(me), Address::Host(asked), Frame::Order { control });
         }
     }
 
     /// Does the next thing of a task, as the map of the node at a host has it.
-    fn go_on_with(
-        &mut self,
-        number: usize,
-        asked: u16,
-        map: &Arc<PartitionMap>,
-        core: &mut Core<Cluster>,
-    ) {
+    fn go_on_with(&mut self, number: usize, asked: u16, map: &Arc<PartitionMap>, core: &mut Core<Cluster>) {
         let Some(me) = self.operator.me.map(Address::Client) else {
             return;
         };
@@ -289,10 +263,7 @@ impl Cluster {
         };
         if let Some(entry) = map.nodes.get(&old) {
             if !entry.leaving {
-                let control = Control::Drain {
-                    version: map.version,
-                    node: old,
-                };
+                let control = Control::Drain { version: map.version, node: old };
                 order(control, core);
             }
             return;
@@ -329,19 +300,12 @@ impl Task {
         }
         let place = some_place(map, Some(new), core);
         self.is_idle |= place.is_none();
-        Some(place.unwrap_or(Control::RemoveNode {
-            version: map.version,
-            node: new,
-        }))
+        Some(place.unwrap_or(Control::RemoveNode { version: map.version, node: new }))
     }
 }
 
 /// A replica moves to another node of its zone, or to this one, if some node can give one away.
-fn some_place(
-    map: &PartitionMap,
-    taker: Option<NodeId>,
-    core: &mut Core<Cluster>,
-) -> Option<Control> {
+fn some_place(map: &PartitionMap, taker: Option<NodeId>, core: &mut Core<Cluster>) -> Option<Control> {
     let mut places = Vec::new();
     for partition in map.partition_ids() {
         let takers = map.nodes.keys();
@@ -358,10 +322,7 @@ fn some_place(
         }
     }
     let place = *places.get(core.draw.below(places.len().max(1) as u64) as usize)?;
-    Some(Control::PlaceReplicas {
-        version: map.version,
-        places: vec![place],
-    })
+    Some(Control::PlaceReplicas { version: map.version, places: vec![place] })
 }
 
 /// Some slots of one partition become another's.
@@ -383,10 +344,7 @@ fn some_slots(map: &PartitionMap, core: &mut Core<Cluster>) -> Option<Control> {
     };
     Some(Control::MoveSlots {
         version: map.version,
-        slots: SlotRange {
-            first,
-            last: first + (count - 1) as u16,
-        },
+        slots: SlotRange { first, last: first + (count - 1) as u16 },
         to: PartitionId(to as u16),
     })
 }

@@ -1,8 +1,8 @@
 //! A host's process: a node of the cluster, its engines with virtual workers, and its clients' connections.
 //!
-//! What arrives while the last round is still being worked on is taken in together. Every worker steps the engines in turn
-//! with a budget of one single-key operation and is busy for what the operation costs. A sync takes its own time, beside
-//! everything else ([`journal`](super::journal)).
+//! What arrives while the last round is still being worked on is taken in together. Every worker steps the
+//! engines in turn with a budget of one single-key operation and is busy for what the operation costs. A sync
+//! takes its own time, beside everything else ([`journal`](super::journal)).
 
 mod serve;
 mod work;
@@ -21,12 +21,11 @@ use crate::world::{Address, Core, EPOCH_MS, Input, Start, Violation};
 use execute::siblings::exchange;
 use execute::sparkle::{Options as SparkleOptions, Sparkle};
 use execute::{
-    Assignment, Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader,
-    WorkerId,
+    Assignment, Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
 };
 use node::cluster::{
-    Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions,
-    ClusterStart, LoadedEngines, load_engines,
+    Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart,
+    LoadedEngines, load_engines,
 };
 use node::flights::{Flight, Flights, Reach};
 use node::{Refused, Route, session};
@@ -37,8 +36,8 @@ use std::sync::Arc;
 use store::Snapshot;
 use txn::mutant::set_local_clock_ms;
 use txn::{
-    BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Request, RequestId,
-    SessionId, Slots, Stop,
+    BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Request, RequestId, SessionId,
+    Slots, Stop,
 };
 
 /// A command of a connection that has no reply yet.
@@ -62,7 +61,8 @@ struct Connection {
     home: PartitionId,
     /// A strict read that waits.
     reading: Option<(u64, Flight<Reached>)>,
-    /// Its unfinished requests in the order, if partitions share a key space, and the map by which they were routed.
+    /// Its unfinished requests in the order, if partitions share a key space, and the map by which they were
+    /// routed.
     flights: Flights<Reached>,
     map: Arc<PartitionMap>,
     /// Something comes again, or may: nothing is submitted before everything is answered.
@@ -109,7 +109,8 @@ struct Lane {
     shared: Arc<dyn Engine>,
     reader: SnapshotReader,
     watch: ReplicaWatch,
-    /// What the engine had confirmed, and speculated before, when the process was taken in: most of it was a replay.
+    /// What the engine had confirmed, and speculated before, when the process was taken in: most of it was a
+    /// replay.
     replayed: Option<(Position, u64)>,
     /// Open for a while, and then compared with the specification.
     snapshot: RefCell<Option<Snapshot>>,
@@ -171,7 +172,8 @@ impl Process {
             Err(_) if core.host(host).process_disk().is_dead() => return Ok(Start::Died),
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
-        // As `ordo serve` does: a founder with an empty journal is the cluster's business, one that joined is its own.
+        // As `ordo serve` does: a founder with an empty journal is the cluster's business, one that joined is
+        // its own.
         let me = identity.node;
         let has_joined = !identity.first.nodes.contains_key(&me);
         if has_joined && has_run && keeper.is_empty() {
@@ -212,10 +214,7 @@ impl Process {
         };
         let disk = core.host(host).process_disk();
         let kept = identity.map.kept_by(me).collect();
-        let LoadedEngines {
-            engines,
-            checkpoint_bytes,
-        } = match load_engines(&*disk, kept, &images, &make) {
+        let LoadedEngines { engines, checkpoint_bytes } = match load_engines(&*disk, kept, &images, &make) {
             Ok(loaded) => loaded,
             Err(_) if disk.is_dead() => return Ok(Start::Died),
             Err(error) => return Ok(Start::Refused(error.to_string())),
@@ -299,25 +298,14 @@ impl Process {
             backlog: Vec::new(),
             taken: BTreeSet::new(),
             readable: Vec::new(),
-            workers: vec![
-                Worker {
-                    busy_until_ns: 0,
-                    idle: true,
-                };
-                usize::from(threads)
-            ],
+            workers: vec![Worker { busy_until_ns: 0, idle: true }; usize::from(threads)],
         };
         let first_tick_ns = 1 + core.draw.below(plan.tick_ns);
         core.set_timer(Address::Host(host), first_tick_ns, Timer::Tick);
         if plan.judged {
             core.set_timer(Address::Host(host), LOOK_NS, Timer::Look);
         }
-        let mut turn = Turn {
-            system,
-            process: &mut process,
-            core,
-            host,
-        };
+        let mut turn = Turn { system, process: &mut process, core, host };
         turn.prepare_soon();
         turn.perform()?;
         turn.wake();
@@ -384,16 +372,14 @@ impl Process {
 
     /// How far each local partition has come.
     pub(super) fn positions(&self) -> impl Iterator<Item = (PartitionId, Position)> + '_ {
-        self.lanes
-            .iter()
-            .map(|(&partition, lane)| (partition, lane.engine.view().final_position()))
+        self.lanes.iter().map(|(&partition, lane)| (partition, lane.engine.view().final_position()))
     }
 
     /// Every local partition ends as the specification says, and nothing is left over.
     pub(super) fn check_end(&mut self, partitions: &[PartitionWatch]) -> Result<(), Violation> {
         self.settle()?;
-        // Of what others executed a client may never hear: nobody remembers the outcome of a request that every replica
-        // has restarted behind.
+        // Of what others executed a client may never hear: nobody remembers the outcome of a request that
+        // every replica has restarted behind.
         let is_ordered = |id| partitions.iter().any(|watch| watch.has_ordered(id));
         if let Some(id) = self.taken.iter().find(|&id| !is_ordered(id)) {
             let text = format!(
@@ -410,13 +396,8 @@ impl Process {
                 .map_err(|text| Violation::new("serial", text));
             view.close(snapshot);
             checked?;
-            leak::check(
-                &*lane.engine,
-                watch.oracle(),
-                watch.last(),
-                lane.engine.last_delivered(),
-            )
-            .map_err(|text| Violation::new("leak", text))?;
+            leak::check(&*lane.engine, watch.oracle(), watch.last(), lane.engine.last_delivered())
+                .map_err(|text| Violation::new("leak", text))?;
         }
         Ok(())
     }
@@ -429,10 +410,7 @@ impl Process {
             let mut worked = true;
             while std::mem::take(&mut worked) {
                 for worker in 0..self.workers.len() {
-                    while lane
-                        .shared
-                        .step(WorkerId(worker), Budget::ONE, &mut committed)
-                        == Progress::Worked
+                    while lane.shared.step(WorkerId(worker), Budget::ONE, &mut committed) == Progress::Worked
                     {
                         worked = true;
                         left -= 1;
@@ -469,10 +447,7 @@ impl Process {
             self.readable.len()
         );
         for (partition, lane) in &self.lanes {
-            text.push_str(&format!(
-                "; {partition}: {:?}",
-                self.node.group_status(*partition)
-            ));
+            text.push_str(&format!("; {partition}: {:?}", self.node.group_status(*partition)));
             text.push_str(&format!(" {:?}", lane.engine.status()));
         }
         text
@@ -509,11 +484,8 @@ impl Turn<'_> {
     /// What something that usually costs `ns` costs now.
     fn cost_ns(&mut self, ns: u64) -> u64 {
         let factor = self.core.cpu_factor(self.host);
-        let jitter = if self.system.plan.jitter {
-            self.core.draw.pick(&[1, 1, 1, 1, 2, 2, 5, 20])
-        } else {
-            1
-        };
+        let jitter =
+            if self.system.plan.jitter { self.core.draw.pick(&[1, 1, 1, 1, 2, 2, 5, 20]) } else { 1 };
         ns * factor * jitter
     }
 
@@ -530,8 +502,7 @@ impl Turn<'_> {
                 self.round()?;
             }
             Input::Timer(Timer::Tick) => {
-                self.core
-                    .set_timer(self.me(), self.system.plan.tick_ns, Timer::Tick);
+                self.core.set_timer(self.me(), self.system.plan.tick_ns, Timer::Tick);
                 let wall_ms = self.core.clock_ms(self.host);
                 self.look_at_clocks();
                 self.handle(ClusterEvent::Tick { wall_ms })?;
@@ -570,9 +541,7 @@ impl Turn<'_> {
             let is_across = self.system.plan.across;
             let checked = match workload.filter(|_| !is_across) {
                 None if workload.is_some() && !self.core.draw.percent(10) => Ok(()),
-                None => watch
-                    .check_snapshot(view, &snapshot)
-                    .map_err(|text| Violation::new("serial", text)),
+                None => watch.check_snapshot(view, &snapshot).map_err(|text| Violation::new("serial", text)),
                 Some(workload) => watch.first().map_or(Ok(()), |first| {
                     invariant::check(&**workload, view, &snapshot, watch.oracle(), first)
                         .map_err(|text| Violation::new("invariant", text))
@@ -593,11 +562,7 @@ impl Turn<'_> {
     fn schedule_round(&mut self) {
         if !std::mem::replace(&mut self.process.round_due, true) {
             let now_ns = self.core.now_ns();
-            let free = self
-                .process
-                .workers
-                .iter()
-                .map(|worker| worker.busy_until_ns);
+            let free = self.process.workers.iter().map(|worker| worker.busy_until_ns);
             let after_ns = free.min().unwrap_or(0).saturating_sub(now_ns);
             self.core.set_timer(self.me(), after_ns, Timer::Round);
         }
@@ -612,7 +577,8 @@ impl Turn<'_> {
             spent_ns += self.system.plan.costs.command_ns;
             match (from, frame) {
                 (Address::Host(_), Frame::Peer { from, to, bytes }) => {
-                    // What is meant for another, or comes from somebody whom the map does not know, has no connection.
+                    // What is meant for another, or comes from somebody whom the map does not know, has no
+                    // connection.
                     let is_known = self.process.newest_map().nodes.contains_key(&from);
                     if to == self.process.me && is_known {
                         self.handle(ClusterEvent::Frame { from, bytes })?;
@@ -625,15 +591,9 @@ impl Turn<'_> {
                 (_, Frame::Order { control }) if self.process.serves() => {
                     self.handle(ClusterEvent::ChangeWanted(control))?;
                 }
-                (
-                    Address::Client(client),
-                    Frame::Command {
-                        connection,
-                        number,
-                        partition,
-                        draft,
-                    },
-                ) if self.open(client, connection, number) => {
+                (Address::Client(client), Frame::Command { connection, number, partition, draft })
+                    if self.open(client, connection, number) =>
+                {
                     spent_ns += self.command(client, number, partition, draft, &mut requests)?;
                 }
                 _ => {}
@@ -675,10 +635,7 @@ impl Turn<'_> {
             if let Some((peer, why)) = effects.severed.first() {
                 return Err(Violation {
                     oracle: "peers",
-                    text: format!(
-                        "node {} refuses a frame that {peer} has sent: {why}",
-                        self.host
-                    ),
+                    text: format!("node {} refuses a frame that {peer} has sent: {why}", self.host),
                 });
             }
             for text in effects.warnings.drain(..).chain(effects.news.drain(..)) {
@@ -732,8 +689,7 @@ impl Turn<'_> {
                     let status = lane.engine.status();
                     lane.replayed = Some((status.confirmed, status.speculated_before_confirmation));
                 }
-                self.core
-                    .note(Address::Host(self.host), || format!("is {boot}"));
+                self.core.note(Address::Host(self.host), || format!("is {boot}"));
             }
             let refused = std::mem::take(&mut effects.refused);
             process.readable.append(&mut effects.readable);
@@ -814,11 +770,7 @@ impl Turn<'_> {
     /// What a disk operation that usually takes `ns` takes now.
     pub(super) fn disk_time(&mut self, ns: u64) -> u64 {
         let factor = self.core.disk_factor(self.host);
-        let jitter = if self.system.plan.jitter {
-            self.core.draw.pick(&[1, 1, 2, 10])
-        } else {
-            1
-        };
+        let jitter = if self.system.plan.jitter { self.core.draw.pick(&[1, 1, 2, 10]) } else { 1 };
         ns * factor * jitter
     }
 }

@@ -1,8 +1,8 @@
 //! What is to run at a host, and who it is: what outlives the host's processes.
 //!
-//! A real node keeps in its directory which node it is, the cluster's first map, and the map by which it knows what it keeps
-//! (`cluster.json`). Here the host keeps it, and loses it with its disk. It is written at a node's first start and at a
-//! restart to keep more, as `ordo serve` does, and is otherwise as old as that.
+//! A real node keeps in its directory which node it is, the cluster's first map, and the map by which it
+//! knows what it keeps (`cluster.json`). Here the host keeps it, and loses it with its disk. It is written at
+//! a node's first start and at a restart to keep more, as `ordo serve` does, and is otherwise as old as that.
 
 use super::Cluster;
 use crate::world::Violation;
@@ -26,11 +26,9 @@ pub(super) enum Post {
     Vacant,
     /// A node of the first map.
     Founder(NodeId),
-    /// A node that joins under this name, with the map that names it and gives it something to keep, once there is one.
-    Joins {
-        name: String,
-        learnt: Option<Arc<PartitionMap>>,
-    },
+    /// A node that joins under this name, with the map that names it and gives it something to keep, once
+    /// there is one.
+    Joins { name: String, learnt: Option<Arc<PartitionMap>> },
 }
 
 /// See the module's head.
@@ -128,8 +126,8 @@ pub(super) fn host_at(address: &str) -> Option<u16> {
 }
 
 impl Cluster {
-    /// Who a process is that starts at a host, and whether its directory says so already. `None` if nobody is to start there,
-    /// or not yet.
+    /// Who a process is that starts at a host, and whether its directory says so already. `None` if nobody is
+    /// to start there, or not yet.
     pub(super) fn identify(&self, host: u16) -> Option<(Identity, bool)> {
         let site = &self.sites[usize::from(host)];
         if site.rests {
@@ -140,10 +138,7 @@ impl Cluster {
         }
         let (node, map) = match &site.post {
             Post::Founder(node) => (*node, self.map.clone()),
-            Post::Joins {
-                name,
-                learnt: Some(map),
-            } => {
+            Post::Joins { name, learnt: Some(map) } => {
                 let mut nodes = map.nodes.iter();
                 let (&node, _) = nodes.find(|(_, entry)| entry.name == *name)?;
                 (node, map.clone())

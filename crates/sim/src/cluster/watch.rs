@@ -1,18 +1,21 @@
 //! One partition's order, and the oracles over it, whichever replicas tell of it.
 //!
-//! 1. *agreement*: what one replica has confirmed at a position every replica confirms there: the same request, in the same
-//!    epoch, at the same time. Nothing that was confirmed is ever retracted.
+//! 1. *agreement*: what one replica has confirmed at a position every replica confirms there: the same
+//!    request, in the same epoch, at the same time. Nothing that was confirmed is ever retracted.
 //! 2. *once*: no request has two positions.
-//! 3. *serial*: every replica final-commits each transaction once per life, as the specification says. Where partitions share a
-//!    key space, the specification runs a transaction over several of them at all of them at once, when it is the next one of
-//!    each ([`advance`]): so their orders must fit together. A node that has confirmed an epoch may be the first one, also of
-//!    those that keep the other partitions: what it commits or reads is judged as soon as the specification has come as far.
-//! 4. *taken*: what a node that lives to the end has taken is in the order in the end, whatever its client was told.
+//! 3. *serial*: every replica final-commits each transaction once per life, as the specification says. Where
+//!    partitions share a key space, the specification runs a transaction over several of them at all of them
+//!    at once, when it is the next one of each ([`advance`]): so their orders must fit together. A node that
+//!    has confirmed an epoch may be the first one, also of those that keep the other partitions: what it
+//!    commits or reads is judged as soon as the specification has come as far.
+//! 4. *taken*: what a node that lives to the end has taken is in the order in the end, whatever its client
+//!    was told.
 //! 5. *real time* and *connection order*: see [`crate::watch::real_time`].
 //!
-//! There is no oracle for *durability*, because these imply it. A client is told of a position that its node has confirmed.
-//! If every replica forgot it, then either something else is confirmed there, and replicas do not agree; or nothing is, and
-//! the replicas never come as far as the order did, which is part of what a run must reach in the end.
+//! There is no oracle for *durability*, because these imply it. A client is told of a position that its node
+//! has confirmed. If every replica forgot it, then either something else is confirmed there, and replicas do
+//! not agree; or nothing is, and the replicas never come as far as the order did, which is part of what a run
+//! must reach in the end.
 
 use super::epochs::Epochs;
 use crate::oracle::{Expected, Oracle, run_together};
@@ -101,11 +104,7 @@ fn violation<T>(oracle: &'static str, text: String) -> Result<T, Violation> {
 impl ReplicaWatch {
     /// A replica whose engine is at this position.
     pub fn new(position: Position) -> ReplicaWatch {
-        ReplicaWatch {
-            delivered: Vec::new(),
-            confirmed: position.0,
-            committed: position.0,
-        }
+        ReplicaWatch { delivered: Vec::new(), confirmed: position.0, committed: position.0 }
     }
 }
 
@@ -126,8 +125,9 @@ impl PartitionWatch {
         &self.oracle
     }
 
-    /// The position of the workload's first call, once its initial records are complete. `None` also if a call was late that
-    /// loads some, of a connection that had been given up: it has put back what the workload had changed.
+    /// The position of the workload's first call, once its initial records are complete. `None` also if a
+    /// call was late that loads some, of a connection that had been given up: it has put back what the
+    /// workload had changed.
     pub fn first(&self) -> Option<Position> {
         let is_complete = self.loaded != Position::NONE && self.last_load <= self.loaded;
         is_complete.then(|| self.loaded.next())
@@ -183,9 +183,7 @@ impl PartitionWatch {
 
     /// The last position of an epoch or of one before it.
     pub fn end_of(&self, epoch: Epoch) -> Position {
-        let end = self
-            .confirmed
-            .partition_point(|ordered| ordered.epoch <= epoch);
+        let end = self.confirmed.partition_point(|ordered| ordered.epoch <= epoch);
         Position(end as u64)
     }
 
@@ -202,8 +200,7 @@ impl PartitionWatch {
             match told {
                 Told::Deliver(batch) => {
                     note(&|| {
-                        let requests: Vec<String> =
-                            batch.requests.iter().map(|r| format!("{r:?}")).collect();
+                        let requests: Vec<String> = batch.requests.iter().map(|r| format!("{r:?}")).collect();
                         format!(
                             "delivers epoch {} from position {}: {}",
                             batch.epoch.0,
@@ -217,19 +214,13 @@ impl PartitionWatch {
                         return violation("agreement", text);
                     }
                     let (epoch, time_ms) = (batch.epoch, batch.time_ms);
-                    let ordered = batch.requests.into_iter().map(|request| Ordered {
-                        epoch,
-                        request,
-                        time_ms,
-                    });
+                    let ordered =
+                        batch.requests.into_iter().map(|request| Ordered { epoch, request, time_ms });
                     replica.delivered.extend(ordered);
                 }
                 Told::Confirm(upto) => {
                     note(&|| format!("confirms up to position {upto}"));
-                    for ordered in replica
-                        .delivered
-                        .drain(..(upto.0 - replica.confirmed) as usize)
-                    {
+                    for ordered in replica.delivered.drain(..(upto.0 - replica.confirmed) as usize) {
                         replica.confirmed += 1;
                         let position = Position(replica.confirmed);
                         let (id, epoch) = (ordered.request.id, ordered.epoch);
@@ -261,21 +252,13 @@ impl PartitionWatch {
             }
             let text = format!(
                 "{position:?} is {:?} in {:?} at {} ms for one replica and {:?} in {:?} at {} ms for another",
-                first.request,
-                first.epoch,
-                first.time_ms,
-                ordered.request,
-                ordered.epoch,
-                ordered.time_ms
+                first.request, first.epoch, first.time_ms, ordered.request, ordered.epoch, ordered.time_ms
             );
             return violation("agreement", text);
         }
         let id = ordered.request.id;
         if id.session != SessionId::INTERNAL && !self.requests.insert(id) {
-            let text = format!(
-                "{position:?} has {:?}, which is in the order before",
-                ordered.request
-            );
+            let text = format!("{position:?} has {:?}, which is in the order before", ordered.request);
             return violation("once", text);
         }
         if ordered.request.procedure.name() == LOAD {
@@ -291,11 +274,7 @@ impl PartitionWatch {
     }
 
     /// Judges a final commit at a replica.
-    pub fn judge(
-        &mut self,
-        replica: &mut ReplicaWatch,
-        committed: Committed,
-    ) -> Result<(), Violation> {
+    pub fn judge(&mut self, replica: &mut ReplicaWatch, committed: Committed) -> Result<(), Violation> {
         let position = committed.position;
         if position.0 > replica.confirmed {
             let outcome = &committed.outcome;
@@ -327,12 +306,7 @@ impl PartitionWatch {
     }
 
     fn check_commit(&self, committed: &Committed) -> Result<(), Violation> {
-        let Committed {
-            position,
-            request,
-            outcome,
-            ..
-        } = committed;
+        let Committed { position, request, outcome, .. } = committed;
         let ordered = &self.confirmed[position.prev().0 as usize];
         if ordered.request.id != request.id {
             let text = format!(
@@ -346,8 +320,7 @@ impl PartitionWatch {
         }
         let expected = self.oracle.expected(*position);
         if !expected.is_some_and(|expected| expected.admits(outcome)) {
-            let text =
-                format!("{position:?} ({request:?}) ended {outcome:?} and must end {expected:?}");
+            let text = format!("{position:?} ({request:?}) ended {outcome:?} and must end {expected:?}");
             return violation("serial", text);
         }
         // Of what runs at several partitions, no single one knows the state.
@@ -361,13 +334,7 @@ impl PartitionWatch {
     }
 
     fn check_read(&self, read: &SnapshotRead) -> Result<(), Violation> {
-        let SnapshotRead {
-            request,
-            position,
-            snapshot_ms,
-            now_ms,
-            outcome,
-        } = read;
+        let SnapshotRead { request, position, snapshot_ms, now_ms, outcome } = read;
         expiry::check_read(&self.oracle, request, *position, *snapshot_ms, *now_ms)
             .map_err(|text| Violation::new("expiry", text))?;
         let expected = self.oracle.read_only(request, *position, *now_ms);
@@ -381,8 +348,8 @@ impl PartitionWatch {
         violation("serial", text)
     }
 
-    /// What the specification says of each transaction that this partition answers, but for those that only loaded records and
-    /// those that come again, from the first one after a position on.
+    /// What the specification says of each transaction that this partition answers, but for those that only
+    /// loaded records and those that come again, from the first one after a position on.
     pub fn answers(&self, me: PartitionId, from: Position) -> impl Iterator<Item = &Outcome> {
         let ordered = self.confirmed.iter().enumerate().skip(from.0 as usize);
         ordered.filter_map(move |(place, ordered)| {
@@ -453,9 +420,7 @@ pub(super) fn advance(partitions: &mut [PartitionWatch]) -> Result<(), Violation
     }
     for watch in partitions.iter_mut() {
         let last = watch.oracle.last();
-        let known = watch
-            .pending
-            .extract_if(.., |pending| pending.position() <= last);
+        let known = watch.pending.extract_if(.., |pending| pending.position() <= last);
         let known: Vec<Pending> = known.collect();
         for pending in &known {
             watch.judge_one(pending)?;
@@ -471,21 +436,17 @@ fn is_next_everywhere(partitions: &[PartitionWatch], ordered: &Ordered) -> Resul
             return Ok(false);
         };
         let (id, route) = (next.request.id, &next.request.route);
-        // What nodes order themselves is told apart by its number at one partition only: one's expiry may have that of a move.
-        let is_another = id.session == SessionId::INTERNAL
-            && route.partitions != ordered.request.route.partitions;
+        // What nodes order themselves is told apart by its number at one partition only: one's expiry may
+        // have that of a move.
+        let is_another =
+            id.session == SessionId::INTERNAL && route.partitions != ordered.request.route.partitions;
         if id != ordered.request.id || is_another {
             return Ok(false);
         }
         if !next.same(ordered) {
             let text = format!(
                 "{:?} is in {:?} at {} ms at one of its partitions, and at {at} it is {:?} in {:?} at {} ms",
-                ordered.request,
-                ordered.epoch,
-                ordered.time_ms,
-                next.request,
-                next.epoch,
-                next.time_ms
+                ordered.request, ordered.epoch, ordered.time_ms, next.request, next.epoch, next.time_ms
             );
             return violation("agreement", text);
         }
@@ -498,9 +459,7 @@ fn run_everywhere(partitions: &mut [PartitionWatch], ordered: &Ordered) -> Resul
     let route = &request.route;
     let numbered = partitions.iter_mut().enumerate();
     let numbered = numbered.map(|(at, watch)| (PartitionId(at as u16), &mut watch.oracle));
-    let mut oracles: Vec<_> = numbered
-        .filter(|(at, _)| route.partitions.contains(at))
-        .collect();
+    let mut oracles: Vec<_> = numbered.filter(|(at, _)| route.partitions.contains(at)).collect();
     run_together(&mut oracles, request, time_ms);
     let first = route.partitions.first().copied().unwrap_or_default();
     let oracle = &partitions[usize::from(first.0)].oracle;
@@ -519,9 +478,7 @@ fn run_everywhere(partitions: &mut [PartitionWatch], ordered: &Ordered) -> Resul
 /// Whether the specification could run everything: if not, the partitions' orders contradict each other.
 pub(super) fn check_orders(partitions: &[PartitionWatch]) -> Result<(), Violation> {
     let next = partitions.iter().map(PartitionWatch::next);
-    let stuck: Vec<_> = next
-        .map(|next| next.map(|ordered| &ordered.request))
-        .collect();
+    let stuck: Vec<_> = next.map(|next| next.map(|ordered| &ordered.request)).collect();
     if stuck.iter().all(Option::is_none) {
         return Ok(());
     }

@@ -1,4 +1,5 @@
-//! Transactions that compute, for models: every incarnation of a procedure costs its worker some time when it begins.
+//! Transactions that compute, for models: every incarnation of a procedure costs its worker some time when it
+//! begins.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +15,7 @@ pub(super) struct Work {
 impl Work {
     /// Work of so many nanoseconds for each incarnation.
     pub fn new(each_ns: u64) -> Work {
-        Work {
-            each_ns,
-            due_ns: Arc::default(),
-        }
+        Work { each_ns, due_ns: Arc::default() }
     }
 
     /// The procedure, with its work.
@@ -25,10 +23,7 @@ impl Work {
         if self.each_ns == 0 {
             return procedure;
         }
-        Arc::new(Working {
-            procedure,
-            work: self.clone(),
-        })
+        Arc::new(Working { procedure, work: self.clone() })
     }
 
     /// What was done since the last time.

@@ -6,9 +6,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 
-/// A node below the number of operations is an operation. One that had no effect has edges in and none out, so it is in no
-/// cycle. The others stand between many operations and many, so that
-/// the edges stay linear: one for each list that has appends which nobody read, and one for each moment of completion.
+/// A node below the number of operations is an operation. One that had no effect has edges in and none out,
+/// so it is in no cycle. The others stand between many operations and many, so that the edges stay linear:
+/// one for each list that has appends which nobody read, and one for each moment of completion.
 pub(super) struct Graph {
     operations: usize,
     edges: Vec<Edge>,
@@ -39,7 +39,8 @@ enum Relation {
 }
 
 impl Relation {
-    /// Up to [`DEPENDENCY`], cycles with few rw are preferred, for they say more, and then short ones. Beyond, short ones.
+    /// Up to [`DEPENDENCY`], cycles with few rw are preferred, for they say more, and then short ones.
+    /// Beyond, short ones.
     fn cost(self, level: u8) -> u64 {
         const MANY: u64 = 1 << 32;
         match self {
@@ -62,7 +63,8 @@ const ALL: u8 = CLIENT | Relation::RealTime as u8;
 /// What cycles may consist of, worst first.
 const LEVELS: [u8; 5] = [WRITES, INFORMATION, DEPENDENCY, CLIENT, ALL];
 
-/// Who is to understand a cycle must be able to read it. A longer one gives way to a shorter one of a later level.
+/// Who is to understand a cycle must be able to read it. A longer one gives way to a shorter one of a later
+/// level.
 const LEGIBLE_STEPS: usize = 8;
 
 /// How many edges the search for a cheaper cycle may follow once it has one.
@@ -70,10 +72,7 @@ const SEARCH_EDGES_MAX: usize = 2_000_000;
 
 impl Graph {
     pub(super) fn new(history: &[Operation], versions: &Versions<'_>) -> Graph {
-        let mut build = Build {
-            nodes: history.len(),
-            edges: Vec::new(),
-        };
+        let mut build = Build { nodes: history.len(), edges: Vec::new() };
         for key in &versions.keys {
             build.dependencies(key);
         }
@@ -89,11 +88,7 @@ impl Graph {
         for node in 0..build.nodes {
             starts[node + 1] += starts[node];
         }
-        Graph {
-            operations: history.len(),
-            edges,
-            starts,
-        }
+        Graph { operations: history.len(), edges, starts }
     }
 
     /// Finds a cycle, the worst that is short enough to be read.
@@ -108,10 +103,7 @@ impl Graph {
             let Some(component) = smallest else { continue };
             let steps = self.steps(self.cheapest_cycle(history, component, level));
             let length = steps.len();
-            if shortest
-                .as_ref()
-                .is_none_or(|shortest| length < shortest.len())
-            {
+            if shortest.as_ref().is_none_or(|shortest| length < shortest.len()) {
                 shortest = Some(steps);
             }
             if length <= LEGIBLE_STEPS {
@@ -141,8 +133,8 @@ impl Graph {
         self.starts[node]..self.starts[node + 1]
     }
 
-    /// The strongly connected components of more than one node in the graph of a level's edges, nodes sorted. Tarjan's
-    /// algorithm, with its own stack: a history is as deep as it is long.
+    /// The strongly connected components of more than one node in the graph of a level's edges, nodes sorted.
+    /// Tarjan's algorithm, with its own stack: a history is as deep as it is long.
     fn components(&self, level: u8) -> Vec<Vec<usize>> {
         const NEW: usize = usize::MAX;
         let nodes = self.starts.len() - 1;
@@ -200,25 +192,21 @@ impl Graph {
         components
     }
 
-    /// The cheapest cycle through an operation of a component, as edges; among many operations, of those that could be
-    /// tried. Dijkstra's algorithm from one operation after the other.
+    /// The cheapest cycle through an operation of a component, as edges; among many operations, of those that
+    /// could be tried. Dijkstra's algorithm from one operation after the other.
     fn cheapest_cycle(&self, history: &[Operation], component: &[usize], level: u8) -> Vec<Edge> {
         let nodes = self.starts.len() - 1;
         let mut inside = vec![false; nodes];
         for &node in component {
             inside[node] = true;
         }
-        // A dependency straight against real time makes a cycle of two. In a large component the others may not get
-        // their turn.
+        // A dependency straight against real time makes a cycle of two. In a large component the others may
+        // not get their turn.
         let backwards = |&node: &usize| {
             let invoked_ns = history[node].invoked_ns;
             let mut targets = self.edges_of(node).flat_map(|edge| {
                 let to = self.edges[edge].to;
-                let links = if to < self.operations {
-                    0..0
-                } else {
-                    self.edges_of(to)
-                };
+                let links = if to < self.operations { 0..0 } else { self.edges_of(to) };
                 links.map(|link| self.edges[link].to).chain([to])
             });
             targets.any(|to| {
@@ -228,11 +216,8 @@ impl Graph {
                 })
             })
         };
-        let mut tries: Vec<usize> = component
-            .iter()
-            .copied()
-            .filter(|&node| node < self.operations)
-            .collect();
+        let mut tries: Vec<usize> =
+            component.iter().copied().filter(|&node| node < self.operations).collect();
         if level == ALL
             && let Some(place) = tries.iter().position(backwards)
         {
@@ -301,22 +286,13 @@ fn anomaly(history: &[Operation], steps: &[Edge]) -> Anomaly {
         let after = step.after.unwrap_or_default();
         let _ = match (step.relation, step.before) {
             (Relation::WriteWrite, Some(before)) => {
-                writeln!(
-                    why,
-                    "it appended {before} to key {key}, and {after} came later (ww)"
-                )
+                writeln!(why, "it appended {before} to key {key}, and {after} came later (ww)")
             }
             (Relation::WriteRead, Some(before)) => {
-                writeln!(
-                    why,
-                    "it appended {before} to key {key}, which was read (wr)"
-                )
+                writeln!(why, "it appended {before} to key {key}, which was read (wr)")
             }
             (Relation::ReadWrite, Some(before)) => {
-                writeln!(
-                    why,
-                    "it read key {key} up to {before}, and {after} came later (rw)"
-                )
+                writeln!(why, "it read key {key} up to {before}, and {after} came later (rw)")
             }
             (Relation::ReadWrite, None) => {
                 writeln!(why, "it read key {key} empty, and {after} came later (rw)")
@@ -358,16 +334,11 @@ fn name(history: &[Operation], steps: &[Edge]) -> Kind {
         0 if count(Relation::WriteRead) == 0 => Kind::G0,
         0 => Kind::G1c,
         // It appended to another version than it had read.
-        1 if steps.len() == 2
-            && count(Relation::WriteWrite) == 1
-            && steps[0].key == steps[1].key =>
-        {
+        1 if steps.len() == 2 && count(Relation::WriteWrite) == 1 && steps[0].key == steps[1].key => {
             Kind::LostUpdate
         }
         1 => Kind::GSingle,
-        _ if (0..steps.len()).any(|place| is_anti(&steps[place]) && is_anti(next(place))) => {
-            Kind::G2
-        }
+        _ if (0..steps.len()).any(|place| is_anti(&steps[place]) && is_anti(next(place))) => Kind::G2,
         _ => Kind::GNonadjacent,
     }
 }
@@ -384,14 +355,7 @@ impl Build {
     }
 
     fn edge(&mut self, from: usize, to: usize, relation: Relation) -> &mut Edge {
-        self.edges.push(Edge {
-            from,
-            to,
-            relation,
-            key: 0,
-            before: None,
-            after: None,
-        });
+        self.edges.push(Edge { from, to, relation, key: 0, before: None, after: None });
         let last = self.edges.len() - 1;
         &mut self.edges[last]
     }
@@ -410,12 +374,7 @@ impl Build {
 
     fn dependencies(&mut self, versions: &KeyVersions<'_>) {
         use Relation::{Link, ReadWrite, WriteRead, WriteWrite};
-        let KeyVersions {
-            key,
-            order,
-            writers,
-            accesses,
-        } = versions;
+        let KeyVersions { key, order, writers, accesses } = versions;
         let (key, newest) = (*key, order.last().copied());
         for place in 1..order.len() {
             let (from, to) = (writers[place - 1], writers[place]);
@@ -438,22 +397,17 @@ impl Build {
             }
         }
 
-        // What nobody read comes after the newest version that was, and after its readers. Among the writers of such
-        // appends at most one has read the newest version itself: it comes before the others.
+        // What nobody read comes after the newest version that was, and after its readers. Among the writers
+        // of such appends at most one has read the newest version itself: it comes before the others.
         let hidden: Vec<&Access<'_>> = accesses.iter().filter(|access| !access.observed).collect();
         if hidden.is_empty() {
             return;
         }
-        let newest_readers = accesses
-            .iter()
-            .filter(|access| access.base == Some(order.len()));
-        let first = hidden
-            .iter()
-            .find(|access| access.base == Some(order.len()));
+        let newest_readers = accesses.iter().filter(|access| access.base == Some(order.len()));
+        let first = hidden.iter().find(|access| access.base == Some(order.len()));
         let middle = self.node();
-        let mut before: Vec<(usize, Relation)> = newest_readers
-            .map(|access| (access.operation, ReadWrite))
-            .collect();
+        let mut before: Vec<(usize, Relation)> =
+            newest_readers.map(|access| (access.operation, ReadWrite)).collect();
         before.extend(writers.last().map(|&writer| (writer, WriteWrite)));
         for (from, relation) in before {
             self.depend(key, relation, (from, newest), (middle, None));
@@ -491,8 +445,8 @@ impl Build {
         }
     }
 
-    /// A chain of moments, each before the next. Who completes then comes before the moment; who is invoked later
-    /// comes after it.
+    /// A chain of moments, each before the next. Who completes then comes before the moment; who is invoked
+    /// later comes after it.
     fn real_time(&mut self, history: &[Operation]) {
         let mut moments: BTreeMap<u64, usize> = BTreeMap::new();
         for operation in history {
@@ -564,10 +518,7 @@ mod tests {
                 let values = Vec::new();
                 let step = match number % 2 {
                     0 => Step::Read { key: 99, values },
-                    _ => Step::Append {
-                        key: 99,
-                        value: number,
-                    },
+                    _ => Step::Append { key: 99, value: number },
                 };
                 history.push(Operation {
                     client: 1000 + number as u32,
@@ -588,7 +539,8 @@ mod tests {
         }
     }
 
-    /// By dependencies alone the way from the append that was missed to what was read is as long as the history.
+    /// By dependencies alone the way from the append that was missed to what was read is as long as the
+    /// history.
     #[test]
     fn a_stale_read_across_a_long_history_is_told_in_two_lines() {
         let mut history = crowd(4000, 50, 50);

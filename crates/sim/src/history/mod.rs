@@ -1,31 +1,35 @@
 //! A black-box judge of what clients saw: is a history of list appends and reads strictly serializable?
 //!
-//! It knows what each client asked, what it was told, and when; nothing of the nodes, the order or the engines. It
-//! accepts a history if and only if some serial order of the committed transactions, and of any of those whose end
-//! nobody learned, gives every read its values and puts whoever completed before another was invoked first.
+//! It knows what each client asked, what it was told, and when; nothing of the nodes, the order or the
+//! engines. It accepts a history if and only if some serial order of the committed transactions, and of any
+//! of those whose end nobody learned, gives every read its values and puts whoever completed before another
+//! was invoked first.
 //!
-//! Lists make this cheap, as Kingsbury and Alvaro found (*Elle: Inferring Isolation Anomalies from Experimental
-//! Observations*, VLDB 2020): values are appended once, so a read tells the whole order of the appends before it. All
-//! reads of a key must be prefixes of one *version order*. From there it is Adya's graph (*Weak Consistency*, MIT
-//! 1999), whose edges say who must come first:
-//! - *ww* from a version's writer to the next version's, *wr* from a version's writer to its readers, *rw* from a
-//!   version's readers to the next version's writer;
-//! - an append that no read shows comes after every version that was read, and after the readers of the newest;
-//! - *client order*: a client is one connection, and its operations take effect in the order it sent them, pipelined
-//!   or not; nothing comes after an operation whose end is unknown, for it may take effect at any later time;
-//! - *real time*, through one node for each moment of completion, so that its edges are linear in the history.
+//! Lists make this cheap, as Kingsbury and Alvaro found (*Elle: Inferring Isolation Anomalies from
+//! Experimental Observations*, VLDB 2020): values are appended once, so a read tells the whole order of the
+//! appends before it. All reads of a key must be prefixes of one *version order*. From there it is Adya's
+//! graph (*Weak Consistency*, MIT 1999), whose edges say who must come first:
+//! - *ww* from a version's writer to the next version's, *wr* from a version's writer to its readers, *rw*
+//!   from a version's readers to the next version's writer;
+//! - an append that no read shows comes after every version that was read, and after the readers of the
+//!   newest;
+//! - *client order*: a client is one connection, and its operations take effect in the order it sent them,
+//!   pipelined or not; nothing comes after an operation whose end is unknown, for it may take effect at any
+//!   later time;
+//! - *real time*, through one node for each moment of completion, so that its edges are linear in the
+//!   history.
 //!
-//! A cycle is an anomaly. Without one, any topological order explains all reads: each key's versions are ordered,
-//! each reader lies between its version and the next, and what nobody read comes last. So nothing is missed and
-//! nothing is accused wrongly, for what lists can say. The tests hold it against exhaustive search and against `adya`,
-//! an independent checker, which can't take this one's place: it passes over values that nobody appended, knows either
-//! client order or real time but not both, allows a transaction's appends in any order, and stops its search by the wall
-//! clock.
+//! A cycle is an anomaly. Without one, any topological order explains all reads: each key's versions are
+//! ordered, each reader lies between its version and the next, and what nobody read comes last. So nothing is
+//! missed and nothing is accused wrongly, for what lists can say. The tests hold it against exhaustive search
+//! and against `adya`, an independent checker, which can't take this one's place: it passes over values that
+//! nobody appended, knows either client order or real time but not both, allows a transaction's appends in
+//! any order, and stops its search by the wall clock.
 //!
 //! The report is a short cycle, by a search that is bounded in steps; only the verdict is complete.
 //!
-//! Not checked: other types than lists, predicates (scans), what aborted transactions read, and liveness. Moments
-//! that are equal order nobody but a client's own operations.
+//! Not checked: other types than lists, predicates (scans), what aborted transactions read, and liveness.
+//! Moments that are equal order nobody but a client's own operations.
 
 mod graph;
 mod versions;
@@ -35,12 +39,13 @@ use std::fmt::{self, Write as _};
 /// What a client asked for and got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// The connection that sent it. A client's operations take effect in the order of `invoked_ns`; at equal times, of
-    /// the history.
+    /// The connection that sent it. A client's operations take effect in the order of `invoked_ns`; at equal
+    /// times, of the history.
     pub client: u32,
     /// When it was sent.
     pub invoked_ns: u64,
-    /// When the client learned how it ended; `None` if it never did. Ignored if the outcome is [`Outcome::Unknown`].
+    /// When the client learned how it ended; `None` if it never did. Ignored if the outcome is
+    /// [`Outcome::Unknown`].
     pub completed_ns: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,
@@ -73,17 +78,19 @@ pub enum Step {
     Read {
         /// Which list.
         key: u64,
-        /// The whole list as read, the transaction's own earlier appends included. Ignored unless it committed.
+        /// The whole list as read, the transaction's own earlier appends included. Ignored unless it
+        /// committed.
         values: Vec<u64>,
     },
 }
 
-/// What is wrong with a history, by Adya's names where he has one. One anomaly is reported, and they are listed roughly
-/// in the order in which they are looked for: of the cycles that are short enough to be read, those that need the least
-/// to contradict themselves.
+/// What is wrong with a history, by Adya's names where he has one. One anomaly is reported, and they are
+/// listed roughly in the order in which they are looked for: of the cycles that are short enough to be read,
+/// those that need the least to contradict themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The history is not one: a value was asked to be appended twice, or an operation completed before its invocation.
+    /// The history is not one: a value was asked to be appended twice, or an operation completed before its
+    /// invocation.
     Malformed,
     /// A transaction's read contradicts its own earlier reads and appends.
     Internal,
@@ -97,10 +104,11 @@ pub enum Kind {
     G1b,
     /// Two reads of a key, or a read and a transaction's own order of appends, have no common version order.
     IncompatibleOrder,
-    /// Two transactions read the same version and both replaced it, or one replaced another version than it read.
+    /// Two transactions read the same version and both replaced it, or one replaced another version than it
+    /// read.
     LostUpdate,
-    /// A committed append is missing from a read that was invoked after its acknowledgement, and no read has it; or a
-    /// transaction's later append to the same list is there and the earlier one is not.
+    /// A committed append is missing from a read that was invoked after its acknowledgement, and no read has
+    /// it; or a transaction's later append to the same list is there and the earlier one is not.
     LostAppend,
     /// G0, write cycle: the orders of the versions alone contradict each other.
     G0,
@@ -112,7 +120,8 @@ pub enum Kind {
     GNonadjacent,
     /// G2: any other cycle with rw, as in write skew.
     G2,
-    /// A cycle that needs the order in which a client sent its operations, as in a read that misses its own write.
+    /// A cycle that needs the order in which a client sent its operations, as in a read that misses its own
+    /// write.
     ClientOrder,
     /// A cycle that needs real time, as in a stale read.
     RealTime,
@@ -123,16 +132,18 @@ pub enum Kind {
 pub struct Anomaly {
     /// What kind of thing it is.
     pub kind: Kind,
-    /// The operations that contradict each other, as indices into the history; in the order of the cycle if it is one.
+    /// The operations that contradict each other, as indices into the history; in the order of the cycle if
+    /// it is one.
     pub operations: Vec<usize>,
     /// The same in words: the operations, and who must come before whom, and why.
     pub account: String,
 }
 
-/// Checks that a history is strictly serializable; the module's head tells what that means and how it is done.
+/// Checks that a history is strictly serializable; the module's head tells what that means and how it is
+/// done.
 ///
-/// The cost is linear in the size of the history, its reads included, but for sorting. The search for a short cycle to
-/// report is bounded by a number of steps, and depends on nothing but the history.
+/// The cost is linear in the size of the history, its reads included, but for sorting. The search for a short
+/// cycle to report is bounded by a number of steps, and depends on nothing but the history.
 pub fn check(history: &[Operation]) -> Result<(), Anomaly> {
     let versions = versions::Versions::infer(history)?;
     graph::Graph::new(history, &versions).judge(history)
@@ -150,18 +161,12 @@ impl Anomaly {
             }
         }
         account.push_str(why.trim_end());
-        Anomaly {
-            kind,
-            operations,
-            account,
-        }
+        Anomaly { kind, operations, account }
     }
 }
 
 fn describe(text: &mut String, index: usize, operation: &Operation) {
-    let Operation {
-        client, invoked_ns, ..
-    } = operation;
+    let Operation { client, invoked_ns, .. } = operation;
     let _ = write!(text, "#{index}: client {client}, {invoked_ns}..");
     if let Some(completed_ns) = operation.completed_ns {
         let _ = write!(text, "{completed_ns}");
@@ -217,11 +222,7 @@ impl fmt::Display for Kind {
 
 impl fmt::Display for Anomaly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "not strictly serializable: {}\n{}",
-            self.kind, self.account
-        )
+        write!(f, "not strictly serializable: {}\n{}", self.kind, self.account)
     }
 }
 
@@ -240,10 +241,7 @@ mod tests {
             outcome: Outcome::Committed,
             steps: vec![step],
         };
-        let read = |values: &[u64]| Step::Read {
-            key: 4,
-            values: values.to_vec(),
-        };
+        let read = |values: &[u64]| Step::Read { key: 4, values: values.to_vec() };
         let history = [
             operation(1, Step::Append { key: 4, value: 9 }),
             operation(2, read(&[])),
@@ -260,10 +258,7 @@ mod tests {
         assert_eq!(check(&history[..1]), Ok(()));
         assert_eq!(check(&[]), Ok(()));
         let long: Vec<u64> = (0..20).collect();
-        assert_eq!(
-            List(&long).to_string(),
-            "[12 more, then [12, 13, 14, 15, 16, 17, 18, 19]]"
-        );
+        assert_eq!(List(&long).to_string(), "[12 more, then [12, 13, 14, 15, 16, 17, 18, 19]]");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! From reads to version orders: what each key's list was, and which version each transaction read. Whatever is wrong
-//! without looking at cycles is found here.
+//! From reads to version orders: what each key's list was, and which version each transaction read. Whatever
+//! is wrong without looking at cycles is found here.
 
 use super::{Anomaly, Kind, List, Operation, Outcome, Step};
 use std::collections::BTreeMap;
@@ -53,11 +53,7 @@ impl<'a> Versions<'a> {
         let mut keys: Vec<KeyVersions<'a>> = Vec::new();
         for (index, operation) in history.iter().enumerate() {
             let ended = operation.outcome != Outcome::Unknown;
-            if ended
-                && operation
-                    .completed_ns
-                    .is_some_and(|ns| ns < operation.invoked_ns)
-            {
+            if ended && operation.completed_ns.is_some_and(|ns| ns < operation.invoked_ns) {
                 let why = format!("#{index} completed before it was invoked\n");
                 return Err(Anomaly::new(Kind::Malformed, history, vec![index], &why));
             }
@@ -102,13 +98,8 @@ fn accesses<'a>(
         let (Step::Append { key, .. } | Step::Read { key, .. }) = step;
         let found = accesses.iter().position(|(known, _)| known == key);
         let place = found.unwrap_or_else(|| {
-            let access = Access {
-                operation: index,
-                base: None,
-                read: &[],
-                appends: Vec::new(),
-                observed: true,
-            };
+            let access =
+                Access { operation: index, base: None, read: &[], appends: Vec::new(), observed: true };
             accesses.push((*key, access));
             accesses.len() - 1
         });
@@ -116,14 +107,9 @@ fn accesses<'a>(
         match step {
             Step::Append { value, .. } => {
                 let previous = access.appends.last().copied();
-                let writer = Writer {
-                    operation: index,
-                    next: None,
-                    previous,
-                };
+                let writer = Writer { operation: index, next: None, previous };
                 if let Some(first) = writers.insert((*key, *value), writer) {
-                    let why =
-                        format!("the history asks to append {value} to key {key} more than once\n");
+                    let why = format!("the history asks to append {value} to key {key} more than once\n");
                     let both = vec![first.operation, index];
                     return Err(Anomaly::new(Kind::Malformed, history, both, &why));
                 }
@@ -135,11 +121,7 @@ fn accesses<'a>(
             Step::Read { values, .. } if operation.outcome == Outcome::Committed => {
                 let base = values
                     .strip_suffix(access.appends.as_slice())
-                    .filter(|base| {
-                        access
-                            .base
-                            .is_none_or(|length| access.read[..length] == **base)
-                    });
+                    .filter(|base| access.base.is_none_or(|length| access.read[..length] == **base));
                 let Some(base) = base else {
                     let before = access.base.map(|length| &access.read[..length]);
                     let why = format!(
@@ -222,7 +204,8 @@ impl<'a> KeyVersions<'a> {
             };
             let asker = writer.operation;
             let why = format!(
-                "#{asker} appended {previous} to key {key} and then {value}, but {previous} is {what} in {}\n",
+                "#{asker} appended {previous} to key {key} and then {value}, but {previous} is {what} in \
+                 {}\n",
                 List(longest.read)
             );
             let both = vec![asker, longest.operation];
@@ -235,17 +218,11 @@ impl<'a> KeyVersions<'a> {
             order.push(next);
             last = Some(next);
         }
-        self.writers = order
-            .iter()
-            .map(|&value| writers[&(key, value)].operation)
-            .collect();
+        self.writers = order.iter().map(|&value| writers[&(key, value)].operation).collect();
         let extended = order.len() > longest.read.len();
         let last = self.writers.last().copied();
         for access in &mut self.accesses {
-            access.observed = access
-                .appends
-                .iter()
-                .all(|value| positions.contains_key(value))
+            access.observed = access.appends.iter().all(|value| positions.contains_key(value))
                 || (extended && Some(access.operation) == last);
         }
         self.order = order;
@@ -263,8 +240,7 @@ impl<'a> KeyVersions<'a> {
         let mut positions = FixedMap::default();
         for (&value, position) in access.read.iter().zip(0..) {
             let Some(writer) = writers.get(&(key, value)) else {
-                let why =
-                    format!("#{reader} read {value} in key {key}, which nobody asked to append\n");
+                let why = format!("#{reader} read {value} in key {key}, which nobody asked to append\n");
                 let reader = vec![reader];
                 return Err(Anomaly::new(Kind::ImpossibleRead, history, reader, &why));
             };
@@ -275,9 +251,8 @@ impl<'a> KeyVersions<'a> {
                 return Err(Anomaly::new(Kind::G1a, history, both, &why));
             }
             if positions.insert(value, position).is_some() {
-                let why = format!(
-                    "#{reader} read {value} twice in key {key}, and #{writer} appended it once\n"
-                );
+                let why =
+                    format!("#{reader} read {value} twice in key {key}, and #{writer} appended it once\n");
                 return Err(Anomaly::new(Kind::DuplicateValue, history, both, &why));
             }
         }
@@ -305,8 +280,8 @@ impl<'a> KeyVersions<'a> {
         Ok(())
     }
 
-    /// Whoever reads after an append was acknowledged must see it. That follows from the graph as well; here it gets
-    /// its name.
+    /// Whoever reads after an append was acknowledged must see it. That follows from the graph as well; here
+    /// it gets its name.
     fn check_acknowledged(&self, history: &[Operation]) -> Result<(), Anomaly> {
         let readers = self.accesses.iter().filter(|access| access.base.is_some());
         let latest = readers.max_by_key(|access| history[access.operation].invoked_ns);
@@ -319,7 +294,8 @@ impl<'a> KeyVersions<'a> {
                 && completed_ns < read_ns
             {
                 let why = format!(
-                    "#{} was acknowledged at {completed_ns} ns, but #{}, invoked at {read_ns} ns, read key {} as {}, and no read has all of {}\n",
+                    "#{} was acknowledged at {completed_ns} ns, but #{}, invoked at {read_ns} ns, read key \
+                     {} as {}, and no read has all of {}\n",
                     access.operation,
                     latest.operation,
                     self.key,

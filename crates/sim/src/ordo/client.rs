@@ -36,8 +36,8 @@ pub(super) struct Client {
     order: ConnectionOrder,
     /// Commands that it has still to send.
     left: u64,
-    /// Transactions that load the initial records, if that is its task: all of them, from the first one again if the
-    /// connection breaks.
+    /// Transactions that load the initial records, if that is its task: all of them, from the first one again
+    /// if the connection breaks.
     loads: Vec<Draft>,
     loaded: usize,
     /// It has sent nothing yet.
@@ -54,11 +54,7 @@ impl fmt::Display for Client {
             self.asked.len()
         )?;
         if let Some(asked) = self.asked.front() {
-            write!(
-                f,
-                ", first of all {}.{} {}",
-                self.connection, asked.number, asked.draft
-            )?;
+            write!(f, ", first of all {}.{} {}", self.connection, asked.number, asked.draft)?;
         }
         Ok(())
     }
@@ -66,11 +62,7 @@ impl fmt::Display for Client {
 
 impl Client {
     pub(super) fn new(number: u16, plan: &Plan, population: &Population) -> Client {
-        let loads = if number < plan.hosts {
-            population.loads()
-        } else {
-            Vec::new()
-        };
+        let loads = if number < plan.hosts { population.loads() } else { Vec::new() };
         Client {
             number,
             host: number % plan.hosts,
@@ -112,69 +104,37 @@ pub(super) fn take(
             system.clients[usize::from(number)].waits = false;
             go_on(system, number, core);
         }
-        Input::Timer(Timer::Timeout {
-            connection,
-            number: command,
-        }) => {
+        Input::Timer(Timer::Timeout { connection, number: command }) => {
             let client = &system.clients[usize::from(number)];
             let late = client.connection == connection
-                && client
-                    .asked
-                    .front()
-                    .is_some_and(|asked| asked.number <= command);
+                && client.asked.front().is_some_and(|asked| asked.number <= command);
             // Once nothing is wrong any more, every command is answered in time.
             let asked_ns = client.asked.front().map_or(0, |asked| asked.at_ns);
-            if late
-                && core
-                    .healed_ns()
-                    .is_some_and(|healed_ns| asked_ns >= healed_ns + RESTARTED_WITHIN_NS)
-            {
+            if late && core.healed_ns().is_some_and(|healed_ns| asked_ns >= healed_ns + RESTARTED_WITHIN_NS) {
                 let waited_ns = core.now_ns() - asked_ns;
                 if waited_ns >= ANSWERED_WITHIN_NS {
                     return Err(Violation::new(
                         "liveness",
-                        format!(
-                            "nothing is wrong, and after {} s {client}",
-                            waited_ns / 1_000_000_000
-                        ),
+                        format!("nothing is wrong, and after {} s {client}", waited_ns / 1_000_000_000),
                     ));
                 }
-                let again = Timer::Timeout {
-                    connection,
-                    number: command,
-                };
+                let again = Timer::Timeout { connection, number: command };
                 core.set_timer(Address::Client(number), ANSWERED_WITHIN_NS / 4, again);
             } else if late {
-                core.note(Address::Client(number), || {
-                    format!("gives up waiting for {connection}.{command}")
-                });
+                core.note(Address::Client(number), || format!("gives up waiting for {connection}.{command}"));
                 disconnect(system, number, core);
             }
         }
         Input::Timer(_) => {}
         Input::Frame {
-            frame:
-                Frame::Reply {
-                    connection,
-                    number: command,
-                    outcome,
-                    place,
-                    process,
-                },
-            ..
+            frame: Frame::Reply { connection, number: command, outcome, place, process }, ..
         } if connection == system.clients[usize::from(number)].connection => {
-            let answer = Answer {
-                number: command,
-                outcome,
-                place,
-                process,
-            };
+            let answer = Answer { number: command, outcome, place, process };
             answered(system, number, answer, core)?;
         }
-        Input::Frame {
-            frame: Frame::Closed { connection },
-            ..
-        } if connection == system.clients[usize::from(number)].connection => {
+        Input::Frame { frame: Frame::Closed { connection }, .. }
+            if connection == system.clients[usize::from(number)].connection =>
+        {
             disconnect(system, number, core);
         }
         // Of a connection that is closed.
@@ -210,11 +170,8 @@ fn wait(system: &mut Ordo, number: u16, after_ns: u64, core: &mut Core<Ordo>) {
 /// Sends what the client has to send.
 fn go_on(system: &mut Ordo, number: u16, core: &mut Core<Ordo>) {
     let held = system.loading > 0;
-    let (pipeline, timeout_ms, think_us) = (
-        system.plan.pipeline,
-        system.plan.timeout_ms,
-        system.plan.think_us,
-    );
+    let (pipeline, timeout_ms, think_us) =
+        (system.plan.pipeline, system.plan.timeout_ms, system.plan.think_us);
     let client = &mut system.clients[usize::from(number)];
     let floor = system.watched[usize::from(client.host)].time.invoked();
     while (client.asked.len() as u64) < pipeline {
@@ -233,33 +190,13 @@ fn go_on(system: &mut Ordo, number: u16, core: &mut Core<Ordo>) {
         client.sent += 1;
         let (connection, command) = (client.connection, client.sent);
         let draft = Arc::new(draft);
-        client.asked.push_back(Asked {
-            number: command,
-            draft: draft.clone(),
-            at_ns: core.now_ns(),
-            floor,
-        });
+        client.asked.push_back(Asked { number: command, draft: draft.clone(), at_ns: core.now_ns(), floor });
         if system.tally.first_ns == 0 && !client.is_loading() {
             system.tally.first_ns = core.now_ns();
         }
         let me = Address::Client(number);
-        core.send(
-            me,
-            Address::Host(client.host),
-            Frame::Command {
-                connection,
-                number: command,
-                draft,
-            },
-        );
-        core.set_timer(
-            me,
-            timeout_ms * 1_000_000,
-            Timer::Timeout {
-                connection,
-                number: command,
-            },
-        );
+        core.send(me, Address::Host(client.host), Frame::Command { connection, number: command, draft });
+        core.set_timer(me, timeout_ms * 1_000_000, Timer::Timeout { connection, number: command });
         if think_us > 0 && client.left > 0 {
             let after_ns = core.draw.below(think_us * 1_000);
             wait(system, number, after_ns, core);
@@ -276,18 +213,8 @@ struct Answer {
     process: u32,
 }
 
-fn answered(
-    system: &mut Ordo,
-    number: u16,
-    answer: Answer,
-    core: &mut Core<Ordo>,
-) -> Result<(), Violation> {
-    let Answer {
-        number: command,
-        outcome,
-        place,
-        process,
-    } = answer;
+fn answered(system: &mut Ordo, number: u16, answer: Answer, core: &mut Core<Ordo>) -> Result<(), Violation> {
+    let Answer { number: command, outcome, place, process } = answer;
     let client = &mut system.clients[usize::from(number)];
     let Some(asked) = client.asked.pop_front() else {
         return Err(Violation::new(
@@ -298,17 +225,12 @@ fn answered(
     if asked.number != command {
         return Err(Violation::new(
             "connection order",
-            format!(
-                "client {number} gets reply {command} and waits for {}",
-                asked.number
-            ),
+            format!("client {number} gets reply {command} and waits for {}", asked.number),
         ));
     }
     client.order.next(place)?;
     let host = client.host;
-    let counts = system.watched[usize::from(host)]
-        .time
-        .answered(asked.floor, place, process)?;
+    let counts = system.watched[usize::from(host)].time.answered(asked.floor, place, process)?;
     let client = &mut system.clients[usize::from(number)];
     match place {
         Place::Nowhere => {

@@ -1,11 +1,12 @@
 //! Ordo in the world: real nodes with their logs and engines, and clients that talk to them.
 //!
-//! A host runs one node: the real state machine ([`node::Node`]), the real log on the host's disk, a real engine whose
-//! workers are virtual, and connections that route commands as the server's sessions do ([`node::route`]). A client has one
-//! connection to one host, keeps a number of commands on their way, and opens another connection when it breaks.
+//! A host runs one node: the real state machine ([`node::Node`]), the real log on the host's disk, a real
+//! engine whose workers are virtual, and connections that route commands as the server's sessions do
+//! ([`node::route`]). A client has one connection to one host, keeps a number of commands on their way, and
+//! opens another connection when it breaks.
 //!
-//! Until nodes replicate each other, each is a database of its own: several of them are several independent worlds that
-//! share a clock, a network and a draw, and every client stays with one.
+//! Until nodes replicate each other, each is a database of its own: several of them are several independent
+//! worlds that share a clock, a network and a draw, and every client stays with one.
 
 mod client;
 mod process;
@@ -66,13 +67,10 @@ impl fmt::Display for EngineKind {
 impl FromStr for EngineKind {
     type Err = String;
     fn from_str(text: &str) -> Result<EngineKind, String> {
-        EngineKind::ALL
-            .into_iter()
-            .find(|kind| kind.name() == text)
-            .ok_or_else(|| {
-                let names = EngineKind::ALL.map(EngineKind::name).join(", ");
-                format!("'{text}' is no engine of the simulator: use one of {names}")
-            })
+        EngineKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names = EngineKind::ALL.map(EngineKind::name).join(", ");
+            format!("'{text}' is no engine of the simulator: use one of {names}")
+        })
     }
 }
 
@@ -85,7 +83,8 @@ pub struct Plan {
     pub workers: u16,
     /// The engine's slots for transactions on their way (Sparkle).
     pub capacity: usize,
-    /// A deliberate defect of Sparkle, to test the oracles. The other crates' are chosen for a thread ([`txn::mutant`]).
+    /// A deliberate defect of Sparkle, to test the oracles. The other crates' are chosen for a thread
+    /// ([`txn::mutant`]).
     pub mutant: Option<Mutant>,
     /// When a batch counts as durable.
     pub fsync: FsyncPolicy,
@@ -111,7 +110,8 @@ pub struct Plan {
     pub costs: CostTable,
     /// Whether costs vary widely, so that workers meet in every way. If not, each is the table's.
     pub jitter: bool,
-    /// Whether every reply and state is compared with the specification. Without it, the run is a model of speed.
+    /// Whether every reply and state is compared with the specification. Without it, the run is a model of
+    /// speed.
     pub judged: bool,
 }
 
@@ -150,18 +150,10 @@ pub enum Frame {
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Frame::Command {
-                connection,
-                number,
-                draft,
-            } => write!(f, "{connection}.{number} {draft}"),
-            Frame::Reply {
-                connection,
-                number,
-                outcome,
-                place,
-                ..
-            } => write!(f, "{connection}.{number} {outcome:?} ({place:?})"),
+            Frame::Command { connection, number, draft } => write!(f, "{connection}.{number} {draft}"),
+            Frame::Reply { connection, number, outcome, place, .. } => {
+                write!(f, "{connection}.{number} {outcome:?} ({place:?})")
+            }
             Frame::Closed { connection } => write!(f, "no connection {connection}"),
         }
     }
@@ -212,7 +204,8 @@ pub struct Tally {
     pub rolled_back: u64,
     /// Those that ran at several partitions.
     pub shared: u64,
-    /// Those that came again because they touched partitions that they had not named, or because slots had moved.
+    /// Those that came again because they touched partitions that they had not named, or because slots had
+    /// moved.
     pub widened: u64,
     /// Moves of slots to other partitions.
     pub moved: u64,
@@ -322,14 +315,10 @@ impl Ordo {
         // Whole states are compared where they are small.
         let states = population.workload().is_none();
         let watched = (0..plan.hosts)
-            .map(|_| Watched {
-                order: OrderWatch::new(always, states),
-                time: RealTime::default(),
-            })
+            .map(|_| Watched { order: OrderWatch::new(always, states), time: RealTime::default() })
             .collect();
-        let clients: Vec<Client> = (0..plan.clients)
-            .map(|number| Client::new(number, &plan, &population))
-            .collect();
+        let clients: Vec<Client> =
+            (0..plan.clients).map(|number| Client::new(number, &plan, &population)).collect();
         let loading = clients.iter().filter(|client| client.loads()).count() as u16;
         Ordo {
             registry: population.registry(),
@@ -345,17 +334,14 @@ impl Ordo {
         }
     }
 
-    /// Compares a snapshot of a host's store with the specification, or with what the workload knows of its state.
-    fn check_snapshot(
-        &self,
-        host: usize,
-        view: &dyn View,
-        snapshot: &Snapshot,
-    ) -> Result<(), Violation> {
+    /// Compares a snapshot of a host's store with the specification, or with what the workload knows of its
+    /// state.
+    fn check_snapshot(&self, host: usize, view: &dyn View, snapshot: &Snapshot) -> Result<(), Violation> {
         let oracle = self.watched[host].order.oracle();
         match self.population.workload() {
-            None => judge::check_snapshot(view, snapshot, oracle)
-                .map_err(|text| Violation::new("serial", text)),
+            None => {
+                judge::check_snapshot(view, snapshot, oracle).map_err(|text| Violation::new("serial", text))
+            }
             // Nothing is known before the initial records are complete.
             Some(_) if self.loaded[host] == Position::NONE => Ok(()),
             Some(workload) => {
@@ -399,13 +385,7 @@ impl System for Ordo {
         input: Input<Frame, Timer>,
         core: &mut Core<Self>,
     ) -> Result<(), Violation> {
-        process::Turn {
-            system: self,
-            process: node,
-            core,
-            host,
-        }
-        .take(input)
+        process::Turn { system: self, process: node, core, host }.take(input)
     }
 
     fn ended(
@@ -454,16 +434,10 @@ impl System for Ordo {
 
     fn settled(&self, nodes: &mut [Option<Process>]) -> bool {
         self.clients.iter().all(Client::is_done)
-            && nodes
-                .iter_mut()
-                .all(|node| node.as_mut().is_some_and(|node| node.is_idle()))
+            && nodes.iter_mut().all(|node| node.as_mut().is_some_and(|node| node.is_idle()))
     }
 
-    fn check_end(
-        &mut self,
-        nodes: &mut [Option<Process>],
-        _: &mut Core<Self>,
-    ) -> Result<(), Violation> {
+    fn check_end(&mut self, nodes: &mut [Option<Process>], _: &mut Core<Self>) -> Result<(), Violation> {
         for (host, node) in nodes.iter_mut().enumerate() {
             let Some(node) = node else { continue };
             node.close_snapshot();
@@ -484,13 +458,8 @@ impl System for Ordo {
             });
             view.close(snapshot);
             checked?;
-            leak::check(
-                &**engine,
-                order.oracle(),
-                order.last(),
-                engine.last_delivered(),
-            )
-            .map_err(|text| Violation::new("leak", text))?;
+            leak::check(&**engine, order.oracle(), order.last(), engine.last_delivered())
+                .map_err(|text| Violation::new("leak", text))?;
         }
         if self.checkable && !self.history.is_empty() {
             crate::history::check(&self.history)

@@ -1,8 +1,9 @@
 //! A host's process: a node, its log, its engine with virtual workers, and its clients' connections.
 //!
-//! Commands that arrive while the last round is still being worked on are taken in together, as a busy server groups them;
-//! an idle one takes each at once. Every worker steps the engine with a budget of one single-key operation and is busy for
-//! what the operation costs. A sync, a checkpoint and a long read take their own time, beside everything else.
+//! Commands that arrive while the last round is still being worked on are taken in together, as a busy server
+//! groups them; an idle one takes each at once. Every worker steps the engine with a budget of one single-key
+//! operation and is busy for what the operation costs. A sync, a checkpoint and a long read take their own
+//! time, beside everything else.
 
 use super::{EngineKind, Frame, Ordo, Timer};
 use crate::traffic::Draft;
@@ -10,9 +11,7 @@ use crate::watch::real_time::Place;
 use crate::watch::recorder::Recorder;
 use crate::world::{Address, Core, Input, MortalDisk, Start, Violation};
 use execute::sparkle::{Options as SparkleOptions, Sparkle};
-use execute::{
-    Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
-};
+use execute::{Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId};
 use node::{CheckpointJob, Event, Node, NodeOptions, Refused, Route, session};
 use order::{Log, SyncTicket, Synced};
 use std::cell::RefCell;
@@ -48,11 +47,7 @@ struct Connection {
 
 impl Connection {
     fn answer(&mut self, number: u64, outcome: Outcome, place: Place) {
-        if let Some(unanswered) = self
-            .unanswered
-            .iter_mut()
-            .find(|unanswered| unanswered.number == number)
-        {
+        if let Some(unanswered) = self.unanswered.iter_mut().find(|unanswered| unanswered.number == number) {
             unanswered.answer = Some((outcome, place));
         }
     }
@@ -66,8 +61,8 @@ struct Worker {
     idle: bool,
 }
 
-/// A sync: the disk may do it when it is asked to, or only just before it says so. What is written meanwhile is covered by
-/// chance only.
+/// A sync: the disk may do it when it is asked to, or only just before it says so. What is written meanwhile
+/// is covered by chance only.
 enum Syncing {
     Asked(SyncTicket<MortalDisk>),
     Done(io::Result<Synced>),
@@ -133,31 +128,22 @@ impl Process {
         };
         let boot_id = core.draw.bits();
         set_local_clock_ms(core.clock_ms(host));
-        let recovered = node::recover(
-            &disk,
-            options,
-            plan.segment_bytes,
-            boot_id,
-            &system.registry,
-            &make,
-            &mut |_| {},
-        );
+        let recovered =
+            node::recover(&disk, options, plan.segment_bytes, boot_id, &system.registry, &make, &mut |_| {});
         let recovered = match recovered {
             Ok(recovered) => recovered,
             Err(_) if disk.is_dead() => return Ok(Start::Died),
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
-        let engine = made
-            .into_inner()
-            .ok_or_else(|| Violation::new("recovery", "recovery made no engine"))?;
+        let engine =
+            made.into_inner().ok_or_else(|| Violation::new("recovery", "recovery made no engine"))?;
         core.note(Address::Host(host), || {
             let warnings = recovered.report.warnings.join("; ");
             format!("{} {warnings}", recovered.report)
         });
         let flipped = core.host(host).has_flipped_bit();
         let judged = system.plan.judged;
-        system.tally.recovered_from_checkpoint +=
-            u64::from(recovered.report.checkpoint > Position::NONE);
+        system.tally.recovered_from_checkpoint += u64::from(recovered.report.checkpoint > Position::NONE);
         let watched = system.watch(host);
         if judged {
             watched.order.recovered(&engine, flipped)?;
@@ -196,13 +182,7 @@ impl Process {
             inbox: Vec::new(),
             round_due: false,
             backlog: Vec::new(),
-            workers: vec![
-                Worker {
-                    busy_until_ns: 0,
-                    idle: false,
-                };
-                usize::from(lanes)
-            ],
+            workers: vec![Worker { busy_until_ns: 0, idle: false }; usize::from(lanes)],
             snapshot: RefCell::new(None),
         };
         core.set_timer(Address::Host(host), 0, Timer::Tick);
@@ -252,11 +232,7 @@ impl Process {
         let mut worked = true;
         while std::mem::take(&mut worked) {
             for worker in 0..self.workers.len() {
-                while self
-                    .shared
-                    .step(WorkerId(worker), Budget::ONE, &mut committed)
-                    == Progress::Worked
-                {
+                while self.shared.step(WorkerId(worker), Budget::ONE, &mut committed) == Progress::Worked {
                     worked = true;
                     left -= 1;
                     if left == 0 || !committed.is_empty() {
@@ -310,11 +286,8 @@ impl Turn<'_> {
     /// What something that usually costs `ns` costs now.
     fn cost_ns(&mut self, ns: u64) -> u64 {
         let factor = self.core.cpu_factor(self.host);
-        let jitter = if self.system.plan.jitter {
-            self.core.draw.pick(&[1, 1, 1, 1, 2, 2, 5, 20])
-        } else {
-            1
-        };
+        let jitter =
+            if self.system.plan.jitter { self.core.draw.pick(&[1, 1, 1, 1, 2, 2, 5, 20]) } else { 1 };
         ns * factor * jitter
     }
 
@@ -323,12 +296,7 @@ impl Turn<'_> {
         match input {
             Input::Frame {
                 from: Address::Client(client),
-                frame:
-                    Frame::Command {
-                        connection,
-                        number,
-                        draft,
-                    },
+                frame: Frame::Command { connection, number, draft },
             } => {
                 self.process.inbox.push((client, connection, number, draft));
                 self.schedule_round();
@@ -366,9 +334,7 @@ impl Turn<'_> {
         let opened = self.process.snapshot.take();
         let checked = match opened {
             Some(snapshot) => {
-                let checked = self
-                    .system
-                    .check_snapshot(usize::from(self.host), view, &snapshot);
+                let checked = self.system.check_snapshot(usize::from(self.host), view, &snapshot);
                 view.close(snapshot);
                 checked
             }
@@ -391,13 +357,7 @@ impl Turn<'_> {
     fn schedule_round(&mut self) {
         if !std::mem::replace(&mut self.process.round_due, true) {
             let now_ns = self.core.now_ns();
-            let free_ns = self
-                .process
-                .workers
-                .iter()
-                .map(|worker| worker.busy_until_ns)
-                .min()
-                .unwrap_or(0);
+            let free_ns = self.process.workers.iter().map(|worker| worker.busy_until_ns).min().unwrap_or(0);
             let after_ns = free_ns.saturating_sub(now_ns);
             self.core.set_timer(self.me(), after_ns, Timer::Round);
         }
@@ -417,12 +377,7 @@ impl Turn<'_> {
         spent_ns += self.submit(requests)?;
         let spent_ns = self.cost_ns(spent_ns);
         let now_ns = self.core.now_ns();
-        if let Some(worker) = self
-            .process
-            .workers
-            .iter_mut()
-            .min_by_key(|worker| worker.busy_until_ns)
-        {
+        if let Some(worker) = self.process.workers.iter_mut().min_by_key(|worker| worker.busy_until_ns) {
             worker.busy_until_ns = worker.busy_until_ns.max(now_ns) + spent_ns;
         }
         self.wake();
@@ -431,11 +386,7 @@ impl Turn<'_> {
 
     /// Finds or opens the connection of a command. False if the connection is gone.
     fn open(&mut self, client: u16, number: u32, command: u64) -> bool {
-        let known = self
-            .process
-            .connections
-            .get(&client)
-            .map_or(0, |connection| connection.number);
+        let known = self.process.connections.get(&client).map_or(0, |connection| connection.number);
         if number == known {
             return true;
         }
@@ -479,16 +430,9 @@ impl Turn<'_> {
             return Ok(0);
         }
         let unfinished = !connection.unanswered.is_empty();
-        connection.unanswered.push_back(Unanswered {
-            number,
-            answer: None,
-        });
+        connection.unanswered.push_back(Unanswered { number, answer: None });
         let request = Arc::new(Request {
-            id: RequestId {
-                session: connection.session,
-                sequence: connection.sequence + 1,
-                attempt: 0,
-            },
+            id: RequestId { session: connection.session, sequence: connection.sequence + 1, attempt: 0 },
             slots_version: 0,
             procedure: draft.procedure.clone(),
             args: draft.args.clone(),
@@ -496,10 +440,7 @@ impl Turn<'_> {
             route: txn::PartitionRoute::default(),
             elsewhere: false,
         });
-        let asker = node::Asker {
-            unfinished,
-            readonly: false,
-        };
+        let asker = node::Asker { unfinished, readonly: false };
         match node::route(&request.footprint, asker) {
             Route::Order => {}
             Route::Snapshot => {
@@ -516,8 +457,7 @@ impl Turn<'_> {
                 } else {
                     self.system.plan.costs.read_ns
                 };
-                self.core
-                    .set_timer(self.me(), after_ns, Timer::Read(client));
+                self.core.set_timer(self.me(), after_ns, Timer::Read(client));
                 return Ok(0);
             }
         }
@@ -526,13 +466,7 @@ impl Turn<'_> {
     }
 
     /// Makes a request of the order of a connection's command.
-    fn order(
-        &mut self,
-        client: u16,
-        number: u64,
-        request: Arc<Request>,
-        requests: &mut Vec<Arc<Request>>,
-    ) {
+    fn order(&mut self, client: u16, number: u64, request: Arc<Request>, requests: &mut Vec<Arc<Request>>) {
         if let Some(connection) = self.process.connections.get_mut(&client) {
             connection.sequence = request.id.sequence;
             connection.requests.insert(request.id.sequence, number);
@@ -562,10 +496,9 @@ impl Turn<'_> {
                 Ok(Some((outcome, position)))
             }
             ReadOutcome::MustOrder => Ok(None),
-            ReadOutcome::Interrupted => Err(Violation::new(
-                "serial",
-                format!("{request:?} was interrupted by nobody"),
-            )),
+            ReadOutcome::Interrupted => {
+                Err(Violation::new("serial", format!("{request:?} was interrupted by nobody")))
+            }
         }
     }
 
@@ -603,10 +536,7 @@ impl Turn<'_> {
         }
         let now_ms = self.now_ms();
         let process = &mut *self.process;
-        match process
-            .node
-            .submit(&mut requests, now_ms, &mut process.effects)
-        {
+        match process.node.submit(&mut requests, now_ms, &mut process.effects) {
             Ok(()) => {
                 self.perform()?;
                 Ok(self.system.plan.costs.batch_ns)
@@ -706,10 +636,8 @@ impl Turn<'_> {
                 process.checkpoint = Some(job);
                 let records = process.engine.view().final_position().0.min(10_000);
                 let costs = self.system.plan.costs;
-                let after_ns =
-                    self.disk_time(costs.sync_ns * 3 + records * costs.checkpoint_record_ns);
-                self.core
-                    .set_timer(self.me(), after_ns, Timer::Checkpointed);
+                let after_ns = self.disk_time(costs.sync_ns * 3 + records * costs.checkpoint_record_ns);
+                self.core.set_timer(self.me(), after_ns, Timer::Checkpointed);
             } else {
                 (effects.confirmed, effects.delivered, effects.recovered) = Default::default();
                 break;
@@ -721,11 +649,7 @@ impl Turn<'_> {
     /// What a disk operation that usually takes `ns` takes now.
     fn disk_time(&mut self, ns: u64) -> u64 {
         let factor = self.core.disk_factor(self.host);
-        let jitter = if self.system.plan.jitter {
-            self.core.draw.pick(&[1, 1, 2, 10])
-        } else {
-            1
-        };
+        let jitter = if self.system.plan.jitter { self.core.draw.pick(&[1, 1, 2, 10]) } else { 1 };
         ns * factor * jitter
     }
 
@@ -753,9 +677,7 @@ impl Turn<'_> {
                 self.process.log.synced(synced);
                 let position = synced.position;
                 self.system.watch(self.host).order.synced(position);
-                self.core.note(Address::Host(self.host), || {
-                    format!("has synced up to position {position}")
-                });
+                self.core.note(Address::Host(self.host), || format!("has synced up to position {position}"));
                 Event::LogSynced(position)
             }
             Err(error) => Event::LogSyncFailed(error.to_string()),
@@ -771,10 +693,7 @@ impl Turn<'_> {
         let mut synced = None;
         let mut failed = false;
         let result = job.write(&*self.process.disk, || {
-            synced = ticket
-                .map(SyncTicket::sync)
-                .transpose()
-                .inspect_err(|_| failed = true)?;
+            synced = ticket.map(SyncTicket::sync).transpose().inspect_err(|_| failed = true)?;
             Ok(())
         });
         if let Some(synced) = synced {
@@ -784,9 +703,7 @@ impl Turn<'_> {
         if failed && !self.process.disk.is_dead() {
             self.handle(Event::LogSyncFailed("the log's sync failed".to_owned()))?;
         }
-        self.core.note(Address::Host(self.host), || {
-            format!("has written a checkpoint: {result:?}")
-        });
+        self.core.note(Address::Host(self.host), || format!("has written a checkpoint: {result:?}"));
         self.system.tally.checkpoints += u64::from(result.is_ok());
         self.handle(match result {
             Ok(written) => Event::CheckpointWritten(written),
@@ -806,16 +723,8 @@ impl Turn<'_> {
         let worker = &mut self.process.workers[number];
         if std::mem::take(&mut worker.idle) {
             let after_ns = worker.busy_until_ns.saturating_sub(now_ns);
-            let jitter_ns = if self.system.plan.jitter {
-                self.core.draw.below(3_000)
-            } else {
-                0
-            };
-            self.core.set_timer(
-                Address::Host(self.host),
-                after_ns + jitter_ns,
-                Timer::Worker(number as u16),
-            );
+            let jitter_ns = if self.system.plan.jitter { self.core.draw.below(3_000) } else { 0 };
+            self.core.set_timer(Address::Host(self.host), after_ns + jitter_ns, Timer::Worker(number as u16));
         }
     }
 
@@ -828,19 +737,14 @@ impl Turn<'_> {
             EngineKind::Calvin => self.system.plan.costs.calvin_operation_ns,
             EngineKind::Serial => self.system.plan.costs.serial_operation_ns,
         };
-        let busy_ns = self.process.workers[place]
-            .busy_until_ns
-            .saturating_sub(self.core.now_ns());
+        let busy_ns = self.process.workers[place].busy_until_ns.saturating_sub(self.core.now_ns());
         if busy_ns > 0 {
             self.core.set_timer(me, busy_ns, Timer::Worker(number));
             return Ok(());
         }
         let mut committed: Vec<Committed> = Vec::new();
         for turn in 1.. {
-            let progress = self
-                .process
-                .shared
-                .step(WorkerId(place), Budget::ONE, &mut committed);
+            let progress = self.process.shared.step(WorkerId(place), Budget::ONE, &mut committed);
             self.system.tally.operations += 1;
             for committed in committed.drain(..) {
                 self.committed(committed)?;
@@ -868,8 +772,7 @@ impl Turn<'_> {
     /// What a worker did may have made work for an idle one.
     fn wake_another(&mut self, me: usize) {
         let workers = &self.process.workers;
-        let Some(idle) = (0..workers.len()).find(|&other| other != me && workers[other].idle)
-        else {
+        let Some(idle) = (0..workers.len()).find(|&other| other != me && workers[other].idle) else {
             return;
         };
         let waiting = self.process.engine.waiting();
@@ -913,14 +816,9 @@ impl Turn<'_> {
             return;
         };
         connection.answer(number, outcome, place);
-        while let Some(Unanswered {
-            answer: Some(_), ..
-        }) = connection.unanswered.front()
-        {
-            let Some(Unanswered {
-                number,
-                answer: Some((outcome, place)),
-            }) = connection.unanswered.pop_front()
+        while let Some(Unanswered { answer: Some(_), .. }) = connection.unanswered.front() {
+            let Some(Unanswered { number, answer: Some((outcome, place)) }) =
+                connection.unanswered.pop_front()
             else {
                 break;
             };
@@ -931,8 +829,7 @@ impl Turn<'_> {
                 place,
                 process: self.core.host(self.host).incarnation(),
             };
-            self.core
-                .send(Address::Host(self.host), Address::Client(client), frame);
+            self.core.send(Address::Host(self.host), Address::Client(client), frame);
         }
     }
 }

@@ -64,15 +64,11 @@ impl Client {
             asked: None,
             leader: (u64::from(number) + slot) as u16 % hosts,
         };
-        Client {
-            sessions: (0..sessions).map(session).collect(),
-        }
+        Client { sessions: (0..sessions).map(session).collect() }
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.sessions
-            .iter()
-            .all(|session| session.left == 0 && session.asked.is_none())
+        self.sessions.iter().all(|session| session.left == 0 && session.asked.is_none())
     }
 }
 
@@ -106,9 +102,7 @@ pub(super) fn take(
                 session.leader = asked.host;
                 let number = session.number;
                 system.tally.restarts += 1;
-                core.note(Address::Client(client), || {
-                    format!("session {number} tries another host")
-                });
+                core.note(Address::Client(client), || format!("session {number} tries another host"));
                 send(system, client, slot_of(number), core);
             }
         }
@@ -118,16 +112,7 @@ pub(super) fn take(
                 send(system, client, slot, core);
             }
         }
-        Input::Frame {
-            frame:
-                Frame::Answer {
-                    session,
-                    sequence,
-                    attempt,
-                    answer,
-                },
-            ..
-        } => {
+        Input::Frame { frame: Frame::Answer { session, sequence, attempt, answer }, .. } => {
             let slot = slot_of(session);
             let waits = system.session(client, slot);
             if waits.sequence == sequence && waits.asked.is_some() {
@@ -185,11 +170,7 @@ fn begin(system: &mut Register, client: u16, slot: usize, core: &mut Core<Regist
     } else {
         session.leader
     };
-    session.asked = Some(Asked {
-        operation,
-        invoked_ns: core.now_ns(),
-        host,
-    });
+    session.asked = Some(Asked { operation, invoked_ns: core.now_ns(), host });
     send(system, client, slot, core);
 }
 
@@ -199,29 +180,20 @@ fn send(system: &mut Register, client: u16, slot: usize, core: &mut Core<Registe
     session.attempt += 1;
     let Some(asked) = &session.asked else { return };
     let (number, attempt) = (session.number, session.attempt);
-    let frame = Frame::Ask {
-        session: number,
-        sequence: session.sequence,
-        attempt,
-        operation: asked.operation,
-    };
+    let frame =
+        Frame::Ask { session: number, sequence: session.sequence, attempt, operation: asked.operation };
     let me = Address::Client(client);
     core.send(me, Address::Host(asked.host), frame);
-    let timer = Timer::Timeout {
-        session: number,
-        attempt,
-    };
+    let timer = Timer::Timeout { session: number, attempt };
     core.set_timer(me, timeout_ns, timer);
 }
 
-/// Asks again, after a while: two hosts that each take the other for the leader must not keep a client running.
+/// Asks again, after a while: two hosts that each take the other for the leader must not keep a client
+/// running.
 fn again(system: &mut Register, client: u16, slot: usize, core: &mut Core<Register>) {
     let tick_ns = system.plan.tick_ns;
     let session = system.session(client, slot);
-    let timer = Timer::Again {
-        session: session.number,
-        attempt: session.attempt,
-    };
+    let timer = Timer::Again { session: session.number, attempt: session.attempt };
     let after_ns = 1 + core.draw.below(tick_ns * 2);
     core.set_timer(Address::Client(client), after_ns, timer);
 }

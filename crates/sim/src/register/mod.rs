@@ -1,45 +1,50 @@
 //! A replicated register in the world: a few lists on which three or five hosts agree.
 //!
-//! It is small, and it is here to prove the simulator: that its network, disks and faults are bad enough to break a
-//! replicated system that is wrong, and not so unreal that they break one that is right. Agreement is the work of the
-//! library `raft` (TiKV's), which has no threads, clocks or sockets of its own; what a system around it must get right is
-//! here, and each part of it has a mutant that the oracles must find.
+//! It is small, and it is here to prove the simulator: that its network, disks and faults are bad enough to
+//! break a replicated system that is wrong, and not so unreal that they break one that is right. Agreement is
+//! the work of the library `raft` (TiKV's), which has no threads, clocks or sockets of its own; what a system
+//! around it must get right is here, and each part of it has a mutant that the oracles must find.
 //!
-//! **A write** is a command in the log: append a value to a list. The leader proposes it, and answers once it has applied
-//! it. A client repeats a command, at one host after the other, until it is answered; so a command may be in the log many
-//! times. The replicated state knows the newest command of each session, and a command that is not newer has no effect: a
-//! session has one operation on its way, and a client that keeps several on their way has as many sessions.
+//! **A write** is a command in the log: append a value to a list. The leader proposes it, and answers once it
+//! has applied it. A client repeats a command, at one host after the other, until it is answered; so a
+//! command may be in the log many times. The replicated state knows the newest command of each session, and a
+//! command that is not newer has no effect: a session has one operation on its way, and a client that keeps
+//! several on their way has as many sessions.
 //!
-//! **A read** goes through no log. A replica asks the leader for a *read index* (one question for all reads that it has
-//! taken in together); the leader names its commit index once a majority has confirmed, after the question, that it still
-//! leads; the replica answers when it has applied that far. Leases would spare the question, and are unsafe in this library.
+//! **A read** goes through no log. A replica asks the leader for a *read index* (one question for all reads
+//! that it has taken in together); the leader names its commit index once a majority has confirmed, after the
+//! question, that it still leads; the replica answers when it has applied that far. Leases would spare the
+//! question, and are unsafe in this library.
 //!
-//! **What is promised is durable.** A turn of the library's work is one record of the log (`storage`). Messages that
-//! promise something (a vote, a term, entries that are held) leave after a sync that began after the record was written;
-//! only a leader's proposals leave at once. A sync takes virtual time, the replica goes on meanwhile, and a crash loses
-//! what was not synced. A replica whose disk fails can't know what it holds: it falls silent, in the middle of its turn,
-//! until its process is started again. It then writes anew what it finds, before it says a word.
+//! **What is promised is durable.** A turn of the library's work is one record of the log (`storage`).
+//! Messages that promise something (a vote, a term, entries that are held) leave after a sync that began
+//! after the record was written; only a leader's proposals leave at once. A sync takes virtual time, the
+//! replica goes on meanwhile, and a crash loses what was not synced. A replica whose disk fails can't know
+//! what it holds: it falls silent, in the middle of its turn, until its process is started again. It then
+//! writes anew what it finds, before it says a word.
 //!
-//! **Compaction** replaces the log by the state machine as it is. A replica that is too far behind gets that as a snapshot.
-//! The library calls a snapshot applied only once it is durable, and ends in a panic if an election begins between the
-//! two; so a replica's time stands still while it installs one. The library does not learn whether a snapshot arrives: after
-//! some time it is told that it did, and notices if it did not.
+//! **Compaction** replaces the log by the state machine as it is. A replica that is too far behind gets that
+//! as a snapshot. The library calls a snapshot applied only once it is durable, and ends in a panic if an
+//! election begins between the two; so a replica's time stands still while it installs one. The library does
+//! not learn whether a snapshot arrives: after some time it is told that it did, and notices if it did not.
 //!
-//! **The same seed gives the same run.** The library draws its election timeouts from the operating system; after every call
-//! they are replaced by a function of seed, host and term. Its maps have fixed hash functions. Ticks come from the host's
-//! virtual time, never from its clock, which the faults turn at will.
+//! **The same seed gives the same run.** The library draws its election timeouts from the operating system;
+//! after every call they are replaced by a function of seed, host and term. Its maps have fixed hash
+//! functions. Ticks come from the host's virtual time, never from its clock, which the faults turn at will.
 //!
 //! What it leaves out:
 //! - A replica that *lost its disk* and came back under its name would have forgotten its votes and what it
-//!   acknowledged: it could elect a second leader of a term, or let a committed entry vanish. It would have to return as a new
-//!   member, and members never change here. So that fault is never drawn for the register, and refused in a scenario.
-//! - A *flipped bit* in the last record looks like a torn end, which is cut. A log that can't tell the two must not
-//!   meet one: bits flip in Ordo's files only, whose names differ from these.
+//!   acknowledged: it could elect a second leader of a term, or let a committed entry vanish. It would have
+//!   to return as a new member, and members never change here. So that fault is never drawn for the register,
+//!   and refused in a scenario.
+//! - A *flipped bit* in the last record looks like a torn end, which is cut. A log that can't tell the two
+//!   must not meet one: bits flip in Ordo's files only, whose names differ from these.
 //!
-//! The oracles: at most one process leads a term; all replicas have the same digest after the same entry, snapshots
-//! included; what was acknowledged is in every replica in the end, and all replicas are equal; what clients saw is strictly
-//! serializable ([`crate::history`]). The world adds that all clients finish and all replicas catch up. Beside them stand
-//! the library's own assertions: it panics where it is told that entries are committed which it has lost.
+//! The oracles: at most one process leads a term; all replicas have the same digest after the same entry,
+//! snapshots included; what was acknowledged is in every replica in the end, and all replicas are equal; what
+//! clients saw is strictly serializable ([`crate::history`]). The world adds that all clients finish and all
+//! replicas catch up. Beside them stand the library's own assertions: it panics where it is told that entries
+//! are committed which it has lost.
 
 mod client;
 mod replica;
@@ -223,18 +228,10 @@ impl fmt::Display for Frame {
                 }
                 Ok(())
             }
-            Frame::Ask {
-                session,
-                sequence,
-                operation,
-                ..
-            } => write!(f, "{session:x}.{sequence} {operation}"),
-            Frame::Answer {
-                session,
-                sequence,
-                answer,
-                ..
-            } => {
+            Frame::Ask { session, sequence, operation, .. } => {
+                write!(f, "{session:x}.{sequence} {operation}")
+            }
+            Frame::Answer { session, sequence, answer, .. } => {
                 write!(f, "{session:x}.{sequence} ")?;
                 match answer {
                     Answer::Done => write!(f, "done"),
@@ -300,8 +297,7 @@ pub struct Register {
 
 impl Register {
     fn new(plan: Plan, options: &Options) -> Register {
-        let client =
-            |number| Client::new(number, options.nodes, options.pipeline, options.operations);
+        let client = |number| Client::new(number, options.nodes, options.pipeline, options.operations);
         Register {
             clients: (0..options.clients).map(client).collect(),
             plan,
@@ -350,22 +346,10 @@ impl System for Register {
         input: Input<Frame, Timer>,
         core: &mut Core<Self>,
     ) -> Result<(), Violation> {
-        Turn {
-            system: self,
-            replica: node,
-            core,
-            host,
-        }
-        .take(input)
+        Turn { system: self, replica: node, core, host }.take(input)
     }
 
-    fn ended(
-        &mut self,
-        _: u16,
-        _: Option<Replica>,
-        _: End,
-        _: &mut Core<Self>,
-    ) -> Result<(), Violation> {
+    fn ended(&mut self, _: u16, _: Option<Replica>, _: End, _: &mut Core<Self>) -> Result<(), Violation> {
         self.tally.ends += 1;
         Ok(())
     }
@@ -394,17 +378,12 @@ impl System for Register {
         };
         let index = first.state().index;
         self.clients.iter().all(Client::is_done)
-            && nodes.iter().all(|node| {
-                node.as_ref()
-                    .is_some_and(|node| node.is_idle() && node.state().index == index)
-            })
+            && nodes
+                .iter()
+                .all(|node| node.as_ref().is_some_and(|node| node.is_idle() && node.state().index == index))
     }
 
-    fn check_end(
-        &mut self,
-        nodes: &mut [Option<Replica>],
-        _: &mut Core<Self>,
-    ) -> Result<(), Violation> {
+    fn check_end(&mut self, nodes: &mut [Option<Replica>], _: &mut Core<Self>) -> Result<(), Violation> {
         let states = nodes.iter().flatten().map(Replica::state);
         for (host, state) in states.enumerate() {
             for &(key, value) in &self.acknowledged {
@@ -415,16 +394,12 @@ impl System for Register {
                     return Err(Violation::new("acknowledged writes", text));
                 }
             }
-            if nodes[0]
-                .as_ref()
-                .is_some_and(|first| first.state() != state)
-            {
+            if nodes[0].as_ref().is_some_and(|first| first.state() != state) {
                 let text = format!("hosts 0 and {host} differ at the end");
                 return Err(Violation::new("replica states", text));
             }
         }
-        history::check(&self.history)
-            .map_err(|anomaly| Violation::new("history", anomaly.to_string()))
+        history::check(&self.history).map_err(|anomaly| Violation::new("history", anomaly.to_string()))
     }
 
     fn needs_restart(&self, node: &Replica) -> bool {
@@ -450,10 +425,7 @@ impl System for Register {
 
 /// What a run of the register draws beside its options.
 pub fn describe(options: &Options) -> String {
-    format!(
-        "{:?}",
-        Plan::draw(options, None, &mut Draw::new(mix(options.seed)))
-    )
+    format!("{:?}", Plan::draw(options, None, &mut Draw::new(mix(options.seed))))
 }
 
 /// Runs replicas of a register.
@@ -463,17 +435,10 @@ pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
 
 /// Runs replicas with a defect. Without feature `mutants` they have none.
 pub fn run_mutant(options: &Options, mutant: Option<Mutant>, trace: Option<Trace>) -> Outcome {
-    let loses = |fault: &Fault| {
-        matches!(
-            fault,
-            Fault::Crash {
-                lose_disk: true,
-                ..
-            }
-        )
-    };
+    let loses = |fault: &Fault| matches!(fault, Fault::Crash { lose_disk: true, .. });
     if options.faults.iter().any(|timed| loses(&timed.fault)) {
-        let text = "a replica of the register that lost its disk could vote twice: no fault of it may have 'lose_disk'";
+        let text = "a replica of the register that lost its disk could vote twice: no fault of it may have \
+                    'lose_disk'";
         return Outcome {
             report: Report::default(),
             violation: Some(Violation::new("options", text)),
@@ -486,12 +451,5 @@ pub fn run_mutant(options: &Options, mutant: Option<Mutant>, trace: Option<Trace
     let mut world = World::new(setting(options), system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();
-    Outcome {
-        report: Report {
-            account,
-            tally: system.tally,
-        },
-        violation: result.err(),
-        trace,
-    }
+    Outcome { report: Report { account, tally: system.tally }, violation: result.err(), trace }
 }

@@ -1,8 +1,9 @@
 //! A replica: the consensus library, its log, and who waits for what.
 //!
-//! What arrives is taken in at rounds, as far as the processor's speed allows. Then the library is asked what is to be
-//! done ([`Turn::pump`]): messages of a leader leave at once; the record is written; entries that a majority has are
-//! applied; messages that promise something wait until a sync, which began after the record was written, has ended.
+//! What arrives is taken in at rounds, as far as the processor's speed allows. Then the library is asked what
+//! is to be done ([`Turn::pump`]): messages of a leader leave at once; the record is written; entries that a
+//! majority has are applied; messages that promise something wait until a sync, which began after the record
+//! was written, has ended.
 
 use super::state::{Command, State};
 use super::storage::{Record, Storage, entry_bytes};
@@ -66,8 +67,8 @@ impl Replica {
         self.stopped.is_some()
     }
 
-    /// Whether nothing waits in it, apart from the next tick. An entry that is not applied does: after a start, a replica
-    /// does not yet know which of its entries are committed.
+    /// Whether nothing waits in it, apart from the next tick. An entry that is not applied does: after a
+    /// start, a replica does not yet know which of its entries are committed.
     pub(super) fn is_idle(&self) -> bool {
         self.stopped.is_none()
             && self.state().index == self.raft.raft.raft_log.last_index()
@@ -141,12 +142,7 @@ pub(super) fn start(
     };
     let tick_ns = 1 + core.draw.below(system.plan.tick_ns);
     core.set_timer(Address::Host(host), tick_ns, Timer::Tick);
-    let mut turn = Turn {
-        system,
-        replica: &mut replica,
-        core,
-        host,
-    };
+    let mut turn = Turn { system, replica: &mut replica, core, host };
     turn.notice()?;
     turn.check_digest()?;
     turn.pump()?;
@@ -211,8 +207,7 @@ impl Turn<'_> {
                 if !self.is_installing() {
                     self.replica.raft.tick();
                 }
-                self.core
-                    .set_timer(self.me(), self.plan().tick_ns, Timer::Tick);
+                self.core.set_timer(self.me(), self.plan().tick_ns, Timer::Tick);
             }
             Input::Timer(Timer::Synced) => self.synced()?,
             Input::Timer(Timer::Compacted) => self.replica.syncing = None,
@@ -227,8 +222,9 @@ impl Turn<'_> {
         self.pump()
     }
 
-    /// Whether a snapshot has replaced the log, and is not yet durable. Its entries are gone, and the library does not yet
-    /// count them as applied: a candidate that looks through what it has not applied would end in a panic.
+    /// Whether a snapshot has replaced the log, and is not yet durable. Its entries are gone, and the library
+    /// does not yet count them as applied: a candidate that looks through what it has not applied would end
+    /// in a panic.
     fn is_installing(&self) -> bool {
         let applied = self.replica.raft.raft.raft_log.applied;
         self.replica.raft.store().base_index() > applied
@@ -236,11 +232,7 @@ impl Turn<'_> {
 
     /// A cost, or anything up to four times as much.
     fn varied(&mut self, cost_ns: u64) -> u64 {
-        if self.plan().jitter {
-            cost_ns + self.core.draw.below(1 + cost_ns * 3)
-        } else {
-            cost_ns
-        }
+        if self.plan().jitter { cost_ns + self.core.draw.below(1 + cost_ns * 3) } else { cost_ns }
     }
 
     /// Takes in what has arrived.
@@ -254,31 +246,13 @@ impl Turn<'_> {
                     let _ = self.replica.raft.step(*message);
                     self.notice()?;
                 }
-                (
-                    _,
-                    Frame::Ask {
-                        session,
-                        sequence,
-                        attempt,
-                        operation,
-                    },
-                ) => match operation {
+                (_, Frame::Ask { session, sequence, attempt, operation }) => match operation {
                     Operation::Append { key, value } => {
-                        let command = Command {
-                            session,
-                            sequence,
-                            key,
-                            value,
-                        };
+                        let command = Command { session, sequence, key, value };
                         self.append(command, attempt)?;
                     }
                     Operation::Read { key } => {
-                        let read = Read {
-                            session,
-                            sequence,
-                            attempt,
-                            key,
-                        };
+                        let read = Read { session, sequence, attempt, key };
                         if self.is_leader() && self.plan().has(Mutant::UnconfirmedRead) {
                             self.answer_read(read);
                         } else if self.replica.raft.raft.leader_id == raft::INVALID_ID {
@@ -292,7 +266,8 @@ impl Turn<'_> {
             }
         }
         if !reads.is_empty() {
-            // One question for all: they were all invoked before it is asked. No two questions of a run have the same name.
+            // One question for all: they were all invoked before it is asked. No two questions of a run have
+            // the same name.
             self.system.questions += 1;
             let name = self.system.questions;
             self.replica.asked.insert(name, reads);
@@ -307,9 +282,7 @@ impl Turn<'_> {
     }
 
     fn append(&mut self, command: Command, attempt: u64) -> Result<(), Violation> {
-        let Command {
-            session, sequence, ..
-        } = command;
+        let Command { session, sequence, .. } = command;
         if !self.is_leader() {
             self.elsewhere(session, sequence, attempt);
             return Ok(());
@@ -337,12 +310,7 @@ impl Turn<'_> {
     }
 
     fn answer(&mut self, session: u32, sequence: u64, attempt: u64, answer: Answer) {
-        let frame = Frame::Answer {
-            session,
-            sequence,
-            attempt,
-            answer,
-        };
+        let frame = Frame::Answer { session, sequence, attempt, answer };
         self.core.send(self.me(), client::address(session), frame);
     }
     fn elsewhere(&mut self, session: u32, sequence: u64, attempt: u64) {
@@ -352,22 +320,16 @@ impl Turn<'_> {
     }
     fn answer_read(&mut self, read: Read) {
         let values = self.replica.state().list(read.key).to_vec();
-        self.answer(
-            read.session,
-            read.sequence,
-            read.attempt,
-            Answer::List(values),
-        );
+        self.answer(read.session, read.sequence, read.attempt, Answer::List(values));
     }
 
-    /// After every call of the library: puts our election timeout in the place of its own, which nobody could repeat, and
-    /// takes notice of new terms and leaders.
+    /// After every call of the library: puts our election timeout in the place of its own, which nobody could
+    /// repeat, and takes notice of new terms and leaders.
     fn notice(&mut self) -> Result<(), Violation> {
         let raft = &mut self.replica.raft.raft;
         let (term, role) = (raft.term, raft.state);
         let ticks = ELECTION_TICKS
-            + mix(self.system.plan.seed ^ mix(u64::from(self.host) << 32 ^ mix(term)))
-                % ELECTION_TICKS;
+            + mix(self.system.plan.seed ^ mix(u64::from(self.host) << 32 ^ mix(term))) % ELECTION_TICKS;
         raft.set_randomized_election_timeout(ticks as usize);
         if self.replica.seen == (term, role) {
             return Ok(());
@@ -378,7 +340,8 @@ impl Turn<'_> {
             self.core.witness(term << 16 ^ u64::from(self.host));
             let me = (self.host, self.replica.process);
             let first = *self.system.leaders.entry(term).or_insert(me);
-            // A process that starts again must not lead its old term: it could have promised otherwise meanwhile.
+            // A process that starts again must not lead its old term: it could have promised otherwise
+            // meanwhile.
             if first != me {
                 return Err(Violation::new(
                     "one leader a term",
@@ -396,10 +359,7 @@ impl Turn<'_> {
             for (session, (sequence, attempt)) in std::mem::take(&mut self.replica.writes) {
                 self.elsewhere(session, sequence, attempt);
             }
-            for read in std::mem::take(&mut self.replica.asked)
-                .into_values()
-                .flatten()
-            {
+            for read in std::mem::take(&mut self.replica.asked).into_values().flatten() {
                 self.elsewhere(read.session, read.sequence, read.attempt);
             }
         }
@@ -473,9 +433,7 @@ impl Turn<'_> {
     fn note_applied(&mut self, how: &str) {
         let (me, state) = (Address::Host(self.host), self.replica.raft.store());
         let (index, digest) = (state.state.index, state.state.digest);
-        self.core.note(me, || {
-            format!("{how}: applied up to {index} ({digest:016x})")
-        });
+        self.core.note(me, || format!("{how}: applied up to {index} ({digest:016x})"));
     }
 
     /// The library may know only of what is durable here that it was applied.
@@ -512,9 +470,7 @@ impl Turn<'_> {
         }
         let applied = self.replica.state().index;
         let waiting = std::mem::take(&mut self.replica.indexed);
-        let (now, later) = waiting
-            .into_iter()
-            .partition::<Vec<_>, _>(|&(index, _)| index <= applied);
+        let (now, later) = waiting.into_iter().partition::<Vec<_>, _>(|&(index, _)| index <= applied);
         self.replica.indexed = later;
         for read in now.into_iter().flat_map(|(_, reads)| reads) {
             self.answer_read(read);
@@ -525,21 +481,14 @@ impl Turn<'_> {
     /// The oracle of equal histories: whoever first applies an entry says what all others must have there.
     fn check_digest(&mut self) -> Result<(), Violation> {
         let state = &self.replica.raft.store().state;
-        let first = *self
-            .system
-            .digests
-            .entry(state.index)
-            .or_insert((state.digest, self.host));
+        let first = *self.system.digests.entry(state.index).or_insert((state.digest, self.host));
         self.core.witness(state.digest);
         if first.0 == state.digest {
             return Ok(());
         }
         Err(Violation::new(
             "replica digests",
-            format!(
-                "after entry {} hosts {} and {} differ",
-                state.index, first.1, self.host
-            ),
+            format!("after entry {} hosts {} and {} differ", state.index, first.1, self.host),
         ))
     }
 
@@ -550,8 +499,7 @@ impl Turn<'_> {
             };
             if message.get_msg_type() == MessageType::MsgSnapshot {
                 let after_ns = self.plan().tick_ns * SNAPSHOT_TICKS;
-                self.core
-                    .set_timer(self.me(), after_ns, Timer::SnapshotSent(to));
+                self.core.set_timer(self.me(), after_ns, Timer::SnapshotSent(to));
             }
             let frame = Frame::Raft(Box::new(message));
             self.core.send(self.me(), Address::Host(to), frame);
@@ -627,7 +575,8 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// The disk failed: what it holds is unknown. Without another word, until somebody starts the process again.
+    /// The disk failed: what it holds is unknown. Without another word, until somebody starts the process
+    /// again.
     fn stop(&mut self, why: &str) {
         self.note(|| format!("stops: {why}"));
         self.replica.stopped = Some(why.to_owned());

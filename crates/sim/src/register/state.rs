@@ -83,9 +83,7 @@ impl State {
 
     /// Whether this operation of a session, or a later one, has been applied.
     pub fn has_applied(&self, session: u32, sequence: u64) -> bool {
-        self.sessions
-            .get(&session)
-            .is_some_and(|&applied| applied >= sequence)
+        self.sessions.get(&session).is_some_and(|&applied| applied >= sequence)
     }
 
     /// A list.
@@ -117,12 +115,7 @@ impl State {
     /// Reads a snapshot's data; `None` if it is none.
     pub fn decode(mut bytes: &[u8]) -> Option<State> {
         let mut next = || take_u64(&mut bytes);
-        let mut state = State {
-            index: next()?,
-            term: next()?,
-            digest: next()?,
-            ..State::default()
-        };
+        let mut state = State { index: next()?, term: next()?, digest: next()?, ..State::default() };
         for _ in 0..next()? {
             let key = next()?;
             let list = state.lists.entry(key).or_default();
@@ -145,21 +138,11 @@ mod tests {
     #[test]
     fn a_snapshot_reads_back_and_a_retry_has_no_effect() {
         let mut state = State::default();
-        let command = |session, sequence, value| Command {
-            session,
-            sequence,
-            key: 3,
-            value,
-        };
+        let command = |session, sequence, value| Command { session, sequence, key: 3, value };
         state.apply(1, 1, &[], true);
-        for (index, command) in [
-            command(1, 1, 10),
-            command(2, 4, 20),
-            command(1, 1, 10),
-            command(1, 3, 30),
-        ]
-        .into_iter()
-        .enumerate()
+        for (index, command) in [command(1, 1, 10), command(2, 4, 20), command(1, 1, 10), command(1, 3, 30)]
+            .into_iter()
+            .enumerate()
         {
             assert_eq!(Command::decode(&command.encode()), Some(command));
             state.apply(2 + index as u64, 1, &command.encode(), true);

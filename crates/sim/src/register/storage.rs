@@ -1,13 +1,14 @@
 //! A replica's log on its host's disk, and the part of it that the consensus library reads from memory.
 //!
-//! There is one file, of records: the first holds the hard state, the state machine at some entry, and the entries after
-//! it. Every later one holds what one turn of the library wants to be kept: hard state, snapshot, entries. A record counts
-//! as a whole or not at all, so that a term is never lost while its entries stay. A record that does not match its checksum
-//! ends the file: power was lost before the record was synced, and nobody was told of it.
+//! There is one file, of records: the first holds the hard state, the state machine at some entry, and the
+//! entries after it. Every later one holds what one turn of the library wants to be kept: hard state,
+//! snapshot, entries. A record counts as a whole or not at all, so that a term is never lost while its
+//! entries stay. A record that does not match its checksum ends the file: power was lost before the record
+//! was synced, and nobody was told of it.
 //!
-//! Compaction writes another file and renames it over the first. So does every start: what an earlier process wrote and
-//! could not sync may be visible without being durable, and a disk that failed once never writes it. What a process starts
-//! from, it has itself written and synced.
+//! Compaction writes another file and renames it over the first. So does every start: what an earlier process
+//! wrote and could not sync may be visible without being durable, and a disk that failed once never writes
+//! it. What a process starts from, it has itself written and synced.
 
 use super::state::{State, take, take_u32, take_u64};
 use crate::world::{MortalDisk, MortalFile};
@@ -76,11 +77,8 @@ impl Record {
             record.state = Some(State::decode(take(&mut body, len_bytes)?)?);
         }
         while !body.is_empty() {
-            let mut entry = Entry {
-                index: take_u64(&mut body)?,
-                term: take_u64(&mut body)?,
-                ..Entry::default()
-            };
+            let mut entry =
+                Entry { index: take_u64(&mut body)?, term: take_u64(&mut body)?, ..Entry::default() };
             let len_bytes = take_u32(&mut body)? as usize;
             entry.data = take(&mut body, len_bytes)?.to_vec().into();
             record.entries.push(entry);
@@ -124,7 +122,8 @@ impl Storage {
     /// Opens what the disk holds. An empty disk is a new replica's.
     ///
     /// # Errors
-    /// The disk's, and `InvalidData` if the file's first record is damaged: it was synced before it got its name.
+    /// The disk's, and `InvalidData` if the file's first record is damaged: it was synced before it got its
+    /// name.
     pub fn open(disk: Arc<MortalDisk>, voters: u16) -> io::Result<Storage> {
         let mut storage = Storage {
             voters,
@@ -175,8 +174,8 @@ impl Storage {
         }
     }
 
-    /// Appends a record to the file, and takes it to be there. It is durable after the next [`Storage::sync`].
-    /// `keeps_vote` is false in a mutant only: then term and vote are not written.
+    /// Appends a record to the file, and takes it to be there. It is durable after the next
+    /// [`Storage::sync`]. `keeps_vote` is false in a mutant only: then term and vote are not written.
     pub fn save(&mut self, record: Record, keeps_vote: bool) -> io::Result<()> {
         let mut written = record.clone();
         if let (false, Some(hard_state)) = (keeps_vote, &mut written.hard_state) {
@@ -195,9 +194,7 @@ impl Storage {
     }
 
     fn open_file(&self) -> io::Result<&MortalFile> {
-        self.file
-            .as_ref()
-            .ok_or(io::Error::from(io::ErrorKind::NotFound))
+        self.file.as_ref().ok_or(io::Error::from(io::ErrorKind::NotFound))
     }
 
     /// How much was appended to the file since it was compacted.
@@ -210,8 +207,9 @@ impl Storage {
         self.base.0
     }
 
-    /// Replaces the file by one that holds the state machine as it is and the entries after it. It is durable when this
-    /// returns; until then the old file is, or after a crash perhaps the new one: they say the same.
+    /// Replaces the file by one that holds the state machine as it is and the entries after it. It is durable
+    /// when this returns; until then the old file is, or after a crash perhaps the new one: they say the
+    /// same.
     pub fn compact(&mut self) -> io::Result<()> {
         let applied = (self.state.index - self.base.0) as usize;
         let record = Record {
@@ -235,10 +233,7 @@ impl Storage {
 
     /// The configuration: it never changes.
     fn conf_state(&self) -> ConfState {
-        ConfState {
-            voters: (1..=u64::from(self.voters)).collect(),
-            ..ConfState::default()
-        }
+        ConfState { voters: (1..=u64::from(self.voters)).collect(), ..ConfState::default() }
     }
 
     fn snapshot_of_state(&self) -> Snapshot {
@@ -343,14 +338,7 @@ mod tests {
     fn entry(index: u64, term: u64, draw: &mut Draw) -> Entry {
         let mut entry = Entry::default();
         (entry.index, entry.term) = (index, term);
-        entry.data = Command {
-            session: 1,
-            sequence: index,
-            key: 1,
-            value: draw.bits(),
-        }
-        .encode()
-        .into();
+        entry.data = Command { session: 1, sequence: index, key: 1, value: draw.bits() }.encode().into();
         entry
     }
 
@@ -358,12 +346,7 @@ mod tests {
     type Content = (HardState, (u64, u64), Vec<Entry>, State);
 
     fn content(storage: &Storage) -> Content {
-        (
-            storage.hard_state.clone(),
-            storage.base,
-            storage.entries.clone(),
-            storage.state.clone(),
-        )
+        (storage.hard_state.clone(), storage.base, storage.entries.clone(), storage.state.clone())
     }
 
     #[test]
@@ -389,9 +372,7 @@ mod tests {
                         let record = Record {
                             hard_state: draw.percent(50).then_some(hard_state),
                             state: None,
-                            entries: (1..=count)
-                                .map(|n| entry(last - back + n, term, &mut draw))
-                                .collect(),
+                            entries: (1..=count).map(|n| entry(last - back + n, term, &mut draw)).collect(),
                         };
                         storage.save(record, true).unwrap();
                         contents.push(content(&storage));
@@ -404,9 +385,7 @@ mod tests {
                         // Applied entries are compacted away.
                         let some = draw.below(1 + storage.entries.len() as u64);
                         for entry in storage.entries[..some as usize].iter().cloned() {
-                            storage
-                                .state
-                                .apply(entry.index, entry.term, &entry.data, true);
+                            storage.state.apply(entry.index, entry.term, &entry.data, true);
                         }
                         storage.sync().unwrap();
                         storage.compact().unwrap();
@@ -424,10 +403,7 @@ mod tests {
                 }
             }
         }
-        assert!(
-            torn > 10 || crate::draw::one_seed(),
-            "{torn} crashes lost something"
-        );
+        assert!(torn > 10 || crate::draw::one_seed(), "{torn} crashes lost something");
     }
 
     #[test]
@@ -438,10 +414,7 @@ mod tests {
             let mut storage = Storage::open(host.process_disk(), 3).unwrap();
             host.disk.fail_sync_after(0);
             let entries = (1..=9).map(|index| entry(index, 1, &mut draw)).collect();
-            let record = Record {
-                entries,
-                ..Record::default()
-            };
+            let record = Record { entries, ..Record::default() };
             storage.save(record, true).unwrap();
             storage.sync().unwrap_err();
             // The kernel takes the file for clean, and shows what the disk does not have.

@@ -27,12 +27,8 @@ pub enum SparkleVariant {
 
 impl SparkleVariant {
     /// All, from the plainest on.
-    pub const ALL: [SparkleVariant; 4] = [
-        SparkleVariant::Cons,
-        SparkleVariant::Cc,
-        SparkleVariant::Sc,
-        SparkleVariant::ScSchedule,
-    ];
+    pub const ALL: [SparkleVariant; 4] =
+        [SparkleVariant::Cons, SparkleVariant::Cc, SparkleVariant::Sc, SparkleVariant::ScSchedule];
     /// The name, as `--sparkle-variant` takes it.
     pub fn name(self) -> &'static str {
         match self {
@@ -83,19 +79,11 @@ pub enum Contender {
 
 impl Contender {
     /// All, with Sparkle as it is here.
-    pub const ALL: [Contender; 4] = [
-        Contender::Sparkle(SparkleVariant::ScSchedule),
-        Contender::Calvin,
-        Contender::Ssmr,
-        Contender::NoCc,
-    ];
+    pub const ALL: [Contender; 4] =
+        [Contender::Sparkle(SparkleVariant::ScSchedule), Contender::Calvin, Contender::Ssmr, Contender::NoCc];
     /// An engine for a partition out of so many.
     pub fn engine(self, partition: PartitionId, of: u16, workers: usize) -> Arc<dyn Engine> {
-        let made_for = Assignment {
-            partition,
-            of,
-            ..Assignment::alone(workers)
-        };
+        let made_for = Assignment { partition, of, ..Assignment::alone(workers) };
         match self {
             Contender::Sparkle(variant) => Arc::new(Sparkle::new(SparkleOptions {
                 variant: variant.confirmation(),

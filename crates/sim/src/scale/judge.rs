@@ -24,17 +24,12 @@ impl Judge {
     pub(super) fn new(options: &Options) -> Judge {
         let mut oracle = Oracle::new();
         for part in 0..options.workload.parts() {
-            options
-                .workload
-                .load(options.seed, part, &mut |key, entry| {
-                    oracle.load(key, Position::FIRST, Some(entry));
-                });
+            options.workload.load(options.seed, part, &mut |key, entry| {
+                oracle.load(key, Position::FIRST, Some(entry));
+            });
         }
         oracle.loaded(Position::FIRST, LOADED_AT_MS, &[]);
-        Judge {
-            oracle,
-            epochs: Vec::new(),
-        }
+        Judge { oracle, epochs: Vec::new() }
     }
 
     /// An epoch was ordered.
@@ -44,12 +39,7 @@ impl Judge {
     }
 
     /// Compares all that there is when nothing is under way.
-    pub(super) fn compare(
-        &mut self,
-        options: &Options,
-        nodes: &[Node],
-        tally: &Tally,
-    ) -> Result<(), String> {
+    pub(super) fn compare(&mut self, options: &Options, nodes: &[Node], tally: &Tally) -> Result<(), String> {
         let given_back = nodes.iter().flat_map(|node| node.given_back.iter());
         let given_back: BTreeSet<RequestId> = given_back.copied().collect();
         for (parts, time_ms) in std::mem::take(&mut self.epochs) {
@@ -84,10 +74,7 @@ struct Cluster<'a> {
 impl Cluster<'_> {
     fn open(nodes: &[Node]) -> Cluster<'_> {
         let snapshots = nodes.iter().map(|node| node.engine.view().open());
-        Cluster {
-            nodes,
-            snapshots: snapshots.collect(),
-        }
+        Cluster { nodes, snapshots: snapshots.collect() }
     }
     fn close(self) {
         for (node, snapshot) in self.nodes.iter().zip(self.snapshots) {
@@ -105,7 +92,6 @@ impl State for Cluster<'_> {
     }
     fn count(&mut self) -> u64 {
         let all = self.nodes.iter().zip(&self.snapshots);
-        all.map(|(node, snapshot)| node.engine.view().count_at(snapshot))
-            .sum()
+        all.map(|(node, snapshot)| node.engine.view().count_at(snapshot)).sum()
     }
 }

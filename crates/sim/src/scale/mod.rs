@@ -1,32 +1,36 @@
 //! The scale model: how fast a cluster would be that this machine has no cores for (Sparkle, section 5).
 //!
-//! Every node of the model has one partition with a *real* engine, which virtual workers step one single-key operation at a time
-//! in virtual time. What the engines do is what they do: conflicts, restarts, waiting for siblings, confirmations. What the model
-//! supplies is time, and its figures are as good as these assumptions:
+//! Every node of the model has one partition with a *real* engine, which virtual workers step one single-key
+//! operation at a time in virtual time. What the engines do is what they do: conflicts, restarts, waiting for
+//! siblings, confirmations. What the model supplies is time, and its figures are as good as these
+//! assumptions:
 //!
-//! - **A step** of an engine (one single-key operation, or what else [`Budget::ONE`](execute::Budget::ONE) allows) takes
-//!   [`Costs::step_ns`], always: one figure for each engine and workload, measured with one real worker. So caches, memory
-//!   bandwidth and latches between cores cost nothing, and what a real machine loses there the model does not show. What a step
-//!   does is visible at its beginning.
-//! - **Reads** that bypass the order run at final snapshots, whole, on workers that have nothing else to do; they take
-//!   [`Costs::read_ns`] for each record. So does the reconnaissance of engines that want to be told all keys; what it asks of other
-//!   nodes costs no message and no time (which is to the good of such engines).
-//! - **Clients** are a closed loop: so many calls of a node are under way at any time. What is to be ordered waits for the next
-//!   epoch.
-//! - **The order.** One zone, and every [`Times::epoch_ns`] an epoch of what has come to all nodes: one call of each node in turn, and so on
-//!   (a merge batch by batch, which `order::merge` makes, would put all multi-partition transactions of one node behind each other,
-//!   to the harm of contenders whose order stays as it is merged); then `order::arrange`. The paper's evaluation replaces replication by a delay of 200 ms before
-//!   a batch is executed. A constant delay takes nothing from the throughput of clients that are many enough, so the model
-//!   only adds it to latencies ([`Times::order_ns`]); an epoch is delivered when it is made, and confirmed [`Times::confirm_ns`]
-//!   later.
-//! - **Siblings' messages.** A node has a thread that sends and one that receives, beside its workers (the paper: three
-//!   cores for network and clients). In each round of [`Times::round_ns`] (or of half as long again as its last one took) the sender takes one
-//!   message for each destination. A message takes both threads [`Costs::message_ns`], and [`Costs::note_ns`] for each
-//!   thing that it tells; then the wire [`Costs::byte_ns`] for each byte, and [`Times::latency_ns`] with some jitter. Links
-//!   keep the order.
+//! - **A step** of an engine (one single-key operation, or what else [`Budget::ONE`](execute::Budget::ONE)
+//!   allows) takes [`Costs::step_ns`], always: one figure for each engine and workload, measured with one
+//!   real worker. So caches, memory bandwidth and latches between cores cost nothing, and what a real machine
+//!   loses there the model does not show. What a step does is visible at its beginning.
+//! - **Reads** that bypass the order run at final snapshots, whole, on workers that have nothing else to do;
+//!   they take [`Costs::read_ns`] for each record. So does the reconnaissance of engines that want to be told
+//!   all keys; what it asks of other nodes costs no message and no time (which is to the good of such
+//!   engines).
+//! - **Clients** are a closed loop: so many calls of a node are under way at any time. What is to be ordered
+//!   waits for the next epoch.
+//! - **The order.** One zone, and every [`Times::epoch_ns`] an epoch of what has come to all nodes: one call
+//!   of each node in turn, and so on (a merge batch by batch, which `order::merge` makes, would put all
+//!   multi-partition transactions of one node behind each other, to the harm of contenders whose order stays
+//!   as it is merged); then `order::arrange`. The paper's evaluation replaces replication by a delay of 200
+//!   ms before a batch is executed. A constant delay takes nothing from the throughput of clients that are
+//!   many enough, so the model only adds it to latencies ([`Times::order_ns`]); an epoch is delivered when it
+//!   is made, and confirmed [`Times::confirm_ns`] later.
+//! - **Siblings' messages.** A node has a thread that sends and one that receives, beside its workers (the
+//!   paper: three cores for network and clients). In each round of [`Times::round_ns`] (or of half as long
+//!   again as its last one took) the sender takes one message for each destination. A message takes both
+//!   threads [`Costs::message_ns`], and [`Costs::note_ns`] for each thing that it tells; then the wire
+//!   [`Costs::byte_ns`] for each byte, and [`Times::latency_ns`] with some jitter. Links keep the order.
 //!
-//! The same options give the same run, to the digest of all commits. A run can be judged ([`Options::judged`]): it then goes on
-//! until nothing is under way, and the state of every partition must be that of the serial execution of the order.
+//! The same options give the same run, to the digest of all commits. A run can be judged
+//! ([`Options::judged`]): it then goes on until nothing is under way, and the state of every partition must
+//! be that of the serial execution of the order.
 
 mod contender;
 mod judge;
@@ -94,13 +98,7 @@ pub struct Costs {
 impl Default for Costs {
     /// Rounded figures of one core of 2026, and a wire of 10 Gbit/s.
     fn default() -> Costs {
-        Costs {
-            step_ns: 140,
-            read_ns: 120,
-            message_ns: 2_000,
-            note_ns: 60,
-            byte_ns: 0.8,
-        }
+        Costs { step_ns: 140, read_ns: 120, message_ns: 2_000, note_ns: 60, byte_ns: 0.8 }
     }
 }
 

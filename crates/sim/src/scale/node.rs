@@ -89,10 +89,7 @@ impl Node {
     /// A node with its part of the workload's records.
     pub(super) fn new(options: &Options, at: PartitionId, engines: Arc<[Arc<dyn Engine>]>) -> Node {
         let engine = engines[usize::from(at.0)].clone();
-        let client = Client {
-            index: usize::from(at.0),
-            count: usize::from(options.nodes),
-        };
+        let client = Client { index: usize::from(at.0), count: usize::from(options.nodes) };
         Node {
             at,
             contender: options.contender,
@@ -181,16 +178,8 @@ impl Node {
     /// A worker does something: how long it takes, or `None` if there is nothing to do.
     pub(super) fn work(&mut self, worker: usize, now_ns: u64) -> Option<u64> {
         let mut committed = std::mem::take(&mut self.committed);
-        let progress = self
-            .engine
-            .step(WorkerId(worker), Budget::ONE, &mut committed);
-        for Committed {
-            position,
-            request,
-            outcome,
-            ..
-        } in committed.drain(..)
-        {
+        let progress = self.engine.step(WorkerId(worker), Budget::ONE, &mut committed);
+        for Committed { position, request, outcome, .. } in committed.drain(..) {
             self.settle(position, request, outcome, now_ns);
         }
         self.committed = committed;
@@ -208,13 +197,7 @@ impl Node {
         Some(cost_ns)
     }
 
-    fn settle(
-        &mut self,
-        position: Position,
-        request: Arc<Request>,
-        outcome: txn::Outcome,
-        now_ns: u64,
-    ) {
+    fn settle(&mut self, position: Position, request: Arc<Request>, outcome: txn::Outcome, now_ns: u64) {
         let is_home = request.route.home == self.at;
         if outcome == Err(Stop::Undeclared) {
             if !is_home {
@@ -275,7 +258,8 @@ impl Node {
         waiting.light + waiting.heavy + self.jobs.len() as u64
     }
 
-    /// Takes idle workers for what waits. One more than that, since the first one may be good for nothing but scheduling.
+    /// Takes idle workers for what waits. One more than that, since the first one may be good for nothing but
+    /// scheduling.
     pub(super) fn wake(&mut self) -> Vec<usize> {
         if self.idle.is_empty() {
             return Vec::new();
@@ -308,12 +292,7 @@ impl Node {
             self.counts.messages += 1;
             self.counts.notes += notes;
             self.counts.bytes += bytes;
-            Sent {
-                to,
-                message,
-                notes,
-                left_ns: self.wire_until_ns,
-            }
+            Sent { to, message, notes, left_ns: self.wire_until_ns }
         });
         let sent = sent.collect();
         (sent, at_ns)
@@ -337,11 +316,7 @@ pub(super) fn load(workload: &dyn Workload, seed: u64, nodes: &[Node]) {
     for part in 0..workload.parts() {
         workload.load(seed, part, &mut |key, entry| {
             let at = txn::key::partition_of_slot(key.slot(), of);
-            nodes[usize::from(at.0)].load(Image {
-                key,
-                version: Position::FIRST,
-                entry: Some(entry),
-            });
+            nodes[usize::from(at.0)].load(Image { key, version: Position::FIRST, entry: Some(entry) });
         });
     }
     for node in nodes {

@@ -54,13 +54,7 @@ struct Run<'a> {
 /// # Errors
 /// The options contradict each other; or the run was judged, and is not what the serial execution gives.
 pub fn run(options: &Options) -> Result<Report, String> {
-    let Options {
-        nodes,
-        workers,
-        clients,
-        times,
-        ..
-    } = *options;
+    let Options { nodes, workers, clients, times, .. } = *options;
     if nodes == 0 || workers == 0 || clients == 0 {
         return Err("a model needs a node, a worker and a client".to_owned());
     }
@@ -158,9 +152,7 @@ impl Run<'_> {
                 self.queue.add(taken_ns, Event::Taken(letter));
             }
             Event::Taken(letter) => {
-                let Letter {
-                    from, to, message, ..
-                } = *letter;
+                let Letter { from, to, message, .. } = *letter;
                 let at = usize::from(to.0);
                 self.nodes[at].engine.receive(from, message);
                 self.wake(at, now_ns);
@@ -171,17 +163,12 @@ impl Run<'_> {
     /// Makes an epoch of what has come to all nodes.
     fn order(&mut self, now_ns: u64) {
         let nodes = self.nodes.iter_mut();
-        let pending: Vec<_> = nodes
-            .map(|node| std::mem::take(&mut node.pending))
-            .collect();
+        let pending: Vec<_> = nodes.map(|node| std::mem::take(&mut node.pending)).collect();
         let longest = pending.iter().map(Vec::len).max().unwrap_or(0);
         let in_turn = (0..longest).flat_map(|place| {
             let of_all = pending.iter().filter_map(move |of_one| of_one.get(place));
             // Calls of one session are of different clients: nothing binds them.
-            of_all.map(|request| Placed {
-                request: request.clone(),
-                place: Place::default(),
-            })
+            of_all.map(|request| Placed { request: request.clone(), place: Place::default() })
         });
         let sequence: Vec<Placed> = in_turn.collect();
         let earlier = Epoch(self.epoch);
@@ -199,15 +186,9 @@ impl Run<'_> {
         }
         let mut ends = Vec::with_capacity(self.nodes.len());
         for (node, arranged) in self.nodes.iter_mut().zip(arranged) {
-            let Counts {
-                groups, members, ..
-            } = &mut node.counts;
+            let Counts { groups, members, .. } = &mut node.counts;
             *groups += arranged.groups.len() as u64;
-            *members += arranged
-                .groups
-                .iter()
-                .map(|g| g.members as u64)
-                .sum::<u64>();
+            *members += arranged.groups.iter().map(|g| g.members as u64).sum::<u64>();
             let batch = Batch {
                 epoch: Epoch(self.epoch),
                 time_ms: time_ms(now_ns),
@@ -265,12 +246,7 @@ impl Run<'_> {
             let jitter_ns = self.draw.below(times.jitter_ns + 1);
             let last_ns = self.links_ns.entry((from, sent.to)).or_default();
             *last_ns = (*last_ns).max(sent.left_ns + times.latency_ns + jitter_ns);
-            let letter = Letter {
-                from,
-                to: sent.to,
-                message: sent.message,
-                notes: sent.notes,
-            };
+            let letter = Letter { from, to: sent.to, message: sent.message, notes: sent.notes };
             self.queue.add(*last_ns, Event::Arrived(Box::new(letter)));
         }
         let most = to_one.values().copied().max().unwrap_or(0);
@@ -315,9 +291,8 @@ impl Run<'_> {
         }
         latencies.sort_unstable();
         let status = self.nodes.iter().map(|node| node.engine.status());
-        let (window, parked) = status.fold((0, 0), |(window, parked), status| {
-            (window + status.window, parked + status.parked)
-        });
+        let (window, parked) =
+            status.fold((0, 0), |(window, parked), status| (window + status.window, parked + status.parked));
         let nodes = self.nodes.len() as f64;
         let at = |percent: usize| {
             let place = latencies.len().saturating_sub(1) * percent / 100;
@@ -365,10 +340,7 @@ impl Run<'_> {
             }
             let steps = self.counts().0.steps;
             if steps == last {
-                return Err(format!(
-                    "seed {}: something waits for ever",
-                    self.options.seed
-                ));
+                return Err(format!("seed {}: something waits for ever", self.options.seed));
             }
             last = steps;
         }

@@ -1,15 +1,16 @@
-//! Several partitions on one thread: engines whose transactions have siblings, and a network between them that delays,
-//! reorders and repeats what they say.
+//! Several partitions on one thread: engines whose transactions have siblings, and a network between them
+//! that delays, reorders and repeats what they say.
 //!
-//! One order of epochs is made for all; each partition is told of its part, arranged as [`order::arrange`] says, when the draw
-//! likes: one may have final-committed an epoch that another has not heard of. Epochs are retracted before they are
-//! confirmed, and then come with other transactions, or with the same. A partition's process ends, and its successor executes
-//! again what is behind its checkpoint. In the end everything must have final-committed, and each
-//! sub-transaction must have answered what the serial execution of the one order says, at each of its partitions, and left its
-//! state.
+//! One order of epochs is made for all; each partition is told of its part, arranged as [`order::arrange`]
+//! says, when the draw likes: one may have final-committed an epoch that another has not heard of. Epochs are
+//! retracted before they are confirmed, and then come with other transactions, or with the same. A
+//! partition's process ends, and its successor executes again what is behind its checkpoint. In the end
+//! everything must have final-committed, and each sub-transaction must have answered what the serial
+//! execution of the one order says, at each of its partitions, and left its state.
 //!
-//! Some transactions touch a partition that they have not named, or (where engines want to know the keys before) keys that
-//! reconnaissance did not find. They must end with `Undeclared` at all of their partitions, leave nothing, and come again.
+//! Some transactions touch a partition that they have not named, or (where engines want to know the keys
+//! before) keys that reconnaissance did not find. They must end with `Undeclared` at all of their partitions,
+//! leave nothing, and come again.
 
 mod program;
 mod threads;
@@ -28,8 +29,8 @@ use std::sync::Arc;
 use store::{Image, View};
 use txn::hash::mix;
 use txn::{
-    Epoch, FnProcedure, Outcome, PartitionId, PartitionRoute, Position, Procedure, Request,
-    RequestId, SessionId, Slots, Space, Stop,
+    Epoch, FnProcedure, Outcome, PartitionId, PartitionRoute, Position, Procedure, Request, RequestId,
+    SessionId, Slots, Space, Stop,
 };
 
 /// Where an engine is to work.
@@ -151,12 +152,7 @@ impl Checkpoint {
         let clears = view.clears_at(&snapshot);
         let (position, time_ms) = (snapshot.position, snapshot.time_ms);
         view.close(snapshot);
-        Checkpoint {
-            position,
-            time_ms,
-            images,
-            clears,
-        }
+        Checkpoint { position, time_ms, images, clears }
     }
 }
 
@@ -167,10 +163,7 @@ fn epoch_of(place: usize) -> Epoch {
 
 impl Partition {
     fn next(&self) -> Position {
-        self.ends
-            .values()
-            .last()
-            .map_or(Position::FIRST, |end| *end)
+        self.ends.values().last().map_or(Position::FIRST, |end| *end)
     }
 }
 
@@ -198,11 +191,7 @@ impl<'a> Run<'a> {
         let mut draw = Draw::new(seed);
         let count = draw.between(2, 4) as u16;
         let partitions = (0..count).map(|at| {
-            let place = Place {
-                partition: PartitionId(at),
-                workers: draw.between(1, 3) as usize,
-                boot: 0,
-            };
+            let place = Place { partition: PartitionId(at), workers: draw.between(1, 3) as usize, boot: 0 };
             Partition {
                 engine: (world.make)(place, &mut draw),
                 place,
@@ -281,32 +270,20 @@ impl<'a> Run<'a> {
             let numbers: Vec<u8> = numbers.collect();
             let args = [&seed.to_le_bytes()[..], &numbers].into_iter().collect();
             let mut request = Request::new(id, self.procedure.clone(), args);
-            request.route = PartitionRoute {
-                home,
-                partitions: partitions.into_iter().collect(),
-                slots: Slots::even(of),
-            };
+            request.route =
+                PartitionRoute { home, partitions: partitions.into_iter().collect(), slots: Slots::even(of) };
             self.scout(&mut request, time_ms);
             requests.push(Arc::new(request));
         }
         let before = self.plan.last();
         let places = places(requests.iter().map(|request| &**request));
         let placed = requests.into_iter().zip(places);
-        let placed: Vec<Placed> = placed
-            .map(|(request, place)| Placed { request, place })
-            .collect();
-        let digest =
-            placed
-                .iter()
-                .fold(before.map_or(1, |epoch| epoch.digest), |digest, placed| {
-                    let id = placed.request.id;
-                    mix(digest ^ id.sequence ^ u64::from(id.attempt).rotate_left(32))
-                });
-        Planned {
-            arranged: arrange_all(&placed, of, self.scheduling),
-            digest,
-            time_ms,
-        }
+        let placed: Vec<Placed> = placed.map(|(request, place)| Placed { request, place }).collect();
+        let digest = placed.iter().fold(before.map_or(1, |epoch| epoch.digest), |digest, placed| {
+            let id = placed.request.id;
+            mix(digest ^ id.sequence ^ u64::from(id.attempt).rotate_left(32))
+        });
+        Planned { arranged: arrange_all(&placed, of, self.scheduling), digest, time_ms }
     }
 
     /// Most requests name what reconnaissance finds now, where engines want to know.
@@ -315,9 +292,7 @@ impl<'a> Run<'a> {
             return;
         }
         let partitions = self.partitions.iter();
-        let engines: Vec<_> = partitions
-            .map(|partition| partition.engine.clone())
-            .collect();
+        let engines: Vec<_> = partitions.map(|partition| partition.engine.clone()).collect();
         let found = reconnoitre(&engines, &Arc::new(request.clone()), time_ms);
         request.footprint = found.footprint;
         // What it says of itself stays the same: whether it has siblings decides what it draws its keys from.
@@ -329,8 +304,8 @@ impl<'a> Run<'a> {
         request.route.partitions = all.into_iter().collect();
     }
 
-    /// The process of a partition ends. The next one loads a checkpoint, is told again what was behind it, and asks the others
-    /// what they have said; and they ask it.
+    /// The process of a partition ends. The next one loads a checkpoint, is told again what was behind it,
+    /// and asks the others what they have said; and they ask it.
     fn crash(&mut self, at: usize) {
         let common = self.common();
         let partition = &mut self.partitions[at];
@@ -343,10 +318,7 @@ impl<'a> Run<'a> {
             && let Some(checkpoint) = partition.checkpoints.get(&common)
         {
             let view = partition.engine.view();
-            checkpoint
-                .images
-                .iter()
-                .for_each(|image| view.load(image.clone()));
+            checkpoint.images.iter().for_each(|image| view.load(image.clone()));
             view.loaded(checkpoint.position, checkpoint.time_ms, &checkpoint.clears);
             behind = epoch_of(common);
         }
@@ -379,8 +351,9 @@ impl<'a> Run<'a> {
         self.collect(from);
     }
 
-    /// A partition writes a checkpoint, if it stands behind an epoch. What is before the newest one that all have is forgotten:
-    /// whoever starts again starts there, because all others must still know what was read since.
+    /// A partition writes a checkpoint, if it stands behind an epoch. What is before the newest one that all
+    /// have is forgotten: whoever starts again starts there, because all others must still know what was read
+    /// since.
     fn save(&mut self, at: usize) {
         let partition = &mut self.partitions[at];
         let next = partition.engine.status().final_committed.next();
@@ -457,7 +430,8 @@ impl<'a> Run<'a> {
         self.note(at as u64, || format!("{me}: {told:?}"));
         match told {
             Told::Deliver(epoch, digest) => {
-                // It may have been taken back and planned anew since: then this one is retracted at once, unseen.
+                // It may have been taken back and planned anew since: then this one is retracted at once,
+                // unseen.
                 let is_current = |planned: &&Planned| planned.digest == digest;
                 let planned = self.plan.get(epoch).filter(is_current);
                 let Some(planned) = planned else {
@@ -533,10 +507,7 @@ impl<'a> Run<'a> {
         let at = self.draw.below(self.partitions.len() as u64) as usize;
         let worker = self.draw.below(self.partitions[at].place.workers as u64) as usize;
         let operations = self.draw.pick(&[1, 1, 1, 3, 50]);
-        let budget = Budget {
-            operations,
-            heavy: true,
-        };
+        let budget = Budget { operations, heavy: true };
         let mut committed: Vec<Committed> = Vec::new();
         let engine = &self.partitions[at].engine;
         let progress = engine.step(WorkerId(worker), budget, &mut committed);
@@ -551,16 +522,8 @@ impl<'a> Run<'a> {
 
     /// A partition has final-committed something.
     fn ended(&mut self, at: usize, committed: Vec<Committed>) {
-        for Committed {
-            position,
-            outcome,
-            request,
-            ..
-        } in committed
-        {
-            self.note(position.0, || {
-                format!("{at} {position}: {request:?}: {outcome:?}")
-            });
+        for Committed { position, outcome, request, .. } in committed {
+            self.note(position.0, || format!("{at} {position}: {request:?}: {outcome:?}"));
             let is_undeclared = outcome == Err(Stop::Undeclared);
             let partition = &mut self.partitions[at];
             let is_new = partition.ended.insert(position);
@@ -610,11 +573,11 @@ impl<'a> Run<'a> {
             for (position, request) in &partition.requests {
                 let outcome = partition.outcomes.get(position);
                 let wanted = expected.get(&request.id);
-                let admits =
-                    |wanted: &Expected| outcome.is_some_and(|outcome| wanted.admits(outcome));
+                let admits = |wanted: &Expected| outcome.is_some_and(|outcome| wanted.admits(outcome));
                 if !wanted.is_some_and(admits) {
                     return Err(format!(
-                        "partition {at}, {position}: {request:?} of {:?} ended with {outcome:?}, and should have with {wanted:?}",
+                        "partition {at}, {position}: {request:?} of {:?} ended with {outcome:?}, and \
+                         should have with {wanted:?}",
                         request.route.partitions
                     ));
                 }
@@ -642,9 +605,7 @@ impl<'a> Run<'a> {
         let listed = oracle.list_at(Space::User, oracle.last()).len() as u64;
         match entries == listed {
             true => Ok(()),
-            false => Err(format!(
-                "{entries} entries are counted, and there are {listed}"
-            )),
+            false => Err(format!("{entries} entries are counted, and there are {listed}")),
         }
     }
 }
@@ -703,10 +664,7 @@ pub fn run(world: World<'_>, seed: u64, epochs: usize) -> Result<Report, String>
     let bound = 40_000 * epochs as u64;
     for _ in 0..bound {
         if run.is_over() {
-            return run
-                .check()
-                .map(|()| run.report)
-                .map_err(|wrong| format!("seed {seed}: {wrong}"));
+            return run.check().map(|()| run.report).map_err(|wrong| format!("seed {seed}: {wrong}"));
         }
         let dice = run.draw.below(1000);
         if dice < order_permille {
@@ -735,7 +693,5 @@ pub fn run(world: World<'_>, seed: u64, epochs: usize) -> Result<Report, String>
     });
     let heads: Vec<_> = heads.collect();
     let left = run.network.len();
-    Err(format!(
-        "seed {seed}: not over after {bound} turns, with {left} messages under way: {heads:#?}"
-    ))
+    Err(format!("seed {seed}: not over after {bound} turns, with {left} messages under way: {heads:#?}"))
 }

@@ -5,8 +5,8 @@ use crate::oracle::Touched;
 use txn::hash::{hash_bytes, mix};
 use txn::key::partition_of_slot;
 use txn::{
-    Blob, Call, Intent, Key, Outcome, PartitionId, PartitionRoute, Partitions, Reply, Request,
-    ScanRange, Space, Stop, Tx,
+    Blob, Call, Intent, Key, Outcome, PartitionId, PartitionRoute, Partitions, Reply, Request, ScanRange,
+    Space, Stop, Tx,
 };
 
 /// How many keys a partition has.
@@ -32,14 +32,12 @@ pub(super) fn keys(partitions: u16) -> Vec<Vec<Key>> {
 pub(super) fn wanted(args: &[Blob]) -> Partitions {
     let bytes = args.get(1).map_or(&[][..], |blob| blob.as_bytes());
     let numbers = bytes.as_chunks().0.iter();
-    numbers
-        .map(|number| PartitionId(u16::from_le_bytes(*number)))
-        .collect()
+    numbers.map(|number| PartitionId(u16::from_le_bytes(*number))).collect()
 }
 
-/// A random transaction, which its seed decides: it reads and writes keys of its partitions, some of which depend on what
-/// it has read, and answers with a digest of everything that it saw. The partitions are those of its arguments; it rarely strays
-/// into another one.
+/// A random transaction, which its seed decides: it reads and writes keys of its partitions, some of which
+/// depend on what it has read, and answers with a digest of everything that it saw. The partitions are those
+/// of its arguments; it rarely strays into another one.
 pub(super) async fn wander(mut tx: Tx, call: Call) -> Outcome {
     let seed = u64::from_le_bytes(call[0].as_ref().try_into().unwrap_or_default());
     let mut draw = Draw::new(seed);
@@ -101,9 +99,7 @@ pub(super) async fn wander(mut tx: Tx, call: Call) -> Outcome {
 
 /// Whether a transaction has named all that it touches.
 pub(super) fn is_declared(request: &Request, touched: &Touched) -> bool {
-    let PartitionRoute {
-        partitions, slots, ..
-    } = &request.route;
+    let PartitionRoute { partitions, slots, .. } = &request.route;
     let is_here = |key: &Key| partitions.contains(&slots.partition_of_key(key));
     let mut keys = touched.reads.iter().chain(&touched.writes);
     if partitions.len() > 1 && !keys.all(is_here) {

@@ -1,5 +1,5 @@
-//! The same on real threads: what virtual workers can't reach, the races inside an operation and between a message and whoever
-//! waits for it.
+//! The same on real threads: what virtual workers can't reach, the races inside an operation and between a
+//! message and whoever waits for it.
 //!
 //! All epochs are delivered and confirmed at once; every partition's workers carry its messages themselves.
 
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use txn::{PartitionId, Position};
 
-/// Steps in a row in which no worker of any partition found anything to do: nobody ever will. Many, because the one who has
-/// something to do may have no processor.
+/// Steps in a row in which no worker of any partition found anything to do: nobody ever will. Many, because
+/// the one who has something to do may have no processor.
 const IDLE_STEPS_MAX: u64 = 20_000_000;
 
 /// What the threads share.
@@ -25,8 +25,7 @@ struct Shared {
 impl Shared {
     fn is_over(&self) -> bool {
         let mut engines = self.engines.iter().zip(&self.ends);
-        let is_done =
-            |(engine, end): (&Arc<dyn Engine>, &Position)| engine.status().final_committed == *end;
+        let is_done = |(engine, end): (&Arc<dyn Engine>, &Position)| engine.status().final_committed == *end;
         engines.all(is_done)
     }
 
@@ -48,9 +47,7 @@ impl Shared {
             let mut committed = Vec::new();
             let progress = self.engines[at].step(worker, budget, &mut committed);
             self.carry(at);
-            let mut all = self.committed[at]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.committed[at].lock().unwrap_or_else(PoisonError::into_inner);
             all.append(&mut committed);
             drop(all);
             match progress {
@@ -87,10 +84,7 @@ pub fn run_on_threads(world: World<'_>, seed: u64, epochs: usize) -> Result<Repo
     while !run.network.is_empty() {
         run.carry();
     }
-    let budget = Budget {
-        operations: run.draw.pick(&[1, 10, u32::MAX]),
-        heavy: true,
-    };
+    let budget = Budget { operations: run.draw.pick(&[1, 10, u32::MAX]), heavy: true };
     let partitions = &run.partitions;
     let shared = Shared {
         engines: partitions.iter().map(|at| at.engine.clone()).collect(),

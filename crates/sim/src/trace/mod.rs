@@ -1,26 +1,27 @@
 //! What happened in a virtual world, for a reader: a recorder, a text, and a sequence diagram.
 //!
-//! A world has *lanes*, its hosts and clients, and *events*: a copy of a message leaves a lane, arrives at another or is
-//! lost; something happens at a lane; a fault is injected; an oracle gives its verdict. A [`Trace`] takes them in the
-//! order in which they happen and shows them in that order, one event a row:
+//! A world has *lanes*, its hosts and clients, and *events*: a copy of a message leaves a lane, arrives at
+//! another or is lost; something happens at a lane; a fault is injected; an oracle gives its verdict. A
+//! [`Trace`] takes them in the order in which they happen and shows them in that order, one event a row:
 //!
 //! - [`Trace::text`] in aligned columns, for a terminal and for `diff`;
 //! - [`Trace::svg`] as a sequence diagram, with time running down;
-//! - [`Trace::html`] as one page around that diagram, with what made the run and a filter. It needs no network.
+//! - [`Trace::html`] as one page around that diagram, with what made the run and a filter. It needs no
+//!   network.
 //!
 //! Invariants:
 //!
-//! 1. *Bounded.* The last `events_max` events are kept, and beside them the last `events_max` messages; each text up to
-//!    [`TEXT_BYTES_MAX`]. What was dropped is counted, and said in every form.
+//! 1. *Bounded.* The last `events_max` events are kept, and beside them the last `events_max` messages; each
+//!    text up to [`TEXT_BYTES_MAX`]. What was dropped is counted, and said in every form.
 //! 2. *A function of what was pushed*: no clock, no address, no hash. The same run gives the same bytes.
-//! 3. *Whatever a text contains*, a row stays one row and the diagram stays well-formed: control characters are shown
-//!    as `\x1b`, and marks that would turn the reading direction as `\u{202e}`.
+//! 3. *Whatever a text contains*, a row stays one row and the diagram stays well-formed: control characters
+//!    are shown as `\x1b`, and marks that would turn the reading direction as `\u{202e}`.
 //!
-//! Rows, not milliseconds, are the scale: worlds have long silences, and bursts at one instant. The time stands before
-//! each row, and the flight time at each arrival.
+//! Rows, not milliseconds, are the scale: worlds have long silences, and bursts at one instant. The time
+//! stands before each row, and the flight time at each arrival.
 //!
-//! Recording costs a formatted text for every event. A search over seeds does not record; it runs the seed that failed
-//! again with a trace.
+//! Recording costs a formatted text for every event. A search over seeds does not record; it runs the seed
+//! that failed again with a trace.
 
 mod page;
 mod svg;
@@ -44,7 +45,8 @@ pub struct Lane(pub u16);
 pub enum Event {
     /// A copy of a message leaves `from`.
     Sent {
-        /// Names this copy. A network that duplicates a message either sends two copies, or lets one arrive twice.
+        /// Names this copy. A network that duplicates a message either sends two copies, or lets one arrive
+        /// twice.
         id: u64,
         /// Who sends.
         from: Lane,
@@ -95,8 +97,8 @@ pub struct Trace {
     dropped: u64,
     /// The newest copy of each id among `sent`.
     flights: BTreeMap<u64, Flight>,
-    /// The last `events_max` copies that were sent, oldest first. Copies fly longer than events are kept: an arrival
-    /// can still say what arrived when the row of its departure is gone.
+    /// The last `events_max` copies that were sent, oldest first. Copies fly longer than events are kept: an
+    /// arrival can still say what arrived when the row of its departure is gone.
     sent: VecDeque<Arc<Message>>,
     /// How many copies were sent in all.
     sent_count: u64,
@@ -160,9 +162,7 @@ enum What {
 impl Row {
     fn message(&self) -> Option<&Arc<Message>> {
         match &self.what {
-            What::Sent(message) | What::Arrived { message, .. } | What::Lost { message, .. } => {
-                Some(message)
-            }
+            What::Sent(message) | What::Arrived { message, .. } | What::Lost { message, .. } => Some(message),
             _ => None,
         }
     }
@@ -199,19 +199,14 @@ impl Trace {
         Lane(u16::try_from(index).expect("a trace has at most 65,536 lanes"))
     }
 
-    /// Records what happens at `at_ns`, in nanoseconds of virtual time. Events are shown in the order in which they are
-    /// pushed, so the caller's time must not go back.
+    /// Records what happens at `at_ns`, in nanoseconds of virtual time. Events are shown in the order in
+    /// which they are pushed, so the caller's time must not go back.
     ///
     /// # Panics
     /// If the event names a lane that this trace has not given out.
     pub fn push(&mut self, at_ns: u64, event: Event) {
         let what = match event {
-            Event::Sent {
-                id,
-                from,
-                to,
-                label,
-            } => {
+            Event::Sent { id, from, to, label } => {
                 self.check(from);
                 self.check(to);
                 self.sent_count += 1;
@@ -229,42 +224,25 @@ impl Trace {
             Event::Arrived { id } => match self.flights.get_mut(&id) {
                 Some(flight) => {
                     flight.arrivals += 1;
-                    What::Arrived {
-                        message: flight.message.clone(),
-                        nth: flight.arrivals,
-                    }
+                    What::Arrived { message: flight.message.clone(), nth: flight.arrivals }
                 }
-                None => What::Stray {
-                    id,
-                    fate: "arrived",
-                },
+                None => What::Stray { id, fate: "arrived" },
             },
             Event::Lost { id, why } => match self.flights.get(&id) {
-                Some(flight) => What::Lost {
-                    message: flight.message.clone(),
-                    why,
-                },
+                Some(flight) => What::Lost { message: flight.message.clone(), why },
                 None => What::Stray { id, fate: why },
             },
             Event::Note { lane, text } => {
                 self.check(lane);
-                What::Note {
-                    lane,
-                    text: words::bound(text),
-                }
+                What::Note { lane, text: words::bound(text) }
             }
             Event::Fault { lane, text } => {
                 if let Some(lane) = lane {
                     self.check(lane);
                 }
-                What::Fault {
-                    lane,
-                    text: words::bound(text),
-                }
+                What::Fault { lane, text: words::bound(text) }
             }
-            Event::Verdict { text } => What::Verdict {
-                text: words::bound(text),
-            },
+            Event::Verdict { text } => What::Verdict { text: words::bound(text) },
         };
         self.rows.push_back(Row { at_ns, what });
         if self.rows.len() > self.events_max {
@@ -292,13 +270,7 @@ impl Trace {
     }
 
     fn remember(&mut self, message: &Arc<Message>) {
-        self.flights.insert(
-            message.id,
-            Flight {
-                message: message.clone(),
-                arrivals: 0,
-            },
-        );
+        self.flights.insert(message.id, Flight { message: message.clone(), arrivals: 0 });
         self.sent.push_back(message.clone());
         if self.sent.len() > self.events_max
             && let Some(oldest) = self.sent.pop_front()

@@ -1,16 +1,16 @@
 //! The trace as a sequence diagram.
 //!
-//! Each event has a row of its own, so nothing that stands in a row overlaps another; only arrows cross rows. They are
-//! drawn below what the rows contain, each as part of the row in which it ends:
+//! Each event has a row of its own, so nothing that stands in a row overlaps another; only arrows cross rows.
+//! They are drawn below what the rows contain, each as part of the row in which it ends:
 //!
-//! - an arrow starts in the row of its departure, where its label stands, and ends in the row of its arrival, where its
-//!   flight time stands on the far side of the lifeline;
+//! - an arrow starts in the row of its departure, where its label stands, and ends in the row of its arrival,
+//!   where its flight time stands on the far side of the lifeline;
 //! - a second arrival of the same copy is a second, dashed arrow;
 //! - a lost copy ends in a cross beside the lifeline that it did not reach;
 //! - a copy of which nothing came yet, and one that left before the first row, is a dotted stub.
 //!
-//! The diagram is in two parts, the lanes' heads and the rows, because a page keeps the heads in view. Both are as wide.
-//! All measures are pixels.
+//! The diagram is in two parts, the lanes' heads and the rows, because a page keeps the heads in view. Both
+//! are as wide. All measures are pixels.
 
 use super::words::{columns, cut, escape, milliseconds, visible, wrap};
 use super::{Lane, Message, Row, Trace, What};
@@ -123,11 +123,7 @@ impl<'a> Drawing<'a> {
                 _ => {}
             }
             let height = ROW + LINE * (found.len().max(1) as i64 - 1);
-            drawing.places.push(Place {
-                top: drawing.height,
-                height,
-                found,
-            });
+            drawing.places.push(Place { top: drawing.height, height, found });
             drawing.height += height;
         }
         drawing.height += 10;
@@ -158,11 +154,7 @@ impl<'a> Drawing<'a> {
     pub(super) fn rows(&self, out: &mut String) {
         for index in 0..self.trace.lanes.len() {
             let x = self.x(index as i64);
-            let _ = writeln!(
-                out,
-                "<path class=\"life\" d=\"M{x} -4V{}\"/>",
-                self.height - 4
-            );
+            let _ = writeln!(out, "<path class=\"life\" d=\"M{x} -4V{}\"/>", self.height - 4);
         }
         if let Some(missing) = self.trace.missing() {
             text(out, "missing", self.left, BASE + 3, "start", &missing);
@@ -182,11 +174,7 @@ impl<'a> Drawing<'a> {
                 self.width
             );
             let time = milliseconds(row.at_ns);
-            let class = if before.as_ref() == Some(&time) {
-                "time same"
-            } else {
-                "time"
-            };
+            let class = if before.as_ref() == Some(&time) { "time same" } else { "time" };
             text(out, class, self.left - 26, top + BASE, "end", &time);
             before = Some(time);
             self.marks(out, index, row);
@@ -225,11 +213,7 @@ impl<'a> Drawing<'a> {
                 self.open(out, "line", index, row);
                 let (x, way) = (self.place(message.from), self.way(message));
                 let (end, y) = (x + way * stub, top + ROW + ARRIVAL);
-                let _ = write!(
-                    out,
-                    "<path class=\"open\" d=\"M{x} {}L{end} {y}\"/>",
-                    top + DEPARTURE
-                );
+                let _ = write!(out, "<path class=\"open\" d=\"M{x} {}L{end} {y}\"/>", top + DEPARTURE);
             }
             What::Arrived { message, nth } => {
                 self.open(out, "line", index, row);
@@ -240,8 +224,7 @@ impl<'a> Drawing<'a> {
                     // A message to oneself goes round.
                     Some(start) if from == to => {
                         let out_x = to + 30;
-                        let _ =
-                            write!(out, "<path{class} d=\"M{from} {start}H{out_x}V{y}H{to}\"/>");
+                        let _ = write!(out, "<path{class} d=\"M{from} {start}H{out_x}V{y}H{to}\"/>");
                         head(out, (out_x, y), (to, y));
                     }
                     Some(start) => {
@@ -250,11 +233,7 @@ impl<'a> Drawing<'a> {
                     }
                     None => {
                         let start = (to - self.way(message) * stub, y - ROW);
-                        let _ = write!(
-                            out,
-                            "<path class=\"open\" d=\"M{} {}L{to} {y}\"/>",
-                            start.0, start.1
-                        );
+                        let _ = write!(out, "<path class=\"open\" d=\"M{} {}L{to} {y}\"/>", start.0, start.1);
                         head(out, start, (to, y));
                     }
                 }
@@ -302,11 +281,8 @@ impl<'a> Drawing<'a> {
         match &row.what {
             What::Sent(message) => {
                 let x = self.place(message.from);
-                let _ = write!(
-                    out,
-                    "<circle class=\"dot\" cx=\"{x}\" cy=\"{}\" r=\"2.5\"/>",
-                    top + DEPARTURE
-                );
+                let _ =
+                    write!(out, "<circle class=\"dot\" cx=\"{x}\" cy=\"{}\" r=\"2.5\"/>", top + DEPARTURE);
                 // Half a lane beyond the receiver is free in this row, too.
                 let apart = (self.place(message.to) - x).abs();
                 let reach = apart.max(self.lane / 2) + self.lane / 2;
@@ -319,10 +295,8 @@ impl<'a> Drawing<'a> {
                 if *nth > 1 {
                     said.insert_str(0, "again ");
                 }
-                let near = self
-                    .departures
-                    .get(&message.number)
-                    .is_some_and(|departure| index - departure < FAR);
+                let near =
+                    self.departures.get(&message.number).is_some_and(|departure| index - departure < FAR);
                 let round = if message.from == message.to { 30 } else { 0 };
                 if !near {
                     let room = self.room(x + round, way, self.lane);
@@ -336,11 +310,7 @@ impl<'a> Drawing<'a> {
                 self.beside(out, "flight", x + round, base, way, self.lane, &said);
             }
             What::Lost { message, why } => {
-                let said = format!(
-                    "{} · {} ms",
-                    visible(why),
-                    milliseconds(row.flight_ns(message))
-                );
+                let said = format!("{} · {} ms", visible(why), milliseconds(row.flight_ns(message)));
                 let x = self.cross(message);
                 self.beside(out, "why", x, base, self.way(message), self.lane, &said);
             }
@@ -349,14 +319,8 @@ impl<'a> Drawing<'a> {
                 text(out, "missing", self.left, base, "start", &said);
             }
             What::Note { lane, text } => self.boxed(out, "note", "noted", *lane, top, text),
-            What::Fault {
-                lane: Some(lane),
-                text,
-            } => self.boxed(out, "fault", "faulty", *lane, top, text),
-            What::Fault {
-                lane: None,
-                text: fault,
-            } => {
+            What::Fault { lane: Some(lane), text } => self.boxed(out, "fault", "faulty", *lane, top, text),
+            What::Fault { lane: None, text: fault } => {
                 self.across(out, "fault", top, ROW);
                 let fitting = (self.width - self.left - 24) * 100 / SMALL;
                 let shown = cut(&visible(fault), fitting.max(20) as usize);
@@ -375,29 +339,13 @@ impl<'a> Drawing<'a> {
 
     /// How many columns fit beside `x`, on the side of `way`, in at most `reach` pixels.
     fn room(&self, x: i64, way: i64, reach: i64) -> usize {
-        let edge = if way > 0 {
-            self.width - x
-        } else {
-            x - self.left + 20
-        };
+        let edge = if way > 0 { self.width - x } else { x - self.left + 20 };
         ((edge.min(reach) - GAP).max(0) * 100 / SMALL) as usize
     }
 
     /// A text beside a lifeline, cut to what fits.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a place, a side and a limit have no name together"
-    )]
-    fn beside(
-        &self,
-        out: &mut String,
-        class: &str,
-        x: i64,
-        y: i64,
-        way: i64,
-        reach: i64,
-        said: &str,
-    ) {
+    #[expect(clippy::too_many_arguments, reason = "a place, a side and a limit have no name together")]
+    fn beside(&self, out: &mut String, class: &str, x: i64, y: i64, way: i64, reach: i64, said: &str) {
         let shown = cut(said, self.room(x, way, reach));
         let anchor = if way > 0 { "start" } else { "end" };
         text(out, class, x + way * GAP, y, anchor, &shown);
@@ -406,8 +354,8 @@ impl<'a> Drawing<'a> {
     /// A small box at a lane.
     fn boxed(&self, out: &mut String, class: &str, ink: &str, lane: Lane, top: i64, said: &str) {
         let middle = self.place(lane);
-        // A box may stand out of its lane: no other box is in its row. Its middle is the lane's, so that it is clear whose
-        // it is.
+        // A box may stand out of its lane: no other box is in its row. Its middle is the lane's, so that it
+        // is clear whose it is.
         let half = (middle - self.left + 8).min(self.width - 4 - middle);
         let fitting = ((2 * half).min(self.lane * 3 / 2) - 12) * 100 / SMALL;
         let shown = cut(&visible(said), fitting as usize);

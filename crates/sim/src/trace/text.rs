@@ -1,7 +1,7 @@
 //! The trace as text: time, participants, and what happened.
 //!
-//! The participant that comes first is the one at which the row happens: `a --> b` leaves `a`, `b <-- a` arrives at
-//! `b`, `a --x b` was lost. So a search for ` b` after the time finds what `b` did and saw.
+//! The participant that comes first is the one at which the row happens: `a --> b` leaves `a`, `b <-- a`
+//! arrives at `b`, `a --x b` was lost. So a search for ` b` after the time finds what `b` did and saw.
 
 use super::words::{columns, lines, milliseconds, visible};
 use super::{Lane, Row, Trace, What};
@@ -11,14 +11,11 @@ use std::fmt::Write;
 const EVERYBODY: &str = "*";
 
 impl Trace {
-    /// All that is kept, one event a row in aligned columns; a text of several lines goes on in its column. Virtual time
-    /// is in milliseconds.
+    /// All that is kept, one event a row in aligned columns; a text of several lines goes on in its column.
+    /// Virtual time is in milliseconds.
     pub fn text(&self) -> String {
-        let rows: Vec<_> = self
-            .rows
-            .iter()
-            .map(|row| (milliseconds(row.at_ns), self.who(row), self.what(row)))
-            .collect();
+        let rows: Vec<_> =
+            self.rows.iter().map(|row| (milliseconds(row.at_ns), self.who(row), self.what(row))).collect();
         let widest = |heading: &str, texts: &mut dyn Iterator<Item = &String>| {
             let texts = texts.map(|text| columns(text));
             texts.fold(columns(heading), usize::max)
@@ -52,12 +49,7 @@ impl Trace {
 
     /// A row in one line of text; only its own line breaks remain.
     pub(super) fn sentence(&self, row: &Row) -> String {
-        format!(
-            "{} ms  {}  {}",
-            milliseconds(row.at_ns),
-            self.who(row),
-            self.what(row).join("\n")
-        )
+        format!("{} ms  {}  {}", milliseconds(row.at_ns), self.who(row), self.what(row).join("\n"))
     }
 
     fn who(&self, row: &Row) -> String {
@@ -70,10 +62,7 @@ impl Trace {
             What::Lost { message, .. } => {
                 format!("{} --x {}", name(message.from), name(message.to))
             }
-            What::Note { lane, .. }
-            | What::Fault {
-                lane: Some(lane), ..
-            } => name(*lane),
+            What::Note { lane, .. } | What::Fault { lane: Some(lane), .. } => name(*lane),
             What::Stray { .. } => "?".to_owned(),
             What::Fault { lane: None, .. } | What::Verdict { .. } => EVERYBODY.to_owned(),
         }
@@ -85,10 +74,7 @@ impl Trace {
             What::Fault { text, .. } => lines(&format!("FAULT {text}")),
             What::Verdict { text } => lines(&format!("VERDICT {text}")),
             What::Stray { id, fate } => {
-                vec![format!(
-                    "#{id} {}: no longer known what it was",
-                    visible(fate)
-                )]
+                vec![format!("#{id} {}: no longer known what it was", visible(fate))]
             }
             What::Sent(message) | What::Arrived { message, .. } | What::Lost { message, .. } => {
                 let mut what = lines(&message.label);

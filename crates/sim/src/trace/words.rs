@@ -3,7 +3,8 @@
 use super::TEXT_BYTES_MAX;
 use std::fmt::Write;
 
-/// Bytes as a text that tells them apart: printable UTF-8 stays, a backslash is doubled, all else becomes `\x..`.
+/// Bytes as a text that tells them apart: printable UTF-8 stays, a backslash is doubled, all else becomes
+/// `\x..`.
 ///
 /// For labels and notes that show keys and values of a world.
 pub fn printable(bytes: &[u8]) -> String {
@@ -44,7 +45,8 @@ pub(super) fn bound(mut text: String) -> String {
 fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(letter, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}')
+        || matches!(letter, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}')
+        || matches!(letter, '\u{fffe}' | '\u{ffff}')
 }
 
 /// The text in one line, with all that is hidden made visible. Backslashes stay: see [`printable`].
@@ -66,12 +68,11 @@ pub(super) fn visible(text: &str) -> String {
 /// The lines of a text, each visible; at least one.
 pub(super) fn lines(text: &str) -> Vec<String> {
     let text = text.trim_end_matches(['\r', '\n']);
-    text.split('\n')
-        .map(|line| visible(line.strip_suffix('\r').unwrap_or(line)))
-        .collect()
+    text.split('\n').map(|line| visible(line.strip_suffix('\r').unwrap_or(line))).collect()
 }
 
-/// How many columns of a fixed-width font a character takes, roughly: East Asian characters and pictures take two.
+/// How many columns of a fixed-width font a character takes, roughly: East Asian characters and pictures take
+/// two.
 fn width(letter: char) -> usize {
     match u32::from(letter) {
         0x300..=0x36f => 0,
@@ -107,8 +108,8 @@ pub(super) fn cut(text: &str, columns_max: usize) -> String {
     out
 }
 
-/// Lines of at most `columns_max` (at least 1), broken at spaces where there are some; what is beyond `lines_max` lines
-/// (at least 1) is cut.
+/// Lines of at most `columns_max` (at least 1), broken at spaces where there are some; what is beyond
+/// `lines_max` lines (at least 1) is cut.
 pub(super) fn wrap(text: &str, columns_max: usize, lines_max: usize) -> Vec<String> {
     let mut out = Vec::new();
     for line in lines(text) {
@@ -131,7 +132,8 @@ pub(super) fn wrap(text: &str, columns_max: usize, lines_max: usize) -> Vec<Stri
     out
 }
 
-/// The byte where a line must be broken so that its first part takes at most `columns_max`: at least one character.
+/// The byte where a line must be broken so that its first part takes at most `columns_max`: at least one
+/// character.
 fn fitting(line: &str, columns_max: usize) -> usize {
     let (mut taken, mut space) = (0, 0);
     let indent = line.len() - line.trim_start().len();
@@ -171,10 +173,7 @@ mod tests {
 
     #[test]
     fn hidden_characters_become_visible() {
-        assert_eq!(
-            printable(b"k\\\0\x1b\xff\xc3\xa9\r\n\"<"),
-            "k\\\\\\x00\\x1b\\xffé\\x0d\\x0a\"<"
-        );
+        assert_eq!(printable(b"k\\\0\x1b\xff\xc3\xa9\r\n\"<"), "k\\\\\\x00\\x1b\\xffé\\x0d\\x0a\"<");
         assert_eq!(printable("\u{202e}a".as_bytes()), "\\xe2\\x80\\xaea");
         assert_eq!(
             visible("a\nb\t\0\u{7f}\u{85}\u{202e}\u{feff}\u{ffff}\\é→"),
@@ -193,19 +192,13 @@ mod tests {
         assert_eq!((cut("ab", 1), cut("ab", 0)), ("…".into(), "".into()));
         let long = bound("é".repeat(TEXT_BYTES_MAX));
         let shown = TEXT_BYTES_MAX / 2;
-        assert_eq!(
-            long,
-            "é".repeat(shown) + &format!("… ({TEXT_BYTES_MAX} bytes more)")
-        );
+        assert_eq!(long, "é".repeat(shown) + &format!("… ({TEXT_BYTES_MAX} bytes more)"));
         assert_eq!(bound("short".into()), "short");
     }
 
     #[test]
     fn wrapping_loses_nothing_but_spaces() {
-        assert_eq!(
-            wrap("one two three\n  four five", 8, 9),
-            ["one two", "three", "  four", "five"]
-        );
+        assert_eq!(wrap("one two three\n  four five", 8, 9), ["one two", "three", "  four", "five"]);
         assert_eq!(wrap("abcdefgh", 3, 9), ["abc", "def", "gh"]);
         assert_eq!(wrap("    abc", 2, 9), ["  ", "ab", "c"]);
         assert_eq!(wrap("漢字", 1, 9), ["漢", "字"]);

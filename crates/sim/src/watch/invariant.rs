@@ -20,8 +20,8 @@ impl State for AtSnapshot<'_> {
     }
 }
 
-/// Checks a snapshot of a store. `first` is the position of the first call of the workload: what is before has loaded its
-/// records, and a snapshot that lies there is not checked.
+/// Checks a snapshot of a store. `first` is the position of the first call of the workload: what is before
+/// has loaded its records, and a snapshot that lies there is not checked.
 pub fn check(
     workload: &dyn Workload,
     view: &dyn View,

@@ -1,4 +1,5 @@
-//! Nothing is left behind: no version that nobody can see, no lock, no read dependency, no parked transaction.
+//! Nothing is left behind: no version that nobody can see, no lock, no read dependency, no parked
+//! transaction.
 
 use crate::judge::images;
 use crate::oracle::Oracle;
@@ -6,19 +7,14 @@ use execute::{Batch, Budget, Committed, Engine, Progress, WorkerId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use txn::{
-    Args, Call, Epoch, Footprint, Key, Position, Procedure, ProcedureFuture, Reply, Request,
-    RequestId, SessionId, Space, Tx,
+    Args, Call, Epoch, Footprint, Key, Position, Procedure, ProcedureFuture, Reply, Request, RequestId,
+    SessionId, Space, Tx,
 };
 
-/// Checks an engine that has final-committed everything up to `end`, and that nobody uses, for the last time: its order goes
-/// on by transactions that do nothing, up to `delivered`, the last position that the engine ever had. What was retracted may
-/// have left read dependencies until its positions are final, but no longer.
-pub fn check(
-    engine: &dyn Engine,
-    oracle: &Oracle,
-    end: Position,
-    delivered: Position,
-) -> Result<(), String> {
+/// Checks an engine that has final-committed everything up to `end`, and that nobody uses, for the last time:
+/// its order goes on by transactions that do nothing, up to `delivered`, the last position that the engine
+/// ever had. What was retracted may have left read dependencies until its positions are final, but no longer.
+pub fn check(engine: &dyn Engine, oracle: &Oracle, end: Position, delivered: Position) -> Result<(), String> {
     check_versions(engine, oracle, end)?;
     if delivered > end {
         pass(engine, end, delivered)?;
@@ -39,17 +35,14 @@ pub fn check(
     Ok(())
 }
 
-/// Checks that an engine has the versions that are needed at `end`, the last position, and no others. What was retracted
-/// may have left read dependencies, which go when their positions are final.
+/// Checks that an engine has the versions that are needed at `end`, the last position, and no others. What
+/// was retracted may have left read dependencies, which go when their positions are final.
 pub fn check_versions(engine: &dyn Engine, oracle: &Oracle, end: Position) -> Result<(), String> {
     let view = engine.view();
     collect_all(engine);
     let census = view.census();
     let live = oracle.list_at(Space::User, end).len() as u64;
-    let needed: BTreeSet<&Key> = oracle
-        .keys()
-        .filter(|key| oracle.is_remembered(key, end))
-        .collect();
+    let needed: BTreeSet<&Key> = oracle.keys().filter(|key| oracle.is_remembered(key, end)).collect();
     let kept = needed.len() as u64;
     if (census.live, census.versions) != (live, kept) {
         let snapshot = view.open();
@@ -60,8 +53,8 @@ pub fn check_versions(engine: &dyn Engine, oracle: &Oracle, end: Position) -> Re
         let missing: Vec<String> = needed.difference(&there).map(told).collect();
         let needless: Vec<String> = there.difference(&needed).map(told).collect();
         return Err(format!(
-            "{live} entries are live and {kept} versions are needed, but the store has {census:?}; a checkpoint would lack \
-             {missing:?} and have {needless:?} in vain"
+            "{live} entries are live and {kept} versions are needed, but the store has {census:?}; a \
+             checkpoint would lack {missing:?} and have {needless:?} in vain"
         ));
     }
     Ok(())
@@ -100,11 +93,7 @@ fn pass(engine: &dyn Engine, end: Position, delivered: Position) -> Result<(), S
     let procedure: Arc<dyn Procedure> = Arc::new(Nothing);
     let requests: Vec<Arc<Request>> = (end.0 + 1..=delivered.0)
         .map(|sequence| {
-            let id = RequestId {
-                session: SessionId::INTERNAL,
-                sequence,
-                attempt: 0,
-            };
+            let id = RequestId { session: SessionId::INTERNAL, sequence, attempt: 0 };
             Arc::new(Request::new(id, procedure.clone(), Args::new()))
         })
         .collect();
@@ -122,21 +111,21 @@ fn pass(engine: &dyn Engine, end: Position, delivered: Position) -> Result<(), S
     let status = engine.status();
     if status.final_committed != delivered {
         return Err(format!(
-            "transactions that do nothing, from {end:?} to {delivered:?}, do not come to their end: {status:?}"
+            "transactions that do nothing, from {end:?} to {delivered:?}, do not come to their end: \
+             {status:?}"
         ));
     }
     Ok(())
 }
 
-/// Steps all workers of an engine that nobody else uses until none of them finds anything to do, or up to `steps_max` times.
+/// Steps all workers of an engine that nobody else uses until none of them finds anything to do, or up to
+/// `steps_max` times.
 pub fn settle(engine: &dyn Engine, committed: &mut Vec<Committed>, steps_max: u64) {
     let mut steps = 0..steps_max;
     let mut worked = true;
     while std::mem::take(&mut worked) {
         for worker in (0..engine.workers()).map(WorkerId) {
-            while steps.next().is_some()
-                && engine.step(worker, Budget::ONE, committed) == Progress::Worked
-            {
+            while steps.next().is_some() && engine.step(worker, Budget::ONE, committed) == Progress::Worked {
                 worked = true;
             }
         }
@@ -158,11 +147,7 @@ mod tests {
             tx.put(&Key::from("written"), "v").await?;
             Ok(Reply::Nil)
         });
-        let id = RequestId {
-            session: SessionId(1),
-            sequence: 1,
-            attempt: 0,
-        };
+        let id = RequestId { session: SessionId(1), sequence: 1, attempt: 0 };
         let nothing = Request::new(id, Arc::new(Nothing), Args::new());
         let request = Request::new(id, Arc::new(procedure), Args::new());
         engine.deliver(Batch {

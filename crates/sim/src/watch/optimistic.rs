@@ -1,7 +1,7 @@
 //! EXEC after WATCH: a block runs if, and only if, nothing that it watches has changed.
 //!
-//! The specification runs the same procedures as the engines, so it would forget the comparison with them. Here it is
-//! made once more, against the specification's records.
+//! The specification runs the same procedures as the engines, so it would forget the comparison with them.
+//! Here it is made once more, against the specification's records.
 
 use crate::oracle::Oracle;
 use redis_surface::Block;
@@ -17,8 +17,7 @@ pub fn check(
     outcome: &Outcome,
 ) -> Result<(), String> {
     let read = |key: &Key| oracle.read_at(key, upto);
-    check_by(read, request, now_ms, outcome)
-        .map_err(|text| format!("at the state of {upto:?}, {text}"))
+    check_by(read, request, now_ms, outcome).map_err(|text| format!("at the state of {upto:?}, {text}"))
 }
 
 /// The same for a block whose keys are read like this.
@@ -41,13 +40,12 @@ pub fn check_by(
     });
     let ran = *reply != Reply::NilArray;
     match changed {
-        Some(watched) if ran => Err(format!(
-            "a block ran ({reply:?}), but what it watches has changed: {watched:?}"
-        )),
-        None if !ran => Err(format!(
-            "a block did not run, but nothing that it watches has changed: {:?}",
-            block.watched
-        )),
+        Some(watched) if ran => {
+            Err(format!("a block ran ({reply:?}), but what it watches has changed: {watched:?}"))
+        }
+        None if !ran => {
+            Err(format!("a block did not run, but nothing that it watches has changed: {:?}", block.watched))
+        }
         _ => Ok(()),
     }
 }

@@ -1,16 +1,16 @@
 //! One host's order, and the oracles over it: the serial specification, durability, sessions, and recovery.
 //!
-//! The order is read off the engine's own input: a recorder between node and engine keeps what was delivered, confirmed
-//! and retracted. The specification runs what is confirmed. Then:
+//! The order is read off the engine's own input: a recorder between node and engine keeps what was delivered,
+//! confirmed and retracted. The specification runs what is confirmed. Then:
 //!
-//! 1. *serial*: a transaction final-commits once, after its confirmation, and ends as in the serial execution; a read at a
-//!    snapshot answers what the specification says there.
-//! 2. *durability*: under `always` nothing is acknowledged that a power cut could take. After a kill everything that was
-//!    written is there; after a power cut, everything that was synced.
+//! 1. *serial*: a transaction final-commits once, after its confirmation, and ends as in the serial
+//!    execution; a read at a snapshot answers what the specification says there.
+//! 2. *durability*: under `always` nothing is acknowledged that a power cut could take. After a kill
+//!    everything that was written is there; after a power cut, everything that was synced.
 //! 3. *sessions*: what a process orders has session ids that no process before it used.
-//! 4. *recovery*: what is there is a prefix of the order, the same requests at the same positions with the same times;
-//!    only batches whose write or sync was the last and failed may come back behind it. Replay leads to the
-//!    specification's state, versions included.
+//! 4. *recovery*: what is there is a prefix of the order, the same requests at the same positions with the
+//!    same times; only batches whose write or sync was the last and failed may come back behind it. Replay
+//!    leads to the specification's state, versions included.
 
 use super::recorder::{Recorder, Told};
 use super::{expiry, optimistic};
@@ -59,14 +59,14 @@ pub struct OrderWatch {
     history: Vec<Ordered>,
     /// Which of its positions have final-committed in this process.
     committed: Vec<bool>,
-    /// Batches that were taken back because their write or their sync failed, and that no later write has covered: the
-    /// next start may find them.
+    /// Batches that were taken back because their write or their sync failed, and that no later write has
+    /// covered: the next start may find them.
     ghosts: BTreeMap<Position, Vec<Ordered>>,
     oracle: Oracle,
     /// What a power cut must leave.
     synced: Position,
-    /// What the records of the log say of it, by the last position of each: of a damage, only these prove that it is none
-    /// of a crash's.
+    /// What the records of the log say of it, by the last position of each: of a damage, only these prove
+    /// that it is none of a crash's.
     claims: BTreeMap<Position, Position>,
     /// What the next start must find.
     floor: Position,
@@ -81,8 +81,8 @@ pub struct OrderWatch {
 }
 
 impl OrderWatch {
-    /// The watch over a host that has never run. `always`: acknowledged means synced. `states`: compare whole states after
-    /// recoveries (which costs time where there are many records).
+    /// The watch over a host that has never run. `always`: acknowledged means synced. `states`: compare whole
+    /// states after recoveries (which costs time where there are many records).
     pub fn new(always: bool, states: bool) -> OrderWatch {
         OrderWatch {
             history: Vec::new(),
@@ -112,12 +112,7 @@ impl OrderWatch {
         self.ghosts.clear();
         self.claims.insert(last, self.synced);
         // The one before may be all that a power cut leaves.
-        while self
-            .claims
-            .keys()
-            .nth(1)
-            .is_some_and(|&second| second <= self.synced)
-        {
+        while self.claims.keys().nth(1).is_some_and(|&second| second <= self.synced) {
             self.claims.pop_first();
         }
     }
@@ -141,8 +136,7 @@ impl OrderWatch {
             match told {
                 Told::Deliver(batch) => {
                     note(&|| {
-                        let requests: Vec<String> =
-                            batch.requests.iter().map(|r| format!("{r:?}")).collect();
+                        let requests: Vec<String> = batch.requests.iter().map(|r| format!("{r:?}")).collect();
                         format!(
                             "delivers epoch {:?} from position {}: {}",
                             batch.epoch,
@@ -161,18 +155,14 @@ impl OrderWatch {
                         if session != SessionId::INTERNAL && session <= self.sessions_before {
                             return Err(Violation::new(
                                 SESSIONS,
-                                format!(
-                                    "{request:?} has a session id of a process before this one"
-                                ),
+                                format!("{request:?} has a session id of a process before this one"),
                             ));
                         }
                     }
                     let time_ms = batch.time_ms;
-                    self.committed
-                        .resize(self.committed.len() + batch.requests.len(), false);
+                    self.committed.resize(self.committed.len() + batch.requests.len(), false);
                     let requests = batch.requests.into_iter();
-                    self.history
-                        .extend(requests.map(|request| Ordered { request, time_ms }));
+                    self.history.extend(requests.map(|request| Ordered { request, time_ms }));
                 }
                 Told::Confirm(upto) => {
                     note(&|| format!("confirms up to position {upto}"));
@@ -206,28 +196,17 @@ impl OrderWatch {
 
     /// Judges a final commit.
     pub fn judge(&mut self, committed: &Committed) -> Result<(), Violation> {
-        let Committed {
-            position,
-            request,
-            outcome,
-            ..
-        } = committed;
+        let Committed { position, request, outcome, .. } = committed;
         let serial = |text: String| Err(Violation::new(SERIAL, text));
         let Some(expected) = self.oracle.expected(*position) else {
-            return serial(format!(
-                "{position:?} final-committed before it was confirmed: {outcome:?}"
-            ));
+            return serial(format!("{position:?} final-committed before it was confirmed: {outcome:?}"));
         };
         let place = position.prev().0 as usize;
         if !Arc::ptr_eq(request, &self.history[place].request) {
-            return serial(format!(
-                "{position:?} final-committed {request:?}, which is not ordered there"
-            ));
+            return serial(format!("{position:?} final-committed {request:?}, which is not ordered there"));
         }
         if !expected.admits(outcome) {
-            return serial(format!(
-                "{position:?} ({request:?}) ended {outcome:?} and must end {expected:?}"
-            ));
+            return serial(format!("{position:?} ({request:?}) ended {outcome:?} and must end {expected:?}"));
         }
         let time_ms = self.history[place].time_ms;
         optimistic::check(&self.oracle, request, position.prev(), time_ms, outcome)
@@ -240,10 +219,7 @@ impl OrderWatch {
         if self.always && *position > self.synced {
             return Err(Violation::new(
                 DURABILITY,
-                format!(
-                    "{position:?} is acknowledged, and only {} is on the disk",
-                    self.synced
-                ),
+                format!("{position:?} is acknowledged, and only {} is on the disk", self.synced),
             ));
         }
         Ok(())
@@ -286,8 +262,8 @@ impl OrderWatch {
         }
     }
 
-    /// A process has recovered. `flipped`: a bit of its files had flipped, so what no record claims to be durable may be
-    /// taken for a torn tail.
+    /// A process has recovered. `flipped`: a bit of its files had flipped, so what no record claims to be
+    /// durable may be taken for a torn tail.
     pub fn recovered(&mut self, recorder: &Recorder, flipped: bool) -> Result<(), Violation> {
         let last = recorder.view().final_position();
         let mut floor = self.floor;
@@ -301,8 +277,7 @@ impl OrderWatch {
                 format!("{floor:?} must have survived, and recovery ends at {last:?}"),
             ));
         }
-        self.adopt(recorder, last)
-            .map_err(|text| Violation::new(RECOVERY, text))
+        self.adopt(recorder, last).map_err(|text| Violation::new(RECOVERY, text))
     }
 
     fn adopt(&mut self, recorder: &Recorder, last: Position) -> Result<(), Fault> {
@@ -311,10 +286,7 @@ impl OrderWatch {
             match told {
                 Told::Deliver(batch) => {
                     for (offset, request) in batch.requests.into_iter().enumerate() {
-                        let ordered = Ordered {
-                            request,
-                            time_ms: batch.time_ms,
-                        };
+                        let ordered = Ordered { request, time_ms: batch.time_ms };
                         replayed.insert(batch.first.advanced(offset as u64), ordered);
                     }
                 }
@@ -330,14 +302,11 @@ impl OrderWatch {
             match self.history.get(place) {
                 Some(there) if there.same(&found) => self.history[place] = found,
                 Some(there) => {
-                    return Err(format!(
-                        "{position:?} was {there:?} and came back as {found:?}"
-                    ));
+                    return Err(format!("{position:?} was {there:?} and came back as {found:?}"));
                 }
                 None => {
                     let ghosts = self.ghosts.get(&position);
-                    let ghost =
-                        ghosts.is_some_and(|ghosts| ghosts.iter().any(|ghost| ghost.same(&found)));
+                    let ghost = ghosts.is_some_and(|ghosts| ghosts.iter().any(|ghost| ghost.same(&found)));
                     if !ghost || place != self.history.len() {
                         return Err(format!(
                             "{position:?} came back as {found:?}, which was never written there"
@@ -348,10 +317,7 @@ impl OrderWatch {
             }
         }
         if self.last() != last {
-            return Err(format!(
-                "recovery ends at {last:?}, and the order only has {}",
-                self.last()
-            ));
+            return Err(format!("recovery ends at {last:?}, and the order only has {}", self.last()));
         }
         let sessions = self.history.iter().map(|there| there.request.id.session);
         self.sessions_before = sessions.max().unwrap_or(SessionId::INTERNAL);

@@ -1,7 +1,8 @@
 //! Strict serializability, read off positions: real time, and each connection's own order.
 //!
-//! Every reply carries, for the simulator only, the position at which it was decided: an ordered transaction's own, or
-//! that of the snapshot that a read used. What was answered before another command was sent must come before it.
+//! Every reply carries, for the simulator only, the position at which it was decided: an ordered
+//! transaction's own, or that of the snapshot that a read used. What was answered before another command was
+//! sent must come before it.
 
 use crate::world::Violation;
 use txn::Position;
@@ -42,14 +43,9 @@ impl RealTime {
         self.reached
     }
 
-    /// A command that was sent when `floor` was reached is answered, by this process of the host. False if the answer is
-    /// void: it is about what a power cut was allowed to take since.
-    pub fn answered(
-        &mut self,
-        floor: Position,
-        place: Place,
-        process: u32,
-    ) -> Result<bool, Violation> {
+    /// A command that was sent when `floor` was reached is answered, by this process of the host. False if
+    /// the answer is void: it is about what a power cut was allowed to take since.
+    pub fn answered(&mut self, floor: Position, place: Place, process: u32) -> Result<bool, Violation> {
         if process != self.process && place.reached() > self.recovered {
             return Ok(false);
         }
@@ -127,8 +123,7 @@ mod tests {
         assert!(time.recovered(Position(2), 1));
         assert!(!time.answered(early, Place::At(Position(5)), 0).unwrap());
         assert_eq!(time.invoked(), Position(2), "what is lost is not reached");
-        time.answered(time.invoked(), Place::At(Position(3)), 1)
-            .unwrap();
+        time.answered(time.invoked(), Place::At(Position(3)), 1).unwrap();
 
         let mut order = ConnectionOrder::default();
         order.next(Place::At(Position(7))).unwrap();

@@ -28,21 +28,14 @@ pub struct Recorder {
 impl Recorder {
     /// Stands before an engine.
     pub fn new(engine: Box<dyn Engine>) -> Recorder {
-        Recorder {
-            engine,
-            tape: Mutex::default(),
-            last_delivered: AtomicU64::new(0),
-        }
+        Recorder { engine, tape: Mutex::default(), last_delivered: AtomicU64::new(0) }
     }
     /// The last position that it was ever delivered, whatever was retracted since.
     pub fn last_delivered(&self) -> Position {
         Position(self.last_delivered.load(Ordering::SeqCst))
     }
     fn tell(&self, told: Told) {
-        self.tape
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(told);
+        self.tape.lock().unwrap_or_else(PoisonError::into_inner).push(told);
     }
     /// What it was told since the last time.
     pub fn take(&self) -> Vec<Told> {
@@ -63,8 +56,7 @@ impl Engine for Recorder {
             }
         }
         self.tell(Told::Deliver(batch.clone()));
-        self.last_delivered
-            .fetch_max(batch.end().prev().0, Ordering::SeqCst);
+        self.last_delivered.fetch_max(batch.end().prev().0, Ordering::SeqCst);
         self.engine.deliver(batch);
     }
     fn confirm(&self, upto: Position) {
@@ -118,10 +110,7 @@ mod tests {
         let recorder = Recorder::new(Box::new(Serial::new()));
         let mut registry = Registry::new();
         redis_surface::register(&mut registry).expect("the names are distinct");
-        let eval = registry
-            .by_name("redis.eval")
-            .expect("scripts are commands")
-            .clone();
+        let eval = registry.by_name("redis.eval").expect("scripts are commands").clone();
         let mut request = Request::new(RequestId::default(), eval, Args::one("return 1"));
         for learnt in [Weight::Light, Weight::Heavy] {
             request.footprint.weight = learnt;
@@ -134,9 +123,7 @@ mod tests {
                 digest: 0,
             });
             let told = recorder.take();
-            let [Told::Deliver(batch)] = &told[..] else {
-                panic!("one batch was delivered")
-            };
+            let [Told::Deliver(batch)] = &told[..] else { panic!("one batch was delivered") };
             assert_eq!(batch.requests[0].footprint.weight, Weight::Heavy);
             recorder.retract(Position::FIRST);
             recorder.take();

@@ -1,11 +1,12 @@
 //! What goes wrong, and when.
 //!
-//! A run's faults are a list, drawn from the seed before the run begins or read from a scenario file. So a failure can be
-//! shrunk by leaving faults out, and a person can write down the story that worries them. Every fault ends by itself;
-//! after the last one the world heals, and from then on everything must finish.
+//! A run's faults are a list, drawn from the seed before the run begins or read from a scenario file. So a
+//! failure can be shrunk by leaving faults out, and a person can write down the story that worries them.
+//! Every fault ends by itself; after the last one the world heals, and from then on everything must finish.
 //!
-//! Which kinds a seed has at all, and how often, is drawn too (swarm testing: Groce et al., ISSTA 2012): a run in which
-//! everything happens at once finds less than runs that each dwell on something. One seed in eight has no faults.
+//! Which kinds a seed has at all, and how often, is drawn too (swarm testing: Groce et al., ISSTA 2012): a
+//! run in which everything happens at once finds less than runs that each dwell on something. One seed in
+//! eight has no faults.
 
 use crate::draw::Draw;
 use serde::{Deserialize, Serialize};
@@ -29,14 +30,16 @@ pub enum Fault {
     Crash {
         /// Which.
         host: u16,
-        /// The power goes, and with it what was not synced. If not, the process is killed, and what was written stays.
+        /// The power goes, and with it what was not synced. If not, the process is killed, and what was
+        /// written stays.
         #[serde(default)]
         power: bool,
-        /// The process dies in the middle of its work: at this operation of its disk, counted from now. 0 means at once.
+        /// The process dies in the middle of its work: at this operation of its disk, counted from now. 0
+        /// means at once.
         #[serde(default)]
         at_disk_operation: u64,
-        /// A bit of a file flips while the host is down. The process must then refuse to start (the bit is put back), or
-        /// not need it.
+        /// A bit of a file flips while the host is down. The process must then refuse to start (the bit is
+        /// put back), or not need it.
         #[serde(default)]
         flip_bit: bool,
         /// The disk is lost: the host comes back empty.
@@ -159,7 +162,8 @@ pub enum Fault {
         /// How long.
         for_ms: u64,
     },
-    /// The operator of a cluster replaces a host's node by another one, whether or not anything is wrong with it.
+    /// The operator of a cluster replaces a host's node by another one, whether or not anything is wrong with
+    /// it.
     Replace {
         /// Which.
         host: u16,
@@ -172,17 +176,11 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Makes it one that a replica's promises survive: a flipped bit looks like a torn end where nothing else tells, a lost
-    /// disk takes the votes with it (so few are lost, and on purpose: see [`lost_disk`]), and where entries are not synced a
-    /// loss of power takes what was promised.
+    /// Makes it one that a replica's promises survive: a flipped bit looks like a torn end where nothing else
+    /// tells, a lost disk takes the votes with it (so few are lost, and on purpose: see [`lost_disk`]), and
+    /// where entries are not synced a loss of power takes what was promised.
     pub fn spare_promises(&mut self, fsync: node::FsyncPolicy) {
-        if let Fault::Crash {
-            power,
-            flip_bit,
-            lose_disk,
-            ..
-        } = self
-        {
+        if let Fault::Crash { power, flip_bit, lose_disk, .. } = self {
             *power &= fsync == node::FsyncPolicy::Always;
             (*flip_bit, *lose_disk) = (false, false);
         }
@@ -190,13 +188,7 @@ impl Fault {
 
     /// Whether a host comes back without its disk.
     pub fn loses_disk(&self) -> bool {
-        matches!(
-            self,
-            Fault::Crash {
-                lose_disk: true,
-                ..
-            }
-        )
+        matches!(self, Fault::Crash { lose_disk: true, .. })
     }
 
     /// Whether the operator of a cluster has to replace a node for it.
@@ -242,24 +234,18 @@ impl Fault {
             | Fault::Replace { host }
             | Fault::Isolate { host, .. } => named.push(*host),
             Fault::Partition { hosts, .. } => named.extend(hosts),
-            Fault::SlowLink { from, to, .. } | Fault::CutLink { from, to, .. } => {
-                named.extend([*from, *to])
-            }
+            Fault::SlowLink { from, to, .. } | Fault::CutLink { from, to, .. } => named.extend([*from, *to]),
             Fault::Weather { .. } => {}
             Fault::Disconnect { client } => {
                 return if *client < clients {
                     Ok(())
                 } else {
-                    Err(format!(
-                        "there is no client {client}: there are {clients}, counted from 0"
-                    ))
+                    Err(format!("there is no client {client}: there are {clients}, counted from 0"))
                 };
             }
         }
         match named.iter().find(|&&host| host >= hosts) {
-            Some(host) => Err(format!(
-                "there is no host {host}: there are {hosts}, counted from 0"
-            )),
+            Some(host) => Err(format!("there is no host {host}: there are {hosts}, counted from 0")),
             None => Ok(()),
         }
     }
@@ -268,14 +254,7 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Crash {
-                host,
-                power,
-                at_disk_operation,
-                flip_bit,
-                lose_disk,
-                down_ms,
-            } => {
+            Fault::Crash { host, power, at_disk_operation, flip_bit, lose_disk, down_ms } => {
                 let how = if *power { "loses power" } else { "is killed" };
                 write!(f, "host {host} {how}")?;
                 if *at_disk_operation > 0 {
@@ -296,88 +275,40 @@ impl fmt::Display for Fault {
             Fault::ClockDrift { host, ppm } => {
                 write!(f, "the clock of host {host} is off by {ppm} ppm")
             }
-            Fault::SlowCpu {
-                host,
-                factor,
-                for_ms,
-            } => write!(
-                f,
-                "host {host} computes {factor} times slower for {for_ms} ms"
-            ),
-            Fault::SlowDisk {
-                host,
-                factor,
-                for_ms,
-            } => write!(
-                f,
-                "the disk of host {host} is {factor} times slower for {for_ms} ms"
-            ),
-            Fault::DiskFull {
-                host,
-                after_bytes,
-                for_ms,
-            } => write!(
-                f,
-                "the disk of host {host} is full after {after_bytes} bytes, for {for_ms} ms"
-            ),
+            Fault::SlowCpu { host, factor, for_ms } => {
+                write!(f, "host {host} computes {factor} times slower for {for_ms} ms")
+            }
+            Fault::SlowDisk { host, factor, for_ms } => {
+                write!(f, "the disk of host {host} is {factor} times slower for {for_ms} ms")
+            }
+            Fault::DiskFull { host, after_bytes, for_ms } => {
+                write!(f, "the disk of host {host} is full after {after_bytes} bytes, for {for_ms} ms")
+            }
             Fault::WriteFails { host, after_bytes } => {
                 write!(f, "a write of host {host} fails after {after_bytes} bytes")
             }
             Fault::SyncFails { host, after_syncs } => {
                 write!(f, "a sync of host {host} fails after {after_syncs} more")
             }
-            Fault::Isolate {
-                host,
-                outgoing_only,
-                for_ms,
-            } => {
-                let what = if *outgoing_only {
-                    "is mute"
-                } else {
-                    "is cut off"
-                };
+            Fault::Isolate { host, outgoing_only, for_ms } => {
+                let what = if *outgoing_only { "is mute" } else { "is cut off" };
                 write!(f, "host {host} {what} for {for_ms} ms")
             }
-            Fault::Partition {
-                hosts,
-                one_way,
-                for_ms,
-            } => {
-                let how = if *one_way {
-                    "don't reach"
-                } else {
-                    "are cut off from"
-                };
+            Fault::Partition { hosts, one_way, for_ms } => {
+                let how = if *one_way { "don't reach" } else { "are cut off from" };
                 write!(f, "hosts {hosts:?} {how} the others for {for_ms} ms")
             }
-            Fault::CutLink {
-                from,
-                to,
-                one_way,
-                for_ms,
-            } => {
+            Fault::CutLink { from, to, one_way, for_ms } => {
                 let arrow = if *one_way { "to" } else { "and" };
-                write!(
-                    f,
-                    "the link of host {from} {arrow} host {to} is cut for {for_ms} ms"
-                )
+                write!(f, "the link of host {from} {arrow} host {to} is cut for {for_ms} ms")
             }
-            Fault::SlowLink {
-                from,
-                to,
-                factor,
-                for_ms,
-            } => write!(
+            Fault::SlowLink { from, to, factor, for_ms } => {
+                write!(f, "the link from host {from} to host {to} is {factor} times slower for {for_ms} ms")
+            }
+            Fault::Weather { loss_permille, duplicate_permille, for_ms } => write!(
                 f,
-                "the link from host {from} to host {to} is {factor} times slower for {for_ms} ms"
-            ),
-            Fault::Weather {
-                loss_permille,
-                duplicate_permille,
-                for_ms,
-            } => write!(
-                f,
-                "the network loses {loss_permille} and repeats {duplicate_permille} of 1000 frames for {for_ms} ms"
+                "the network loses {loss_permille} and repeats {duplicate_permille} of 1000 frames for \
+                 {for_ms} ms"
             ),
             Fault::Replace { host } => write!(f, "the node of host {host} is replaced"),
             Fault::Disconnect { client } => write!(f, "the connection of client {client} breaks"),
@@ -412,15 +343,9 @@ pub fn draw_faults(draw: &mut Draw, stage: Stage) -> Vec<TimedFault> {
     }
     let count = draw.pick(&[1, 3, 6, 12]);
     let mut faults: Vec<TimedFault> = (0..count)
-        .map(|_| TimedFault {
-            at_ms: draw.below(stage.until_ms),
-            fault: draw_fault(draw, stage, &weights),
-        })
+        .map(|_| TimedFault { at_ms: draw.below(stage.until_ms), fault: draw_fault(draw, stage, &weights) })
         .collect();
-    let blows: Vec<TimedFault> = faults
-        .iter()
-        .filter_map(|timed| second_blow(draw, timed))
-        .collect();
+    let blows: Vec<TimedFault> = faults.iter().filter_map(|timed| second_blow(draw, timed)).collect();
     faults.extend(blows);
     faults.sort_by_key(|timed| timed.at_ms);
     faults
@@ -535,40 +460,15 @@ fn draw_fault(draw: &mut Draw, stage: Stage, weights: &[u32]) -> Fault {
         4 => Fault::Pause { host, for_ms },
         5 => Fault::ClockJump {
             host,
-            by_ms: draw.pick(&[
-                -3_600_000, -100_000, -1_000, -20, 20, 1_000, 100_000, 3_600_000,
-            ]),
+            by_ms: draw.pick(&[-3_600_000, -100_000, -1_000, -20, 20, 1_000, 100_000, 3_600_000]),
         },
-        6 => Fault::ClockDrift {
-            host,
-            ppm: draw.pick(&[-200_000, -500, 500, 200_000]),
-        },
-        7 => Fault::SlowCpu {
-            host,
-            factor: draw.pick(&[3, 30]),
-            for_ms,
-        },
-        8 => Fault::SlowDisk {
-            host,
-            factor: draw.pick(&[10, 100]),
-            for_ms,
-        },
-        9 if draw.percent(60) => Fault::DiskFull {
-            host,
-            after_bytes: draw.below(8_000),
-            for_ms,
-        },
-        9 => Fault::WriteFails {
-            host,
-            after_bytes: draw.pick(&[0, 100, 600, 1 << 20]),
-        },
-        10 => Fault::SyncFails {
-            host,
-            after_syncs: draw.below(4),
-        },
-        11 => Fault::Disconnect {
-            client: draw.below(u64::from(stage.clients)) as u16,
-        },
+        6 => Fault::ClockDrift { host, ppm: draw.pick(&[-200_000, -500, 500, 200_000]) },
+        7 => Fault::SlowCpu { host, factor: draw.pick(&[3, 30]), for_ms },
+        8 => Fault::SlowDisk { host, factor: draw.pick(&[10, 100]), for_ms },
+        9 if draw.percent(60) => Fault::DiskFull { host, after_bytes: draw.below(8_000), for_ms },
+        9 => Fault::WriteFails { host, after_bytes: draw.pick(&[0, 100, 600, 1 << 20]) },
+        10 => Fault::SyncFails { host, after_syncs: draw.below(4) },
+        11 => Fault::Disconnect { client: draw.below(u64::from(stage.clients)) as u16 },
         12 => Fault::Weather {
             loss_permille: draw.pick(&[10, 100, 300]),
             duplicate_permille: draw.pick(&[0, 100]),
@@ -580,23 +480,11 @@ fn draw_fault(draw: &mut Draw, stage: Stage, weights: &[u32]) -> Fault {
                 one_way: draw.percent(30),
                 for_ms,
             },
-            1 if host != other => Fault::SlowLink {
-                from: host,
-                to: other,
-                factor: draw.pick(&[10, 1_000]),
-                for_ms,
-            },
-            2 if host != other => Fault::CutLink {
-                from: host,
-                to: other,
-                one_way: draw.percent(50),
-                for_ms,
-            },
-            _ => Fault::Isolate {
-                host,
-                outgoing_only: draw.percent(30),
-                for_ms,
-            },
+            1 if host != other => {
+                Fault::SlowLink { from: host, to: other, factor: draw.pick(&[10, 1_000]), for_ms }
+            }
+            2 if host != other => Fault::CutLink { from: host, to: other, one_way: draw.percent(50), for_ms },
+            _ => Fault::Isolate { host, outgoing_only: draw.percent(30), for_ms },
         },
     }
 }
@@ -607,12 +495,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_drawn_for_somebody_who_exists_and_reads_back() {
-        let stage = Stage {
-            hosts: 3,
-            clients: 4,
-            until_ms: 1_000,
-            disks_may_go: true,
-        };
+        let stage = Stage { hosts: 3, clients: 4, until_ms: 1_000, disks_may_go: true };
         let mut kinds = Vec::new();
         let mut quiet = 0;
         for seed in 0..400 {
@@ -628,22 +511,10 @@ mod tests {
                 if !kinds.contains(&kind) {
                     kinds.push(kind);
                 }
-                assert!(
-                    Fault::SlowLink {
-                        from: 0,
-                        to: 3,
-                        factor: 1,
-                        for_ms: 1
-                    }
-                    .check(3, 4)
-                    .is_err()
-                );
+                assert!(Fault::SlowLink { from: 0, to: 3, factor: 1, for_ms: 1 }.check(3, 4).is_err());
             }
         }
-        assert!(
-            (40..120).contains(&quiet),
-            "{quiet} of 400 seeds have no faults"
-        );
+        assert!((40..120).contains(&quiet), "{quiet} of 400 seeds have no faults");
         assert_eq!(kinds.len(), 15);
     }
 }

@@ -4,9 +4,7 @@ use super::*;
 
 impl<S: System> World<S> {
     pub(super) fn everyone(&self) -> (Vec<Address>, Vec<Address>) {
-        let hosts = (0..self.core.hosts.len() as u16)
-            .map(Address::Host)
-            .collect();
+        let hosts = (0..self.core.hosts.len() as u16).map(Address::Host).collect();
         let clients = (0..self.core.clients).map(Address::Client).collect();
         (hosts, clients)
     }
@@ -26,24 +24,12 @@ impl<S: System> World<S> {
             core.queue.add(at_ns, Event::Relief(relief));
         };
         match fault {
-            Fault::Crash {
-                host,
-                power,
-                at_disk_operation,
-                flip_bit,
-                lose_disk,
-                down_ms,
-            } => {
+            Fault::Crash { host, power, at_disk_operation, flip_bit, lose_disk, down_ms } => {
                 let there = &mut self.core.hosts[usize::from(host)];
                 if self.nodes[usize::from(host)].is_none() {
                     return Ok(());
                 }
-                there.death = Some(Death {
-                    power,
-                    flip_bit,
-                    lose_disk,
-                    down_ms,
-                });
+                there.death = Some(Death { power, flip_bit, lose_disk, down_ms });
                 if at_disk_operation > 0 {
                     there.mortal.dies_after(at_disk_operation - 1);
                     return Ok(());
@@ -61,47 +47,25 @@ impl<S: System> World<S> {
             Fault::ClockDrift { host, ppm } => {
                 self.core.hosts[usize::from(host)].clock_drifts(now_ns, ppm);
             }
-            Fault::SlowCpu {
-                host,
-                factor,
-                for_ms,
-            } => {
+            Fault::SlowCpu { host, factor, for_ms } => {
                 self.core.hosts[usize::from(host)].cpu_factor = factor;
                 later(&mut self.core, for_ms, Relief::Cpu(host));
             }
-            Fault::SlowDisk {
-                host,
-                factor,
-                for_ms,
-            } => {
+            Fault::SlowDisk { host, factor, for_ms } => {
                 self.core.hosts[usize::from(host)].disk_factor = factor;
                 later(&mut self.core, for_ms, Relief::Disk(host));
             }
-            Fault::DiskFull {
-                host,
-                after_bytes,
-                for_ms,
-            } => {
-                self.core.hosts[usize::from(host)]
-                    .disk
-                    .fill_up_after(after_bytes);
+            Fault::DiskFull { host, after_bytes, for_ms } => {
+                self.core.hosts[usize::from(host)].disk.fill_up_after(after_bytes);
                 later(&mut self.core, for_ms, Relief::DiskSpace(host));
             }
             Fault::WriteFails { host, after_bytes } => {
-                self.core.hosts[usize::from(host)]
-                    .disk
-                    .fail_write_after(after_bytes);
+                self.core.hosts[usize::from(host)].disk.fail_write_after(after_bytes);
             }
             Fault::SyncFails { host, after_syncs } => {
-                self.core.hosts[usize::from(host)]
-                    .disk
-                    .fail_sync_after(after_syncs);
+                self.core.hosts[usize::from(host)].disk.fail_sync_after(after_syncs);
             }
-            Fault::Isolate {
-                host,
-                outgoing_only,
-                for_ms,
-            } => {
+            Fault::Isolate { host, outgoing_only, for_ms } => {
                 let (hosts, clients) = self.everyone();
                 let me = Address::Host(host);
                 let others = hosts.into_iter().chain(clients);
@@ -113,52 +77,25 @@ impl<S: System> World<S> {
                 self.core.network.cut(number, cut);
                 later(&mut self.core, for_ms, Relief::Cut(number));
             }
-            Fault::Partition {
-                hosts,
-                one_way,
-                for_ms,
-            } => {
+            Fault::Partition { hosts, one_way, for_ms } => {
                 let (all, _) = self.everyone();
-                let (from, to) = all.into_iter().partition(
-                    |address| matches!(address, Address::Host(host) if hosts.contains(host)),
-                );
+                let (from, to) = all
+                    .into_iter()
+                    .partition(|address| matches!(address, Address::Host(host) if hosts.contains(host)));
                 self.core.network.cut(number, Cut { from, to, one_way });
                 later(&mut self.core, for_ms, Relief::Cut(number));
             }
-            Fault::CutLink {
-                from,
-                to,
-                one_way,
-                for_ms,
-            } => {
-                let cut = Cut {
-                    from: vec![Address::Host(from)],
-                    to: vec![Address::Host(to)],
-                    one_way,
-                };
+            Fault::CutLink { from, to, one_way, for_ms } => {
+                let cut = Cut { from: vec![Address::Host(from)], to: vec![Address::Host(to)], one_way };
                 self.core.network.cut(number, cut);
                 later(&mut self.core, for_ms, Relief::Cut(number));
             }
-            Fault::SlowLink {
-                from,
-                to,
-                factor,
-                for_ms,
-            } => {
-                self.core
-                    .network
-                    .slow_down(Address::Host(from), Address::Host(to), factor);
+            Fault::SlowLink { from, to, factor, for_ms } => {
+                self.core.network.slow_down(Address::Host(from), Address::Host(to), factor);
                 later(&mut self.core, for_ms, Relief::Link(from, to));
             }
-            Fault::Weather {
-                loss_permille,
-                duplicate_permille,
-                for_ms,
-            } => {
-                self.core.network.weather = Weather {
-                    loss_permille,
-                    duplicate_permille,
-                };
+            Fault::Weather { loss_permille, duplicate_permille, for_ms } => {
+                self.core.network.weather = Weather { loss_permille, duplicate_permille };
                 later(&mut self.core, for_ms, Relief::Weather);
             }
             Fault::Replace { host } => self.system.replace(host, &mut self.core),
@@ -194,8 +131,7 @@ impl<S: System> World<S> {
                 core.release();
             }
             Relief::Link(from, to) => {
-                core.network
-                    .slow_down(Address::Host(from), Address::Host(to), 1);
+                core.network.slow_down(Address::Host(from), Address::Host(to), 1);
             }
             Relief::Weather => core.network.weather = Weather::default(),
             Relief::Heal => {
@@ -212,18 +148,13 @@ impl<S: System> World<S> {
                     there.death = None;
                     core.hosts[usize::from(host)].clock_drifts(core.now_ns, 0);
                     // Whoever is still down starts now.
-                    core.queue
-                        .add(core.now_ns, Event::Relief(Relief::Restart(host)));
+                    core.queue.add(core.now_ns, Event::Relief(Relief::Restart(host)));
                     if self.nodes[usize::from(host)]
                         .as_ref()
                         .is_some_and(|node| self.system.needs_restart(node))
                     {
-                        self.core.hosts[usize::from(host)].death = Some(Death {
-                            power: false,
-                            flip_bit: false,
-                            lose_disk: false,
-                            down_ms: 1,
-                        });
+                        self.core.hosts[usize::from(host)].death =
+                            Some(Death { power: false, flip_bit: false, lose_disk: false, down_ms: 1 });
                         self.end(host)?;
                     }
                 }

@@ -51,11 +51,7 @@ struct Clock {
 }
 
 impl Clock {
-    const RIGHT: Clock = Clock {
-        since_ns: 0,
-        shown_ns: EPOCH_MS as i128 * 1_000_000,
-        ppm: 0,
-    };
+    const RIGHT: Clock = Clock { since_ns: 0, shown_ns: EPOCH_MS as i128 * 1_000_000, ppm: 0 };
 
     fn jumps(&mut self, now_ns: u64, by_ms: i64) {
         self.shown_ns = self.shows_ns(now_ns) + i128::from(by_ms) * 1_000_000;

@@ -1,13 +1,13 @@
 //! A world: hosts, clients and what connects them, in virtual time, on one thread, out of one seed.
 //!
-//! The world knows nothing of what runs in it. It has a clock, a queue of events, a network, and hosts with disks; a
-//! [`System`] says what its processes and clients do when a frame or a timer reaches them. Whatever they do takes virtual
-//! time only where they say so. A run is a sequence of events, each handled to its end before the next; the digest of that
-//! sequence is the same whenever the seed is.
+//! The world knows nothing of what runs in it. It has a clock, a queue of events, a network, and hosts with
+//! disks; a [`System`] says what its processes and clients do when a frame or a timer reaches them. Whatever
+//! they do takes virtual time only where they say so. A run is a sequence of events, each handled to its end
+//! before the next; the digest of that sequence is the same whenever the seed is.
 //!
-//! Faults come from a list ([`fault`]). After the last one ends, the world *heals*: links work, disks obey, hosts are up.
-//! From then on every client must finish within [`Limits::settle_ms`]; that is the liveness oracle, and the only one that
-//! is the world's own.
+//! Faults come from a list ([`fault`]). After the last one ends, the world *heals*: links work, disks obey,
+//! hosts are up. From then on every client must finish within [`Limits::settle_ms`]; that is the liveness
+//! oracle, and the only one that is the world's own.
 
 pub mod fault;
 mod harm;
@@ -83,10 +83,7 @@ pub struct Violation {
 impl Violation {
     /// A finding.
     pub fn new(oracle: &'static str, text: impl Into<String>) -> Violation {
-        Violation {
-            oracle,
-            text: text.into(),
-        }
+        Violation { oracle, text: text.into() }
     }
 }
 
@@ -178,11 +175,8 @@ pub trait System: Sized {
     /// Whether every client has finished, and every process has nothing left to do.
     fn settled(&self, nodes: &mut [Option<Self::Node>]) -> bool;
     /// Everything has settled: what must hold now?
-    fn check_end(
-        &mut self,
-        nodes: &mut [Option<Self::Node>],
-        core: &mut Core<Self>,
-    ) -> Result<(), Violation>;
+    fn check_end(&mut self, nodes: &mut [Option<Self::Node>], core: &mut Core<Self>)
+    -> Result<(), Violation>;
     /// The operator is to replace what runs on a host.
     fn replace(&mut self, _host: u16, _core: &mut Core<Self>) {}
     /// Whether an operator would have to restart the process now that its disk works again.
@@ -334,8 +328,7 @@ impl<S: System> Core<S> {
     }
     /// Starts a host's process, if it does not run.
     pub fn start(&mut self, host: u16) {
-        self.queue
-            .add(self.now_ns, Event::Relief(Relief::Restart(host)));
+        self.queue.add(self.now_ns, Event::Relief(Relief::Restart(host)));
     }
     /// Puts an empty disk into a host whose process does not run.
     pub fn wipe(&mut self, host: u16) {
@@ -374,32 +367,16 @@ impl<S: System> Core<S> {
         bytes: u64,
         frame: S::Frame,
     ) {
-        let fate = self
-            .network
-            .send(self.now_ns, from, to, bytes, S::traffic(from, to));
+        let fate = self.network.send(self.now_ns, from, to, bytes, S::traffic(from, to));
         if let Some(trace) = &mut self.trace {
             let (from, to) = (lane(trace, from), lane(trace, to));
             let label = frame.to_string();
-            trace.push(
-                self.now_ns,
-                trace::Event::Sent {
-                    id,
-                    from,
-                    to,
-                    label,
-                },
-            );
+            trace.push(self.now_ns, trace::Event::Sent { id, from, to, label });
             if let Fate::Lost(why) = fate {
                 trace.push(self.now_ns, trace::Event::Lost { id, why });
             }
         }
-        let arrival = |frame| Event::Frame {
-            from,
-            to,
-            incarnation,
-            id,
-            frame,
-        };
+        let arrival = |frame| Event::Frame { from, to, incarnation, id, frame };
         match fate {
             Fate::Arrives(at_ns, again) => {
                 if let Some(again_ns) = again {
@@ -418,17 +395,11 @@ impl<S: System> Core<S> {
             Address::Host(host) => self.hosts[usize::from(host)].incarnation,
             Address::Client(_) => 0,
         };
-        self.queue.add(
-            self.now_ns + after_ns,
-            Event::Timer {
-                owner,
-                incarnation,
-                timer,
-            },
-        );
+        self.queue.add(self.now_ns + after_ns, Event::Timer { owner, incarnation, timer });
     }
 
-    /// Goes on to a later time if nothing else is due before: spares short computations their way through the queue.
+    /// Goes on to a later time if nothing else is due before: spares short computations their way through the
+    /// queue.
     pub fn advance(&mut self, host: u16, by_ns: u64) -> bool {
         let at_ns = self.now_ns + by_ns;
         let free = self.queue.next_at_ns().is_none_or(|next| at_ns < next)
@@ -498,9 +469,7 @@ impl<S: System> World<S> {
     /// A world at its beginning. `trace` keeps what happens.
     pub fn new(setting: Setting, system: S, mut draw: Draw, trace: Option<Trace>) -> World<S> {
         let network = Network::new(setting.latency, setting.zones, Draw::new(draw.bits()));
-        let hosts: Vec<Host> = (0..setting.hosts)
-            .map(|_| Host::new(VirtualDisk::new(draw.bits())))
-            .collect();
+        let hosts: Vec<Host> = (0..setting.hosts).map(|_| Host::new(VirtualDisk::new(draw.bits()))).collect();
         let nodes = hosts.iter().map(|_| None).collect();
         let mut queue = Queue::new();
         for host in 0..setting.hosts {
@@ -589,10 +558,7 @@ impl<S: System> World<S> {
             };
             *events += 1;
             if at_ns > settle_until_ns {
-                return Err(Violation::new(
-                    LIVENESS,
-                    "it takes too long after the last fault",
-                ));
+                return Err(Violation::new(LIVENESS, "it takes too long after the last fault"));
             }
             if *events > self.limits.events {
                 return Err(Violation::new(LIVENESS, "too much happens"));
@@ -604,13 +570,7 @@ impl<S: System> World<S> {
 
     fn event(&mut self, event: Event<S>) -> Result<(), Violation> {
         match event {
-            Event::Frame {
-                from,
-                to,
-                incarnation,
-                id,
-                frame,
-            } => {
+            Event::Frame { from, to, incarnation, id, frame } => {
                 if let Address::Host(host) = to {
                     let there = &self.core.hosts[usize::from(host)];
                     if there.is_frozen() {
@@ -636,26 +596,17 @@ impl<S: System> World<S> {
                 if let Some(trace) = &mut self.core.trace {
                     trace.push(self.core.now_ns, trace::Event::Arrived { id });
                 }
-                self.core
-                    .witness(self.core.now_ns ^ from.bits() << 40 ^ to.bits() << 20);
+                self.core.witness(self.core.now_ns ^ from.bits() << 40 ^ to.bits() << 20);
                 self.give(to, Input::Frame { from, frame })
             }
-            Event::Timer {
-                owner,
-                incarnation,
-                timer,
-            } => {
+            Event::Timer { owner, incarnation, timer } => {
                 if let Address::Host(host) = owner {
                     let there = &self.core.hosts[usize::from(host)];
                     if incarnation != there.incarnation {
                         return Ok(());
                     }
                     if there.is_frozen() {
-                        self.core.frozen[usize::from(host)].push(Event::Timer {
-                            owner,
-                            incarnation,
-                            timer,
-                        });
+                        self.core.frozen[usize::from(host)].push(Event::Timer { owner, incarnation, timer });
                         return Ok(());
                     }
                 }
@@ -695,14 +646,11 @@ impl<S: System> World<S> {
         });
         let node = self.nodes[place].take();
         let end = match death {
-            Death {
-                lose_disk: true, ..
-            } => End::DiskLost,
+            Death { lose_disk: true, .. } => End::DiskLost,
             Death { power: true, .. } => End::PowerLost,
             _ => End::Killed,
         };
-        self.core
-            .note_fault(Some(Address::Host(host)), || format!("ends: {end:?}"));
+        self.core.note_fault(Some(Address::Host(host)), || format!("ends: {end:?}"));
         self.system.ended(host, node, end, &mut self.core)?;
         let seed = self.core.draw.bits();
         let there = &mut self.core.hosts[place];
@@ -720,9 +668,7 @@ impl<S: System> World<S> {
             self.flip_bit(host);
         }
         let at_ns = self.core.now_ns + death.down_ms * 1_000_000;
-        self.core
-            .queue
-            .add(at_ns, Event::Relief(Relief::Restart(host)));
+        self.core.queue.add(at_ns, Event::Relief(Relief::Restart(host)));
         Ok(())
     }
 
@@ -736,11 +682,7 @@ impl<S: System> World<S> {
             return;
         }
         let name = names.swap_remove(draw.below(names.len() as u64) as usize);
-        let len_bytes = there
-            .disk
-            .open(&name)
-            .and_then(|file| file.len_bytes())
-            .unwrap_or(0);
+        let len_bytes = there.disk.open(&name).and_then(|file| file.len_bytes()).unwrap_or(0);
         if len_bytes == 0 {
             return;
         }
@@ -749,9 +691,8 @@ impl<S: System> World<S> {
         let (offset, bit) = (draw.below(bound), draw.below(8) as u8);
         there.disk.flip_bit(&name, offset, bit);
         there.flipped = Some((name.clone(), offset, bit));
-        self.core.note_fault(Some(Address::Host(host)), || {
-            format!("bit {bit} of byte {offset} of {name} flips")
-        });
+        self.core
+            .note_fault(Some(Address::Host(host)), || format!("bit {bit} of byte {offset} of {name} flips"));
     }
 
     fn start(&mut self, host: u16) -> Result<(), Violation> {
@@ -787,15 +728,12 @@ impl<S: System> World<S> {
                 self.core.hosts[place].flipped = flipped;
                 self.core.hosts[place].disk.obey();
                 let at_ns = self.core.now_ns + 1_000_000;
-                self.core
-                    .queue
-                    .add(at_ns, Event::Relief(Relief::Restart(host)));
+                self.core.queue.add(at_ns, Event::Relief(Relief::Restart(host)));
                 Ok(())
             }
             Start::Running(node) => {
                 self.nodes[place] = Some(node);
-                self.core
-                    .note_fault(Some(Address::Host(host)), || "starts".to_owned());
+                self.core.note_fault(Some(Address::Host(host)), || "starts".to_owned());
                 if self.core.hosts[place].mortal.is_dead() {
                     return self.end(host);
                 }
@@ -816,16 +754,12 @@ impl<S: System> World<S> {
                     });
                     self.core.hosts[place].disk.flip_bit(&name, offset, bit);
                     let at_ns = self.core.now_ns + 1_000_000;
-                    self.core
-                        .queue
-                        .add(at_ns, Event::Relief(Relief::Restart(host)));
+                    self.core.queue.add(at_ns, Event::Relief(Relief::Restart(host)));
                     Ok(())
                 }
                 None => Err(Violation::new(
                     "recovery",
-                    format!(
-                        "host {host} does not start, and nothing is wrong with its disk: {text}"
-                    ),
+                    format!("host {host} does not start, and nothing is wrong with its disk: {text}"),
                 )),
             },
         }

@@ -22,9 +22,7 @@ pub struct MortalFile {
 
 /// Counts an operation.
 fn live(left: &AtomicU64) -> io::Result<()> {
-    match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-        left.checked_sub(1)
-    }) {
+    match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
         Ok(_) => Ok(()),
         Err(_) => Err(io::Error::other("the process died")),
     }
@@ -33,10 +31,7 @@ fn live(left: &AtomicU64) -> io::Result<()> {
 impl MortalDisk {
     /// The disk, for a process that dies after so many operations.
     pub(super) fn new(disk: VirtualDisk, operations: u64) -> MortalDisk {
-        MortalDisk {
-            disk,
-            left: Arc::new(AtomicU64::new(operations)),
-        }
+        MortalDisk { disk, left: Arc::new(AtomicU64::new(operations)) }
     }
     /// The process dies after so many more operations.
     pub(super) fn dies_after(&self, operations: u64) {
@@ -51,10 +46,7 @@ impl MortalDisk {
         self.left.load(Ordering::Relaxed) == 0
     }
     fn mortal(&self, file: VirtualFile) -> MortalFile {
-        MortalFile {
-            file,
-            left: self.left.clone(),
-        }
+        MortalFile { file, left: self.left.clone() }
     }
 }
 

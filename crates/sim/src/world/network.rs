@@ -1,12 +1,13 @@
 //! The network between hosts and clients.
 //!
-//! Two kinds of traffic share the links. *Streams* are what TCP gives to a client and its server: a frame arrives once and
-//! in order, a loss only makes it late, and a cut link holds it until the link heals. *Datagrams* are what replicas send
-//! each other: they are lost, duplicated, overtaken, and dropped by a cut.
+//! Two kinds of traffic share the links. *Streams* are what TCP gives to a client and its server: a frame
+//! arrives once and in order, a loss only makes it late, and a cut link holds it until the link heals.
+//! *Datagrams* are what replicas send each other: they are lost, duplicated, overtaken, and dropped by a cut.
 //!
-//! A link's flight time is its base latency (a zone's, or that between zones) with a jitter that is drawn for every frame,
-//! and now and then a long tail; then the frame waits for the link's bandwidth. A cut names two sets of participants and
-//! stops what flows from the first to the second: one-way unless it is made both ways.
+//! A link's flight time is its base latency (a zone's, or that between zones) with a jitter that is drawn for
+//! every frame, and now and then a long tail; then the frame waits for the link's bandwidth. A cut names two
+//! sets of participants and stops what flows from the first to the second: one-way unless it is made both
+//! ways.
 
 use super::{Address, Traffic};
 use crate::draw::Draw;
@@ -34,12 +35,9 @@ impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} us inside a zone, {} us between zones, up to {} % more, {} frames of 1000 late, {} bytes a us",
-            self.zone_us,
-            self.between_zones_us,
-            self.jitter_percent,
-            self.tail_permille,
-            self.bytes_per_us
+            "{} us inside a zone, {} us between zones, up to {} % more, {} frames of 1000 late, {} bytes a \
+             us",
+            self.zone_us, self.between_zones_us, self.jitter_percent, self.tail_permille, self.bytes_per_us
         )
     }
 }
@@ -184,19 +182,11 @@ impl Network {
         }
         let same_zone = self.zone(from) == self.zone(to);
         let link = self.links.entry((from, to)).or_default();
-        let base_us = if same_zone {
-            self.latency.zone_us
-        } else {
-            self.latency.between_zones_us
-        };
+        let base_us = if same_zone { self.latency.zone_us } else { self.latency.between_zones_us };
         let (draw, latency) = (&mut self.draw, &self.latency);
         let mut flight = || {
             let jitter_ns = draw.below(1 + base_us * 10 * latency.jitter_percent);
-            let tail = if draw.permille(latency.tail_permille) {
-                10
-            } else {
-                1
-            };
+            let tail = if draw.permille(latency.tail_permille) { 10 } else { 1 };
             (base_us * 1000 + jitter_ns) * tail * link.slow.max(1)
         };
         let sent_ns = link.busy_until_ns.max(now_ns) + bytes * 1000 / latency.bytes_per_us.max(1);
@@ -204,8 +194,7 @@ impl Network {
         let mut arrival_ns = sent_ns + flight();
         match traffic {
             Traffic::Stream => {
-                if self.weather.loss_permille > 0 && self.draw.permille(self.weather.loss_permille)
-                {
+                if self.weather.loss_permille > 0 && self.draw.permille(self.weather.loss_permille) {
                     arrival_ns += RETRANSMISSION_NS;
                 }
                 arrival_ns = arrival_ns.max(link.stream_until_ns);
@@ -233,11 +222,7 @@ mod tests {
     const C: Address = Address::Client(0);
 
     fn network(weather: Weather) -> Network {
-        let latency = Latency {
-            jitter_percent: 500,
-            tail_permille: 100,
-            ..Latency::STEADY
-        };
+        let latency = Latency { jitter_percent: 500, tail_permille: 100, ..Latency::STEADY };
         let mut network = Network::new(latency, 3, Draw::new(1));
         network.weather = weather;
         network
@@ -245,15 +230,11 @@ mod tests {
 
     #[test]
     fn streams_keep_their_order_and_datagrams_do_not() {
-        let mut network = network(Weather {
-            loss_permille: 100,
-            duplicate_permille: 100,
-        });
+        let mut network = network(Weather { loss_permille: 100, duplicate_permille: 100 });
         let mut last = 0;
         let (mut lost, mut twice, mut overtaken, mut latest) = (0, 0, 0, 0);
         for now_ns in (0..1_000_000).step_by(1000) {
-            let Fate::Arrives(at_ns, None) = network.send(now_ns, C, A, 100, Traffic::Stream)
-            else {
+            let Fate::Arrives(at_ns, None) = network.send(now_ns, C, A, 100, Traffic::Stream) else {
                 panic!("a stream loses and repeats nothing");
             };
             assert!(at_ns >= last && at_ns >= now_ns + 50_000);
@@ -268,30 +249,17 @@ mod tests {
                 }
             }
         }
-        assert!(
-            lost > 50 && twice > 50 && overtaken > 50,
-            "{lost} {twice} {overtaken}"
-        );
+        assert!(lost > 50 && twice > 50 && overtaken > 50, "{lost} {twice} {overtaken}");
     }
 
     #[test]
     fn a_cut_stops_one_direction_or_both_until_it_heals() {
         let mut network = network(Weather::default());
-        let mut cut = Cut {
-            from: vec![A],
-            to: vec![B, C],
-            one_way: true,
-        };
+        let mut cut = Cut { from: vec![A], to: vec![B, C], one_way: true };
         network.cut(1, cut.clone());
         assert_eq!(network.send(0, A, C, 1, Traffic::Stream), Fate::Held);
-        assert!(matches!(
-            network.send(0, A, B, 1, Traffic::Datagram),
-            Fate::Lost(_)
-        ));
-        assert!(matches!(
-            network.send(0, B, A, 1, Traffic::Datagram),
-            Fate::Arrives(..)
-        ));
+        assert!(matches!(network.send(0, A, B, 1, Traffic::Datagram), Fate::Lost(_)));
+        assert!(matches!(network.send(0, B, A, 1, Traffic::Datagram), Fate::Arrives(..)));
         cut.one_way = false;
         network.cut(1, cut);
         assert!(network.is_cut(B, A) && !network.is_cut(B, C));
@@ -301,25 +269,11 @@ mod tests {
 
     #[test]
     fn bandwidth_and_slowness_add_up() {
-        let mut network = Network::new(
-            Latency {
-                jitter_percent: 0,
-                ..Latency::STEADY
-            },
-            1,
-            Draw::new(1),
-        );
+        let mut network = Network::new(Latency { jitter_percent: 0, ..Latency::STEADY }, 1, Draw::new(1));
         let mut send = |bytes| network.send(0, A, B, bytes, Traffic::Datagram);
         assert_eq!(send(1_250_000), Fate::Arrives(1_050_000, None));
-        assert_eq!(
-            send(0),
-            Fate::Arrives(1_050_000, None),
-            "it waits for the first"
-        );
+        assert_eq!(send(0), Fate::Arrives(1_050_000, None), "it waits for the first");
         network.slow_down(A, B, 10);
-        assert_eq!(
-            network.send(0, A, B, 0, Traffic::Datagram),
-            Fate::Arrives(1_500_000, None)
-        );
+        assert_eq!(network.send(0, A, B, 0, Traffic::Datagram), Fate::Arrives(1_500_000, None));
     }
 }

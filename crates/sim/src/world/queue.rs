@@ -36,23 +36,14 @@ impl<E> Ord for Entry<E> {
 
 impl<E> Queue<E> {
     pub(crate) fn new() -> Queue<E> {
-        Queue {
-            heap: BinaryHeap::new(),
-            added: 0,
-        }
+        Queue { heap: BinaryHeap::new(), added: 0 }
     }
     pub(crate) fn add(&mut self, at_ns: u64, event: E) {
         self.added += 1;
-        self.heap.push(Reverse(Entry {
-            at_ns,
-            number: self.added,
-            event,
-        }));
+        self.heap.push(Reverse(Entry { at_ns, number: self.added, event }));
     }
     pub(crate) fn next(&mut self) -> Option<(u64, E)> {
-        self.heap
-            .pop()
-            .map(|Reverse(entry)| (entry.at_ns, entry.event))
+        self.heap.pop().map(|Reverse(entry)| (entry.at_ns, entry.event))
     }
     /// When the next event is due.
     pub(crate) fn next_at_ns(&self) -> Option<u64> {

@@ -118,16 +118,11 @@ impl Defect {
         const KEY: u64 = 1 << 32;
         let (x, y) = (KEY, KEY + 1);
         let append = |key, value| Step::Append { key, value };
-        let read = |key, values: &[u64]| Step::Read {
-            key,
-            values: values.to_vec(),
-        };
+        let read = |key, values: &[u64]| Step::Read { key, values: values.to_vec() };
         let circle = draw.between(2, 6);
         let in_circle = |step: &dyn Fn(u64, u64) -> Vec<Step>| {
             let next = |place: u64| (place + 1) % circle;
-            (0..circle)
-                .map(|place| step(KEY + place, KEY + next(place)))
-                .collect::<Vec<_>>()
+            (0..circle).map(|place| step(KEY + place, KEY + next(place))).collect::<Vec<_>>()
         };
         let (kind, transactions): (Kind, Vec<Vec<Step>>) = match self {
             Defect::WriteCycle => (
@@ -138,17 +133,12 @@ impl Defect {
                     vec![read(x, &[1, 2]), read(y, &[2, 1])],
                 ],
             ),
-            Defect::CircularInformation => (
-                Kind::G1c,
-                in_circle(&|own, next| vec![append(own, own), read(next, &[next])]),
-            ),
-            Defect::ReadSkew => (
-                Kind::GSingle,
-                vec![
-                    vec![append(x, 1), append(y, 2)],
-                    vec![read(x, &[]), read(y, &[2])],
-                ],
-            ),
+            Defect::CircularInformation => {
+                (Kind::G1c, in_circle(&|own, next| vec![append(own, own), read(next, &[next])]))
+            }
+            Defect::ReadSkew => {
+                (Kind::GSingle, vec![vec![append(x, 1), append(y, 2)], vec![read(x, &[]), read(y, &[2])]])
+            }
             Defect::LostUpdate => (
                 Kind::LostUpdate,
                 vec![
@@ -159,16 +149,9 @@ impl Defect {
             ),
             Defect::LostBlindUpdate => (
                 Kind::LostUpdate,
-                vec![
-                    vec![append(x, 2)],
-                    vec![read(x, &[]), append(x, 3)],
-                    vec![read(x, &[2, 3])],
-                ],
+                vec![vec![append(x, 2)], vec![read(x, &[]), append(x, 3)], vec![read(x, &[2, 3])]],
             ),
-            Defect::WriteSkew => (
-                Kind::G2,
-                in_circle(&|own, next| vec![read(next, &[]), append(own, own)]),
-            ),
+            Defect::WriteSkew => (Kind::G2, in_circle(&|own, next| vec![read(next, &[]), append(own, own)])),
             Defect::LongFork => (
                 Kind::GNonadjacent,
                 vec![
@@ -178,49 +161,30 @@ impl Defect {
                     vec![read(x, &[]), read(y, &[2])],
                 ],
             ),
-            Defect::GoesBack => (
-                Kind::RealTime,
-                vec![vec![append(x, 1)], vec![read(x, &[1])], vec![read(x, &[])]],
-            ),
-            Defect::PipelineOvertaken => (
-                Kind::ClientOrder,
-                vec![vec![append(x, 1)], vec![read(x, &[])], vec![read(x, &[1])]],
-            ),
+            Defect::GoesBack => {
+                (Kind::RealTime, vec![vec![append(x, 1)], vec![read(x, &[1])], vec![read(x, &[])]])
+            }
+            Defect::PipelineOvertaken => {
+                (Kind::ClientOrder, vec![vec![append(x, 1)], vec![read(x, &[])], vec![read(x, &[1])]])
+            }
             Defect::Incompatible => (
                 Kind::IncompatibleOrder,
-                vec![
-                    vec![append(x, 1)],
-                    vec![append(x, 2)],
-                    vec![read(x, &[1, 2])],
-                    vec![read(x, &[2])],
-                ],
+                vec![vec![append(x, 1)], vec![append(x, 2)], vec![read(x, &[1, 2])], vec![read(x, &[2])]],
             ),
             Defect::Reversed => (
                 Kind::IncompatibleOrder,
-                vec![
-                    vec![append(x, 1), append(x, 2)],
-                    vec![append(x, 3)],
-                    vec![read(x, &[2, 1, 3])],
-                ],
+                vec![vec![append(x, 1), append(x, 2)], vec![append(x, 3)], vec![read(x, &[2, 1, 3])]],
             ),
-            Defect::HalfLost => (
-                Kind::LostAppend,
-                vec![vec![append(x, 1), append(x, 2)], vec![read(x, &[2])]],
-            ),
+            Defect::HalfLost => {
+                (Kind::LostAppend, vec![vec![append(x, 1), append(x, 2)], vec![read(x, &[2])]])
+            }
             Defect::OwnAppendUnread => (Kind::Internal, vec![vec![append(x, 1), read(x, &[])]]),
-            Defect::Unrepeatable => (
-                Kind::Internal,
-                vec![vec![append(x, 1)], vec![read(x, &[]), read(x, &[1])]],
-            ),
+            Defect::Unrepeatable => {
+                (Kind::Internal, vec![vec![append(x, 1)], vec![read(x, &[]), read(x, &[1])]])
+            }
             Defect::FutureRead => (Kind::Internal, vec![vec![read(x, &[1]), append(x, 1)]]),
-            Defect::Impossible => (
-                Kind::ImpossibleRead,
-                vec![vec![append(x, 1)], vec![read(x, &[1, 7])]],
-            ),
-            Defect::AskedTwice => (
-                Kind::Malformed,
-                vec![vec![append(x, 1)], vec![append(x, 1)]],
-            ),
+            Defect::Impossible => (Kind::ImpossibleRead, vec![vec![append(x, 1)], vec![read(x, &[1, 7])]]),
+            Defect::AskedTwice => (Kind::Malformed, vec![vec![append(x, 1)], vec![append(x, 1)]]),
             other => unreachable!("{other:?} is planted among the others"),
         };
         let span_ns = history.iter().map(|operation| operation.invoked_ns).max();
@@ -273,8 +237,7 @@ fn appends(history: &[Operation]) -> Vec<Append> {
     for (writer, operation) in history.iter().enumerate() {
         for step in &operation.steps {
             if let Step::Append { key, value } = *step {
-                let to_key =
-                    |step: &&Step| matches!(step, Step::Append { key: k, .. } if *k == key);
+                let to_key = |step: &&Step| matches!(step, Step::Append { key: k, .. } if *k == key);
                 appends.push(Append {
                     writer,
                     key,
@@ -306,19 +269,14 @@ fn readers(history: &[Operation], key: u64) -> Vec<(usize, Vec<u64>)> {
 
 /// Every committed read of a list, own appends included.
 fn reads(history: &mut [Operation], key: u64) -> impl Iterator<Item = (usize, &mut Vec<u64>)> {
-    history
-        .iter_mut()
-        .enumerate()
-        .filter(|(_, operation)| operation.outcome == Outcome::Committed)
-        .flat_map(move |(index, operation)| {
-            operation
-                .steps
-                .iter_mut()
-                .filter_map(move |step| match step {
-                    Step::Read { key: k, values } if *k == key => Some((index, values)),
-                    _ => None,
-                })
-        })
+    history.iter_mut().enumerate().filter(|(_, operation)| operation.outcome == Outcome::Committed).flat_map(
+        move |(index, operation)| {
+            operation.steps.iter_mut().filter_map(move |step| match step {
+                Step::Read { key: k, values } if *k == key => Some((index, values)),
+                _ => None,
+            })
+        },
+    )
 }
 
 fn choose<T>(draw: &mut Draw, mut choices: Vec<T>) -> Option<T> {
@@ -372,10 +330,7 @@ fn lost_append(
         };
         let mut later = false;
         let mut shown = Vec::new();
-        let invoked: Vec<u64> = history
-            .iter()
-            .map(|operation| operation.invoked_ns)
-            .collect();
+        let invoked: Vec<u64> = history.iter().map(|operation| operation.invoked_ns).collect();
         for (reader, values) in reads(history, append.key) {
             later |= invoked[reader] > completed_ns;
             if values.contains(&append.value) {
@@ -399,9 +354,7 @@ fn lost_after_read(draw: &mut Draw, history: &mut [Operation]) -> Option<Kind> {
         let readers = readers(history, append.key);
         let shown = |values: &[u64]| values.contains(&append.value);
         for (reader, values) in &readers {
-            let others = readers
-                .iter()
-                .any(|(other, list)| other != reader && shown(list));
+            let others = readers.iter().any(|(other, list)| other != reader && shown(list));
             if shown(values) && values.last() != Some(&append.value) && others {
                 places.push((*reader, *append));
             }
@@ -429,10 +382,8 @@ fn twice(draw: &mut Draw, history: &mut [Operation], outcome: Outcome) -> Option
         }
     }
     let (append, second) = choose(draw, places)?;
-    let readers: BTreeSet<usize> = readers(history, append.key)
-        .into_iter()
-        .map(|(reader, _)| reader)
-        .collect();
+    let readers: BTreeSet<usize> =
+        readers(history, append.key).into_iter().map(|(reader, _)| reader).collect();
     for (reader, values) in reads(history, append.key) {
         // Whoever appends as well keeps its own at the end, so it is left with what it read.
         if readers.contains(&reader) && values.len() >= second {

@@ -1,5 +1,5 @@
-//! Tests of the judge of histories: it accepts what a correct store shows, finds what a faulty one does, and agrees with
-//! exhaustive search and with an independent checker.
+//! Tests of the judge of histories: it accepts what a correct store shows, finds what a faulty one does, and
+//! agrees with exhaustive search and with an independent checker.
 
 mod defects;
 mod search;
@@ -47,10 +47,7 @@ fn every_planted_defect_is_found_and_named() {
     }
     for defect in Defect::ALL {
         let count = planted.get(&defect).copied().unwrap_or(0);
-        assert!(
-            one_seed() || count >= 30,
-            "{defect:?} found a place in {count} histories only"
-        );
+        assert!(one_seed() || count >= 30, "{defect:?} found a place in {count} histories only");
     }
 }
 
@@ -139,7 +136,8 @@ fn the_verdict_is_that_of_exhaustive_search() {
         assert_eq!(
             expected,
             actual.is_ok(),
-            "seed {seed}: the search for an order succeeds: {expected}, but the judge says {actual:?} of {history:#?}"
+            "seed {seed}: the search for an order succeeds: {expected}, but the judge says {actual:?} of \
+             {history:#?}"
         );
         match actual {
             Ok(()) => passed += 1,
@@ -177,20 +175,15 @@ fn an_independent_checker_agrees() {
             Ok(()) => assert!(found.is_empty(), "seed {seed}: adya finds {found:?}"),
             Err(anomaly) => {
                 failed += 1;
-                // It does not know the clients' order, passes over values that nobody appended and over the order of a
-                // transaction's own appends, and gives no verdict on malformed histories.
+                // It does not know the clients' order, passes over values that nobody appended and over the
+                // order of a transaction's own appends, and gives no verdict on malformed histories.
                 let beyond = [Kind::ClientOrder, Kind::ImpossibleRead, Kind::Malformed];
                 assert!(
-                    !found.is_empty()
-                        || beyond.contains(&anomaly.kind)
-                        || defect == Some(Defect::Reversed),
+                    !found.is_empty() || beyond.contains(&anomaly.kind) || defect == Some(Defect::Reversed),
                     "seed {seed}: adya finds nothing, but: {anomaly}"
                 );
             }
         }
     }
-    assert!(
-        one_seed() || failed >= 100,
-        "only {failed} histories failed"
-    );
+    assert!(one_seed() || failed >= 100, "only {failed} histories failed");
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 type Lists = BTreeMap<u64, Vec<u64>>;
 
-/// Whether some order of the committed operations, and of any of the unknown ones, gives every read its values and
-/// respects real time and each client's order. Exponential.
+/// Whether some order of the committed operations, and of any of the unknown ones, gives every read its
+/// values and respects real time and each client's order. Exponential.
 pub fn explains(history: &[Operation]) -> bool {
     place(history, &mut vec![false; history.len()], &Lists::new())
 }

@@ -4,8 +4,8 @@ use adya::history::{Interner, Mop, Op, OpType, ReadValue, Scalar};
 use adya::{History, Opts, Valid, Workload};
 use ordo_sim::history::{Operation, Outcome, Step};
 
-/// The anomalies that it finds against strict serializability. Each operation is its own process, because it allows
-/// none to have two at a time; so it does not know the clients' orders.
+/// The anomalies that it finds against strict serializability. Each operation is its own process, because it
+/// allows none to have two at a time; so it does not know the clients' orders.
 pub fn anomalies(history: &[Operation]) -> Vec<String> {
     let mut interner = Interner::default();
     // Invocations before completions, for equal times order nothing.
@@ -29,10 +29,7 @@ pub fn anomalies(history: &[Operation]) -> Vec<String> {
             };
             let mut intern = |number: u64| interner.intern(Scalar::Int(number as i64));
             let step = |step: &Step| match step {
-                Step::Append { key, value } => Mop::Append {
-                    key: intern(*key),
-                    value: intern(*value),
-                },
+                Step::Append { key, value } => Mop::Append { key: intern(*key), value: intern(*value) },
                 Step::Read { key, values } => Mop::Read {
                     key: intern(*key),
                     value: match kind {

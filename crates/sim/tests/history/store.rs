@@ -1,4 +1,5 @@
-//! Histories of a simulated store: what random clients see of lists that one transaction after the other changes.
+//! Histories of a simulated store: what random clients see of lists that one transaction after the other
+//! changes.
 
 use ordo_sim::draw::Draw;
 use ordo_sim::history::{Operation, Outcome, Step};
@@ -76,9 +77,7 @@ pub fn plan(draw: &mut Draw, shape: &Shape) -> Vec<Plan> {
             roll if roll < shape.aborted_percent + shape.unknown_percent => Outcome::Unknown,
             _ => Outcome::Committed,
         };
-        let effect_ns = client
-            .effect_ns
-            .max(invoked_ns + draw.between(0, shape.delay_ns));
+        let effect_ns = client.effect_ns.max(invoked_ns + draw.between(0, shape.delay_ns));
         let ended_ns = effect_ns + draw.between(0, shape.delay_ns);
         client.invoked_ns = invoked_ns;
         client.free_ns = client.free_ns.max(ended_ns);
@@ -90,8 +89,7 @@ pub fn plan(draw: &mut Draw, shape: &Shape) -> Vec<Plan> {
             Outcome::Aborted => (None, Some(ended_ns)),
             // The client gave up; what it sent may arrive much later.
             Outcome::Unknown => (
-                draw.percent(50)
-                    .then_some(effect_ns + draw.below(20 * shape.delay_ns + 1)),
+                draw.percent(50).then_some(effect_ns + draw.below(20 * shape.delay_ns + 1)),
                 draw.percent(50).then_some(ended_ns),
             ),
         };
@@ -106,26 +104,13 @@ pub fn plan(draw: &mut Draw, shape: &Shape) -> Vec<Plan> {
                 Step::Append { key, value }
             })
             .collect();
-        let operation = Operation {
-            client: number as u32,
-            invoked_ns,
-            completed_ns,
-            outcome,
-            steps,
-        };
-        plans.push(Plan {
-            operation,
-            effect_ns,
-            lag: 0,
-        });
+        let operation = Operation { client: number as u32, invoked_ns, completed_ns, outcome, steps };
+        plans.push(Plan { operation, effect_ns, lag: 0 });
     }
     if shape.final_reads {
         let ended_ns = clients.iter().map(|client| client.free_ns).max();
         let invoked_ns = ended_ns.unwrap_or(0) + 1;
-        let read = |key| Step::Read {
-            key,
-            values: Vec::new(),
-        };
+        let read = |key| Step::Read { key, values: Vec::new() };
         let operation = Operation {
             client: shape.clients as u32,
             invoked_ns,
@@ -133,20 +118,14 @@ pub fn plan(draw: &mut Draw, shape: &Shape) -> Vec<Plan> {
             outcome: Outcome::Committed,
             steps: (0..shape.keys).map(read).collect(),
         };
-        plans.push(Plan {
-            operation,
-            effect_ns: Some(invoked_ns),
-            lag: 0,
-        });
+        plans.push(Plan { operation, effect_ns: Some(invoked_ns), lag: 0 });
     }
     plans
 }
 
 /// Runs a plan: the history that its clients see.
 pub fn run(draw: &mut Draw, plans: Vec<Plan>) -> Vec<Operation> {
-    let mut order: Vec<usize> = (0..plans.len())
-        .filter(|&index| plans[index].effect_ns.is_some())
-        .collect();
+    let mut order: Vec<usize> = (0..plans.len()).filter(|&index| plans[index].effect_ns.is_some()).collect();
     order.sort_by_key(|&index| plans[index].effect_ns);
     let lags: Vec<usize> = plans.iter().map(|plan| plan.lag).collect();
     let mut history: Vec<Operation> = plans.into_iter().map(|plan| plan.operation).collect();

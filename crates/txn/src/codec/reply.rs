@@ -6,7 +6,8 @@ use super::{Reader, put_bytes, put_varint};
 use crate::reply::Reply;
 use std::borrow::Cow;
 
-/// How deeply a decoded reply may nest. More than any procedure makes: a script's reply ends a thousand levels down.
+/// How deeply a decoded reply may nest. More than any procedure makes: a script's reply ends a thousand
+/// levels down.
 pub const REPLY_DEPTH_MAX: usize = 1100;
 
 const TAG_NIL: u8 = 1;
@@ -112,9 +113,7 @@ fn take(reader: &mut Reader<'_>, depth: usize) -> Option<Reply> {
         TAG_DECIMAL => Reply::Decimal(f64::from_bits(reader.u64()?)),
         TAG_VERBATIM => {
             let format = reader.bytes()?;
-            let format = FORMATS
-                .into_iter()
-                .find(|known| known.as_bytes() == format)?;
+            let format = FORMATS.into_iter().find(|known| known.as_bytes() == format)?;
             Reply::Verbatim(format, reader.blob()?)
         }
         TAG_ARRAY => Reply::Array(items(reader, depth)?),
@@ -128,9 +127,7 @@ fn take(reader: &mut Reader<'_>, depth: usize) -> Option<Reply> {
 }
 
 fn text(reader: &mut Reader<'_>) -> Option<Cow<'static, str>> {
-    Some(Cow::Owned(
-        String::from_utf8(reader.bytes()?.to_vec()).ok()?,
-    ))
+    Some(Cow::Owned(String::from_utf8(reader.bytes()?.to_vec()).ok()?))
 }
 
 fn items(reader: &mut Reader<'_>, depth: usize) -> Option<Vec<Reply>> {
@@ -195,9 +192,7 @@ mod tests {
             assert_eq!(take_reply(&mut Reader::new(&bytes[..len])), None, "{len}");
         }
         let nan = encoded(&Reply::Double(f64::NAN));
-        assert!(
-            matches!(take_reply(&mut Reader::new(&nan)), Some(Reply::Double(value)) if value.is_nan())
-        );
+        assert!(matches!(take_reply(&mut Reader::new(&nan)), Some(Reply::Double(value)) if value.is_nan()));
     }
 
     #[test]
@@ -211,8 +206,7 @@ mod tests {
         ] {
             assert_eq!(take_reply(&mut Reader::new(bytes)), None, "{bytes:?}");
         }
-        let nested =
-            |depth: usize| (1..depth).fold(Reply::Nil, |inner, _| Reply::Array(vec![inner]));
+        let nested = |depth: usize| (1..depth).fold(Reply::Nil, |inner, _| Reply::Array(vec![inner]));
         let fits = nested(REPLY_DEPTH_MAX);
         assert_eq!(take_reply(&mut Reader::new(&encoded(&fits))), Some(fits));
         let deep = encoded(&nested(REPLY_DEPTH_MAX + 1));

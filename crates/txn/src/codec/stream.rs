@@ -1,7 +1,8 @@
 //! The byte form of streams.
 //!
-//! The last id, the largest deleted id and the number of entries that were ever added; the entries, each an id and its fields;
-//! the groups, each a name, its last id, how many entries it has read, its consumers, and what these have pending.
+//! The last id, the largest deleted id and the number of entries that were ever added; the entries, each an
+//! id and its fields; the groups, each a name, its last id, how many entries it has read, its consumers, and
+//! what these have pending.
 
 use super::{Reader, put_bytes, put_varint};
 use crate::blob::Blob;
@@ -13,10 +14,7 @@ fn put_id(out: &mut Vec<u8>, id: StreamId) {
 }
 
 fn take_id(reader: &mut Reader<'_>) -> Option<StreamId> {
-    Some(StreamId {
-        ms: reader.varint()?,
-        sequence: reader.varint()?,
-    })
+    Some(StreamId { ms: reader.varint()?, sequence: reader.varint()? })
 }
 
 fn put_optional(out: &mut Vec<u8>, number: Option<u64>) {
@@ -72,10 +70,7 @@ pub(super) fn take(reader: &mut Reader<'_>) -> Option<StreamValue> {
         let id = take_id(reader)?;
         let count = reader.varint()?;
         let fields: Option<Vec<Blob>> = (0..count).map(|_| reader.blob()).collect();
-        stream.entry(StreamEntry {
-            id,
-            fields: fields?.into(),
-        })?;
+        stream.entry(StreamEntry { id, fields: fields?.into() })?;
     }
     for _ in 0..reader.varint()? {
         let name = reader.blob()?;
@@ -109,10 +104,7 @@ mod tests {
         let mut stream = StreamValue::new();
         for ms in 1..100 {
             let fields = vec![Blob::from("field"), Blob::from(format!("{ms}"))];
-            stream.append(StreamEntry {
-                id: id(ms),
-                fields: Arc::from(fields),
-            });
+            stream.append(StreamEntry { id: id(ms), fields: Arc::from(fields) });
         }
         stream.delete(id(50));
         stream.trim(3);

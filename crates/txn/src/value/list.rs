@@ -69,9 +69,7 @@ impl ListValue {
     /// Puts an element in the place of another, and gives that.
     pub fn replace(&mut self, place: usize, element: Blob) -> Option<Blob> {
         let new_bytes = bytes_of(&element);
-        let old = self
-            .elements
-            .update(place, |slot| std::mem::replace(slot, element))?;
+        let old = self.elements.update(place, |slot| std::mem::replace(slot, element))?;
         self.heap_bytes = self.heap_bytes + new_bytes - bytes_of(&old);
         Some(old)
     }
@@ -87,8 +85,8 @@ impl ListValue {
         self.heap_bytes -= removed.map(bytes_of).sum::<usize>();
         self.elements.remove_range(places);
     }
-    /// Removes the elements at some places, given in ascending order: O(log n) for each, but never more than making a new
-    /// list of those that stay.
+    /// Removes the elements at some places, given in ascending order: O(log n) for each, but never more than
+    /// making a new list of those that stay.
     pub fn remove_places(&mut self, places: &[usize]) {
         let kept = self.len().saturating_sub(places.len());
         if kept < places.len().saturating_mul(4) {
@@ -102,7 +100,8 @@ impl ListValue {
             }
         }
     }
-    /// Removes all elements but those at these places: at the cost of the fewer of the removed and the kept ones.
+    /// Removes all elements but those at these places: at the cost of the fewer of the removed and the kept
+    /// ones.
     pub fn keep(&mut self, places: Range<usize>) {
         let kept = self.range(places.clone());
         if kept.len() < self.len() / 2 {
@@ -122,10 +121,7 @@ impl FromIterator<Blob> for ListValue {
     fn from_iter<I: IntoIterator<Item = Blob>>(iter: I) -> ListValue {
         let elements: Sequence<Blob> = iter.into_iter().collect();
         let heap_bytes = elements.iter().map(bytes_of).sum();
-        ListValue {
-            elements,
-            heap_bytes,
-        }
+        ListValue { elements, heap_bytes }
     }
 }
 
@@ -158,9 +154,7 @@ mod tests {
         };
         for kinds in [1, 2, 40] {
             for len in [0, 1, 30, 500] {
-                let model: Vec<Blob> = (0..len)
-                    .map(|_| Blob::from(draw(kinds).to_string()))
-                    .collect();
+                let model: Vec<Blob> = (0..len).map(|_| Blob::from(draw(kinds).to_string())).collect();
                 let list: ListValue = model.iter().cloned().collect();
                 let (start, end) = (draw(len + 2), draw(len + 2));
                 let within = |place: &usize| (start..end).contains(place);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// All chunks but the last one have so many bytes. Copying one is what a small update costs.
 const CHUNK_BYTES: usize = 2048;
 
-/// A byte string in chunks: writing a part of it costs the part and O(log n), with structural sharing. What is grown by zeros
-/// shares one chunk of them.
+/// A byte string in chunks: writing a part of it costs the part and O(log n), with structural sharing. What
+/// is grown by zeros shares one chunk of them.
 ///
 /// Invariant: all chunks have [`CHUNK_BYTES`], but the last, which has some.
 #[derive(Clone, Debug, Default)]
@@ -47,16 +47,14 @@ impl LongString {
     pub fn copy(&self, places: Range<usize>) -> Vec<u8> {
         let end = places.end.min(self.len);
         let mut copy = Vec::with_capacity(end.saturating_sub(places.start));
-        self.pieces(places)
-            .for_each(|piece| copy.extend_from_slice(piece));
+        self.pieces(places).for_each(|piece| copy.extend_from_slice(piece));
         copy
     }
     /// Adds bytes at the end.
     pub fn append(&mut self, mut bytes: &[u8]) {
         self.fill_last(&mut bytes);
         self.len += bytes.len();
-        self.chunks
-            .extend(bytes.chunks(CHUNK_BYTES).map(Arc::<[u8]>::from));
+        self.chunks.extend(bytes.chunks(CHUNK_BYTES).map(Arc::<[u8]>::from));
     }
     /// Adds zeros at the end until there are so many bytes.
     fn grow(&mut self, len: usize) {
@@ -69,8 +67,7 @@ impl LongString {
         let whole = std::iter::repeat_n(&zeros, missing / CHUNK_BYTES);
         self.chunks.extend(whole.cloned());
         if !missing.is_multiple_of(CHUNK_BYTES) {
-            self.chunks
-                .push_back(Arc::from(&zeros[..missing % CHUNK_BYTES]));
+            self.chunks.push_back(Arc::from(&zeros[..missing % CHUNK_BYTES]));
         }
     }
     /// Moves the first of these bytes to the last chunk, as far as there is room in it.
@@ -101,8 +98,8 @@ impl LongString {
         }
         self.append(behind);
     }
-    /// An estimate of the heap bytes that this string keeps alive: as if it were in one piece, so that it depends on nothing but
-    /// its contents.
+    /// An estimate of the heap bytes that this string keeps alive: as if it were in one piece, so that it
+    /// depends on nothing but its contents.
     pub fn heap_bytes(&self) -> usize {
         self.len + Blob::SHARED_BYTES
     }
@@ -110,10 +107,7 @@ impl LongString {
 
 impl From<&[u8]> for LongString {
     fn from(bytes: &[u8]) -> LongString {
-        LongString {
-            chunks: bytes.chunks(CHUNK_BYTES).map(Arc::<[u8]>::from).collect(),
-            len: bytes.len(),
-        }
+        LongString { chunks: bytes.chunks(CHUNK_BYTES).map(Arc::<[u8]>::from).collect(), len: bytes.len() }
     }
 }
 
@@ -145,7 +139,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever is written where, the bytes are those of a plain string, and a clone made before stays as it was.
+        /// Whatever is written where, the bytes are those of a plain string, and a clone made before stays as
+        /// it was.
         #[test]
         fn equals_a_plain_string(
             first in 0..10_000usize,

@@ -1,10 +1,11 @@
 //! Redis sorted sets as persistent values.
 //!
-//! The members stand in a [`Sequence`] in order of score and then of their bytes, so that ranks, ranges and counts cost
-//! O(log n). A set of more than [`SMALL_FIELDS_MAX`] members has a [`Table`] of their scores as well; a smaller one is searched.
+//! The members stand in a [`Sequence`] in order of score and then of their bytes, so that ranks, ranges and
+//! counts cost O(log n). A set of more than [`SMALL_FIELDS_MAX`] members has a [`Table`] of their scores as
+//! well; a smaller one is searched.
 //!
-//! Invariants: the table, if there is one, has the members of the sequence with their scores; there is one if and only if there
-//! are more than [`SMALL_FIELDS_MAX`] members; no score is NaN or -0.
+//! Invariants: the table, if there is one, has the members of the sequence with their scores; there is one if
+//! and only if there are more than [`SMALL_FIELDS_MAX`] members; no score is NaN or -0.
 
 use super::table::{SMALL_FIELDS_MAX, Table};
 use crate::blob::Blob;
@@ -101,7 +102,8 @@ impl SortedSetValue {
             |one| one.score < score || (is_included && one.score == score),
         )
     }
-    /// How many members stand before the first for which `is_before` is false, if it is true for some and then for none.
+    /// How many members stand before the first for which `is_before` is false, if it is true for some and
+    /// then for none.
     pub fn count_before(&self, is_before: impl FnMut(&Scored) -> bool) -> usize {
         self.members.partition_point(is_before)
     }
@@ -120,10 +122,7 @@ impl SortedSetValue {
     /// At least `limit` members in an order that has cursors, as [`Table::page`] gives them.
     pub fn page(&self, from_hash: u64, limit: usize) -> (Vec<(&Blob, f64)>, Option<u64>) {
         match &self.scores {
-            None => (
-                self.iter().map(|one| (&one.member, one.score)).collect(),
-                None,
-            ),
+            None => (self.iter().map(|one| (&one.member, one.score)).collect(), None),
             Some(scores) => {
                 let (page, next) = scores.page(from_hash, limit);
                 let page = page.into_iter().map(|(member, &score)| (member, score));

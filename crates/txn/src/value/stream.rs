@@ -1,11 +1,11 @@
 //! Redis streams as persistent values.
 //!
-//! The entries stand in a [`Sequence`] in order of their ids. So do a group's pending entries, and what each consumer has of
-//! them; consumers and groups stand in order of their names. Whatever a command changes costs O(log n), and every older
-//! version stays readable.
+//! The entries stand in a [`Sequence`] in order of their ids. So do a group's pending entries, and what each
+//! consumer has of them; consumers and groups stand in order of their names. Whatever a command changes costs
+//! O(log n), and every older version stays readable.
 //!
-//! Invariants: ids ascend strictly, and none is above `last_id`; what a group has pending is what its consumers have, each entry
-//! once; `heap_bytes` is the sum over entries and groups.
+//! Invariants: ids ascend strictly, and none is above `last_id`; what a group has pending is what its
+//! consumers have, each entry once; `heap_bytes` is the sum over entries and groups.
 
 use crate::blob::Blob;
 use crate::sequence::{Item, Iter, Sequence};
@@ -26,29 +26,20 @@ impl StreamId {
     /// Before every entry's.
     pub const MIN: StreamId = StreamId { ms: 0, sequence: 0 };
     /// The last that there is.
-    pub const MAX: StreamId = StreamId {
-        ms: u64::MAX,
-        sequence: u64::MAX,
-    };
+    pub const MAX: StreamId = StreamId { ms: u64::MAX, sequence: u64::MAX };
 
     /// The next one, if there is any.
     pub fn next(self) -> Option<StreamId> {
         match self.sequence.checked_add(1) {
             Some(sequence) => Some(StreamId { sequence, ..self }),
-            None => Some(StreamId {
-                ms: self.ms.checked_add(1)?,
-                sequence: 0,
-            }),
+            None => Some(StreamId { ms: self.ms.checked_add(1)?, sequence: 0 }),
         }
     }
     /// The one before, if there is any.
     pub fn previous(self) -> Option<StreamId> {
         match self.sequence.checked_sub(1) {
             Some(sequence) => Some(StreamId { sequence, ..self }),
-            None => Some(StreamId {
-                ms: self.ms.checked_sub(1)?,
-                sequence: u64::MAX,
-            }),
+            None => Some(StreamId { ms: self.ms.checked_sub(1)?, sequence: u64::MAX }),
         }
     }
 }
@@ -71,9 +62,7 @@ pub struct StreamEntry {
 impl StreamEntry {
     fn heap_bytes(&self) -> usize {
         let fields = self.fields.iter();
-        let fields: usize = fields
-            .map(|field| size_of::<Blob>() + field.heap_bytes())
-            .sum();
+        let fields: usize = fields.map(|field| size_of::<Blob>() + field.heap_bytes()).sum();
         size_of::<StreamEntry>() + 16 + fields
     }
 }
@@ -121,11 +110,7 @@ impl Item for Consumer {
 }
 
 /// Finds a name, or where it would stand.
-fn search<T: Item>(
-    items: &Sequence<T>,
-    name: &[u8],
-    name_of: impl Fn(&T) -> &Blob,
-) -> Result<usize, usize> {
+fn search<T: Item>(items: &Sequence<T>, name: &[u8], name_of: impl Fn(&T) -> &Blob) -> Result<usize, usize> {
     let place = items.partition_point(|item| name_of(item).as_bytes() < name);
     match items.get(place) {
         Some(item) if name_of(item).as_bytes() == name => Ok(place),
@@ -156,8 +141,7 @@ impl StreamValue {
     }
     /// How many entries have an id before this one.
     pub fn count_before(&self, id: StreamId) -> usize {
-        self.entries
-            .partition_point_by(|key| key.cmp(&id), |entry| entry.id < id)
+        self.entries.partition_point_by(|key| key.cmp(&id), |entry| entry.id < id)
     }
     fn place_of(&self, id: StreamId) -> Option<usize> {
         let place = self.count_before(id);
@@ -197,10 +181,7 @@ impl StreamValue {
     }
     /// Deletes an entry; whether it was there.
     pub fn delete(&mut self, id: StreamId) -> bool {
-        let Some(entry) = self
-            .place_of(id)
-            .and_then(|place| self.entries.remove(place))
-        else {
+        let Some(entry) = self.place_of(id).and_then(|place| self.entries.remove(place)) else {
             return false;
         };
         self.heap_bytes -= entry.heap_bytes();
@@ -241,11 +222,7 @@ impl StreamValue {
         true
     }
     /// Changes a group.
-    pub fn update_group<R>(
-        &mut self,
-        name: &[u8],
-        change: impl FnOnce(&mut StreamGroup) -> R,
-    ) -> Option<R> {
+    pub fn update_group<R>(&mut self, name: &[u8], change: impl FnOnce(&mut StreamGroup) -> R) -> Option<R> {
         let place = search(&self.groups, name, |(name, _)| name).ok()?;
         let heap_bytes = &mut self.heap_bytes;
         self.groups.update(place, |(_, group)| {
@@ -303,19 +280,14 @@ impl Consumer {
         &self.pending
     }
     fn place_of(&self, id: StreamId) -> usize {
-        self.pending
-            .partition_point_by(|key| key.cmp(&id), |other| *other < id)
+        self.pending.partition_point_by(|key| key.cmp(&id), |other| *other < id)
     }
 }
 
 impl StreamGroup {
     /// A group that has delivered everything up to an id.
     pub fn new(last_id: StreamId, entries_read: Option<u64>) -> StreamGroup {
-        StreamGroup {
-            last_id,
-            entries_read,
-            ..StreamGroup::default()
-        }
+        StreamGroup { last_id, entries_read, ..StreamGroup::default() }
     }
     /// What is pending, by id.
     pub fn pending(&self) -> &Sequence<Pending> {
@@ -323,8 +295,7 @@ impl StreamGroup {
     }
     /// How much is pending before an id.
     pub fn count_pending_before(&self, id: StreamId) -> usize {
-        self.pending
-            .partition_point_by(|key| key.cmp(&id), |pending| pending.id < id)
+        self.pending.partition_point_by(|key| key.cmp(&id), |pending| pending.id < id)
     }
     /// What is pending of an entry.
     pub fn pending_of(&self, id: StreamId) -> Option<&Pending> {
@@ -347,26 +318,16 @@ impl StreamGroup {
         let place = self.place_of_consumer(name);
         match place {
             Ok(place) => {
-                self.consumers
-                    .update(place, |consumer| consumer.seen_ms = now_ms);
+                self.consumers.update(place, |consumer| consumer.seen_ms = now_ms);
             }
             Err(place) => self.consumers.insert(
                 place,
-                Consumer {
-                    name: name.clone(),
-                    seen_ms: now_ms,
-                    active_ms: None,
-                    pending: Sequence::new(),
-                },
+                Consumer { name: name.clone(), seen_ms: now_ms, active_ms: None, pending: Sequence::new() },
             ),
         }
         place.is_err()
     }
-    fn update_consumer<R>(
-        &mut self,
-        name: &[u8],
-        change: impl FnOnce(&mut Consumer) -> R,
-    ) -> Option<R> {
+    fn update_consumer<R>(&mut self, name: &[u8], change: impl FnOnce(&mut Consumer) -> R) -> Option<R> {
         let place = self.place_of_consumer(name).ok()?;
         self.consumers.update(place, change)
     }
@@ -391,8 +352,7 @@ impl StreamGroup {
         let place = self.count_pending_before(id);
         let is_there = self.pending.get(place).is_some_and(|old| old.id == id);
         let old = if is_there {
-            self.pending
-                .update(place, |slot| std::mem::replace(slot, pending))
+            self.pending.update(place, |slot| std::mem::replace(slot, pending))
         } else {
             self.pending.insert(place, pending);
             None
@@ -442,12 +402,7 @@ impl StreamBuilder {
     /// Begins with what is known of the whole.
     pub fn new(last_id: StreamId, max_deleted_id: StreamId, entries_added: u64) -> StreamBuilder {
         StreamBuilder {
-            stream: StreamValue {
-                last_id,
-                max_deleted_id,
-                entries_added,
-                ..StreamValue::default()
-            },
+            stream: StreamValue { last_id, max_deleted_id, entries_added, ..StreamValue::default() },
         }
     }
     /// The next entry; `None` if it is out of order.
@@ -500,25 +455,16 @@ mod tests {
 
     fn entry(ms: u64) -> StreamEntry {
         let fields = [Blob::from("f"), Blob::from("v".repeat(ms as usize % 50))];
-        StreamEntry {
-            id: id(ms),
-            fields: Arc::from(fields),
-        }
+        StreamEntry { id: id(ms), fields: Arc::from(fields) }
     }
 
     #[test]
     fn ids_have_neighbours() {
-        let edge = StreamId {
-            ms: 5,
-            sequence: u64::MAX,
-        };
+        let edge = StreamId { ms: 5, sequence: u64::MAX };
         assert_eq!(edge.next(), Some(id(6)));
         assert_eq!(id(6).previous(), Some(edge));
         assert_eq!(id(6).next().unwrap().to_string(), "6-1");
-        assert_eq!(
-            (StreamId::MAX.next(), StreamId::MIN.previous()),
-            (None, None)
-        );
+        assert_eq!((StreamId::MAX.next(), StreamId::MIN.previous()), (None, None));
     }
 
     #[test]
@@ -531,16 +477,11 @@ mod tests {
         assert_eq!((stream.len(), stream.entries_added), (249, 300));
         assert_eq!(stream.max_deleted_id, id(100));
         assert_eq!(stream.first().map(|entry| entry.id), Some(id(51)));
-        let found: Vec<u64> = stream
-            .range(id(98)..=id(102))
-            .map(|entry| entry.id.ms)
-            .collect();
+        let found: Vec<u64> = stream.range(id(98)..=id(102)).map(|entry| entry.id.ms).collect();
         assert_eq!(found, [98, 99, 101, 102]);
         assert_eq!(before.range(StreamId::MIN..=StreamId::MAX).len(), 300);
         let mut rebuilt = StreamValue::new();
-        stream
-            .iter()
-            .for_each(|entry| rebuilt.append(entry.clone()));
+        stream.iter().for_each(|entry| rebuilt.append(entry.clone()));
         assert_eq!(rebuilt.heap_bytes(), stream.heap_bytes());
     }
 

@@ -1,13 +1,13 @@
 //! Persistent maps from names to payloads: Redis's hashes, its sets, and the scores of sorted sets.
 //!
-//! A table of at most [`SMALL_FIELDS_MAX`] names is a vector in order of insertion, copied on update. A larger one is a
-//! [`Sequence`] in order of the names' 64-bit hashes: a clone shares all but the path that an update changes, and the order by
-//! hash gives cursors that survive updates, and random names in O(log n).
+//! A table of at most [`SMALL_FIELDS_MAX`] names is a vector in order of insertion, copied on update. A
+//! larger one is a [`Sequence`] in order of the names' 64-bit hashes: a clone shares all but the path that an
+//! update changes, and the order by hash gives cursors that survive updates, and random names in O(log n).
 //!
-//! Invariants: (1) the form follows from the number of names alone, in both directions, and a large table is ordered by
-//! content; so a table that was written name by name in its order of iteration and read again (a checkpoint) is the
-//! same in every later reply. (2) `heap_bytes` is the sum over the names, kept up to date, because a store asks for it
-//! at every version.
+//! Invariants: (1) the form follows from the number of names alone, in both directions, and a large table is
+//! ordered by content; so a table that was written name by name in its order of iteration and read again (a
+//! checkpoint) is the same in every later reply. (2) `heap_bytes` is the sum over the names, kept up to date,
+//! because a store asks for it at every version.
 
 use crate::blob::{self, Blob};
 use crate::hash::hash_bytes;
@@ -45,8 +45,8 @@ pub type HashValue = Table<Blob>;
 /// A Redis set.
 pub type SetValue = Table<()>;
 
-/// A map from names to payloads, with structural sharing once it is large: an update of a clone costs O(log n) and leaves
-/// the original readable.
+/// A map from names to payloads, with structural sharing once it is large: an update of a clone costs O(log
+/// n) and leaves the original readable.
 #[derive(Clone, Debug)]
 pub struct Table<P: Payload> {
     fields: Fields<P>,
@@ -72,9 +72,7 @@ struct Hashed<P> {
 
 impl<P> Hashed<P> {
     fn cmp(&self, hash: u64, name: &[u8]) -> Ordering {
-        self.hash
-            .cmp(&hash)
-            .then_with(|| self.field.0.as_bytes().cmp(name))
+        self.hash.cmp(&hash).then_with(|| self.field.0.as_bytes().cmp(name))
     }
 }
 
@@ -87,10 +85,7 @@ impl<P: Payload> Item for Hashed<P> {
 
 impl<P: Payload> Default for Table<P> {
     fn default() -> Table<P> {
-        Table {
-            fields: Fields::Small(Vec::new()),
-            heap_bytes: 0,
-        }
+        Table { fields: Fields::Small(Vec::new()), heap_bytes: 0 }
     }
 }
 
@@ -106,10 +101,8 @@ fn bytes_of<P: Payload>(name: &[u8], payload: &P) -> usize {
 
 /// Where a name is, or else where it would be.
 fn search<P: Payload>(fields: &Sequence<Hashed<P>>, hash: u64, name: &[u8]) -> (usize, bool) {
-    let place = fields.partition_point_by(
-        |other| other.cmp(&hash),
-        |field| field.cmp(hash, name) == Ordering::Less,
-    );
+    let place =
+        fields.partition_point_by(|other| other.cmp(&hash), |field| field.cmp(hash, name) == Ordering::Less);
     let found = fields.get(place);
     (place, found.is_some_and(|field| &*field.field.0 == name))
 }
@@ -166,9 +159,9 @@ impl<P: Payload> Table<P> {
             Fields::Large(fields) => {
                 let hash = hash_bytes(&name);
                 match search(fields, hash, &name) {
-                    (place, true) => fields.update(place, |found| {
-                        std::mem::replace(&mut found.field.1, payload)
-                    }),
+                    (place, true) => {
+                        fields.update(place, |found| std::mem::replace(&mut found.field.1, payload))
+                    }
                     (place, false) => {
                         let field = (name.clone(), payload);
                         fields.insert(place, Hashed { hash, field });
@@ -187,9 +180,7 @@ impl<P: Payload> Table<P> {
     pub fn remove(&mut self, name: &[u8]) -> Option<P> {
         let payload = match &mut self.fields {
             Fields::Small(fields) => {
-                let place = fields
-                    .iter()
-                    .position(|(other, _)| other.as_bytes() == name)?;
+                let place = fields.iter().position(|(other, _)| other.as_bytes() == name)?;
                 fields.remove(place).1
             }
             Fields::Large(fields) => {
@@ -207,7 +198,8 @@ impl<P: Payload> Table<P> {
         self.heap_bytes -= bytes_of(name, &payload);
         Some(payload)
     }
-    /// The field at a place in the order of iteration: what a random number below [`Table::len`] picks evenly.
+    /// The field at a place in the order of iteration: what a random number below [`Table::len`] picks
+    /// evenly.
     pub fn at(&self, place: usize) -> Option<(&Blob, &P)> {
         let field = match &self.fields {
             Fields::Small(fields) => fields.get(place)?,
@@ -226,17 +218,15 @@ impl<P: Payload> Table<P> {
     pub fn names(&self) -> impl ExactSizeIterator<Item = &Blob> {
         self.iter().map(|(name, _)| name)
     }
-    /// At least `limit` names (if there are so many) from the hash `from_hash` on, and where to go on; `None` after the
-    /// last. Names that are there all the while are met by whoever follows the cursors from 0, whatever is inserted
-    /// and removed meanwhile. A small table is one page.
+    /// At least `limit` names (if there are so many) from the hash `from_hash` on, and where to go on; `None`
+    /// after the last. Names that are there all the while are met by whoever follows the cursors from 0,
+    /// whatever is inserted and removed meanwhile. A small table is one page.
     pub fn page(&self, from_hash: u64, limit: usize) -> (Vec<(&Blob, &P)>, Option<u64>) {
         match &self.fields {
             Fields::Small(fields) => (fields.iter().map(|(name, had)| (name, had)).collect(), None),
             Fields::Large(fields) => {
-                let first = fields.partition_point_by(
-                    |hash| hash.cmp(&from_hash),
-                    |field| field.hash < from_hash,
-                );
+                let first =
+                    fields.partition_point_by(|hash| hash.cmp(&from_hash), |field| field.hash < from_hash);
                 let mut page = Vec::new();
                 let mut last = None;
                 for Hashed { hash, field } in fields.range(first..usize::MAX) {
@@ -259,10 +249,7 @@ impl<P: Payload> Table<P> {
 
 impl<P: Payload> Fields<P> {
     fn large(fields: Vec<Field<P>>) -> Fields<P> {
-        let hashed = fields.into_iter().map(|field| Hashed {
-            hash: hash_bytes(&field.0),
-            field,
-        });
+        let hashed = fields.into_iter().map(|field| Hashed { hash: hash_bytes(&field.0), field });
         let mut hashed: Vec<Hashed<P>> = hashed.collect();
         hashed.sort_unstable_by(|a, b| a.cmp(b.hash, &b.field.0));
         Fields::Large(hashed.into_iter().collect())
@@ -322,8 +309,8 @@ impl FromIterator<Blob> for SetValue {
     }
 }
 
-/// Equal tables give equal replies, so the order counts: a transaction that was told one of two tables and validated against
-/// the other must run again if the two differ in it.
+/// Equal tables give equal replies, so the order counts: a transaction that was told one of two tables and
+/// validated against the other must run again if the two differ in it.
 impl<P: Payload> PartialEq for Table<P> {
     fn eq(&self, other: &Table<P>) -> bool {
         self.len() == other.len() && self.iter().eq(other.iter())
@@ -339,10 +326,7 @@ mod tests {
     /// Every property against a `BTreeMap`, for a random program around the border between the two forms.
     #[test]
     fn a_hash_is_a_map_that_old_versions_survive() {
-        let seed = std::env::var("ORDO_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok())
-            .unwrap_or(7_u64);
+        let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7_u64);
         println!("ORDO_SEED={seed}");
         let mut state = seed;
         let mut draw = |bound: u64| {
@@ -361,10 +345,7 @@ mod tests {
                 // Grows and shrinks in turn, so that the form changes both ways.
                 if draw(10) < if step / 300 % 2 == 0 { 8 } else { 2 } {
                     let value = Blob::from("v".repeat(draw(40) as usize));
-                    assert_eq!(
-                        hash.insert(field.clone(), value.clone()),
-                        model.insert(field, value)
-                    );
+                    assert_eq!(hash.insert(field.clone(), value.clone()), model.insert(field, value));
                 } else {
                     assert_eq!(hash.remove(&field), model.remove(&field));
                 }
@@ -376,23 +357,16 @@ mod tests {
             for (hash, model) in &old {
                 assert_eq!(hash.len(), model.len());
                 assert_eq!(
-                    hash.iter()
-                        .map(|(f, v)| (f.clone(), v.clone()))
-                        .collect::<BTreeMap<_, _>>(),
+                    hash.iter().map(|(f, v)| (f.clone(), v.clone())).collect::<BTreeMap<_, _>>(),
                     *model
                 );
-                assert!(
-                    model
-                        .iter()
-                        .all(|(field, value)| hash.get(field) == Some(value))
-                );
+                assert!(model.iter().all(|(field, value)| hash.get(field) == Some(value)));
                 let bytes: usize = model
                     .iter()
                     .map(|(f, v)| size_of::<(Blob, Blob)>() + f.heap_bytes() + v.heap_bytes())
                     .sum();
                 assert_eq!(hash.heap_bytes(), bytes);
-                let mut reversed: Vec<_> =
-                    hash.iter().map(|(f, v)| (f.clone(), v.clone())).collect();
+                let mut reversed: Vec<_> = hash.iter().map(|(f, v)| (f.clone(), v.clone())).collect();
                 reversed.reverse();
                 let reversed = HashValue::from_iter(reversed);
                 let is_ordered_by_content = hash.len() > SMALL_FIELDS_MAX || hash.len() < 2;

@@ -1,14 +1,14 @@
 //! The consistency conditions of clause 3.3.2, and what else this layout promises.
 //!
-//! Each condition is checked for every warehouse, district, order or customer that it speaks of. Condition 11 counts the
-//! delivered orders in, since the specification states it for the initial population. Three groups of conditions are ours:
-//! a stock row must have supplied exactly the order lines that name it (no lost stock update), index records must name
-//! what they index, and there must be no records beyond those that the conditions speak of.
+//! Each condition is checked for every warehouse, district, order or customer that it speaks of. Condition 11
+//! counts the delivered orders in, since the specification states it for the initial population. Three groups
+//! of conditions are ours: a stock row must have supplied exactly the order lines that name it (no lost stock
+//! update), index records must name what they index, and there must be no records beyond those that the
+//! conditions speak of.
 
 use super::Tpcc;
 use super::rows::{
-    DISTRICTS, customer, district, history, index_number, key, order, order_line, row, stock,
-    warehouse,
+    DISTRICTS, customer, district, history, index_number, key, order, order_line, row, stock, warehouse,
 };
 use crate::State;
 use crate::placement::{Placement, count_of};
@@ -71,12 +71,8 @@ pub fn check(tpcc: &Tpcc, state: &mut dyn State) -> Result<(), String> {
     };
     for warehouse in 1..=warehouses {
         for district in 1..=DISTRICTS {
-            District {
-                tpcc,
-                warehouse: tpcc.warehouse(placement, warehouse),
-                number: district,
-            }
-            .check(state, &mut totals)?;
+            District { tpcc, warehouse: tpcc.warehouse(placement, warehouse), number: district }
+                .check(state, &mut totals)?;
         }
     }
     for warehouse in 1..=warehouses {
@@ -86,10 +82,7 @@ pub fn check(tpcc: &Tpcc, state: &mut dyn State) -> Result<(), String> {
     }
     let count = state.count();
     if count != totals.records {
-        return Err(format!(
-            "there are {count} records, but the tables and indexes have {}",
-            totals.records
-        ));
+        return Err(format!("there are {count} records, but the tables and indexes have {}", totals.records));
     }
     Ok(())
 }
@@ -100,47 +93,24 @@ fn money(number: u32, state: &mut dyn State, totals: &mut Totals) -> Result<(), 
     let ytd = warehouse::YTD.get(&home);
     let mut sum = 0;
     for district in 1..=DISTRICTS {
-        let row =
-            read::<{ district::BYTES }>(state, &key::district(number, district), "a district")?;
+        let row = read::<{ district::BYTES }>(state, &key::district(number, district), "a district")?;
         let paid = totals.paid[place_of(number, district)];
         let ytd = district::YTD.get(&row);
-        agree(
-            9,
-            format_args!("district {number}/{district}"),
-            ("D_YTD", ytd),
-            ("sum(H_AMOUNT)", paid),
-        )?;
+        agree(9, format_args!("district {number}/{district}"), ("D_YTD", ytd), ("sum(H_AMOUNT)", paid))?;
         sum += ytd;
     }
     let first = place_of(number, 1);
-    let paid: i64 = totals.paid[first..first + usize::from(DISTRICTS)]
-        .iter()
-        .sum();
+    let paid: i64 = totals.paid[first..first + usize::from(DISTRICTS)].iter().sum();
     totals.records += 1;
-    agree(
-        1,
-        format_args!("warehouse {number}"),
-        ("W_YTD", ytd),
-        ("sum(D_YTD)", sum),
-    )?;
-    agree(
-        8,
-        format_args!("warehouse {number}"),
-        ("W_YTD", ytd),
-        ("sum(H_AMOUNT)", paid),
-    )
+    agree(1, format_args!("warehouse {number}"), ("W_YTD", ytd), ("sum(D_YTD)", sum))?;
+    agree(8, format_args!("warehouse {number}"), ("W_YTD", ytd), ("sum(H_AMOUNT)", paid))
 }
 
 fn place_of(warehouse: u32, district: u8) -> usize {
     (count_of(warehouse) as usize - 1) * usize::from(DISTRICTS) + usize::from(district) - 1
 }
 
-fn stocks(
-    tpcc: &Tpcc,
-    warehouse: u32,
-    state: &mut dyn State,
-    totals: &mut Totals,
-) -> Result<(), String> {
+fn stocks(tpcc: &Tpcc, warehouse: u32, state: &mut dyn State, totals: &mut Totals) -> Result<(), String> {
     for item in 1..=tpcc.scale.items {
         let row = read::<{ stock::BYTES }>(state, &key::stock(warehouse, item), "a stock")?;
         let expected = totals.supplied
@@ -175,11 +145,8 @@ struct District<'a> {
 
 impl District<'_> {
     fn check(&self, state: &mut dyn State, totals: &mut Totals) -> Result<(), String> {
-        let row = read::<{ district::BYTES }>(
-            state,
-            &key::district(self.warehouse, self.number),
-            "a district",
-        )?;
+        let row =
+            read::<{ district::BYTES }>(state, &key::district(self.warehouse, self.number), "a district")?;
         let next = district::NEXT_ORDER.get(&row);
         let oldest_key = key::oldest_new_order(self.warehouse, self.number);
         let oldest = index_number(state.get(&oldest_key).map(|entry| entry.value))
@@ -200,12 +167,10 @@ impl District<'_> {
         customers: &mut [CustomerOrders],
     ) -> Result<(), String> {
         let (warehouse, district) = (self.warehouse, self.number);
-        // Condition 2: the newest order is the one before D_NEXT_O_ID, and so is the newest new order, if there is one.
-        let newest = (1..next + 2).rev().find(|&number| {
-            state
-                .get(&key::order(warehouse, district, number))
-                .is_some()
-        });
+        // Condition 2: the newest order is the one before D_NEXT_O_ID, and so is the newest new order, if
+        // there is one.
+        let newest =
+            (1..next + 2).rev().find(|&number| state.get(&key::order(warehouse, district, number)).is_some());
         agree(
             2,
             format_args!("district {self}"),
@@ -213,19 +178,10 @@ impl District<'_> {
             ("max(O_ID)", newest),
         )?;
         let new_orders: Vec<u32> = (1..next + 2)
-            .filter(|&number| {
-                state
-                    .get(&key::new_order(warehouse, district, number))
-                    .is_some()
-            })
+            .filter(|&number| state.get(&key::new_order(warehouse, district, number)).is_some())
             .collect();
         if let (Some(&first), Some(&last)) = (new_orders.first(), new_orders.last()) {
-            agree(
-                2,
-                format_args!("district {self}"),
-                ("D_NEXT_O_ID - 1", next - 1),
-                ("max(NO_O_ID)", last),
-            )?;
+            agree(2, format_args!("district {self}"), ("D_NEXT_O_ID - 1", next - 1), ("max(NO_O_ID)", last))?;
             let span = last - first + 1;
             let count = new_orders.len() as u32;
             agree(
@@ -243,20 +199,11 @@ impl District<'_> {
         }
         let (mut line_counts, mut lines_found) = (0, 0);
         for number in 1..next {
-            let row = read::<{ order::BYTES }>(
-                state,
-                &key::order(warehouse, district, number),
-                "an order",
-            )?;
+            let row = read::<{ order::BYTES }>(state, &key::order(warehouse, district, number), "an order")?;
             let open = new_orders.binary_search(&number).is_ok();
             let place = format_args!("order {self}/{number}");
             let no_carrier = order::CARRIER.get(&row) == 0;
-            agree(
-                5,
-                place,
-                ("O_CARRIER_ID is null", no_carrier),
-                ("a NEW-ORDER row exists", open),
-            )?;
+            agree(5, place, ("O_CARRIER_ID is null", no_carrier), ("a NEW-ORDER row exists", open))?;
             line_counts += u64::from(order::LINES.get(&row));
             let found = self.order_lines(state, totals, number, &row, customers)?;
             let expected = u64::from(order::LINES.get(&row));
@@ -276,10 +223,7 @@ impl District<'_> {
         )?;
         let delivered = u64::from(next - 1) - new_orders.len() as u64;
         totals.records += u64::from(next - 1) + new_orders.len() as u64 + lines_found;
-        let counted: u64 = customers
-            .iter()
-            .map(|customer| u64::from(customer.deliveries))
-            .sum();
+        let counted: u64 = customers.iter().map(|customer| u64::from(customer.deliveries)).sum();
         let expected = u64::from(self.tpcc.scale.delivered()) + counted;
         agree(
             11,
@@ -301,9 +245,7 @@ impl District<'_> {
         let place = format_args!("order {self}/{number}");
         let customer = order::CUSTOMER.get(order);
         let Some(orders) = customers.get_mut((customer as usize).wrapping_sub(1)) else {
-            return Err(format!(
-                "{place} is customer {customer}'s, who does not exist"
-            ));
+            return Err(format!("{place} is customer {customer}'s, who does not exist"));
         };
         orders.last_order = number;
         let since_start = number > self.tpcc.scale.orders();
@@ -312,9 +254,7 @@ impl District<'_> {
         let mut found = 0;
         let mut all_local = true;
         for line in 1..=u8::MAX {
-            let Some(entry) =
-                state.get(&key::order_line(self.warehouse, self.number, number, line))
-            else {
+            let Some(entry) = state.get(&key::order_line(self.warehouse, self.number, number, line)) else {
                 break;
             };
             let row = row::<{ order_line::BYTES }>(Some(entry.value))
@@ -351,9 +291,7 @@ impl District<'_> {
             }
         }
         if all_local != (order::ALL_LOCAL.get(order) == 1) {
-            return Err(format!(
-                "O_ALL_LOCAL of {place} does not say where its lines come from"
-            ));
+            return Err(format!("O_ALL_LOCAL of {place} does not say where its lines come from"));
         }
         Ok(found)
     }
@@ -382,9 +320,7 @@ impl District<'_> {
                 let amount = history::AMOUNT.get(&row);
                 paid += amount;
                 let (to, at) = (history::WAREHOUSE.get(&row), history::DISTRICT.get(&row));
-                if !(1..=self.tpcc.warehouses).contains(&count_of(to))
-                    || !(1..=DISTRICTS).contains(&at)
-                {
+                if !(1..=self.tpcc.warehouses).contains(&count_of(to)) || !(1..=DISTRICTS).contains(&at) {
                     return Err(format!(
                         "a payment of {place} went to district {to}/{at}, which does not exist"
                     ));
@@ -392,30 +328,13 @@ impl District<'_> {
                 totals.paid[place_of(to, at)] += amount;
             }
             let delivered = orders.delivered_amount;
-            agree(
-                10,
-                place,
-                ("C_BALANCE", balance),
-                ("sum(OL_AMOUNT) - sum(H_AMOUNT)", delivered - paid),
-            )?;
+            agree(10, place, ("C_BALANCE", balance), ("sum(OL_AMOUNT) - sum(H_AMOUNT)", delivered - paid))?;
             let ytd = customer::YTD_PAYMENT.get(&row);
-            agree(
-                12,
-                place,
-                ("C_BALANCE + C_YTD_PAYMENT", balance + ytd),
-                ("sum(OL_AMOUNT)", delivered),
-            )?;
+            agree(12, place, ("C_BALANCE + C_YTD_PAYMENT", balance + ytd), ("sum(OL_AMOUNT)", delivered))?;
             let deliveries = customer::DELIVERIES.get(&row);
-            agree(
-                11,
-                place,
-                ("C_DELIVERY_CNT", deliveries),
-                ("its delivered orders", orders.deliveries),
-            )?;
+            agree(11, place, ("C_DELIVERY_CNT", deliveries), ("its delivered orders", orders.deliveries))?;
             let last = index_number(
-                state
-                    .get(&key::last_order(warehouse, district, number))
-                    .map(|entry| entry.value),
+                state.get(&key::last_order(warehouse, district, number)).map(|entry| entry.value),
             );
             if last != Ok(orders.last_order) {
                 return Err(format!(

@@ -1,8 +1,9 @@
 //! Delivery, clause 2.7: delivers the oldest new order of each district of a warehouse, in one transaction.
 //!
-//! The oldest-new-order record names the candidate; if NEW-ORDER has no such row, nothing is to be delivered in the
-//! district (order numbers have no gaps, for a NewOrder that rolls back takes its number back too). Only deliveries touch
-//! the record, so that they do not conflict with the NewOrders that enter orders meanwhile.
+//! The oldest-new-order record names the candidate; if NEW-ORDER has no such row, nothing is to be delivered
+//! in the district (order numbers have no gaps, for a NewOrder that rolls back takes its number back too).
+//! Only deliveries touch the record, so that they do not conflict with the NewOrders that enter orders
+//! meanwhile.
 
 use super::rows::{
     Column, DISTRICTS, customer, index_number, index_record, key, order, order_line, patched, row,
@@ -30,10 +31,7 @@ pub(super) const PROCEDURE: Native = Native {
 };
 
 async fn run(mut tx: Tx, call: Call) -> Outcome {
-    let bytes = call
-        .first()
-        .filter(|bytes| bytes.len() == BYTES)
-        .ok_or_else(malformed)?;
+    let bytes = call.first().filter(|bytes| bytes.len() == BYTES).ok_or_else(malformed)?;
     let (warehouse, carrier) = (WAREHOUSE.get(bytes), CARRIER.get(bytes));
     let now_ms = tx.now_ms();
     // The number of the order that was delivered in each district, 0 if there was none.
@@ -60,8 +58,7 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
             let key = key::order_line(warehouse, district, number, line);
             let old = row::<{ order_line::BYTES }>(tx.get_for_update(&key).await?)?;
             sum += i64::from(order_line::AMOUNT.get(&old));
-            let new =
-                patched::<{ order_line::BYTES }>(&old, |row| order_line::DELIVERY.set(row, now_ms));
+            let new = patched::<{ order_line::BYTES }>(&old, |row| order_line::DELIVERY.set(row, now_ms));
             drop(old);
             tx.put(&key, new).await?;
         }

@@ -15,13 +15,9 @@ use txn::{Args, PartitionRoute, Procedure};
 enum Homes {
     /// Anywhere among so many, of which the first and every so many-th one are the client's partition's.
     Random { first: u32, step: u32, own: u32 },
-    /// In turn among its own, which no other client calls (as long as there are no more clients than warehouses).
-    Turns {
-        first: u32,
-        step: u32,
-        warehouses: u32,
-        next: u32,
-    },
+    /// In turn among its own, which no other client calls (as long as there are no more clients than
+    /// warehouses).
+    Turns { first: u32, step: u32, warehouses: u32, next: u32 },
 }
 
 impl Homes {
@@ -30,36 +26,18 @@ impl Homes {
         if tpcc.remote {
             let step = u32::from(tpcc.partitions.max(1)).min(warehouses);
             let first = client.index as u32 % step + 1;
-            return Homes::Random {
-                first,
-                step,
-                own: (warehouses - first) / step + 1,
-            };
+            return Homes::Random { first, step, own: (warehouses - first) / step + 1 };
         }
         let step = client.count.clamp(1, warehouses as usize) as u32;
         let first = client.index as u32 % step + 1;
-        Homes::Turns {
-            first,
-            step,
-            warehouses,
-            next: first,
-        }
+        Homes::Turns { first, step, warehouses, next: first }
     }
     fn next(&mut self, dice: &mut Dice) -> u32 {
         match self {
             Homes::Random { first, step, own } => *first + *step * dice.between(0, *own - 1),
-            Homes::Turns {
-                first,
-                step,
-                warehouses,
-                next,
-            } => {
+            Homes::Turns { first, step, warehouses, next } => {
                 let home = *next;
-                *next = if home + *step <= *warehouses {
-                    home + *step
-                } else {
-                    *first
-                };
+                *next = if home + *step <= *warehouses { home + *step } else { *first };
                 home
             }
         }
@@ -128,16 +106,12 @@ impl TpccGenerator {
         self.placement.route(home, warehouses.iter().map(partition))
     }
     fn customer(&mut self) -> u32 {
-        self.constants
-            .customer(&mut self.dice, self.scale.customers)
+        self.constants.customer(&mut self.dice, self.scale.customers)
     }
     /// 60 % by last name, 40 % by number.
     fn named_customer(&mut self) -> Named {
         if self.dice.percent(60) {
-            Named::LastName(
-                self.constants
-                    .called_name(&mut self.dice, self.scale.names()),
-            )
+            Named::LastName(self.constants.called_name(&mut self.dice, self.scale.names()))
         } else {
             Named::Number(self.customer())
         }
@@ -150,11 +124,7 @@ impl TpccGenerator {
         for line in &mut lines[..count] {
             line.item = self.constants.item(&mut self.dice, self.scale.items);
             let elsewhere = self.remote && self.dice.percent(1);
-            line.supplier = if elsewhere {
-                self.other_warehouse(home)
-            } else {
-                home
-            };
+            line.supplier = if elsewhere { self.other_warehouse(home) } else { home };
             line.quantity = self.dice.between(1, 10) as u8;
         }
         if self.dice.percent(1) {
@@ -177,14 +147,8 @@ impl TpccGenerator {
         };
         let customer = self.named_customer();
         let amount = self.dice.between(100, 500_000);
-        let payment = Payment {
-            warehouse: home,
-            district,
-            customer_warehouse,
-            customer_district,
-            customer,
-            amount,
-        };
+        let payment =
+            Payment { warehouse: home, district, customer_warehouse, customer_district, customer, amount };
         (payment.encode(), self.route(&[home, customer_warehouse]))
     }
 }

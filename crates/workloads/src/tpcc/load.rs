@@ -3,8 +3,8 @@
 use super::Scale;
 use super::random::{Constants, brand, digits, last_name, letters};
 use super::rows::{
-    Address, DISTRICTS, customer, district, history, index_record, item, key, order, order_line,
-    stock, warehouse,
+    Address, DISTRICTS, customer, district, history, index_record, item, key, order, order_line, stock,
+    warehouse,
 };
 use crate::dice::Dice;
 use crate::placement::Placement;
@@ -128,14 +128,8 @@ impl Loader<'_> {
         }
         for (name, mut customers) in by_name.into_iter().enumerate() {
             customers.sort_unstable();
-            let ids: Vec<u8> = customers
-                .iter()
-                .flat_map(|(_, number)| number.to_le_bytes())
-                .collect();
-            self.put(
-                key::customers_by_name(warehouse, district, name as u16),
-                ids,
-            );
+            let ids: Vec<u8> = customers.iter().flat_map(|(_, number)| number.to_le_bytes()).collect();
+            self.put(key::customers_by_name(warehouse, district, name as u16), ids);
         }
     }
 
@@ -148,21 +142,11 @@ impl Loader<'_> {
             let mut row = [0; order::BYTES];
             order::CUSTOMER.set(&mut row, customer);
             order::ENTRY.set(&mut row, LOADED_AT_MS);
-            order::CARRIER.set(
-                &mut row,
-                if delivered {
-                    self.dice.between(1, 10) as u8
-                } else {
-                    0
-                },
-            );
+            order::CARRIER.set(&mut row, if delivered { self.dice.between(1, 10) as u8 } else { 0 });
             order::LINES.set(&mut row, lines);
             order::ALL_LOCAL.set(&mut row, 1);
             self.put(key::order(warehouse, district, number), &row);
-            self.put(
-                key::last_order(warehouse, district, customer),
-                index_record(number),
-            );
+            self.put(key::last_order(warehouse, district, customer), index_record(number));
             if !delivered {
                 self.put(key::new_order(warehouse, district, number), Blob::EMPTY);
             }
@@ -172,25 +156,11 @@ impl Loader<'_> {
                 order_line::SUPPLIER.set(&mut row, warehouse);
                 order_line::DELIVERY.set(&mut row, if delivered { LOADED_AT_MS } else { 0 });
                 order_line::QUANTITY.set(&mut row, 5);
-                order_line::AMOUNT.set(
-                    &mut row,
-                    if delivered {
-                        0
-                    } else {
-                        self.dice.between(1, 999_999)
-                    },
-                );
-                letters(
-                    &mut self.dice,
-                    24,
-                    order_line::DISTRICT_INFO.place(&mut row),
-                );
+                order_line::AMOUNT.set(&mut row, if delivered { 0 } else { self.dice.between(1, 999_999) });
+                letters(&mut self.dice, 24, order_line::DISTRICT_INFO.place(&mut row));
                 self.put(key::order_line(warehouse, district, number, line), &row);
             }
         }
-        self.put(
-            key::oldest_new_order(warehouse, district),
-            index_record(self.scale.delivered() + 1),
-        );
+        self.put(key::oldest_new_order(warehouse, district), index_record(self.scale.delivered() + 1));
     }
 }

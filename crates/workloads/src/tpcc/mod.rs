@@ -1,25 +1,30 @@
-//! TPC-C: an order-entry system, after the TPC-C specification (revision 5.11; "clause" refers to it everywhere here).
+//! TPC-C: an order-entry system, after the TPC-C specification (revision 5.11; "clause" refers to it
+//! everywhere here).
 //!
 //! # What is as specified
 //!
-//! All nine tables with all columns in full width ([`rows`]); the initial population of clause 4.3 (`load`); the five
-//! transaction profiles, a file each; NURand with its constants, 60 % of the customers named by last name, 1 % of the
-//! NewOrders rolled back after all their work, 1 % remote order lines, 15 % remote customers (`random`, `generator`).
-//! After a run all twelve consistency conditions of clause 3.3.2 are checked, and more (`check`).
+//! All nine tables with all columns in full width ([`rows`]); the initial population of clause 4.3 (`load`);
+//! the five transaction profiles, a file each; NURand with its constants, 60 % of the customers named by last
+//! name, 1 % of the NewOrders rolled back after all their work, 1 % remote order lines, 15 % remote customers
+//! (`random`, `generator`). After a run all twelve consistency conditions of clause 3.3.2 are checked, and
+//! more (`check`).
 //!
 //! # What differs, and why
 //!
-//! - There are no terminals, screens, keying or think times: this measures an engine. Replies carry what the screens would
-//!   show that has to be computed or read, so that engines can be compared by their replies.
-//! - A call draws its warehouse at random instead of staying at its terminal's, since a client stands for many terminals.
-//! - Delivery is one transaction for all ten districts (clause 2.7.2 allows it), run at once and not from a queue.
+//! - There are no terminals, screens, keying or think times: this measures an engine. Replies carry what the
+//!   screens would show that has to be computed or read, so that engines can be compared by their replies.
+//! - A call draws its warehouse at random instead of staying at its terminal's, since a client stands for
+//!   many terminals.
+//! - Delivery is one transaction for all ten districts (clause 2.7.2 allows it), run at once and not from a
+//!   queue.
 //! - The mix is that of Sparkle, §5.2 ([`Mix`]); the specification asks for 45/43/4/4/4 or so.
-//! - Sparkle's own TPC-C splits warehouse and district rows so that Payment and NewOrder never meet, draws keys uniformly,
-//!   and has no last names and no rollbacks. Here they meet.
+//! - Sparkle's own TPC-C splits warehouse and district rows so that Payment and NewOrder never meet, draws
+//!   keys uniformly, and has no last names and no rollbacks. Here they meet.
 //!
 //! # Indexes
 //!
-//! Records are found by exact keys only, so what SQL would find through an index or a sorted table has its own record:
+//! Records are found by exact keys only, so what SQL would find through an index or a sorted table has its
+//! own record:
 //!
 //! | record | holds | written by | read by |
 //! |---|---|---|---|
@@ -27,22 +32,24 @@
 //! | last order | the customer's newest order | NewOrder, blindly | OrderStatus |
 //! | oldest new order | the district's next order to deliver | Delivery | Delivery |
 //!
-//! They are separate records because of who writes them: a last-order column in the customer row would make NewOrder,
-//! which only reads that row, conflict with Payment; an oldest-new-order column in the district row would make Delivery
-//! conflict with NewOrder and Payment. The last-order record costs no conflict, since two NewOrders of one customer
-//! already meet at the district row.
+//! They are separate records because of who writes them: a last-order column in the customer row would make
+//! NewOrder, which only reads that row, conflict with Payment; an oldest-new-order column in the district row
+//! would make Delivery conflict with NewOrder and Payment. The last-order record costs no conflict, since two
+//! NewOrders of one customer already meet at the district row.
 //!
 //! # Partitions
 //!
-//! Warehouses may be spread over partitions (Sparkle, §5.2): each has its rows where it is, and every partition has a copy of
-//! the items, which nobody writes. The 1 % of the order lines and 15 % of the customers that are not of the home warehouse
-//! are then of another *partition's*: about 10 % of the NewOrders and 15 % of the Payments, as there. (A NewOrder may have
-//! such lines of more than one.) The other profiles stay in one partition.
+//! Warehouses may be spread over partitions (Sparkle, §5.2): each has its rows where it is, and every
+//! partition has a copy of the items, which nobody writes. The 1 % of the order lines and 15 % of the
+//! customers that are not of the home warehouse are then of another *partition's*: about 10 % of the
+//! NewOrders and 15 % of the Payments, as there. (A NewOrder may have such lines of more than one.) The other
+//! profiles stay in one partition.
 //!
 //! # Key sets
 //!
-//! NewOrder, and Payment by number, declare their keys ([`txn::KeySets::covers_inserts`] stands for the rows they insert).
-//! Payment by last name, and Delivery, learn theirs while running. The two read-only profiles declare nothing.
+//! NewOrder, and Payment by number, declare their keys ([`txn::KeySets::covers_inserts`] stands for the rows
+//! they insert). Payment by last name, and Delivery, learn theirs while running. The two read-only profiles
+//! declare nothing.
 
 mod check;
 mod delivery;
@@ -75,10 +82,7 @@ pub struct Scale {
 
 impl Scale {
     /// The specification's: 100,000 items, 3,000 customers and orders a district, 900 of them not delivered.
-    pub const SPECIFIED: Scale = Scale {
-        items: 100_000,
-        customers: 3_000,
-    };
+    pub const SPECIFIED: Scale = Scale { items: 100_000, customers: 3_000 };
 
     fn orders(&self) -> u32 {
         self.customers
@@ -95,8 +99,8 @@ impl Scale {
 /// How often each transaction profile is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
-    /// Sparkle's mixes, with 10, 50 or 90 percent updates: 4 % Delivery, the other updates half NewOrder and half
-    /// Payment, the rest half OrderStatus and half StockLevel.
+    /// Sparkle's mixes, with 10, 50 or 90 percent updates: 4 % Delivery, the other updates half NewOrder and
+    /// half Payment, the rest half OrderStatus and half StockLevel.
     Full {
         /// How many calls in 100 update, 4 to 100.
         update_percent: u32,
@@ -112,14 +116,14 @@ pub struct Tpcc {
     pub warehouses: u32,
     /// The transaction mix.
     pub mix: Mix,
-    /// Whether order lines and customers may be of other warehouses. If not, each client also calls its own warehouses
-    /// only, in turn: with no more clients than warehouses, calls of different clients never conflict, and calls that
-    /// conflict are as far apart in the order as there are warehouses.
+    /// Whether order lines and customers may be of other warehouses. If not, each client also calls its own
+    /// warehouses only, in turn: with no more clients than warehouses, calls of different clients never
+    /// conflict, and calls that conflict are as far apart in the order as there are warehouses.
     pub remote: bool,
     /// Sizes.
     pub scale: Scale,
-    /// Over how many partitions the warehouses are spread. With more than one, clients call the warehouses of their own
-    /// partition, and rows that are not of the called warehouse are of another partition's.
+    /// Over how many partitions the warehouses are spread. With more than one, clients call the warehouses of
+    /// their own partition, and rows that are not of the called warehouse are of another partition's.
     pub partitions: u16,
 }
 

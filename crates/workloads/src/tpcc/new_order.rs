@@ -1,15 +1,14 @@
 //! NewOrder, clause 2.4: enters an order of 5 to 15 lines.
 //!
-//! Locks are taken in the order of their heat: the district row, which every NewOrder and Payment of the district
-//! updates, comes first, so that whoever follows waits before it has done work. The warehouse row is only read (its tax
-//! rate, though Payment updates the row) and comes last, when payments that precede have most likely written it.
+//! Locks are taken in the order of their heat: the district row, which every NewOrder and Payment of the
+//! district updates, comes first, so that whoever follows waits before it has done work. The warehouse row is
+//! only read (its tax rate, though Payment updates the row) and comes last, when payments that precede have
+//! most likely written it.
 //!
 //! Items are read in the home warehouse's partition, which is that of most lines.
 
 use super::random::is_brand;
-use super::rows::{
-    Column, customer, district, item, key, order, order_line, patched, row, stock, warehouse,
-};
+use super::rows::{Column, customer, district, item, key, order, order_line, patched, row, stock, warehouse};
 use crate::{Native, malformed};
 use std::sync::Arc;
 use txn::{Args, Blob, Call, Footprint, KeySets, Outcome, Reply, Stop, Tx, Weight};
@@ -82,25 +81,19 @@ impl<'a> Order<'a> {
     }
     fn line(&self, index: usize) -> Line {
         let bytes = &self.lines[index * LINE_BYTES..];
-        Line {
-            item: ITEM.get(bytes),
-            supplier: SUPPLIER.get(bytes),
-            quantity: QUANTITY.get(bytes),
-        }
+        Line { item: ITEM.get(bytes), supplier: SUPPLIER.get(bytes), quantity: QUANTITY.get(bytes) }
     }
 }
 
 /// The procedure.
-pub(super) const PROCEDURE: Native = Native {
-    name: "tpcc.new_order",
-    footprint,
-    run: |tx, call| Box::pin(run(tx, call)),
-};
+pub(super) const PROCEDURE: Native =
+    Native { name: "tpcc.new_order", footprint, run: |tx, call| Box::pin(run(tx, call)) };
 
-/// The rows that the arguments name. Order, new-order and order-line rows get their names from the district row; their
-/// other users are the read-only profiles, which find the order through the district row or the customer's last-order
-/// record, and Delivery, which finds it through the district's oldest-new-order record. All three are locked here, so the
-/// inserts are covered; the oldest-new-order record is named for that reason only.
+/// The rows that the arguments name. Order, new-order and order-line rows get their names from the district
+/// row; their other users are the read-only profiles, which find the order through the district row or the
+/// customer's last-order record, and Delivery, which finds it through the district's oldest-new-order record.
+/// All three are locked here, so the inserts are covered; the oldest-new-order record is named for that
+/// reason only.
 fn footprint(args: &Args) -> Footprint {
     let Ok(order) = Order::decode(args) else {
         return Footprint::unknown();
@@ -109,10 +102,7 @@ fn footprint(args: &Args) -> Footprint {
     let count = usize::from(order.line_count());
     let mut reads = Vec::with_capacity(2 + count);
     let mut writes = Vec::with_capacity(3 + count);
-    reads.extend([
-        key::warehouse(home),
-        key::customer(home, district, customer),
-    ]);
+    reads.extend([key::warehouse(home), key::customer(home, district, customer)]);
     writes.extend([
         key::district(home, district),
         key::last_order(home, district, customer),
@@ -123,16 +113,8 @@ fn footprint(args: &Args) -> Footprint {
         reads.push(key::item(home, item));
         writes.push(key::stock(supplier, item));
     }
-    let keys = KeySets {
-        reads,
-        writes,
-        covers_inserts: true,
-    };
-    Footprint {
-        keys: Some(Arc::new(keys)),
-        read_only: false,
-        weight: Weight::Light,
-    }
+    let keys = KeySets { reads, writes, covers_inserts: true };
+    Footprint { keys: Some(Arc::new(keys)), read_only: false, weight: Weight::Light }
 }
 
 async fn run(mut tx: Tx, call: Call) -> Outcome {
@@ -170,26 +152,15 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
         let new = supplied(&old, line, line.supplier != home);
         drop((item, old));
         tx.put(&key, new).await?;
-        tx.put(
-            &key::order_line(home, district, number, index + 1),
-            inserted,
-        )
-        .await?;
+        tx.put(&key::order_line(home, district, number, index + 1), inserted).await?;
     }
 
     let inserted = order_row(customer, tx.now_ms(), order.line_count(), all_local);
-    tx.put(&key::order(home, district, number), inserted)
-        .await?;
-    tx.put(&key::new_order(home, district, number), Blob::EMPTY)
-        .await?;
-    tx.put(
-        &key::last_order(home, district, customer),
-        super::rows::index_record(number),
-    )
-    .await?;
+    tx.put(&key::order(home, district, number), inserted).await?;
+    tx.put(&key::new_order(home, district, number), Blob::EMPTY).await?;
+    tx.put(&key::last_order(home, district, customer), super::rows::index_record(number)).await?;
 
-    let customer =
-        row::<{ customer::BYTES }>(tx.get(&key::customer(home, district, customer)).await?)?;
+    let customer = row::<{ customer::BYTES }>(tx.get(&key::customer(home, district, customer)).await?)?;
     let warehouse = row::<{ warehouse::BYTES }>(tx.get(&key::warehouse(home)).await?)?;
     if unused_item {
         return Err(Stop::abort(UNUSED_ITEM));

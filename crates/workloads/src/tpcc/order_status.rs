@@ -30,26 +30,19 @@ pub(super) const PROCEDURE: Native = Native {
 };
 
 async fn run(mut tx: Tx, call: Call) -> Outcome {
-    let bytes = call
-        .first()
-        .filter(|bytes| bytes.len() == BYTES)
-        .ok_or_else(malformed)?;
+    let bytes = call.first().filter(|bytes| bytes.len() == BYTES).ok_or_else(malformed)?;
     let (warehouse, district) = (WAREHOUSE.get(bytes), DISTRICT.get(bytes));
     let named = Named::decode(NAMED.get(bytes), CUSTOMER.get(bytes));
 
     let customer = customer_number(&mut tx, warehouse, district, named).await?;
-    let row_of_customer = row::<{ customer::BYTES }>(
-        tx.get(&key::customer(warehouse, district, customer))
-            .await?,
-    )?;
-    let number = index_number(
-        tx.get(&key::last_order(warehouse, district, customer))
-            .await?,
-    )?;
+    let row_of_customer =
+        row::<{ customer::BYTES }>(tx.get(&key::customer(warehouse, district, customer)).await?)?;
+    let number = index_number(tx.get(&key::last_order(warehouse, district, customer)).await?)?;
     let order = row::<{ order::BYTES }>(tx.get(&key::order(warehouse, district, number)).await?)?;
     let lines = order::LINES.get(&order);
 
-    // Balance (8 bytes), order number (4), the order row, and of each line all but the district's information.
+    // Balance (8 bytes), order number (4), the order row, and of each line all but the district's
+    // information.
     const LINE_BYTES: usize = order_line::BYTES - 24;
     let mut reply = Vec::with_capacity(12 + order::BYTES + usize::from(lines) * LINE_BYTES);
     reply.extend(customer::BALANCE.get(&row_of_customer).to_le_bytes());
@@ -57,9 +50,7 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     reply.extend_from_slice(&order);
     drop((row_of_customer, order));
     for line in 1..=lines {
-        let line = tx
-            .get(&key::order_line(warehouse, district, number, line))
-            .await?;
+        let line = tx.get(&key::order_line(warehouse, district, number, line)).await?;
         reply.extend_from_slice(&row::<{ order_line::BYTES }>(line)?[..LINE_BYTES]);
     }
     Ok(Reply::bulk(reply))

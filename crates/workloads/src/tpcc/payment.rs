@@ -1,12 +1,11 @@
 //! Payment, clause 2.5: a customer, named by number or by last name, pays at a district.
 //!
-//! The warehouse row is the hottest of all and is updated first, so that the payments that follow wait before they have
-//! done work. The history row is named by the customer and the customer's count of payments: HISTORY has no key of its
-//! own, and this one is unique, is known under the customer's lock, and lets the checks find every row.
+//! The warehouse row is the hottest of all and is updated first, so that the payments that follow wait before
+//! they have done work. The history row is named by the customer and the customer's count of payments:
+//! HISTORY has no key of its own, and this one is unique, is known under the customer's lock, and lets the
+//! checks find every row.
 
-use super::rows::{
-    Column, customer, district, history, key, middle_customer, patched, row, warehouse,
-};
+use super::rows::{Column, customer, district, history, key, middle_customer, patched, row, warehouse};
 use crate::{Native, malformed};
 use std::io::Write;
 use std::sync::Arc;
@@ -30,11 +29,7 @@ impl Named {
         }
     }
     pub(super) fn decode(flag: u8, number: u32) -> Named {
-        if flag == 0 {
-            Named::Number(number)
-        } else {
-            Named::LastName(number as u16)
-        }
+        if flag == 0 { Named::Number(number) } else { Named::LastName(number as u16) }
     }
 }
 
@@ -47,10 +42,9 @@ pub(super) async fn customer_number(
 ) -> Result<u32, Stop> {
     match named {
         Named::Number(number) => Ok(number),
-        Named::LastName(name) => middle_customer(
-            tx.get(&key::customers_by_name(warehouse, district, name))
-                .await?,
-        ),
+        Named::LastName(name) => {
+            middle_customer(tx.get(&key::customers_by_name(warehouse, district, name)).await?)
+        }
     }
 }
 
@@ -95,10 +89,7 @@ impl Payment {
         Args::one(&bytes)
     }
     fn decode(args: &Args) -> Result<Payment, Stop> {
-        let bytes = args
-            .first()
-            .filter(|bytes| bytes.len() == BYTES)
-            .ok_or_else(malformed)?;
+        let bytes = args.first().filter(|bytes| bytes.len() == BYTES).ok_or_else(malformed)?;
         Ok(Payment {
             warehouse: WAREHOUSE.get(bytes),
             district: DISTRICT.get(bytes),
@@ -111,11 +102,8 @@ impl Payment {
 }
 
 /// The procedure.
-pub(super) const PROCEDURE: Native = Native {
-    name: "tpcc.payment",
-    footprint,
-    run: |tx, call| Box::pin(run(tx, call)),
-};
+pub(super) const PROCEDURE: Native =
+    Native { name: "tpcc.payment", footprint, run: |tx, call| Box::pin(run(tx, call)) };
 
 /// The rows, if the customer is named by number. The history row is covered by the customer's.
 fn footprint(args: &Args) -> Footprint {
@@ -128,22 +116,10 @@ fn footprint(args: &Args) -> Footprint {
     let writes = vec![
         key::warehouse(payment.warehouse),
         key::district(payment.warehouse, payment.district),
-        key::customer(
-            payment.customer_warehouse,
-            payment.customer_district,
-            customer,
-        ),
+        key::customer(payment.customer_warehouse, payment.customer_district, customer),
     ];
-    let keys = KeySets {
-        reads: vec![],
-        writes,
-        covers_inserts: true,
-    };
-    Footprint {
-        keys: Some(Arc::new(keys)),
-        read_only: false,
-        weight: Weight::Light,
-    }
+    let keys = KeySets { reads: vec![], writes, covers_inserts: true };
+    Footprint { keys: Some(Arc::new(keys)), read_only: false, weight: Weight::Light }
 }
 
 async fn run(mut tx: Tx, call: Call) -> Outcome {
@@ -154,18 +130,14 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     let key = key::warehouse(payment.warehouse);
     let old = row::<{ warehouse::BYTES }>(tx.get_for_update(&key).await?)?;
     names[..10].copy_from_slice(warehouse::NAME.get(&old));
-    let new = patched::<{ warehouse::BYTES }>(&old, |row| {
-        warehouse::YTD.update(row, |value| value + amount)
-    });
+    let new = patched::<{ warehouse::BYTES }>(&old, |row| warehouse::YTD.update(row, |value| value + amount));
     drop(old);
     tx.put(&key, new).await?;
 
     let key = key::district(payment.warehouse, payment.district);
     let old = row::<{ district::BYTES }>(tx.get_for_update(&key).await?)?;
     names[14..].copy_from_slice(district::NAME.get(&old));
-    let new = patched::<{ district::BYTES }>(&old, |row| {
-        district::YTD.update(row, |value| value + amount)
-    });
+    let new = patched::<{ district::BYTES }>(&old, |row| district::YTD.update(row, |value| value + amount));
     drop(old);
     tx.put(&key, new).await?;
 
@@ -179,8 +151,7 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     tx.put(&key, new).await?;
 
     let inserted = history_row(&payment, tx.now_ms(), &names);
-    tx.put(&key::history(warehouse, district, number, count), inserted)
-        .await?;
+    tx.put(&key::history(warehouse, district, number, count), inserted).await?;
     Ok(Reply::Integer(balance))
 }
 

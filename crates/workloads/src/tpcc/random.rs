@@ -19,12 +19,13 @@ pub struct Constants {
 const NAME_A: u32 = 255;
 const CUSTOMER_A: u32 = 1_023;
 const ITEM_A: u32 = 8_191;
-/// The constant of the loaded names. Fixed, so that calls can be drawn with another seed than the population's.
+/// The constant of the loaded names. Fixed, so that calls can be drawn with another seed than the
+/// population's.
 const NAME_LOADED: u32 = 123;
 
 impl Constants {
-    /// Draws the constants of a run so that clause 2.1.6.1 holds: those of loaded and called last names differ by 65 to
-    /// 119, except 96 and 112.
+    /// Draws the constants of a run so that clause 2.1.6.1 holds: those of loaded and called last names
+    /// differ by 65 to 119, except 96 and 112.
     pub fn new(seed: u64) -> Constants {
         let mut dice = Dice::new(seed, u64::MAX);
         let name_called = loop {
@@ -35,12 +36,7 @@ impl Constants {
             }
         };
         let (customer, item) = (dice.between(0, CUSTOMER_A), dice.between(0, ITEM_A));
-        Constants {
-            name_loaded: NAME_LOADED,
-            name_called,
-            customer,
-            item,
-        }
+        Constants { name_loaded: NAME_LOADED, name_called, customer, item }
     }
     /// The number of a last name below `names`, in the initial population.
     pub fn loaded_name(&self, dice: &mut Dice, names: u32) -> u16 {
@@ -65,9 +61,8 @@ fn nurand(dice: &mut Dice, a: u32, c: u32, low: u32, high: u32) -> u32 {
     ((dice.between(0, a) | dice.between(low, high)) + c) % (high - low + 1) + low
 }
 
-const SYLLABLES: [&str; 10] = [
-    "BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING",
-];
+const SYLLABLES: [&str; 10] =
+    ["BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"];
 
 /// The last name with a number of 0..=999: three syllables, one for each digit.
 pub fn last_name(number: u16, out: &mut [u8]) {
@@ -113,12 +108,11 @@ pub fn brand(dice: &mut Dice, out: &mut [u8]) {
     }
 }
 
-/// Whether brand information has the mark of brand goods. Compares whole words and never stops early: this runs for every
-/// order line, and takes half the time of a search.
+/// Whether brand information has the mark of brand goods. Compares whole words and never stops early: this
+/// runs for every order line, and takes half the time of a search.
 pub fn is_brand(data: &[u8]) -> bool {
     let mark = u64::from_le_bytes(*ORIGINAL);
-    data.windows(ORIGINAL.len())
-        .fold(false, |found, window| found | (u64::read(window) == mark))
+    data.windows(ORIGINAL.len()).fold(false, |found, window| found | (u64::read(window) == mark))
 }
 
 #[cfg(test)]
@@ -133,10 +127,7 @@ mod tests {
         for _ in 0..10_000 {
             seen[nurand(&mut dice, 0, 0, 0, 9) as usize] += 1;
         }
-        assert!(
-            seen.iter().all(|&count| (800..1_200).contains(&count)),
-            "{seen:?}"
-        );
+        assert!(seen.iter().all(|&count| (800..1_200).contains(&count)), "{seen:?}");
     }
 
     /// The exact probability of each number, by enumeration of both draws.

@@ -1,10 +1,10 @@
 //! Keys and rows.
 //!
-//! A key is a table letter and big-endian numbers, at most 14 bytes, behind the tag of its partition where there are several.
-//! A row is a fixed number of bytes: every column has
-//! its offset and its full width (texts are padded with zeros), integers are little-endian, money is in cents, rates are
-//! in ten-thousandths, times are milliseconds since 1970, and 0 stands for null where a column may be null. Columns that
-//! are part of the key are not repeated in the row. To update a row is to copy its bytes and to patch columns.
+//! A key is a table letter and big-endian numbers, at most 14 bytes, behind the tag of its partition where
+//! there are several. A row is a fixed number of bytes: every column has its offset and its full width (texts
+//! are padded with zeros), integers are little-endian, money is in cents, rates are in ten-thousandths, times
+//! are milliseconds since 1970, and 0 stands for null where a column may be null. Columns that are part of
+//! the key are not repeated in the row. To update a row is to copy its bytes and to patch columns.
 
 use crate::missing;
 use std::marker::PhantomData;
@@ -105,10 +105,7 @@ pub struct Column<T> {
 
 impl<T: Number> Column<T> {
     pub(super) const fn at(offset: usize) -> Column<T> {
-        Column {
-            offset,
-            kind: PhantomData,
-        }
+        Column { offset, kind: PhantomData }
     }
     pub(super) const fn end(&self) -> usize {
         self.offset + T::BYTES
@@ -176,11 +173,7 @@ pub struct Address {
 impl Address {
     const fn at(offset: usize) -> Address {
         Address {
-            lines: [
-                Text::at(offset, 20),
-                Text::at(offset + 20, 20),
-                Text::at(offset + 40, 20),
-            ],
+            lines: [Text::at(offset, 20), Text::at(offset + 20, 20), Text::at(offset + 40, 20)],
             state: Text::at(offset + 60, 2),
             zip: Text::at(offset + 62, 9),
         }
@@ -378,7 +371,8 @@ pub fn index_record(number: u32) -> Blob {
     Blob::new(&number.to_le_bytes())
 }
 
-/// The customer in the middle of those who share a last name: position n/2 rounded up in the order of first names.
+/// The customer in the middle of those who share a last name: position n/2 rounded up in the order of first
+/// names.
 pub fn middle_customer(value: Option<Value>) -> Result<u32, Stop> {
     let Some(Value::String(customers)) = value else {
         return Err(missing());

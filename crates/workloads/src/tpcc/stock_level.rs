@@ -28,10 +28,7 @@ pub(super) const PROCEDURE: Native = Native {
 };
 
 async fn run(mut tx: Tx, call: Call) -> Outcome {
-    let bytes = call
-        .first()
-        .filter(|bytes| bytes.len() == BYTES)
-        .ok_or_else(malformed)?;
+    let bytes = call.first().filter(|bytes| bytes.len() == BYTES).ok_or_else(malformed)?;
     let (warehouse, district) = (WAREHOUSE.get(bytes), DISTRICT.get(bytes));
     let threshold = THRESHOLD.get(bytes);
 
@@ -40,12 +37,9 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     drop(home);
     let mut items = Vec::with_capacity(15 * ORDERS as usize);
     for number in next.saturating_sub(ORDERS).max(1)..next {
-        let order =
-            row::<{ order::BYTES }>(tx.get(&key::order(warehouse, district, number)).await?)?;
+        let order = row::<{ order::BYTES }>(tx.get(&key::order(warehouse, district, number)).await?)?;
         for line in 1..=order::LINES.get(&order) {
-            let line = tx
-                .get(&key::order_line(warehouse, district, number, line))
-                .await?;
+            let line = tx.get(&key::order_line(warehouse, district, number, line)).await?;
             items.push(order_line::ITEM.get(&row::<{ order_line::BYTES }>(line)?));
         }
     }

@@ -1,11 +1,11 @@
-//! redis-rs, unmodified, against a running server: `ORDO_PORT`, `ORDO_PORT_WITH_PASSWORD` (the password is `secret`), and a cluster of
-//! three nodes at `ORDO_CLUSTER_PORTS`.
+//! redis-rs, unmodified, against a running server: `ORDO_PORT`, `ORDO_PORT_WITH_PASSWORD` (the password is
+//! `secret`), and a cluster of three nodes at `ORDO_CLUSTER_PORTS`.
 
 use redis::cluster::ClusterClient;
 use redis::streams::{StreamAutoClaimOptions, StreamAutoClaimReply, StreamReadOptions, StreamReadReply};
 use redis::{
-    AsyncConnectionConfig, Client, Commands, Connection, ConnectionLike, Direction, ErrorKind, PushKind, RedisError, RedisResult, Script,
-    ServerErrorKind, SetExpiry, SetOptions, Value,
+    AsyncConnectionConfig, Client, Commands, Connection, ConnectionLike, Direction, ErrorKind, PushKind,
+    RedisError, RedisResult, Script, ServerErrorKind, SetExpiry, SetOptions, Value,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,7 +78,8 @@ fn commands() {
         assert_eq!(scores, [("a".to_owned(), 1.5), ("b".to_owned(), 2.0)]);
         assert!(r.pfadd::<_, _, bool>("hll", &["a", "b"])?);
         assert!(info(&mut r, "server").contains("ordo_version"));
-        let config: HashMap<String, String> = redis::cmd("CONFIG").arg("GET").arg("appendonly").query(&mut r)?;
+        let config: HashMap<String, String> =
+            redis::cmd("CONFIG").arg("GET").arg("appendonly").query(&mut r)?;
         assert_eq!(config["appendonly"], "yes");
         Ok(())
     });
@@ -152,14 +153,17 @@ fn scripts_and_functions() {
     in_both(|_, mut r| {
         let script = Script::new("return redis.call('APPEND', KEYS[1], ARGV[1])");
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut r)?;
-        let unknown = redis::cmd("EVALSHA").arg(script.get_hash()).arg(1).arg("text").arg("abc").query::<i64>(&mut r);
+        let unknown =
+            redis::cmd("EVALSHA").arg(script.get_hash()).arg(1).arg("text").arg("abc").query::<i64>(&mut r);
         assert_eq!(unknown.expect_err("unknown").kind(), ErrorKind::Server(ServerErrorKind::NoScript));
         // EVALSHA is answered NOSCRIPT, and SCRIPT LOAD and EVALSHA follow.
         assert_eq!(script.key("text").arg("abc").invoke::<i64>(&mut r)?, 3);
         assert_eq!(script.key("text").arg("x").invoke::<i64>(&mut r)?, 4);
-        let reply: (i64, String, Vec<i64>, Option<i64>) = Script::new("return {1, 'two', {3}, false}").invoke(&mut r)?;
+        let reply: (i64, String, Vec<i64>, Option<i64>) =
+            Script::new("return {1, 'two', {3}, false}").invoke(&mut r)?;
         assert_eq!(reply, (1, "two".to_owned(), vec![3], None));
-        let library = "#!lua name=counters\nredis.register_function('raise', function(k, a) return redis.call('INCRBY', k[1], a[1]) end)";
+        let library = "#!lua name=counters\nredis.register_function('raise', function(k, a) return \
+                       redis.call('INCRBY', k[1], a[1]) end)";
         redis::cmd("FUNCTION").arg("FLUSH").exec(&mut r)?;
         assert_eq!(redis::cmd("FUNCTION").arg("LOAD").arg(library).query::<String>(&mut r)?, "counters");
         assert_eq!(redis::cmd("FCALL").arg("raise").arg(1).arg("n").arg(5).query::<i64>(&mut r)?, 5);
@@ -189,10 +193,19 @@ fn streams_with_groups() {
                     let mut mine = connect(protocol);
                     let options = StreamReadOptions::default().group("workers", name).count(7).block(100);
                     while count.load(Ordering::SeqCst) < ENTRIES {
-                        let reply: Option<StreamReadReply> = mine.xread_options(&["events"], &[">"], &options).expect("read");
-                        for entry in reply.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids) {
-                            seen.lock().expect("a list").push(entry.get::<usize>("number").expect("a number"));
-                            assert_eq!(mine.xack::<_, _, _, i64>("events", "workers", &[entry.id]).expect("confirmed"), 1);
+                        let reply: Option<StreamReadReply> =
+                            mine.xread_options(&["events"], &[">"], &options).expect("read");
+                        for entry in
+                            reply.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids)
+                        {
+                            seen.lock()
+                                .expect("a list")
+                                .push(entry.get::<usize>("number").expect("a number"));
+                            assert_eq!(
+                                mine.xack::<_, _, _, i64>("events", "workers", &[entry.id])
+                                    .expect("confirmed"),
+                                1
+                            );
                             count.fetch_add(1, Ordering::SeqCst);
                         }
                     }
@@ -216,9 +229,19 @@ fn streams_with_groups() {
 fn who_waits_is_served_by_others() {
     in_both(|protocol, mut r| {
         thread::scope(|scope| {
-            let left = scope.spawn(|| connect(protocol).blpop::<_, (String, String)>(&["none", "left"], 30.0));
-            let moved = scope.spawn(|| connect(protocol).blmove::<_, _, String>("source", "target", Direction::Left, Direction::Right, 30.0));
-            let least = scope.spawn(|| connect(protocol).bzpopmin::<_, (String, String, f64)>("scores", 30.0));
+            let left =
+                scope.spawn(|| connect(protocol).blpop::<_, (String, String)>(&["none", "left"], 30.0));
+            let moved = scope.spawn(|| {
+                connect(protocol).blmove::<_, _, String>(
+                    "source",
+                    "target",
+                    Direction::Left,
+                    Direction::Right,
+                    30.0,
+                )
+            });
+            let least =
+                scope.spawn(|| connect(protocol).bzpopmin::<_, (String, String, f64)>("scores", 30.0));
             let start = Instant::now();
             while !info(&mut r, "clients").contains("blocked_clients:3\r") {
                 assert!(start.elapsed() < PATIENCE, "nobody waits");
@@ -243,10 +266,15 @@ fn messages_to_channels_and_patterns() {
         listener.psubscribe("n*")?;
         assert_eq!(r.publish::<_, _, i64>("news", "hello")?, 2);
         assert_eq!(r.publish::<_, _, i64>("nothing", "else")?, 1);
-        for (pattern, channel, payload) in [(None, "news", "hello"), (Some("n*"), "news", "hello"), (Some("n*"), "nothing", "else")] {
+        for (pattern, channel, payload) in
+            [(None, "news", "hello"), (Some("n*"), "news", "hello"), (Some("n*"), "nothing", "else")]
+        {
             let message = listener.get_message()?;
             assert_eq!(message.get_pattern::<Option<String>>()?.as_deref(), pattern);
-            assert_eq!((message.get_channel_name(), message.get_payload::<String>()?.as_str()), (channel, payload));
+            assert_eq!(
+                (message.get_channel_name(), message.get_payload::<String>()?.as_str()),
+                (channel, payload)
+            );
         }
         Ok(())
     });
@@ -283,7 +311,10 @@ fn what_a_client_keeps_is_called_back() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let config = AsyncConnectionConfig::new().set_cache_config(redis::caching::CacheConfig::default());
-        let mut keeping = client("resp3").get_multiplexed_async_connection_with_config(&config).await.expect("a connection");
+        let mut keeping = client("resp3")
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .expect("a connection");
         let get = redis::cmd("GET").arg("kept").clone();
         for _ in 0..10 {
             assert_eq!(get.query_async::<String>(&mut keeping).await.expect("read"), "old");
@@ -312,7 +343,8 @@ fn iterators_give_all() {
         pipe.exec(&mut r)?;
         let keys: BTreeSet<String> = r.scan_match::<_, String>("key:*")?.collect::<RedisResult<_>>()?;
         assert_eq!(keys.len(), COUNT);
-        let fields: BTreeSet<(usize, usize)> = r.hscan::<_, (usize, usize)>("hash")?.collect::<RedisResult<_>>()?;
+        let fields: BTreeSet<(usize, usize)> =
+            r.hscan::<_, (usize, usize)>("hash")?.collect::<RedisResult<_>>()?;
         assert_eq!(fields.len(), COUNT);
         let members: BTreeSet<usize> = r.sscan::<_, usize>("set")?.collect::<RedisResult<_>>()?;
         assert_eq!(members.len(), COUNT);
@@ -351,11 +383,14 @@ fn a_password_is_needed_and_enough() {
 #[test]
 fn a_client_for_clusters_is_never_sent_elsewhere() {
     let ports = cluster_ports();
-    for (protocol, version) in [("resp2", redis::ProtocolVersion::RESP2), ("resp3", redis::ProtocolVersion::RESP3)] {
+    for (protocol, version) in
+        [("resp2", redis::ProtocolVersion::RESP2), ("resp3", redis::ProtocolVersion::RESP3)]
+    {
         let nodes = ports.iter().map(|port| format!("redis://127.0.0.1:{port}"));
         let client = ClusterClient::builder(nodes).use_protocol(version).build().expect("addresses");
         let mut cluster = client.get_connection().expect("a connection");
-        let one = Client::open(format!("redis://127.0.0.1:{}/?protocol={protocol}", ports[1])).expect("an address");
+        let one =
+            Client::open(format!("redis://127.0.0.1:{}/?protocol={protocol}", ports[1])).expect("an address");
         let mut r = one.get_connection().expect("a connection");
         redis::cmd("FLUSHALL").exec(&mut r).expect("emptied");
         for n in 0..300 {
@@ -377,7 +412,8 @@ fn a_client_for_clusters_is_never_sent_elsewhere() {
         thread::scope(|scope| {
             for port in &ports {
                 scope.spawn(move || {
-                    let own = Client::open(format!("redis://127.0.0.1:{port}/?protocol={protocol}")).expect("an address");
+                    let own = Client::open(format!("redis://127.0.0.1:{port}/?protocol={protocol}"))
+                        .expect("an address");
                     increment(&mut own.get_connection().expect("a connection"), "counter", 20);
                 });
             }

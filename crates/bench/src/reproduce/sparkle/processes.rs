@@ -1,15 +1,15 @@
-//! Three real processes beside their model: how much of what the other figures say of clusters is seen on this machine.
+//! Three real processes beside their model: how much of what the other figures say of clusters is seen on
+//! this machine.
 //!
-//! Three processes of one zone keep one partition each, as the model's nodes do, so a transaction over two partitions is one
-//! of two processes that tell each other what they read over TCP. (Nothing is replicated: the paper's cluster is not
-//! either.) The load is the shape of the synthetic workload as a Lua script: five records are read and five are written,
-//! all of one partition or half of two. Clients, processes and kernel share this machine's cores, and parse, log, and run Lua. So the model's
-//! steps are made to take as long as gives the same throughput without transactions over partitions; what is compared is
-//! what becomes of it with them.
+//! Three processes of one zone keep one partition each, as the model's nodes do, so a transaction over two
+//! partitions is one of two processes that tell each other what they read over TCP. (Nothing is replicated:
+//! the paper's cluster is not either.) The load is the shape of the synthetic workload as a Lua script: five
+//! records are read and five are written, all of one partition or half of two. Clients, processes and kernel
+//! share this machine's cores, and parse, log, and run Lua. So the model's steps are made to take as long as
+//! gives the same throughput without transactions over partitions; what is compared is what becomes of it
+//! with them.
 
-use super::{
-    Axis, Claim, Figure, Panel, Place, Point, SPARKLE, Series, Study, figure, series, synthetic,
-};
+use super::{Axis, Claim, Figure, Panel, Place, Point, SPARKLE, Series, Study, figure, series, synthetic};
 use crate::faults::processes::{Processes, Setting};
 use crate::redis::load_script;
 use anyhow::{Context, Result, anyhow, bail};
@@ -64,11 +64,7 @@ impl Calls {
             true => (first + 1 + self.draw(partitions - 1)) % partitions,
             false => first,
         };
-        let mut words = vec![
-            "EVALSHA".to_owned(),
-            self.sha.clone(),
-            (2 * HALF).to_string(),
-        ];
+        let mut words = vec!["EVALSHA".to_owned(), self.sha.clone(), (2 * HALF).to_string()];
         for at in [first, second] {
             for _ in 0..HALF {
                 let record = self.draw(RECORDS);
@@ -93,13 +89,7 @@ fn tags() -> Vec<String> {
 }
 
 /// What clients of all processes get done in a second, with this share.
-fn throughput(
-    addresses: &[SocketAddr],
-    sha: &str,
-    share: u32,
-    seed: u64,
-    time: Duration,
-) -> Result<f64> {
+fn throughput(addresses: &[SocketAddr], sha: &str, share: u32, seed: u64, time: Duration) -> Result<f64> {
     let run = |number: usize, address: SocketAddr| -> Result<(u64, Duration)> {
         let mut client = Client::open(&address.to_string(), PATIENCE)?;
         let mut calls = Calls {
@@ -121,10 +111,8 @@ fn throughput(
     };
     let clients = (0..CONNECTIONS).flat_map(|_| addresses.iter().copied());
     std::thread::scope(|scope| {
-        let clients: Vec<_> = clients
-            .enumerate()
-            .map(|(number, address)| scope.spawn(move || run(number, address)))
-            .collect();
+        let clients: Vec<_> =
+            clients.enumerate().map(|(number, address)| scope.spawn(move || run(number, address))).collect();
         let mut sum = 0.0;
         for client in clients {
             let ended = client.join().map_err(|_| anyhow!("a client panicked"))?;
@@ -199,8 +187,7 @@ impl Study {
             if let Some(step_ns) = step_ns {
                 let factor = step_ns.max(1) / job.options.costs.step_ns.max(1);
                 job.options.costs.step_ns = step_ns;
-                job.options.clients =
-                    (job.options.clients / factor.max(1) as usize).max(super::CLIENTS_MIN);
+                job.options.clients = (job.options.clients / factor.max(1) as usize).max(super::CLIENTS_MIN);
             }
             Ok::<_, anyhow::Error>(job)
         };
@@ -220,13 +207,9 @@ impl Study {
             run: serde_json::Value::Null,
         });
         let mut all = series(0, &jobs, &reports, Report::throughput_per_s);
-        all.push(Series {
-            name: "real".to_owned(),
-            points: points.collect(),
-        });
+        all.push(Series { name: "real".to_owned(), points: points.collect() });
         let panel = Panel {
-            title: "Three processes: throughput by the share of transactions over two of them"
-                .to_owned(),
+            title: "Three processes: throughput by the share of transactions over two of them".to_owned(),
             x_label: "multi-partition transactions",
             y_label: "transactions/s",
             axis: Axis::Names,
@@ -249,9 +232,19 @@ impl Study {
             ));
         }
         let differences = vec![
-            "No figure of the paper: three real processes of one zone with one partition each on this machine, to see whether the model says of them what they do.".to_owned(),
-            format!("The model's step takes {step_ns} ns here, so that it has the real throughput at 0 %: a real process also parses commands, writes its log and runs Lua, and three of them and their clients share this machine's cores, where a modelled node has a worker to itself."),
-            "Real: a Lua script reads five records and writes five, out of 20,000 of a partition; commands in pipelines of 32, two connections to each process, appendfsync no. Modelled: the synthetic workload, three nodes of one worker.".to_owned(),
+            "No figure of the paper: three real processes of one zone with one partition each on this \
+             machine, to see whether the model says of them what they do."
+                .to_owned(),
+            format!(
+                "The model's step takes {step_ns} ns here, so that it has the real throughput at 0 %: \
+                 a real process also parses commands, writes its log and runs Lua, and three of them \
+                 and their clients share this machine's cores, where a modelled node has a worker to \
+                 itself."
+            ),
+            "Real: a Lua script reads five records and writes five, out of 20,000 of a partition; commands \
+             in pipelines of 32, two connections to each process, appendfsync no. Modelled: the synthetic \
+             workload, three nodes of one worker."
+                .to_owned(),
         ];
         let title = "three processes, modelled and real";
         Ok(figure("3p", title, vec![panel], claims, differences))

@@ -46,10 +46,7 @@ pub(in crate::cluster) fn base(epoch: u64, map: &PartitionMap) -> Base {
     Base {
         index: epoch,
         term: 1,
-        members: Members {
-            voters: vec![ME, NodeId(2), NodeId(3)],
-            ..Members::default()
-        },
+        members: Members { voters: vec![ME, NodeId(2), NodeId(3)], ..Members::default() },
         state: state.encode().into(),
     }
 }
@@ -63,24 +60,11 @@ pub(in crate::cluster) fn bases(
 }
 
 fn image(base: Base) -> GroupImage {
-    GroupImage {
-        hard_state: HardState {
-            term: 1,
-            vote: 0,
-            commit: base.index,
-        },
-        base,
-        entries: Vec::new(),
-    }
+    GroupImage { hard_state: HardState { term: 1, vote: 0, commit: base.index }, base, entries: Vec::new() }
 }
 
 pub(in crate::cluster) fn taken(epoch: u64, of: &[PartitionId]) -> Taken {
-    Taken {
-        epoch: Epoch(epoch),
-        bases: bases(epoch, &map(of), of),
-        start: true,
-        asked_tick: 0,
-    }
+    Taken { epoch: Epoch(epoch), bases: bases(epoch, &map(of), of), start: true, asked_tick: 0 }
 }
 
 /// A journal whose logs begin behind one checkpoint, and that knows of another.
@@ -136,35 +120,21 @@ fn recover(
     map: PartitionMap,
     engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
 ) -> Result<ClusterNode, ClusterRecoverError> {
-    let start = ClusterStart {
-        known: Arc::new(map.clone()),
-        map,
-        images,
-        engines,
-        checkpoint_bytes: 0,
-        nonce: 1,
-    };
+    let start =
+        ClusterStart { known: Arc::new(map.clone()), map, images, engines, checkpoint_bytes: 0, nonce: 1 };
     ClusterNode::recover(ClusterOptions::new(ME), Registry::new(), start)
 }
 
-/// A node whose logs begin behind the checkpoint of an epoch, or at the beginning if that is 0, where the map wants it to keep
-/// more than it does.
-pub(in crate::cluster) fn node(
-    epoch: u64,
-    keeps: &[PartitionId],
-    wanted: &[PartitionId],
-) -> ClusterNode {
+/// A node whose logs begin behind the checkpoint of an epoch, or at the beginning if that is 0, where the map
+/// wants it to keep more than it does.
+pub(in crate::cluster) fn node(epoch: u64, keeps: &[PartitionId], wanted: &[PartitionId]) -> ClusterNode {
     let map = map(wanted);
     let engines = keeps.iter().map(|&partition| (partition, engine()));
     let images = match epoch {
         0 => GroupImages::new(),
         epoch => {
-            let candidate = Taken {
-                epoch: Epoch(epoch),
-                bases: bases(epoch, &map, keeps),
-                start: true,
-                asked_tick: 0,
-            };
+            let candidate =
+                Taken { epoch: Epoch(epoch), bases: bases(epoch, &map, keeps), start: true, asked_tick: 0 };
             let mut images = images(epoch, keeps, candidate);
             for partition in keeps {
                 images.insert(*partition, image(base(epoch, &map)));
@@ -180,17 +150,14 @@ pub(in crate::cluster) fn node(
 fn what_is_written_after_a_list_was_made_stays_when_the_list_is_followed() {
     let disk = VirtualDisk::new(1);
     let begin = (Epoch(5), bases(5, &map(&[P0]), &[P0]));
-    let mut checkpoints =
-        Checkpoints::new(begin.clone(), Epoch(3), Some(begin), Schedule::default());
+    let mut checkpoints = Checkpoints::new(begin.clone(), Epoch(3), Some(begin), Schedule::default());
     checkpoints.writing = Some(taken(8, &[P0]));
     checkpoints.recording.push_back(taken(7, &[P0]));
     let needed = checkpoints.prune(0, Some(Epoch(4)));
     for epoch in [1, 2, 3, 4, 5, 7, 8, 9] {
         write(&disk, epoch, &[P0, P1]);
     }
-    let unfinished = disk
-        .create(&unfinished_name(P0, Epoch(10)), 0)
-        .expect("a file");
+    let unfinished = disk.create(&unfinished_name(P0, Epoch(10)), 0).expect("a file");
     unfinished.write_at(0, b"begun").expect("written");
     prune(&disk, &needed).expect("removed");
     // 3 is where the logs begin, 4 is being fetched.
@@ -239,10 +206,7 @@ fn a_start_reads_again_what_others_may_need_to_hear() {
         write(&disk, epoch, &[P0, P1]);
     }
     // Its newest checkpoint was not fetched to start behind it.
-    let own = Taken {
-        start: false,
-        ..taken(7, &[P0, P1])
-    };
+    let own = Taken { start: false, ..taken(7, &[P0, P1]) };
     let even = images(3, &[P0, P1], own.clone());
     assert_eq!(newest_bases(&even).expect("a beginning").epoch, Epoch(3));
     let loaded = load_engines(&disk, BTreeSet::new(), &even, &|_| engine()).expect("loaded");
@@ -273,10 +237,7 @@ fn a_partition_without_a_checkpoint_is_left_out_beside_others_that_have_one() {
         }
         let mut images = images(own, &[P0, P1], taken(7, &[P0, P1]));
         // It has heard of a term, and nothing else.
-        let heard = HardState {
-            term: 4,
-            ..HardState::default()
-        };
+        let heard = HardState { term: 4, ..HardState::default() };
         images.entry(P2).or_default().hard_state = heard;
         let kept = BTreeSet::from([P0, P1, P2, PartitionId(3)]);
         let loaded = load_engines(&disk, kept, &images, &|_| engine()).expect("loaded");
@@ -306,12 +267,7 @@ fn at_the_beginning_nothing_is_left_out() {
 
 #[test]
 fn logs_that_begin_at_several_epochs_without_a_checkpoint_of_all_are_refused() {
-    let entry = Entry {
-        index: 1,
-        term: 1,
-        kind: EntryKind::Batch,
-        data: Bytes::new(),
-    };
+    let entry = Entry { index: 1, term: 1, kind: EntryKind::Batch, data: Bytes::new() };
     // It has promised an entry, and has no base.
     let mut promised = images(7, &[P0, P1], taken(7, &[P0, P1]));
     promised.entry(P2).or_default().entries.push(entry);
@@ -325,10 +281,7 @@ fn logs_that_begin_at_several_epochs_without_a_checkpoint_of_all_are_refused() {
         }
         let refused = load_engines(&disk, BTreeSet::new(), &images, &|_| engine()).err();
         let text = refused.as_ref().map(LoadError::to_string);
-        assert!(
-            matches!(refused, Some(LoadError::Uneven { .. })),
-            "{text:?}"
-        );
+        assert!(matches!(refused, Some(LoadError::Uneven { .. })), "{text:?}");
         assert!(text.is_some_and(|text| text.contains("replace the node")));
         assert_eq!(epochs(&disk), BTreeSet::from([3, 7]), "nothing is touched");
     }
@@ -353,10 +306,7 @@ fn a_node_without_checkpoints_waits_for_its_first_one_before_it_keeps_more() {
     let mut node = node(0, &[P0, P1], &wanted);
     node.checkpoints.recording.push_back(taken(3, &[P0, P1]));
     node.keep_more(&mut effects);
-    assert!(
-        !effects.restart,
-        "it would begin behind the checkpoint, and the new one at the beginning"
-    );
+    assert!(!effects.restart, "it would begin behind the checkpoint, and the new one at the beginning");
     node.checkpoints.writing = node.checkpoints.recording.pop_front();
     node.keep_more(&mut effects);
     assert!(!effects.restart);
@@ -372,19 +322,10 @@ fn what_goes_along_with_bases_goes_along_once_in_a_record() {
     for round in 1..3 {
         let bases = bases(3 + round, &map(&[P0, P1, P2]), &[P0, P1, P2]);
         for (partition, base) in bases {
-            let kept = Kept {
-                base: Some(base),
-                ..Kept::nothing(partition)
-            };
+            let kept = Kept { base: Some(base), ..Kept::nothing(partition) };
             node.record(kept, &mut effects);
         }
-        let count = |of: PartitionId| {
-            effects
-                .kept
-                .iter()
-                .filter(|kept| kept.partition == of)
-                .count()
-        };
+        let count = |of: PartitionId| effects.kept.iter().filter(|kept| kept.partition == of).count();
         assert_eq!(count(CANDIDATES), 1, "record {round}");
         assert_eq!(effects.kept.len(), 4, "record {round}");
         effects.kept.clear();

@@ -19,7 +19,8 @@ const PARTS_TICKS: u64 = 600;
 const ASSEMBLIES_MAX: usize = 16;
 /// One that has not heard of a group for so many ticks follows it through another node.
 const PATIENCE_TICKS: u64 = 12;
-/// So many ticks a frame waits for those before it, and so many frames: as many as a window of small parts has.
+/// So many ticks a frame waits for those before it, and so many frames: as many as a window of small parts
+/// has.
 const EARLY_TICKS: u64 = 4;
 const EARLY_MAX: usize = 4096;
 /// A node that does not follow its neighbour looks every so many ticks whether it can.
@@ -47,10 +48,7 @@ pub(super) struct Followed {
 impl Followed {
     /// Subscriptions up to this one are over, and nobody was asked since.
     pub fn after(over: u64) -> Followed {
-        Followed {
-            over,
-            ..Followed::default()
-        }
+        Followed { over, ..Followed::default() }
     }
 
     /// What a node has sent may be lost.
@@ -66,9 +64,7 @@ impl Followed {
 }
 
 fn unreadable(group: PartitionId) -> BadFrame {
-    BadFrame(format!(
-        "it says something of {group} that this node cannot read"
-    ))
+    BadFrame(format!("it says something of {group} that this node cannot read"))
 }
 
 impl ClusterNode {
@@ -89,8 +85,8 @@ impl ClusterNode {
             return Ok(());
         }
         let is_told_something = !news.messages.is_empty() || news.part.is_some();
-        // These and outcomes may come in any order, and from anybody: only what is lost matters, and that is what subscriptions see to.
-        // Over a slow link they would come too late for theirs again and again.
+        // These and outcomes may come in any order, and from anybody: only what is lost matters, and that is
+        // what subscriptions see to. Over a slow link they would come too late for theirs again and again.
         for answered in news.answers.drain(..) {
             self.answer_came(answered, effects);
         }
@@ -126,8 +122,8 @@ impl ClusterNode {
         };
         let next = match followed.through {
             Some((through, name, next)) if (through, name) == (from, subscription) => next,
-            // It does not know that another is followed now, under a later name. As long as none is, what it still has to say to
-            // this node's partitions is of use.
+            // It does not know that another is followed now, under a later name. As long as none is, what it
+            // still has to say to this node's partitions is of use.
             Some((through, ..)) if through != from && subscription <= followed.over => {
                 self.stop_following(from, group, subscription, effects);
                 return Ok(());
@@ -172,10 +168,7 @@ impl ClusterNode {
         subscription: u64,
         effects: &mut ClusterEffects,
     ) {
-        let frame = Frame::Unfollow {
-            partition: group,
-            subscription,
-        };
+        let frame = Frame::Unfollow { partition: group, subscription };
         self.send(through, &frame, effects);
     }
 
@@ -194,13 +187,7 @@ impl ClusterNode {
         part: Part,
         effects: &mut ClusterEffects,
     ) -> bool {
-        let Part {
-            item,
-            number,
-            total,
-            offset,
-            bytes,
-        } = part;
+        let Part { item, number, total, offset, bytes } = part;
         let key = (group, from, number);
         let assemblies = &mut self.feeds.assemblies;
         let begun = assemblies.range((group, from, 0)..=(group, from, u64::MAX));
@@ -210,11 +197,7 @@ impl ClusterNode {
             let oldest = oldest.map(|(&key, _)| key);
             oldest.and_then(|oldest| assemblies.remove(&oldest));
         }
-        let known = self
-            .feeds
-            .assemblies
-            .entry(key)
-            .or_insert_with(|| Assembly::new(total));
+        let known = self.feeds.assemblies.entry(key).or_insert_with(|| Assembly::new(total));
         known.news_tick = self.ticks;
         match known.take(total, offset, bytes) {
             Some(true) => {}
@@ -241,13 +224,7 @@ impl ClusterNode {
     }
 
     /// A partition hears something of another one. False if it cannot be read.
-    fn hear(
-        &self,
-        from: PartitionId,
-        to: PartitionId,
-        message: &[u8],
-        effects: &mut ClusterEffects,
-    ) -> bool {
+    fn hear(&self, from: PartitionId, to: PartitionId, message: &[u8], effects: &mut ClusterEffects) -> bool {
         let Some(message) = Message::decode(message) else {
             return false;
         };
@@ -287,9 +264,8 @@ impl ClusterNode {
                 continue;
             }
             let batch = GroupBatch::decode(&fed.part, &self.registry);
-            let Some(batch) = batch
-                .ok()
-                .filter(|batch| batch.epoch == epoch && epoch.0 <= self.merge.held(group).0 + 1)
+            let Some(batch) =
+                batch.ok().filter(|batch| batch.epoch == epoch && epoch.0 <= self.merge.held(group).0 + 1)
             else {
                 // Behind something that this node does not know, or not to be read: it begins anew.
                 effects.warnings.push(format!(
@@ -326,12 +302,12 @@ impl ClusterNode {
             }
         }
         // More than it has told nobody can say to be agreed.
-        self.merge
-            .agreed(group, news.agreed.min(self.merge.last_index(group)));
+        self.merge.agreed(group, news.agreed.min(self.merge.last_index(group)));
         Ok(())
     }
 
-    /// What this node hears of a group is not whole: it asks anew with the next tick. (Not at once: what comes then may be no better.)
+    /// What this node hears of a group is not whole: it asks anew with the next tick. (Not at once: what
+    /// comes then may be no better.)
     fn lose_feed(&mut self, group: PartitionId) {
         if let Some(followed) = self.feeds.followed.get_mut(&group) {
             followed.through = None;
@@ -350,9 +326,7 @@ impl ClusterNode {
         assemblies.retain(|_, assembly| assembly.news_tick >= old);
         let silent = self.feeds.followers.keys().map(|&(_, node)| node);
         let silent: BTreeSet<NodeId> = silent.filter(|&node| !self.is_live(node)).collect();
-        self.feeds
-            .followers
-            .retain(|(_, node), _| !silent.contains(node));
+        self.feeds.followers.retain(|(_, node), _| !silent.contains(node));
         let doubtful = self.feeds.doubtful(now);
         for group in map.partition_ids() {
             if self.groups.contains_key(&group) {
@@ -364,25 +338,24 @@ impl ClusterNode {
             let neighbour = neighbour.filter(|&node| self.is_live(node));
             let is_missed = self.merge.held(group) < self.merge.newest();
             let known = self.feeds.followed.get_mut(&group);
-            let (through, asked, heard_tick, retell) =
-                known.map_or((None, None, now, false), |known| {
-                    if !is_missed {
-                        known.news_tick = now;
-                    }
-                    if !known.early.is_empty() && now >= known.early_since + EARLY_TICKS {
-                        // What they wait for is lost.
-                        known.through = None;
-                        known.early.clear();
-                    }
-                    let heard_tick = known.heard_tick.min(known.news_tick);
-                    (known.through, known.asked, heard_tick, known.retell)
-                });
-            let is_heard = through
-                .is_some_and(|(node, ..)| self.is_live(node) && now < heard_tick + PATIENCE_TICKS);
+            let (through, asked, heard_tick, retell) = known.map_or((None, None, now, false), |known| {
+                if !is_missed {
+                    known.news_tick = now;
+                }
+                if !known.early.is_empty() && now >= known.early_since + EARLY_TICKS {
+                    // What they wait for is lost.
+                    known.through = None;
+                    known.early.clear();
+                }
+                let heard_tick = known.heard_tick.min(known.news_tick);
+                (known.through, known.asked, heard_tick, known.retell)
+            });
+            let is_heard =
+                through.is_some_and(|(node, ..)| self.is_live(node) && now < heard_tick + PATIENCE_TICKS);
             let waits = asked.is_some_and(|(_, _, tick)| now < tick + PATIENCE_TICKS);
             let through = through.map(|(node, ..)| node);
-            let better = neighbour
-                .filter(|&node| Some(node) != through && now.is_multiple_of(NEIGHBOUR_TICKS));
+            let better =
+                neighbour.filter(|&node| Some(node) != through && now.is_multiple_of(NEIGHBOUR_TICKS));
             let doubt = doubtful.get(&group);
             if waits || is_heard && better.is_none() && !retell && doubt.is_none() {
                 continue;
@@ -401,8 +374,8 @@ impl ClusterNode {
                     able.push(node);
                 }
             }
-            // In turn, behind whoever was asked in vain. Whoever has fallen silent, or does not say how a request ended, is asked if
-            // there is nobody else.
+            // In turn, behind whoever was asked in vain. Whoever has fallen silent, or does not say how a
+            // request ended, is asked if there is nobody else.
             let vain = through.filter(|_| !is_heard || doubt.is_some());
             if able.iter().any(|&node| Some(node) != vain) {
                 able.retain(|&node| Some(node) != vain);

@@ -40,12 +40,7 @@ pub(super) struct Large {
 impl Large {
     /// Nothing of it is sent. The number names it among all that the process sends.
     pub fn new(item: Item, number: u64, whole: Bytes) -> Large {
-        Large {
-            item,
-            number,
-            total: whole.len() as u64,
-            rest: whole,
-        }
+        Large { item, number, total: whole.len() as u64, rest: whole }
     }
 
     /// The next part, of at most so many bytes, but at least one.
@@ -79,16 +74,11 @@ pub(super) struct Assembly {
 impl Assembly {
     /// Nothing has come of so many bytes.
     pub fn new(total: u64) -> Assembly {
-        Assembly {
-            parts: BTreeMap::new(),
-            total,
-            left: total,
-            news_tick: 0,
-        }
+        Assembly { parts: BTreeMap::new(), total, left: total, news_tick: 0 }
     }
 
-    /// A part of so many bytes in all has come, perhaps not for the first time. Whether that was all; `None` if it does not go with
-    /// the others.
+    /// A part of so many bytes in all has come, perhaps not for the first time. Whether that was all; `None`
+    /// if it does not go with the others.
     pub fn take(&mut self, total: u64, offset: u64, bytes: Bytes) -> Option<bool> {
         let length = bytes.len() as u64;
         if total != self.total {

@@ -17,7 +17,8 @@ use txn::{BootId, Epoch, NodeId, PartitionId};
 
 /// A frame with at least this share of what may be on its way counts as on its way.
 const HEAVY: u64 = 1 << 10;
-/// About how many bytes of batches go into one frame, of outcomes, and of messages, if as many may be on their way.
+/// About how many bytes of batches go into one frame, of outcomes, and of messages, if as many may be on
+/// their way.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
 /// A follower hears of every group at least once in so many ticks.
 const FEED_TICKS: u64 = 4;
@@ -192,22 +193,13 @@ impl ClusterNode {
                 }
                 None => {}
             }
-            self.feeds.remember(Recent {
-                node,
-                confirmed,
-                answered,
-            });
+            self.feeds.remember(Recent { node, confirmed, answered });
         }
         self.feed(effects);
     }
 
     /// Local partitions have something to say to others.
-    pub fn say(
-        &mut self,
-        sent: impl IntoIterator<Item = Sent>,
-        now_ms: u64,
-        effects: &mut ClusterEffects,
-    ) {
+    pub fn say(&mut self, sent: impl IntoIterator<Item = Sent>, now_ms: u64, effects: &mut ClusterEffects) {
         self.now_ms = now_ms;
         if self.is_stopped() {
             return;
@@ -246,15 +238,7 @@ impl ClusterNode {
         wish: Wish,
         effects: &mut ClusterEffects,
     ) {
-        let Wish {
-            subscription,
-            boot,
-            after,
-            waits,
-            kept,
-            settled,
-            heard,
-        } = wish;
+        let Wish { subscription, boot, after, waits, kept, settled, heard } = wish;
         // One who has less than the follower is no help.
         if !self.groups.contains_key(&group) || self.merge.held(group) < after {
             return;
@@ -303,12 +287,7 @@ impl ClusterNode {
     }
 
     /// A subscription is over.
-    pub(in crate::cluster) fn unfollow(
-        &mut self,
-        from: NodeId,
-        group: PartitionId,
-        subscription: u64,
-    ) {
+    pub(in crate::cluster) fn unfollow(&mut self, from: NodeId, group: PartitionId, subscription: u64) {
         let known = self.feeds.followers.get(&(group, from));
         if known.is_some_and(|known| known.subscription == subscription) {
             self.feeds.followers.remove(&(group, from));
@@ -331,17 +310,14 @@ impl ClusterNode {
                 }
             }
         });
-        let has_twins = followers
-            .values()
-            .any(|follower| self.is_twin(&follower.kept));
+        let has_twins = followers.values().any(|follower| self.is_twin(&follower.kept));
         self.feeds.twins.store(has_twins, Ordering::SeqCst);
         self.feeds.followers = followers;
     }
 
     /// Whether a node that keeps these partitions keeps one that this node keeps too.
     fn is_twin(&self, kept: &[PartitionId]) -> bool {
-        kept.iter()
-            .any(|&partition| self.engine(partition).is_some())
+        kept.iter().any(|&partition| self.engine(partition).is_some())
     }
 
     /// Whether what local partitions say to each other is for other nodes too.
@@ -349,7 +325,8 @@ impl ClusterNode {
         &self.feeds.twins
     }
 
-    /// Sends one frame, if there is anything to say. Whether there is more; `None` if the follower needs what is gone.
+    /// Sends one frame, if there is anything to say. Whether there is more; `None` if the follower needs what
+    /// is gone.
     fn feed_one(
         &mut self,
         group: PartitionId,
@@ -426,9 +403,8 @@ impl ClusterNode {
         }
         let leader = self.leaders.get(&group).copied();
         let is_late = self.ticks >= follower.told_tick + FEED_TICKS;
-        let has_news = agreed > follower.agreed
-            || leader != follower.leader
-            || has_room && follower.has_more();
+        let has_news =
+            agreed > follower.agreed || leader != follower.leader || has_room && follower.has_more();
         if batches.is_empty() && !has_news && !is_late && follower.number > 0 {
             return Some(false);
         }
@@ -472,7 +448,8 @@ impl ClusterNode {
         Some(follower.unheard.has_room(window_bytes) && (has_more || follower.has_more()))
     }
 
-    /// The index of the first batch behind what a follower was told, which is confirmed here. `None` if it is gone.
+    /// The index of the first batch behind what a follower was told, which is confirmed here. `None` if it is
+    /// gone.
     fn index_behind(&self, group: PartitionId, follower: &Follower) -> Option<u64> {
         if follower.index > 0 {
             return Some(follower.index + 1);

@@ -14,11 +14,7 @@ const P2: PartitionId = PartitionId(2);
 fn pieces_are_asked_for_in_turn_and_again_when_they_do_not_come() {
     let both = vec![PartitionId(0), PartitionId(3)];
     let mut install = Install::new(Epoch(7), NodeId(1), both);
-    let piece = |partition, offset| Piece {
-        partition: PartitionId(partition),
-        epoch: Epoch(7),
-        offset,
-    };
+    let piece = |partition, offset| Piece { partition: PartitionId(partition), epoch: Epoch(7), offset };
     assert_eq!(install.next(10), Some(piece(0, 0)));
     assert_eq!(install.next(11), None);
     assert_eq!(install.next(14), Some(piece(0, 0)), "asked again");
@@ -37,11 +33,7 @@ fn pieces_are_asked_for_in_turn_and_again_when_they_do_not_come() {
 }
 
 fn piece(partition: PartitionId, epoch: u64, offset: u64) -> Piece {
-    Piece {
-        partition,
-        epoch: Epoch(epoch),
-        offset,
-    }
+    Piece { partition, epoch: Epoch(epoch), offset }
 }
 
 #[test]
@@ -95,12 +87,7 @@ fn bases_that_do_not_cover_all_that_was_wanted_are_refused() {
 fn hear(node: &mut ClusterNode, others: &[NodeId], effects: &mut ClusterEffects) {
     for &from in others {
         let checkpoint = Epoch(0);
-        let clock = Frame::Clock {
-            standing: None,
-            hears_all: true,
-            map_version: 1,
-            checkpoint,
-        };
+        let clock = Frame::Clock { standing: None, hears_all: true, map_version: 1, checkpoint };
         let bytes = clock.encode(0).into();
         node.handle(ClusterEvent::Frame { from, bytes }, 0, effects);
     }
@@ -125,12 +112,7 @@ fn give(node: &mut ClusterNode, from: NodeId, piece: Piece, effects: &mut Cluste
     let bytes = Bytes::from_static(b"all");
     let taken = node.piece_came(from, piece, 3, encoded.into(), bytes, effects);
     assert_eq!(taken, Ok(()));
-    assert!(
-        effects
-            .write
-            .take()
-            .is_some_and(|(_, _, whole)| whole.is_some())
-    );
+    assert!(effects.write.take().is_some_and(|(_, _, whole)| whole.is_some()));
     node.installs.written(piece, 3, true);
     node.fetch(effects);
 }
@@ -159,10 +141,7 @@ fn what_the_map_wants_meanwhile_is_fetched_before_a_checkpoint_is_installed() {
     assert_eq!(begun.len(), 2, "its own has one");
     let images = effects.kept.iter().map(|kept| {
         let base = kept.base.clone().unwrap_or_default();
-        let image = order::GroupImage {
-            base,
-            ..Default::default()
-        };
+        let image = order::GroupImage { base, ..Default::default() };
         (kept.partition, image)
     });
     let begin = newest_bases(&images.collect()).expect("bases");
@@ -198,7 +177,8 @@ fn an_older_checkpoint_is_not_installed_over_one_that_is_about_to_count() {
 fn whoever_may_have_a_checkpoint_is_asked() {
     let (mut node, mut effects) = (node(3, &[P0], &[P0, P1]), ClusterEffects::default());
     let registry = txn::Registry::new();
-    // By the map of this node neither is a replica. The group has 2 as a member; 4 said that this node is behind.
+    // By the map of this node neither is a replica. The group has 2 as a member; 4 said that this node is
+    // behind.
     let (member, source) = (NodeId(2), NodeId(4));
     let replicas = |node: &ClusterNode| node.map().partition(P0).replicas.clone();
     let mut known = replicas(&node).into_values();
@@ -222,7 +202,8 @@ fn what_nobody_has_any_more_is_not_waited_for() {
     node.fetch(&mut effects);
     assert_eq!(asked(&mut effects, &registry), [(source, piece(P0, 9, 0))]);
     give(&mut node, source, piece(P0, 9, 0), &mut effects);
-    // The one who said so does not keep the other partition; who does has an older one. They may be late: they are asked again.
+    // The one who said so does not keep the other partition; who does has an older one. They may be late:
+    // they are asked again.
     let refuse = |node: &mut ClusterNode, effects: &mut ClusterEffects, newest: [Epoch; 2]| {
         let mut rounds = 0;
         let epoch = node.installs.install.as_ref().map(|install| install.epoch);
@@ -268,10 +249,7 @@ fn where_no_replica_is_heard_any_node_is_asked_for_what_is_missing() {
     assert!(known.all(|&node| node != NodeId(2)));
     node.keep_more(&mut effects);
     let install = node.installs.install.as_ref().expect("it is fetched");
-    assert_eq!(
-        (install.source, &install.wanted[..]),
-        (NodeId(2), &[P1][..])
-    );
+    assert_eq!((install.source, &install.wanted[..]), (NodeId(2), &[P1][..]));
 }
 
 /// How often each of 20 pieces is asked for where the source's link needs `piece_ticks` for each.
@@ -306,10 +284,7 @@ fn a_slow_link_is_not_filled_with_pieces_that_were_asked_for_too_early() {
         let questions = questions(piece_ticks, |_| false);
         let wasted = questions.iter().sum::<u64>() - 20;
         assert!(wasted <= 8, "{piece_ticks}: {questions:?}");
-        assert!(
-            questions[10..].iter().all(|&asked| asked == 1),
-            "{piece_ticks}: {questions:?}"
-        );
+        assert!(questions[10..].iter().all(|&asked| asked == 1), "{piece_ticks}: {questions:?}");
     }
 }
 
@@ -324,10 +299,7 @@ fn a_file_that_is_no_checkpoint_is_not_kept() {
     write(&given, 3, &[P0]);
     let first = piece(P0, 3, 0);
     let (_, bytes) = read_piece(&given, first).expect("a checkpoint");
-    let sound = Whole {
-        next: Position::FIRST,
-        digest: 3,
-    };
+    let sound = Whole { next: Position::FIRST, digest: 3 };
     let mut turned = bytes.clone();
     turned[bytes.len() / 2] ^= 1;
     let other = Whole { digest: 4, ..sound };

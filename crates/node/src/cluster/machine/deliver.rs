@@ -10,8 +10,8 @@ use txn::mutant::{Mutant, is_active};
 use txn::{PartitionId, Position};
 
 impl ClusterNode {
-    /// What a new entry brings to the merge. It is read at once: what means nothing to this build must not be promised. What came
-    /// from a leader was read before the group got it.
+    /// What a new entry brings to the merge. It is read at once: what means nothing to this build must not be
+    /// promised. What came from a leader was read before the group got it.
     pub(super) fn read_entry(&self, entry: &Entry) -> Result<Option<Held>, RequestError> {
         let held = held(entry)?;
         let mut read = self.read_ahead.iter();
@@ -35,8 +35,8 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) {
         let text = format!(
-            "entry {index} of the log of {partition} means nothing to this build of Ordo ({error}): start this node \
-             with the version that the other nodes run; its data is untouched"
+            "entry {index} of the log of {partition} means nothing to this build of Ordo ({error}): start \
+             this node with the version that the other nodes run; its data is untouched"
         );
         self.end(text, effects);
     }
@@ -44,12 +44,7 @@ impl ClusterNode {
     /// Reads what is delivered next. False if this build cannot.
     pub(super) fn read_next(&mut self, effects: &mut ClusterEffects) -> bool {
         let read = self.merge.read_next(&self.registry);
-        if let Err(Unreadable {
-            group,
-            index,
-            cause,
-        }) = &read
-        {
+        if let Err(Unreadable { group, index, cause }) = &read {
             self.end_unread(*group, *index, cause, effects);
         }
         read.is_ok()
@@ -120,20 +115,15 @@ impl ClusterNode {
         }
     }
 
-    pub(super) fn take_confirmation(
-        &mut self,
-        confirmation: &Confirmation,
-        effects: &mut ClusterEffects,
-    ) {
+    pub(super) fn take_confirmation(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
         self.counters.epochs += 1;
         let end = &confirmation.end;
         if end.map.partitions.len() > 1 {
             self.unsettled.push_back((end.epoch, end.next.clone()));
         }
         self.checkpoints.note_bytes(confirmation.bytes);
-        let has_checkpoint = |(_, change): &(Control, Changed)| {
-            [Changed::Checkpoint, Changed::Placed].contains(change)
-        };
+        let has_checkpoint =
+            |(_, change): &(Control, Changed)| [Changed::Checkpoint, Changed::Placed].contains(change);
         if end.changes.iter().any(has_checkpoint) {
             self.pin(end);
         }
@@ -149,9 +139,7 @@ impl ClusterNode {
             if self.wanted.len() < before {
                 effects.changed.push((control.clone(), *change));
             }
-            if let Changed::Boot {
-                node, nonce, boot, ..
-            } = *change
+            if let Changed::Boot { node, nonce, boot, .. } = *change
                 && node == self.options.me
                 && (nonce == self.nonce || is_active(Mutant::TakeOldBoot))
             {
@@ -172,18 +160,16 @@ impl ClusterNode {
 
     /// Looks how far the local partitions are, and forgets what nobody needs any more.
     pub(in crate::cluster) fn settle(&mut self) {
-        let finals: Vec<Position> = self
-            .executors
-            .values()
-            .map(|executor| executor.engine.view().final_position())
-            .collect();
+        let finals: Vec<Position> =
+            self.executors.values().map(|executor| executor.engine.view().final_position()).collect();
         while let Some((epoch, _)) = self.unsettled.pop_front_if(|(_, next)| {
             let mut both = finals.iter().zip(next.iter());
             both.all(|(&reached, next)| reached >= next.prev())
         }) {
             self.settled = epoch;
         }
-        // Where logs are cut, nobody begins any more. Where every node keeps all partitions, they begin together.
+        // Where logs are cut, nobody begins any more. Where every node keeps all partitions, they begin
+        // together.
         let upto = match self.is_spread {
             true => self.checkpoints.durable_base().min(self.settled),
             false => self.settled,
@@ -205,9 +191,7 @@ impl ClusterNode {
                 .filter(|&(&partition, _)| partition == read.partition)
                 .map(|(_, next)| next.prev())
                 .next();
-            effects
-                .readable
-                .push((read.id, read.partition, upto.unwrap_or_default()));
+            effects.readable.push((read.id, read.partition, upto.unwrap_or_default()));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What goes into the order through this node: requests to whoever leads their group, and batches where this node leads.
+//! What goes into the order through this node: requests to whoever leads their group, and batches where this
+//! node leads.
 
 use super::{ClusterEffects, ClusterNode};
 use crate::cluster::frames::Frame;
@@ -10,8 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{
-    Args, BootId, Epoch, Key, NodeId, PartitionId, PartitionRoute, Request, RequestId, SessionId,
-    Space,
+    Args, BootId, Epoch, Key, NodeId, PartitionId, PartitionRoute, Request, RequestId, SessionId, Space,
 };
 
 impl ClusterNode {
@@ -30,16 +30,13 @@ impl ClusterNode {
         let map = &self.merge.delivered().map;
         for submission in submissions {
             let boot = submission.boot;
-            // A process that has ended has nobody who waits. One that this node has not yet heard of comes again.
+            // A process that has ended has nobody who waits. One that this node has not yet heard of comes
+            // again.
             if map.node_of_boot(boot) != Some(from) {
                 continue;
             }
             if let Err(sequence) = lead.take(submission) {
-                let frame = Frame::Expect {
-                    partition,
-                    boot,
-                    sequence,
-                };
+                let frame = Frame::Expect { partition, boot, sequence };
                 return self.send(from, &frame, effects);
             }
         }
@@ -72,11 +69,7 @@ impl ClusterNode {
                 continue;
             };
             for (sequence, expired) in (executor.next.0..).zip(look.expired.chunks(PAGE_ENTRIES)) {
-                let id = RequestId {
-                    session: SessionId::INTERNAL,
-                    sequence,
-                    attempt: 0,
-                };
+                let id = RequestId { session: SessionId::INTERNAL, sequence, attempt: 0 };
                 let args: Args = expired.iter().map(Key::to_blob).collect();
                 let mut request = Request::new(id, procedure.clone(), args);
                 request.route = PartitionRoute::single(partition);
@@ -103,10 +96,7 @@ impl ClusterNode {
                     break;
                 }
                 if leader != self.options.me {
-                    let frame = Frame::Submit {
-                        partition,
-                        submissions,
-                    };
+                    let frame = Frame::Submit { partition, submissions };
                     self.send(leader, &frame, effects);
                     continue;
                 }
@@ -183,10 +173,8 @@ impl ClusterNode {
         for partition in led {
             let held = self.merge.held(partition);
             let in_flight = self.merge.unconfirmed(partition);
-            let (Some(lead), Some(group)) = (
-                self.leads.get_mut(&partition),
-                self.groups.get_mut(&partition),
-            ) else {
+            let (Some(lead), Some(group)) = (self.leads.get_mut(&partition), self.groups.get_mut(&partition))
+            else {
                 continue;
             };
             let wanted = lead.has_work() && in_flight < in_flight_max;
@@ -213,7 +201,8 @@ impl ClusterNode {
         any
     }
 
-    /// Tells leaders of groups of which this node keeps no replica that an epoch was begun: they have no other way to know.
+    /// Tells leaders of groups of which this node keeps no replica that an epoch was begun: they have no
+    /// other way to know.
     pub(super) fn tell_begun(&self, effects: &mut ClusterEffects) {
         let elsewhere: BTreeSet<NodeId> = self
             .leaders

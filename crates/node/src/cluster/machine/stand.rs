@@ -7,9 +7,11 @@ use order::consensus::{ELECTION_TICKS, Input};
 use std::collections::BTreeSet;
 use txn::{NodeId, PartitionId, Stop};
 
-/// A leader that is late with its batch is told so after so many ticks: what was begun may not have reached it.
+/// A leader that is late with its batch is told so after so many ticks: what was begun may not have reached
+/// it.
 const BEGUN_TICKS: u64 = 2;
-/// A node that is about to end waits so long for others to take over, and for a majority that does not answer.
+/// A node that is about to end waits so long for others to take over, and for a majority that does not
+/// answer.
 const ENDING_MS: u64 = 500;
 
 impl ClusterNode {
@@ -24,8 +26,8 @@ impl ClusterNode {
             })
     }
 
-    /// Groups wait for each other. Where two leaders do not hear each other, those who hear both pass on that an epoch was begun,
-    /// and a leader that gets no further hands over to somebody who hears all.
+    /// Groups wait for each other. Where two leaders do not hear each other, those who hear both pass on that
+    /// an epoch was begun, and a leader that gets no further hands over to somebody who hears all.
     pub(super) fn look_for_progress(&mut self, effects: &mut ClusterEffects) {
         let confirmed = self.merge.confirmed().epoch;
         if self.progress.0 != confirmed || self.merge.newest() == confirmed {
@@ -59,8 +61,8 @@ impl ClusterNode {
         }
     }
 
-    /// When a whole cluster starts, nobody has to be waited for: those who hear a majority stand for election in turn, and again
-    /// while nobody leads, since each starts when it has read its own journal.
+    /// When a whole cluster starts, nobody has to be waited for: those who hear a majority stand for election
+    /// in turn, and again while nobody leads, since each starts when it has read its own journal.
     pub(super) fn campaign(&mut self) {
         if self.ticks > ELECTION_TICKS || !self.bootstrap.takes_part() {
             return;
@@ -108,27 +110,25 @@ impl ClusterNode {
         if !self.ends_in_vain() {
             return;
         }
-        let text = "ORDOUNKNOWN this node ends, and no majority has answered: what this command writes may or may not take effect; send it \
-                    through ORDO.IDEMPOTENT where that matters, and again";
+        let text = "ORDOUNKNOWN this node ends, and no majority has answered: what this command writes may \
+                    or may not take effect; send it through ORDO.IDEMPOTENT where that matters, and again";
         let foreign = self.feeds.give_up(u64::MAX);
         for id in self.gateway.give_up(u64::MAX).into_iter().chain(foreign) {
             effects.refused.push((id, Err(Stop::abort(text))));
         }
         for id in self.reads.give_up(u64::MAX) {
-            let text = "CLUSTERDOWN this node ends, and no majority has answered: nothing was read; try again at another node";
+            let text = "CLUSTERDOWN this node ends, and no majority has answered: nothing was read; try \
+                        again at another node";
             effects.refused.push((id, Err(Stop::abort(text))));
         }
     }
 
-    /// Whether this node is about to end for so long that its groups have no leaders for another reason: then nothing that it
-    /// waits for comes.
+    /// Whether this node is about to end for so long that its groups have no leaders for another reason: then
+    /// nothing that it waits for comes.
     fn ends_in_vain(&self) -> bool {
         let mut groups = self.map().partition_ids();
         self.is_ending_for_long()
-            && !groups.all(|group| {
-                self.leader(group)
-                    .is_some_and(|leader| self.is_live(leader))
-            })
+            && !groups.all(|group| self.leader(group).is_some_and(|leader| self.is_live(leader)))
     }
 
     fn is_ending_for_long(&self) -> bool {
@@ -141,8 +141,8 @@ impl ClusterNode {
         self.is_live(node) && *self.peers.condition(node) == Condition::Well
     }
 
-    /// Hands over what this node leads, because it is about to end: without it, the others would notice only when nothing has
-    /// been heard of it for a while, and nothing would be written until then.
+    /// Hands over what this node leads, because it is about to end: without it, the others would notice only
+    /// when nothing has been heard of it for a while, and nothing would be written until then.
     pub(in crate::cluster) fn hand_over(&mut self) {
         let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
         for partition in leads {
@@ -152,7 +152,8 @@ impl ClusterNode {
         }
     }
 
-    /// Who could lead a group in this node's place at once: of those who are heard, the one that has the most of its log.
+    /// Who could lead a group in this node's place at once: of those who are heard, the one that has the most
+    /// of its log.
     pub(super) fn successor(&self, partition: PartitionId) -> Option<NodeId> {
         let status = self.groups.get(&partition)?.status();
         let matched = |node: NodeId| {
@@ -165,8 +166,8 @@ impl ClusterNode {
             .max_by_key(|&node| matched(node))
     }
 
-    /// Whether nobody waits for this node any more once it was told to stop. What others have on their way does not matter: under
-    /// load there is always something.
+    /// Whether nobody waits for this node any more once it was told to stop. What others have on their way
+    /// does not matter: under load there is always something.
     pub fn is_drained(&self) -> bool {
         self.waits_in_vain()
             || self.gateway.awaited() == 0
@@ -179,12 +180,12 @@ impl ClusterNode {
         self.is_mute() || self.ends_in_vain()
     }
 
-    /// Whether others lead what this node has led, as far as there are others: then it may end without delaying anybody.
+    /// Whether others lead what this node has led, as far as there are others: then it may end without
+    /// delaying anybody.
     pub fn has_handed_over(&self) -> bool {
         self.groups.keys().all(|&partition| {
             let leader = self.leader(partition);
-            leader.is_some_and(|leader| leader != self.options.me)
-                || self.successor(partition).is_none()
+            leader.is_some_and(|leader| leader != self.options.me) || self.successor(partition).is_none()
         })
     }
 }

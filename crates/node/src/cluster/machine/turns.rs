@@ -61,12 +61,7 @@ impl ClusterNode {
         }
     }
 
-    pub(super) fn turn(
-        &mut self,
-        partition: PartitionId,
-        turn: Turn,
-        effects: &mut ClusterEffects,
-    ) {
+    pub(super) fn turn(&mut self, partition: PartitionId, turn: Turn, effects: &mut ClusterEffects) {
         for (to, message) in turn.messages {
             self.send(to, &Frame::Consensus { partition, message }, effects);
         }
@@ -88,11 +83,7 @@ impl ClusterNode {
         self.unkept.push_back(Unkept {
             record: self.records,
             must_sync: must_sync && !is_active(Mutant::PromiseBeforeSync),
-            then: Then::Promise {
-                partition,
-                turn: turn.number,
-                promises: turn.promises,
-            },
+            then: Then::Promise { partition, turn: turn.number, promises: turn.promises },
         });
         for node in turn.behind {
             self.tell_behind(partition, node, effects);
@@ -130,20 +121,11 @@ impl ClusterNode {
 
     /// Has the record that is made now synced: then this follows.
     pub(in crate::cluster) fn wait_for(&mut self, then: Then) {
-        self.unkept.push_back(Unkept {
-            record: self.records,
-            must_sync: true,
-            then,
-        });
+        self.unkept.push_back(Unkept { record: self.records, must_sync: true, then });
     }
 
     /// A group's log has further entries, perhaps in the place of others.
-    pub(super) fn appended(
-        &mut self,
-        partition: PartitionId,
-        kept: &Kept,
-        effects: &mut ClusterEffects,
-    ) {
+    pub(super) fn appended(&mut self, partition: PartitionId, kept: &Kept, effects: &mut ClusterEffects) {
         let Some(first) = kept.entries.first() else {
             return;
         };
@@ -181,20 +163,12 @@ impl ClusterNode {
     /// Lets go what is kept.
     pub(super) fn release(&mut self, effects: &mut ClusterEffects) {
         while let Some(unkept) = self.unkept.pop_front_if(|unkept| {
-            let enough = if unkept.must_sync {
-                self.synced
-            } else {
-                self.written
-            };
+            let enough = if unkept.must_sync { self.synced } else { self.written };
             unkept.record <= enough
         }) {
             match unkept.then {
                 Then::Nothing => {}
-                Then::Promise {
-                    partition,
-                    turn,
-                    promises,
-                } => {
+                Then::Promise { partition, turn, promises } => {
                     for (to, message) in promises {
                         self.send(to, &Frame::Consensus { partition, message }, effects);
                     }

@@ -24,24 +24,17 @@ impl Model {
         self.states.len() - 1
     }
 
-    /// Takes over what a restart found: the state after some record, none before the last durable one; and after a kill
-    /// none before the last one.
+    /// Takes over what a restart found: the state after some record, none before the last durable one; and
+    /// after a kill none before the last one.
     fn reconcile(&mut self, opened: &Opened, killed: bool) {
         let found = opened.journal.status().last.0 as usize;
         let least = if killed { self.last() } else { self.durable };
-        assert!(
-            found >= least,
-            "record {least} must be there, {found} is the last one"
-        );
+        assert!(found >= least, "record {least} must be there, {found} is the last one");
         match self.states.get(found) {
             Some(state) => assert_eq!(opened.state, *state, "after record {found}"),
             None => {
                 assert_eq!(found, self.last() + 1);
-                assert!(
-                    self.failed.contains(&opened.state),
-                    "nobody appended {:?}",
-                    opened.state
-                );
+                assert!(self.failed.contains(&opened.state), "nobody appended {:?}", opened.state);
                 self.states.push(opened.state.clone());
             }
         }
@@ -76,11 +69,7 @@ impl Run {
             rng,
             disk: VirtualDisk::new(seed),
             segment_bytes,
-            model: Model {
-                states: vec![State::new()],
-                durable: 0,
-                failed: Vec::new(),
-            },
+            model: Model { states: vec![State::new()], durable: 0, failed: Vec::new() },
             journal: None,
             source: Source::new(seed),
             tickets: Vec::new(),
@@ -163,13 +152,10 @@ impl Run {
             0..50 => self.append(),
             50..63 => {
                 let covers = self.model.last();
-                self.tickets
-                    .extend(journal.sync_ticket().map(|ticket| (ticket, covers)));
+                self.tickets.extend(journal.sync_ticket().map(|ticket| (ticket, covers)));
             }
             63..76 if !self.tickets.is_empty() => {
-                let (ticket, covers) = self
-                    .tickets
-                    .swap_remove(self.rng.random_range(0..self.tickets.len()));
+                let (ticket, covers) = self.tickets.swap_remove(self.rng.random_range(0..self.tickets.len()));
                 if let Ok(synced) = ticket.sync() {
                     journal.synced(synced);
                     self.model.durable = self.model.durable.max(covers);

@@ -1,4 +1,5 @@
-//! The power goes at every single operation of the disk, in a life of the journal and in the recovery from that.
+//! The power goes at every single operation of the disk, in a life of the journal and in the recovery from
+//! that.
 
 use super::{Opened, Source, State, open};
 use crate::seeds;
@@ -55,10 +56,7 @@ impl CutDisk {
     }
 
     fn file(&self, file: VirtualFile) -> CutFile {
-        CutFile {
-            disk: self.clone(),
-            file,
-        }
+        CutFile { disk: self.clone(), file }
     }
 }
 
@@ -123,12 +121,7 @@ impl Life {
     fn new(seed: u64) -> Life {
         let mut source = Source::new(seed);
         source.base_chance = 0.3;
-        Life {
-            source,
-            states: vec![State::new()],
-            durable: 0,
-            removed: 0,
-        }
+        Life { source, states: vec![State::new()], durable: 0, removed: 0 }
     }
 
     fn live(&mut self, journal: &mut Journal<CutDisk>, rounds: usize) -> io::Result<()> {
@@ -178,8 +171,8 @@ impl Life {
 /// Returns the life, and whether the power went before its end.
 fn life(disk: &CutDisk, seed: u64) -> (Life, bool) {
     let mut life = Life::new(seed);
-    let ended = open(disk, SEGMENT_BYTES, 1)
-        .is_ok_and(|mut opened| life.live(&mut opened.journal, 60).is_ok());
+    let ended =
+        open(disk, SEGMENT_BYTES, 1).is_ok_and(|mut opened| life.live(&mut opened.journal, 60).is_ok());
     assert_eq!(ended, !disk.is_cut());
     (life, !ended)
 }

@@ -59,20 +59,11 @@ fn every_flipped_bit_of_a_journal_is_refused() {
             let error = open(&disk, SEGMENT_BYTES, 1).err();
             let error = error.unwrap_or_else(|| panic!("bit {bit} of byte {offset} of {name}"));
             assert!(
-                matches!(
-                    error,
-                    OpenError::Corrupt {
-                        content: Content::Groups,
-                        ..
-                    }
-                ),
+                matches!(error, OpenError::Corrupt { content: Content::Groups, .. }),
                 "bit {bit} of byte {offset} of {name}: {error}"
             );
             let text = error.to_string();
-            assert!(
-                text.contains("replace this node") && text.contains("(record "),
-                "{text}"
-            );
+            assert!(text.contains("replace this node") && text.contains("(record "), "{text}");
             disk.flip_bit(name, offset, bit);
             tried += 1;
         }
@@ -92,10 +83,7 @@ fn missing_segments_of_a_journal_are_refused() {
         }
         let before = contents(&copy);
         let error = open(&copy, SEGMENT_BYTES, 1).err().unwrap();
-        assert!(
-            error.to_string().contains("replace this node"),
-            "{missing:?}: {error}"
-        );
+        assert!(error.to_string().contains("replace this node"), "{missing:?}: {error}");
         assert!(contents(&copy) == before);
     }
 }
@@ -107,14 +95,14 @@ fn a_log_of_batches_and_a_journal_are_not_taken_for_each_other() {
     let truncated = journal.copy_of_durable(1);
     truncated.remove(&segments(&truncated)[0]).unwrap();
     for disk in [journal, truncated] {
-        disk.create("prepared-00000000000000000007.ordo", 10)
-            .unwrap();
+        disk.create("prepared-00000000000000000007.ordo", 10).unwrap();
         let before = contents(&disk);
         let error = crate::open(&disk, options(SEGMENT_BYTES)).err().unwrap();
         assert!(matches!(error, OpenError::Content { .. }), "{error}");
         assert!(
             error.to_string().contains(
-                "belongs to the journal of a node of a cluster, and this start needs the input log of a node on its own"
+                "belongs to the journal of a node of a cluster, and this start needs the input log of a \
+                 node on its own"
             ),
             "{error}"
         );
@@ -142,10 +130,7 @@ fn a_segment_with_another_content_in_between_is_refused() {
     let file = disk.open(&names[2]).unwrap();
     file.write_at(0, &bytes).unwrap();
     let error = open(&disk, SEGMENT_BYTES, 1).err().unwrap();
-    assert!(
-        matches!(&error, OpenError::Content { name, .. } if *name == names[2]),
-        "{error}"
-    );
+    assert!(matches!(&error, OpenError::Content { name, .. } if *name == names[2]), "{error}");
 }
 
 #[test]

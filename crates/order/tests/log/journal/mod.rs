@@ -24,18 +24,10 @@ struct Opened<D: Disk = VirtualDisk> {
     report: Report,
 }
 
-fn open<D: Disk + Clone>(
-    disk: &D,
-    segment_bytes: u64,
-    boot_id: u64,
-) -> Result<Opened<D>, OpenError> {
+fn open<D: Disk + Clone>(disk: &D, segment_bytes: u64, boot_id: u64) -> Result<Opened<D>, OpenError> {
     let (journal, state, report) = Journal::open(Arc::new(disk.clone()), segment_bytes, boot_id)?;
     assert_eq!(report.tail.last(), journal.status().last);
-    Ok(Opened {
-        journal,
-        state,
-        report,
-    })
+    Ok(Opened { journal, state, report })
 }
 
 /// What a round writes.
@@ -55,9 +47,7 @@ impl Round {
             if let Some(base) = &kept.base {
                 let index = base.index;
                 image.base = base.clone();
-                image
-                    .entries
-                    .retain(|entry| entry.index > index && !kept.reset);
+                image.entries.retain(|entry| entry.index > index && !kept.reset);
             }
             for entry in &kept.entries {
                 image.entries.retain(|old| old.index < entry.index);
@@ -71,29 +61,15 @@ impl Round {
 }
 
 fn entry(index: u64, term: u64, data: &[u8]) -> Entry {
-    Entry {
-        index,
-        term,
-        kind: EntryKind::Batch,
-        data: Bytes::copy_from_slice(data),
-    }
+    Entry { index, term, kind: EntryKind::Batch, data: Bytes::copy_from_slice(data) }
 }
 
 fn base(index: u64) -> Base {
-    Base {
-        index,
-        term: 1,
-        members: Members::default(),
-        state: Bytes::from(format!("state at {index}")),
-    }
+    Base { index, term: 1, members: Members::default(), state: Bytes::from(format!("state at {index}")) }
 }
 
 fn hard_state(term: u64, commit: u64) -> HardState {
-    HardState {
-        term,
-        vote: term % 3,
-        commit,
-    }
+    HardState { term, vote: term % 3, commit }
 }
 
 /// Makes random rounds that follow a state.
@@ -107,11 +83,7 @@ struct Source {
 impl Source {
     fn new(seed: u64) -> Source {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5eed);
-        Source {
-            groups: rng.random_range(1..5),
-            base_chance: [0.02, 0.1, 0.3][rng.random_range(0..3)],
-            rng,
-        }
+        Source { groups: rng.random_range(1..5), base_chance: [0.02, 0.1, 0.3][rng.random_range(0..3)], rng }
     }
 
     fn round(&mut self, state: &State) -> Round {
@@ -148,16 +120,10 @@ impl Source {
         }
         if self.rng.random_bool(0.8) {
             let replaces = self.rng.random_bool(0.2);
-            let first = if replaces {
-                self.rng.random_range(agreed + 1..=last + 1)
-            } else {
-                last + 1
-            };
+            let first = if replaces { self.rng.random_range(agreed + 1..=last + 1) } else { last + 1 };
             let term = image.hard_state.term + u64::from(replaces);
             let count = self.rng.random_range(1..4);
-            kept.entries = (first..first + count)
-                .map(|index| self.entry(index, term))
-                .collect();
+            kept.entries = (first..first + count).map(|index| self.entry(index, term)).collect();
             last = first + count - 1;
         }
         if self.rng.random_bool(0.5) {
@@ -181,18 +147,13 @@ impl Source {
             0 => EntryKind::Membership,
             _ => EntryKind::Batch,
         };
-        Entry {
-            kind,
-            ..entry(index, term, &data)
-        }
+        Entry { kind, ..entry(index, term, &data) }
     }
 
     fn base(&mut self, index: u64) -> Base {
         let mut nodes = || {
             let count = self.rng.random_range(0..4);
-            (0..count)
-                .map(|_| NodeId(self.rng.random()))
-                .collect::<Vec<_>>()
+            (0..count).map(|_| NodeId(self.rng.random())).collect::<Vec<_>>()
         };
         let members = Members {
             voters: nodes(),
@@ -201,11 +162,7 @@ impl Source {
             learners_next: nodes(),
             auto_leave: self.rng.random(),
         };
-        Base {
-            members,
-            term: self.rng.random(),
-            ..base(index)
-        }
+        Base { members, term: self.rng.random(), ..base(index) }
     }
 }
 

@@ -30,78 +30,21 @@ fn what_does_not_follow_is_refused() {
     journal.append(&[start()]).unwrap();
     let nothing = Kept::nothing(PARTITION);
     let refused = [
-        (
-            "a gap",
-            Kept {
-                entries: entries(&[17]),
-                ..nothing.clone()
-            },
-        ),
-        (
-            "a gap inside",
-            Kept {
-                entries: entries(&[16, 18]),
-                ..nothing.clone()
-            },
-        ),
-        (
-            "agreed ones replaced",
-            Kept {
-                entries: entries(&[12, 13]),
-                ..nothing.clone()
-            },
-        ),
-        (
-            "covered ones replaced",
-            Kept {
-                entries: entries(&[10]),
-                ..nothing.clone()
-            },
-        ),
-        (
-            "agreed and not there",
-            Kept {
-                hard_state: Some(hard_state(2, 16)),
-                ..nothing.clone()
-            },
-        ),
+        ("a gap", Kept { entries: entries(&[17]), ..nothing.clone() }),
+        ("a gap inside", Kept { entries: entries(&[16, 18]), ..nothing.clone() }),
+        ("agreed ones replaced", Kept { entries: entries(&[12, 13]), ..nothing.clone() }),
+        ("covered ones replaced", Kept { entries: entries(&[10]), ..nothing.clone() }),
+        ("agreed and not there", Kept { hard_state: Some(hard_state(2, 16)), ..nothing.clone() }),
         (
             "agreed and cut off",
-            Kept {
-                entries: entries(&[13]),
-                hard_state: Some(hard_state(2, 14)),
-                ..nothing.clone()
-            },
+            Kept { entries: entries(&[13]), hard_state: Some(hard_state(2, 14)), ..nothing.clone() },
         ),
-        (
-            "an earlier base",
-            Kept {
-                base: Some(base(9)),
-                ..nothing.clone()
-            },
-        ),
-        (
-            "a gap behind a base",
-            Kept {
-                base: Some(base(20)),
-                entries: entries(&[22]),
-                ..nothing.clone()
-            },
-        ),
-        (
-            "a reset to nothing",
-            Kept {
-                reset: true,
-                ..nothing.clone()
-            },
-        ),
+        ("an earlier base", Kept { base: Some(base(9)), ..nothing.clone() }),
+        ("a gap behind a base", Kept { base: Some(base(20)), entries: entries(&[22]), ..nothing.clone() }),
+        ("a reset to nothing", Kept { reset: true, ..nothing.clone() }),
         (
             "a reset that forgets what is agreed",
-            Kept {
-                base: Some(base(11)),
-                reset: true,
-                ..nothing.clone()
-            },
+            Kept { base: Some(base(11)), reset: true, ..nothing.clone() },
         ),
     ];
     for (what, kept) in refused {
@@ -109,17 +52,11 @@ fn what_does_not_follow_is_refused() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{what}");
         assert!(error.to_string().contains("partition 3"), "{what}: {error}");
     }
-    let vote = Kept {
-        hard_state: Some(hard_state(3, 12)),
-        ..nothing
-    };
+    let vote = Kept { hard_state: Some(hard_state(3, 12)), ..nothing };
     assert_eq!(journal.status().last, Position(1));
 
     // Nor does one group's mistake let another's in.
-    let other = Kept {
-        entries: entries(&[2]),
-        ..Kept::nothing(PartitionId(4))
-    };
+    let other = Kept { entries: entries(&[2]), ..Kept::nothing(PartitionId(4)) };
     journal.append(&[vote, other]).unwrap_err();
     drop(journal);
     let state = open(&disk, 20_000, 2).unwrap().state;
@@ -149,38 +86,9 @@ fn a_commit_index_is_never_below_the_base() {
         assert_eq!(state[&PARTITION].hard_state, hard_state(term, commit));
     };
     let nothing = Kept::nothing(PARTITION);
-    expect(
-        Kept {
-            base: Some(base(14)),
-            ..nothing.clone()
-        },
-        2,
-        14,
-    );
-    expect(
-        Kept {
-            hard_state: Some(hard_state(3, 12)),
-            ..nothing.clone()
-        },
-        3,
-        14,
-    );
+    expect(Kept { base: Some(base(14)), ..nothing.clone() }, 2, 14);
+    expect(Kept { hard_state: Some(hard_state(3, 12)), ..nothing.clone() }, 3, 14);
     // A leader's checkpoint, installed over a log that was behind.
-    expect(
-        Kept {
-            base: Some(base(30)),
-            reset: true,
-            ..nothing.clone()
-        },
-        3,
-        30,
-    );
-    expect(
-        Kept {
-            entries: entries(&[31]),
-            ..nothing
-        },
-        3,
-        30,
-    );
+    expect(Kept { base: Some(base(30)), reset: true, ..nothing.clone() }, 3, 30);
+    expect(Kept { entries: entries(&[31]), ..nothing }, 3, 30);
 }

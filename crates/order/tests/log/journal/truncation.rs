@@ -21,29 +21,21 @@ fn truncate(journal: &mut Journal<VirtualDisk>) -> usize {
 /// Entries from `first` on, three of 400 bytes, agreed so far as they had been there.
 fn news(partition: u16, first: u64) -> Kept {
     Kept {
-        entries: (first..first + 3)
-            .map(|index| entry(index, 1, &[7; 400]))
-            .collect(),
+        entries: (first..first + 3).map(|index| entry(index, 1, &[7; 400])).collect(),
         hard_state: Some(hard_state(1, first - 1)),
         ..Kept::nothing(PartitionId(partition))
     }
 }
 
 fn base_of(partition: u16, index: u64) -> Kept {
-    Kept {
-        base: Some(base(index)),
-        ..Kept::nothing(PartitionId(partition))
-    }
+    Kept { base: Some(base(index)), ..Kept::nothing(PartitionId(partition)) }
 }
 
 /// A journal with one group that had a word in its first record only, and another that goes on.
 fn with_an_idle_group() -> (VirtualDisk, Journal<VirtualDisk>) {
     let disk = VirtualDisk::new(1);
     let mut journal = open(&disk, SEGMENT_BYTES, 1).unwrap().journal;
-    let idle = Kept {
-        hard_state: Some(hard_state(5, 0)),
-        ..base_of(9, 0)
-    };
+    let idle = Kept { hard_state: Some(hard_state(5, 0)), ..base_of(9, 0) };
     journal.append(&[idle]).unwrap();
     for round in 0..20 {
         journal.append(&[news(1, round * 3 + 1)]).unwrap();
@@ -83,16 +75,10 @@ fn a_checkpoint_that_was_installed_lets_go_of_what_it_replaces() {
     let disk = VirtualDisk::new(3);
     let mut journal = open(&disk, SEGMENT_BYTES, 1).unwrap().journal;
     for round in 0..20 {
-        let kept = Kept {
-            hard_state: None,
-            ..news(1, round * 3 + 1)
-        };
+        let kept = Kept { hard_state: None, ..news(1, round * 3 + 1) };
         journal.append(&[kept]).unwrap();
     }
-    let installed = Kept {
-        reset: true,
-        ..base_of(1, 10)
-    };
+    let installed = Kept { reset: true, ..base_of(1, 10) };
     let last = journal.append(&[installed]).unwrap().position;
     assert_eq!(state_of(&disk)[&PartitionId(1)].entries, []);
     // Nor do the entries come back as a reason to keep anything.
@@ -105,10 +91,7 @@ fn a_checkpoint_that_was_installed_lets_go_of_what_it_replaces() {
     assert_eq!(state[&PartitionId(1)].entries, []);
     assert_eq!(state[&PartitionId(1)].hard_state.commit, 10);
     journal.append(&[news(1, 11)]).unwrap();
-    assert_eq!(
-        state_of(&disk)[&PartitionId(1)].entries,
-        news(1, 11).entries
-    );
+    assert_eq!(state_of(&disk)[&PartitionId(1)].entries, news(1, 11).entries);
 }
 
 #[test]
@@ -127,12 +110,7 @@ fn a_base_that_is_not_durable_frees_nothing() {
     assert_eq!(state_of(&disk.copy_of_durable(1)), durable);
     journal.synced(ticket.sync().unwrap());
     assert!(truncate(&mut journal) > 3);
-    assert_eq!(
-        state_of(&disk.copy_of_durable(1))[&PartitionId(1)]
-            .entries
-            .len(),
-        3
-    );
+    assert_eq!(state_of(&disk.copy_of_durable(1))[&PartitionId(1)].entries.len(), 3);
 }
 
 #[test]
@@ -162,10 +140,7 @@ fn truncation_loses_nothing_and_leaves_no_segment_too_many() {
             names.sort();
             copy.remove(&names[0]).unwrap();
             let error = open(&copy, SEGMENT_BYTES, 2).err().unwrap();
-            assert!(
-                matches!(error, OpenError::JournalBeginsTooLate { .. }),
-                "{error}"
-            );
+            assert!(matches!(error, OpenError::JournalBeginsTooLate { .. }), "{error}");
             refused += 1;
         }
     }
@@ -181,9 +156,7 @@ fn a_journal_without_its_beginning_is_refused() {
     names.sort();
     disk.remove(&names[0]).unwrap();
     let error = open(&disk, SEGMENT_BYTES, 2).err().unwrap();
-    let OpenError::JournalBeginsTooLate { wanted, found } = &error else {
-        panic!("{error}")
-    };
+    let OpenError::JournalBeginsTooLate { wanted, found } = &error else { panic!("{error}") };
     assert!(*wanted == Position::FIRST && *found > *wanted);
     assert!(error.to_string().contains("replace this node"), "{error}");
 }

@@ -8,11 +8,7 @@ const TABLE: [u64; 256] = {
     while byte < table.len() {
         let (mut rest, mut bit) = (byte as u64, 0);
         while bit < 8 {
-            rest = if rest & 1 == 1 {
-                rest >> 1 ^ POLYNOMIAL
-            } else {
-                rest >> 1
-            };
+            rest = if rest & 1 == 1 { rest >> 1 ^ POLYNOMIAL } else { rest >> 1 };
             bit += 1;
         }
         table[byte] = rest;
@@ -23,9 +19,7 @@ const TABLE: [u64; 256] = {
 
 /// The checksum of a byte string.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |crc, &byte| {
-        TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8)
-    })
+    bytes.iter().fold(0, |crc, &byte| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 
 use super::cursor::Cursor;
 
-/// The bytes that were compressed, of which there must be `len`; `None` if there are more or fewer, or it makes no sense.
+/// The bytes that were compressed, of which there must be `len`; `None` if there are more or fewer, or it
+/// makes no sense.
 ///
 /// What it allocates is in proportion to what it writes, not to `len`: three bytes write 264 at most.
 pub(super) fn inflate(bytes: &[u8], len: usize) -> Option<Vec<u8>> {

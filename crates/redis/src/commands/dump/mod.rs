@@ -4,9 +4,11 @@
 //! type (1 byte)  value  version (2 bytes)  CRC64 of all before (8 bytes)       both little endian
 //! ```
 //!
-//! DUMP writes the plainest form of each type, which every Redis since 5 knows (of a stream, since 7.0), under the version of
-//! Redis 7.0; but a stream of which a consumer has asked for more than it got has the form and the version of 7.2. RESTORE reads what Redis 7.0 writes, and what it reads of older versions' (but for the zipmaps of before 2.6),
-//! and 7.2's packed sets and streams as well. Modules' values are no good data here.
+//! DUMP writes the plainest form of each type, which every Redis since 5 knows (of a stream, since 7.0),
+//! under the version of Redis 7.0; but a stream of which a consumer has asked for more than it got has the
+//! form and the version of 7.2. RESTORE reads what Redis 7.0 writes, and what it reads of older versions'
+//! (but for the zipmaps of before 2.6), and 7.2's packed sets and streams as well. Modules' values are no
+//! good data here.
 
 mod crc64;
 mod cursor;
@@ -24,8 +26,8 @@ use txn::{Blob, Entry, Key, Outcome, Reply, Tx, Value};
 
 /// The version of the form that DUMP writes, where it is enough: Redis 7.0's.
 const VERSION: u16 = 10;
-/// The newest version that RESTORE reads: Redis 7.2's, which differs in types of their own only. DUMP writes it for streams of which
-/// the older form would not tell all.
+/// The newest version that RESTORE reads: Redis 7.2's, which differs in types of their own only. DUMP writes
+/// it for streams of which the older form would not tell all.
 const VERSION_MAX: u16 = 11;
 const FOOTER_BYTES: usize = 10;
 
@@ -155,10 +157,7 @@ pub async fn restore(tx: &mut Tx, args: &[Blob]) -> Outcome {
             _ => return Ok(errors::invalid_expire("restore")),
         },
     };
-    let entry = Entry {
-        value,
-        expires_at_ms,
-    };
+    let entry = Entry { value, expires_at_ms };
     if !entry.expired(now_ms) {
         tx.put_entry(&key, entry).await?;
     } else if options.replaces {
@@ -171,15 +170,12 @@ pub async fn restore(tx: &mut Tx, args: &[Blob]) -> Outcome {
 mod tests {
     use super::*;
     use txn::value::{
-        HashValue, ListValue, Pending, SetValue, SortedSetValue, StreamEntry, StreamGroup,
-        StreamId, StreamValue,
+        HashValue, ListValue, Pending, SetValue, SortedSetValue, StreamEntry, StreamGroup, StreamId,
+        StreamValue,
     };
 
     fn draws(seed: u64) -> impl FnMut(usize) -> usize {
-        let seed = std::env::var("ORDO_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok())
-            .unwrap_or(seed);
+        let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(seed);
         println!("ORDO_SEED={seed}");
         let mut state = seed;
         move |bound| {
@@ -200,18 +196,9 @@ mod tests {
         let mut ids = Vec::new();
         for name in names {
             id = match draw(3) {
-                0 => StreamId {
-                    sequence: id.sequence + 1,
-                    ..id
-                },
-                1 => StreamId {
-                    ms: id.ms + 1,
-                    sequence: draw(3) as u64,
-                },
-                _ => StreamId {
-                    ms: id.ms + draw(1 << 40) as u64 + 1,
-                    sequence: 1 << 63,
-                },
+                0 => StreamId { sequence: id.sequence + 1, ..id },
+                1 => StreamId { ms: id.ms + 1, sequence: draw(3) as u64 },
+                _ => StreamId { ms: id.ms + draw(1 << 40) as u64 + 1, sequence: 1 << 63 },
             };
             ids.push(id);
             let number = Blob::from(format!("{}", draw(1 << 50) as i64 >> draw(50)));
@@ -219,10 +206,7 @@ mod tests {
                 0 => vec![name.clone(), number],
                 _ => vec![Blob::from("f"), name.clone(), Blob::from("-7"), number],
             };
-            stream.append(StreamEntry {
-                id,
-                fields: fields.into(),
-            });
+            stream.append(StreamEntry { id, fields: fields.into() });
         }
         for name in ["first", "second"] {
             let mut group = StreamGroup::new(id, (name == "first").then_some(3));
@@ -234,19 +218,11 @@ mod tests {
                 if draw(2) == 0 {
                     group.activate(&consumer, now_ms);
                 }
-                group.give(Pending {
-                    id,
-                    consumer,
-                    delivered_ms: now_ms,
-                    deliveries: draw(5) as u64,
-                });
+                group.give(Pending { id, consumer, delivered_ms: now_ms, deliveries: draw(5) as u64 });
             }
             stream.add_group(Blob::from(name), group);
         }
-        ids.iter()
-            .skip(1)
-            .step_by(3)
-            .for_each(|&id| assert!(stream.delete(id)));
+        ids.iter().skip(1).step_by(3).for_each(|&id| assert!(stream.delete(id)));
         stream
     }
 
@@ -257,19 +233,8 @@ mod tests {
             Value::from(names[0].clone()),
             Value::from(names.iter().cloned().collect::<ListValue>()),
             Value::from(names.iter().cloned().collect::<SetValue>()),
-            Value::from(
-                names
-                    .iter()
-                    .map(|name| (name.clone(), name.clone()))
-                    .collect::<HashValue>(),
-            ),
-            Value::from(
-                names
-                    .iter()
-                    .enumerate()
-                    .map(scored)
-                    .collect::<SortedSetValue>(),
-            ),
+            Value::from(names.iter().map(|name| (name.clone(), name.clone())).collect::<HashValue>()),
+            Value::from(names.iter().enumerate().map(scored).collect::<SortedSetValue>()),
             Value::from(stream(&names, draw)),
         ]
     }

@@ -1,5 +1,5 @@
-//! Redis's packed collections: many elements in one string. Listpacks (7.0 and later), ziplists (before), and sets of
-//! integers.
+//! Redis's packed collections: many elements in one string. Listpacks (7.0 and later), ziplists (before), and
+//! sets of integers.
 
 use super::cursor::Cursor;
 use crate::parse;
@@ -54,8 +54,8 @@ pub(super) fn listpack(bytes: &[u8]) -> Option<Vec<Blob>> {
     }
 }
 
-/// How many bytes an element's length takes behind it: 7 bits each, and one more for the largest number but in one byte, where
-/// Redis tests for less than it.
+/// How many bytes an element's length takes behind it: 7 bits each, and one more for the largest number but
+/// in one byte, where Redis tests for less than it.
 fn backward_len_bytes(len: usize) -> usize {
     match len {
         0..128 => 1,
@@ -201,26 +201,18 @@ mod tests {
 
     #[test]
     fn lengths_take_the_bytes_that_redis_gives_them() {
-        for (len, bytes) in [
-            (127, 1),
-            (128, 2),
-            (16_382, 2),
-            (16_383, 3),
-            (2_097_150, 3),
-            (2_097_151, 4),
-            (268_435_455, 5),
-        ] {
+        for (len, bytes) in
+            [(127, 1), (128, 2), (16_382, 2), (16_383, 3), (2_097_150, 3), (2_097_151, 4), (268_435_455, 5)]
+        {
             assert_eq!(backward_len_bytes(len), bytes, "{len}");
         }
     }
 
     #[test]
     fn what_is_packed_is_unpacked() {
-        let integers =
-            (0..64).flat_map(|bits| [1_i64 << bits, -1 << bits, (1_i64 << bits).wrapping_sub(1)]);
+        let integers = (0..64).flat_map(|bits| [1_i64 << bits, -1 << bits, (1_i64 << bits).wrapping_sub(1)]);
         let integers: Vec<Blob> = integers.map(text).collect();
-        let strings =
-            [0, 1, 63, 64, 4095, 4096, 16_378, 16_380].map(|len| Blob::from("x".repeat(len)));
+        let strings = [0, 1, 63, 64, 4095, 4096, 16_378, 16_380].map(|len| Blob::from("x".repeat(len)));
         let mut pack = Listpack::default();
         let all: Vec<Blob> = integers.into_iter().chain(strings).collect();
         all.iter().for_each(|element| pack.push(element));

@@ -1,7 +1,7 @@
 //! Reading values of every form that Redis has had for them.
 //!
-//! Nothing here trusts a number that it reads: what is allocated is in proportion to the bytes that were read, but for
-//! compressed strings, which together may get as long as one string may be.
+//! Nothing here trusts a number that it reads: what is allocated is in proportion to the bytes that were
+//! read, but for compressed strings, which together may get as long as one string may be.
 
 use super::cursor::Cursor;
 use super::{lzf, packed};
@@ -70,10 +70,7 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     fn new(bytes: &[u8]) -> Reader<'_> {
-        Reader {
-            rest: Cursor(bytes),
-            inflatable: STRING_BYTES_MAX,
-        }
+        Reader { rest: Cursor(bytes), inflatable: STRING_BYTES_MAX }
     }
 
     fn length(&mut self) -> Option<Length> {
@@ -176,9 +173,7 @@ fn pairs<T>(elements: Vec<Blob>, payload: impl Fn(&Blob) -> Option<T>) -> Option
     let (pairs, []) = elements.as_chunks::<2>() else {
         return None;
     };
-    let pairs = pairs
-        .iter()
-        .map(|[name, had]| Some((name.clone(), payload(had)?)));
+    let pairs = pairs.iter().map(|[name, had]| Some((name.clone(), payload(had)?)));
     pairs.collect()
 }
 
@@ -213,8 +208,8 @@ fn scores(elements: Vec<Blob>) -> Option<Vec<(Blob, f64)>> {
     pairs(elements, |score| parse::float(score))
 }
 
-/// The value that these bytes describe: its type first. `None` if they describe none that there is here. As in Redis, what
-/// follows the value is not looked at.
+/// The value that these bytes describe: its type first. `None` if they describe none that there is here. As
+/// in Redis, what follows the value is not looked at.
 pub(super) fn value(bytes: &[u8]) -> Option<Value> {
     let mut reader = Reader::new(bytes);
     match reader.rest.byte()? {

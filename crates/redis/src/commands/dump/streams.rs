@@ -7,7 +7,8 @@
 //!          consumers { name  seen at (8)  [ active at (8) ]  pending { id (16) } } }      active: 7.2 and later
 //! ```
 //!
-//! A listpack has a head, and its entries' ids relative to the part's key. An entry with the head's fields has values only:
+//! A listpack has a head, and its entries' ids relative to the part's key. An entry with the head's fields
+//! has values only:
 //!
 //! ```text
 //! entries  deleted  fields  { field }  0  { flags  ms  sequence  [ fields ]  { [ field ]  value }  elements before }
@@ -34,10 +35,7 @@ fn id_bytes(id: StreamId) -> [u8; 16] {
 
 fn id_of(bytes: [u8; 16]) -> StreamId {
     let id = u128::from_be_bytes(bytes);
-    StreamId {
-        ms: (id >> 64) as u64,
-        sequence: id as u64,
-    }
+    StreamId { ms: (id >> 64) as u64, sequence: id as u64 }
 }
 
 fn field_names(entry: &StreamEntry) -> impl ExactSizeIterator<Item = &Blob> {
@@ -96,7 +94,8 @@ fn put_id(out: &mut Vec<u8>, id: StreamId) {
     put_number(out, id.sequence);
 }
 
-/// The type and the stream: in the form of Redis 7.0, unless that would not tell when a consumer last got something.
+/// The type and the stream: in the form of Redis 7.0, unless that would not tell when a consumer last got
+/// something.
 pub(super) fn put(out: &mut Vec<u8>, stream: &StreamValue) {
     let mut consumers = stream.groups().flat_map(|(_, group)| group.consumers());
     let kind = match consumers.all(|consumer| consumer.active_ms == Some(consumer.seen_ms)) {
@@ -115,10 +114,7 @@ pub(super) fn put(out: &mut Vec<u8>, stream: &StreamValue) {
     out.append(&mut parts);
     put_len(out, stream.len());
     put_id(out, stream.last_id);
-    put_id(
-        out,
-        stream.first().map(|first| first.id).unwrap_or_default(),
-    );
+    put_id(out, stream.first().map(|first| first.id).unwrap_or_default());
     put_id(out, stream.max_deleted_id);
     put_number(out, stream.entries_added);
     put_len(out, stream.groups().len());
@@ -221,9 +217,7 @@ impl Reader<'_> {
         let last_id = self.id()?;
         let entries_read = match kind {
             kind::STREAM => place_ever(stream, last_id),
-            _ => self
-                .number()
-                .map(|read| i64::try_from(read).ok().map(i64::unsigned_abs))?,
+            _ => self.number().map(|read| i64::try_from(read).ok().map(i64::unsigned_abs))?,
         };
         let mut unowned = BTreeMap::new();
         for _ in 0..self.count()? {
@@ -245,22 +239,12 @@ impl Reader<'_> {
             for _ in 0..self.count()? {
                 let id = id_of(self.rest.array()?);
                 let (delivered_ms, deliveries) = unowned.remove(&id)?;
-                pending.push(Pending {
-                    id,
-                    consumer: name.clone(),
-                    delivered_ms,
-                    deliveries,
-                });
+                pending.push(Pending { id, consumer: name.clone(), delivered_ms, deliveries });
             }
         }
         pending.sort_unstable_by_key(|pending| pending.id);
         let group = StreamGroup::new(last_id, entries_read);
-        unowned.is_empty().then_some(Group {
-            name,
-            group,
-            consumers,
-            pending,
-        })
+        unowned.is_empty().then_some(Group { name, group, consumers, pending })
     }
 
     /// A stream behind its type.

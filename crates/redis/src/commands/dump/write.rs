@@ -47,8 +47,7 @@ pub(super) fn value(value: &Value) -> Vec<u8> {
         Value::List(list) => {
             out.push(kind::LIST);
             put_len(&mut out, list.len());
-            list.iter()
-                .for_each(|element| put_string(&mut out, element));
+            list.iter().for_each(|element| put_string(&mut out, element));
         }
         Value::Set(set) => {
             out.push(kind::SET);

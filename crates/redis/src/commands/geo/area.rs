@@ -39,10 +39,7 @@ impl Area {
                 if north > height / 2.0 {
                     return None;
                 }
-                let below = Position {
-                    latitude: place.latitude,
-                    ..self.center
-                };
+                let below = Position { latitude: place.latitude, ..self.center };
                 let is_within = distance(place, below) <= width / 2.0;
                 is_within.then(|| distance(self.center, place))
             }
@@ -66,10 +63,7 @@ impl Area {
             Shape::Circle { radius } => (radius, radius),
             Shape::Box { width, height } => (width / 2.0, height / 2.0),
         };
-        let Position {
-            longitude,
-            latitude,
-        } = self.center;
+        let Position { longitude, latitude } = self.center;
         let latitudes = degrees(self.unit_meters * north / EARTH_METERS);
         // Degrees of longitude are shortest at the side that is nearer to a pole.
         let side = match latitude < 0.0 {
@@ -85,8 +79,8 @@ impl Area {
         }
     }
 
-    /// Up to nine cells that cover the area, the one of the center first: the same ones in the same order as Redis,
-    /// because where ANY ends a search, the order decides what is found.
+    /// Up to nine cells that cover the area, the one of the center first: the same ones in the same order as
+    /// Redis, because where ANY ends a search, the order decides what is found.
     pub(super) fn cells(&self) -> Vec<Cell> {
         let bounds = self.bounds();
         let mut steps = steps_for(self.reach_meters(), self.center.latitude);
@@ -95,8 +89,8 @@ impl Area {
             steps -= 1;
             middle = Cell::at(self.center, steps);
         }
-        // Where a cell goes beyond the area, nothing behind it is needed. In the grid of four cells, what is beyond one
-        // edge is within the other, too.
+        // Where a cell goes beyond the area, nothing behind it is needed. In the grid of four cells, what is
+        // beyond one edge is within the other, too.
         let extent = middle.extent();
         let is_beyond = |beyond: bool| steps >= 2 && beyond;
         let south = !is_beyond(*extent.latitudes.start() < bounds.south);
@@ -128,14 +122,8 @@ impl Area {
 impl Bounds {
     /// Whether the neighbours of a cell reach as far.
     fn are_near(&self, cell: Cell) -> bool {
-        let (north, south) = (
-            cell.neighbour(0, 1).extent(),
-            cell.neighbour(0, -1).extent(),
-        );
-        let (east, west) = (
-            cell.neighbour(1, 0).extent(),
-            cell.neighbour(-1, 0).extent(),
-        );
+        let (north, south) = (cell.neighbour(0, 1).extent(), cell.neighbour(0, -1).extent());
+        let (east, west) = (cell.neighbour(1, 0).extent(), cell.neighbour(-1, 0).extent());
         let is_beyond = *north.latitudes.end() < self.north
             || *south.latitudes.start() > self.south
             || *east.longitudes.end() < self.east

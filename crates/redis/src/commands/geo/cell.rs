@@ -1,10 +1,10 @@
 //! Cells of a grid over the globe, and the scores that they are.
 //!
-//! A grid of `steps` steps halves both spans that often: it has `2^steps` columns from west to east and as many rows from
-//! south to north. A cell's number has the bits of its row and of its column in turn, the column's first, so that the
-//! cells of a finer grid that lie in a cell are a range of numbers. Members stand in cells of [`STEPS_MAX`] steps, whose
-//! 52 bits a score holds exactly. All of this is exact or correctly rounded arithmetic: the same scores as Redis's,
-//! everywhere.
+//! A grid of `steps` steps halves both spans that often: it has `2^steps` columns from west to east and as
+//! many rows from south to north. A cell's number has the bits of its row and of its column in turn, the
+//! column's first, so that the cells of a finer grid that lie in a cell are a range of numbers. Members stand
+//! in cells of [`STEPS_MAX`] steps, whose 52 bits a score holds exactly. All of this is exact or correctly
+//! rounded arithmetic: the same scores as Redis's, everywhere.
 
 use crate::commands::sorted_sets::ScoreBounds;
 use std::ops::RangeInclusive;
@@ -12,10 +12,7 @@ use std::ops::RangeInclusive;
 /// The finest grid, which scores are of.
 pub(super) const STEPS_MAX: u32 = 26;
 
-const _: () = assert!(
-    2 * STEPS_MAX < f64::MANTISSA_DIGITS,
-    "a score is a number of a cell, exactly"
-);
+const _: () = assert!(2 * STEPS_MAX < f64::MANTISSA_DIGITS, "a score is a number of a cell, exactly");
 
 /// A place, in degrees.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -61,26 +58,12 @@ fn parts(steps: u32) -> f64 {
 impl Globe {
     /// What scores are of: as far as Mercator's projection is a square.
     pub(super) const SCORES: Globe = Globe {
-        longitudes: Span {
-            min: -180.0,
-            max: 180.0,
-        },
-        latitudes: Span {
-            min: -85.051_128_78,
-            max: 85.051_128_78,
-        },
+        longitudes: Span { min: -180.0, max: 180.0 },
+        latitudes: Span { min: -85.051_128_78, max: 85.051_128_78 },
     };
     /// What the texts of geohash.org are of.
-    const WHOLE: Globe = Globe {
-        longitudes: Span {
-            min: -180.0,
-            max: 180.0,
-        },
-        latitudes: Span {
-            min: -90.0,
-            max: 90.0,
-        },
-    };
+    const WHOLE: Globe =
+        Globe { longitudes: Span { min: -180.0, max: 180.0 }, latitudes: Span { min: -90.0, max: 90.0 } };
 
     /// Whether a place is within.
     pub(super) fn has(&self, position: Position) -> bool {
@@ -111,7 +94,8 @@ pub(super) struct Extent {
     pub latitudes: RangeInclusive<f64>,
 }
 
-/// How the bits of a number are moved apart: each group of them by so many places, and which places they have then.
+/// How the bits of a number are moved apart: each group of them by so many places, and which places they have
+/// then.
 const GROUPS: [(u32, u64); 5] = [
     (16, 0x0000_ffff_0000_ffff),
     (8, 0x00ff_00ff_00ff_00ff),
@@ -169,11 +153,7 @@ impl Cell {
             0 => index,
             by => index.wrapping_add_signed(by) & ((1 << self.steps) - 1),
         };
-        Cell {
-            column: shift(self.column, east),
-            row: shift(self.row, north),
-            steps: self.steps,
-        }
+        Cell { column: shift(self.column, east), row: shift(self.row, north), steps: self.steps }
     }
 }
 
@@ -182,11 +162,7 @@ impl Position {
     pub(super) fn of_score(score: f64) -> Position {
         // Negative scores are 0 then, too large ones the largest.
         let number = score as u64;
-        let cell = Cell {
-            column: gather(number >> 1),
-            row: gather(number),
-            steps: STEPS_MAX,
-        };
+        let cell = Cell { column: gather(number >> 1), row: gather(number), steps: STEPS_MAX };
         let extent = cell.extent();
         Position {
             longitude: Globe::SCORES.longitudes.middle(&extent.longitudes),
@@ -195,16 +171,14 @@ impl Position {
     }
 }
 
-/// The text of a place as geohash.org has it: eleven characters of five bits. There are 52 bits only, so the last is
-/// always 0.
+/// The text of a place as geohash.org has it: eleven characters of five bits. There are 52 bits only, so the
+/// last is always 0.
 pub(super) fn public_text(position: Position) -> String {
     const DIGITS: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
     let number = Globe::WHOLE.cell(position, STEPS_MAX).number();
     let digits = (1..=10).map(|at| (number >> (2 * STEPS_MAX - 5 * at)) & 31);
     let digits = digits.chain([0]);
-    digits
-        .map(|digit| char::from(DIGITS[digit as usize]))
-        .collect()
+    digits.map(|digit| char::from(DIGITS[digit as usize])).collect()
 }
 
 #[cfg(test)]

@@ -38,10 +38,7 @@ impl Form {
     }
     /// Whether STORE and STOREDIST name a key.
     fn names_destination(self) -> bool {
-        matches!(
-            self,
-            Form::RadiusAt { may_store: true } | Form::RadiusAround { may_store: true }
-        )
+        matches!(self, Form::RadiusAt { may_store: true } | Form::RadiusAround { may_store: true })
     }
 }
 
@@ -102,11 +99,7 @@ fn around(set: Option<&SortedSetValue>, member: &Blob) -> Result<Position, Reply
 
 impl<'a> Query<'a> {
     /// From the arguments behind the source's key.
-    fn parse(
-        args: &'a [Blob],
-        form: Form,
-        set: Option<&SortedSetValue>,
-    ) -> Result<Query<'a>, Reply> {
+    fn parse(args: &'a [Blob], form: Form, set: Option<&SortedSetValue>) -> Result<Query<'a>, Reply> {
         let mut query = Query::default();
         let words = match form {
             Form::RadiusAt { .. } => {
@@ -171,9 +164,7 @@ impl<'a> Query<'a> {
                         .ok_or(errors::GEO_COUNT_ZERO)?;
                     rest
                 }
-                [key, rest @ ..]
-                    if form.names_destination() && (is("STORE") || is("STOREDIST")) =>
-                {
+                [key, rest @ ..] if form.names_destination() && (is("STORE") || is("STOREDIST")) => {
                     // The last counts.
                     self.stores_distances = is("STOREDIST");
                     self.destination = Some(key);
@@ -188,9 +179,7 @@ impl<'a> Query<'a> {
                     by_member = true;
                     rest
                 }
-                [longitude, latitude, rest @ ..]
-                    if form.is_search() && !by_member && is("FROMLONLAT") =>
-                {
+                [longitude, latitude, rest @ ..] if form.is_search() && !by_member && is("FROMLONLAT") => {
                     self.center = Some(Position::parse(longitude, latitude)?);
                     by_place = true;
                     rest
@@ -243,11 +232,7 @@ impl<'a> Query<'a> {
         let Some((center, (shape, unit_meters))) = self.center.zip(self.shape) else {
             return Vec::new();
         };
-        let area = Area {
-            center,
-            shape,
-            unit_meters,
-        };
+        let area = Area { center, shape, unit_meters };
         let limit = match self.any {
             true => self.count,
             false => usize::MAX,
@@ -258,11 +243,7 @@ impl<'a> Query<'a> {
             work::elements(1);
             let position = Position::of_score(one.score);
             let meters = area.distance_within(position)?;
-            Some(Found {
-                one: one.clone(),
-                position,
-                meters,
-            })
+            Some(Found { one: one.clone(), position, meters })
         });
         let mut found: Vec<Found> = found.take(limit).collect();
         // So many of all would be arbitrary: the nearest are meant, unless any will do.
@@ -318,8 +299,7 @@ struct Found {
 /// The key behind the last STORE or STOREDIST, as far as the words tell before they are understood.
 fn destination(args: &[Blob]) -> Option<&Blob> {
     let mut pairs = args.windows(2).rev();
-    let pair =
-        pairs.find(|pair| options::is(&pair[0], "STORE") || options::is(&pair[0], "STOREDIST"));
+    let pair = pairs.find(|pair| options::is(&pair[0], "STORE") || options::is(&pair[0], "STOREDIST"));
     pair.map(|pair| &pair[1])
 }
 
@@ -348,32 +328,33 @@ async fn search(tx: &mut Tx, args: &[Blob], form: Form) -> Outcome {
     store(tx, destination, collected(scored)).await
 }
 
-/// GEORADIUS key longitude latitude radius M | KM | FT | MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC |
-/// DESC] [STORE key | STOREDIST key]
+/// GEORADIUS key longitude latitude radius M | KM | FT | MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count
+/// [ANY]] [ASC | DESC] [STORE key | STOREDIST key]
 pub async fn georadius(tx: &mut Tx, args: &[Blob]) -> Outcome {
     search(tx, args, Form::RadiusAt { may_store: true }).await
 }
 
-/// GEORADIUS_RO key longitude latitude radius M | KM | FT | MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC
+/// GEORADIUS_RO key longitude latitude radius M | KM | FT | MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count
+/// [ANY]] [ASC
 /// | DESC]
 pub async fn georadius_ro(tx: &mut Tx, args: &[Blob]) -> Outcome {
     search(tx, args, Form::RadiusAt { may_store: false }).await
 }
 
-/// GEORADIUSBYMEMBER key member radius M | KM | FT | MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]
-/// [STORE key | STOREDIST key]
+/// GEORADIUSBYMEMBER key member radius M | KM | FT | MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]
+/// [ASC | DESC] [STORE key | STOREDIST key]
 pub async fn georadiusbymember(tx: &mut Tx, args: &[Blob]) -> Outcome {
     search(tx, args, Form::RadiusAround { may_store: true }).await
 }
 
-/// GEORADIUSBYMEMBER_RO key member radius M | KM | FT | MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC |
-/// DESC]
+/// GEORADIUSBYMEMBER_RO key member radius M | KM | FT | MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count
+/// [ANY]] [ASC | DESC]
 pub async fn georadiusbymember_ro(tx: &mut Tx, args: &[Blob]) -> Outcome {
     search(tx, args, Form::RadiusAround { may_store: false }).await
 }
 
-/// GEOSEARCH key FROMMEMBER member | FROMLONLAT longitude latitude BYRADIUS radius unit | BYBOX width height unit [ASC |
-/// DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]
+/// GEOSEARCH key FROMMEMBER member | FROMLONLAT longitude latitude BYRADIUS radius unit | BYBOX width height
+/// unit [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]
 pub async fn geosearch(tx: &mut Tx, args: &[Blob]) -> Outcome {
     search(tx, args, Form::Search).await
 }

@@ -1,9 +1,9 @@
 //! Distances on a sphere, by the haversine formula.
 //!
-//! The sine of a C library differs in its last digits from platform to platform, and even between processors. Most
-//! replies round that away, but STOREDIST stores distances with all digits, and at the edge of an area a digit decides
-//! what is in it. So the few functions that are needed are computed here, from operations that IEEE 754 rounds exactly:
-//! every replica gets the same bits, and Redis the same but for the last one or two.
+//! The sine of a C library differs in its last digits from platform to platform, and even between processors.
+//! Most replies round that away, but STOREDIST stores distances with all digits, and at the edge of an area a
+//! digit decides what is in it. So the few functions that are needed are computed here, from operations that
+//! IEEE 754 rounds exactly: every replica gets the same bits, and Redis the same but for the last one or two.
 
 use super::cell::Position;
 use std::f64::consts::{FRAC_PI_2, PI, TAU};
@@ -108,7 +108,8 @@ pub(super) fn cos(x: f64) -> f64 {
     }
 }
 
-/// The angle up to a quarter whose sine is `x`, which is not negative; what is beyond 1 by a rounding error is 1.
+/// The angle up to a quarter whose sine is `x`, which is not negative; what is beyond 1 by a rounding error
+/// is 1.
 fn arcsin(x: f64) -> f64 {
     /// Not more than the sine of an eighth of a turn.
     const SMALL: f64 = 0.7;
@@ -129,10 +130,7 @@ mod tests {
     #[test]
     fn functions_are_right_to_the_last_digits() {
         let near = |a: f64, b: f64, what: &str, x: f64| {
-            assert!(
-                (a - b).abs() <= 6e-16 * b.abs().max(1e-3),
-                "{what}({x}) = {a}, not {b}"
-            );
+            assert!((a - b).abs() <= 6e-16 * b.abs().max(1e-3), "{what}({x}) = {a}, not {b}");
         };
         for i in -40_000..=40_000_i32 {
             let x = f64::from(i) * 1.7e-4;
@@ -152,16 +150,10 @@ mod tests {
 
     #[test]
     fn opposite_places_are_half_a_turn_apart() {
-        let place = |longitude, latitude| Position {
-            longitude,
-            latitude,
-        };
+        let place = |longitude, latitude| Position { longitude, latitude };
         for latitude in [-85.0, -33.3, 0.0, 12.345_678, 85.05] {
             for longitude in [-180.0, -1.5, 0.0, 77.7] {
-                let far = distance(
-                    place(longitude, latitude),
-                    place(longitude + 180.0, -latitude),
-                );
+                let far = distance(place(longitude, latitude), place(longitude + 180.0, -latitude));
                 assert!((far - EARTH_METERS * PI).abs() < 1.0, "{far}");
             }
         }

@@ -1,5 +1,5 @@
-//! The estimate of a cardinality from a histogram of runs: the improved raw estimator (algorithm 6) of Otmar Ertl, "New
-//! cardinality estimation algorithms for HyperLogLog sketches", arXiv:1702.01284.
+//! The estimate of a cardinality from a histogram of runs: the improved raw estimator (algorithm 6) of Otmar
+//! Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", arXiv:1702.01284.
 //!
 //! The order of the operations is Redis's, so that equal sketches have equal estimates to the last digit.
 

@@ -1,11 +1,12 @@
 //! HyperLogLog: strings that estimate how many distinct elements they were told.
 //!
-//! An element's hash picks one of 16384 registers and offers it the length of the run of zeros in its other bits; a register
-//! keeps the longest run it was offered, and the estimate follows from how many registers have which length. The strings
-//! are Redis's, byte for byte ([`sketch`]), so that they may come from a dump of Redis.
+//! An element's hash picks one of 16384 registers and offers it the length of the run of zeros in its other
+//! bits; a register keeps the longest run it was offered, and the estimate follows from how many registers
+//! have which length. The strings are Redis's, byte for byte ([`sketch`]), so that they may come from a dump
+//! of Redis.
 //!
-//! Redis keeps the last estimate in the string, and PFCOUNT writes it. Ours uses such an estimate while it holds, but it is a
-//! plain read and writes none.
+//! Redis keeps the last estimate in the string, and PFCOUNT writes it. Ours uses such an estimate while it
+//! holds, but it is a plain read and writes none.
 
 mod estimate;
 mod murmur;
@@ -25,11 +26,7 @@ const NO_KEY: Reply = Reply::error("ERR The specified key does not exist");
 const NOT_SPARSE: Reply = Reply::error("ERR HLL encoding is not sparse");
 
 /// The string of a sketch at a key. The inner error is the reply to anything else.
-async fn sketch(
-    tx: &mut Tx,
-    key: &Key,
-    intent: Intent,
-) -> Result<Result<Option<Found>, Reply>, Stop> {
+async fn sketch(tx: &mut Tx, key: &Key, intent: Intent) -> Result<Result<Option<Found>, Reply>, Stop> {
     Ok(match string(tx, key, intent).await? {
         Ok(Some(found)) if !sketch::is_sketch(&found.value) => Err(NOT_A_SKETCH),
         found => found,
@@ -38,10 +35,7 @@ async fn sketch(
 
 /// A copy to change, or an empty sketch.
 fn to_change(found: Option<Found>) -> (Sketch, u64) {
-    found.map_or_else(
-        || (Sketch::empty(), 0),
-        |found| (Sketch::of(&found.value), found.expires_at_ms),
-    )
+    found.map_or_else(|| (Sketch::empty(), 0), |found| (Sketch::of(&found.value), found.expires_at_ms))
 }
 
 /// PFADD key [element ...]
@@ -119,7 +113,8 @@ pub async fn pfmerge(tx: &mut Tx, args: &[Blob]) -> Outcome {
     Ok(Reply::OK)
 }
 
-/// PFSELFTEST: tells a sketch a hundred thousand elements, and looks at what it makes of them, in both of its forms.
+/// PFSELFTEST: tells a sketch a hundred thousand elements, and looks at what it makes of them, in both of its
+/// forms.
 pub fn pfselftest(_args: &[Blob]) -> Reply {
     const ELEMENTS: u64 = 100_000;
     /// Estimates are wrong by so much, as standard deviation; six of them are hardly ever exceeded.
@@ -165,9 +160,9 @@ pub async fn pfdebug(tx: &mut Tx, args: &[Blob]) -> Outcome {
     };
     let is_sparse = sketch::is_sparse(&found.value);
     match &args[0] {
-        word if options::is(word, "ENCODING") => Ok(Reply::Status(
-            if is_sparse { "sparse" } else { "dense" }.into(),
-        )),
+        word if options::is(word, "ENCODING") => {
+            Ok(Reply::Status(if is_sparse { "sparse" } else { "dense" }.into()))
+        }
         word if options::is(word, "DECODE") => Ok(match is_sparse {
             true => Reply::bulk(sparse::describe(sketch::body(&found.value))),
             false => NOT_SPARSE,

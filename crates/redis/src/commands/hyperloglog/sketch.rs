@@ -4,9 +4,10 @@
 //! "HYLL"  encoding  3 bytes 0  estimate (8 bytes, little endian)  registers
 //! ```
 //!
-//! The estimate is the last one that was made; the highest bit of its last byte says that the registers have changed since.
-//! The registers are dense (encoding 0: 6 bits each, from the lowest bit of the first byte on) or sparse (encoding 1:
-//! [`super::sparse`]). A new sketch is sparse, and becomes dense when it gets too long or a run too large for that.
+//! The estimate is the last one that was made; the highest bit of its last byte says that the registers have
+//! changed since. The registers are dense (encoding 0: 6 bits each, from the lowest bit of the first byte on)
+//! or sparse (encoding 1: [`super::sparse`]). A new sketch is sparse, and becomes dense when it gets too long
+//! or a run too large for that.
 
 use super::{murmur, sparse};
 use crate::work;
@@ -165,10 +166,7 @@ impl Sketch {
         let mut header = [0; HEADER_BYTES];
         header[..MAGIC.len()].copy_from_slice(MAGIC);
         header[ENCODING_AT] = SPARSE;
-        Sketch {
-            header,
-            body: sparse::EMPTY.to_vec(),
-        }
+        Sketch { header, body: sparse::EMPTY.to_vec() }
     }
 
     /// A copy of a string that [`is_sketch`].
@@ -177,10 +175,7 @@ impl Sketch {
         work::bytes(2 * bytes.len());
         let mut header = [0; HEADER_BYTES];
         header.copy_from_slice(&bytes[..HEADER_BYTES]);
-        Sketch {
-            header,
-            body: body(bytes).to_vec(),
-        }
+        Sketch { header, body: body(bytes).to_vec() }
     }
 
     /// The string.

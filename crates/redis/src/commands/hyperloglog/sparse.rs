@@ -6,8 +6,8 @@
 //! 1rrrrrnn            n + 1 registers with the run r + 1 (VAL)
 //! ```
 //!
-//! Redis does not write the shortest form: which neighbours it joins depends on what it was told last. It is followed in
-//! that, so that the strings are equal.
+//! Redis does not write the shortest form: which neighbours it joins depends on what it was told last. It is
+//! followed in that, so that the strings are equal.
 
 use super::sketch::Corrupt;
 use std::fmt::Write;
@@ -37,11 +37,7 @@ impl Stretch {
     fn at(body: &[u8], at: usize) -> Stretch {
         let byte = body[at];
         if byte & 0x80 != 0 {
-            return Stretch {
-                run: (byte >> 2 & 0x1f) + 1,
-                len: usize::from(byte & 3) + 1,
-                is_long: false,
-            };
+            return Stretch { run: (byte >> 2 & 0x1f) + 1, len: usize::from(byte & 3) + 1, is_long: false };
         }
         let is_long = byte & 0x40 != 0;
         let len = usize::from(byte & 0x3f);
@@ -50,11 +46,7 @@ impl Stretch {
             true => len << 8 | usize::from(body.get(at + 1).copied().unwrap_or(0)),
             false => len,
         };
-        Stretch {
-            run: 0,
-            len: len + 1,
-            is_long,
-        }
+        Stretch { run: 0, len: len + 1, is_long }
     }
 
     fn bytes(&self) -> usize {
@@ -161,11 +153,7 @@ pub(super) fn describe(body: &[u8]) -> String {
     for (_, stretch) in stretches(body) {
         let space = if text.is_empty() { "" } else { " " };
         let _ = match stretch {
-            Stretch {
-                run: 0,
-                len,
-                is_long: true,
-            } => write!(text, "{space}Z:{len}"),
+            Stretch { run: 0, len, is_long: true } => write!(text, "{space}Z:{len}"),
             Stretch { run: 0, len, .. } => write!(text, "{space}z:{len}"),
             Stretch { run, len, .. } => write!(text, "{space}v:{run},{len}"),
         };

@@ -77,11 +77,7 @@ impl AddOptions {
         if self.only_absent {
             return Ok(Effect::Refused);
         }
-        let new = if self.increment {
-            one.score + old
-        } else {
-            one.score
-        };
+        let new = if self.increment { one.score + old } else { one.score };
         if new.is_nan() {
             return Err(errors::SCORE_NOT_A_NUMBER);
         }
@@ -109,8 +105,7 @@ pub(in crate::commands) async fn add(
     members: Vec<Scored>,
 ) -> Outcome {
     let key = Key::from(key);
-    let (mut set, expires_at_ms) =
-        to_change(found!(find::<SortedSetValue>(tx, &key, Intent::Update)));
+    let (mut set, expires_at_ms) = to_change(found!(find::<SortedSetValue>(tx, &key, Intent::Update)));
     let (mut added, mut changed, mut last) = (0, 0, Reply::Nil);
     for one in members {
         let score = match argument!(options.apply(&mut set, one)) {
@@ -153,10 +148,7 @@ async fn add_words(tx: &mut Tx, args: &[Blob], mut options: AddOptions) -> Outco
     argument!(options.check(pairs.len()));
     let mut members = Vec::with_capacity(pairs.len());
     for [given, member] in pairs {
-        members.push(Scored {
-            score: argument!(score(given)),
-            member: member.clone(),
-        });
+        members.push(Scored { score: argument!(score(given)), member: member.clone() });
     }
     add(tx, &args[0], options, members).await
 }
@@ -168,9 +160,6 @@ pub async fn zadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// ZINCRBY key increment member
 pub async fn zincrby(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let options = AddOptions {
-        increment: true,
-        ..AddOptions::default()
-    };
+    let options = AddOptions { increment: true, ..AddOptions::default() };
     add_words(tx, args, options).await
 }

@@ -1,4 +1,5 @@
-//! Parts of a sorted set, as clients name them: by ranks, by scores, or by names among members of equal scores.
+//! Parts of a sorted set, as clients name them: by ranks, by scores, or by names among members of equal
+//! scores.
 
 use crate::commands::options;
 use crate::errors;
@@ -58,8 +59,9 @@ struct ScoreEnd {
 }
 
 impl ScoreEnd {
-    /// `1.5`, or `(1.5` for an end that is not in the range. Unlike scores themselves, an end may be beyond what fits (it is
-    /// infinite then), nothing at all is 0, and the text ends at a NUL: what C's `strtod` says.
+    /// `1.5`, or `(1.5` for an end that is not in the range. Unlike scores themselves, an end may be beyond
+    /// what fits (it is infinite then), nothing at all is 0, and the text ends at a NUL: what C's `strtod`
+    /// says.
     fn parse(argument: &Blob) -> Option<ScoreEnd> {
         let excluded = argument.strip_prefix(b"(");
         let text = excluded.unwrap_or(argument);
@@ -68,27 +70,20 @@ impl ScoreEnd {
             b"" => 0.0,
             text => parse::nearest_float(parse::without_spaces(text))?,
         };
-        (!f64::is_nan(score)).then_some(ScoreEnd {
-            score,
-            is_excluded: excluded.is_some(),
-        })
+        (!f64::is_nan(score)).then_some(ScoreEnd { score, is_excluded: excluded.is_some() })
     }
 }
 
 impl ScoreBounds {
     fn parse(min: &Blob, max: &Blob) -> Result<ScoreBounds, Reply> {
         let ends = ScoreEnd::parse(min).zip(ScoreEnd::parse(max));
-        ends.map(|(min, max)| ScoreBounds { min, max })
-            .ok_or(errors::BOUNDS_NOT_FLOATS)
+        ends.map(|(min, max)| ScoreBounds { min, max }).ok_or(errors::BOUNDS_NOT_FLOATS)
     }
 
     /// From `min`, which is in the range, to `max`, which is not. Neither is NaN.
     pub(in crate::commands) fn half_open(min: f64, max: f64) -> ScoreBounds {
         let end = |score, is_excluded| ScoreEnd { score, is_excluded };
-        ScoreBounds {
-            min: end(min, false),
-            max: end(max, true),
-        }
+        ScoreBounds { min: end(min, false), max: end(max, true) }
     }
 
     /// The ranks of the members with these scores.
@@ -152,8 +147,7 @@ impl NameEnd {
 impl NameBounds {
     fn parse(min: &Blob, max: &Blob) -> Result<NameBounds, Reply> {
         let ends = NameEnd::parse(min).zip(NameEnd::parse(max));
-        ends.map(|(min, max)| NameBounds { min, max })
-            .ok_or(errors::BOUNDS_NOT_NAMES)
+        ends.map(|(min, max)| NameBounds { min, max }).ok_or(errors::BOUNDS_NOT_NAMES)
     }
 
     /// The ranks of the members with these names, if all scores are equal.
@@ -166,9 +160,9 @@ impl NameBounds {
 
 /// How many members stand before the first whose name is not before something.
 ///
-/// Where scores differ, names are in no order, and what is found is as undefined as in Redis; but it has to be the same
-/// at every replica. So this halves the ranks, which contents alone determine, and does not descend the set's tree, whose
-/// form its history determines, too.
+/// Where scores differ, names are in no order, and what is found is as undefined as in Redis; but it has to
+/// be the same at every replica. So this halves the ranks, which contents alone determine, and does not
+/// descend the set's tree, whose form its history determines, too.
 fn first_rank(set: &SortedSetValue, is_before: impl Fn(&[u8]) -> bool) -> usize {
     let (mut start, mut end) = (0, set.len());
     while start < end {
@@ -201,10 +195,8 @@ mod tests {
         let mut restored: SortedSetValue = members.collect();
         assert_eq!(lived, restored);
         for number in 0..500 {
-            let bounds = NameBounds {
-                min: NameEnd::Included(name(number)),
-                max: NameEnd::Excluded(name(number + 1)),
-            };
+            let bounds =
+                NameBounds { min: NameEnd::Included(name(number)), max: NameEnd::Excluded(name(number + 1)) };
             assert_eq!(bounds.ranks(&lived), bounds.ranks(&restored));
             let member = name(number + 10_000);
             lived.insert(member.clone(), 25.0);

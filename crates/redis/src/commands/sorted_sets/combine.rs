@@ -107,7 +107,8 @@ struct Combination {
 }
 
 impl Combination {
-    /// Reads the sources and then the options behind them: a source of another type is told first, as in Redis.
+    /// Reads the sources and then the options behind them: a source of another type is told first, as in
+    /// Redis.
     async fn read(
         tx: &mut Tx,
         args: &[Blob],
@@ -139,12 +140,8 @@ impl Combination {
             let weight = 1.0;
             sources.push(Weighted { source, weight });
         }
-        let mut combination = Combination {
-            sources,
-            aggregate: Aggregate::Sum,
-            with_scores: false,
-            limit: usize::MAX,
-        };
+        let mut combination =
+            Combination { sources, aggregate: Aggregate::Sum, with_scores: false, limit: usize::MAX };
         let options = combination.take_options(words, operation, destination.is_some());
         Ok(options.map(|()| combination))
     }
@@ -160,9 +157,7 @@ impl Combination {
         while let [word, rest @ ..] = words {
             words = match rest {
                 weights
-                    if has_scores
-                        && weights.len() >= self.sources.len()
-                        && options::is(word, "WEIGHTS") =>
+                    if has_scores && weights.len() >= self.sources.len() && options::is(word, "WEIGHTS") =>
                 {
                     let (weights, rest) = weights.split_at(self.sources.len());
                     for (source, weight) in self.sources.iter_mut().zip(weights) {
@@ -189,7 +184,8 @@ impl Combination {
         Ok(())
     }
 
-    /// Smaller sources first: the smallest is the one that an intersection goes over, and scores are added in this order.
+    /// Smaller sources first: the smallest is the one that an intersection goes over, and scores are added in
+    /// this order.
     fn sort(&mut self) {
         self.sources.sort_by_key(|weighted| weighted.source.len());
     }
@@ -206,10 +202,7 @@ impl Combination {
                     .or_insert(score);
             }
         }
-        let scored = scores.into_iter().map(|(member, score)| Scored {
-            score,
-            member: member.clone(),
-        });
+        let scored = scores.into_iter().map(|(member, score)| Scored { score, member: member.clone() });
         in_order(scored.collect())
     }
 

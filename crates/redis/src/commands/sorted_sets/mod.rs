@@ -1,8 +1,8 @@
 //! Sorted sets: members with scores, in the order of these.
 //!
-//! Every command on a part of a set finds the ranks of the part first ([`bounds`]), in O(log n), and then goes over the
-//! members of these ranks alone. [`add`] gives scores, [`remove`] and [`pop`] take members away, [`read`] and [`ranges`]
-//! look, and [`combine`] makes one set of several.
+//! Every command on a part of a set finds the ranks of the part first ([`bounds`]), in O(log n), and then
+//! goes over the members of these ranks alone. [`add`] gives scores, [`remove`] and [`pop`] take members
+//! away, [`read`] and [`ranges`] look, and [`combine`] makes one set of several.
 
 pub mod add;
 mod bounds;
@@ -28,10 +28,7 @@ pub(in crate::commands) fn collected(members: impl Iterator<Item = (Blob, f64)>)
 }
 
 /// Members in the order in which they come, with their scores or without.
-pub(super) fn members_reply<'a>(
-    members: impl Iterator<Item = &'a Scored>,
-    with_scores: bool,
-) -> Reply {
+pub(super) fn members_reply<'a>(members: impl Iterator<Item = &'a Scored>, with_scores: bool) -> Reply {
     let name = |one: &Scored| Reply::Bulk(one.member.clone());
     if with_scores {
         let pair = |one: &Scored| (name(one), Reply::Double(one.score));

@@ -26,8 +26,8 @@ pub(in crate::commands) struct Popped {
     pub members: Vec<Scored>,
 }
 
-/// Takes up to `count` members from the first of some keys that has a sorted set. The inner error is the reply to a value of
-/// another type, which counts only if it comes before any sorted set.
+/// Takes up to `count` members from the first of some keys that has a sorted set. The inner error is the
+/// reply to a value of another type, which counts only if it comes before any sorted set.
 pub(in crate::commands) async fn pop(
     tx: &mut Tx,
     keys: &[Blob],
@@ -77,10 +77,7 @@ async fn pop_of_one(tx: &mut Tx, args: &[Blob], end: End) -> Outcome {
     let members = popped.map_or(Vec::new(), |popped| popped.members);
     Ok(match (count, &members[..]) {
         // One without a count is no list of pairs in any protocol.
-        (None, [one]) => Reply::Array(vec![
-            Reply::Bulk(one.member.clone()),
-            Reply::Double(one.score),
-        ]),
+        (None, [one]) => Reply::Array(vec![Reply::Bulk(one.member.clone()), Reply::Double(one.score)]),
         _ => members_reply(members.iter(), true),
     })
 }

@@ -70,13 +70,7 @@ impl Query {
             true => (&args[1], &args[0]),
             false => (&args[0], &args[1]),
         };
-        Ok(Query {
-            bounds: Bounds::parse(by, min, max)?,
-            reverse,
-            with_scores,
-            offset,
-            count,
-        })
+        Ok(Query { bounds: Bounds::parse(by, min, max)?, reverse, with_scores, offset, count })
     }
 
     /// The ranks that are asked for, in ascending order.
@@ -112,17 +106,9 @@ impl Query {
 }
 
 async fn range(tx: &mut Tx, args: &[Blob], by: Option<By>, reverse: Option<bool>) -> Outcome {
-    let form = Form {
-        by,
-        reverse,
-        may_have_scores: true,
-    };
+    let form = Form { by, reverse, may_have_scores: true };
     let query = argument!(Query::parse(&args[1..], form));
-    let found = found!(find::<SortedSetValue>(
-        tx,
-        &Key::from(&args[0]),
-        Intent::Read
-    ));
+    let found = found!(find::<SortedSetValue>(tx, &Key::from(&args[0]), Intent::Read));
     Ok(found.map_or(Reply::Array(Vec::new()), |(set, _)| query.reply(&set)))
 }
 
@@ -158,11 +144,7 @@ pub async fn zrevrangebylex(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// ZRANGESTORE destination source min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]
 pub async fn zrangestore(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let form = Form {
-        by: None,
-        reverse: None,
-        may_have_scores: false,
-    };
+    let form = Form { by: None, reverse: None, may_have_scores: false };
     let query = argument!(Query::parse(&args[2..], form));
     let (destination, source) = (&args[0], &args[1]);
     let intent = source_intent(source, Some(destination));
@@ -177,11 +159,7 @@ pub async fn zrangestore(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 async fn count(tx: &mut Tx, args: &[Blob], by: By) -> Outcome {
     let bounds = argument!(Bounds::parse(by, &args[1], &args[2]));
-    let found = found!(find::<SortedSetValue>(
-        tx,
-        &Key::from(&args[0]),
-        Intent::Read
-    ));
+    let found = found!(find::<SortedSetValue>(tx, &Key::from(&args[0]), Intent::Read));
     let count = found.map_or(0, |(set, _)| bounds.ranks(&set).len());
     Ok(Reply::Integer(count as i64))
 }

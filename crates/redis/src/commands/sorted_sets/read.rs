@@ -104,9 +104,7 @@ pub async fn zscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let set = collection_or!(SortedSetValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
     let is_packed = packed::is_sorted_set(&set);
-    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| {
-        set.page(hash, limit)
-    });
+    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| set.page(hash, limit));
     let wanted = page.into_iter().filter(|(name, _)| options.matches(name));
     let items = wanted.flat_map(|(name, score)| {
         let score = Reply::bulk(parse::float_text(score).as_str());

@@ -13,10 +13,10 @@ use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
 const EXHAUSTED: Reply =
     Reply::error("ERR The stream has exhausted the last possible ID, unable to add more items");
 const ZERO_ID: Reply = Reply::error("ERR The ID specified in XADD must be greater than 0-0");
-const SMALL_ID: Reply = Reply::error(
-    "ERR The ID specified in XADD is equal or smaller than the target stream top item",
-);
-/// What trimming with `~` removes at once unless LIMIT says otherwise: Redis's hundred nodes of a hundred entries.
+const SMALL_ID: Reply =
+    Reply::error("ERR The ID specified in XADD is equal or smaller than the target stream top item");
+/// What trimming with `~` removes at once unless LIMIT says otherwise: Redis's hundred nodes of a hundred
+/// entries.
 const ABOUT_LIMIT: u64 = 10_000;
 
 /// What to trim a stream to.
@@ -25,8 +25,8 @@ enum Threshold {
     MinId(StreamId),
 }
 
-/// How to trim a stream. Redis's `~` spares it work that whole nodes do not need; there are no nodes here, so it only bounds how
-/// much goes at once.
+/// How to trim a stream. Redis's `~` spares it work that whole nodes do not need; there are no nodes here, so
+/// it only bounds how much goes at once.
 struct Trim {
     threshold: Threshold,
     /// 0: none.
@@ -112,10 +112,8 @@ fn words(args: &[Blob], adds: bool) -> Result<Words, Reply> {
             at += 1;
         } else if options::is(word, "LIMIT") && more > 0 {
             let value = options::integer(&args[at])?;
-            limit = Some(
-                u64::try_from(value)
-                    .map_err(|_| Reply::error("ERR The LIMIT argument must be >= 0."))?,
-            );
+            limit =
+                Some(u64::try_from(value).map_err(|_| Reply::error("ERR The LIMIT argument must be >= 0."))?);
             at += 1;
         } else if adds && options::is(word, "NOMKSTREAM") {
             words.no_stream = true;
@@ -134,14 +132,10 @@ fn words(args: &[Blob], adds: bool) -> Result<Words, Reply> {
             ));
         }
         (None, _) if !adds => {
-            return Err(Reply::error(
-                "ERR syntax error, XTRIM must be called with a trimming strategy",
-            ));
+            return Err(Reply::error("ERR syntax error, XTRIM must be called with a trimming strategy"));
         }
         (_, Some(_)) if !about => {
-            return Err(Reply::error(
-                "ERR syntax error, LIMIT cannot be used without the special ~ option",
-            ));
+            return Err(Reply::error("ERR syntax error, LIMIT cannot be used without the special ~ option"));
         }
         _ => {}
     }
@@ -167,7 +161,8 @@ fn next_id(wanted: &NewId, stream: &StreamValue, now_ms: u64) -> Result<StreamId
     if id > last { Ok(id) } else { Err(SMALL_ID) }
 }
 
-/// XADD key [NOMKSTREAM] [MAXLEN | MINID [= | ~] threshold [LIMIT count]] * | id field value [field value ...]
+/// XADD key [NOMKSTREAM] [MAXLEN | MINID [= | ~] threshold [LIMIT count]] * | id field value [field value
+/// ...]
 pub async fn xadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let words = argument!(words(&args[1..], true));
     let fields = &args[1 + words.taken..];
@@ -189,20 +184,13 @@ pub async fn xadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
         _ => 0,
     };
     let id = argument!(next_id(&wanted, &stream, date_ms));
-    stream.append(StreamEntry {
-        id,
-        fields: Arc::from(fields),
-    });
+    stream.append(StreamEntry { id, fields: Arc::from(fields) });
     let trimmed = words.trim.map_or(0, |trim| trim.apply(&mut stream));
     put(tx, &key, stream, expires_at_ms).await?;
     if trimmed > 0 {
         // One write, of which two things are told.
         tx.note(|| Note::Named("xtrim"));
-        tx.note(|| Note::Wrote {
-            key,
-            is_present: true,
-            expires: expires_at_ms != 0,
-        });
+        tx.note(|| Note::Wrote { key, is_present: true, expires: expires_at_ms != 0 });
     }
     Ok(id_reply(id))
 }
@@ -211,10 +199,9 @@ pub async fn xadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub async fn xtrim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let words = argument!(words(&args[1..], false));
     let key = Key::from(&args[0]);
-    let (Some((old, expires_at_ms)), Some(trim)) = (
-        found!(find::<StreamValue>(tx, &key, Intent::Update)),
-        words.trim,
-    ) else {
+    let (Some((old, expires_at_ms)), Some(trim)) =
+        (found!(find::<StreamValue>(tx, &key, Intent::Update)), words.trim)
+    else {
         return Ok(Reply::Integer(0));
     };
     let mut stream = StreamValue::clone(&old);
@@ -243,9 +230,7 @@ pub async fn xdel(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// XLEN key
 pub async fn xlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let found = found!(find::<StreamValue>(tx, &Key::from(&args[0]), Intent::Read));
-    Ok(Reply::Integer(
-        found.map_or(0, |(stream, _)| stream.len() as i64),
-    ))
+    Ok(Reply::Integer(found.map_or(0, |(stream, _)| stream.len() as i64)))
 }
 
 /// XSETID key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]
@@ -258,9 +243,8 @@ pub async fn xsetid(tx: &mut Tx, args: &[Blob]) -> Outcome {
         if options::is(word, "ENTRIESADDED") {
             let added = argument!(options::integer(value));
             let added = u64::try_from(added);
-            entries_added = Some(argument!(
-                added.map_err(|_| Reply::error("ERR entries_added must be positive"))
-            ));
+            entries_added =
+                Some(argument!(added.map_err(|_| Reply::error("ERR entries_added must be positive"))));
         } else if options::is(word, "MAXDELETEDID") {
             let deleted = argument!(id(value, 0));
             if last_id < deleted {

@@ -20,8 +20,7 @@ struct Claim {
 }
 
 fn number(text: &Blob, what: &str) -> Result<i64, Reply> {
-    parse::integer(text)
-        .ok_or_else(|| Reply::error_owned(format!("ERR Invalid {what} argument for XCLAIM")))
+    parse::integer(text).ok_or_else(|| Reply::error_owned(format!("ERR Invalid {what} argument for XCLAIM")))
 }
 
 impl Claim {
@@ -38,9 +37,7 @@ impl Claim {
         };
         // Nonsense is now: clients may count from a clock of their own.
         let past = |date_ms: i64| {
-            let ms = u64::try_from(date_ms)
-                .ok()?
-                .checked_add_signed(clock_offset_ms);
+            let ms = u64::try_from(date_ms).ok()?.checked_add_signed(clock_offset_ms);
             ms.filter(|&ms| ms <= now_ms)
         };
         loop {
@@ -105,10 +102,7 @@ impl Terms<'_> {
         id: StreamId,
     ) -> Option<Reply> {
         let idle_ms = |pending: &Pending| self.now_ms.saturating_sub(pending.delivered_ms);
-        if pending
-            .as_ref()
-            .is_some_and(|pending| idle_ms(pending) < self.least_idle_ms)
-        {
+        if pending.as_ref().is_some_and(|pending| idle_ms(pending) < self.least_idle_ms) {
             return None;
         }
         // One that FORCE makes has been delivered once already.
@@ -132,23 +126,19 @@ impl Terms<'_> {
 
 /// Others are told of a consumer that the new version of a stream has and the old one has not.
 fn note_new_consumer(tx: &Tx, [old, new]: [&StreamValue; 2], group: &Blob, consumer: &Blob) {
-    let is_there = |stream: &StreamValue| {
-        stream
-            .group(group)
-            .is_some_and(|group| group.consumer(consumer).is_some())
-    };
+    let is_there =
+        |stream: &StreamValue| stream.group(group).is_some_and(|group| group.consumer(consumer).is_some());
     if is_there(new) && !is_there(old) {
         tx.note(|| Note::Named("xgroup-createconsumer"));
     }
 }
 
-/// XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-ms] [RETRYCOUNT count] [FORCE] [JUSTID]
-/// [LASTID last-id]
+/// XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-ms] [RETRYCOUNT count]
+/// [FORCE] [JUSTID] [LASTID last-id]
 pub async fn xclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
     let found = found!(find::<StreamValue>(tx, &key, Intent::Update));
-    let Some((old, expires_at_ms)) = found.filter(|(stream, _)| stream.group(&args[1]).is_some())
-    else {
+    let Some((old, expires_at_ms)) = found.filter(|(stream, _)| stream.group(&args[1]).is_some()) else {
         return Ok(no_group(&args[0], &args[1], ""));
     };
     let group = &args[1];
@@ -198,9 +188,8 @@ const LOOKS_PER_CLAIM: usize = 10;
 
 /// XAUTOCLAIM key group consumer min-idle-time start [COUNT count] [JUSTID]
 pub async fn xautoclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let least_idle_ms = parse::integer(&args[3]).ok_or(Reply::error(
-        "ERR Invalid min-idle-time argument for XAUTOCLAIM",
-    ));
+    let least_idle_ms =
+        parse::integer(&args[3]).ok_or(Reply::error("ERR Invalid min-idle-time argument for XAUTOCLAIM"));
     let least_idle_ms = argument!(least_idle_ms).max(0) as u64;
     let first = argument!(start(&args[4]));
     let (mut limit, mut just_id) = (100, false);
@@ -223,8 +212,7 @@ pub async fn xautoclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     }
     let key = Key::from(&args[0]);
     let found = found!(find::<StreamValue>(tx, &key, Intent::Update));
-    let Some((old, expires_at_ms)) = found.filter(|(stream, _)| stream.group(&args[1]).is_some())
-    else {
+    let Some((old, expires_at_ms)) = found.filter(|(stream, _)| stream.group(&args[1]).is_some()) else {
         return Ok(no_group(&args[0], &args[1], ""));
     };
     let group = &args[1];
@@ -261,9 +249,5 @@ pub async fn xautoclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
         note_new_consumer(tx, [&*old, &stream], group, &args[2]);
         put(tx, &key, stream, expires_at_ms).await?;
     }
-    Ok(Reply::Array(vec![
-        id_reply(next),
-        Reply::Array(claimed),
-        Reply::Array(deleted),
-    ]))
+    Ok(Reply::Array(vec![id_reply(next), Reply::Array(claimed), Reply::Array(deleted)]))
 }

@@ -10,8 +10,8 @@ use txn::value::{StreamGroup, StreamId, StreamValue};
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 
 const NO_KEY: Reply = Reply::error(
-    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create \
-     an empty stream automatically.",
+    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
+     MKSTREAM option to create an empty stream automatically.",
 );
 
 /// The words of XGROUP CREATE and of XGROUP SETID, from the subcommand on, with all options once.
@@ -22,7 +22,8 @@ fn wrong(args: &[Blob]) -> Reply {
     errors::subcommand_syntax("XGROUP", &args[0])
 }
 
-/// The options of XGROUP CREATE and SETID. As in Redis, that an option stands there twice is looked at after the key.
+/// The options of XGROUP CREATE and SETID. As in Redis, that an option stands there twice is looked at after
+/// the key.
 fn group_options(args: &[Blob], creates: bool) -> Result<(bool, Option<u64>), Reply> {
     let (mut make_stream, mut entries_read) = (false, None);
     let mut rest = &args[4..];
@@ -36,9 +37,10 @@ fn group_options(args: &[Blob], creates: bool) -> Result<(bool, Option<u64>), Re
             [word, value, rest @ ..] if options::is(word, "ENTRIESREAD") => {
                 entries_read = match options::integer(value)? {
                     -1 => None,
-                    read => Some(u64::try_from(read).map_err(|_| {
-                        Reply::error("ERR value for ENTRIESREAD must be positive or -1")
-                    })?),
+                    read => Some(
+                        u64::try_from(read)
+                            .map_err(|_| Reply::error("ERR value for ENTRIESREAD must be positive or -1"))?,
+                    ),
                 };
                 rest
             }
@@ -70,7 +72,8 @@ pub async fn create(tx: &mut Tx, args: &[Blob]) -> Outcome {
     Ok(Reply::OK)
 }
 
-/// Binds a copy of the stream with the time at which it expires, if it and the group are there; else replies what is wrong.
+/// Binds a copy of the stream with the time at which it expires, if it and the group are there; else replies
+/// what is wrong.
 macro_rules! with_group {
     ($tx:expr, $key:expr, $args:expr) => {
         match found!(find::<StreamValue>($tx, $key, Intent::Update)) {
@@ -173,12 +176,7 @@ pub async fn xack(tx: &mut Tx, args: &[Blob]) -> Outcome {
 fn summary(group: &StreamGroup) -> Reply {
     let pending = group.pending();
     let (Some(first), Some(last)) = (pending.first(), pending.last()) else {
-        return Reply::Array(vec![
-            Reply::Integer(0),
-            Reply::Nil,
-            Reply::Nil,
-            Reply::NilArray,
-        ]);
+        return Reply::Array(vec![Reply::Integer(0), Reply::Nil, Reply::Nil, Reply::NilArray]);
     };
     work::elements(group.consumers().len());
     let consumers = group.consumers().iter();
@@ -218,10 +216,7 @@ pub async fn xpending(tx: &mut Tx, args: &[Blob]) -> Outcome {
         Some(_) => return Ok(errors::SYNTAX),
     };
     let found = found!(find::<StreamValue>(tx, &Key::from(&args[0]), Intent::Read));
-    let Some(group) = found
-        .as_ref()
-        .and_then(|(stream, _)| stream.group(&args[1]))
-    else {
+    let Some(group) = found.as_ref().and_then(|(stream, _)| stream.group(&args[1])) else {
         return Ok(no_group(&args[0], &args[1], ""));
     };
     let Some((ids, limit, consumer)) = range else {

@@ -26,11 +26,7 @@ fn number_or_nil(value: Option<u64>) -> Reply {
 /// Binds the stream at the key in the second argument, or replies that there is none.
 macro_rules! stream_at {
     ($tx:expr, $args:expr) => {
-        match found!(find::<StreamValue>(
-            $tx,
-            &Key::from(&$args[1]),
-            Intent::Read
-        )) {
+        match found!(find::<StreamValue>($tx, &Key::from(&$args[1]), Intent::Read)) {
             Some((stream, _)) => stream,
             None => return Ok(errors::NO_SUCH_KEY),
         }
@@ -50,10 +46,7 @@ pub async fn consumers(tx: &mut Tx, args: &[Blob]) -> Outcome {
             field("name", Reply::Bulk(consumer.name.clone())),
             field("pending", number(consumer.pending().len())),
             field("idle", since(consumer.seen_ms)),
-            field(
-                "inactive",
-                consumer.active_ms.map_or(Reply::Integer(-1), since),
-            ),
+            field("inactive", consumer.active_ms.map_or(Reply::Integer(-1), since)),
         ])
     });
     Ok(Reply::Array(consumers.collect()))
@@ -69,10 +62,7 @@ pub async fn groups(tx: &mut Tx, args: &[Blob]) -> Outcome {
             field("pending", number(group.pending().len())),
             field("last-delivered-id", id_reply(group.last_id)),
             field("entries-read", number_or_nil(group.entries_read)),
-            field(
-                "lag",
-                lag(&stream, group).map_or(Reply::Nil, Reply::Integer),
-            ),
+            field("lag", lag(&stream, group).map_or(Reply::Nil, Reply::Integer)),
         ])
     });
     Ok(Reply::Array(groups.collect()))
@@ -103,10 +93,7 @@ pub async fn of_stream(tx: &mut Tx, args: &[Blob]) -> Outcome {
         field("last-generated-id", id_reply(stream.last_id)),
         field("max-deleted-entry-id", id_reply(stream.max_deleted_id)),
         field("entries-added", number(stream.entries_added as usize)),
-        field(
-            "recorded-first-entry-id",
-            id_reply(first_id.unwrap_or_default()),
-        ),
+        field("recorded-first-entry-id", id_reply(first_id.unwrap_or_default())),
     ];
     match full {
         None => {
@@ -120,9 +107,7 @@ pub async fn of_stream(tx: &mut Tx, args: &[Blob]) -> Outcome {
             let date = |epoch_ms| clock::date_ms(epoch_ms, offset_ms).cast_signed();
             let entries = stream.iter().take(limit).map(entry_reply);
             map.push(field("entries", Reply::Array(entries.collect())));
-            let groups = stream
-                .groups()
-                .map(|(name, group)| full_group(&stream, name, group, limit, &date));
+            let groups = stream.groups().map(|(name, group)| full_group(&stream, name, group, limit, &date));
             map.push(field("groups", Reply::Array(groups.collect())));
         }
     }
@@ -157,22 +142,15 @@ fn full_group(
     ])
 }
 
-fn full_consumer(
-    group: &StreamGroup,
-    consumer: &Consumer,
-    limit: usize,
-    date: &dyn Fn(u64) -> i64,
-) -> Reply {
+fn full_consumer(group: &StreamGroup, consumer: &Consumer, limit: usize, date: &dyn Fn(u64) -> i64) -> Reply {
     let pending = consumer.pending().iter().take(limit);
-    let pending = pending
-        .filter_map(|&id| group.pending_of(id))
-        .map(|pending| {
-            Reply::Array(vec![
-                id_reply(pending.id),
-                Reply::Integer(date(pending.delivered_ms)),
-                Reply::Integer(pending.deliveries as i64),
-            ])
-        });
+    let pending = pending.filter_map(|&id| group.pending_of(id)).map(|pending| {
+        Reply::Array(vec![
+            id_reply(pending.id),
+            Reply::Integer(date(pending.delivered_ms)),
+            Reply::Integer(pending.deliveries as i64),
+        ])
+    });
     let active_ms = consumer.active_ms.map_or(-1, date);
     Reply::Map(vec![
         field("name", Reply::Bulk(consumer.name.clone())),

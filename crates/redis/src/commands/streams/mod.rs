@@ -1,7 +1,8 @@
 //! Streams.
 //!
-//! [`add`] appends, trims and deletes, [`read`] lists and reads, [`groups`] has consumer groups and [`claim`] what moves pending
-//! entries between consumers, [`info`] tells about all that. A stream stays when its last entry goes.
+//! [`add`] appends, trims and deletes, [`read`] lists and reads, [`groups`] has consumer groups and [`claim`]
+//! what moves pending entries between consumers, [`info`] tells about all that. A stream stays when its last
+//! entry goes.
 
 pub mod add;
 pub mod claim;
@@ -17,8 +18,7 @@ use std::ops::RangeInclusive;
 use txn::value::{StreamEntry, StreamGroup, StreamId, StreamValue};
 use txn::{Blob, Reply};
 
-const INVALID_ID: Reply =
-    Reply::error("ERR Invalid stream ID specified as stream command argument");
+const INVALID_ID: Reply = Reply::error("ERR Invalid stream ID specified as stream command argument");
 
 /// A part of an id: C's `strtoull` reads it, which takes spaces and a `+` before it.
 fn part(text: &[u8]) -> Option<u64> {
@@ -57,9 +57,7 @@ fn end_of_interval(text: &Blob, missing_sequence: u64) -> Result<(StreamId, bool
 fn start(text: &Blob) -> Result<StreamId, Reply> {
     match end_of_interval(text, 0)? {
         (start, false) => Ok(start),
-        (start, true) => start
-            .next()
-            .ok_or(Reply::error("ERR invalid start ID for the interval")),
+        (start, true) => start.next().ok_or(Reply::error("ERR invalid start ID for the interval")),
     }
 }
 
@@ -67,9 +65,7 @@ fn start(text: &Blob) -> Result<StreamId, Reply> {
 fn end(text: &Blob) -> Result<StreamId, Reply> {
     match end_of_interval(text, u64::MAX)? {
         (end, false) => Ok(end),
-        (end, true) => end
-            .previous()
-            .ok_or(Reply::error("ERR invalid end ID for the interval")),
+        (end, true) => end.previous().ok_or(Reply::error("ERR invalid end ID for the interval")),
     }
 }
 
@@ -92,8 +88,8 @@ fn entry_reply(entry: &StreamEntry) -> Reply {
     Reply::Array(vec![id_reply(entry.id), Reply::Array(fields.collect())])
 }
 
-/// The sequence number of an entry among all that a stream ever had, if that can be known: of the last one, of the first one that
-/// is there, and of what is before that, while nothing behind it was deleted.
+/// The sequence number of an entry among all that a stream ever had, if that can be known: of the last one,
+/// of the first one that is there, and of what is before that, while nothing behind it was deleted.
 pub(super) fn place_ever(stream: &StreamValue, id: StreamId) -> Option<u64> {
     if stream.entries_added == 0 {
         return Some(0);
@@ -125,9 +121,7 @@ fn lag(stream: &StreamValue, group: &StreamGroup) -> Option<i64> {
     if stream.entries_added == 0 {
         return Some(0);
     }
-    let counted = group
-        .entries_read
-        .filter(|_| !has_gap_behind(stream, group.last_id));
+    let counted = group.entries_read.filter(|_| !has_gap_behind(stream, group.last_id));
     let read = counted.or_else(|| place_ever(stream, group.last_id))?;
     // As in Redis, below 0 if a client has said that more were read than were ever added.
     Some(stream.entries_added.wrapping_sub(read).cast_signed())

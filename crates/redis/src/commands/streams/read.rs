@@ -30,8 +30,7 @@ async fn list(tx: &mut Tx, args: &[Blob], from: &Blob, to: &Blob, reverse: bool)
     if !rest.is_empty() {
         return Ok(errors::SYNTAX);
     }
-    let Some((stream, _)) = found!(find::<StreamValue>(tx, &Key::from(&args[0]), Intent::Read))
-    else {
+    let Some((stream, _)) = found!(find::<StreamValue>(tx, &Key::from(&args[0]), Intent::Read)) else {
         return Ok(Reply::Array(Vec::new()));
     };
     if limit == Some(0) {
@@ -71,14 +70,8 @@ pub(crate) struct Question<'a> {
 
 impl<'a> Question<'a> {
     pub(crate) fn parse(args: &'a [Blob], in_group: bool) -> Result<Question<'a>, Reply> {
-        let mut question = Question {
-            limit: 0,
-            block_ms: None,
-            group: None,
-            no_ack: false,
-            keys: &[],
-            ids: &[],
-        };
+        let mut question =
+            Question { limit: 0, block_ms: None, group: None, no_ack: false, keys: &[], ids: &[] };
         let only_in_group = |option: &str| {
             Reply::error_owned(format!(
                 "ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
@@ -144,20 +137,19 @@ fn streams_reply(streams: Vec<(Reply, Reply)>) -> Reply {
     }
 }
 
-/// XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...], as far as it can be answered at once.
+/// XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...], as far as it can be answered
+/// at once.
 pub async fn xread(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let question = argument!(Question::parse(args, false));
     let mut wanted = Vec::with_capacity(question.keys.len());
     for (key, text) in question.keys.iter().zip(question.ids) {
-        let stream = found!(find::<StreamValue>(tx, &Key::from(key), Intent::Read))
-            .map(|(stream, _)| stream);
+        let stream = found!(find::<StreamValue>(tx, &Key::from(key), Intent::Read)).map(|(stream, _)| stream);
         let after = match text.as_bytes() {
-            b"$" => stream
-                .as_ref()
-                .map_or(StreamId::MIN, |stream| stream.last_id),
+            b"$" => stream.as_ref().map_or(StreamId::MIN, |stream| stream.last_id),
             b">" => {
                 return Ok(Reply::error(
-                    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+                    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> \
+                     <consumer> option.",
                 ));
             }
             text => argument!(id(text, 0)),
@@ -178,8 +170,8 @@ pub async fn xread(tx: &mut Tx, args: &[Blob]) -> Outcome {
     Ok(streams_reply(streams))
 }
 
-/// XREADGROUP GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...], as far as it can
-/// be answered at once.
+/// XREADGROUP GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id
+/// ...], as far as it can be answered at once.
 pub async fn xreadgroup(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let question = argument!(Question::parse(args, true));
     let Some((group, _)) = question.group else {
@@ -196,8 +188,9 @@ pub async fn xreadgroup(tx: &mut Tx, args: &[Blob]) -> Outcome {
             b">" => None,
             b"$" => {
                 return Ok(Reply::error(
-                    "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
-                     specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
+                    "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the \
+                     history of this consumer by specifying a proper ID, or use the > ID to get new \
+                     messages. The $ ID would just return an empty result set.",
                 ));
             }
             // As in Redis, the largest id is another word for `>`.
@@ -224,7 +217,8 @@ pub(crate) async fn ends(tx: &mut Tx, names: &[Blob]) -> Outcome {
     Ok(Reply::Array(ends))
 }
 
-/// Gives a consumer what a stream has for it: of what is new, or of what it has pending after an id. `None` if nothing is new.
+/// Gives a consumer what a stream has for it: of what is new, or of what it has pending after an id. `None`
+/// if nothing is new.
 async fn deliver(
     tx: &mut Tx,
     question: &Question<'_>,
@@ -232,10 +226,9 @@ async fn deliver(
     after: Option<StreamId>,
 ) -> Result<Option<Vec<Reply>>, Stop> {
     let key = Key::from(name);
-    let (Ok(Some((old, expires_at_ms))), Some((group, consumer))) = (
-        find::<StreamValue>(tx, &key, Intent::Update).await?,
-        question.group,
-    ) else {
+    let (Ok(Some((old, expires_at_ms))), Some((group, consumer))) =
+        (find::<StreamValue>(tx, &key, Intent::Update).await?, question.group)
+    else {
         return Ok(None);
     };
     let mut stream = StreamValue::clone(&old);
@@ -250,14 +243,7 @@ async fn deliver(
         put(tx, &key, stream, expires_at_ms).await?;
         return Ok(entries);
     };
-    let (entries, delivered) = history(
-        &mut stream,
-        group,
-        consumer,
-        after,
-        question.limit(),
-        now_ms,
-    );
+    let (entries, delivered) = history(&mut stream, group, consumer, after, question.limit(), now_ms);
     // As in Redis, who watches the key does not mind who asks for nothing.
     if delivered > 0 || is_new == Some(true) {
         put(tx, &key, stream, expires_at_ms).await?;
@@ -274,10 +260,8 @@ fn history(
     limit: usize,
     now_ms: u64,
 ) -> (Vec<Reply>, usize) {
-    let pending: Vec<StreamId> = stream
-        .group(group)
-        .and_then(|group| group.consumer(consumer))
-        .map_or_else(Vec::new, |consumer| {
+    let pending: Vec<StreamId> =
+        stream.group(group).and_then(|group| group.consumer(consumer)).map_or_else(Vec::new, |consumer| {
             let pending = consumer.pending();
             let first = pending.partition_point_by(|id| id.cmp(&after), |id| *id <= after);
             let pending = pending.range(first..usize::MAX);
@@ -294,11 +278,7 @@ fn history(
         delivered += 1;
         stream.update_group(group, |group| {
             if let Some(pending) = group.pending_of(id).cloned() {
-                group.give(Pending {
-                    delivered_ms: now_ms,
-                    deliveries: pending.deliveries + 1,
-                    ..pending
-                });
+                group.give(Pending { delivered_ms: now_ms, deliveries: pending.deliveries + 1, ..pending });
             }
         });
     }
@@ -328,12 +308,7 @@ fn news(stream: &mut StreamValue, question: &Question<'_>, now_ms: u64) -> Optio
         group.activate(consumer, now_ms);
         if !question.no_ack {
             for id in ids {
-                group.give(Pending {
-                    id,
-                    consumer: consumer.clone(),
-                    delivered_ms: now_ms,
-                    deliveries: 1,
-                });
+                group.give(Pending { id, consumer: consumer.clone(), delivered_ms: now_ms, deliveries: 1 });
             }
         }
     });

@@ -22,9 +22,8 @@ const NO_FUNCTIONS: Reply = Reply::error("ERR No functions registered");
 const UNREADABLE: Reply =
     Reply::error("ERR the library's code gave no list of functions; please report this");
 const FLUSH_MODE: Reply = Reply::error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
-const RESTORE_POLICY: Reply = Reply::error(
-    "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
-);
+const RESTORE_POLICY: Reply =
+    Reply::error("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.");
 const NO_PATTERN: Reply = Reply::error("ERR library name argument was not given");
 
 fn error(text: &str, name: &[u8], rest: &str) -> Reply {
@@ -46,15 +45,9 @@ impl Loaded {
     /// Runs a library's code for what it registers, and keeps both. The inner error is the reply.
     async fn load(&mut self, tx: &Tx, name: Blob, code: &Blob) -> Result<Result<(), Reply>, Stop> {
         let digest = digest_of(code);
-        let program = Program {
-            part: Part::Registrations,
-            digest,
-            text: code.clone(),
-            code_at: 0,
-        };
+        let program = Program { part: Part::Registrations, digest, text: code.clone(), code_at: 0 };
         let no_arguments = Arguments::Owned(Box::new(Args::new()));
-        let mut execution =
-            Execution::new(tx.clone(), no_arguments, program, 0, true, Terms::default());
+        let mut execution = Execution::new(tx.clone(), no_arguments, program, 0, true, Terms::default());
         // What is compiled is bounded by its size.
         execution.steps_before = self.steps;
         let (outcome, steps) = run_to_end(execution).await;
@@ -80,7 +73,8 @@ impl Loaded {
         Ok(Ok(()))
     }
 
-    /// Adds the libraries to those that there are, in place of those that have their names. The inner error is the reply.
+    /// Adds the libraries to those that there are, in place of those that have their names. The inner error
+    /// is the reply.
     async fn link(self, tx: &mut Tx, mut directory: Directory) -> Result<Result<(), Reply>, Stop> {
         for library in self.libraries.values() {
             for function in &library.functions {
@@ -131,11 +125,7 @@ fn registered(reply: &Reply) -> Option<Registered> {
         };
         all = all.with(ScriptFlags::named(flag)?);
     }
-    Some(Registered {
-        name: name.clone(),
-        description,
-        flags: all,
-    })
+    Some(Registered { name: name.clone(), description, flags: all })
 }
 
 /// FUNCTION LOAD [REPLACE] code
@@ -232,10 +222,7 @@ pub(super) async fn list(mut tx: Tx, arguments: Arguments) -> Outcome {
 fn described(name: &Blob, library: &Library, with_code: bool) -> Reply {
     let entry = |key: &'static str, value: Reply| (Reply::bulk(key), value);
     let function = |function: &Registered| {
-        let flags = function
-            .flags
-            .names()
-            .map(|flag| Reply::Status(flag.into()));
+        let flags = function.flags.names().map(|flag| Reply::Status(flag.into()));
         let description = function.description.clone();
         Reply::Map(vec![
             entry("name", Reply::Bulk(function.name.clone())),
@@ -255,7 +242,8 @@ fn described(name: &Blob, library: &Library, with_code: bool) -> Reply {
     Reply::Map(map)
 }
 
-/// FUNCTION STATS. No function is told to be running: which one is differs from node to node, and several may be.
+/// FUNCTION STATS. No function is told to be running: which one is differs from node to node, and several may
+/// be.
 pub(super) async fn stats(mut tx: Tx) -> Outcome {
     let entry = |key: &'static str, value: Reply| (Reply::bulk(key), value);
     let directory = Directory::read(&mut tx, Intent::Read).await?;
@@ -267,10 +255,7 @@ pub(super) async fn stats(mut tx: Tx) -> Outcome {
     ];
     Ok(Reply::Map(vec![
         entry("running_script", Reply::Nil),
-        entry(
-            "engines",
-            Reply::Map(vec![entry("LUA", Reply::Map(counts))]),
-        ),
+        entry("engines", Reply::Map(vec![entry("LUA", Reply::Map(counts))])),
     ]))
 }
 
@@ -304,8 +289,8 @@ pub(super) async fn restore(mut tx: Tx, arguments: Arguments) -> Outcome {
     let mut loaded = Loaded::default();
     if payload.len() > RESTORE_BYTES_MAX {
         return Ok(Reply::error_owned(format!(
-            "ERR this payload has {} bytes, and FUNCTION RESTORE takes {RESTORE_BYTES_MAX} at most: load the libraries one by one with \
-             FUNCTION LOAD",
+            "ERR this payload has {} bytes, and FUNCTION RESTORE takes {RESTORE_BYTES_MAX} at most: load \
+             the libraries one by one with FUNCTION LOAD",
             payload.len()
         )));
     }

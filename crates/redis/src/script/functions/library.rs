@@ -50,12 +50,7 @@ impl Library {
         }
         let code_at = record.len();
         record.extend_from_slice(code);
-        Library {
-            functions,
-            digest,
-            record: Blob::from(record),
-            code_at,
-        }
+        Library { functions, digest, record: Blob::from(record), code_at }
     }
 
     /// Reads a record. `None` if it has another form.
@@ -73,11 +68,7 @@ impl Library {
                 0 => None,
                 _ => Some(reader.blob()?),
             };
-            functions.push(Registered {
-                name,
-                description,
-                flags,
-            });
+            functions.push(Registered { name, description, flags });
         }
         Some(Library {
             functions,
@@ -97,9 +88,7 @@ impl Library {
 
     /// The function of that name, whatever its case.
     pub fn function(&self, name: &[u8]) -> Option<&Registered> {
-        self.functions
-            .iter()
-            .find(|function| function.name.eq_ignore_ascii_case(name))
+        self.functions.iter().find(|function| function.name.eq_ignore_ascii_case(name))
     }
 
     /// What calls a function of it.
@@ -125,17 +114,14 @@ pub(super) fn name_of(code: &[u8]) -> Result<Blob, Reply> {
     if !code.starts_with(b"#!") {
         return error("ERR Missing library metadata");
     }
-    let words = first_line(code)
-        .and_then(|(words, _)| words)
-        .unwrap_or_default();
+    let words = first_line(code).and_then(|(words, _)| words).unwrap_or_default();
     let Some((engine, options)) = words.split_first() else {
         return error("ERR Invalid library metadata");
     };
     let mut name = None;
     for option in options {
-        let named = option
-            .split_at_checked(b"name=".len())
-            .filter(|(key, _)| key.eq_ignore_ascii_case(b"name="));
+        let named =
+            option.split_at_checked(b"name=".len()).filter(|(key, _)| key.eq_ignore_ascii_case(b"name="));
         match named {
             Some(_) if name.is_some() => {
                 return error("ERR Invalid metadata value, name argument was given multiple times");
@@ -154,15 +140,13 @@ pub(super) fn name_of(code: &[u8]) -> Result<Blob, Reply> {
     };
     if !is_name(&name) {
         return error(
-            "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long",
+            "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least \
+             one character long",
         );
     }
     let engine = engine.get(b"#!".len()..).unwrap_or_default();
     if !engine.eq_ignore_ascii_case(b"lua") {
-        return Err(Reply::error_owned(format!(
-            "ERR Engine '{}' not found",
-            line(engine)
-        )));
+        return Err(Reply::error_owned(format!("ERR Engine '{}' not found", line(engine))));
     }
     Ok(name)
 }

@@ -2,18 +2,19 @@
 //!
 //! # Records
 //!
-//! Libraries live in the system space, like the bodies of scripts: ordered before their use, part of checkpoints, and the same
-//! at every replica and partition. A library is one record (`library:` and its name), with its code and what that
-//! registered. Functions' names are unique over all libraries, whatever their case: the record `function:` and the name in lower case
-//! holds the library's name. The record `libraries` lists the libraries with the numbers of their functions, in the order
-//! of their names. So a call reads two records, and two loads meet at one.
+//! Libraries live in the system space, like the bodies of scripts: ordered before their use, part of
+//! checkpoints, and the same at every replica and partition. A library is one record (`library:` and its
+//! name), with its code and what that registered. Functions' names are unique over all libraries, whatever
+//! their case: the record `function:` and the name in lower case holds the library's name. The record
+//! `libraries` lists the libraries with the numbers of their functions, in the order of their names. So a
+//! call reads two records, and two loads meet at one.
 //!
 //! # A call
 //!
-//! A call runs the library's whole code anew and then the function, as one execution under the limits of scripts. Redis runs
-//! the code once; what functions of it share and change there lasts until the server ends, and is not replicated. Here it
-//! would depend on which calls a replica's thread had happened to run, so it begins anew with every call. The compiled code is
-//! cached like scripts', by its digest.
+//! A call runs the library's whole code anew and then the function, as one execution under the limits of
+//! scripts. Redis runs the code once; what functions of it share and change there lasts until the server
+//! ends, and is not replicated. Here it would depend on which calls a replica's thread had happened to run,
+//! so it begins anew with every call. The compiled code is cached like scripts', by its digest.
 //!
 //! Loading allows a tenth of the steps that a call may take, because each call spends them again.
 
@@ -58,12 +59,7 @@ fn function_key(name: &[u8]) -> Key {
 }
 
 /// FCALL and FCALL_RO.
-pub(super) async fn fcall(
-    mut tx: Tx,
-    arguments: Arguments,
-    read_only: bool,
-    terms: Terms,
-) -> Outcome {
+pub(super) async fn fcall(mut tx: Tx, arguments: Arguments, read_only: bool, terms: Terms) -> Outcome {
     let Some(name) = arguments.first().cloned() else {
         return Ok(WRONG_ARITY);
     };
@@ -71,9 +67,8 @@ pub(super) async fn fcall(
         return Ok(NO_FUNCTION);
     };
     let library = read_library(&mut tx, &library, Intent::Read).await?;
-    let Some((library, function)) = library
-        .as_ref()
-        .and_then(|library| Some((library, library.function(&name)?)))
+    let Some((library, function)) =
+        library.as_ref().and_then(|library| Some((library, library.function(&name)?)))
     else {
         return Ok(NO_FUNCTION);
     };
@@ -97,9 +92,7 @@ async fn owner(tx: &mut Tx, function: &[u8]) -> Result<Option<Blob>, Stop> {
 
 async fn read_library(tx: &mut Tx, name: &[u8], intent: Intent) -> Result<Option<Library>, Stop> {
     let read = tx.read(&library_key(name), intent).await?;
-    Ok(read
-        .entry
-        .and_then(|entry| Library::from_record(&entry.value.as_string()?)))
+    Ok(read.entry.and_then(|entry| Library::from_record(&entry.value.as_string()?)))
 }
 
 /// Which libraries there are.
@@ -112,9 +105,7 @@ struct Directory {
 impl Directory {
     async fn read(tx: &mut Tx, intent: Intent) -> Result<Directory, Stop> {
         let read = tx.read(&Key::system(DIRECTORY), intent).await?;
-        let directory = read
-            .entry
-            .and_then(|entry| Directory::from_record(&entry.value.as_string()?));
+        let directory = read.entry.and_then(|entry| Directory::from_record(&entry.value.as_string()?));
         Ok(directory.unwrap_or_default())
     }
 
@@ -141,8 +132,7 @@ impl Directory {
     }
 
     fn place(&self, name: &[u8]) -> Result<usize, usize> {
-        self.libraries
-            .binary_search_by(|(known, _)| known.as_bytes().cmp(name))
+        self.libraries.binary_search_by(|(known, _)| known.as_bytes().cmp(name))
     }
 
     fn contains(&self, name: &[u8]) -> bool {

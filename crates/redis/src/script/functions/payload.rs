@@ -4,8 +4,8 @@
 //! of each: 245 (1 byte)  code (a string with its length)        version  CRC64        as behind DUMP's values
 //! ```
 //!
-//! RESTORE also reads the form that 7.0's release candidates wrote: 246, name, engine, whether it has a description (a
-//! number), description, and code, without a first line.
+//! RESTORE also reads the form that 7.0's release candidates wrote: 246, name, engine, whether it has a
+//! description (a number), description, and code, without a first line.
 
 use crate::commands::dump::{Strings, checked, put_string, with_footer};
 use crate::errors;
@@ -40,9 +40,7 @@ impl<'a> Codes<'a> {
         let engine = self.0.string().ok_or_else(|| failed("engine name"))?;
         let has_description = self.0.number();
         if has_description.ok_or_else(|| failed("library description indicator"))? != 0 {
-            self.0
-                .string()
-                .ok_or_else(|| failed("library description"))?;
+            self.0.string().ok_or_else(|| failed("library description"))?;
         }
         let code = self.0.string().ok_or_else(|| failed("library blob"))?;
         let mut all = b"#!".to_vec();
@@ -61,10 +59,7 @@ impl Iterator for Codes<'_> {
             return None;
         }
         Some(match self.0.kind() {
-            Some(LIBRARY) => self
-                .0
-                .string()
-                .ok_or(Reply::error("ERR Failed loading library payload")),
+            Some(LIBRARY) => self.0.string().ok_or(Reply::error("ERR Failed loading library payload")),
             Some(LIBRARY_OF_CANDIDATES) => self.of_candidates(),
             _ => Err(Reply::error("ERR given type is not a function")),
         })

@@ -1,4 +1,5 @@
-//! The arguments of a library function, checked and coerced as Lua's own libraries do, with their error texts.
+//! The arguments of a library function, checked and coerced as Lua's own libraries do, with their error
+//! texts.
 
 use mlua::{Function, Lua, LuaString, MultiValue, Value};
 
@@ -20,12 +21,10 @@ pub(in crate::script) struct Place {
 impl Place {
     /// The innermost one that is running.
     pub fn of_running(lua: &Lua) -> Option<Place> {
-        (0..)
-            .map_while(|level| Place::at(lua, level))
-            .find_map(|frame| match frame {
-                Frame::Line(place) => Some(place),
-                Frame::Prelude | Frame::Native => None,
-            })
+        (0..).map_while(|level| Place::at(lua, level)).find_map(|frame| match frame {
+            Frame::Line(place) => Some(place),
+            Frame::Prelude | Frame::Native => None,
+        })
     }
 
     fn at(lua: &Lua, level: usize) -> Option<Frame> {
@@ -62,7 +61,8 @@ enum Frame {
     Native,
 }
 
-/// An error raised by a library function: with the position of the script's line, if a line called it directly.
+/// An error raised by a library function: with the position of the script's line, if a line called it
+/// directly.
 pub(in crate::script) fn fail(lua: &Lua, message: &str) -> mlua::Error {
     let mut frames = (1..).map_while(|level| Place::at(lua, level));
     let prefix = match frames.find(|frame| !matches!(frame, Frame::Prelude)) {
@@ -81,11 +81,7 @@ pub(in crate::script) struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     pub fn new(lua: &'a Lua, function: &'static str, values: MultiValue) -> Arguments<'a> {
-        Arguments {
-            lua,
-            function,
-            values: values.into_vec(),
-        }
+        Arguments { lua, function, values: values.into_vec() }
     }
     pub fn len(&self) -> usize {
         self.values.len()
@@ -96,14 +92,7 @@ impl<'a> Arguments<'a> {
     }
     /// The error for a bad argument, counted from 0 here and from 1 in the text.
     pub fn bad(&self, index: usize, what: &str) -> mlua::Error {
-        fail(
-            self.lua,
-            &format!(
-                "bad argument #{} to '{}' ({what})",
-                index + 1,
-                self.function
-            ),
-        )
+        fail(self.lua, &format!("bad argument #{} to '{}' ({what})", index + 1, self.function))
     }
     fn wrong_type(&self, index: usize, expected: &str) -> mlua::Error {
         let got = match self.values.get(index) {
@@ -116,12 +105,10 @@ impl<'a> Arguments<'a> {
     pub fn string(&self, index: usize) -> mlua::Result<LuaString> {
         match self.value(index) {
             Value::String(text) => Ok(text.clone()),
-            Value::Integer(value) => self
-                .lua
-                .create_string(super::super::number::format_g(*value as f64, 14)),
-            Value::Number(value) => self
-                .lua
-                .create_string(super::super::number::format_g(*value, 14)),
+            Value::Integer(value) => {
+                self.lua.create_string(super::super::number::format_g(*value as f64, 14))
+            }
+            Value::Number(value) => self.lua.create_string(super::super::number::format_g(*value, 14)),
             _ => Err(self.wrong_type(index, "string")),
         }
     }
@@ -137,10 +124,9 @@ impl<'a> Arguments<'a> {
         match self.value(index) {
             Value::Integer(value) => Ok(*value as f64),
             Value::Number(value) => Ok(*value),
-            value @ Value::String(_) => self
-                .lua
-                .coerce_number(value.clone())?
-                .ok_or_else(|| self.wrong_type(index, "number")),
+            value @ Value::String(_) => {
+                self.lua.coerce_number(value.clone())?.ok_or_else(|| self.wrong_type(index, "number"))
+            }
             _ => Err(self.wrong_type(index, "number")),
         }
     }
@@ -150,11 +136,7 @@ impl<'a> Arguments<'a> {
     }
     /// An integer, if there is one.
     pub fn integer_or(&self, index: usize, default: i64) -> mlua::Result<i64> {
-        if self.value(index).is_nil() {
-            Ok(default)
-        } else {
-            self.integer(index)
-        }
+        if self.value(index).is_nil() { Ok(default) } else { self.integer(index) }
     }
 }
 

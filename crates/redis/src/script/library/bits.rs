@@ -8,7 +8,8 @@ use std::rc::Rc;
 /// What writing a number as text counts for.
 const STEPS_PER_TEXT: u64 = 40;
 
-/// Lua BitOp's normalization: modulo 2^32, as a signed number. What is beyond 2^51 or has a fraction rounds as there.
+/// Lua BitOp's normalization: modulo 2^32, as a signed number. What is beyond 2^51 or has a fraction rounds
+/// as there.
 fn to_bit(value: f64) -> i32 {
     // The addition of 2^52 + 2^51 leaves the integer, rounded to even, in the low bits of the mantissa.
     (value + 6_755_399_441_055_744.0).to_bits() as u32 as i32
@@ -40,9 +41,7 @@ fn unary(
     operation: impl Fn(i32) -> i32 + 'static,
 ) -> mlua::Result<()> {
     let function = move |_: &Host, lua: &Lua, values: MultiValue| {
-        Ok(operation(to_bit(
-            Arguments::new(lua, name, values).number(0)?,
-        )))
+        Ok(operation(to_bit(Arguments::new(lua, name, values).number(0)?)))
     };
     library.set(name, host.function(lua, function)?)
 }
@@ -66,19 +65,11 @@ fn to_hex(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<String> {
     host.charge(STEPS_PER_TEXT)?;
     let arguments = Arguments::new(lua, "tohex", values);
     let value = to_bit(arguments.number(0)?) as u32;
-    let digits = if arguments.value(1).is_nil() {
-        8
-    } else {
-        to_bit(arguments.number(1)?)
-    };
+    let digits = if arguments.value(1).is_nil() { 8 } else { to_bit(arguments.number(1)?) };
     let width = digits.unsigned_abs().min(8) as usize;
     let text = format!("{value:08x}");
     let text = &text[8 - width..];
-    Ok(if digits < 0 {
-        text.to_ascii_uppercase()
-    } else {
-        text.to_owned()
-    })
+    Ok(if digits < 0 { text.to_ascii_uppercase() } else { text.to_owned() })
 }
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
@@ -91,9 +82,7 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     fold(lua, host, &library, "bxor", |a, b| a ^ b)?;
     shift(lua, host, &library, "lshift", |value, count| value << count)?;
     shift(lua, host, &library, "rshift", |value, count| value >> count)?;
-    shift(lua, host, &library, "arshift", |value, count| {
-        ((value as i32) >> count) as u32
-    })?;
+    shift(lua, host, &library, "arshift", |value, count| ((value as i32) >> count) as u32)?;
     shift(lua, host, &library, "rol", u32::rotate_left)?;
     shift(lua, host, &library, "ror", u32::rotate_right)?;
     library.set("tohex", host.function(lua, to_hex)?)?;

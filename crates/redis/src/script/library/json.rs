@@ -97,10 +97,7 @@ enum Shape {
 
 impl Encoder<'_> {
     fn refuse<T>(&self, value: &Value, reason: &str) -> mlua::Result<T> {
-        Err(fail(
-            self.lua,
-            &format!("Cannot serialise {}: {reason}", type_name(value)),
-        ))
+        Err(fail(self.lua, &format!("Cannot serialise {}: {reason}", type_name(value))))
     }
 
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
@@ -159,25 +156,16 @@ impl Encoder<'_> {
             }
         }
         let config = &self.config;
-        let sparse = config.sparse_ratio > 0
-            && max > items * config.sparse_ratio
-            && max > config.sparse_safe;
+        let sparse = config.sparse_ratio > 0 && max > items * config.sparse_ratio && max > config.sparse_safe;
         if sparse && !config.sparse_convert {
             return self.refuse(value, "excessively sparse array");
         }
-        Ok(if max > 0 && !sparse {
-            Shape::Array(max)
-        } else {
-            Shape::Object
-        })
+        Ok(if max > 0 && !sparse { Shape::Array(max) } else { Shape::Object })
     }
 
     fn table(&mut self, table: &Table, value: &Value, depth: usize) -> mlua::Result<()> {
         if depth > self.config.encode_depth_max {
-            return Err(fail(
-                self.lua,
-                &format!("Cannot serialise, excessive nesting ({depth})"),
-            ));
+            return Err(fail(self.lua, &format!("Cannot serialise, excessive nesting ({depth})")));
         }
         match self.shape(table, value)? {
             Shape::Array(length) => {
@@ -228,12 +216,7 @@ fn encode(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
         return Err(arguments.bad(0, "expected 1 argument"));
     }
     let config = host.with(|run| run.json)?;
-    let mut encoder = Encoder {
-        lua,
-        meter: Meter::new(host, lua),
-        config,
-        out: Output::new(host, lua),
-    };
+    let mut encoder = Encoder { lua, meter: Meter::new(host, lua), config, out: Output::new(host, lua) };
     encoder.value(arguments.value(0), 0)?;
     encoder.out.into_string()
 }
@@ -267,13 +250,7 @@ fn setting(
     library.set(name, host.function(lua, function)?)
 }
 
-fn bounded(
-    arguments: &Arguments<'_>,
-    index: usize,
-    current: i64,
-    low: i64,
-    high: i64,
-) -> mlua::Result<i64> {
+fn bounded(arguments: &Arguments<'_>, index: usize, current: i64, low: i64, high: i64) -> mlua::Result<i64> {
     if arguments.value(index).is_nil() {
         return Ok(current);
     }
@@ -304,97 +281,50 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     library.set("encode", host.function(lua, encode)?)?;
     library.set("decode", host.function(lua, decode)?)?;
     const INT_MAX: i64 = i32::MAX as i64;
-    setting(
-        lua,
-        &library,
-        host,
-        "encode_sparse_array",
-        |arguments, config| {
-            config.sparse_convert = switch(arguments, 0, config.sparse_convert)?;
-            config.sparse_ratio = bounded(arguments, 1, config.sparse_ratio, 0, INT_MAX)?;
-            config.sparse_safe = bounded(arguments, 2, config.sparse_safe, 0, INT_MAX)?;
-            let convert = Value::Boolean(config.sparse_convert);
-            Ok(values([
-                convert,
-                Value::Integer(config.sparse_ratio),
-                Value::Integer(config.sparse_safe),
-            ]))
-        },
-    )?;
+    setting(lua, &library, host, "encode_sparse_array", |arguments, config| {
+        config.sparse_convert = switch(arguments, 0, config.sparse_convert)?;
+        config.sparse_ratio = bounded(arguments, 1, config.sparse_ratio, 0, INT_MAX)?;
+        config.sparse_safe = bounded(arguments, 2, config.sparse_safe, 0, INT_MAX)?;
+        let convert = Value::Boolean(config.sparse_convert);
+        Ok(values([convert, Value::Integer(config.sparse_ratio), Value::Integer(config.sparse_safe)]))
+    })?;
     // Beyond a few thousand levels the thread's stack would end before the setting does.
     const DEPTH_MAX: i64 = 2000;
-    setting(
-        lua,
-        &library,
-        host,
-        "encode_max_depth",
-        |arguments, config| {
-            let depth = bounded(arguments, 0, config.encode_depth_max as i64, 1, INT_MAX)?;
-            config.encode_depth_max = depth.min(DEPTH_MAX) as usize;
-            Ok(values([Value::Integer(config.encode_depth_max as i64)]))
-        },
-    )?;
-    setting(
-        lua,
-        &library,
-        host,
-        "decode_max_depth",
-        |arguments, config| {
-            let depth = bounded(arguments, 0, config.decode_depth_max as i64, 1, INT_MAX)?;
-            config.decode_depth_max = depth.min(DEPTH_MAX) as usize;
-            Ok(values([Value::Integer(config.decode_depth_max as i64)]))
-        },
-    )?;
-    setting(
-        lua,
-        &library,
-        host,
-        "encode_number_precision",
-        |arguments, config| {
-            config.number_precision =
-                bounded(arguments, 0, config.number_precision as i64, 1, 14)? as usize;
-            Ok(values([Value::Integer(config.number_precision as i64)]))
-        },
-    )?;
-    setting(
-        lua,
-        &library,
-        host,
-        "encode_keep_buffer",
-        |arguments, config| {
-            config.keep_buffer = switch(arguments, 0, config.keep_buffer)?;
-            Ok(values([Value::Boolean(config.keep_buffer)]))
-        },
-    )?;
-    setting(
-        lua,
-        &library,
-        host,
-        "encode_invalid_numbers",
-        |arguments, config| {
-            config.encode_invalid_numbers = match arguments.value(0) {
-                Value::String(text) if *text == "null" => InvalidNumbers::WriteNull,
-                Value::Nil => config.encode_invalid_numbers,
-                _ if switch(arguments, 0, false)? => InvalidNumbers::Write,
-                _ => InvalidNumbers::Refuse,
-            };
-            Ok(values([match config.encode_invalid_numbers {
-                InvalidNumbers::Refuse => Value::Boolean(false),
-                InvalidNumbers::Write => Value::Boolean(true),
-                InvalidNumbers::WriteNull => super::super::convert::string(arguments.lua, b"null")?,
-            }]))
-        },
-    )?;
-    setting(
-        lua,
-        &library,
-        host,
-        "decode_invalid_numbers",
-        |arguments, config| {
-            config.decode_invalid_numbers = switch(arguments, 0, config.decode_invalid_numbers)?;
-            Ok(values([Value::Boolean(config.decode_invalid_numbers)]))
-        },
-    )?;
+    setting(lua, &library, host, "encode_max_depth", |arguments, config| {
+        let depth = bounded(arguments, 0, config.encode_depth_max as i64, 1, INT_MAX)?;
+        config.encode_depth_max = depth.min(DEPTH_MAX) as usize;
+        Ok(values([Value::Integer(config.encode_depth_max as i64)]))
+    })?;
+    setting(lua, &library, host, "decode_max_depth", |arguments, config| {
+        let depth = bounded(arguments, 0, config.decode_depth_max as i64, 1, INT_MAX)?;
+        config.decode_depth_max = depth.min(DEPTH_MAX) as usize;
+        Ok(values([Value::Integer(config.decode_depth_max as i64)]))
+    })?;
+    setting(lua, &library, host, "encode_number_precision", |arguments, config| {
+        config.number_precision = bounded(arguments, 0, config.number_precision as i64, 1, 14)? as usize;
+        Ok(values([Value::Integer(config.number_precision as i64)]))
+    })?;
+    setting(lua, &library, host, "encode_keep_buffer", |arguments, config| {
+        config.keep_buffer = switch(arguments, 0, config.keep_buffer)?;
+        Ok(values([Value::Boolean(config.keep_buffer)]))
+    })?;
+    setting(lua, &library, host, "encode_invalid_numbers", |arguments, config| {
+        config.encode_invalid_numbers = match arguments.value(0) {
+            Value::String(text) if *text == "null" => InvalidNumbers::WriteNull,
+            Value::Nil => config.encode_invalid_numbers,
+            _ if switch(arguments, 0, false)? => InvalidNumbers::Write,
+            _ => InvalidNumbers::Refuse,
+        };
+        Ok(values([match config.encode_invalid_numbers {
+            InvalidNumbers::Refuse => Value::Boolean(false),
+            InvalidNumbers::Write => Value::Boolean(true),
+            InvalidNumbers::WriteNull => super::super::convert::string(arguments.lua, b"null")?,
+        }]))
+    })?;
+    setting(lua, &library, host, "decode_invalid_numbers", |arguments, config| {
+        config.decode_invalid_numbers = switch(arguments, 0, config.decode_invalid_numbers)?;
+        Ok(values([Value::Boolean(config.decode_invalid_numbers)]))
+    })?;
     library.set("null", Value::NULL)?;
     library.set("_NAME", "cjson")?;
     library.set("_VERSION", "2.1.0")?;

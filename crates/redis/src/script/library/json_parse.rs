@@ -65,24 +65,13 @@ pub(super) struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     pub fn new(lua: &'a Lua, host: &'a Host, text: &'a [u8], config: JsonConfig) -> Parser<'a> {
-        Parser {
-            lua,
-            meter: Meter::new(host, lua),
-            text,
-            config,
-            at: 0,
-            token_at: 0,
-            charged: 0,
-        }
+        Parser { lua, meter: Meter::new(host, lua), text, config, at: 0, token_at: 0, charged: 0 }
     }
 
     /// Parses the whole text as one value.
     pub fn document(mut self) -> mlua::Result<Value> {
         if self.text.len() >= 2 && (self.text[0] == 0 || self.text[1] == 0) {
-            return Err(fail(
-                self.lua,
-                "JSON parser does not support UTF-16 or UTF-32",
-            ));
+            return Err(fail(self.lua, "JSON parser does not support UTF-16 or UTF-32"));
         }
         let token = self.next()?;
         let value = self.value(token)?;
@@ -93,11 +82,7 @@ impl<'a> Parser<'a> {
     }
 
     fn expected<T>(&self, what: &str, found: &Token) -> mlua::Result<T> {
-        let text = format!(
-            "Expected {what} but found {} at character {}",
-            found.name(),
-            self.token_at + 1
-        );
+        let text = format!("Expected {what} but found {} at character {}", found.name(), self.token_at + 1);
         Err(fail(self.lua, &text))
     }
 
@@ -188,10 +173,7 @@ impl<'a> Parser<'a> {
         if depth <= self.config.decode_depth_max {
             return Ok(());
         }
-        let text = format!(
-            "Found too many nested data structures ({depth}) at character {}",
-            self.at
-        );
+        let text = format!("Found too many nested data structures ({depth}) at character {}", self.at);
         Err(fail(self.lua, &text))
     }
 
@@ -304,9 +286,7 @@ impl<'a> Parser<'a> {
 
 fn hex4(text: &[u8]) -> Option<u32> {
     let digits = text.get(..4)?;
-    digits.iter().try_fold(0, |value, &digit| {
-        Some(value * 16 + char::from(digit).to_digit(16)?)
-    })
+    digits.iter().try_fold(0, |value, &digit| Some(value * 16 + char::from(digit).to_digit(16)?))
 }
 
 /// The character of an escape that starts with a backslash and `u`, surrogate pairs included, and its length.
@@ -322,10 +302,7 @@ fn unicode_escape(text: &[u8]) -> Option<(char, usize)> {
     if low & 0xFC00 != 0xDC00 {
         return None;
     }
-    Some((
-        char::from_u32(0x1_0000 + ((high & 0x3FF) << 10) + (low & 0x3FF))?,
-        12,
-    ))
+    Some((char::from_u32(0x1_0000 + ((high & 0x3FF) << 10) + (low & 0x3FF))?, 12))
 }
 
 /// Whether a number is one that JSON doesn't allow: a plus sign, leading zeros, hexadecimal, infinity, NaN.
@@ -343,18 +320,13 @@ fn is_invalid_number(text: &[u8]) -> bool {
 }
 
 fn starts_with_word(text: &[u8], word: &[u8]) -> bool {
-    text.get(..word.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(word))
+    text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
 }
 
 /// The number at the start of `text`, and its length, as C's `strtod` reads it.
 fn leading_number(text: &[u8]) -> Option<(f64, usize)> {
     let signed = usize::from(matches!(text.first(), Some(b'+' | b'-')));
-    let sign = if text.first() == Some(&b'-') {
-        -1.0
-    } else {
-        1.0
-    };
+    let sign = if text.first() == Some(&b'-') { -1.0 } else { 1.0 };
     let rest = &text[signed..];
     if starts_with_word(rest, b"infinity") {
         return Some((sign * f64::INFINITY, signed + 8));
@@ -366,21 +338,13 @@ fn leading_number(text: &[u8]) -> Option<(f64, usize)> {
         return Some((f64::NAN, signed + 3));
     }
     if starts_with_word(rest, b"0x") && rest.get(2).is_some_and(u8::is_ascii_hexdigit) {
-        let digits = rest[2..]
+        let digits = rest[2..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let value = rest[2..2 + digits]
             .iter()
-            .take_while(|byte| byte.is_ascii_hexdigit())
-            .count();
-        let value = rest[2..2 + digits].iter().fold(0.0, |value, &digit| {
-            value * 16.0 + f64::from(char::from(digit).to_digit(16).unwrap_or(0))
-        });
+            .fold(0.0, |value, &digit| value * 16.0 + f64::from(char::from(digit).to_digit(16).unwrap_or(0)));
         return Some((sign * value, signed + 2 + digits));
     }
-    let count = |from: usize| {
-        rest[from..]
-            .iter()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count()
-    };
+    let count = |from: usize| rest[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let whole = count(0);
     let mut end = whole;
     let mut digits = whole;
@@ -394,11 +358,7 @@ fn leading_number(text: &[u8]) -> Option<(f64, usize)> {
     }
     if matches!(rest.get(end), Some(b'e' | b'E')) {
         let sign = usize::from(matches!(rest.get(end + 1), Some(b'+' | b'-')));
-        let exponent = if end + 1 + sign <= rest.len() {
-            count(end + 1 + sign)
-        } else {
-            0
-        };
+        let exponent = if end + 1 + sign <= rest.len() { count(end + 1 + sign) } else { 0 };
         if exponent > 0 {
             end += 1 + sign + exponent;
         }

@@ -107,12 +107,7 @@ fn put(
         Value::String(text) => {
             let text = text.as_bytes();
             meter.spend(text.len() / BYTES_PER_STEP)?;
-            put_sized(
-                head,
-                text.len(),
-                Some((0xA0, 31)),
-                [Some(0xD9), Some(0xDA), Some(0xDB)],
-            );
+            put_sized(head, text.len(), Some((0xA0, 31)), [Some(0xD9), Some(0xDA), Some(0xDB)]);
             out.put(&text)?;
         }
         Value::Boolean(value) => head.push(if *value { 0xC3 } else { 0xC2 }),
@@ -120,12 +115,7 @@ fn put(
         Value::Number(value) => put_number(head, *value),
         Value::Table(table) if depth < NESTING_MAX => match array_length(meter, table)? {
             Some(length) => {
-                put_sized(
-                    head,
-                    length as usize,
-                    Some((0x90, 15)),
-                    [None, Some(0xDC), Some(0xDD)],
-                );
+                put_sized(head, length as usize, Some((0x90, 15)), [None, Some(0xDC), Some(0xDD)]);
                 for index in 1..=length {
                     put(host, meter, out, &table.raw_get(index)?, depth + 1)?;
                 }
@@ -138,12 +128,7 @@ fn put(
                     pair?;
                     count += 1;
                 }
-                put_sized(
-                    head,
-                    count,
-                    Some((0x80, 15)),
-                    [None, Some(0xDE), Some(0xDF)],
-                );
+                put_sized(head, count, Some((0x80, 15)), [None, Some(0xDE), Some(0xDF)]);
                 for pair in table.pairs::<Value, Value>() {
                     let (key, item) = pair?;
                     meter.spend(STEPS_PER_VALUE)?;
@@ -160,10 +145,7 @@ fn put(
 
 fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     if values.is_empty() {
-        return Err(fail(
-            lua,
-            "bad argument #0 to 'pack' (MessagePack pack needs input.)",
-        ));
+        return Err(fail(lua, "bad argument #0 to 'pack' (MessagePack pack needs input.)"));
     }
     let mut out = Output::new(host, lua);
     let mut meter = Meter::new(host, lua);
@@ -182,10 +164,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn take(&mut self, count: usize) -> mlua::Result<&[u8]> {
-        let end = self
-            .at
-            .checked_add(count)
-            .filter(|&end| end <= self.bytes.len());
+        let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
         let Some(end) = end else {
             return Err(fail(self.lua, MISSING_BYTES));
         };
@@ -199,15 +178,11 @@ impl Reader<'_> {
         Ok(bytes)
     }
     fn length(&mut self, bytes: usize) -> mlua::Result<usize> {
-        Ok(self
-            .take(bytes)?
-            .iter()
-            .fold(0, |length, &byte| length << 8 | usize::from(byte)))
+        Ok(self.take(bytes)?.iter().fold(0, |length, &byte| length << 8 | usize::from(byte)))
     }
     fn string(&mut self, length: usize) -> mlua::Result<Value> {
         let lua = self.lua;
-        self.meter
-            .spend(length.min(self.bytes.len()) / BYTES_PER_STEP)?;
+        self.meter.spend(length.min(self.bytes.len()) / BYTES_PER_STEP)?;
         lua.create_string(self.take(length)?).map(Value::String)
     }
     fn array(&mut self, length: usize, depth: usize) -> mlua::Result<Value> {
@@ -278,7 +253,8 @@ impl Reader<'_> {
     }
 }
 
-/// Reads up to `limit` values (all if 0) from `offset` on. With a limit, the next offset comes first: -1 at the end.
+/// Reads up to `limit` values (all if 0) from `offset` on. With a limit, the next offset comes first: -1 at
+/// the end.
 fn unpack(
     host: &Host,
     lua: &Lua,
@@ -288,37 +264,19 @@ fn unpack(
     with_offset: bool,
 ) -> mlua::Result<MultiValue> {
     if limit < 0 || offset < 0 {
-        let text = format!(
-            "Invalid request to unpack with offset of {offset} and limit of {}.",
-            text.len()
-        );
+        let text = format!("Invalid request to unpack with offset of {offset} and limit of {}.", text.len());
         return Err(fail(lua, &text));
     }
     if offset as usize > text.len() {
-        return Err(fail(
-            lua,
-            &format!(
-                "Start offset {offset} greater than input length {}.",
-                text.len()
-            ),
-        ));
+        return Err(fail(lua, &format!("Start offset {offset} greater than input length {}.", text.len())));
     }
-    let mut reader = Reader {
-        lua,
-        meter: Meter::new(host, lua),
-        bytes: text,
-        at: offset as usize,
-    };
+    let mut reader = Reader { lua, meter: Meter::new(host, lua), bytes: text, at: offset as usize };
     let mut out = MultiValue::new();
     while reader.at < text.len() && (limit == 0 || (out.len() as i64) < limit) {
         out.push_back(reader.value(0)?);
     }
     if with_offset {
-        let next = if reader.at < text.len() {
-            reader.at as i64
-        } else {
-            -1
-        };
+        let next = if reader.at < text.len() { reader.at as i64 } else { -1 };
         out.push_front(Value::Integer(next));
     }
     Ok(out)
@@ -341,14 +299,7 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let limited = |host: &Host, lua: &Lua, values: MultiValue| {
         let arguments = Arguments::new(lua, "unpack_limit", values);
         let (limit, offset) = (arguments.integer(1)?, arguments.integer_or(2, 0)?);
-        unpack(
-            host,
-            lua,
-            &arguments.string(0)?.as_bytes(),
-            limit,
-            offset,
-            true,
-        )
+        unpack(host, lua, &arguments.string(0)?.as_bytes(), limit, offset, true)
     };
     library.set("unpack_limit", host.function(lua, limited)?)?;
     library.set("_NAME", "cmsgpack")?;

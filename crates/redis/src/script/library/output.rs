@@ -6,7 +6,8 @@ use mlua::{Lua, Value};
 /// Bytes between two looks at the memory.
 const BYTES_PER_LOOK: usize = 4096;
 
-/// A buffer that counts with what the VM holds, before it grows, and ends the script where both exceed the limit.
+/// A buffer that counts with what the VM holds, before it grows, and ends the script where both exceed the
+/// limit.
 pub(super) struct Output<'a> {
     host: &'a Host,
     lua: &'a Lua,
@@ -17,12 +18,7 @@ pub(super) struct Output<'a> {
 
 impl<'a> Output<'a> {
     pub fn new(host: &'a Host, lua: &'a Lua) -> Output<'a> {
-        Output {
-            host,
-            lua,
-            bytes: Vec::new(),
-            looked_for: 0,
-        }
+        Output { host, lua, bytes: Vec::new(), looked_for: 0 }
     }
 
     pub fn len(&self) -> usize {

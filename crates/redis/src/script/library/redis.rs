@@ -10,18 +10,14 @@ use std::rc::Rc;
 
 const LOG_LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
 /// AOF is bit 0, REPLICA bit 1. Scripts replicate as requests here, so the choice has no effect.
-const REPLICATION: [(&str, i64); 5] = [
-    ("REPL_NONE", 0),
-    ("REPL_AOF", 1),
-    ("REPL_SLAVE", 2),
-    ("REPL_REPLICA", 2),
-    ("REPL_ALL", 3),
-];
+const REPLICATION: [(&str, i64); 5] =
+    [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
 
 /// What a digest takes, beside its bytes.
 const STEPS_PER_DIGEST: u64 = 200;
 const BYTES_DIGESTED_PER_STEP: u64 = 2;
-/// Characters of an error's or a status' text that count as one step: they are copied several times, one by one.
+/// Characters of an error's or a status' text that count as one step: they are copied several times, one by
+/// one.
 const CHARACTERS_PER_STEP: usize = 1;
 
 fn raise<T>(text: &str) -> mlua::Result<T> {
@@ -38,9 +34,7 @@ fn one_string(values: &MultiValue) -> Option<Vec<u8>> {
 /// Counts the characters of a text that is looked through.
 fn charge_text(host: &Host, values: &MultiValue) -> mlua::Result<()> {
     match values.front() {
-        Some(Value::String(text)) => {
-            host.charge((text.as_bytes().len() / CHARACTERS_PER_STEP) as u64)
-        }
+        Some(Value::String(text)) => host.charge((text.as_bytes().len() / CHARACTERS_PER_STEP) as u64),
         _ => Ok(()),
     }
 }
@@ -54,11 +48,7 @@ fn error_reply(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value
     let text = text.strip_prefix(b"-").unwrap_or(&text).trim_ascii_end();
     let has_code = text.contains(&b' ');
     let text = line(text);
-    if has_code {
-        error_table(lua, &text)
-    } else {
-        error_table(lua, &format!("ERR {text}"))
-    }
+    if has_code { error_table(lua, &text) } else { error_table(lua, &format!("ERR {text}")) }
 }
 
 fn status_reply(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
@@ -75,14 +65,7 @@ fn sha1hex(host: &Host, lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
             let text = lua.coerce_string(value.clone())?;
             let bytes = text.as_ref().map_or(0, |text| text.as_bytes().len());
             host.charge(STEPS_PER_DIGEST + bytes as u64 / BYTES_DIGESTED_PER_STEP)?;
-            string(
-                lua,
-                &digest_of(
-                    &text
-                        .map(|text| text.as_bytes().to_vec())
-                        .unwrap_or_default(),
-                ),
-            )
+            string(lua, &digest_of(&text.map(|text| text.as_bytes().to_vec()).unwrap_or_default()))
         }
         _ => raise("ERR wrong number of arguments"),
     }
@@ -94,8 +77,8 @@ fn integer(lua: &Lua, value: Option<&Value>) -> mlua::Result<Option<i64>> {
     Ok(number.transpose()?.flatten().map(|number| number as i64))
 }
 
-/// `redis.log`: checked and dropped. An execution may be one of several of its transaction, or doomed, so what it says tells
-/// nothing yet; replies never depend on it.
+/// `redis.log`: checked and dropped. An execution may be one of several of its transaction, or doomed, so
+/// what it says tells nothing yet; replies never depend on it.
 fn log(_: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     if values.len() < 2 {
         return raise("ERR redis.log() requires two arguments or more.");
@@ -113,18 +96,13 @@ fn set_repl(_: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     }
     match integer(lua, values.front())? {
         Some(0..=3) => Ok(()),
-        _ => raise(
-            "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
-        ),
+        _ => raise("ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE."),
     }
 }
 
 /// `redis.acl_check_cmd`: whether the script's user may run a command, whatever the number of its words.
 fn acl_check_cmd(host: &Host, values: &MultiValue) -> mlua::Result<bool> {
-    let bytes = values
-        .iter()
-        .filter_map(Value::as_string)
-        .map(|word| word.as_bytes().len());
+    let bytes = values.iter().filter_map(Value::as_string).map(|word| word.as_bytes().len());
     let words = values.len() * STEPS_PER_WORD + bytes.sum::<usize>() / BYTES_PER_STEP;
     host.charge(STEPS_PER_CALL + words as u64)?;
     let words = argv(values).or_else(raise)?;
@@ -140,14 +118,8 @@ fn acl_check_cmd(host: &Host, values: &MultiValue) -> mlua::Result<bool> {
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    library.set(
-        "call",
-        host.function(lua, |host, lua, values| host.call(lua, &values))?,
-    )?;
-    library.set(
-        "pcall",
-        host.function(lua, |host, lua, values| host.pcall(lua, &values))?,
-    )?;
+    library.set("call", host.function(lua, |host, lua, values| host.call(lua, &values))?)?;
+    library.set("pcall", host.function(lua, |host, lua, values| host.pcall(lua, &values))?)?;
     let setresp = |host: &Host, lua: &Lua, values: MultiValue| {
         if values.len() != 1 {
             return raise("ERR redis.setresp() requires one argument.");
@@ -160,20 +132,11 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     library.set("setresp", host.function(lua, setresp)?)?;
     library.set("error_reply", host.function(lua, error_reply)?)?;
     library.set("status_reply", host.function(lua, status_reply)?)?;
-    library.set(
-        "sha1hex",
-        host.function(lua, |host, lua, values| sha1hex(host, lua, &values))?,
-    )?;
+    library.set("sha1hex", host.function(lua, |host, lua, values| sha1hex(host, lua, &values))?)?;
     library.set("log", host.function(lua, log)?)?;
     library.set("set_repl", host.function(lua, set_repl)?)?;
-    library.set(
-        "acl_check_cmd",
-        host.function(lua, |host, _, values| acl_check_cmd(host, &values))?,
-    )?;
-    library.set(
-        "replicate_commands",
-        host.function(lua, |_, _, _| Ok(true))?,
-    )?;
+    library.set("acl_check_cmd", host.function(lua, |host, _, values| acl_check_cmd(host, &values))?)?;
+    library.set("replicate_commands", host.function(lua, |_, _, _| Ok(true))?)?;
     library.set("breakpoint", host.function(lua, |_, _, _| Ok(false))?)?;
     library.set("debug", host.function(lua, |_, _, _| Ok(()))?)?;
     for (level, name) in LOG_LEVELS.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The string functions that take patterns, and `dump`. The prelude makes `gmatch` and the general `gsub` of `seek`.
+//! The string functions that take patterns, and `dump`. The prelude makes `gmatch` and the general `gsub` of
+//! `seek`.
 
 use super::super::pattern::{Capture, Match, Matcher, PatternError, is_plain};
 use super::super::run::{Host, Meter, Signal};
@@ -13,7 +14,8 @@ const STEPS_MAX: u64 = 1_000_000_000;
 const BYTES_PER_STEP: usize = 16;
 /// Bytes of a pattern or a replacement that are looked at one by one, and count as one step.
 const CHARACTERS_PER_STEP: usize = 2;
-/// Steps for what stands behind a percent sign in a replacement, beside its characters and what is written for it.
+/// Steps for what stands behind a percent sign in a replacement, beside its characters and what is written
+/// for it.
 const STEPS_PER_ESCAPE: usize = 3;
 /// What a search of a plain text counts for, beside the texts.
 const STEPS_PER_FIND: usize = 30;
@@ -84,9 +86,7 @@ fn find(host: &Host, lua: &Lua, values: MultiValue, finding: bool) -> mlua::Resu
         host.charge((pattern.len() / CHARACTERS_PER_STEP) as u64)?;
     }
     if finding && (plain || is_plain(&pattern)) {
-        host.charge(
-            (STEPS_PER_FIND + (text.len() - from + pattern.len()) / CHARACTERS_PER_STEP) as u64,
-        )?;
+        host.charge((STEPS_PER_FIND + (text.len() - from + pattern.len()) / CHARACTERS_PER_STEP) as u64)?;
         // Its time is the sum of the two lengths, whatever is in them.
         match memchr::memmem::find(&text[from..], &pattern) {
             Some(at) => {
@@ -99,14 +99,7 @@ fn find(host: &Host, lua: &Lua, values: MultiValue, finding: bool) -> mlua::Resu
     }
     let anchored = pattern.first() == Some(&b'^');
     let mut matcher = Matcher::new(&text, &pattern, 0);
-    match search(
-        host,
-        lua,
-        &mut matcher,
-        from,
-        usize::from(anchored),
-        anchored,
-    )? {
+    match search(host, lua, &mut matcher, from, usize::from(anchored), anchored)? {
         None => out.push_back(Value::Nil),
         Some(found) if finding => {
             out.push_back(Value::Integer(found.start as i64 + 1));
@@ -120,7 +113,8 @@ fn find(host: &Host, lua: &Lua, values: MultiValue, finding: bool) -> mlua::Resu
     Ok(out)
 }
 
-/// `seek(name, text, pattern, from, anchors)`: the start and the end of the next match, counted from 0, and its captures.
+/// `seek(name, text, pattern, from, anchors)`: the start and the end of the next match, counted from 0, and
+/// its captures.
 fn seek(host: &Host, lua: &Lua, mut values: MultiValue) -> mlua::Result<MultiValue> {
     let name = match values.pop_front() {
         Some(Value::String(name)) if name == "gsub" => "gsub",
@@ -137,14 +131,7 @@ fn seek(host: &Host, lua: &Lua, mut values: MultiValue) -> mlua::Result<MultiVal
     }
     host.charge((pattern.len() / CHARACTERS_PER_STEP) as u64)?;
     let mut matcher = Matcher::new(&text, &pattern, 0);
-    if let Some(found) = search(
-        host,
-        lua,
-        &mut matcher,
-        from,
-        usize::from(anchored),
-        anchored,
-    )? {
+    if let Some(found) = search(host, lua, &mut matcher, from, usize::from(anchored), anchored)? {
         out.push_back(Value::Integer(found.start as i64));
         out.push_back(Value::Integer(found.end as i64));
         push_captures(lua, &text, &found, &mut out)?;
@@ -172,33 +159,21 @@ impl Written<'_> {
 /// `gsub` with a replacement text.
 fn gsub(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Value, i64)> {
     let arguments = Arguments::new(lua, "gsub", values);
-    let (whole, pattern, replacement) = (
-        arguments.string(0)?,
-        arguments.string(1)?,
-        arguments.string(2)?,
-    );
-    let (text, pattern, replacement) =
-        (whole.as_bytes(), pattern.as_bytes(), replacement.as_bytes());
+    let (whole, pattern, replacement) = (arguments.string(0)?, arguments.string(1)?, arguments.string(2)?);
+    let (text, pattern, replacement) = (whole.as_bytes(), pattern.as_bytes(), replacement.as_bytes());
     let limit = arguments.integer_or(3, text.len() as i64 + 1)?;
     let anchored = pattern.first() == Some(&b'^');
     let mut matcher = Matcher::new(&text, &pattern, 0);
     host.charge((pattern.len() / CHARACTERS_PER_STEP) as u64)?;
-    let mut written = Written {
-        meter: Meter::new(host, lua),
-        out: Output::new(host, lua),
-        uncharged: 0,
-    };
+    let mut written = Written { meter: Meter::new(host, lua), out: Output::new(host, lua), uncharged: 0 };
     let (mut at, mut count) = (0, 0);
     while count < limit {
-        let Some(found) = search(host, lua, &mut matcher, at, usize::from(anchored), anchored)?
-        else {
+        let Some(found) = search(host, lua, &mut matcher, at, usize::from(anchored), anchored)? else {
             break;
         };
         count += 1;
         written.put(&text[at..found.start])?;
-        written
-            .meter
-            .spend(replacement.len() / CHARACTERS_PER_STEP)?;
+        written.meter.spend(replacement.len() / CHARACTERS_PER_STEP)?;
         expand(lua, &text, &found, &replacement, &mut written)?;
         at = found.end;
         if found.end == found.start {
@@ -249,8 +224,8 @@ fn expand(
     written.put(rest)
 }
 
-/// `dump`: what a function of the script is compiled to. Nothing loads it. Of functions that are not the script's own it tells
-/// nothing, because they are another version's tomorrow.
+/// `dump`: what a function of the script is compiled to. Nothing loads it. Of functions that are not the
+/// script's own it tells nothing, because they are another version's tomorrow.
 fn dump(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     let arguments = Arguments::new(lua, "dump", values);
     let function = arguments.function(0)?;
@@ -265,14 +240,8 @@ fn dump(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    library.set(
-        "find",
-        host.function(lua, |host, lua, values| find(host, lua, values, true))?,
-    )?;
-    library.set(
-        "match",
-        host.function(lua, |host, lua, values| find(host, lua, values, false))?,
-    )?;
+    library.set("find", host.function(lua, |host, lua, values| find(host, lua, values, true))?)?;
+    library.set("match", host.function(lua, |host, lua, values| find(host, lua, values, false))?)?;
     library.set("seek", host.function(lua, seek)?)?;
     library.set("gsub", host.function(lua, gsub)?)?;
     library.set("dump", host.function(lua, dump)?)?;

@@ -1,8 +1,8 @@
 //! The `struct` library: values packed into bytes by a format.
 //!
-//! The format's letters: `>` big-endian, `<` and `=` little-endian, `!n` alignment, `x` a padding byte, `b B h H i I l L T`
-//! integers (`i` and `I` take a size), `f d` floating point, `s` a zero-terminated string, `cn` `n` bytes (`c0`: as many
-//! as the string has, or as the integer before says), and spaces.
+//! The format's letters: `>` big-endian, `<` and `=` little-endian, `!n` alignment, `x` a padding byte,
+//! `b B h H i I l L T` integers (`i` and `I` take a size), `f d` floating point, `s` a zero-terminated
+//! string, `cn` `n` bytes (`c0`: as many as the string has, or as the integer before says), and spaces.
 
 use super::super::run::{Host, Meter};
 use super::arguments::{Arguments, fail};
@@ -55,32 +55,20 @@ struct Format<'a> {
 
 impl<'a> Format<'a> {
     fn new(lua: &'a Lua, function: &'static str, text: &'a [u8]) -> Format<'a> {
-        Format {
-            lua,
-            function,
-            text,
-            at: 0,
-            big_endian: false,
-            alignment_max: 1,
-        }
+        Format { lua, function, text, at: 0, big_endian: false, alignment_max: 1 }
     }
 
     fn count(&mut self, default: usize) -> mlua::Result<usize> {
-        let digits = self.text[self.at..]
-            .iter()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count();
+        let digits = self.text[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         if digits == 0 {
             return Ok(default);
         }
         let text = &self.text[self.at..self.at + digits];
         self.at += digits;
-        let value = text.iter().try_fold(0_i32, |value, digit| {
-            value.checked_mul(10)?.checked_add(i32::from(digit - b'0'))
-        });
-        value
-            .map(|value| value as usize)
-            .ok_or_else(|| fail(self.lua, "integral size overflow"))
+        let value = text
+            .iter()
+            .try_fold(0_i32, |value, digit| value.checked_mul(10)?.checked_add(i32::from(digit - b'0')));
+        value.map(|value| value as usize).ok_or_else(|| fail(self.lua, "integral size overflow"))
     }
 
     /// The next item, and the padding before it at `position`.
@@ -105,34 +93,18 @@ impl<'a> Format<'a> {
                     self.alignment_max = alignment;
                     continue;
                 }
-                b'b' | b'B' => Item::Integer {
-                    bytes: 1,
-                    signed: letter == b'b',
-                },
-                b'h' | b'H' => Item::Integer {
-                    bytes: 2,
-                    signed: letter == b'h',
-                },
-                b'l' | b'L' => Item::Integer {
-                    bytes: 8,
-                    signed: letter == b'l',
-                },
-                b'T' => Item::Integer {
-                    bytes: 8,
-                    signed: false,
-                },
+                b'b' | b'B' => Item::Integer { bytes: 1, signed: letter == b'b' },
+                b'h' | b'H' => Item::Integer { bytes: 2, signed: letter == b'h' },
+                b'l' | b'L' => Item::Integer { bytes: 8, signed: letter == b'l' },
+                b'T' => Item::Integer { bytes: 8, signed: false },
                 b'i' | b'I' => {
                     let bytes = self.count(4)?;
                     if bytes > INTEGER_BYTES_MAX {
-                        let text = format!(
-                            "integral size {bytes} is larger than limit of {INTEGER_BYTES_MAX}"
-                        );
+                        let text =
+                            format!("integral size {bytes} is larger than limit of {INTEGER_BYTES_MAX}");
                         return Err(fail(self.lua, &text));
                     }
-                    Item::Integer {
-                        bytes,
-                        signed: letter == b'i',
-                    }
+                    Item::Integer { bytes, signed: letter == b'i' }
                 }
                 b'f' => Item::Float,
                 b'd' | b'n' => Item::Double,
@@ -141,10 +113,8 @@ impl<'a> Format<'a> {
                 b'x' => Item::Padding,
                 other => {
                     let option = char::from(other).escape_default();
-                    let text = format!(
-                        "bad argument #1 to '{}' (invalid format option '{option}')",
-                        self.function
-                    );
+                    let text =
+                        format!("bad argument #1 to '{}' (invalid format option '{option}')", self.function);
                     return Err(fail(self.lua, &text));
                 }
             };
@@ -174,11 +144,7 @@ impl<'a> Format<'a> {
 
 /// C's conversion of a number to 64 bits: negative numbers wrap.
 fn to_bits(value: f64) -> u64 {
-    if value < 0.0 {
-        (value as i64) as u64
-    } else {
-        value as u64
-    }
+    if value < 0.0 { (value as i64) as u64 } else { value as u64 }
 }
 
 fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
@@ -199,9 +165,7 @@ fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
                 let value = arguments.number(index)?;
                 let low = to_bits(value).to_le_bytes();
                 let fill = if signed && value < 0.0 { 0xFF } else { 0 };
-                let little: Vec<u8> = (0..bytes)
-                    .map(|at| low.get(at).copied().unwrap_or(fill))
-                    .collect();
+                let little: Vec<u8> = (0..bytes).map(|at| low.get(at).copied().unwrap_or(fill)).collect();
                 format.put(&mut out, &little)?;
             }
             Item::Float => {
@@ -257,18 +221,11 @@ fn unpack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<MultiValue
                 _ => return Err(fail(lua, "format 'c0' needs a previous size")),
             };
         }
-        let part = at
-            .checked_add(bytes)
-            .and_then(|end| data.get(at..end))
-            .ok_or_else(short)?;
+        let part = at.checked_add(bytes).and_then(|end| data.get(at..end)).ok_or_else(short)?;
         at += bytes;
         meter.spend(bytes / BYTES_PER_STEP)?;
         let little = || -> Vec<u8> {
-            if format.big_endian {
-                part.iter().rev().copied().collect()
-            } else {
-                part.to_vec()
-            }
+            if format.big_endian { part.iter().rev().copied().collect() } else { part.to_vec() }
         };
         match item {
             Item::Padding => {}

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 use txn::hash::mix;
 use txn::tx::{Read, lend};
 use txn::{
-    Access, Args, Blob, Call, Entry, Intent, Key, Outcome, Position, Registry, Reply, Request,
-    RequestId, ScanPage, ScanRange, Space, Stop, Tx, TxContext,
+    Access, Args, Blob, Call, Entry, Intent, Key, Outcome, Position, Registry, Reply, Request, RequestId,
+    ScanPage, ScanRange, Space, Stop, Tx, TxContext,
 };
 
 /// How a double disturbs the transactions that it runs.
@@ -54,11 +54,7 @@ impl Incarnation {
                 return Poll::Ready(Err(Stop::Restart));
             }
         }
-        if self
-            .disturbance
-            .suspend_every
-            .is_some_and(|every| self.operations.is_multiple_of(every))
-        {
+        if self.disturbance.suspend_every.is_some_and(|every| self.operations.is_multiple_of(every)) {
             self.resumed = true;
             return Poll::Pending;
         }
@@ -101,10 +97,7 @@ macro_rules! operate {
 impl Access for Incarnation {
     fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
         operate!(self);
-        Poll::Ready(Ok(Read {
-            entry: self.entry(key),
-            version: Position::NONE,
-        }))
+        Poll::Ready(Ok(Read { entry: self.entry(key), version: Position::NONE }))
     }
     fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
         self.operate()
@@ -124,11 +117,7 @@ impl Access for Incarnation {
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
         operate!(self);
-        Poll::Ready(Ok(self
-            .state()
-            .keys()
-            .filter(|key| key.space() == Space::User)
-            .count() as u64))
+        Poll::Ready(Ok(self.state().keys().filter(|key| key.space() == Space::User).count() as u64))
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
         operate!(self);
@@ -141,9 +130,7 @@ impl Access for Incarnation {
         self.doomed
             || self
                 .looks_left
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                    left.checked_sub(1)
-                })
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
                 .is_err()
     }
     fn overdraw(&mut self) -> bool {
@@ -189,11 +176,7 @@ impl Double {
     }
 
     pub fn request(&self, procedure: &str, words: &[&[u8]]) -> Arc<Request> {
-        let procedure = self
-            .registry
-            .by_name(procedure)
-            .expect("a registered procedure")
-            .clone();
+        let procedure = self.registry.by_name(procedure).expect("a registered procedure").clone();
         let args: Args = words.iter().map(|word| Blob::new(word)).collect();
         Arc::new(Request::new(RequestId::default(), procedure, args))
     }
@@ -207,10 +190,7 @@ impl Double {
             now_ms: 1_700_000_000_123,
             ..TxContext::default()
         });
-        let mut chance = self
-            .disturbance
-            .doom_seed
-            .map_or(0, |seed| mix(seed ^ self.position));
+        let mut chance = self.disturbance.doom_seed.map_or(0, |seed| mix(seed ^ self.position));
         for incarnation in 0.. {
             let mut disturbance = self.disturbance;
             if incarnation >= self.patience {
@@ -227,32 +207,20 @@ impl Double {
                 chance,
                 looks_left: self.looks_before_doom.into(),
             });
-            let mut future = request
-                .procedure
-                .run(tx.clone(), Call::new(request.clone()));
+            let mut future = request.procedure.run(tx.clone(), Call::new(request.clone()));
             let outcome = loop {
-                let (back, polled) = lend(access, || {
-                    future
-                        .as_mut()
-                        .poll(&mut Context::from_waker(Waker::noop()))
-                });
+                let (back, polled) =
+                    lend(access, || future.as_mut().poll(&mut Context::from_waker(Waker::noop())));
                 access = back;
                 match polled {
                     Poll::Ready(outcome) => break outcome,
                     Poll::Pending => self.suspensions += 1,
                 }
             };
-            let ended = access
-                .into_any()
-                .downcast::<Incarnation>()
-                .expect("the access that was lent");
+            let ended = access.into_any().downcast::<Incarnation>().expect("the access that was lent");
             // As engines do: the flag counts, whatever the procedure returned.
             if ended.doomed || outcome == Err(Stop::Restart) {
-                assert_eq!(
-                    outcome,
-                    Err(Stop::Restart),
-                    "a doomed run must not pretend to have ended"
-                );
+                assert_eq!(outcome, Err(Stop::Restart), "a doomed run must not pretend to have ended");
                 if self.show_restarts {
                     return outcome;
                 }
@@ -292,12 +260,7 @@ fn show_reply(reply: &Reply, indent: usize) -> String {
     let items = |items: &[Reply]| {
         let mut text = format!("*{}", items.len());
         for item in items {
-            text += &format!(
-                "\n{:width$}{}",
-                "",
-                show_reply(item, indent + 2),
-                width = indent + 2
-            );
+            text += &format!("\n{:width$}{}", "", show_reply(item, indent + 2), width = indent + 2);
         }
         text
     };
@@ -313,10 +276,8 @@ fn show_reply(reply: &Reply, indent: usize) -> String {
         }
         Reply::Array(list) | Reply::Push(list) | Reply::Set(list) => items(list),
         Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
-            let flat: Vec<Reply> = pairs
-                .iter()
-                .flat_map(|(key, value)| [key.clone(), value.clone()])
-                .collect();
+            let flat: Vec<Reply> =
+                pairs.iter().flat_map(|(key, value)| [key.clone(), value.clone()]).collect();
             items(&flat)
         }
         Reply::Told(told) => show_reply(&told.reply, indent),
@@ -329,32 +290,19 @@ pub fn run_on_many_threads(double: &Double, request: &Arc<Request>) -> Outcome {
         entries: double.entries.clone(),
         written: BTreeMap::new(),
         cleared: false,
-        disturbance: Disturbance {
-            suspend_every: Some(1),
-            doom_seed: None,
-            ..Disturbance::default()
-        },
+        disturbance: Disturbance { suspend_every: Some(1), doom_seed: None, ..Disturbance::default() },
         operations: 0,
         resumed: false,
         doomed: false,
         chance: 0,
         looks_left: u64::MAX.into(),
     });
-    let tx = Tx::new(TxContext {
-        position: Position(1),
-        now_ms: 1_700_000_000_123,
-        ..TxContext::default()
-    });
+    let tx = Tx::new(TxContext { position: Position(1), now_ms: 1_700_000_000_123, ..TxContext::default() });
     let mut future = request.procedure.run(tx, Call::new(request.clone()));
     loop {
         let (back, polled) = std::thread::scope(|scope| {
-            let poll = scope.spawn(|| {
-                lend(access, || {
-                    future
-                        .as_mut()
-                        .poll(&mut Context::from_waker(Waker::noop()))
-                })
-            });
+            let poll = scope
+                .spawn(|| lend(access, || future.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
             poll.join().expect("a poll does not panic")
         });
         access = back;

@@ -1,10 +1,12 @@
-//! Scripts that are made to harm: they pay for what they do before it is done, and nothing that they do ends the process.
+//! Scripts that are made to harm: they pay for what they do before it is done, and nothing that they do ends
+//! the process.
 
 use super::LIMITS;
 use super::double::{Disturbance, Double, show};
 use super::limits::{steps_text, ticks_of};
 
-/// Texts of three bytes: Lua's hash of a text of ten of them, one of each pair, last pair first, is the same whichever they are.
+/// Texts of three bytes: Lua's hash of a text of ten of them, one of each pair, last pair first, is the same
+/// whichever they are.
 const PAIRS: [(&str, &str); 10] = [
     ("B#!", "!$!"),
     ("B#!", "!$!"),
@@ -29,11 +31,8 @@ fn colliding(number: usize) -> Vec<u8> {
 
 /// Lua's hash of a short string.
 fn hash(text: &[u8]) -> u32 {
-    let step = |hash: u32, byte: &u8| {
-        hash ^ ((hash << 5)
-            .wrapping_add(hash >> 2)
-            .wrapping_add(u32::from(*byte)))
-    };
+    let step =
+        |hash: u32, byte: &u8| hash ^ ((hash << 5).wrapping_add(hash >> 2).wrapping_add(u32::from(*byte)));
     text.iter().rev().fold(text.len() as u32, step)
 }
 
@@ -60,7 +59,8 @@ fn strings_that_collide_in_a_table_cost_steps() {
     // Each of 1024 keys passes those before it, more than once.
     let words: Vec<Vec<u8>> = (0..1024).map(colliding).collect();
     let mut double = Double::new(Disturbance::default());
-    let fill = "for turn = 1, tonumber(ARGV[1]) do local t = {} for i = 2, #ARGV do t[ARGV[i]] = i end end return 1";
+    let fill =
+        "for turn = 1, tonumber(ARGV[1]) do local t = {} for i = 2, #ARGV do t[ARGV[i]] = i end end return 1";
     let mut all = vec![b"1".to_vec()];
     all.extend(words);
     assert_eq!(eval(&mut double, fill, &all), ":1");
@@ -92,10 +92,13 @@ fn work_that_ends_the_script_is_not_done_first() {
         // A comparison in C, which executes no instruction.
         "local t = {} for i = 1, 200 do t[i] = 200 - i end for i = 1, 1e9 do table.sort(t, rawequal) end",
         // What fails at its end, again and again.
-        "local t = {} for i = 1, 500 do t[i] = i end t[501] = error for i = 1, 1e9 do pcall(cjson.encode, t) end",
-        "local t = {} for i = 1, 500 do t[i] = i end t[501] = {[t] = 1} for i = 1, 1e9 do pcall(cmsgpack.pack, t) end",
+        "local t = {} for i = 1, 500 do t[i] = i end t[501] = error for i = 1, 1e9 do pcall(cjson.encode, \
+         t) end",
+        "local t = {} for i = 1, 500 do t[i] = i end t[501] = {[t] = 1} for i = 1, 1e9 do \
+         pcall(cmsgpack.pack, t) end",
         "local s = '[' .. ('1,'):rep(500) for i = 1, 1e9 do pcall(cjson.decode, s) end",
-        "local t = {} for i = 1, 500 do t[i] = ('x'):rep(1000) end t[501] = t for i = 1, 1e9 do pcall(table.concat, t) end",
+        "local t = {} for i = 1, 500 do t[i] = ('x'):rep(1000) end t[501] = t for i = 1, 1e9 do \
+         pcall(table.concat, t) end",
         // A coroutine that ends before it pays.
         "local s = ('x'):rep(2^16) for i = 1, 1e9 do pcall(coroutine.wrap(function() error(s .. i) end)) end",
     ] {
@@ -130,7 +133,8 @@ fn what_takes_long_inside_an_instruction_counts() {
         ("for i = 1, 10000 do local x = i ^ 0.3 end", 200),
         // Registers.
         (
-            "for i = 1, 10000 do local a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z end",
+            "for i = 1, 10000 do local a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, \
+             w, x, y, z end",
             40,
         ),
         // Strings one by one.
@@ -138,20 +142,15 @@ fn what_takes_long_inside_an_instruction_counts() {
         ("local s = ('\\0'):rep(2^16) for i = 1, 10 do ('%q'):format(s) end", 160),
         ("local s = ('x'):rep(2^16) for i = 1, 10 do redis.error_reply(s) end", 600),
         // Tables that are far from each other.
-        (
-            "local t = {} for i = 1, 2^15 do t[i] = {} end for i = 1, 2^15 do local x = t[i].x end",
-            800,
-        ),
+        ("local t = {} for i = 1, 2^15 do t[i] = {} end for i = 1, 2^15 do local x = t[i].x end", 800),
         // Sorting, in C.
         (
-            "local t = {} for turn = 1, 10 do for i = 1, 250 do t[i] = (i * 7919) % 251 end table.sort(t) end",
+            "local t = {} for turn = 1, 10 do for i = 1, 250 do t[i] = (i * 7919) % 251 end table.sort(t) \
+             end",
             150,
         ),
         // Upvalues.
-        (
-            "for i = 1, 1000 do local a, b, c, d, e, f local function g() return a, b, c, d, e, f end end",
-            60,
-        ),
+        ("for i = 1, 1000 do local a, b, c, d, e, f local function g() return a, b, c, d, e, f end end", 60),
         // Errors, which look through the stack.
         (
             "local function f(n) if n > 0 then return 1 + f(n - 1) end
@@ -174,7 +173,8 @@ fn what_takes_long_inside_an_instruction_counts() {
 fn a_plain_text_is_found_in_a_time_that_is_linear() {
     // A search at every place would compare 2,500 million bytes.
     let ticks = ticks_of(
-        "local s, p = ('a'):rep(1e5), ('a'):rep(5e4) .. 'b' for i = 1, 10 do assert(not s:find(p, 1, true)) end",
+        "local s, p = ('a'):rep(1e5), ('a'):rep(5e4) .. 'b' for i = 1, 10 do assert(not s:find(p, 1, \
+         true)) end",
     );
     assert!(ticks < 1000, "{ticks} thousand steps");
 }
@@ -191,23 +191,14 @@ fn sources_that_take_the_square_of_their_length_are_refused() {
         show(&double.run("redis.eval", &[script.as_bytes(), b"0", times]))
     };
     assert_eq!(run(&mut double, b"10"), "$compiled");
-    assert_eq!(
-        run(&mut double, b"300"),
-        "$text:1: chunk is too complex: too many variables or jumps"
-    );
+    assert_eq!(run(&mut double, b"300"), "$text:1: chunk is too complex: too many variables or jumps");
     // Long lists of jumps are no such thing.
     for (start, again, rest) in [
         ("local x if x then ", "elseif x then x = 1 ", "end return 1"),
         ("local x = 1 return x", " and x", ""),
-        (
-            "local x while true do ",
-            "if x then break end ",
-            "break end return 1",
-        ),
+        ("local x while true do ", "if x then break end ", "break end return 1"),
     ] {
-        let body = format!(
-            "local s = '{start}' .. ('{again}'):rep(2000) .. '{rest}' return loadstring(s)()"
-        );
+        let body = format!("local s = '{start}' .. ('{again}'):rep(2000) .. '{rest}' return loadstring(s)()");
         assert_eq!(double.shown(&body), ":1", "{again}");
     }
 }
@@ -233,33 +224,19 @@ fn numbers_that_no_integer_holds_are_the_same_everywhere() {
         ("({[-2^31] = 'there'})[2^31] == nil and 1", ":1"),
         ("tostring(#{[2^31] = 1, [1e300] = 2})", "$0"),
     ] {
-        assert_eq!(
-            double.shown(&format!("return {expression}")),
-            shown,
-            "{expression}"
-        );
+        assert_eq!(double.shown(&format!("return {expression}")), shown, "{expression}");
     }
 }
 
 #[test]
 fn a_word_that_is_passed_many_times_is_not_copied_as_often() {
     let mut double = Double::new(Disturbance::default());
-    for call in [
-        "redis.call('MSET', unpack(t))",
-        "struct.pack(('s'):rep(5000), unpack(t))",
-    ] {
-        let script = format!(
-            "local t, s = {{}}, ('x'):rep(2^16) for i = 1, 5000 do t[i] = s end {call} return 1"
-        );
+    for call in ["redis.call('MSET', unpack(t))", "struct.pack(('s'):rep(5000), unpack(t))"] {
+        let script =
+            format!("local t, s = {{}}, ('x'):rep(2^16) for i = 1, 5000 do t[i] = s end {call} return 1");
         let stop = double.eval(&script).expect_err("320 megabytes").to_string();
-        let expected = format!(
-            "ERR script exceeded its memory limit of {} bytes",
-            LIMITS.memory_bytes_max
-        );
-        assert!(
-            stop.starts_with(&expected) || stop == steps_text(),
-            "{call}: {stop}"
-        );
+        let expected = format!("ERR script exceeded its memory limit of {} bytes", LIMITS.memory_bytes_max);
+        assert!(stop.starts_with(&expected) || stop == steps_text(), "{call}: {stop}");
     }
 }
 
@@ -268,14 +245,8 @@ fn names_of_chunks_are_kept_as_far_as_they_are_shown() {
     let mut double = Double::new(Disturbance::default());
     for (name, shown) in [
         ("'=' .. ('x'):rep(1e5)", format!("${}:1: e", "x".repeat(59))),
-        (
-            "'@' .. ('x'):rep(1e5) .. 'end'",
-            format!("$...{}end:1: e", "x".repeat(49)),
-        ),
-        (
-            "('x'):rep(1e5)",
-            format!("$[string \\\"{}...\\\"]:1: e", "x".repeat(43)),
-        ),
+        ("'@' .. ('x'):rep(1e5) .. 'end'", format!("$...{}end:1: e", "x".repeat(49))),
+        ("('x'):rep(1e5)", format!("$[string \\\"{}...\\\"]:1: e", "x".repeat(43))),
     ] {
         let script = format!("return (select(2, pcall(loadstring('error(\"e\")', {name}))))");
         assert_eq!(double.shown(&script), shown, "{name}");
@@ -311,15 +282,10 @@ fn coroutines_in_coroutines_end_with_an_error() {
 fn bytecode_is_not_loaded() {
     // CVE-2015-4335.
     let mut double = Double::new(Disturbance::default());
-    let script =
-        "local f, e = loadstring(string.dump(function() return 1 end)) return {f == nil, type(e)}";
+    let script = "local f, e = loadstring(string.dump(function() return 1 end)) return {f == nil, type(e)}";
     assert_eq!(double.shown(script), "*2\n  :1\n  $string");
     let body = double.run("redis.eval", &[b"\x1bLua", b"0"]);
-    assert!(
-        show(&body).starts_with("-ERR Error compiling script"),
-        "{}",
-        show(&body)
-    );
+    assert!(show(&body).starts_with("-ERR Error compiling script"), "{}", show(&body));
 }
 
 #[test]
@@ -337,9 +303,7 @@ fn sizes_of_struct_are_checked() {
         "struct.unpack('!9i4', 'xxxx')",
         "struct.size('c2147483648')",
     ] {
-        let shown = double.shown(&format!(
-            "return (pcall(function() return {call} end)) and 1 or 0"
-        ));
+        let shown = double.shown(&format!("return (pcall(function() return {call} end)) and 1 or 0"));
         assert_eq!(shown, ":0", "{call}");
     }
 }
@@ -365,7 +329,8 @@ fn many_values_do_not_overflow_the_stack() {
     ] {
         for count in [7000, 9890] {
             let script = format!(
-                "local t = {{}} for i = 1, {count} do t[i] = 1 end pcall(function() return {call} end) return 1"
+                "local t = {{}} for i = 1, {count} do t[i] = 1 end pcall(function() return {call} end) \
+                 return 1"
             );
             assert_eq!(double.shown(&script), ":1", "{call}");
         }
@@ -391,14 +356,11 @@ fn what_is_not_listed_is_absent() {
         "setfenv",
         "print",
     ] {
-        assert_eq!(
-            double.shown(&format!("return rawget(_G, '{name}') == nil and 1")),
-            ":1",
-            "{name}"
-        );
+        assert_eq!(double.shown(&format!("return rawget(_G, '{name}') == nil and 1")), ":1", "{name}");
     }
     assert_eq!(double.shown("return os.execute == nil and 1"), ":1");
-    let finalizer = "setmetatable({}, {__gc = function() redis.call('SET', 'k', 'v') end}) return redis.call('EXISTS', 'k')";
+    let finalizer = "setmetatable({}, {__gc = function() redis.call('SET', 'k', 'v') end}) return \
+                     redis.call('EXISTS', 'k')";
     assert_eq!(double.shown(finalizer), ":0");
 }
 
@@ -431,14 +393,12 @@ fn metatables_of_basic_types_are_out_of_reach() {
 fn sources_that_end_early_are_errors() {
     // CVE-2022-24736.
     let mut double = Double::new(Disturbance::default());
-    let source = "local t = {1, [2] = 'x', y = function(...) return ..., [[long]] end} for k, v in pairs(t) do t[k] = -v ^ 2 .. 'z' end";
+    let source = "local t = {1, [2] = 'x', y = function(...) return ..., [[long]] end} for k, v in \
+                  pairs(t) do t[k] = -v ^ 2 .. 'z' end";
     for end in 0..source.len() {
         let reply = double.run("redis.eval", &[&source.as_bytes()[..end], b"0"]);
         let shown = show(&reply);
-        assert!(
-            shown.starts_with("-ERR ") || shown == "nil",
-            "{end}: {shown}"
-        );
+        assert!(shown.starts_with("-ERR ") || shown == "nil", "{end}: {shown}");
     }
 }
 
@@ -453,11 +413,7 @@ fn tohex_takes_any_number_of_digits() {
         ("0", "$"),
         ("-2", "$41"),
     ] {
-        assert_eq!(
-            double.shown(&format!("return bit.tohex(65, {digits})")),
-            shown,
-            "{digits}"
-        );
+        assert_eq!(double.shown(&format!("return bit.tohex(65, {digits})")), shown, "{digits}");
     }
 }
 
@@ -499,9 +455,6 @@ fn long_brackets_have_any_level() {
         let comment = format!("--[{equals}[ return 1 ]{equals}] return 2");
         assert_eq!(double.shown(&comment), ":2", "{level}");
         let open = format!("return [{equals}");
-        assert!(
-            show(&double.eval(&open)).starts_with("-ERR Error compiling"),
-            "{level}"
-        );
+        assert!(show(&double.eval(&open)).starts_with("-ERR Error compiling"), "{level}");
     }
 }

@@ -14,8 +14,7 @@ pub(super) fn steps_text() -> String {
 }
 
 fn is_memory_text(stop: &Stop) -> bool {
-    stop.to_string()
-        .starts_with("ERR script exceeded its memory limit of 33554432 bytes")
+    stop.to_string().starts_with("ERR script exceeded its memory limit of 33554432 bytes")
 }
 
 #[test]
@@ -36,7 +35,8 @@ fn too_many_steps_roll_back() {
         "while true do ('x'):rep(10000):gsub('x', 'y') end",
         "while true do cjson.decode('[1,2,3]') string.format('%d', 1) end",
         "local t = {} for i = 1, 2000 do t[i] = i end while true do table.sort(t) end",
-        "local t = {} for i = 1, 2000 do t[i] = i end while true do table.insert(t, 1, 1) table.remove(t, 1) end",
+        "local t = {} for i = 1, 2000 do t[i] = i end while true do table.insert(t, 1, 1) table.remove(t, \
+         1) end",
         "local t = {} for i = 1, 2000 do t[i] = 'x' end while true do table.concat(t) end",
         "string.rep('x', 1e9)",
         "local s = ('x'):rep(10000) for i = 1, 1000 do redis.sha1hex(s) end",
@@ -50,10 +50,7 @@ fn too_many_steps_roll_back() {
     ] {
         let outcome = double.eval(script);
         let stop = outcome.expect_err(script);
-        assert!(
-            stop.to_string() == steps_text() || is_memory_text(&stop),
-            "{script}: {stop}"
-        );
+        assert!(stop.to_string() == steps_text() || is_memory_text(&stop), "{script}: {stop}");
         assert!(double.entries.is_empty(), "{script} left something behind");
     }
     assert_eq!(double.shown("return 1"), ":1", "the VM is as good as new");
@@ -68,13 +65,12 @@ fn what_calls_look_at_counts() {
         "{numbers} redis.call('SADD', 'k', unpack(t)) t[1] = 0 redis.call('SADD', 'other', unpack(t))"
     );
     let list = format!("{numbers} redis.call('RPUSH', 'k', unpack(t))");
-    let scored =
-        "for i = 1, 2000 do redis.call('ZADD', 'k', i, i) end redis.call('ZADD', 'other', 1, 1)";
+    let scored = "for i = 1, 2000 do redis.call('ZADD', 'k', i, i) end redis.call('ZADD', 'other', 1, 1)";
     let places = "for i = 1, 1000 do redis.call('GEOADD', 'k', i / 1e5, i / 1e5, i) end";
     let pending = "for i = 1, 500 do redis.call('XADD', 'k', i .. '-1', 'f', 'v') end \
-         redis.call('XGROUP', 'CREATE', 'k', 'g', '0') redis.call('XREADGROUP', 'GROUP', 'g', 'c', 'STREAMS', 'k', '>')";
-    let sketches =
-        "for i = 1, 1000 do redis.call('PFADD', 'k', i) end redis.call('PFADD', 'other', 1)";
+         redis.call('XGROUP', 'CREATE', 'k', 'g', '0') redis.call('XREADGROUP', 'GROUP', 'g', 'c', \
+         'STREAMS', 'k', '>')";
+    let sketches = "for i = 1, 1000 do redis.call('PFADD', 'k', i) end redis.call('PFADD', 'other', 1)";
     let keys = "for i = 1, 500 do redis.call('SET', 'k' .. i, i) end";
     for (given, calls) in [
         (
@@ -127,10 +123,7 @@ fn what_calls_look_at_counts() {
                 "'DUMP', 'k'",
             ],
         ),
-        (
-            places,
-            &["'GEOSEARCHSTORE', 'new', 'k', 'FROMLONLAT', 0, 0, 'BYRADIUS', 1000, 'km'"],
-        ),
+        (places, &["'GEOSEARCHSTORE', 'new', 'k', 'FROMLONLAT', 0, 0, 'BYRADIUS', 1000, 'km'"]),
         (
             pending,
             &[
@@ -138,17 +131,8 @@ fn what_calls_look_at_counts() {
                 "'COPY', 'k', 'new', 'REPLACE'); redis.call('XTRIM', 'new', 'MAXLEN', 0",
             ],
         ),
-        (
-            sketches,
-            &["'PFCOUNT', 'k', 'other'", "'PFMERGE', 'new', 'k', 'other'"],
-        ),
-        (
-            keys,
-            &[
-                "'KEYS', 'none'",
-                "'SCAN', 0, 'MATCH', 'none', 'COUNT', 1000",
-            ],
-        ),
+        (sketches, &["'PFCOUNT', 'k', 'other'", "'PFMERGE', 'new', 'k', 'other'"]),
+        (keys, &["'KEYS', 'none'", "'SCAN', 0, 'MATCH', 'none', 'COUNT', 1000"]),
     ] {
         for call in calls {
             let mut double = Double::new(Disturbance::default());
@@ -174,26 +158,11 @@ fn what_scripts_get_and_give_counts() {
     for (given, script) in [
         (&*set, "for i = 1, 160 do redis.call('SMEMBERS', 'k') end"),
         (hash, "for i = 1, 160 do redis.call('HGETALL', 'k') end"),
-        (
-            hash,
-            "redis.setresp(3) for i = 1, 160 do redis.call('HGETALL', 'k') end",
-        ),
-        (
-            &list,
-            "for i = 1, 1000 do redis.call('LPOS', 'k', 'none') end",
-        ),
-        (
-            keys,
-            &format!("{class} for i = 1, 100 do redis.call('KEYS', p) end"),
-        ),
-        (
-            "",
-            &format!("{numbers} for i = 1, 90 do redis.pcall({{}}, unpack(t)) end"),
-        ),
-        (
-            "",
-            &format!("{numbers} for i = 1, 90 do redis.acl_check_cmd('DEL', unpack(t)) end"),
-        ),
+        (hash, "redis.setresp(3) for i = 1, 160 do redis.call('HGETALL', 'k') end"),
+        (&list, "for i = 1, 1000 do redis.call('LPOS', 'k', 'none') end"),
+        (keys, &format!("{class} for i = 1, 100 do redis.call('KEYS', p) end")),
+        ("", &format!("{numbers} for i = 1, 90 do redis.pcall({{}}, unpack(t)) end")),
+        ("", &format!("{numbers} for i = 1, 90 do redis.acl_check_cmd('DEL', unpack(t)) end")),
         ("", "for i = 1, 14 do redis.call('COMMAND', 'DOCS') end"),
         (
             "local s = ('x'):rep(1000) redis.call('MSET', 'a', s, 'b', s)",
@@ -204,29 +173,16 @@ fn what_scripts_get_and_give_counts() {
             "for i = 1, 700 do redis.call('PFCOUNT', 'a', 'b') end",
         ),
         ("", "for i = 1, 5000 do ('%.99f'):format(1e308) end"),
-        (
-            "",
-            "local s = ('a'):rep(200) for i = 1, 3 do s:find('.-.-b') end",
-        ),
+        ("", "local s = ('a'):rep(200) for i = 1, 3 do s:find('.-.-b') end"),
         ("", "for i = 1, 48000 do local x = i .. 'x' end"),
-        (
-            "",
-            "for i = 1, 1000 do redis.call('SET', i, i) end for i = 1, 140 do redis.call('DBSIZE') end",
-        ),
+        ("", "for i = 1, 1000 do redis.call('SET', i, i) end for i = 1, 140 do redis.call('DBSIZE') end"),
         ("", shared),
-        (
-            "",
-            "for i = 1, 10 do redis.call('SETRANGE', 'k' .. i, 100000000, 'x') end",
-        ),
+        ("", "for i = 1, 10 do redis.call('SETRANGE', 'k' .. i, 100000000, 'x') end"),
     ] {
         let mut double = Double::new(Disturbance::default());
         double.eval(given).expect(given);
         let outcome = double.eval(script);
-        assert_eq!(
-            outcome.expect_err(script).to_string(),
-            steps_text(),
-            "{script}"
-        );
+        assert_eq!(outcome.expect_err(script).to_string(), steps_text(), "{script}");
     }
 }
 
@@ -240,38 +196,14 @@ fn a_command_stops_when_the_steps_are_spent() {
     let left = LIMITS.steps_max / 5;
     let spend = format!("for i = 1, {} do end", LIMITS.steps_max - left);
     for (given, script) in [
-        (
-            keys,
-            "return redis.call('KEYS', '*' .. ('a'):rep(500) .. 'b')",
-        ),
-        (
-            keys,
-            "return redis.call('SCAN', 0, 'COUNT', 100, 'MATCH', '*' .. ('a'):rep(500) .. 'b')",
-        ),
-        (
-            set,
-            &format!("{names} return redis.call('SINTERCARD', 1000, unpack(names))"),
-        ),
-        (
-            set,
-            &format!("{names} return redis.call('SUNIONSTORE', 'new', unpack(names))"),
-        ),
-        (
-            set,
-            &format!("{names} return redis.call('ZINTERCARD', 1000, unpack(names))"),
-        ),
-        (
-            set,
-            &format!("{names} return redis.call('ZUNIONSTORE', 'new', 1000, unpack(names))"),
-        ),
-        (
-            long,
-            &format!("{names} return #redis.call('MGET', unpack(names))"),
-        ),
-        (
-            long,
-            &format!("{names} return redis.call('BITOP', 'OR', 'new', unpack(names))"),
-        ),
+        (keys, "return redis.call('KEYS', '*' .. ('a'):rep(500) .. 'b')"),
+        (keys, "return redis.call('SCAN', 0, 'COUNT', 100, 'MATCH', '*' .. ('a'):rep(500) .. 'b')"),
+        (set, &format!("{names} return redis.call('SINTERCARD', 1000, unpack(names))")),
+        (set, &format!("{names} return redis.call('SUNIONSTORE', 'new', unpack(names))")),
+        (set, &format!("{names} return redis.call('ZINTERCARD', 1000, unpack(names))")),
+        (set, &format!("{names} return redis.call('ZUNIONSTORE', 'new', 1000, unpack(names))")),
+        (long, &format!("{names} return #redis.call('MGET', unpack(names))")),
+        (long, &format!("{names} return redis.call('BITOP', 'OR', 'new', unpack(names))")),
     ] {
         let mut double = Double::new(Disturbance::default());
         double.eval(given).expect(given);
@@ -280,11 +212,7 @@ fn a_command_stops_when_the_steps_are_spent() {
         let (outcome, work) = work::metered(u64::MAX, || double.eval(script));
         assert_eq!(show(&outcome), format!("!{}", steps_text()), "{script}");
         assert!(work < 2 * left, "{script}: {work} steps");
-        assert_eq!(
-            double.entries.len(),
-            before.len(),
-            "{script} left something behind"
-        );
+        assert_eq!(double.entries.len(), before.len(), "{script} left something behind");
     }
 }
 
@@ -292,7 +220,8 @@ fn a_command_stops_when_the_steps_are_spent() {
 #[test]
 fn how_a_string_is_kept_says_nothing_of_the_work() {
     let mut double = Double::new(Disturbance::default());
-    let given = "redis.call('SETRANGE', 'chunks', 99999, 'x') redis.call('SET', 'whole', redis.call('GET', 'chunks'))";
+    let given = "redis.call('SETRANGE', 'chunks', 99999, 'x') redis.call('SET', 'whole', redis.call('GET', \
+                 'chunks'))";
     double.eval(given).expect(given);
     for call in [
         "'BITCOUNT', KEY, 5, 70000",
@@ -347,20 +276,12 @@ fn the_step_limit_falls_on_the_same_instruction() {
     let (mut low, mut high) = (1_000_u64, 10_000_000_u64);
     while low + 1 < high {
         let middle = low.midpoint(high);
-        if count(&mut double, middle) == ":1" {
-            low = middle
-        } else {
-            high = middle
-        }
+        if count(&mut double, middle) == ":1" { low = middle } else { high = middle }
     }
     // In a VM that has run much, in another thread's, and suspended at every operation.
     for disturbance in [
         Disturbance::default(),
-        Disturbance {
-            suspend_every: Some(1),
-            doom_seed: None,
-            ..Disturbance::default()
-        },
+        Disturbance { suspend_every: Some(1), doom_seed: None, ..Disturbance::default() },
     ] {
         std::thread::scope(|scope| {
             let run = scope.spawn(|| {
@@ -368,15 +289,10 @@ fn the_step_limit_falls_on_the_same_instruction() {
                 (count(&mut double, low), count(&mut double, high))
             });
             let (fits, exceeds) = run.join().expect("a script does not panic");
-            assert_eq!(
-                (fits.as_str(), exceeds),
-                (":1", format!("!{}", steps_text()))
-            );
+            assert_eq!((fits.as_str(), exceeds), (":1", format!("!{}", steps_text())));
         });
     }
-    double
-        .eval("local t = {} for i = 1, 777 do t[i] = {} end return 1")
-        .expect("small");
+    double.eval("local t = {} for i = 1, 777 do t[i] = {} end return 1").expect("small");
     assert_eq!(count(&mut double, low), ":1");
     assert_ne!(count(&mut double, high), ":1");
 }
@@ -391,33 +307,30 @@ fn too_much_memory_rolls_back() {
         "for i = 1, 100 do pcall(string.rep, 'x', 2^24) end return 1",
         "local s = string.rep('x', 2^24) return cjson.encode({s, s, s, s})",
         "return string.rep('x', 2^25)",
-        "local f = function() local s = 'x' while true do s = s .. s end end coroutine.resume(coroutine.create(f)) return 1",
+        "local f = function() local s = 'x' while true do s = s .. s end end \
+         coroutine.resume(coroutine.create(f)) return 1",
         "local s = string.rep('[],', 1e6) return cjson.decode('[' .. s .. '1]')",
         "return string.rep('ab', 2^20):gsub('a', string.rep('x', 1000))",
     ] {
         let outcome = double.eval(script);
         let stop = outcome.expect_err(script);
-        assert!(
-            is_memory_text(&stop) || stop.to_string() == steps_text(),
-            "{script}: {stop}"
-        );
+        assert!(is_memory_text(&stop) || stop.to_string() == steps_text(), "{script}: {stop}");
         assert!(double.entries.is_empty(), "{script} left something behind");
     }
     let in_reply = double
         .eval("local s, t = ('x'):rep(1000000), {} for i = 1, 40 do t[i] = s end return t")
         .expect_err("40 MB");
-    assert!(
-        in_reply.to_string().contains("bytes in its reply"),
-        "{in_reply}"
-    );
+    assert!(in_reply.to_string().contains("bytes in its reply"), "{in_reply}");
     let in_replies = double.eval(
-        "redis.call('SET', 'k', string.rep('x', 1000000)) for i = 1, 1000 do redis.call('APPEND', 'k', 'x') redis.call('GET', 'k') end",
+        "redis.call('SET', 'k', string.rep('x', 1000000)) for i = 1, 1000 do redis.call('APPEND', 'k', \
+         'x') redis.call('GET', 'k') end",
     );
     assert!(in_replies.is_err(), "{}", show(&in_replies));
     assert_eq!(double.shown("return 1"), ":1", "the VM is as good as new");
 }
 
-/// Allocates so many kilobytes, of strings that are different each time: long ones, so that steps do not end it first.
+/// Allocates so many kilobytes, of strings that are different each time: long ones, so that steps do not end
+/// it first.
 const ALLOCATE: &[u8] = b"
     redis.call('INCR', 'runs')
     local t = {}
@@ -429,30 +342,19 @@ const ALLOCATE: &[u8] = b"
 #[test]
 fn the_memory_limit_does_not_depend_on_where_a_script_runs() {
     let run = |double: &mut Double, kilobytes: u64| {
-        show(&double.run(
-            "redis.eval",
-            &[ALLOCATE, b"0", kilobytes.to_string().as_bytes()],
-        ))
+        show(&double.run("redis.eval", &[ALLOCATE, b"0", kilobytes.to_string().as_bytes()]))
     };
     let (mut low, mut high) = (1_000_u64, 40_000_u64);
     let mut double = Double::new(Disturbance::default());
     while low + 1 < high {
         let middle = low.midpoint(high);
-        if run(&mut double, middle).starts_with(':') {
-            low = middle
-        } else {
-            high = middle
-        }
+        if run(&mut double, middle).starts_with(':') { low = middle } else { high = middle }
     }
     // More than half of the limit, so a fresh VM decided.
     assert!(low > 17_000, "{low} kilobytes");
     for disturbance in [
         Disturbance::default(),
-        Disturbance {
-            suspend_every: Some(1),
-            doom_seed: None,
-            ..Disturbance::default()
-        },
+        Disturbance { suspend_every: Some(1), doom_seed: None, ..Disturbance::default() },
     ] {
         std::thread::scope(|scope| {
             let run = scope.spawn(|| {
@@ -463,16 +365,9 @@ fn the_memory_limit_does_not_depend_on_where_a_script_runs() {
             });
             let (fits, exceeds, double) = run.join().expect("a script does not panic");
             assert_eq!(fits, format!(":{low}"));
-            assert!(
-                exceeds.starts_with("!ERR script exceeded its memory limit"),
-                "{exceeds}"
-            );
+            assert!(exceeds.starts_with("!ERR script exceeded its memory limit"), "{exceeds}");
             let runs = &double.entries[&txn::Key::from("runs")];
-            assert_eq!(
-                runs.value,
-                txn::Value::from("4"),
-                "commands ran once, whatever ran twice"
-            );
+            assert_eq!(runs.value, txn::Value::from("4"), "commands ran once, whatever ran twice");
         });
     }
 }
@@ -483,10 +378,7 @@ fn short_scripts_become_light() {
     let short = "return 'a short script of the weight test'";
     let long = "for i = 1, 100000 do end return 'a long script of the weight test'";
     let weight = |double: &Double, script: &str| {
-        double
-            .request("redis.eval", &[script.as_bytes(), b"0"])
-            .footprint
-            .weight
+        double.request("redis.eval", &[script.as_bytes(), b"0"]).footprint.weight
     };
     assert_eq!(weight(&double, short), Weight::Heavy);
     double.eval(short).expect("no limit is near");
@@ -510,9 +402,7 @@ fn a_source_has_a_largest_size() {
     assert!(matches!(kept, Ok(Reply::Bulk(_))), "{}", show(&kept));
     let bytes = SOURCE_BYTES_MAX + 1;
     let refused = |what: &str| {
-        format!(
-            "-ERR the source of this {what} has {bytes} bytes, and one may have 1048576 at most"
-        )
+        format!("-ERR the source of this {what} has {bytes} bytes, and one may have 1048576 at most")
     };
     for reply in [
         double.shown(&long_source(bytes)),
@@ -561,26 +451,22 @@ fn many_arguments_do_not_depend_on_what_the_vm_keeps() {
     let fresh: Vec<String> = (0..20)
         .map(|i| {
             std::thread::scope(|scope| {
-                let run = scope
-                    .spawn(|| Double::new(Disturbance::default()).shown(&many(6_000 + i * 100)));
+                let run = scope.spawn(|| Double::new(Disturbance::default()).shown(&many(6_000 + i * 100)));
                 run.join().expect("a script does not panic")
             })
         })
         .collect();
     let mut double = Double::new(Disturbance::default());
     for i in 0..900 {
-        double
-            .eval(&format!("return {i}"))
-            .expect("no limit is near");
+        double.eval(&format!("return {i}")).expect("no limit is near");
     }
-    let warm: Vec<String> = (0..20)
-        .map(|i| double.shown(&many(6_000 + i * 100)))
-        .collect();
+    let warm: Vec<String> = (0..20).map(|i| double.shown(&many(6_000 + i * 100))).collect();
     assert_eq!(fresh, warm);
     assert_eq!(fresh[0], ":0");
 }
 
-/// The steps that a script takes, in thousands: found by the step limit itself, with what is left of it burnt in a loop.
+/// The steps that a script takes, in thousands: found by the step limit itself, with what is left of it burnt
+/// in a loop.
 pub(super) fn ticks_of(script: &str) -> u64 {
     let mut double = Double::new(Disturbance::default());
     let ends = |double: &mut Double, burnt: u64| {
@@ -615,21 +501,9 @@ fn work_inside_an_instruction_counts() {
     let mut wrong = Vec::new();
     for (script, at_least, at_most) in [
         // Turns over strings of a megabyte that are there already, so that they use no memory.
-        (
-            "local s = ('x'):rep(2^20) for i = 1, 30 do local t = s .. 'y' end",
-            2366,
-            3249,
-        ),
-        (
-            "local s = ('x'):rep(2^18) for i = 1, 10 do local t = s:upper() end",
-            1102,
-            1537,
-        ),
-        (
-            "local s = ('x'):rep(2^20) for i = 1, 30 do local t = s:sub(2) end",
-            2366,
-            3249,
-        ),
+        ("local s = ('x'):rep(2^20) for i = 1, 30 do local t = s .. 'y' end", 2366, 3249),
+        ("local s = ('x'):rep(2^18) for i = 1, 10 do local t = s:upper() end", 1102, 1537),
+        ("local s = ('x'):rep(2^20) for i = 1, 30 do local t = s:sub(2) end", 2366, 3249),
         (
             "local s = ('x'):rep(2^20) local a, b = s .. 'a', s .. 'b' for i = 1, 30 do local t = a < b end",
             2475,
@@ -637,7 +511,8 @@ fn work_inside_an_instruction_counts() {
         ),
         // In coroutines.
         (
-            "local s = ('x'):rep(2^18) for i = 1, 10 do coroutine.wrap(function() return s:upper() end)() end",
+            "local s = ('x'):rep(2^18) for i = 1, 10 do coroutine.wrap(function() return s:upper() end)() \
+             end",
             1102,
             1537,
         ),
@@ -655,22 +530,14 @@ fn work_inside_an_instruction_counts() {
             3006,
             4113,
         ),
-        (
-            "local t = {} for i = 1, 10000 do t[i] = i end for i = 1, 5 do table.maxn(t) end",
-            300,
-            4000,
-        ),
+        ("local t = {} for i = 1, 10000 do t[i] = i end for i = 1, 5 do table.maxn(t) end", 300, 4000),
         (
             "local t = {} for i = 1, 200 do t[i] = (i * 7919) % 200 end for i = 1, 100 do table.sort(t) end",
             1129,
             1574,
         ),
         // Keys that collide: the hash of a number adds the two halves of a double.
-        (
-            "local t = {} for i = 1, 1000 do t[2^52 + 2^31 + i * (2^32 - 1)] = i end",
-            558,
-            801,
-        ),
+        ("local t = {} for i = 1, 1000 do t[2^52 + 2^31 + i * (2^32 - 1)] = i end", 558, 801),
         (
             "local t = {} for i = 1, 500 do t[2^52 + 2^31 + i * (2^32 - 1)] = i end
              for i = 1, 3000 do local x = t[2^52 + 2^31 + 2^32 - 1] end",
@@ -680,22 +547,12 @@ fn work_inside_an_instruction_counts() {
         // What costs nothing extra.
         ("for i = 1, 300000 do end", 299, 302),
         // 20,000 strings: the last of them are in no cache.
-        (
-            "local t = {} for i = 1, 10000 do t[i] = 'short' .. i end",
-            450,
-            676,
-        ),
-        (
-            "for i = 1, 1000 do string.format('%099.99f', 1e300) end",
-            907,
-            1361,
-        ),
+        ("local t = {} for i = 1, 10000 do t[i] = 'short' .. i end", 450, 676),
+        ("for i = 1, 1000 do string.format('%099.99f', 1e300) end", 907, 1361),
     ] {
         let ticks = ticks_of(script);
         if !(at_least..=at_most).contains(&ticks) {
-            wrong.push(format!(
-                "{ticks} thousand steps, not {at_least} to {at_most}: {script}"
-            ));
+            wrong.push(format!("{ticks} thousand steps, not {at_least} to {at_most}: {script}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -703,8 +560,8 @@ fn work_inside_an_instruction_counts() {
 
 #[test]
 fn long_strings_that_differ_in_their_ends_do_not_collide() {
-    // As keys of a table, where long searches are charged. The same hash finds them in the VM's own table of strings, where
-    // too long ones fail.
+    // As keys of a table, where long searches are charged. The same hash finds them in the VM's own table of
+    // strings, where too long ones fail.
     for place in ["x .. i", "y .. i .. x", "i .. x"] {
         let ticks = ticks_of(&format!(
             "local x, y = ('x'):rep(200), ('y'):rep(50) local t = {{}} for i = 1, 20000 do t[{place}] = i end"

@@ -1,5 +1,5 @@
-//! What C charges while a function of Rust works, paths that fail, and buffers: all is charged while it is done, not when it is
-//! over.
+//! What C charges while a function of Rust works, paths that fail, and buffers: all is charged while it is
+//! done, not when it is over.
 
 use super::double::{Disturbance, Double, show};
 use super::limits::steps_text;
@@ -14,7 +14,8 @@ fn cpu_ns() -> u64 {
 /// Far more than the steps of these tests take, and far less than the work that they must not let happen.
 const CPU_NS_MAX: u64 = 2_000_000_000;
 
-/// Texts of 40 bytes that have one hash as keys of tables: the second word leads to one state, whatever the first one is.
+/// Texts of 40 bytes that have one hash as keys of tables: the second word leads to one state, whatever the
+/// first one is.
 fn colliding(count: usize) -> Vec<Vec<u8>> {
     let is_plain = |byte: &u8| *byte >= 0x20 && !b"\"\\".contains(byte);
     let text = |number: u64| {
@@ -56,7 +57,8 @@ fn decoders_pay_for_keys_that_collide_while_they_work() {
 #[test]
 fn replies_pay_for_keys_that_collide_while_they_are_converted() {
     let mut double = Double::new(Disturbance::default());
-    let script = "for i = 1, #ARGV do redis.call('SADD', 's', ARGV[i]) redis.call('HSET', 'h', ARGV[i], 1) end";
+    let script =
+        "for i = 1, #ARGV do redis.call('SADD', 's', ARGV[i]) redis.call('HSET', 'h', ARGV[i], 1) end";
     for keys in colliding(60_000).chunks(5000) {
         let mut words: Vec<&[u8]> = vec![script.as_bytes(), b"0"];
         words.extend(keys.iter().map(Vec::as_slice));
@@ -71,7 +73,8 @@ fn replies_pay_for_keys_that_collide_while_they_are_converted() {
 #[test]
 fn encoders_pay_for_empty_places_while_they_work() {
     let mut double = Double::new(Disturbance::default());
-    let emptied = "local t = {} for i = 1, 2^18 do t[i] = 1 end for i = 1, 2^18 do t[i] = nil end local u = {}
+    let emptied =
+        "local t = {} for i = 1, 2^18 do t[i] = 1 end for i = 1, 2^18 do t[i] = nil end local u = {}
         for i = 1, 20000 do u[i] = t end";
     for rest in ["cjson.encode(u)", "cmsgpack.pack(u)"] {
         stopped(&mut double, &format!("{emptied} {rest} return 1"), b"");
@@ -97,11 +100,7 @@ fn what_fails_has_paid_for_what_it_looked_at() {
         ("'%f[' .. ('a'):rep(2^20)", "string.gsub, 'x', s, error"),
         ("'[' .. ('a'):rep(2^20)", "string.gmatch('x', s)"),
     ] {
-        stopped(
-            &mut double,
-            &format!("local s = {given} for i = 1, 100 do pcall({call}) end return 1"),
-            b"",
-        );
+        stopped(&mut double, &format!("local s = {given} for i = 1, 100 do pcall({call}) end return 1"), b"");
     }
 }
 
@@ -119,7 +118,8 @@ fn an_overflow_of_the_stack_pays_for_the_copies_of_the_stack() {
 /// An overflow leaves the VM with room for a few thousand calls more than it had.
 #[test]
 fn how_deep_calls_may_go_does_not_depend_on_what_ran_before() {
-    let script = "local depth = 0 local function f() depth = depth + 1 return 1 + f() end pcall(f) return depth";
+    let script =
+        "local depth = 0 local function f() depth = depth + 1 return 1 + f() end pcall(f) return depth";
     let mut double = Double::new(Disturbance::default());
     let first = double.shown(script);
     assert_eq!(double.shown(script), first);
@@ -138,20 +138,11 @@ fn what_gsub_writes_is_charged_before_it_is_written() {
         assert!(stop == steps_text() || is_memory, "{script}: {stop}");
     }
     for (script, shown) in [
-        (
-            "return {('hello world'):gsub('o', '0')}",
-            "*2\n  $hell0 w0rld\n  :2",
-        ),
-        (
-            "return {('hello'):gsub('', '-')}",
-            "*2\n  $-h-e-l-l-o-\n  :6",
-        ),
+        ("return {('hello world'):gsub('o', '0')}", "*2\n  $hell0 w0rld\n  :2"),
+        ("return {('hello'):gsub('', '-')}", "*2\n  $-h-e-l-l-o-\n  :6"),
         ("return {('hello'):gsub('x', '-')}", "*2\n  $hello\n  :0"),
         ("return {(12):rep(1):gsub('x', '-')}", "*2\n  $12\n  :0"),
-        (
-            "return {('abc'):gsub('(a)(b)', '%2%1%%%0')}",
-            "*2\n  $ba%abc\n  :1",
-        ),
+        ("return {('abc'):gsub('(a)(b)', '%2%1%%%0')}", "*2\n  $ba%abc\n  :1"),
     ] {
         let script = script.replace("(12)", "('12')");
         assert_eq!(double.shown(&script), shown, "{script}");

@@ -28,10 +28,7 @@ fn dangerous_functions_are_absent() {
         "string.seek",
     ] {
         let reply = double.shown(&format!("return tostring({name})"));
-        assert!(
-            reply == "$nil" || reply.contains("nonexistent global variable"),
-            "{name}: {reply}"
-        );
+        assert!(reply == "$nil" || reply.contains("nonexistent global variable"), "{name}: {reply}");
     }
 }
 
@@ -41,35 +38,21 @@ fn what_a_function_is_compiled_to_is_shown_and_not_loaded() {
     let dumped = "local a, b = string.dump(function() return 1 end), string.dump(function() return 2 end) \
          local loaded, why = loadstring(a) \
          return { tostring(a:sub(2, 4)), tostring(a == b), tostring(loaded), type(why) }";
-    assert_eq!(
-        double.shown(dumped),
-        "*4\n  $Lua\n  $false\n  $nil\n  $string"
-    );
-    for hidden in [
-        "pcall",
-        "redis.call",
-        "string.gmatch",
-        "math.sin",
-        "coroutine.wrap",
-    ] {
+    assert_eq!(double.shown(dumped), "*4\n  $Lua\n  $false\n  $nil\n  $string");
+    for hidden in ["pcall", "redis.call", "string.gmatch", "math.sin", "coroutine.wrap"] {
         let reply = double.shown(&format!("return string.dump({hidden})"));
-        assert!(
-            reply.contains("unable to dump given function"),
-            "{hidden}: {reply}"
-        );
+        assert!(reply.contains("unable to dump given function"), "{hidden}: {reply}");
     }
     let reply = double.shown("return string.dump('x')");
-    assert!(
-        reply.contains("bad argument #1 to 'dump' (function expected, got string)"),
-        "{reply}"
-    );
+    assert!(reply.contains("bad argument #1 to 'dump' (function expected, got string)"), "{reply}");
 }
 
 /// Where a table's keys were, those that are gone included, shows in the order of the others.
 #[test]
 fn the_order_of_keys_does_not_depend_on_addresses() {
     let script = "local t, held = {}, {} \
-         local keys = { function() end, {}, coroutine.create(function() end), redis.call, {}, math, {}, {}, {} } \
+         local keys = { function() end, {}, coroutine.create(function() end), redis.call, {}, math, {}, \
+         {}, {} } \
          for i, key in ipairs(keys) do t[key] = i end \
          for i, key in ipairs(keys) do t[key] = nil end \
          for i = 1, 9 do t['item' .. i] = true end \
@@ -108,10 +91,7 @@ fn functions_give_the_same_digits_everywhere() {
          end \
          return redis.sha1hex(table.concat(out, ' '))";
     let mut double = Double::new(Disturbance::default());
-    assert_eq!(
-        double.shown(script),
-        "$2b52c516461297abb50f00a72ef212c26bd0296e"
-    );
+    assert_eq!(double.shown(script), "$2b52c516461297abb50f00a72ef212c26bd0296e");
 }
 
 #[test]
@@ -137,7 +117,8 @@ fn nothing_can_be_changed_or_left_behind() {
         "setmetatable(getmetatable(''), {})",
         "getmetatable(_G).__index = {}",
         "getmetatable(redis).__newindex = nil",
-        "for k, v in pairs(_G) do if type(v) == 'table' and v ~= KEYS and v ~= ARGV then rawset(v, 'leak', 1) end end",
+        "for k, v in pairs(_G) do if type(v) == 'table' and v ~= KEYS and v ~= ARGV then rawset(v, 'leak', \
+         1) end end",
         "for k, v in pairs(_G) do if k == 'string' then v.leak = 1 end end",
         "next(_G)\n string.leak = 1",
         "local it, t = pairs(redis) t.leak = 1",
@@ -154,7 +135,8 @@ fn nothing_can_be_changed_or_left_behind() {
     // What may be changed ends with the run.
     for script in [
         "KEYS.leak = 1 ARGV.leak = 1 return 1",
-        "cjson.encode_sparse_array(true, 1, 1) cjson.encode_max_depth(1) cjson.encode_invalid_numbers(true) return 1",
+        "cjson.encode_sparse_array(true, 1, 1) cjson.encode_max_depth(1) \
+         cjson.encode_invalid_numbers(true) return 1",
         "redis.setresp(3) math.randomseed(1) return 1",
         "tostring({}) tostring({}) return 1",
     ] {
@@ -176,13 +158,16 @@ fn nothing_can_be_changed_or_left_behind() {
 fn addresses_and_unordered_iteration_are_out_of_reach() {
     let mut double = Double::new(Disturbance::default());
     assert_eq!(
-        double.shown("local t = {} return {tostring(t), tostring(print_ or t), tostring(redis.call), tostring(function() end)}".replace("print_ or ", "").as_str()),
-        "*4\n  $table: 0x000000000001\n  $table: 0x000000000001\n  $function: 0x000000000002\n  $function: 0x000000000003"
+        double.shown(
+            "local t = {} return {tostring(t), tostring(print_ or t), tostring(redis.call), \
+                      tostring(function() end)}"
+                .replace("print_ or ", "")
+                .as_str()
+        ),
+        "*4\n  $table: 0x000000000001\n  $table: 0x000000000001\n  $function: 0x000000000002\n  $function: \
+         0x000000000003"
     );
-    assert_eq!(
-        double.shown("return tostring(coroutine.create(function() end))"),
-        "$thread: 0x000000000001"
-    );
+    assert_eq!(double.shown("return tostring(coroutine.create(function() end))"), "$thread: 0x000000000001");
     for script in [
         "for k in pairs({[{}] = 1}) do end",
         "return next({[function() end] = 1})",
@@ -196,30 +181,25 @@ fn addresses_and_unordered_iteration_are_out_of_reach() {
         let reply = double.shown(script);
         assert!(reply.contains("replicas"), "{script}: {reply}");
     }
-    assert_eq!(
-        double.shown("local t = {} local set = {[t] = 5} return set[t]"),
-        ":5",
-        "lookups are fine"
-    );
+    assert_eq!(double.shown("local t = {} local set = {[t] = 5} return set[t]"), ":5", "lookups are fine");
     // A __tostring of the script's own is its own business; a protected metatable hides nothing.
     assert_eq!(
         double.shown("return tostring(setmetatable({}, {__metatable = 1}))"),
         "$table: 0x000000000001"
     );
-    assert_eq!(double.shown("return tostring(setmetatable({}, {__metatable = 1, __tostring = function() return 'me' end}))"), "$me");
+    assert_eq!(
+        double.shown(
+            "return tostring(setmetatable({}, {__metatable = 1, __tostring = function() return 'me' end}))"
+        ),
+        "$me"
+    );
 }
 
 #[test]
 fn time_comes_from_the_transaction() {
     let mut double = Double::new(Disturbance::default());
-    assert_eq!(
-        double.shown("return tostring(os.clock())"),
-        "$1700000000.123"
-    );
-    assert_eq!(
-        double.shown("return tostring(redis.call('TIME')[1])"),
-        "$1700000000"
-    );
+    assert_eq!(double.shown("return tostring(os.clock())"), "$1700000000.123");
+    assert_eq!(double.shown("return tostring(redis.call('TIME')[1])"), "$1700000000");
 }
 
 #[test]

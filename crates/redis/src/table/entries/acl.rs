@@ -7,9 +7,7 @@ use crate::introspect;
 use crate::table::AclCommand as A;
 
 const fn acl(name: &'static str, arity: i16, run: Run) -> Command {
-    Command::new(name, arity, Group::Server, run)
-        .noscript()
-        .always()
+    Command::new(name, arity, Group::Server, run).noscript().always()
 }
 const fn users(name: &'static str, arity: i16, command: A) -> Command {
     acl(name, arity, Run::Acl(command)).admin()
@@ -44,22 +42,22 @@ pub(super) const ACL: &[Command] = &[
         "O(N) in the number of the user's rules",
         "Tells what a user may do.",
     ),
-    Command::new("acl|help", 2, Group::Server, Run::Pure(help))
-        .always()
-        .about("6.0.0", "O(1)", "Explains ACL."),
+    Command::new("acl|help", 2, Group::Server, Run::Pure(help)).always().about(
+        "6.0.0",
+        "O(1)",
+        "Explains ACL.",
+    ),
     users("acl|list", 2, A::List).about(
         "6.0.0",
         "O(N) in the number of users",
         "Tells what all users may do, in the format of the ACL file.",
     ),
     // It is a transaction of its own.
-    node("acl|load", 2, C::AclLoad)
-        .flags(Flags::NO_MULTI)
-        .about(
-            "6.0.0",
-            "O(N) in the number of users",
-            "Puts the users of the ACL file in place of all.",
-        ),
+    node("acl|load", 2, C::AclLoad).flags(Flags::NO_MULTI).about(
+        "6.0.0",
+        "O(N) in the number of users",
+        "Puts the users of the ACL file in place of all.",
+    ),
     node("acl|log", -2, C::AclLog).about(
         "6.0.0",
         "O(N) in the number of entries shown",

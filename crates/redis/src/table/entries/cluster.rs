@@ -7,36 +7,24 @@ use crate::table::ClusterCommand as K;
 use crate::table::OrdoClusterCommand as O;
 
 const fn cluster(name: &'static str, arity: i16, command: K) -> Command {
-    Command::new(
-        name,
-        arity,
-        Group::Cluster,
-        Run::Connection(C::Cluster(command)),
-    )
-    .flags(Flags::STALE)
+    Command::new(name, arity, Group::Cluster, Run::Connection(C::Cluster(command))).flags(Flags::STALE)
 }
 /// What Redis's administrators do by hand.
 const fn managed(name: &'static str, arity: i16, command: K) -> Command {
-    cluster(name, arity, command)
-        .admin()
-        .flags(Flags::NO_ASYNC_LOADING)
-        .about("3.0.0", "O(1)", "Refused, with what to do instead.")
+    cluster(name, arity, command).admin().flags(Flags::NO_ASYNC_LOADING).about(
+        "3.0.0",
+        "O(1)",
+        "Refused, with what to do instead.",
+    )
 }
 const fn mode(name: &'static str, command: ConnectionCommand) -> Command {
-    Command::new(name, 1, Group::Cluster, Run::Connection(command))
-        .fast()
-        .categories(&["connection"])
+    Command::new(name, 1, Group::Cluster, Run::Connection(command)).fast().categories(&["connection"])
 }
 const fn ordo(name: &'static str, arity: i16, command: O) -> Command {
-    Command::new(
-        name,
-        arity,
-        Group::Cluster,
-        Run::Connection(C::OrdoCluster(command)),
-    )
-    .admin()
-    .noscript()
-    .flags(Flags::STALE)
+    Command::new(name, arity, Group::Cluster, Run::Connection(C::OrdoCluster(command)))
+        .admin()
+        .noscript()
+        .flags(Flags::STALE)
 }
 
 /// A change of the cluster takes its time: no block waits for it.
@@ -50,9 +38,11 @@ const CLUSTER: &[Command] = &[
     managed("cluster|addslots", -3, K::PlaceSlots),
     managed("cluster|addslotsrange", -4, K::PlaceSlots),
     managed("cluster|bumpepoch", 2, K::KeepMap),
-    cluster("cluster|count-failure-reports", 3, K::CountFailureReports)
-        .admin()
-        .about("3.0.0", "O(1)", "Tells whether this node misses another."),
+    cluster("cluster|count-failure-reports", 3, K::CountFailureReports).admin().about(
+        "3.0.0",
+        "O(1)",
+        "Tells whether this node misses another.",
+    ),
     cluster("cluster|countkeysinslot", 3, K::CountKeysInSlot).about(
         "3.0.0",
         SLOT_KEYS,
@@ -68,9 +58,7 @@ const CLUSTER: &[Command] = &[
         SLOT_KEYS,
         "Replies keys of a slot on this node.",
     ),
-    cluster("cluster|help", 2, K::Help)
-        .flags(Flags::LOADING)
-        .about("5.0.0", "O(1)", "Explains CLUSTER."),
+    cluster("cluster|help", 2, K::Help).flags(Flags::LOADING).about("5.0.0", "O(1)", "Explains CLUSTER."),
     cluster("cluster|info", 2, K::Info).about("3.0.0", "O(1)", "Tells how the cluster is."),
     cluster("cluster|keyslot", 3, K::KeySlot).about(
         "3.0.0",
@@ -89,21 +77,18 @@ const CLUSTER: &[Command] = &[
         "O(1)",
         "Replies the name of this node's first shard.",
     ),
-    cluster("cluster|nodes", 2, K::Nodes).about(
-        "3.0.0",
-        "O(N) in the number of nodes",
-        "Lists the nodes.",
-    ),
+    cluster("cluster|nodes", 2, K::Nodes).about("3.0.0", "O(N) in the number of nodes", "Lists the nodes."),
     cluster("cluster|replicas", 3, K::Replicas).admin().about(
         "5.0.0",
         "O(N) in the number of nodes",
         "Lists the replicas of a node.",
     ),
     managed("cluster|replicate", 3, K::Replicate),
-    cluster("cluster|reset", -2, K::Leave)
-        .admin()
-        .noscript()
-        .about("3.0.0", "O(1)", "Refused, with what to do instead."),
+    cluster("cluster|reset", -2, K::Leave).admin().noscript().about(
+        "3.0.0",
+        "O(1)",
+        "Refused, with what to do instead.",
+    ),
     managed("cluster|saveconfig", 2, K::KeepMap),
     managed("cluster|set-config-epoch", 3, K::KeepMap),
     managed("cluster|setslot", -4, K::PlaceSlots),
@@ -125,14 +110,12 @@ const CLUSTER: &[Command] = &[
 ];
 
 const ORDO_CLUSTER: &[Command] = &[
-    change("ordo.cluster|addnode", 6, O::AddNode).about(
+    change("ordo.cluster|addnode", 6, O::AddNode).about("0.1.0", "O(1)", "Lets a node join the cluster."),
+    Command::new("ordo.cluster|help", 2, Group::Cluster, Run::Pure(ordo_help)).always().about(
         "0.1.0",
         "O(1)",
-        "Lets a node join the cluster.",
+        "Explains ORDO.CLUSTER.",
     ),
-    Command::new("ordo.cluster|help", 2, Group::Cluster, Run::Pure(ordo_help))
-        .always()
-        .about("0.1.0", "O(1)", "Explains ORDO.CLUSTER."),
     ordo("ordo.cluster|map", -2, O::Map).about(
         "0.1.0",
         "O(N) in the number of nodes and partitions",
@@ -199,13 +182,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "",
         "Tells where keys are.",
     ),
-    Command::new(
-        "ordo.cluster",
-        -2,
-        Group::Cluster,
-        Run::Container(ORDO_CLUSTER),
-    )
-    .about("0.1.0", "", "Tells about the cluster, and changes it."),
+    Command::new("ordo.cluster", -2, Group::Cluster, Run::Container(ORDO_CLUSTER)).about(
+        "0.1.0",
+        "",
+        "Tells about the cluster, and changes it.",
+    ),
     mode("readonly", C::ReadOnly).always().about(
         "3.0.0",
         "O(1)",

@@ -20,9 +20,7 @@ mod streams;
 mod strings;
 
 use super::command::{Command, Flags, Group, KeyPlaces, KeySpec, Run};
-use super::kinds::{
-    ConnectionCommand, LatencyCommand, MemoryCommand, PubSubCommand, SlowLogCommand,
-};
+use super::kinds::{ConnectionCommand, LatencyCommand, MemoryCommand, PubSubCommand, SlowLogCommand};
 
 /// All commands.
 pub const COMMANDS: &[Command] = &concat::<COUNT>(FAMILIES);
@@ -73,9 +71,7 @@ const fn concat<const N: usize>(families: &[&[Command]]) -> [Command; N] {
 /// A command in a transaction: an async function over `&mut Tx` and the arguments.
 macro_rules! data {
     ($function:path) => {
-        $crate::table::Run::Data(|mut tx, args| {
-            Box::pin(async move { $function(&mut tx, &args).await })
-        })
+        $crate::table::Run::Data(|mut tx, args| Box::pin(async move { $function(&mut tx, &args).await }))
     };
 }
 use data;
@@ -150,10 +146,7 @@ impl Command {
 }
 
 const fn range(first: usize, last: isize, step: usize, flags: &'static [&'static str]) -> KeySpec {
-    KeySpec {
-        places: KeyPlaces::Range { first, last, step },
-        flags,
-    }
+    KeySpec { places: KeyPlaces::Range { first, last, step }, flags }
 }
 
 /// Keys before a timeout.
@@ -171,7 +164,4 @@ const RW_DELETE: &[KeySpec] = &[range(1, 1, 1, &["RW", "delete"])];
 const OW_UPDATE: &[KeySpec] = &[range(1, 1, 1, &["OW", "update"])];
 const OW_INSERT: &[KeySpec] = &[range(1, 1, 1, &["OW", "insert"])];
 /// From the first key to the second.
-const MOVE: &[KeySpec] = &[
-    range(1, 1, 1, &["RW", "access", "delete"]),
-    range(2, 2, 1, &["RW", "insert"]),
-];
+const MOVE: &[KeySpec] = &[range(1, 1, 1, &["RW", "access", "delete"]), range(2, 2, 1, &["RW", "insert"])];

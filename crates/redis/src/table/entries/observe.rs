@@ -9,15 +9,10 @@ const fn server(name: &'static str, arity: i16, run: Run) -> Command {
     Command::new(name, arity, Group::Server, run)
 }
 const fn slow_log(name: &'static str, arity: i16, command: SlowLogCommand) -> Command {
-    server(name, arity, Run::Connection(C::SlowLog(command)))
-        .admin()
-        .always()
+    server(name, arity, Run::Connection(C::SlowLog(command))).admin().always()
 }
 const fn latency(name: &'static str, arity: i16, command: LatencyCommand) -> Command {
-    server(name, arity, Run::Connection(C::Latency(command)))
-        .admin()
-        .noscript()
-        .always()
+    server(name, arity, Run::Connection(C::Latency(command))).admin().noscript().always()
 }
 const fn memory(name: &'static str, command: MemoryCommand) -> Command {
     server(name, 2, Run::Connection(C::Memory(command)))
@@ -29,9 +24,7 @@ const SLOW_LOG: &[Command] = &[
         "O(N) in the number of entries",
         "Replies the newest entries of the slow log.",
     ),
-    server("slowlog|help", 2, Run::Pure(slow_log_help))
-        .always()
-        .about("6.2.0", "O(1)", "Explains SLOWLOG."),
+    server("slowlog|help", 2, Run::Pure(slow_log_help)).always().about("6.2.0", "O(1)", "Explains SLOWLOG."),
     slow_log("slowlog|len", 2, SlowLogCommand::Len).about(
         "2.2.12",
         "O(1)",
@@ -49,8 +42,10 @@ fn slow_log_help(_: &[Blob]) -> Reply {
         "SLOWLOG",
         &[
             "GET [<count>]",
-            "    The newest <count> entries (10 unless it is told, all of them for -1), the newest first. An entry has:",
-            "    its number, its time, the microseconds that it took, its words, its client's address and name.",
+            "    The newest <count> entries (10 unless it is told, all of them for -1), the newest first. \
+             An entry has:",
+            "    its number, its time, the microseconds that it took, its words, its client's address and \
+             name.",
             "LEN",
             "    The number of entries.",
             "RESET",
@@ -70,9 +65,7 @@ const LATENCY: &[Command] = &[
         "O(1)",
         "Draws how long the events of a kind took.",
     ),
-    server("latency|help", 2, Run::Pure(latency_help))
-        .always()
-        .about("2.8.13", "O(1)", "Explains LATENCY."),
+    server("latency|help", 2, Run::Pure(latency_help)).always().about("2.8.13", "O(1)", "Explains LATENCY."),
     latency("latency|histogram", -2, LatencyCommand::Histogram).about(
         "7.0.0",
         "O(N) in the number of commands",
@@ -117,9 +110,7 @@ const MEMORY: &[Command] = &[
         "O(1)",
         "Tells in words how memory is used.",
     ),
-    server("memory|help", 2, Run::Pure(memory_help))
-        .always()
-        .about("4.0.0", "O(1)", "Explains MEMORY."),
+    server("memory|help", 2, Run::Pure(memory_help)).always().about("4.0.0", "O(1)", "Explains MEMORY."),
     memory("memory|malloc-stats", MemoryCommand::MallocStats).about(
         "4.0.0",
         "O(1)",
@@ -135,10 +126,11 @@ const MEMORY: &[Command] = &[
         "O(N) in the number of connections",
         "Tells what takes how much memory.",
     ),
-    server("memory|usage", -3, data!(keys::memory_usage))
-        .readonly()
-        .keys(RO_SECOND)
-        .about("4.0.0", "O(1)", "Estimates the bytes that a key takes."),
+    server("memory|usage", -3, data!(keys::memory_usage)).readonly().keys(RO_SECOND).about(
+        "4.0.0",
+        "O(1)",
+        "Estimates the bytes that a key takes.",
+    ),
 ];
 
 fn memory_help(_: &[Blob]) -> Reply {
@@ -162,14 +154,10 @@ fn memory_help(_: &[Blob]) -> Reply {
 pub(super) const COMMANDS: &[Command] = &[
     server("latency", -2, Run::Container(LATENCY)).about("2.8.13", "", "Tells what took long."),
     server("memory", -2, Run::Container(MEMORY)).about("4.0.0", "", "Tells about memory."),
-    server("monitor", 1, Run::Connection(C::Monitor))
-        .admin()
-        .noscript()
-        .always()
-        .about("1.0.0", "", "Shows what the clients of this node send."),
-    server("slowlog", -2, Run::Container(SLOW_LOG)).about(
-        "2.2.12",
+    server("monitor", 1, Run::Connection(C::Monitor)).admin().noscript().always().about(
+        "1.0.0",
         "",
-        "Tells which calls took long.",
+        "Shows what the clients of this node send.",
     ),
+    server("slowlog", -2, Run::Container(SLOW_LOG)).about("2.2.12", "", "Tells which calls took long."),
 ];

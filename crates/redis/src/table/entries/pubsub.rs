@@ -9,18 +9,11 @@ const fn entry(name: &'static str, arity: i16, run: Run) -> Command {
 
 /// A command of whoever subscribes.
 const fn own(name: &'static str, arity: i16, command: ConnectionCommand) -> Command {
-    entry(name, arity, Run::Connection(command))
-        .noscript()
-        .always()
+    entry(name, arity, Run::Connection(command)).noscript().always()
 }
 
 const fn about_channels(name: &'static str, arity: i16, command: PubSubCommand) -> Command {
-    entry(
-        name,
-        arity,
-        Run::Connection(ConnectionCommand::PubSub(command)),
-    )
-    .always()
+    entry(name, arity, Run::Connection(ConnectionCommand::PubSub(command))).always()
 }
 
 const SHARD_CHANNELS: &[KeySpec] = &[range(1, -1, 1, &["not_key"])];
@@ -53,9 +46,11 @@ const PUBSUB: &[Command] = &[
         "Counts the listeners of shard channels.",
     ),
     // It is not of the category `pubsub`, as in Redis.
-    Command::new("pubsub|help", 2, Group::PubSub, Run::Pure(help))
-        .always()
-        .about("6.2.0", "O(1)", "Tells about PUBSUB's subcommands."),
+    Command::new("pubsub|help", 2, Group::PubSub, Run::Pure(help)).always().about(
+        "6.2.0",
+        "O(1)",
+        "Tells about PUBSUB's subcommands.",
+    ),
 ];
 
 fn help(_: &[txn::Blob]) -> txn::Reply {
@@ -77,23 +72,16 @@ fn help(_: &[txn::Blob]) -> txn::Reply {
 }
 
 pub(super) const COMMANDS: &[Command] = &[
-    entry("publish", 3, data!(messages::global))
-        .always()
-        .fast()
-        .about(
-            "2.0.0",
-            "O(N+M) in the numbers of the channel's listeners and of patterns",
-            "Sends a message to whoever listens to a channel.",
-        ),
-    entry("spublish", 3, data!(messages::sharded))
-        .always()
-        .fast()
-        .keys(SHARD_CHANNEL)
-        .about(
-            "7.0.0",
-            "O(N) in the number of the channel's listeners",
-            "Sends a message to whoever listens to a shard channel.",
-        ),
+    entry("publish", 3, data!(messages::global)).always().fast().about(
+        "2.0.0",
+        "O(N+M) in the numbers of the channel's listeners and of patterns",
+        "Sends a message to whoever listens to a channel.",
+    ),
+    entry("spublish", 3, data!(messages::sharded)).always().fast().keys(SHARD_CHANNEL).about(
+        "7.0.0",
+        "O(N) in the number of the channel's listeners",
+        "Sends a message to whoever listens to a shard channel.",
+    ),
     own("subscribe", -2, ConnectionCommand::Subscribe).about(
         "2.0.0",
         "O(N) in the number of channels",
@@ -114,20 +102,16 @@ pub(super) const COMMANDS: &[Command] = &[
         "O(N) in the number of patterns",
         "Listens to patterns no more.",
     ),
-    own("ssubscribe", -2, ConnectionCommand::SSubscribe)
-        .keys(SHARD_CHANNELS)
-        .about(
-            "7.0.0",
-            "O(N) in the number of channels",
-            "Listens to shard channels.",
-        ),
-    own("sunsubscribe", -1, ConnectionCommand::SUnsubscribe)
-        .keys(SHARD_CHANNELS)
-        .about(
-            "7.0.0",
-            "O(N) in the number of channels",
-            "Listens to shard channels no more.",
-        ),
+    own("ssubscribe", -2, ConnectionCommand::SSubscribe).keys(SHARD_CHANNELS).about(
+        "7.0.0",
+        "O(N) in the number of channels",
+        "Listens to shard channels.",
+    ),
+    own("sunsubscribe", -1, ConnectionCommand::SUnsubscribe).keys(SHARD_CHANNELS).about(
+        "7.0.0",
+        "O(N) in the number of channels",
+        "Listens to shard channels no more.",
+    ),
     Command::new("pubsub", -2, Group::PubSub, Run::Container(PUBSUB)).about(
         "2.8.0",
         "Depends on the subcommand",

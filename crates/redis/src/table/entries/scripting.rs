@@ -20,59 +20,36 @@ const EVAL_FLAGS: Flags = Flags::NOSCRIPT
 const fn eval(name: &'static str, command: S) -> Command {
     script(name, -3, Run::Script(command))
         .flags(EVAL_FLAGS)
-        .keys(&[KeySpec {
-            places: KeyPlaces::Counted { at: 2 },
-            flags: &["RW", "access", "update"],
-        }])
+        .keys(&[KeySpec { places: KeyPlaces::Counted { at: 2 }, flags: &["RW", "access", "update"] }])
 }
 const fn eval_ro(name: &'static str, command: S) -> Command {
     script(name, -3, Run::Script(command))
         .flags(EVAL_FLAGS)
         .readonly()
-        .keys(&[KeySpec {
-            places: KeyPlaces::Counted { at: 2 },
-            flags: &["RO", "access"],
-        }])
+        .keys(&[KeySpec { places: KeyPlaces::Counted { at: 2 }, flags: &["RO", "access"] }])
 }
 
 const SCRIPT: &[Command] = &[
-    script("script|exists", -3, Run::Script(S::Exists))
-        .noscript()
-        .about(
-            "2.6.0",
-            "O(N) in the number of scripts asked for",
-            "Tells which scripts are known.",
-        ),
-    script("script|flush", -2, Run::Script(S::Flush))
-        .noscript()
-        .about(
-            "2.6.0",
-            "O(N) in the number of scripts",
-            "Forgets all scripts.",
-        ),
-    script("script|help", 2, Run::Pure(script_help))
-        .always()
-        .about("5.0.0", "O(1)", "Explains SCRIPT."),
-    script(
-        "script|kill",
-        2,
-        Run::Connection(ConnectionCommand::ScriptKill),
-    )
-    .noscript()
-    .flags(Flags::ALLOW_BUSY)
-    .about(
+    script("script|exists", -3, Run::Script(S::Exists)).noscript().about(
         "2.6.0",
-        "O(1)",
-        "Stops scripts that run outside the order (EVAL_RO and EVALSHA_RO).",
+        "O(N) in the number of scripts asked for",
+        "Tells which scripts are known.",
     ),
-    script("script|load", 3, Run::Script(S::Load))
+    script("script|flush", -2, Run::Script(S::Flush)).noscript().about(
+        "2.6.0",
+        "O(N) in the number of scripts",
+        "Forgets all scripts.",
+    ),
+    script("script|help", 2, Run::Pure(script_help)).always().about("5.0.0", "O(1)", "Explains SCRIPT."),
+    script("script|kill", 2, Run::Connection(ConnectionCommand::ScriptKill))
         .noscript()
-        .flags(Flags::STALE.with(Flags::HEAVY))
-        .about(
-            "2.6.0",
-            "O(N) in the length of the script",
-            "Makes a script known and replies its digest.",
-        ),
+        .flags(Flags::ALLOW_BUSY)
+        .about("2.6.0", "O(1)", "Stops scripts that run outside the order (EVAL_RO and EVALSHA_RO)."),
+    script("script|load", 3, Run::Script(S::Load)).noscript().flags(Flags::STALE.with(Flags::HEAVY)).about(
+        "2.6.0",
+        "O(N) in the length of the script",
+        "Makes a script known and replies its digest.",
+    ),
 ];
 
 fn script_help(_: &[txn::Blob]) -> txn::Reply {
@@ -98,51 +75,35 @@ const fn function(name: &'static str, arity: i16, run: Run) -> Command {
 }
 
 const FUNCTION: &[Command] = &[
-    function("function|delete", 3, Run::Script(S::Function(F::Delete)))
-        .noscript()
-        .write()
-        .about(
-            "7.0.0",
-            "O(N) in the number of the library's functions",
-            "Deletes a library and its functions.",
-        ),
-    function("function|dump", 2, Run::Script(S::Function(F::Dump)))
-        .noscript()
-        .about(
-            "7.0.0",
-            "O(N) in the length of all libraries",
-            "Replies all libraries in the form that FUNCTION RESTORE reads.",
-        ),
-    function("function|flush", -2, Run::Script(S::Function(F::Flush)))
-        .noscript()
-        .write()
-        .about(
-            "7.0.0",
-            "O(N) in the number of functions",
-            "Deletes all libraries.",
-        ),
-    function("function|help", 2, Run::Pure(function_help))
-        .always()
-        .about("7.0.0", "O(1)", "Explains FUNCTION."),
-    function(
-        "function|kill",
-        2,
-        Run::Connection(ConnectionCommand::FunctionKill),
-    )
-    .noscript()
-    .flags(Flags::ALLOW_BUSY)
-    .about(
+    function("function|delete", 3, Run::Script(S::Function(F::Delete))).noscript().write().about(
+        "7.0.0",
+        "O(N) in the number of the library's functions",
+        "Deletes a library and its functions.",
+    ),
+    function("function|dump", 2, Run::Script(S::Function(F::Dump))).noscript().about(
+        "7.0.0",
+        "O(N) in the length of all libraries",
+        "Replies all libraries in the form that FUNCTION RESTORE reads.",
+    ),
+    function("function|flush", -2, Run::Script(S::Function(F::Flush))).noscript().write().about(
+        "7.0.0",
+        "O(N) in the number of functions",
+        "Deletes all libraries.",
+    ),
+    function("function|help", 2, Run::Pure(function_help)).always().about(
         "7.0.0",
         "O(1)",
-        "Stops functions that run outside the order (FCALL_RO).",
+        "Explains FUNCTION.",
     ),
-    function("function|list", -2, Run::Script(S::Function(F::List)))
+    function("function|kill", 2, Run::Connection(ConnectionCommand::FunctionKill))
         .noscript()
-        .about(
-            "7.0.0",
-            "O(N) in the number of functions",
-            "Lists libraries and their functions.",
-        ),
+        .flags(Flags::ALLOW_BUSY)
+        .about("7.0.0", "O(1)", "Stops functions that run outside the order (FCALL_RO)."),
+    function("function|list", -2, Run::Script(S::Function(F::List))).noscript().about(
+        "7.0.0",
+        "O(N) in the number of functions",
+        "Lists libraries and their functions.",
+    ),
     function("function|load", -3, Run::Script(S::Function(F::Load)))
         .noscript()
         .write()
@@ -166,11 +127,7 @@ const FUNCTION: &[Command] = &[
     function("function|stats", 2, Run::Script(S::Function(F::Stats)))
         .noscript()
         .flags(Flags::ALLOW_BUSY)
-        .about(
-            "7.0.0",
-            "O(N) in the number of libraries",
-            "Tells the numbers of libraries and functions.",
-        ),
+        .about("7.0.0", "O(N) in the number of libraries", "Tells the numbers of libraries and functions."),
 ];
 
 fn function_help(_: &[txn::Blob]) -> txn::Reply {
@@ -190,7 +147,8 @@ fn function_help(_: &[txn::Blob]) -> txn::Reply {
             "LOAD [REPLACE] <code>",
             "    Loads a library and replies its name, which its first line tells: #!lua name=<library>",
             "RESTORE <payload> [FLUSH|APPEND|REPLACE]",
-            "    Loads the libraries of a dump: instead of those that there are, beside them, or in place of those of the",
+            "    Loads the libraries of a dump: instead of those that there are, beside them, or in place \
+             of those of the",
             "    same names.",
             "STATS",
             "    Tells the numbers of libraries and functions.",
@@ -199,11 +157,7 @@ fn function_help(_: &[txn::Blob]) -> txn::Reply {
 }
 
 pub(super) const COMMANDS: &[Command] = &[
-    eval("eval", S::Eval).about(
-        "2.6.0",
-        "Depends on the script.",
-        "Runs a script, as one transaction.",
-    ),
+    eval("eval", S::Eval).about("2.6.0", "Depends on the script.", "Runs a script, as one transaction."),
     eval_ro("eval_ro", S::EvalRo).about(
         "7.0.0",
         "Depends on the script.",
@@ -229,10 +183,6 @@ pub(super) const COMMANDS: &[Command] = &[
         "Depends on the function.",
         "Calls a function that does not write.",
     ),
-    function("function", -2, Run::Container(FUNCTION)).about(
-        "7.0.0",
-        "",
-        "Manages libraries of functions.",
-    ),
+    function("function", -2, Run::Container(FUNCTION)).about("7.0.0", "", "Manages libraries of functions."),
     script("script", -2, Run::Container(SCRIPT)).about("2.6.0", "", "Manages scripts."),
 ];

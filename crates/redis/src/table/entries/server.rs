@@ -9,16 +9,12 @@ const fn server(name: &'static str, arity: i16, run: Run) -> Command {
     Command::new(name, arity, Group::Server, run)
 }
 const fn config(name: &'static str, arity: i16, command: ConnectionCommand) -> Command {
-    server(name, arity, Run::Connection(command))
-        .admin()
-        .noscript()
-        .always()
+    server(name, arity, Run::Connection(command)).admin().noscript().always()
 }
-/// Its commands are of the server's family in the documentation, and of the connection's among the ACL categories.
+/// Its commands are of the server's family in the documentation, and of the connection's among the ACL
+/// categories.
 const fn about_commands(name: &'static str, arity: i16, run: Run) -> Command {
-    server(name, arity, run)
-        .always()
-        .categories(&["connection"])
+    server(name, arity, run).always().categories(&["connection"])
 }
 
 const CONFIG: &[Command] = &[
@@ -27,9 +23,7 @@ const CONFIG: &[Command] = &[
         "O(N) in the number of settings",
         "Replies settings.",
     ),
-    server("config|help", 2, Run::Pure(config_help))
-        .always()
-        .about("5.0.0", "O(1)", "Explains CONFIG."),
+    server("config|help", 2, Run::Pure(config_help)).always().about("5.0.0", "O(1)", "Explains CONFIG."),
     config("config|resetstat", 2, C::ConfigResetStat).about(
         "2.0.0",
         "O(1)",
@@ -48,17 +42,12 @@ const CONFIG: &[Command] = &[
 ];
 
 const MODULE: &[Command] = &[
-    server("module|help", 2, Run::Pure(module_help))
-        .always()
-        .about("5.0.0", "O(1)", "Explains MODULE."),
-    server("module|list", 2, Run::Pure(module_list))
-        .admin()
-        .noscript()
-        .about(
-            "4.0.0",
-            "O(1)",
-            "Replies the modules that are loaded: none.",
-        ),
+    server("module|help", 2, Run::Pure(module_help)).always().about("5.0.0", "O(1)", "Explains MODULE."),
+    server("module|list", 2, Run::Pure(module_list)).admin().noscript().about(
+        "4.0.0",
+        "O(1)",
+        "Replies the modules that are loaded: none.",
+    ),
 ];
 
 fn module_help(_: &[txn::Blob]) -> txn::Reply {
@@ -102,12 +91,7 @@ const COMMAND: &[Command] = &[
         "O(N) in the number of arguments",
         "Replies the keys of a command.",
     ),
-    about_commands(
-        "command|getkeysandflags",
-        -4,
-        Run::Pure(introspect::getkeysandflags),
-    )
-    .about(
+    about_commands("command|getkeysandflags", -4, Run::Pure(introspect::getkeysandflags)).about(
         "7.0.0",
         "O(N) in the number of arguments",
         "Replies the keys of a command and what it does with them.",
@@ -131,72 +115,52 @@ const COMMAND: &[Command] = &[
 
 /// FLUSHALL and FLUSHDB.
 const fn flush(name: &'static str) -> Command {
-    server(name, -1, data!(keys::flush))
-        .write()
-        .categories(&["keyspace", "dangerous"])
+    server(name, -1, data!(keys::flush)).write().categories(&["keyspace", "dangerous"])
 }
 
 pub(super) const COMMANDS: &[Command] = &[
-    server("acl", -2, Run::Container(acl::ACL)).about(
-        "6.0.0",
-        "",
-        "Tells about users and categories.",
-    ),
+    server("acl", -2, Run::Container(acl::ACL)).about("6.0.0", "", "Tells about users and categories."),
     server("bgrewriteaof", 1, Run::Connection(C::BgRewriteAof))
         .admin()
         .noscript()
         .flags(Flags::NO_ASYNC_LOADING)
-        .about(
-            "1.0.0",
-            "O(1)",
-            "Starts a checkpoint, behind which the log is cut.",
-        ),
-    server("bgsave", -1, Run::Connection(C::BgSave))
-        .admin()
-        .noscript()
-        .flags(Flags::NO_ASYNC_LOADING)
-        .about("1.0.0", "O(1)", "Starts a checkpoint."),
-    about_commands("command", -1, Run::Container(COMMAND)).about(
-        "2.8.13",
-        "",
-        "Tells about all commands.",
+        .about("1.0.0", "O(1)", "Starts a checkpoint, behind which the log is cut."),
+    server("bgsave", -1, Run::Connection(C::BgSave)).admin().noscript().flags(Flags::NO_ASYNC_LOADING).about(
+        "1.0.0",
+        "O(1)",
+        "Starts a checkpoint.",
     ),
+    about_commands("command", -1, Run::Container(COMMAND)).about("2.8.13", "", "Tells about all commands."),
     server("config", -2, Run::Container(CONFIG)).about("2.0.0", "", "Reads and changes settings."),
-    server("dbsize", 1, data!(keys::dbsize))
-        .readonly()
-        .fast()
-        .categories(&["keyspace"])
-        .about("1.0.0", "O(1)", "Counts the keys."),
+    server("dbsize", 1, data!(keys::dbsize)).readonly().fast().categories(&["keyspace"]).about(
+        "1.0.0",
+        "O(1)",
+        "Counts the keys.",
+    ),
     flush("flushall").about("1.0.0", "O(1)", "Deletes all keys."),
     flush("flushdb").about("1.0.0", "O(1)", "Deletes all keys of the database."),
-    server("info", -1, Run::Connection(C::Info))
-        .always()
-        .dangerous()
-        .about("1.0.0", "O(1)", "Tells about the server."),
+    server("info", -1, Run::Connection(C::Info)).always().dangerous().about(
+        "1.0.0",
+        "O(1)",
+        "Tells about the server.",
+    ),
     server("lastsave", 1, Run::Connection(C::LastSave))
         .categories(&["admin", "dangerous"])
         .always()
         .fast()
-        .about(
-            "1.0.0",
-            "O(1)",
-            "Replies the time of the newest checkpoint.",
-        ),
-    server("lolwut", -1, Run::Pure(pure::lolwut))
-        .readonly()
-        .fast()
-        .about("5.0.0", "O(1)", "Draws, and replies the version."),
+        .about("1.0.0", "O(1)", "Replies the time of the newest checkpoint."),
+    server("lolwut", -1, Run::Pure(pure::lolwut)).readonly().fast().about(
+        "5.0.0",
+        "O(1)",
+        "Draws, and replies the version.",
+    ),
     server("module", -2, Run::Container(MODULE)).about("4.0.0", "", "Tells about modules."),
     server("role", 1, Run::Connection(C::Role))
         .always()
         .noscript()
         .fast()
         .categories(&["admin", "dangerous"])
-        .about(
-            "2.8.12",
-            "O(1)",
-            "Replies whom this server follows, and who follows it.",
-        ),
+        .about("2.8.12", "O(1)", "Replies whom this server follows, and who follows it."),
     server("save", 1, Run::Connection(C::Save))
         .admin()
         .noscript()
@@ -208,9 +172,5 @@ pub(super) const COMMANDS: &[Command] = &[
         .always()
         .flags(Flags::NO_MULTI.with(Flags::ALLOW_BUSY))
         .about("1.0.0", "O(1)", "Stops the server."),
-    server("time", 1, data!(keys::time)).always().fast().about(
-        "2.6.0",
-        "O(1)",
-        "Replies the time.",
-    ),
+    server("time", 1, data!(keys::time)).always().fast().about("2.6.0", "O(1)", "Replies the time."),
 ];

@@ -2,8 +2,8 @@
 
 use super::file::{File, NodeTable, line_of};
 use super::{
-    ClusterConfig, ClusterConfigError, ClusterNode, Leaders, SECRET_CHARACTERS_MIN, Secret,
-    address_problem, name_problem, node_name_problem, secret_path,
+    ClusterConfig, ClusterConfigError, ClusterNode, Leaders, SECRET_CHARACTERS_MIN, Secret, address_problem,
+    name_problem, node_name_problem, secret_path,
 };
 use crate::private;
 use order::{NODES_MAX, PARTITIONS_MAX};
@@ -52,12 +52,10 @@ impl Source<'_> {
         };
         let number = *value.get_ref();
         let found = u64::try_from(number).ok();
-        found
-            .filter(|found| (min..=max).contains(found))
-            .ok_or_else(|| {
-                let problem = format!("{key} is {number}: it must be from {min} to {max}");
-                self.wrong(Some(value), problem)
-            })
+        found.filter(|found| (min..=max).contains(found)).ok_or_else(|| {
+            let problem = format!("{key} is {number}: it must be from {min} to {max}");
+            self.wrong(Some(value), problem)
+        })
     }
 
     fn name(&self, what: &str, name: &Spanned<String>) -> Result<String, ClusterConfigError> {
@@ -78,21 +76,19 @@ impl Source<'_> {
         let advice = "`openssl rand -hex 32` makes a good one";
         let (value, text, holder) = match (&file.secret, &file.secret_file) {
             (Some(_), Some(value)) => {
-                let problem =
-                    "there is both secret and secret_file: keep one of the two".to_owned();
+                let problem = "there is both secret and secret_file: keep one of the two".to_owned();
                 return Err(self.wrong(Some(value), problem));
             }
             (Some(value), None) => (value, value.get_ref().clone(), self.path.to_owned()),
             (None, Some(value)) => {
                 let holder = secret_path(self.path, value.get_ref());
-                let text = std::fs::read_to_string(&holder).map_err(|cause| {
-                    ClusterConfigError::Unreadable {
+                let text =
+                    std::fs::read_to_string(&holder).map_err(|cause| ClusterConfigError::Unreadable {
                         path: holder.display().to_string(),
                         what: "the cluster's secret",
                         cause,
                         advice: "secret_file names it, from the directory of the cluster's description on",
-                    }
-                })?;
+                    })?;
                 (value, text.trim().to_owned(), holder)
             }
             (None, None) => {
@@ -111,8 +107,7 @@ impl Source<'_> {
             return Err(self.wrong(Some(value), problem));
         }
         // Without a file (a text of a test) there is nobody to keep it from.
-        self.warnings
-            .extend(private::complaint(&holder, "the cluster's secret"));
+        self.warnings.extend(private::complaint(&holder, "the cluster's secret"));
         Ok(Secret(text))
     }
 
@@ -123,7 +118,9 @@ impl Source<'_> {
         }
         let zone = self.name("the zone", &table.zone)?;
         if zone == SPREAD {
-            let problem = "the zone 'spread': choose another name, or leaders = \"spread\" would mean two things".to_owned();
+            let problem =
+                "the zone 'spread': choose another name, or leaders = \"spread\" would mean two things"
+                    .to_owned();
             return Err(self.wrong(Some(&table.zone), problem));
         }
         Ok(ClusterNode {
@@ -136,12 +133,11 @@ impl Source<'_> {
     }
 
     fn nodes(&self, tables: &[Spanned<NodeTable>]) -> Result<Vec<ClusterNode>, ClusterConfigError> {
-        let nodes: Vec<ClusterNode> = tables
-            .iter()
-            .map(|table| self.node(table.get_ref()))
-            .collect::<Result<_, _>>()?;
+        let nodes: Vec<ClusterNode> =
+            tables.iter().map(|table| self.node(table.get_ref())).collect::<Result<_, _>>()?;
         if nodes.is_empty() {
-            let problem = "there is no node: add a [[node]] with name, zone, peer_address and client_address for each";
+            let problem =
+                "there is no node: add a [[node]] with name, zone, peer_address and client_address for each";
             return Err(self.wrong::<String>(None, problem.to_owned()));
         }
         if nodes.len() > usize::from(NODES_MAX) {
@@ -175,17 +171,18 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Says what is allowed and probably not meant. `zones` are those of all nodes: a zone's founders may have been replaced, and
-    /// their entries deleted.
+    /// Says what is allowed and probably not meant. `zones` are those of all nodes: a zone's founders may
+    /// have been replaced, and their entries deleted.
     fn look_at_zones(&mut self, zones: &[&str]) {
         match zones.len() {
             1 => self.warn(
-                "there is one zone, so nothing is replicated: what its nodes lose is lost. Three zones with a node each \
-                 are the smallest cluster that bears a loss"
+                "there is one zone, so nothing is replicated: what its nodes lose is lost. Three zones \
+                 with a node each are the smallest cluster that bears a loss"
                     .to_owned(),
             ),
             count if count % 2 == 0 => self.warn(format!(
-                "{count} zones bear the loss of {}, as {} would: an even number of zones adds cost and no safety",
+                "{count} zones bear the loss of {}, as {} would: an even number of zones adds cost and no \
+                 safety",
                 (count - 1) / 2,
                 count - 1,
             )),
@@ -195,16 +192,8 @@ impl Source<'_> {
 }
 
 /// The cluster that a file describes.
-pub(super) fn checked(
-    file: File,
-    text: &str,
-    path: &Path,
-) -> Result<ClusterConfig, ClusterConfigError> {
-    let mut source = Source {
-        text,
-        path,
-        warnings: Vec::new(),
-    };
+pub(super) fn checked(file: File, text: &str, path: &Path) -> Result<ClusterConfig, ClusterConfigError> {
+    let mut source = Source { text, path, warnings: Vec::new() };
     let name = source.name("the cluster's name", &file.name)?;
     let secret = source.secret(&file)?;
     let number = |key, value, default, min, max| source.number(key, value, default, min, max);
@@ -229,8 +218,9 @@ pub(super) fn checked(
     }
 
     let nodes = source.nodes(&file.node)?;
-    // Not only the founders': those of a zone may have been replaced by nodes that joined, and their entries deleted. Whether the
-    // cluster has the zone of a node that joins, its map tells: `ordo admin add-node` asks it.
+    // Not only the founders': those of a zone may have been replaced by nodes that joined, and their entries
+    // deleted. Whether the cluster has the zone of a node that joins, its map tells: `ordo admin add-node`
+    // asks it.
     let mut zones: Vec<&str> = Vec::new();
     for node in &nodes {
         if !zones.contains(&node.zone.as_str()) {
@@ -240,9 +230,7 @@ pub(super) fn checked(
     let leaders = match &file.leaders {
         None => Leaders::Spread,
         Some(value) if value.get_ref() == SPREAD => Leaders::Spread,
-        Some(value) if zones.contains(&value.get_ref().as_str()) => {
-            Leaders::Zone(value.get_ref().clone())
-        }
+        Some(value) if zones.contains(&value.get_ref().as_str()) => Leaders::Zone(value.get_ref().clone()),
         Some(value) => {
             let problem = format!(
                 "leaders is '{}': it must be \"{SPREAD}\" or a zone: {}",
@@ -253,14 +241,13 @@ pub(super) fn checked(
         }
     };
     for zone in &zones {
-        let founders = nodes
-            .iter()
-            .filter(|node| !node.joins && node.zone == *zone);
+        let founders = nodes.iter().filter(|node| !node.joins && node.zone == *zone);
         let count = founders.count();
         if count > usize::from(partitions) {
             let problem = format!(
-                "zone '{zone}' begins with {count} nodes, and there are {partitions} partitions: some node would keep nothing. Give \
-                 the cluster more partitions, or let nodes join later (joins = true)"
+                "zone '{zone}' begins with {count} nodes, and there are {partitions} partitions: some node \
+                 would keep nothing. Give the cluster more partitions, or let nodes join later (joins = \
+                 true)"
             );
             return Err(source.wrong(file.partitions.as_ref(), problem));
         }

@@ -93,11 +93,7 @@ fn the_first_map_is_the_founders() {
     let map = later.map().expect("a map");
     assert_eq!(Ok(&map), founded.map().as_ref());
     assert_eq!((map.nodes.len(), map.partitions.len()), (3, 3));
-    let names: Vec<&str> = map
-        .nodes
-        .values()
-        .map(|entry| entry.name.as_str())
-        .collect();
+    let names: Vec<&str> = map.nodes.values().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"]);
     assert_eq!(map.nodes[&NodeId(3)].client_address, "10.0.0.3:7001");
 }
@@ -109,129 +105,42 @@ fn each_error_names_the_line_and_the_key_and_says_what_to_do() {
     let second = |from: &str, to: &str| HEAD.to_owned() + &three.replace(from, to);
     let cases: Vec<(String, &[&str])> = vec![
         ("name = ".to_owned(), &["shop.toml, line 1", "name: "]),
-        (
-            with("partition = 2"),
-            &["line 3: ", "`partition`", "`partitions`", "docs/cluster.md"],
-        ),
-        (
-            with("partitions = 'two'"),
-            &["line 3: partitions: ", "string"],
-        ),
-        (
-            with("partitions = 0"),
-            &["line 3: partitions is 0", "from 1 to 256"],
-        ),
+        (with("partition = 2"), &["line 3: ", "`partition`", "`partitions`", "docs/cluster.md"]),
+        (with("partitions = 'two'"), &["line 3: partitions: ", "string"]),
+        (with("partitions = 0"), &["line 3: partitions is 0", "from 1 to 256"]),
         (with("partitions = -1"), &["line 3: partitions is -1"]),
         (with("partitions = 257"), &["line 3: partitions is 257"]),
-        (
-            with("heartbeat_ms = 1"),
-            &["line 3: heartbeat_ms is 1", "from 5"],
-        ),
-        (
-            with("election_timeout_ms = 1"),
-            &["election_timeout_ms is 1", "from 50"],
-        ),
-        (
-            with("clock_ahead_ms_max = 1"),
-            &["clock_ahead_ms_max is 1", "from 10"],
-        ),
-        (
-            with("request_timeout_ms = 1"),
-            &["request_timeout_ms is 1", "from 100"],
-        ),
-        (
-            with("staleness_ms_max = 1"),
-            &["staleness_ms_max is 1", "from 100"],
-        ),
-        (
-            with("heartbeat_ms = 126"),
-            &["line 3: election_timeout_ms is 500", "four times", "(126)"],
-        ),
-        (
-            with("leaders = 'w'"),
-            &["line 3: leaders is 'w'", "\"spread\"", "x, y, z"],
-        ),
-        (
-            with("secret_file = 'key'"),
-            &["line 3", "both secret and secret_file"],
-        ),
-        (
-            format!("name = 's'\n{three}"),
-            &["shop.toml: there is no secret", "openssl"],
-        ),
+        (with("heartbeat_ms = 1"), &["line 3: heartbeat_ms is 1", "from 5"]),
+        (with("election_timeout_ms = 1"), &["election_timeout_ms is 1", "from 50"]),
+        (with("clock_ahead_ms_max = 1"), &["clock_ahead_ms_max is 1", "from 10"]),
+        (with("request_timeout_ms = 1"), &["request_timeout_ms is 1", "from 100"]),
+        (with("staleness_ms_max = 1"), &["staleness_ms_max is 1", "from 100"]),
+        (with("heartbeat_ms = 126"), &["line 3: election_timeout_ms is 500", "four times", "(126)"]),
+        (with("leaders = 'w'"), &["line 3: leaders is 'w'", "\"spread\"", "x, y, z"]),
+        (with("secret_file = 'key'"), &["line 3", "both secret and secret_file"]),
+        (format!("name = 's'\n{three}"), &["shop.toml: there is no secret", "openssl"]),
         (
             format!("name = 's'\nsecret = 'fifteen letters'\n{three}"),
-            &[
-                "line 2: the secret has 15 characters",
-                "at least 16",
-                "openssl",
-            ],
+            &["line 2: the secret has 15 characters", "at least 16", "openssl"],
         ),
         (
             format!("name = 's'\nsecret_file = 'absent'\n{three}"),
-            &[
-                "no/such/absent: ",
-                "secret",
-                "cannot be read",
-                "secret_file",
-            ],
+            &["no/such/absent: ", "secret", "cannot be read", "secret_file"],
         ),
-        (
-            format!("secret = 'sixteen letters!'\n{three}"),
-            &["shop.toml: ", "missing field `name`"],
-        ),
-        (
-            format!("name = 'a b'\n{three}"),
-            &["line 1: the cluster's name 'a b'", "letters"],
-        ),
-        (
-            HEAD.to_owned(),
-            &["shop.toml: there is no node", "[[node]]"],
-        ),
-        (
-            second("'b'", "'a'"),
-            &["line 9: the node's name 'a' is taken at line 4"],
-        ),
-        (
-            second("'b'", "'7'"),
-            &["line 9: the node's name '7'", "add a letter"],
-        ),
-        (
-            second("'b'", "''"),
-            &["line 9: the node's name ''", "1 to 64"],
-        ),
-        (
-            second("zone = 'y'\n", ""),
-            &["line 8: ", "missing field `zone`"],
-        ),
-        (
-            second("'y'", "'spread'"),
-            &["line 10: the zone 'spread'", "another name"],
-        ),
-        (
-            second("2:7101", "1:7101"),
-            &["line 11: peer_address '10.0.0.1:7101' is taken at line 6"],
-        ),
-        (
-            second("2:7101", "2:7001"),
-            &["line 12: client_address '10.0.0.2:7001' is taken at line 11"],
-        ),
-        (
-            second("2:7001", "2"),
-            &["line 12: client_address '10.0.0.2'", "host:port"],
-        ),
-        (
-            second("10.0.0.2:7001", "0.0.0.0:7001"),
-            &["line 12: client_address", "others connect", "--bind"],
-        ),
-        (
-            second("10.0.0.2:7101", "[::]:7101"),
-            &["line 11: peer_address", "others connect"],
-        ),
-        (
-            HEAD.to_owned() + &three + "color = 1\n",
-            &["line 18: ", "`color`"],
-        ),
+        (format!("secret = 'sixteen letters!'\n{three}"), &["shop.toml: ", "missing field `name`"]),
+        (format!("name = 'a b'\n{three}"), &["line 1: the cluster's name 'a b'", "letters"]),
+        (HEAD.to_owned(), &["shop.toml: there is no node", "[[node]]"]),
+        (second("'b'", "'a'"), &["line 9: the node's name 'a' is taken at line 4"]),
+        (second("'b'", "'7'"), &["line 9: the node's name '7'", "add a letter"]),
+        (second("'b'", "''"), &["line 9: the node's name ''", "1 to 64"]),
+        (second("zone = 'y'\n", ""), &["line 8: ", "missing field `zone`"]),
+        (second("'y'", "'spread'"), &["line 10: the zone 'spread'", "another name"]),
+        (second("2:7101", "1:7101"), &["line 11: peer_address '10.0.0.1:7101' is taken at line 6"]),
+        (second("2:7101", "2:7001"), &["line 12: client_address '10.0.0.2:7001' is taken at line 11"]),
+        (second("2:7001", "2"), &["line 12: client_address '10.0.0.2'", "host:port"]),
+        (second("10.0.0.2:7001", "0.0.0.0:7001"), &["line 12: client_address", "others connect", "--bind"]),
+        (second("10.0.0.2:7101", "[::]:7101"), &["line 11: peer_address", "others connect"]),
+        (HEAD.to_owned() + &three + "color = 1\n", &["line 18: ", "`color`"]),
     ];
     for (text, wants) in cases {
         let error = error(&text);
@@ -242,26 +151,17 @@ fn each_error_names_the_line_and_the_key_and_says_what_to_do() {
     }
     let error = ClusterConfig::load(Path::new("no/such/shop.toml")).expect_err("no file");
     let error = error.to_string();
-    assert!(
-        error.contains("no/such/shop.toml") && error.contains("--cluster"),
-        "{error}"
-    );
+    assert!(error.contains("no/such/shop.toml") && error.contains("--cluster"), "{error}");
 }
 
 #[test]
 fn nothing_shows_the_secret() {
     let config = parse(&(HEAD.to_owned() + &three()));
     assert!(!format!("{config:?}").contains("sixteen"));
-    for line in [
-        "secret = hunter2hunter2hunter2",
-        "secret = 'hunter2hunter2",
-        "secret = ['hunter2hunter2']",
-    ] {
+    for line in ["secret = hunter2hunter2hunter2", "secret = 'hunter2hunter2", "secret = ['hunter2hunter2']"]
+    {
         let error = error(&format!("name = 'shop'\n{line}\n{}", three()));
-        assert!(
-            error.contains("line 2") && error.contains("secret"),
-            "{error}"
-        );
+        assert!(error.contains("line 2") && error.contains("secret"), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     }
 }
@@ -271,30 +171,15 @@ fn what_is_probably_not_meant_is_said() {
     let warnings = |text: &str| parse(&(HEAD.to_owned() + text)).warnings;
     assert_eq!(warnings(&three()), Vec::<String>::new());
     let one = warnings(&node("a", "x", 1));
-    assert!(
-        one.len() == 1 && one[0].contains("nothing is replicated"),
-        "{one:?}"
-    );
+    assert!(one.len() == 1 && one[0].contains("nothing is replicated"), "{one:?}");
     let two = warnings(&(node("a", "x", 1) + &node("b", "y", 2)));
-    assert!(
-        two.len() == 1 && two[0].contains("2 zones bear the loss of 0, as 1"),
-        "{two:?}"
-    );
+    assert!(two.len() == 1 && two[0].contains("2 zones bear the loss of 0, as 1"), "{two:?}");
     let four = warnings(&(three() + &node("d", "w", 4)));
-    assert!(
-        four.len() == 1 && four[0].contains("4 zones bear the loss of 1, as 3"),
-        "{four:?}"
-    );
+    assert!(four.len() == 1 && four[0].contains("4 zones bear the loss of 1, as 3"), "{four:?}");
     let idle = error(&(HEAD.to_owned() + &three() + &node("d", "x", 4)));
-    assert!(
-        idle.contains("zone 'x' begins with 2 nodes, and there are 1 partitions"),
-        "{idle}"
-    );
+    assert!(idle.contains("zone 'x' begins with 2 nodes, and there are 1 partitions"), "{idle}");
     // One that will replace another is idle only for a while.
-    assert_eq!(
-        warnings(&(three() + &node("d", "x", 4) + "joins = true\n")),
-        Vec::<String>::new()
-    );
+    assert_eq!(warnings(&(three() + &node("d", "x", 4) + "joins = true\n")), Vec::<String>::new());
 }
 
 #[test]
@@ -316,11 +201,7 @@ fn the_secret_may_be_in_a_file_of_its_own_that_others_cannot_read() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("cluster.toml");
     let key = dir.path().join("key");
-    std::fs::write(
-        &path,
-        format!("name = 's'\nsecret_file = 'key'\n{}", three()),
-    )
-    .expect("written");
+    std::fs::write(&path, format!("name = 's'\nsecret_file = 'key'\n{}", three())).expect("written");
     std::fs::write(&key, "sixteen letters!\n").expect("written");
     let set = |mode| {
         let permissions = std::fs::Permissions::from_mode(mode);
@@ -343,8 +224,7 @@ fn there_are_not_more_nodes_than_numbers() {
     let mut text = HEAD.to_owned();
     for number in 0..=NODES_MAX {
         let [high, low] = number.to_be_bytes();
-        text +=
-            &node(&format!("n{number}"), "x", 1).replace("10.0.0.1", &format!("10.0.{high}.{low}"));
+        text += &node(&format!("n{number}"), "x", 1).replace("10.0.0.1", &format!("10.0.{high}.{low}"));
     }
     let error = error(&text);
     assert!(error.contains("1025 nodes, and at most 1024"), "{error}");

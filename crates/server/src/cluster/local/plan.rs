@@ -52,11 +52,7 @@ pub struct LocalCluster {
 impl LocalCluster {
     /// Finds the cluster of a directory, or makes one with a random secret. All its ports are free now.
     pub fn prepare(dir: &Path, wishes: &Wishes) -> Result<LocalCluster, LocalError> {
-        let unusable = |cause| LocalError::File {
-            path: dir.display().to_string(),
-            what: "used",
-            cause,
-        };
+        let unusable = |cause| LocalError::File { path: dir.display().to_string(), what: "used", cause };
         let dir = std::path::absolute(dir).map_err(unusable)?;
         let path = dir.join(FILE);
         let fresh = !path.try_exists().map_err(unusable)?;
@@ -80,9 +76,9 @@ impl LocalCluster {
                         && !is_free(host, port)
                     {
                         return Err(LocalError::Wish(format!(
-                            "{address} is in use, which is node {}'s: if the cluster of {} runs already, stop that \
-                             first; if another program has the port, stop it, or start a new cluster with another \
-                             --dir and --port",
+                            "{address} is in use, which is node {}'s: if the cluster of {} runs already, \
+                             stop that first; if another program has the port, stop it, or start a new \
+                             cluster with another --dir and --port",
                             node.name,
                             dir.display()
                         )));
@@ -101,9 +97,7 @@ impl LocalCluster {
         let parsed = Config::from_args(words.iter().cloned());
         let parsed = parsed.map_err(|error| LocalError::Wish(error.to_string()))?;
         let Invocation::Serve(config) = parsed else {
-            return Err(LocalError::Wish(
-                "behind '--' there may be settings only".to_owned(),
-            ));
+            return Err(LocalError::Wish("behind '--' there may be settings only".to_owned()));
         };
         for own in ["cluster", "node", "dir", "port", "bind", "tls-port"] {
             if config.has(own) {
@@ -115,12 +109,11 @@ impl LocalCluster {
         Ok(*config)
     }
 
-    /// The settings without secrets among the words, which the list of processes and our output show: the password goes into a file beside
-    /// the description, and hashes stand for the passwords of users.
+    /// The settings without secrets among the words, which the list of processes and our output show: the
+    /// password goes into a file beside the description, and hashes stand for the passwords of users.
     pub fn hide_secrets(&self, words: &[String]) -> Result<Vec<String>, LocalError> {
         let wish = |error: &dyn std::fmt::Display| LocalError::Wish(error.to_string());
-        let Ok(mut parsed) = Flags::parse(words.iter().cloned()).map_err(|error| wish(&error))?
-        else {
+        let Ok(mut parsed) = Flags::parse(words.iter().cloned()).map_err(|error| wish(&error))? else {
             return Ok(words.to_vec());
         };
         for (name, values) in &mut parsed.flags {
@@ -133,12 +126,10 @@ impl LocalCluster {
                 let password = Password::from_text(&text, &Kind::Password, &Password::default());
                 let password = password.map_err(|error| wish(&error))?;
                 let path = self.dir.join(PASSWORD_FILE);
-                replace_file(&path, password.for_file().as_bytes()).map_err(|cause| {
-                    LocalError::File {
-                        path: path.display().to_string(),
-                        what: "written",
-                        cause,
-                    }
+                replace_file(&path, password.for_file().as_bytes()).map_err(|cause| LocalError::File {
+                    path: path.display().to_string(),
+                    what: "written",
+                    cause,
                 })?;
                 "requirepass-file".clone_into(name);
                 *values = vec![path.to_string_lossy().into_owned()];
@@ -147,20 +138,13 @@ impl LocalCluster {
         Ok(parsed.into_words())
     }
 
-    /// How to start each node with `program`, which is an `ordo`, and with settings for all: see [`LocalCluster::settings`]. With
-    /// `tls`, clients are served by TLS alone, at the same ports.
-    pub fn launches(
-        &self,
-        program: &Path,
-        settings: &[String],
-        tls: Option<&ClientTls>,
-    ) -> Vec<Launch> {
+    /// How to start each node with `program`, which is an `ordo`, and with settings for all: see
+    /// [`LocalCluster::settings`]. With `tls`, clients are served by TLS alone, at the same ports.
+    pub fn launches(&self, program: &Path, settings: &[String], tls: Option<&ClientTls>) -> Vec<Launch> {
         let more = |node: &ClusterNode| {
             let port = host_and_port(&node.client_address).map(|(_, port)| port.to_string());
             let port = port.filter(|_| tls.is_some());
-            let secured = port
-                .into_iter()
-                .flat_map(|port| ["--tls-port".to_owned(), port]);
+            let secured = port.into_iter().flat_map(|port| ["--tls-port".to_owned(), port]);
             let words = secured.chain(settings.iter().cloned());
             words.map(OsString::from).collect::<Vec<OsString>>()
         };
@@ -205,8 +189,8 @@ fn agree(config: &ClusterConfig, wishes: &Wishes, path: &Path) -> Result<(), Loc
     for (flag, wish, is) in found {
         if let Some(wish) = wish.filter(|&wish| wish != is) {
             return Err(LocalError::Wish(format!(
-                "{flag} {wish}: the cluster that {} describes has {is}. Leave {flag} out to start that one, or choose \
-                 another --dir for a new one",
+                "{flag} {wish}: the cluster that {} describes has {is}. Leave {flag} out to start that \
+                 one, or choose another --dir for a new one",
                 path.display()
             )));
         }
@@ -224,28 +208,27 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
     };
     if !(1..=LOCAL_NODES_MAX).contains(&nodes) {
         return Err(LocalError::Wish(format!(
-            "--local {nodes}: a cluster on one machine has from 1 to {LOCAL_NODES_MAX} nodes; 3 are the fewest that bear \
-             the loss of one"
+            "--local {nodes}: a cluster on one machine has from 1 to {LOCAL_NODES_MAX} nodes; 3 are the \
+             fewest that bear the loss of one"
         )));
     }
     let zones = wishes.zones.unwrap_or(nodes);
     if !(1..=nodes).contains(&zones) {
         return Err(LocalError::Wish(format!(
-            "--zones {zones}: {nodes} nodes can be in 1 to {nodes} zones; 3 are the fewest that bear the loss of one"
+            "--zones {zones}: {nodes} nodes can be in 1 to {nodes} zones; 3 are the fewest that bear the \
+             loss of one"
         )));
     }
     let port = wishes.port.unwrap_or(PORT_DEFAULT);
     let port_max = u16::MAX - PEER_PORT_OFFSET - (nodes - 1);
     if !(1..=port_max).contains(&port) {
         return Err(LocalError::Wish(format!(
-            "--port {port}: it must be from 1 to {port_max}, because the nodes talk to each other on the ports {PEER_PORT_OFFSET} above"
+            "--port {port}: it must be from 1 to {port_max}, because the nodes talk to each other on the \
+             ports {PEER_PORT_OFFSET} above"
         )));
     }
     if let Some(taken) = taken(port, nodes) {
-        let free = (port..=port_max)
-            .step_by(100)
-            .skip(1)
-            .find(|&port| self::taken(port, nodes).is_none());
+        let free = (port..=port_max).step_by(100).skip(1).find(|&port| self::taken(port, nodes).is_none());
         let advice = match free {
             Some(free) => format!("choose others, for example --port {free}"),
             None => "choose others with --port".to_owned(),
@@ -305,19 +288,15 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn wishes(nodes: u16, port: u16) -> Wishes {
-        Wishes {
-            nodes: Some(nodes),
-            zones: None,
-            partitions: None,
-            port: Some(port),
-        }
+        Wishes { nodes: Some(nodes), zones: None, partitions: None, port: Some(port) }
     }
 
     /// A port from which on some ports are free for clients and peers, and nobody else's.
     fn free_port(nodes: u16) -> u16 {
         let next = || crate::cluster::local::free_port().expect("a port");
         loop {
-            // Tests run side by side: of ports that follow each other none was given to another one meanwhile.
+            // Tests run side by side: of ports that follow each other none was given to another one
+            // meanwhile.
             let first = next();
             let is_ours = (1..nodes).all(|more| next() == first + more);
             if is_ours && taken(first, nodes).is_none() {
@@ -335,24 +314,15 @@ mod tests {
     fn nodes_are_dealt_to_zones_and_each_has_something_to_keep() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let inner = dir.path().join("zones");
-        let wishes = Wishes {
-            zones: Some(2),
-            ..wishes(5, free_port(5))
-        };
+        let wishes = Wishes { zones: Some(2), ..wishes(5, free_port(5)) };
         let made = LocalCluster::prepare(&inner, &wishes).expect("made");
         let map = made.config.map().expect("a map");
         assert_eq!((map.zones.len(), map.partitions.len()), (2, 3));
         let keeps = |node: &txn::NodeId| map.kept_by(*node).count() > 0;
         assert!(map.nodes.keys().all(keeps));
-        let other = Wishes {
-            zones: Some(3),
-            ..Wishes::default()
-        };
+        let other = Wishes { zones: Some(3), ..Wishes::default() };
         assert!(refusal(&inner, &other).contains("--zones 3"));
-        let few = Wishes {
-            partitions: Some(2),
-            ..wishes
-        };
+        let few = Wishes { partitions: Some(2), ..wishes };
         let text = refusal(&dir.path().join("few"), &few);
         assert!(text.contains("some node would keep nothing"), "{text}");
     }
@@ -362,27 +332,18 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let inner = dir.path().join("not/yet/there");
         let port = free_port(3);
-        let wishes = Wishes {
-            partitions: Some(4),
-            ..wishes(3, port)
-        };
+        let wishes = Wishes { partitions: Some(4), ..wishes(3, port) };
         let made = LocalCluster::prepare(&inner, &wishes).expect("made");
         assert!(made.fresh);
         assert_eq!(made.config.warnings, Vec::<String>::new());
         let map = made.config.map().expect("a map");
-        assert_eq!(
-            (map.zones.len(), map.nodes.len(), map.partitions.len()),
-            (3, 3, 4)
-        );
+        assert_eq!((map.zones.len(), map.nodes.len(), map.partitions.len()), (3, 3, 4));
         let second = made.config.node("n2").expect("the second node");
         assert_eq!(second.zone, "zone-2");
         assert_eq!(second.client_address, format!("127.0.0.1:{}", port + 1));
         assert_eq!(second.peer_address, format!("127.0.0.1:{}", port + 10_001));
         let file = inner.join("cluster.toml");
-        let mode = std::fs::metadata(&file)
-            .expect("there")
-            .permissions()
-            .mode();
+        let mode = std::fs::metadata(&file).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
 
         let launches = made.launches(Path::new("/bin/ordo"), &[], None);
@@ -395,40 +356,19 @@ mod tests {
         );
         assert_eq!(launches[1].command_line(), expected);
 
-        let words = [
-            "--requirepass",
-            "open sesame",
-            "--user",
-            "bob on >sesame",
-            "--maxmemory=1gb",
-        ];
-        let hidden = made
-            .hide_secrets(&words.map(str::to_owned))
-            .expect("a directory");
+        let words = ["--requirepass", "open sesame", "--user", "bob on >sesame", "--maxmemory=1gb"];
+        let hidden = made.hide_secrets(&words.map(str::to_owned)).expect("a directory");
         let launches = made.launches(Path::new("/bin/ordo"), &hidden, None);
         let line = launches[0].command_line();
-        assert!(
-            !line.contains("sesame") && line.contains("--maxmemory 1gb"),
-            "{line}"
-        );
+        assert!(!line.contains("sesame") && line.contains("--maxmemory 1gb"), "{line}");
         let password = inner.join("requirepass");
-        assert!(
-            line.contains(&format!("--requirepass-file {}", password.display())),
-            "{line}"
-        );
-        assert_eq!(
-            std::fs::read_to_string(&password).expect("there"),
-            "open sesame"
-        );
+        assert!(line.contains(&format!("--requirepass-file {}", password.display())), "{line}");
+        assert_eq!(std::fs::read_to_string(&password).expect("there"), "open sesame");
         let Invocation::Serve(config) = Config::from_args(hidden).expect("settings") else {
             panic!("settings");
         };
         let users = config.users().expect("a user");
-        assert!(
-            users[0]
-                .1
-                .accepts(&redis_surface::acl::PasswordHash::of(b"sesame"))
-        );
+        assert!(users[0].1.accepts(&redis_surface::acl::PasswordHash::of(b"sesame")));
 
         // The same again: nothing is asked for, or the same.
         for again in [Wishes::default(), wishes] {
@@ -438,42 +378,18 @@ mod tests {
         }
         // Another one in its place: no.
         for (other, flag) in [
-            (
-                Wishes {
-                    nodes: Some(5),
-                    ..Wishes::default()
-                },
-                "--local 5",
-            ),
-            (
-                Wishes {
-                    partitions: Some(1),
-                    ..Wishes::default()
-                },
-                "--partitions 1",
-            ),
-            (
-                Wishes {
-                    port: Some(7),
-                    ..Wishes::default()
-                },
-                "--port 7",
-            ),
+            (Wishes { nodes: Some(5), ..Wishes::default() }, "--local 5"),
+            (Wishes { partitions: Some(1), ..Wishes::default() }, "--partitions 1"),
+            (Wishes { port: Some(7), ..Wishes::default() }, "--port 7"),
         ] {
             let refusal = refusal(&inner, &other);
-            assert!(
-                refusal.contains(flag) && refusal.contains("another --dir"),
-                "{refusal}"
-            );
+            assert!(refusal.contains(flag) && refusal.contains("another --dir"), "{refusal}");
         }
         // While it runs: no.
         let address = second.peer_address.clone();
         let _peer = TcpListener::bind(&address).expect("free");
         let refusal = refusal(&inner, &Wishes::default());
-        assert!(
-            refusal.contains(&address) && refusal.contains("runs already"),
-            "{refusal}"
-        );
+        assert!(refusal.contains(&address) && refusal.contains("runs already"), "{refusal}");
     }
 
     #[test]
@@ -493,37 +409,24 @@ mod tests {
         let held = TcpListener::bind((HOST, 0)).expect("a port");
         let taken = held.local_addr().expect("bound").port();
         // As a client port of the last of two, or as a peer port, whichever there is room for.
-        let from = if taken > 12_000 {
-            taken - 10_001
-        } else {
-            taken - 1
-        };
+        let from = if taken > 12_000 { taken - 10_001 } else { taken - 1 };
         for (wishes, wants) in [
             (Wishes::default(), &["no cluster", "--local 3"][..]),
             (wishes(0, 7001), &["--local 0", "from 1 to 7"]),
             (wishes(8, 7001), &["--local 8", "from 1 to 7"]),
             (wishes(3, 0), &["--port 0", "from 1 to 55533"]),
             (wishes(3, 55_534), &["--port 55534", "from 1 to 55533"]),
-            (
-                wishes(2, from),
-                &[&format!("port {taken} is in use"), "for example --port"],
-            ),
+            (wishes(2, from), &[&format!("port {taken} is in use"), "for example --port"]),
         ] {
             let refusal = refusal(&inner, &wishes);
             for want in wants {
-                assert!(
-                    refusal.contains(want),
-                    "{wishes:?}: '{refusal}' lacks '{want}'"
-                );
+                assert!(refusal.contains(want), "{wishes:?}: '{refusal}' lacks '{want}'");
             }
             assert!(!inner.exists());
         }
         drop(held);
         // A wish that the description's own check refuses.
-        let many = Wishes {
-            partitions: Some(999),
-            ..wishes(1, free_port(1))
-        };
+        let many = Wishes { partitions: Some(999), ..wishes(1, free_port(1)) };
         let refusal = refusal(&inner, &many);
         assert!(refusal.contains("partitions is 999"), "{refusal}");
         assert!(!inner.exists());

@@ -4,12 +4,14 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where [`free_port`] looks: beyond the ports that well-known services have, and before those that Linux gives to outgoing
-/// connections (32,768 and later), of which one could come in a server's way between the choice of its port and its start.
+/// Where [`free_port`] looks: beyond the ports that well-known services have, and before those that Linux
+/// gives to outgoing connections (32,768 and later), of which one could come in a server's way between the
+/// choice of its port and its start.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// So many ports the search begins later for each process after the first, so that processes side by side do not meet.
+/// So many ports the search begins later for each process after the first, so that processes side by side do
+/// not meet.
 const STRIDE: u32 = 61;
 
 /// How many ports this process has looked at.
@@ -17,8 +19,8 @@ static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
 
 /// A port of the loopback interface on which nobody listens.
 ///
-/// A process gets no port twice before it has seen them all, so whoever describes a whole cluster (or two at once, in two
-/// threads) before any of its servers listens gets ports that differ.
+/// A process gets no port twice before it has seen them all, so whoever describes a whole cluster (or two at
+/// once, in two threads) before any of its servers listens gets ports that differ.
 ///
 /// # Errors
 ///
@@ -35,11 +37,7 @@ pub fn free_port() -> io::Result<u16> {
     }
     Err(io::Error::new(
         io::ErrorKind::AddrInUse,
-        format!(
-            "all ports of {} from {FIRST} to {} are in use",
-            super::HOST,
-            FIRST + COUNT - 1
-        ),
+        format!("all ports of {} from {FIRST} to {} are in use", super::HOST, FIRST + COUNT - 1),
     ))
 }
 
@@ -60,17 +58,11 @@ mod tests {
                 .map(|_| scope.spawn(|| (0..50).map(|_| free_port().expect("a port")).collect()))
                 .collect();
             let ports = threads.into_iter().map(|thread| thread.join());
-            ports
-                .flat_map(|ports: std::thread::Result<Vec<u16>>| ports.expect("chosen"))
-                .collect()
+            ports.flat_map(|ports: std::thread::Result<Vec<u16>>| ports.expect("chosen")).collect()
         });
         let different: BTreeSet<u16> = chosen.iter().copied().collect();
         assert_eq!(different.len(), 200);
-        assert!(
-            different
-                .iter()
-                .all(|port| (FIRST..FIRST + COUNT).contains(port))
-        );
+        assert!(different.iter().all(|port| (FIRST..FIRST + COUNT).contains(port)));
     }
 
     #[test]

@@ -55,10 +55,7 @@ impl Launch {
     }
 
     fn spawn(&self) -> io::Result<Member> {
-        let log = private::options()
-            .append(true)
-            .create(true)
-            .open(&self.log)?;
+        let log = private::options().append(true).create(true).open(&self.log)?;
         let log_start = log.metadata()?.len();
         let mut command = Command::new(&self.program);
         command
@@ -70,13 +67,7 @@ impl Launch {
             .env("NO_COLOR", "1")
             // A Ctrl-C is for whoever keeps the processes, who then stops them.
             .process_group(0);
-        Ok(Member {
-            child: command.spawn()?,
-            launch: self.clone(),
-            log_start,
-            status: None,
-            told: false,
-        })
+        Ok(Member { child: command.spawn()?, launch: self.clone(), log_start, status: None, told: false })
     }
 }
 
@@ -176,22 +167,21 @@ fn is_for_good(status: ExitStatus) -> bool {
     status.code() == Some(EXIT_ENDED)
 }
 
-/// Processes that were started together and are stopped together. Those that run are killed when this is dropped.
+/// Processes that were started together and are stopped together. Those that run are killed when this is
+/// dropped.
 pub struct Processes {
     members: Vec<Member>,
 }
 
 impl Processes {
-    /// Starts servers, and waits until each of them answers a PING, apart from those that may wait for somebody, and from those
-    /// that end because they have no part in anything any more. If one does not, or if `interrupted` says so meanwhile,
-    /// those that run are stopped.
+    /// Starts servers, and waits until each of them answers a PING, apart from those that may wait for
+    /// somebody, and from those that end because they have no part in anything any more. If one does not, or
+    /// if `interrupted` says so meanwhile, those that run are stopped.
     pub fn start(
         launches: &[Launch],
         mut interrupted: impl FnMut() -> bool,
     ) -> Result<Processes, LocalError> {
-        let mut processes = Processes {
-            members: Vec::new(),
-        };
+        let mut processes = Processes { members: Vec::new() };
         let up = processes.start_all(launches, &mut interrupted);
         if let Err(error) = up {
             processes.stop();
@@ -228,8 +218,7 @@ impl Processes {
                 }
             }
             if let (false, Some(first)) = (any_runs, self.members.first()) {
-                let problem =
-                    "and all others ended at once, and are not to be started again as they are";
+                let problem = "and all others ended at once, and are not to be started again as they are";
                 return Err(first.not_up(problem.to_owned()));
             }
             waiting.retain(|&index| {
@@ -276,7 +265,8 @@ impl Processes {
         Ok(ended)
     }
 
-    /// Lets all finish what is in flight, at once, and waits for them. Gives the logs of those that had to be killed.
+    /// Lets all finish what is in flight, at once, and waits for them. Gives the logs of those that had to be
+    /// killed.
     pub fn stop(&mut self) -> Vec<&Path> {
         for member in &mut self.members {
             member.signal(Signal::TERM);
@@ -285,11 +275,7 @@ impl Processes {
         }
         let asked = Instant::now();
         // An error means that nobody can tell, so it is waited for no longer than the others.
-        while self
-            .members
-            .iter_mut()
-            .any(|member| !matches!(member.look(), Ok(Some(_))))
-        {
+        while self.members.iter_mut().any(|member| !matches!(member.look(), Ok(Some(_)))) {
             if asked.elapsed() > STOP_MAX {
                 break;
             }

@@ -13,8 +13,8 @@ pub enum Event {
     Stop,
 }
 
-/// Says how to use the processes, and then what happens to them, on `out`. Ends when an event says so (or there are no
-/// more), with all stopped in good order, or when the last process has ended.
+/// Says how to use the processes, and then what happens to them, on `out`. Ends when an event says so (or
+/// there are no more), with all stopped in good order, or when the last process has ended.
 pub fn supervise(
     processes: &mut Processes,
     events: impl Iterator<Item = Event>,
@@ -40,23 +40,13 @@ pub fn supervise(
     writeln!(out, "\nStopping: every node finishes what is in flight.")?;
     let killed = processes.stop();
     for log in &killed {
-        writeln!(
-            out,
-            "A node did not stop in time and was killed: see {}.",
-            log.display()
-        )?;
+        writeln!(out, "A node did not stop in time and was killed: see {}.", log.display())?;
     }
     if !lost.is_empty() {
         let lost = lost.join(", ");
-        writeln!(
-            out,
-            "{lost} had ended before. If you started it again, stop it as well."
-        )?;
+        writeln!(out, "{lost} had ended before. If you started it again, stop it as well.")?;
     }
-    writeln!(
-        out,
-        "Stopped. The same command starts the cluster again, with its data."
-    )?;
+    writeln!(out, "Stopped. The same command starts the cluster again, with its data.")?;
     Ok(())
 }
 
@@ -95,30 +85,17 @@ fn instruct(processes: &Processes, out: &mut dyn Write) -> io::Result<()> {
         None => "",
     };
     let mut ideas = vec![
-        (
-            format!("redis-cli -p {port}{tls}"),
-            "any node takes any command".to_owned(),
-        ),
-        (
-            format!("redis-cli -c -p {port}{tls}"),
-            "the same, for clients that know clusters".to_owned(),
-        ),
+        (format!("redis-cli -p {port}{tls}"), "any node takes any command".to_owned()),
+        (format!("redis-cli -c -p {port}{tls}"), "the same, for clients that know clusters".to_owned()),
         (
             format!("ordo admin status --address {}{tls}", first.client_address),
             "who is there, and who leads".to_owned(),
         ),
     ];
     if process != 0 {
-        ideas.push((
-            format!("kill -9 {process}"),
-            format!("{} is gone, and the others go on", last.name),
-        ));
+        ideas.push((format!("kill -9 {process}"), format!("{} is gone, and the others go on", last.name)));
     }
-    let width = ideas
-        .iter()
-        .map(|(command, _)| command.len())
-        .max()
-        .unwrap_or(0);
+    let width = ideas.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
     writeln!(out, "\nTo try:")?;
     for (command, effect) in ideas {
         writeln!(out, "  {command:width$}  {effect}")?;
@@ -129,32 +106,16 @@ fn instruct(processes: &Processes, out: &mut dyn Write) -> io::Result<()> {
 
 /// Says who has ended, and how to start it again, if that is of use.
 fn mourn(ended: &Ended, out: &mut dyn Write) -> io::Result<()> {
-    let Ended {
-        launch,
-        process,
-        status,
-        said,
-    } = ended;
-    writeln!(
-        out,
-        "\n{} (process {process}) has ended: {status}.",
-        launch.name
-    )?;
+    let Ended { launch, process, status, said } = ended;
+    writeln!(out, "\n{} (process {process}) has ended: {status}.", launch.name)?;
     // Who was killed has nothing to tell; who ended by itself has.
     if status.code().is_some() {
         writeln!(out, "The last that it said:\n{said}")?;
     }
     if ended.is_for_good() {
-        writeln!(
-            out,
-            "It is not to be started again as it is. The others go on without it."
-        )?;
+        writeln!(out, "It is not to be started again as it is. The others go on without it.")?;
     } else {
-        writeln!(
-            out,
-            "To start it again, in another terminal:\n  {}",
-            launch.command_line()
-        )?;
+        writeln!(out, "To start it again, in another terminal:\n  {}", launch.command_line())?;
     }
     out.flush()
 }

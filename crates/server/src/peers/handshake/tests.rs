@@ -21,8 +21,8 @@ struct Talk {
     dialled: Result<Proven, Failure>,
 }
 
-/// Lets node 1 dial node 2, which knows nodes 1 to 3. `tamper` may change what is on its way: the number of the message
-/// (from 0), and its bytes.
+/// Lets node 1 dial node 2, which knows nodes 1 to 3. `tamper` may change what is on its way: the number of
+/// the message (from 0), and its bytes.
 fn talk(dialler: &Identity, acceptor: &Identity, tamper: impl Fn(usize, &mut Vec<u8>)) -> Talk {
     let (mut dialling, hello) = Dialling::begin(dialler, NodeId(2), &[1; NONCE_BYTES]);
     let mut accepting = Accepting::begin([2; NONCE_BYTES]);
@@ -111,9 +111,7 @@ fn a_refusal_reaches_the_dialler() {
         (Refusal::OtherCluster, |one| one.cluster = 78),
         (Refusal::SameNode, |one| one.me = NodeId(2)),
         (Refusal::UnknownNode, |one| one.me = NodeId(4)),
-        (Refusal::WrongSecret, |one| {
-            one.secret = Arc::from(&b"?"[..])
-        }),
+        (Refusal::WrongSecret, |one| one.secret = Arc::from(&b"?"[..])),
     ];
     for (refusal, spoil) in spoil {
         let mut one = identity(1);
@@ -163,11 +161,7 @@ fn what_was_said_before_is_of_no_use() {
     // The same bytes to a dialler with another nonce.
     let one = identity(1);
     let (mut dialling, _) = Dialling::begin(&one, NodeId(2), &[9; NONCE_BYTES]);
-    for bytes in [
-        &heard.to_dialler[0][..1],
-        &heard.to_dialler[0][1..],
-        &heard.to_dialler[1][..1],
-    ] {
+    for bytes in [&heard.to_dialler[0][..1], &heard.to_dialler[0][1..], &heard.to_dialler[1][..1]] {
         assert!(dialling.take(&one, &HERE, bytes).is_ok());
     }
     let welcome = dialling.take(&one, &HERE, &heard.to_dialler[1][1..]);
@@ -210,9 +204,7 @@ fn whoever_has_a_connection_with_each_side_cannot_join_them() {
     let Ok(Step::Continue(challenge)) = accepting.take(&two, &there, |_| true, &hello) else {
         panic!("no challenge");
     };
-    dialling
-        .take(&one, &HERE, &challenge[..1])
-        .expect("the status");
+    dialling.take(&one, &HERE, &challenge[..1]).expect("the status");
     let Ok(Step::Continue(proof)) = dialling.take(&one, &HERE, &challenge[1..]) else {
         panic!("no proof");
     };

@@ -4,11 +4,7 @@ use super::*;
 
 /// So long a pause never ends: whoever dials has another reason.
 fn patient() -> Timing {
-    Timing {
-        pause_min: Duration::from_secs(3600),
-        pause_max: Duration::from_secs(3600),
-        ..Timing::default()
-    }
+    Timing { pause_min: Duration::from_secs(3600), pause_max: Duration::from_secs(3600), ..Timing::default() }
 }
 
 #[test]
@@ -26,9 +22,7 @@ fn both_sides_agree_on_the_newest_common_protocol() {
     let mut frames = Vec::new();
     put_frame(&mut frames, |out| out.push(1));
     one.peers.send(NodeId(2), 4, &mut frames);
-    two.ear.wait("a frame", |heard| {
-        heard.frames.first().is_some_and(|frame| frame.1 == 4)
-    });
+    two.ear.wait("a frame", |heard| heard.frames.first().is_some_and(|frame| frame.1 == 4));
 }
 
 #[test]
@@ -144,9 +138,7 @@ fn a_newer_connection_takes_the_place_of_the_older_one() {
     let one = Node::start(1);
     one.set(&[(2, nowhere())]);
     let mut older = dial_by_hand(2, &one);
-    older
-        .write_all(b"\x03\0\0\0old\x09\0\0\0half")
-        .expect("sent");
+    older.write_all(b"\x03\0\0\0old\x09\0\0\0half").expect("sent");
     one.ear.wait_frame(b"old");
     let mut newer = dial_by_hand(2, &one);
     newer.write_all(b"\x03\0\0\0new").expect("sent");
@@ -187,9 +179,7 @@ fn a_frame_above_the_bound_closes_the_connection() {
     one.set(&[(2, nowhere())]);
     let mut by_hand = dial_by_hand(2, &one);
     by_hand.write_all(b"\x01\0\0\0a").expect("sent");
-    by_hand
-        .write_all(&(FRAME_BYTES_MAX as u32 + 1).to_le_bytes())
-        .expect("sent");
+    by_hand.write_all(&(FRAME_BYTES_MAX as u32 + 1).to_le_bytes()).expect("sent");
     assert_eq!(read_to_end(&mut by_hand), b"");
     one.ear.wait_frame(b"a");
     eventually("the end of it", || !one.stat(2).accepted);
@@ -200,18 +190,10 @@ fn a_stop_ends_all_threads_whatever_they_do() {
     // A listener that never answers: the handshake would take an hour. And an address that nobody has.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let silent_address = silent.local_addr().expect("bound").to_string();
-    let timing = Timing {
-        handshake_max: Duration::from_secs(3600),
-        ..patient()
-    };
+    let timing = Timing { handshake_max: Duration::from_secs(3600), ..patient() };
     let one = Node::start_with(options(1), timing);
     let two = Node::start_with(options(2), timing);
-    let addresses = [
-        (1, one.address()),
-        (2, two.address()),
-        (3, silent_address),
-        (4, nowhere()),
-    ];
+    let addresses = [(1, one.address()), (2, two.address()), (3, silent_address), (4, nowhere())];
     one.set(&addresses);
     two.set(&addresses);
     one.ear.wait_up(2, 1);
@@ -237,10 +219,7 @@ fn a_stop_ends_all_threads_whatever_they_do() {
 
 #[test]
 fn a_callback_may_drop_the_last_reference() {
-    struct Owner(
-        Mutex<Option<Peers>>,
-        Mutex<Option<std::sync::mpsc::Sender<()>>>,
-    );
+    struct Owner(Mutex<Option<Peers>>, Mutex<Option<std::sync::mpsc::Sender<()>>>);
     impl PeerEvents for Owner {
         fn frames(&self, _: NodeId, _: u16, _: &mut Vec<Bytes>) {
             let peers = self.0.lock().take();

@@ -68,29 +68,18 @@ impl Ear {
 
     fn wait_up(&self, peer: u16, times: u32) {
         self.wait(&format!("link {times} to node {peer}"), |heard| {
-            heard
-                .ups
-                .get(&NodeId(peer))
-                .is_some_and(|ups| *ups >= times)
+            heard.ups.get(&NodeId(peer)).is_some_and(|ups| *ups >= times)
         });
     }
 
     fn wait_down(&self, peer: u16, times: u32) {
-        self.wait(
-            &format!("end {times} of the link to node {peer}"),
-            |heard| {
-                heard
-                    .downs
-                    .get(&NodeId(peer))
-                    .is_some_and(|downs| *downs >= times)
-            },
-        );
+        self.wait(&format!("end {times} of the link to node {peer}"), |heard| {
+            heard.downs.get(&NodeId(peer)).is_some_and(|downs| *downs >= times)
+        });
     }
 
     fn wait_frame(&self, body: &[u8]) {
-        self.wait(&format!("frame {body:?}"), |heard| {
-            heard.frames.iter().any(|(_, _, frame)| frame == body)
-        });
+        self.wait(&format!("frame {body:?}"), |heard| heard.frames.iter().any(|(_, _, frame)| frame == body));
     }
 
     fn has_frame(&self, body: &[u8]) -> bool {
@@ -153,11 +142,7 @@ impl Node {
     fn start_with(options: PeerOptions, timing: Timing) -> Node {
         let ear = Arc::new(Ear::default());
         let peers = Peers::start_timed(options, ear.clone(), timing).expect("a node");
-        Node {
-            _release: Release(Arc::downgrade(&ear)),
-            ear,
-            peers,
-        }
+        Node { _release: Release(Arc::downgrade(&ear)), ear, peers }
     }
 
     fn me(&self) -> NodeId {
@@ -169,17 +154,12 @@ impl Node {
     }
 
     fn knows(&self, others: &[&Node]) {
-        let addresses: Vec<_> = others
-            .iter()
-            .map(|other| (other.me().0, other.address()))
-            .collect();
+        let addresses: Vec<_> = others.iter().map(|other| (other.me().0, other.address())).collect();
         self.set(&addresses);
     }
 
     fn set(&self, addresses: &[(u16, String)]) {
-        let addresses = addresses
-            .iter()
-            .map(|(node, address)| (NodeId(*node), address.clone()));
+        let addresses = addresses.iter().map(|(node, address)| (NodeId(*node), address.clone()));
         let set = self.peers.set_peers(&addresses.collect());
         set.expect("threads and files");
     }
@@ -246,13 +226,8 @@ const PLAIN: [u8; BINDING_BYTES] = [0; BINDING_BYTES];
 
 /// Dials as a node would that does as told: proves itself, and leaves the rest to the test.
 fn dial_by_hand(me: u16, to: &Node) -> TcpStream {
-    let identity = Identity {
-        me: NodeId(me),
-        cluster: 5,
-        secret: Arc::from(SECRET),
-        protocols: 1..=1,
-        skips: 0,
-    };
+    let identity =
+        Identity { me: NodeId(me), cluster: 5, secret: Arc::from(SECRET), protocols: 1..=1, skips: 0 };
     let nonce = Entropy::open().expect("urandom").nonce().expect("a nonce");
     let (mut side, mut message) = Dialling::begin(&identity, to.me(), &nonce);
     let mut stream = connect(to);
@@ -260,10 +235,7 @@ fn dial_by_hand(me: u16, to: &Node) -> TcpStream {
         stream.write_all(&message).expect("the door listens");
         let mut bytes = vec![0; side.wants()];
         stream.read_exact(&mut bytes).expect("the door answers");
-        match side
-            .take(&identity, &PLAIN, &bytes)
-            .expect("the door is right")
-        {
+        match side.take(&identity, &PLAIN, &bytes).expect("the door is right") {
             Step::Continue(next) => message = next,
             Step::Done(..) => return stream,
         }

@@ -37,11 +37,7 @@ impl House {
             let own = authority.sign(dir.path(), name);
             Arc::new(Tls::new(&config(&authority, &own)).expect("files"))
         });
-        House {
-            dir,
-            authority,
-            nodes,
-        }
+        House { dir, authority, nodes }
     }
 
     fn secure(&self, options: &mut PeerOptions) {
@@ -91,9 +87,7 @@ fn stand_between(tls: Arc<Tls>, node: SocketAddr) -> String {
             for stream in [&guest, &host] {
                 stream.set_nonblocking(true).expect("a socket");
             }
-            let mut guest = tls
-                .accept_peer(mio::net::TcpStream::from_std(guest))
-                .expect("TLS");
+            let mut guest = tls.accept_peer(mio::net::TcpStream::from_std(guest)).expect("TLS");
             let host = mio::net::TcpStream::from_std(host);
             let mut host = tls.dial_peer(host, node).expect("TLS");
             while pass(&mut guest, &mut host) && pass(&mut host, &mut guest) {
@@ -136,16 +130,10 @@ fn whether_a_link_within_the_machine_is_encrypted_both_ends_see_alike() {
     one.knows(&[&plain]);
     one.ear.wait_up(2, 1);
     plain.ear.wait_up(1, 1);
-    for (address, is_plain) in [
-        ("127.8.0.1", true),
-        ("::1", true),
-        ("::ffff:127.0.0.1", true),
-        ("10.0.0.1", false),
-    ] {
-        let tls = one
-            .peers
-            .shared
-            .tls_with(address.parse().expect("an address"));
+    for (address, is_plain) in
+        [("127.8.0.1", true), ("::1", true), ("::ffff:127.0.0.1", true), ("10.0.0.1", false)]
+    {
+        let tls = one.peers.shared.tls_with(address.parse().expect("an address"));
         assert_eq!(tls.is_none(), is_plain, "{address}");
     }
 }
@@ -213,11 +201,7 @@ fn a_certificate_alone_is_not_enough_and_neither_is_the_secret() {
     let mut other = options(1);
     other.tls = Some(Arc::new(forged));
     let other = Node::start_with(other, Timing::default());
-    refused(
-        other,
-        &house.start(2),
-        "is not signed by a CA that it knows",
-    );
+    refused(other, &house.start(2), "is not signed by a CA that it knows");
 
     // And the other way round: who is dialled must show a good one, too.
     let own = stranger.sign(house.dir.path(), "own");
@@ -225,11 +209,7 @@ fn a_certificate_alone_is_not_enough_and_neither_is_the_secret() {
     let mut other = options(1);
     other.tls = Some(Arc::new(own));
     let other = Node::start_with(other, Timing::default());
-    refused(
-        other,
-        &house.start(2),
-        "must be signed by a CA that this node knows",
-    );
+    refused(other, &house.start(2), "must be signed by a CA that this node knows");
 
     // One that shows none.
     let two = house.start(2);

@@ -96,10 +96,7 @@ fn a_handshake_that_was_overheard_opens_no_door() {
     assert!(answer.len() >= 37 && answer[37..].iter().all(|byte| *byte == wrong));
     eventually("the refusal", || two.peers.stats().refused == 1);
     assert_eq!(two.ear.heard.lock().frames.len(), 1);
-    assert!(
-        two.stat(1).accepted,
-        "the connection of before is still there"
-    );
+    assert!(two.stat(1).accepted, "the connection of before is still there");
 }
 
 #[test]
@@ -115,10 +112,7 @@ fn noise_is_refused_before_anything_is_made_of_it() {
 #[test]
 fn a_handshake_ends_in_time_however_slowly_it_comes() {
     let limit = Duration::from_millis(200);
-    let timing = Timing {
-        handshake_max: limit,
-        ..Timing::default()
-    };
+    let timing = Timing { handshake_max: limit, ..Timing::default() };
     let one = Node::start_with(options(1), timing);
     let mut silent = connect(&one);
     assert_eq!(read_to_end(&mut silent), b"");
@@ -146,10 +140,7 @@ fn a_handshake_ends_in_time_however_slowly_it_comes() {
 
 #[test]
 fn strangers_do_not_keep_peers_out() {
-    let timing = Timing {
-        handshake_max: PATIENCE * 2,
-        ..Timing::default()
-    };
+    let timing = Timing { handshake_max: PATIENCE * 2, ..Timing::default() };
     let one = Node::start_with(options(1), timing);
     one.set(&[(2, nowhere())]);
     let count = door::HANDSHAKES_MAX * 3;
@@ -159,10 +150,7 @@ fn strangers_do_not_keep_peers_out() {
     one.ear.wait_frame(b"in");
     // The oldest ones had to go, and the newest ones are still there.
     let crowded = one.peers.stats().crowded_out as usize;
-    assert!(
-        (count - door::HANDSHAKES_MAX..=count).contains(&crowded),
-        "{crowded}"
-    );
+    assert!((count - door::HANDSHAKES_MAX..=count).contains(&crowded), "{crowded}");
     assert_eq!(read_to_end(&mut strangers[0]), b"");
     let newest = &mut strangers[count - 1];
     newest.set_nonblocking(true).expect("a socket");
@@ -172,16 +160,13 @@ fn strangers_do_not_keep_peers_out() {
 
 #[test]
 fn a_crowd_from_one_address_does_not_push_others_out() {
-    let timing = Timing {
-        handshake_max: PATIENCE * 2,
-        ..Timing::default()
-    };
+    let timing = Timing { handshake_max: PATIENCE * 2, ..Timing::default() };
     let mut everywhere = options(1);
     everywhere.listen = "0.0.0.0:0".to_owned();
     let one = Node::start_with(everywhere, timing);
     one.set(&[(2, nowhere())]);
-    // A peer that takes its time, from an address of its own: whoever connects to 127.0.0.2 comes from 127.0.0.1, unless
-    // it says otherwise.
+    // A peer that takes its time, from an address of its own: whoever connects to 127.0.0.2 comes from
+    // 127.0.0.1, unless it says otherwise.
     let port = one.peers.local_address().port();
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
     let socket = socket.expect("a socket");
@@ -192,14 +177,10 @@ fn a_crowd_from_one_address_does_not_push_others_out() {
     let mut slow = TcpStream::from(socket);
     slow.set_read_timeout(Some(PATIENCE)).expect("a socket");
     slow.write_all(b"ORDO").expect("the door listens");
-    let crowd: Vec<TcpStream> = (0..door::HANDSHAKES_MAX * 2)
-        .map(|_| TcpStream::connect(target).expect("the door"))
-        .collect();
-    eventually("the crowd", || {
-        one.peers.stats().crowded_out as usize > door::HANDSHAKES_MAX
-    });
-    slow.write_all(&[b'?'; WANTED_BYTES_MAX - 4])
-        .expect("the door still listens");
+    let crowd: Vec<TcpStream> =
+        (0..door::HANDSHAKES_MAX * 2).map(|_| TcpStream::connect(target).expect("the door")).collect();
+    eventually("the crowd", || one.peers.stats().crowded_out as usize > door::HANDSHAKES_MAX);
+    slow.write_all(&[b'?'; WANTED_BYTES_MAX - 4]).expect("the door still listens");
     assert_eq!(read_to_end(&mut slow), [Refusal::OtherFormat as u8]);
     drop(crowd);
 }
@@ -221,8 +202,6 @@ fn options_without_sense_are_refused() {
     let taken = Node::start(2);
     let mut same = options(1);
     same.listen = taken.address();
-    let error = Peers::start(same, Arc::new(Ear::default()))
-        .err()
-        .expect("taken");
+    let error = Peers::start(same, Arc::new(Ear::default())).err().expect("taken");
     assert!(error.to_string().contains(&taken.address()), "{error}");
 }

@@ -17,9 +17,7 @@ impl Dice {
 /// The seed of this run: `ORDO_SEED`, or another each time. Printed, so that a failure shows it.
 #[expect(clippy::print_stdout, reason = "shown when the test fails")]
 fn seed() -> u64 {
-    let given = std::env::var("ORDO_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let given = std::env::var("ORDO_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| {
         let nonce = Entropy::open().expect("urandom").nonce().expect("bytes");
         u64::from(u32::from_le_bytes([nonce[0], nonce[1], nonce[2], nonce[3]]))
@@ -80,8 +78,7 @@ pub(super) fn exchange(secure: impl Fn(&mut PeerOptions)) {
     }
     for node in nodes {
         let from = 3 - node.me().0;
-        node.ear
-            .wait("all frames", |heard| heard.frames.len() as u64 >= FRAMES);
+        node.ear.wait("all frames", |heard| heard.frames.len() as u64 >= FRAMES);
         let heard = node.ear.heard.lock();
         assert_eq!(heard.frames.len() as u64, FRAMES);
         for (number, (sender, protocol, frame)) in heard.frames.iter().enumerate() {
@@ -100,10 +97,7 @@ pub(super) fn exchange(secure: impl Fn(&mut PeerOptions)) {
         });
         let sent = sender.stat(receiver.me().0);
         let received = receiver.stat(sender.me().0);
-        assert_eq!(
-            (sent.sent_frames, received.received_frames),
-            (FRAMES, FRAMES)
-        );
+        assert_eq!((sent.sent_frames, received.received_frames), (FRAMES, FRAMES));
         assert_eq!((sent.dropped_bytes, sent.queued_bytes), (0, 0));
     }
 }
@@ -127,9 +121,7 @@ pub(super) fn send_at_the_same_time(secure: impl Fn(&mut PeerOptions)) {
             });
         }
     });
-    two.ear.wait("all frames", |heard| {
-        heard.frames.len() as u64 == THREADS * FRAMES
-    });
+    two.ear.wait("all frames", |heard| heard.frames.len() as u64 == THREADS * FRAMES);
     let mut next = [0; THREADS as usize];
     for (_, _, frame) in &two.ear.heard.lock().frames {
         let number = number_of(frame);
@@ -146,11 +138,7 @@ fn a_peer_that_falls_behind_too_far_loses_its_link_and_is_dialled_again() {
 
 pub(super) fn fall_behind(secure: impl Fn(&mut PeerOptions)) {
     const QUEUE_BYTES: usize = 2 << 20;
-    let timing = Timing {
-        progress_max: PATIENCE * 2,
-        unacknowledged_max: PATIENCE * 2,
-        ..Timing::default()
-    };
+    let timing = Timing { progress_max: PATIENCE * 2, unacknowledged_max: PATIENCE * 2, ..Timing::default() };
     let (one, two) = pair(timing, |options| {
         options.queue_bytes_max = QUEUE_BYTES;
         secure(options);
@@ -159,14 +147,7 @@ pub(super) fn fall_behind(secure: impl Fn(&mut PeerOptions)) {
     let mut number = 0u64;
     let deadline = Instant::now() + PATIENCE;
     // The link may be up again by the time that its end is seen, and nobody reads that one either.
-    while one
-        .ear
-        .heard
-        .lock()
-        .downs
-        .get(&NodeId(2))
-        .is_none_or(|downs| *downs < 3)
-    {
+    while one.ear.heard.lock().downs.get(&NodeId(2)).is_none_or(|downs| *downs < 3) {
         let mut body = number.to_le_bytes().to_vec();
         body.resize(10_000, 7);
         one.say(2, &body);
@@ -186,11 +167,7 @@ pub(super) fn fall_behind(secure: impl Fn(&mut PeerOptions)) {
         last.is_some_and(|last| last + 100 > number)
     });
     let heard = two.ear.heard.lock();
-    let numbers: Vec<u64> = heard
-        .frames
-        .iter()
-        .map(|(_, _, frame)| number_of(frame))
-        .collect();
+    let numbers: Vec<u64> = heard.frames.iter().map(|(_, _, frame)| number_of(frame)).collect();
     assert!(numbers.is_sorted_by(|one, two| one < two), "another order");
     assert!((numbers.len() as u64) < number, "nothing was lost");
     assert!(one.stat(2).dropped_bytes > 0);
@@ -204,15 +181,11 @@ fn a_queue_that_does_not_shrink_for_a_while_closes_its_link() {
 pub(super) fn jam(secure: impl Fn(&mut PeerOptions)) {
     // Less than it takes to fill the buffers: how long nothing waited before must not count.
     let limit = Duration::from_millis(50);
-    let timing = Timing {
-        progress_max: limit,
-        unacknowledged_max: PATIENCE * 2,
-        ..Timing::default()
-    };
+    let timing = Timing { progress_max: limit, unacknowledged_max: PATIENCE * 2, ..Timing::default() };
     let (one, two) = pair(timing, secure);
     two.ear.stall(true);
-    // Small sends, and only while nothing waits, fill the kernels' buffers to the brim: no event of the socket follows
-    // when the last one is queued.
+    // Small sends, and only while nothing waits, fill the kernels' buffers to the brim: no event of the
+    // socket follows when the last one is queued.
     let mut empty = Instant::now();
     let fits = || {
         let stat = one.stat(2);
@@ -225,11 +198,7 @@ pub(super) fn jam(secure: impl Fn(&mut PeerOptions)) {
         }
         one.ear.heard.lock().downs.contains_key(&NodeId(2))
     });
-    assert!(
-        empty.elapsed() >= limit,
-        "closed after {:?}",
-        empty.elapsed()
-    );
+    assert!(empty.elapsed() >= limit, "closed after {:?}", empty.elapsed());
     one.ear.wait_up(2, 2);
     two.ear.stall(false);
     one.say(2, b"again");
@@ -248,21 +217,11 @@ pub(super) fn send_much_at_once(secure: impl Fn(&mut PeerOptions)) {
     });
     let mut large = Vec::new();
     for _ in 0..3 {
-        put_frame(&mut large, |out| {
-            out.resize(out.len() + FRAME_BYTES_MAX / 3, 9)
-        });
+        put_frame(&mut large, |out| out.resize(out.len() + FRAME_BYTES_MAX / 3, 9));
     }
     one.peers.send(NodeId(2), 1, &mut large);
-    two.ear
-        .wait("three frames", |heard| heard.frames.len() == 3);
-    let sizes: BTreeSet<usize> = two
-        .ear
-        .heard
-        .lock()
-        .frames
-        .iter()
-        .map(|f| f.2.len())
-        .collect();
+    two.ear.wait("three frames", |heard| heard.frames.len() == 3);
+    let sizes: BTreeSet<usize> = two.ear.heard.lock().frames.iter().map(|f| f.2.len()).collect();
     assert_eq!(sizes, BTreeSet::from([FRAME_BYTES_MAX / 3]));
     assert!(one.ear.heard.lock().downs.is_empty(), "the link broke");
 }
@@ -285,9 +244,7 @@ fn what_cannot_be_sent_is_dropped_and_counted() {
     assert_eq!(dropped(), 12 + 4 + FRAME_BYTES_MAX as u64 + 1);
     // Too long a frame among others, which go.
     put_frame(&mut frames, |out| out.extend_from_slice(b"before"));
-    put_frame(&mut frames, |out| {
-        out.resize(out.len() + FRAME_BYTES_MAX + 1, 0)
-    });
+    put_frame(&mut frames, |out| out.resize(out.len() + FRAME_BYTES_MAX + 1, 0));
     put_frame(&mut frames, |out| out.extend_from_slice(b"behind"));
     one.peers.send(NodeId(2), 1, &mut frames);
     assert_eq!(dropped(), 12 + 2 * (4 + FRAME_BYTES_MAX as u64 + 1));

@@ -74,21 +74,11 @@ fn start_alone(options: RuntimeOptions) -> Arc<Runtime> {
             tls: None,
             plain_on_loopback: false,
         },
-        node: ClusterOptions {
-            fsync: options.fsync,
-            tick_ms: 5,
-            ..ClusterOptions::new(ME)
-        },
-        identity: Identity {
-            node: ME,
-            first: map.clone(),
-            map,
-        },
+        node: ClusterOptions { fsync: options.fsync, tick_ms: 5, ..ClusterOptions::new(ME) },
+        identity: Identity { node: ME, first: map.clone(), map },
         staleness_ms_max: u64::MAX,
     };
-    Runtime::start_member(options, member, &registry())
-        .unwrap()
-        .0
+    Runtime::start_member(options, member, &registry()).unwrap().0
 }
 
 #[test]
@@ -122,12 +112,7 @@ fn a_node_whose_journal_somebody_removes_says_so_and_stops() {
     client.call("add", &["a", "1"]).unwrap();
     for entry in std::fs::read_dir(dir.path()).unwrap() {
         let path = entry.unwrap().path();
-        if path
-            .file_name()
-            .unwrap()
-            .as_encoded_bytes()
-            .starts_with(b"log-")
-        {
+        if path.file_name().unwrap().as_encoded_bytes().starts_with(b"log-") {
             std::fs::remove_file(path).unwrap();
         }
     }
@@ -139,15 +124,9 @@ fn a_node_whose_journal_somebody_removes_says_so_and_stops() {
             Err(Refused::Busy) => runtime.help(&client.port),
             Err(refused) => break refused.to_string(),
         }
-        assert!(
-            began.elapsed() < Duration::from_secs(60),
-            "nobody has noticed"
-        );
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody has noticed");
     };
-    assert!(
-        refused.contains("somebody removed files of its journal: log-"),
-        "{refused}"
-    );
+    assert!(refused.contains("somebody removed files of its journal: log-"), "{refused}");
     runtime.shutdown(false);
 }
 
@@ -160,9 +139,7 @@ fn a_shutdown_answers_what_was_taken() {
         opts.engine = Box::new(|_| Arc::new(Traps(Serial::new(), "nobody", Arc::new(300.into()))));
         let runtime = start_alone(opts);
         let mut client = Client::new(&runtime);
-        let mut requests: Vec<_> = (0..500)
-            .map(|_| client.request("add", &["a", "1"]))
-            .collect();
+        let mut requests: Vec<_> = (0..500).map(|_| client.request("add", &["a", "1"])).collect();
         runtime.submit(&client.port, &mut requests).unwrap();
         // The owner of the port does nothing for them.
         runtime.shutdown(false);
@@ -208,9 +185,7 @@ fn whoever_saves_learns_that_the_cluster_has_not_come_to_it() {
     // A checkpoint is of what is executed, and this is not.
     let mut requests = vec![client.request("add", &["a", "1"])];
     runtime.submit(&client.port, &mut requests).unwrap();
-    let error = runtime
-        .member_checkpoint(Duration::from_millis(20))
-        .unwrap_err();
+    let error = runtime.member_checkpoint(Duration::from_millis(20)).unwrap_err();
     assert!(error.contains("LASTSAVE"), "{error}");
     assert_eq!(runtime.status().node.checkpoints, 0);
     idle.store(0, Ordering::SeqCst);

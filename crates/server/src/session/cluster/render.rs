@@ -15,8 +15,8 @@ fn text(text: String) -> Reply {
     Reply::Verbatim("txt", Blob::from(text))
 }
 
-/// CLUSTER SLOTS: `[first, last, [host, port, name, metadata], ...]` for each range, the primary first. Replicas that can't serve
-/// are left out, as Redis does.
+/// CLUSTER SLOTS: `[first, last, [host, port, name, metadata], ...]` for each range, the primary first.
+/// Replicas that can't serve are left out, as Redis does.
 pub(super) fn slots(view: &ClusterView) -> Reply {
     let topology = Topology::of(view);
     let endpoint = |node: NodeId| {
@@ -38,9 +38,7 @@ pub(super) fn slots(view: &ClusterView) -> Reply {
     ranges.sort_unstable();
     let rows = ranges.into_iter().filter_map(|((first, last), partition)| {
         let primary = endpoint(topology.primary(partition)?)?;
-        let replicas = topology
-            .replicas(partition)
-            .filter(|&node| topology.serves(partition, node));
+        let replicas = topology.replicas(partition).filter(|&node| topology.serves(partition, node));
         let mut row = vec![number(first), number(last), primary];
         row.extend(replicas.filter_map(endpoint));
         Some(Reply::Array(row))
@@ -57,17 +55,10 @@ pub(super) fn shards(view: &ClusterView) -> Reply {
         let primary = topology.primary(partition);
         let nodes = primary.into_iter().chain(topology.replicas(partition));
         Reply::Map(vec![
-            (
-                Reply::bulk("slots"),
-                Reply::Array(bounds.map(number).collect()),
-            ),
+            (Reply::bulk("slots"), Reply::Array(bounds.map(number).collect())),
             (
                 Reply::bulk("nodes"),
-                Reply::Array(
-                    nodes
-                        .filter_map(|node| shard_node(&topology, partition, node))
-                        .collect(),
-                ),
+                Reply::Array(nodes.filter_map(|node| shard_node(&topology, partition, node)).collect()),
             ),
         ])
     };
@@ -77,11 +68,7 @@ pub(super) fn shards(view: &ClusterView) -> Reply {
 fn shard_node(topology: &Topology<'_>, partition: PartitionId, node: NodeId) -> Option<Reply> {
     let view = topology.view;
     let (host, port) = split_address(&view.map.nodes.get(&node)?.client_address);
-    let role = if topology.primary(partition) == Some(node) {
-        "master"
-    } else {
-        "replica"
-    };
+    let role = if topology.primary(partition) == Some(node) { "master" } else { "replica" };
     let health = if !topology.reachable(node) {
         "fail"
     } else if topology.serves(partition, node) {
@@ -89,10 +76,9 @@ fn shard_node(topology: &Topology<'_>, partition: PartitionId, node: NodeId) -> 
     } else {
         "loading"
     };
-    // Clients compare it to find the replica that has most: epochs that this node has executed, less what the other lacks.
-    let lag = topology
-        .replica_status(partition, node)
-        .and_then(|replica| replica.lag);
+    // Clients compare it to find the replica that has most: epochs that this node has executed, less what the
+    // other lacks.
+    let lag = topology.replica_status(partition, node).and_then(|replica| replica.lag);
     let offset = view.epoch.saturating_sub(lag.unwrap_or(0));
     let mut pairs = vec![
         ("id", Reply::bulk(view.map.node_name(node))),
@@ -112,8 +98,8 @@ fn shard_node(topology: &Topology<'_>, partition: PartitionId, node: NodeId) -> 
     Some(Reply::Map(pairs.into_iter().map(named).collect()))
 }
 
-/// A node's line in CLUSTER NODES, without its end: `name host:port@peer-port flags primary ping pong epoch link slots`. The times of
-/// pings are 0: nodes of Ordo send none of Redis's kind.
+/// A node's line in CLUSTER NODES, without its end: `name host:port@peer-port flags primary ping pong epoch
+/// link slots`. The times of pings are 0: nodes of Ordo send none of Redis's kind.
 fn line(topology: &Topology<'_>, node: NodeId) -> Option<String> {
     let view = topology.view;
     let entry = view.map.nodes.get(&node)?;
@@ -138,18 +124,10 @@ fn line(topology: &Topology<'_>, node: NodeId) -> Option<String> {
         flags.join(","),
         primary.map_or("-".to_owned(), |primary| view.map.node_name(primary)),
         topology.config_epoch(node),
-        if reachable {
-            "connected"
-        } else {
-            "disconnected"
-        },
+        if reachable { "connected" } else { "disconnected" },
     );
     for (first, last) in topology.slots_of(node) {
-        let _ = if first == last {
-            write!(line, " {first}")
-        } else {
-            write!(line, " {first}-{last}")
-        };
+        let _ = if first == last { write!(line, " {first}") } else { write!(line, " {first}-{last}") };
     }
     Some(line)
 }
@@ -157,9 +135,7 @@ fn line(topology: &Topology<'_>, node: NodeId) -> Option<String> {
 /// CLUSTER NODES.
 pub(super) fn nodes(view: &ClusterView) -> Reply {
     let topology = Topology::of(view);
-    let lines = topology
-        .nodes()
-        .filter_map(|(node, _)| line(&topology, node));
+    let lines = topology.nodes().filter_map(|(node, _)| line(&topology, node));
     text(lines.map(|line| line + "\n").collect())
 }
 
@@ -189,32 +165,24 @@ pub(super) fn failure_reports(view: &ClusterView, name: &[u8]) -> Reply {
 }
 
 fn unknown_node(name: &[u8]) -> Reply {
-    Reply::error_owned(format!(
-        "ERR Unknown node {}",
-        String::from_utf8_lossy(name)
-    ))
+    Reply::error_owned(format!("ERR Unknown node {}", String::from_utf8_lossy(name)))
 }
 
-/// CLUSTER INFO. A slot fails while nobody is known to lead it, and perhaps fails (`pfail`) while this node does not hear
-/// from its leader. Messages are those between nodes.
+/// CLUSTER INFO. A slot fails while nobody is known to lead it, and perhaps fails (`pfail`) while this node
+/// does not hear from its leader. Messages are those between nodes.
 pub(super) fn info(view: &ClusterView) -> Reply {
     let topology = Topology::of(view);
     let (mut ok, mut doubtful, mut failed) = (0, 0, 0);
     for partition in view.map.partition_ids() {
         let slots = &view.map.partition(partition).slots;
-        let count: u32 = slots
-            .iter()
-            .map(|&(first, last)| u32::from(last - first) + 1)
-            .sum();
+        let count: u32 = slots.iter().map(|&(first, last)| u32::from(last - first) + 1).sum();
         match view.leaders.get(&partition) {
             Some(&leader) if topology.reachable(leader) => ok += count,
             Some(_) => doubtful += count,
             None => failed += count,
         }
     }
-    let primaries = topology
-        .nodes()
-        .filter(|&(node, _)| topology.led_by(node).next().is_some());
+    let primaries = topology.nodes().filter(|&(node, _)| topology.led_by(node).next().is_some());
     let fields = [
         ("cluster_slots_assigned", u64::from(SLOTS)),
         ("cluster_slots_ok", u64::from(ok)),
@@ -225,10 +193,7 @@ pub(super) fn info(view: &ClusterView) -> Reply {
         ("cluster_current_epoch", topology.current_epoch()),
         ("cluster_my_epoch", topology.config_epoch(view.me)),
         ("cluster_stats_messages_sent", view.counters.messages_sent),
-        (
-            "cluster_stats_messages_received",
-            view.counters.messages_received,
-        ),
+        ("cluster_stats_messages_received", view.counters.messages_received),
         ("total_cluster_links_buffer_limit_exceeded", 0),
     ];
     // A node that takes no part does not hear itself.

@@ -1,5 +1,5 @@
-//! The keys of a slot. Nothing indexes them: finding them walks over all keys of the store, which is for operators and
-//! tools, not for applications.
+//! The keys of a slot. Nothing indexes them: finding them walks over all keys of the store, which is for
+//! operators and tools, not for applications.
 
 use store::View;
 use txn::{Key, ScanRange, Space};
@@ -7,7 +7,8 @@ use txn::{Key, ScanRange, Space};
 /// How many entries are looked at in one operation of the store.
 const PAGE_ENTRIES: usize = 1024;
 
-/// The users' keys of a slot at the newest final snapshot, at most `count_max`, without those that have expired there.
+/// The users' keys of a slot at the newest final snapshot, at most `count_max`, without those that have
+/// expired there.
 pub(super) fn keys_in_slot(view: &dyn View, slot: u16, count_max: usize) -> Vec<Key> {
     let mut keys = Vec::new();
     if count_max > 0 {

@@ -1,4 +1,5 @@
-//! CLUSTER's replies against a view that was made by hand, in the forms that Redis 7.0.15 gave for a like cluster.
+//! CLUSTER's replies against a view that was made by hand, in the forms that Redis 7.0.15 gave for a like
+//! cluster.
 
 use super::*;
 use crate::cluster::tests::{map, view};
@@ -31,11 +32,7 @@ fn node(number: u16) -> String {
 
 /// An endpoint of CLUSTER SLOTS on the wire, its metadata last.
 fn endpoint(host: &str, port: u16, number: u16, metadata: &str) -> String {
-    format!(
-        "*4 ${} {host} :{port} $40 {} {metadata} ",
-        host.len(),
-        node(number)
-    )
+    format!("*4 ${} {host} :{port} $40 {} {metadata} ", host.len(), node(number))
 }
 
 #[test]
@@ -46,8 +43,8 @@ fn slots_are_redis_7s_in_both_protocols() {
         let b = endpoint("10.0.0.2", 6380, 2, metadata);
         let c = endpoint("cache.example", 6381, 3, metadata);
         let d = endpoint("::1", 6382, 4, metadata);
-        // Partition 1's replica in zone x is node 4's; partition 2 is led by whom it should be led by. Who is a primary somewhere
-        // is a replica nowhere.
+        // Partition 1's replica in zone x is node 4's; partition 2 is led by whom it should be led by. Who is
+        // a primary somewhere is a replica nowhere.
         assert_eq!(
             wire(&ask(&view, ClusterCommand::Slots, &[]), protocol),
             format!("*3 *3 :0 :5460 {a}*4 :5461 :10921 {b}{d}*3 :10922 :16383 {c}")
@@ -95,8 +92,8 @@ fn shards_tell_roles_and_health() {
             String::new()
         };
         format!(
-            "%{} $2 id $40 {} $4 port :{port} $2 ip {}$8 endpoint {}{named}$4 role {}$18 replication-offset :{offset} $6 \
-             health {}",
+            "%{} $2 id $40 {} $4 port :{port} $2 ip {}$8 endpoint {}{named}$4 role {}$18 \
+             replication-offset :{offset} $6 health {}",
             if named.is_empty() { 7 } else { 8 },
             node(number),
             bulk(host),
@@ -114,10 +111,7 @@ fn shards_tell_roles_and_health() {
     assert!(shown.starts_with(&first), "{shown}\n{first}");
     assert!(shown.contains(&member(3, "cache.example", 6381, "master", 100, "fail")));
     let resp2 = wire(&ask(&view, ClusterCommand::Shards, &[]), Protocol::Resp2);
-    assert!(
-        resp2.starts_with("*3 *4 $5 slots *2 :0 :5460 $5 nodes *1 *14 $2 id "),
-        "{resp2}"
-    );
+    assert!(resp2.starts_with("*3 *4 $5 slots *2 :0 :5460 $5 nodes *1 *14 $2 id "), "{resp2}");
 }
 
 #[test]
@@ -138,38 +132,21 @@ fn nodes_are_listed_in_redis_lines() {
     view.leaders.insert(PartitionId(1), NodeId(1));
     let lines = text_of(&view, ClusterCommand::Nodes);
     let mut lines = lines.lines();
-    assert!(
-        lines
-            .next()
-            .is_some_and(|line| line.ends_with(" 7 connected 0-10921"))
-    );
-    assert_eq!(
-        lines.next().expect("node 2"),
-        format!("{b} 10.0.0.2:6380@7002 slave {a} 0 0 7 connected")
-    );
+    assert!(lines.next().is_some_and(|line| line.ends_with(" 7 connected 0-10921")));
+    assert_eq!(lines.next().expect("node 2"), format!("{b} 10.0.0.2:6380@7002 slave {a} 0 0 7 connected"));
     assert_eq!(
         ask(&view, ClusterCommand::Replicas, &[&a]),
         Reply::Array(vec![
             Reply::bulk(format!("{b} 10.0.0.2:6380@7002 slave {a} 0 0 7 connected")),
-            Reply::bulk(format!(
-                "{d} ::1:6382@7004 slave,fail? {a} 0 0 7 disconnected"
-            )),
+            Reply::bulk(format!("{d} ::1:6382@7004 slave,fail? {a} 0 0 7 disconnected")),
         ])
     );
-    for (name, error) in [
-        (&b[..], "ERR The specified node is not a master"),
-        ("abc", "ERR Unknown node abc"),
-    ] {
-        assert_eq!(
-            ask(&view, ClusterCommand::Replicas, &[name]),
-            Reply::error_owned(error.to_owned())
-        );
+    for (name, error) in [(&b[..], "ERR The specified node is not a master"), ("abc", "ERR Unknown node abc")]
+    {
+        assert_eq!(ask(&view, ClusterCommand::Replicas, &[name]), Reply::error_owned(error.to_owned()));
     }
     let reports = |name: &str| ask(&view, ClusterCommand::CountFailureReports, &[name]);
-    assert_eq!(
-        (reports(&c), reports(&d)),
-        (Reply::Integer(0), Reply::Integer(1))
-    );
+    assert_eq!((reports(&c), reports(&d)), (Reply::Integer(0), Reply::Integer(1)));
     assert!(reports("abc").is_error());
 }
 
@@ -178,9 +155,12 @@ fn info_tells_slots_without_a_leader() {
     let mut view = view();
     let info = |state: &str, ok: u32, pfail: u32, fail: u32, size: u32| {
         format!(
-            "cluster_state:{state}\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:{ok}\r\ncluster_slots_pfail:{pfail}\r\n\
-             cluster_slots_fail:{fail}\r\ncluster_known_nodes:4\r\ncluster_size:{size}\r\ncluster_current_epoch:7\r\n\
-             cluster_my_epoch:7\r\ncluster_stats_messages_sent:700\r\ncluster_stats_messages_received:600\r\n\
+            "cluster_state:{state}\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:{ok}\r\n\
+             cluster_slots_pfail:{pfail}\r\n\
+             cluster_slots_fail:{fail}\r\ncluster_known_nodes:4\r\ncluster_size:{size}\r\n\
+             cluster_current_epoch:7\r\n\
+             cluster_my_epoch:7\r\ncluster_stats_messages_sent:700\r\n\
+             cluster_stats_messages_received:600\r\n\
              total_cluster_links_buffer_limit_exceeded:0\r\n"
         )
     };
@@ -202,32 +182,15 @@ fn names_are_forty_digits_and_shards_are_not_nodes() {
     let (id, shard) = (name(ClusterCommand::MyId), name(ClusterCommand::MyShardId));
     assert_eq!(id, node(1));
     assert!(id != shard && shard.len() == 40 && shard.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    let other = ClusterView {
-        me: NodeId(4),
-        ..view.clone()
-    };
+    let other = ClusterView { me: NodeId(4), ..view.clone() };
     let Reply::Bulk(of_its_primary) = ask(&other, ClusterCommand::MyShardId, &[]) else {
         panic!("a name");
     };
-    let primary = ClusterView {
-        me: NodeId(2),
-        ..view.clone()
-    };
-    assert_eq!(
-        ask(&primary, ClusterCommand::MyShardId, &[]),
-        Reply::Bulk(of_its_primary)
-    );
-    assert_eq!(
-        ask(&view, ClusterCommand::KeySlot, &["a"]),
-        Reply::Integer(15495)
-    );
-    assert_eq!(
-        ask(&view, ClusterCommand::Links, &[]),
-        Reply::Array(Vec::new())
-    );
-    assert!(
-        matches!(ask(&view, ClusterCommand::Help, &[]), Reply::Array(lines) if lines.len() > 20)
-    );
+    let primary = ClusterView { me: NodeId(2), ..view.clone() };
+    assert_eq!(ask(&primary, ClusterCommand::MyShardId, &[]), Reply::Bulk(of_its_primary));
+    assert_eq!(ask(&view, ClusterCommand::KeySlot, &["a"]), Reply::Integer(15495));
+    assert_eq!(ask(&view, ClusterCommand::Links, &[]), Reply::Array(Vec::new()));
+    assert!(matches!(ask(&view, ClusterCommand::Help, &[]), Reply::Array(lines) if lines.len() > 20));
 }
 
 #[test]
@@ -242,37 +205,30 @@ fn what_administrators_of_redis_do_is_answered_with_what_to_do() {
         (K::KeepMap, "status"),
     ] {
         match ask(&view(), command, &["x", "1"]) {
-            Reply::Error(text) => assert!(
-                text.starts_with("ERR ") && text.contains(&format!("ordo admin {hint}")),
-                "{text}"
-            ),
+            Reply::Error(text) => {
+                assert!(text.starts_with("ERR ") && text.contains(&format!("ordo admin {hint}")), "{text}")
+            }
             other => panic!("{command:?}: {other:?}"),
         }
     }
 }
 
-/// A store with 3000 keys in each of two slots, 100 of the first's expired, and a key of the system in the first.
+/// A store with 3000 keys in each of two slots, 100 of the first's expired, and a key of the system in the
+/// first.
 fn store() -> Partition<()> {
     let store: Partition<()> = Partition::new();
     let load = |name: String, expires_at_ms: u64| {
         store.load(Image {
             key: Key::from(name.as_str()),
             version: Position(1),
-            entry: Some(Entry {
-                expires_at_ms,
-                ..Entry::new("v")
-            }),
+            entry: Some(Entry { expires_at_ms, ..Entry::new("v") }),
         });
     };
     for number in 0..3000 {
         load(format!("{{t}}{number}"), if number < 100 { 500 } else { 0 });
         load(format!("{{u}}{number}"), 0);
     }
-    store.load(Image {
-        key: Key::system(b"{t}"),
-        version: Position(1),
-        entry: Some(Entry::new("v")),
-    });
+    store.load(Image { key: Key::system(b"{t}"), version: Position(1), entry: Some(Entry::new("v")) });
     store.loaded(Position(1), 1000, &[]);
     store
 }
@@ -301,10 +257,7 @@ fn the_keys_of_a_slot_are_counted_and_listed() {
             panic!("keys");
         };
         assert_eq!(keys.len(), found);
-        assert!(
-            keys.iter()
-                .all(|key| matches!(key, Reply::Bulk(key) if key.starts_with(b"{t}")))
-        );
+        assert!(keys.iter().all(|key| matches!(key, Reply::Bulk(key) if key.starts_with(b"{t}"))));
     }
     for (slot, count, error) in [
         ("x", "1", "ERR value is not an integer or out of range"),
@@ -315,14 +268,8 @@ fn the_keys_of_a_slot_are_counted_and_listed() {
         assert_eq!(keys(slot, count), Reply::error_owned(error.to_owned()));
     }
     let elsewhere = |command, words: &[&str]| self::ask(&view, command, words);
-    assert_eq!(
-        elsewhere(ClusterCommand::CountKeysInSlot, &[&slot]),
-        Reply::Integer(0)
-    );
-    assert_eq!(
-        elsewhere(ClusterCommand::GetKeysInSlot, &[&slot, "1"]),
-        Reply::Array(Vec::new())
-    );
+    assert_eq!(elsewhere(ClusterCommand::CountKeysInSlot, &[&slot]), Reply::Integer(0));
+    assert_eq!(elsewhere(ClusterCommand::GetKeysInSlot, &[&slot, "1"]), Reply::Array(Vec::new()));
 }
 
 #[test]
@@ -348,86 +295,42 @@ fn changes_are_parsed_or_refused() {
         })
     );
     assert_eq!(parse(O::Place, "2 4 0"), Err(errors::SYNTAX));
-    assert_eq!(
-        parse(O::RemoveNode, "3"),
-        Ok(ClusterChange::RemoveNode { node: NodeId(3) })
-    );
+    assert_eq!(parse(O::RemoveNode, "3"), Ok(ClusterChange::RemoveNode { node: NodeId(3) }));
     assert_eq!(
         parse(O::Transfer, "0 2"),
-        Ok(ClusterChange::TransferLeader {
-            partition: PartitionId(0),
-            to: NodeId(2),
-        })
+        Ok(ClusterChange::TransferLeader { partition: PartitionId(0), to: NodeId(2) })
     );
     let long = "n".repeat(65);
     let names = "1 to 64 letters, digits, '-', '_' or '.'";
-    let address =
-        "a host and a port such as 10.0.0.4:7001 for clients and 10.0.0.4:17001 for peers";
+    let address = "a host and a port such as 10.0.0.4:7001 for clients and 10.0.0.4:17001 for peers";
     let shown = "a number that 'ordo admin status' shows";
     for (command, line, error) in [
-        (
-            O::AddNode,
-            "e/ x p:1 c:1",
-            format!("node's name must be {names}, not 'e/'"),
-        ),
-        (
-            O::AddNode,
-            &format!("{long} x p:1 c:1"),
-            format!("node's name must be {names}, not '{long}'"),
-        ),
-        (
-            O::AddNode,
-            "e  p:1 c:1",
-            format!("zone must be {names}, not ''"),
-        ),
-        (
-            O::AddNode,
-            "e x p c:1",
-            format!("peer address must be {address}, not 'p'"),
-        ),
-        (
-            O::AddNode,
-            "e x p:1 c:0",
-            format!("client address must be {address}, not 'c:0'"),
-        ),
-        (
-            O::AddNode,
-            "e x p:1 :1",
-            format!("client address must be {address}, not ':1'"),
-        ),
-        (
-            O::AddNode,
-            "e x p:1 c:65536",
-            format!("client address must be {address}, not 'c:65536'"),
-        ),
+        (O::AddNode, "e/ x p:1 c:1", format!("node's name must be {names}, not 'e/'")),
+        (O::AddNode, &format!("{long} x p:1 c:1"), format!("node's name must be {names}, not '{long}'")),
+        (O::AddNode, "e  p:1 c:1", format!("zone must be {names}, not ''")),
+        (O::AddNode, "e x p c:1", format!("peer address must be {address}, not 'p'")),
+        (O::AddNode, "e x p:1 c:0", format!("client address must be {address}, not 'c:0'")),
+        (O::AddNode, "e x p:1 :1", format!("client address must be {address}, not ':1'")),
+        (O::AddNode, "e x p:1 c:65536", format!("client address must be {address}, not 'c:65536'")),
         (
             O::AddNode,
             "12 x p:1 c:1",
-            "node's name '12': add a letter, or `ordo admin` would take it for a number that the cluster gave".to_owned(),
+            "node's name '12': add a letter, or `ordo admin` would take it for a number that the cluster \
+             gave"
+                .to_owned(),
         ),
         (
             O::AddNode,
             "e x p:1 0.0.0.0:1",
-            "client address '0.0.0.0:1': others connect to this address, so it must be one of the node's own (what it listens \
-             on can be set apart, with --bind)"
+            "client address '0.0.0.0:1': others connect to this address, so it must be one of the node's \
+             own (what it listens on can be set apart, with --bind)"
                 .to_owned(),
         ),
         (O::RemoveNode, "b", format!("node must be {shown}, not 'b'")),
-        (
-            O::RemoveNode,
-            "65536",
-            format!("node must be {shown}, not '65536'"),
-        ),
-        (
-            O::Transfer,
-            "-1 2",
-            format!("partition must be {shown}, not '-1'"),
-        ),
+        (O::RemoveNode, "65536", format!("node must be {shown}, not '65536'")),
+        (O::Transfer, "-1 2", format!("partition must be {shown}, not '-1'")),
     ] {
-        assert_eq!(
-            parse(command, line),
-            Err(Reply::error_owned(format!("ERR the {error}")))
-        );
+        assert_eq!(parse(command, line), Err(Reply::error_owned(format!("ERR the {error}"))));
     }
 }
 

@@ -55,10 +55,7 @@ impl Turn<'_> {
             return Ok(0);
         }
         let unfinished = !connection.unanswered.is_empty();
-        connection.unanswered.push_back(Unanswered {
-            number,
-            answer: None,
-        });
+        connection.unanswered.push_back(Unanswered { number, answer: None });
         if connection.requests.is_empty() {
             connection.home = partition;
             connection.map = self.process.node.map().clone();
@@ -71,11 +68,7 @@ impl Turn<'_> {
         route.home = connection.home;
         connection.sequence += 1;
         let request = Arc::new(Request {
-            id: RequestId {
-                session: connection.session,
-                sequence: connection.sequence,
-                attempt: 0,
-            },
+            id: RequestId { session: connection.session, sequence: connection.sequence, attempt: 0 },
             slots_version: connection.map.slots_version,
             procedure: self.system.work.on(draft.procedure.clone()),
             args: draft.args.clone(),
@@ -87,10 +80,7 @@ impl Turn<'_> {
         // What follows must not overtake it, should it come again.
         connection.holds |= draft.strays && !is_everywhere;
         let flight = Flight::new(request.clone(), Reached(draft));
-        let asker = node::Asker {
-            unfinished,
-            readonly: false,
-        };
+        let asker = node::Asker { unfinished, readonly: false };
         // Only the order has a place that is the same at several partitions.
         let is_shared = request.route.partitions.len() > 1;
         if is_shared || node::route(&request.footprint, asker) == Route::Order {
@@ -105,9 +95,7 @@ impl Turn<'_> {
         connection.reading = Some((number, flight));
         let now_ms = self.now_ms();
         let process = &mut *self.process;
-        process
-            .node
-            .read([(id, partition)], now_ms, &mut process.effects);
+        process.node.read([(id, partition)], now_ms, &mut process.effects);
         self.perform()?;
         Ok(self.system.plan.costs.read_ns)
     }
@@ -117,11 +105,7 @@ impl Turn<'_> {
         let waiting = std::mem::take(&mut self.process.readable);
         let mut requests = Vec::new();
         for (id, partition, position) in waiting {
-            let reached = self
-                .process
-                .lanes
-                .get(&partition)
-                .map(|lane| lane.engine.view().final_position());
+            let reached = self.process.lanes.get(&partition).map(|lane| lane.engine.view().final_position());
             if reached.is_some_and(|reached| reached < position) {
                 self.process.readable.push((id, partition, position));
                 continue;
@@ -132,9 +116,7 @@ impl Turn<'_> {
             let Some(connection) = self.process.connections.get_mut(&client) else {
                 continue;
             };
-            let Some((number, flight)) = connection
-                .reading
-                .take_if(|(_, flight)| flight.request.id == id)
+            let Some((number, flight)) = connection.reading.take_if(|(_, flight)| flight.request.id == id)
             else {
                 continue;
             };
@@ -168,11 +150,7 @@ impl Turn<'_> {
     }
 
     /// Takes in the commands of a connection that have waited.
-    pub(super) fn go_on(
-        &mut self,
-        client: u16,
-        requests: &mut Vec<Arc<Request>>,
-    ) -> Result<(), Violation> {
+    pub(super) fn go_on(&mut self, client: u16, requests: &mut Vec<Arc<Request>>) -> Result<(), Violation> {
         while let Some(connection) = self.process.connections.get_mut(&client)
             && connection.takes_commands()
             && let Some((number, partition, draft)) = connection.behind.pop_front()
@@ -202,10 +180,7 @@ impl Turn<'_> {
     }
 
     /// Reads at the newest final snapshot. `None` if the order must decide.
-    pub(super) fn read(
-        &mut self,
-        request: &Arc<Request>,
-    ) -> Result<Option<(Outcome, Position)>, Violation> {
+    pub(super) fn read(&mut self, request: &Arc<Request>) -> Result<Option<(Outcome, Position)>, Violation> {
         let partition = request.route.partitions[0];
         let lead_ms = self.process.node.epoch_lead_ms();
         let now_ms = self.now_ms().saturating_add_signed(lead_ms);
@@ -237,10 +212,9 @@ impl Turn<'_> {
                 Ok(Some((outcome, position)))
             }
             ReadOutcome::MustOrder => Ok(None),
-            ReadOutcome::Interrupted => Err(Violation::new(
-                "serial",
-                format!("{request:?} was interrupted by nobody"),
-            )),
+            ReadOutcome::Interrupted => {
+                Err(Violation::new("serial", format!("{request:?} was interrupted by nobody")))
+            }
         }
     }
 
@@ -252,10 +226,7 @@ impl Turn<'_> {
         let now_ms = self.now_ms();
         let ids: Vec<RequestId> = requests.iter().map(|request| request.id).collect();
         let process = &mut *self.process;
-        match process
-            .node
-            .submit(&mut requests, now_ms, &mut process.effects)
-        {
+        match process.node.submit(&mut requests, now_ms, &mut process.effects) {
             Ok(()) => {
                 self.process.taken.extend(ids);
                 self.perform()
@@ -288,8 +259,7 @@ impl Turn<'_> {
         if self.system.plan.judged
             && let Some(lane) = self.process.lanes.get_mut(&partition)
         {
-            self.system.partitions[usize::from(partition.0)]
-                .judge(&mut lane.watch, committed.clone())?;
+            self.system.partitions[usize::from(partition.0)].judge(&mut lane.watch, committed.clone())?;
         }
         let id = committed.request.id;
         // What runs at several partitions is answered by the first.
@@ -298,17 +268,11 @@ impl Turn<'_> {
         }
         let (boot, _) = session::boot_and_port(id.session);
         if BootId(boot) != self.process.node.boot() && self.process.node.is_spread() {
-            let answered = Answered {
-                id,
-                partition,
-                position: committed.position,
-                outcome: committed.outcome,
-            };
+            let answered =
+                Answered { id, partition, position: committed.position, outcome: committed.outcome };
             let now_ms = self.now_ms();
             let process = &mut *self.process;
-            process
-                .node
-                .executed([answered], now_ms, &mut process.effects);
+            process.node.executed([answered], now_ms, &mut process.effects);
             return self.perform();
         }
         self.process.taken.remove(&id);
@@ -324,11 +288,8 @@ impl Turn<'_> {
         // Its outcome is unknown: so is that of everything else on the connection.
         if let Some(connection) = self.process.connections.remove(&client) {
             self.process.by_session.remove(&id.session);
-            self.core
-                .note(Address::Host(self.host), || format!("{outcome:?}"));
-            let frame = Frame::Closed {
-                connection: connection.number,
-            };
+            self.core.note(Address::Host(self.host), || format!("{outcome:?}"));
+            let frame = Frame::Closed { connection: connection.number };
             self.core.send(self.me(), Address::Client(client), frame);
         }
     }
@@ -362,13 +323,7 @@ impl Turn<'_> {
     }
 
     /// Answers a command as soon as those before it are answered.
-    pub(super) fn answer(
-        &mut self,
-        client: u16,
-        number: u64,
-        outcome: Outcome,
-        place: (PartitionId, Place),
-    ) {
+    pub(super) fn answer(&mut self, client: u16, number: u64, outcome: Outcome, place: (PartitionId, Place)) {
         let Some(connection) = self.process.connections.get_mut(&client) else {
             return;
         };
@@ -376,9 +331,8 @@ impl Turn<'_> {
         if let Some(unanswered) = unanswered.find(|unanswered| unanswered.number == number) {
             unanswered.answer = Some((outcome, place));
         }
-        while let Some(answered) = connection
-            .unanswered
-            .pop_front_if(|unanswered| unanswered.answer.is_some())
+        while let Some(answered) =
+            connection.unanswered.pop_front_if(|unanswered| unanswered.answer.is_some())
         {
             let Some((outcome, (partition, place))) = answered.answer else {
                 break;
@@ -390,8 +344,7 @@ impl Turn<'_> {
                 partition,
                 place,
             };
-            self.core
-                .send(Address::Host(self.host), Address::Client(client), frame);
+            self.core.send(Address::Host(self.host), Address::Client(client), frame);
         }
     }
 }

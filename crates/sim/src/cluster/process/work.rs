@@ -28,9 +28,7 @@ impl Turn<'_> {
             let local = process.lanes.keys().copied();
             let true_ms = EPOCH_MS + self.core.now_ns() / 1_000_000;
             let is_healed = self.core.healed_ns().is_some();
-            self.system
-                .epochs
-                .confirmed(end, local, true_ms, is_healed)?;
+            self.system.epochs.confirmed(end, local, true_ms, is_healed)?;
         }
         Ok(())
     }
@@ -47,14 +45,9 @@ impl Turn<'_> {
         let worker = &mut self.process.workers[number];
         if std::mem::take(&mut worker.idle) {
             let after_ns = worker.busy_until_ns.saturating_sub(now_ns);
-            let jitter_ns = if self.system.plan.jitter {
-                self.core.draw.below(3_000)
-            } else {
-                0
-            };
+            let jitter_ns = if self.system.plan.jitter { self.core.draw.below(3_000) } else { 0 };
             let timer = Timer::Worker(number as u16);
-            self.core
-                .set_timer(Address::Host(self.host), after_ns + jitter_ns, timer);
+            self.core.set_timer(Address::Host(self.host), after_ns + jitter_ns, timer);
         }
     }
 
@@ -68,9 +61,7 @@ impl Turn<'_> {
             EngineKind::Calvin => costs.calvin_operation_ns,
             EngineKind::Serial => costs.serial_operation_ns,
         };
-        let busy_ns = self.process.workers[place]
-            .busy_until_ns
-            .saturating_sub(self.core.now_ns());
+        let busy_ns = self.process.workers[place].busy_until_ns.saturating_sub(self.core.now_ns());
         if busy_ns > 0 {
             self.core.set_timer(me, busy_ns, Timer::Worker(number));
             return Ok(());
