@@ -19,7 +19,8 @@
 //! forgotten some of that tells it to fetch a checkpoint instead.
 //!
 //! A frame may not be of any size, and a link not hold any number of them. So what is too large for one frame
-//! goes in parts, which may come in any order; and a follower that has not said to have heard what it was
+//! goes in parts, which may come in any order (a follower that would have to remember too many of them gives
+//! up the oldest, and its subscription with them); and a follower that has not said to have heard what it was
 //! sent is told little more than that there is something.
 //!
 //! A subscription numbers its frames. One that comes too early waits for those before it, a little while:
@@ -44,7 +45,7 @@ use super::machine::DOUBT_TICKS;
 use bytes::Bytes;
 use execute::siblings::Twins;
 use listen::Followed;
-use parts::Assembly;
+use parts::Assemblies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tell::Follower;
 use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, RequestId};
@@ -154,8 +155,8 @@ pub(super) struct Feeds {
     said: Said,
     /// The last number of what was sent in parts.
     large: u64,
-    /// What comes in parts, by group, sender and number.
-    assemblies: BTreeMap<(PartitionId, NodeId, u64), Assembly>,
+    /// What comes in parts.
+    assemblies: Assemblies,
 }
 
 impl Feeds {

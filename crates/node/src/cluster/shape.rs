@@ -184,8 +184,9 @@ fn check_part(part: &Part, is_known: impl Fn(PartitionId) -> bool) -> Result<(),
     {
         return Err("it tells of partitions that the cluster has not".into());
     }
-    match !part.bytes.is_empty() && part.offset + part.bytes.len() as u64 <= part.total {
-        true => Ok(()),
-        false => Err("a part does not lie within its whole".into()),
+    let end = part.offset.checked_add(part.bytes.len() as u64);
+    match end {
+        Some(end) if end > part.offset && end <= part.total => Ok(()),
+        _ => Err("a part does not lie within its whole".into()),
     }
 }

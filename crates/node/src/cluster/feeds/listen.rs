@@ -1,6 +1,6 @@
 //! The side that follows: through whom, and what becomes of the news.
 
-use super::parts::{Assembly, Item, Part};
+use super::parts::{Item, Part};
 use super::{Answered, News};
 use crate::cluster::frames::{Frame, decode_answered};
 use crate::cluster::machine::{ClusterEffects, ClusterNode};
@@ -13,10 +13,6 @@ use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId};
 
-/// What has come in parts, but not whole, is given up when no part has come for so many ticks.
-const PARTS_TICKS: u64 = 600;
-/// So much comes in parts at the same time, of one group and from one node: it is told one after the other.
-const ASSEMBLIES_MAX: usize = 16;
 /// One that has not heard of a group for so many ticks follows it through another node.
 const PATIENCE_TICKS: u64 = 12;
 /// So many ticks a frame waits for those before it, and so many frames: as many as a window of small parts
@@ -187,29 +183,18 @@ impl ClusterNode {
         part: Part,
         effects: &mut ClusterEffects,
     ) -> bool {
-        let Part { item, number, total, offset, bytes } = part;
-        let key = (group, from, number);
+        let item = part.item;
+        // As what waits for frames before it.
+        let bytes_max = 2 * self.options.feed_window_bytes;
         let assemblies = &mut self.feeds.assemblies;
-        let begun = assemblies.range((group, from, 0)..=(group, from, u64::MAX));
-        if !assemblies.contains_key(&key) && begun.count() >= ASSEMBLIES_MAX {
-            // Its sender has long begun with others: what is missing of it was lost.
-            let oldest = assemblies.range((group, from, 0)..).next();
-            let oldest = oldest.map(|(&key, _)| key);
-            oldest.and_then(|oldest| assemblies.remove(&oldest));
-        }
-        let known = self.feeds.assemblies.entry(key).or_insert_with(|| Assembly::new(total));
-        known.news_tick = self.ticks;
-        match known.take(total, offset, bytes) {
-            Some(true) => {}
-            Some(false) => return true,
-            None => {
-                self.feeds.assemblies.remove(&key);
-                return false;
-            }
-        }
-        let assembly = self.feeds.assemblies.remove(&key);
-        let Some(whole) = assembly.and_then(Assembly::whole) else {
+        let Some(taken) = assemblies.take(group, from, part, bytes_max, self.ticks) else {
             return false;
+        };
+        if taken.lost {
+            self.lose_feed(group);
+        }
+        let Some(whole) = taken.whole else {
+            return true;
         };
         match item {
             Item::Answer => {
@@ -321,9 +306,7 @@ impl ClusterNode {
         let now = self.ticks;
         let me = self.options.me;
         let zone = map.nodes.get(&me).map(|entry| entry.zone);
-        let old = now.saturating_sub(PARTS_TICKS);
-        let assemblies = &mut self.feeds.assemblies;
-        assemblies.retain(|_, assembly| assembly.news_tick >= old);
+        self.feeds.assemblies.give_up(now);
         let silent = self.feeds.followers.keys().map(|&(_, node)| node);
         let silent: BTreeSet<NodeId> = silent.filter(|&node| !self.is_live(node)).collect();
         self.feeds.followers.retain(|(_, node), _| !silent.contains(node));
