@@ -35,7 +35,9 @@
 //! All groups share one journal. What a turn of a group wants kept goes into one record with what the others
 //! want, and what the turn promises (a vote, "I have this entry") leaves when the record is durable: always
 //! for votes, and for entries under `always`; under `everysec` and `no` a written entry counts, as
-//! `appendfsync` means it, and under `everysec` it is on its way to the disk within a second.
+//! `appendfsync` means it, and under `everysec` it is on its way to the disk within a second. What promises
+//! nothing (an answer to a heartbeat, a question for a read index) leaves at once, unless its term is not
+//! durable yet.
 //!
 //! # Checkpoints
 //!

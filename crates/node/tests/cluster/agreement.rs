@@ -189,6 +189,128 @@ fn a_follower_that_lost_its_tail_comes_back() {
     assert_eq!(groups[2].status().last, groups[leader].status().last);
 }
 
+/// What leaves, and to whom.
+type Outgoing = Vec<(NodeId, Bytes)>;
+
+/// The replicas of a group of three, by hand: records are kept only where a test says so.
+struct Three {
+    groups: Vec<RaftGroup>,
+    /// The records that are being kept: of whom, the turn, and what leaves then.
+    unkept: Vec<(usize, u64, Outgoing)>,
+    wire: Outgoing,
+    /// Nothing reaches this one.
+    cut: Option<usize>,
+}
+
+impl Three {
+    fn new() -> Three {
+        let base = Base {
+            members: Members { voters: vec![NodeId(1), NodeId(2), NodeId(3)], ..Members::default() },
+            ..Base::default()
+        };
+        let new = |me| {
+            let hard = HardState::default();
+            RaftGroup::new(NodeId(me), P0, base.clone(), vec![], hard, 1, 1 << 20).expect("a group")
+        };
+        Three { groups: (1..=3).map(new).collect(), unkept: Vec::new(), wire: Vec::new(), cut: None }
+    }
+
+    /// Delivers what leaves at once, until nothing does. Returns the answers to questions.
+    fn deliver(&mut self) -> Vec<(usize, u64)> {
+        let mut answers = Vec::new();
+        loop {
+            for (me, group) in self.groups.iter_mut().enumerate() {
+                while let Some(turn) = group.turn() {
+                    self.wire.extend(turn.messages);
+                    self.unkept.push((me, turn.number, turn.promises));
+                    answers.extend(turn.indices.into_iter().map(|(question, _)| (me, question)));
+                }
+            }
+            if self.wire.is_empty() {
+                return answers;
+            }
+            let cut = self.cut.map(|cut| cut + 1);
+            self.wire.retain(|(to, _)| Some(usize::from(to.0)) != cut);
+            for (to, bytes) in std::mem::take(&mut self.wire) {
+                let _ = self.groups[usize::from(to.0) - 1].handle(Input::Message(bytes));
+            }
+        }
+    }
+
+    /// Keeps all records, and those that follow from them.
+    fn keep(&mut self) {
+        while !self.unkept.is_empty() {
+            for (me, number, promises) in std::mem::take(&mut self.unkept) {
+                self.groups[me].kept(number);
+                self.wire.extend(promises);
+            }
+            self.deliver();
+        }
+    }
+
+    fn leader(&mut self) -> usize {
+        loop {
+            if let Some(leader) = self.groups.iter().position(|group| group.leads().is_some()) {
+                return leader;
+            }
+            for (me, group) in self.groups.iter_mut().enumerate() {
+                if self.cut != Some(me) {
+                    let _ = group.handle(Input::Tick);
+                }
+            }
+            self.deliver();
+            self.keep();
+        }
+    }
+}
+
+/// What a strict read asks of the others promises nothing, so it waits for no disk.
+#[test]
+fn a_read_index_waits_for_no_record() {
+    let mut three = Three::new();
+    let leader = three.leader();
+    let follower = (leader + 1) % 3;
+    let _ = three.groups[leader].handle(Input::Propose(Bytes::from_static(b"entry")));
+    three.deliver();
+    assert!(!three.unkept.is_empty(), "the entry is on its way to the disks");
+    let _ = three.groups[follower].handle(Input::AskIndex { question: 7 });
+    assert_eq!(three.deliver(), [(follower, 7)]);
+    three.keep();
+    let committed = three.groups.iter().map(|group| group.status().committed);
+    assert!(committed.min() > Some(1), "the entry is agreed");
+}
+
+/// A heartbeat of a term that is not durable yet is not answered: after a crash the follower would not know
+/// of the term.
+#[test]
+fn nothing_is_said_in_a_term_that_is_not_durable() {
+    let mut three = Three::new();
+    let late = 2;
+    three.cut = Some(late);
+    let leader = three.leader();
+    three.cut = None;
+    let heartbeat = |three: &mut Three| {
+        for _ in 0..2 {
+            let _ = three.groups[leader].handle(Input::Tick);
+        }
+        let turn = three.groups[leader].turn().expect("heartbeats");
+        for (to, bytes) in turn.messages {
+            if usize::from(to.0) == late + 1 {
+                let _ = three.groups[late].handle(Input::Message(bytes));
+            }
+        }
+        three.groups[leader].kept(turn.number);
+        three.groups[late].turn().expect("an answer")
+    };
+    let first = heartbeat(&mut three);
+    assert!(first.is_promise && first.messages.is_empty() && !first.promises.is_empty());
+    let second = heartbeat(&mut three);
+    assert!(!second.is_promise && second.messages.is_empty(), "the term is still being kept");
+    three.groups[late].kept(second.number);
+    let third = heartbeat(&mut three);
+    assert!(!third.messages.is_empty(), "the term is durable");
+}
+
 /// A leader takes those for late only that have told it so: who has said nothing since the election may have
 /// everything.
 #[test]

@@ -3,7 +3,8 @@
 //! A [`Group`] is one replica's part in one group: a state machine without threads, files or clocks. Ticks,
 //! messages and proposals come in; [`Group::turn`] says what is to be done: messages that may leave at once,
 //! a record to keep, and messages that promise something and leave only once the record is kept
-//! ([`Group::kept`]).
+//! ([`Group::kept`]). A follower's answer to a heartbeat and its question for a read index promise nothing,
+//! so they leave at once, unless their term is not durable yet.
 //!
 //! The agreement itself is a library's work (Raft), behind this trait; nobody outside of this module names
 //! the library.

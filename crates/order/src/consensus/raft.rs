@@ -50,6 +50,8 @@ pub struct RaftGroup {
     members_before: VecDeque<(u64, Members)>,
     /// Up to here agreed entries were looked at: the library may count them as applied.
     handed: u64,
+    /// The newest turn with a term or a vote, until its record is kept.
+    promise: Option<u64>,
 }
 
 /// Under which name a node's question travels.
@@ -97,7 +99,15 @@ impl RaftGroup {
         let storage = Storage::new(base, entries, hard_state, trail_bytes_max);
         let raft = RawNode::new(&config, storage, &Logger::root(Discard, o!()))
             .map_err(|error| format!("the log of {partition} cannot be used: {error}"))?;
-        let mut group = RaftGroup { raft, partition, seed, members, members_before: VecDeque::new(), handed };
+        let mut group = RaftGroup {
+            raft,
+            partition,
+            seed,
+            members,
+            members_before: VecDeque::new(),
+            handed,
+            promise: None,
+        };
         group.set_timeout();
         Ok(group)
     }
@@ -294,11 +304,19 @@ impl Group for RaftGroup {
         }
         let number = ready.number();
         let must_sync = ready.must_sync();
+        if is_promise {
+            self.promise = Some(number);
+        }
         let mut messages = Vec::new();
         let mut behind = Vec::new();
         sort(ready.take_messages(), &mut messages, &mut behind);
+        let (free, bound): (Vec<Message>, Vec<Message>) = ready
+            .take_persisted_messages()
+            .into_iter()
+            .partition(|message| self.promise.is_none() && promises_nothing(message));
+        sort(free, &mut messages, &mut behind);
         let mut promises = Vec::new();
-        sort(ready.take_persisted_messages(), &mut promises, &mut behind);
+        sort(bound, &mut promises, &mut behind);
         let indices = ready
             .take_read_states()
             .into_iter()
@@ -330,6 +348,7 @@ impl Group for RaftGroup {
 
     fn kept(&mut self, number: u64) {
         self.step_down_if_removed();
+        self.promise = self.promise.filter(|&promise| promise > number);
         self.raft.on_persist_ready(number);
         self.advance_applied();
         self.set_timeout();
@@ -401,6 +420,15 @@ impl RaftGroup {
             self.raft.advance_apply_to(known);
         }
     }
+}
+
+/// Whether a follower's message says nothing of its log. The library holds every message of a follower until
+/// its record is durable. A strict read at a follower needs these two of a majority, so it would wait for the
+/// disks of a majority.
+///
+/// Both speak in the follower's term, so they still wait for a term that is not durable yet.
+fn promises_nothing(message: &Message) -> bool {
+    matches!(message.get_msg_type(), MessageType::MsgReadIndex | MessageType::MsgHeartbeatResponse)
 }
 
 /// Sorts out who needs a checkpoint.
