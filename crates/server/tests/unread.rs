@@ -334,3 +334,37 @@ fn the_clients_that_take_most_go_above_maxmemory_clients() {
     other.wait_for_info("evicted_clients:2");
     assert_eq!(field(&mut other, "block", "multi-mem"), None);
 }
+
+#[test]
+fn invalidations_that_nobody_reads_count_and_replies_do_not() {
+    let _turn = alone();
+    let (server, _dir) = TestServer::start(&[("client-output-buffer-limit", "pubsub 4mb 0 0")]);
+    let mut writer = server.client();
+    writer.call(&["SETRANGE", "large", "39999999", "x"]);
+    let mut tracker = server.client();
+    tracker.call(&["HELLO", "3", "SETNAME", "tracker"]);
+    tracker.call(&["CLIENT", "TRACKING", "ON", "BCAST"]);
+    tracker.send(&["GET", "large"]);
+    let (unread, _) = settled(&mut writer, "tracker");
+    assert!(unread > 30 * MIB, "{unread} bytes of the reply wait");
+    let name = "n".repeat(10_000);
+    let mut write = |count: u32| {
+        for number in 0..count {
+            writer.call(&["SET", &format!("{name}{number}"), "v"]);
+        }
+    };
+    write(200);
+    let mut asker = server.client();
+    asker.wait_until("INFO memory", |info| {
+        let (_, bytes) = info.split_once("mem_clients_pushes:").expect("a field of INFO");
+        let digits = bytes.split(|c: char| !c.is_ascii_digit()).next().expect("digits");
+        (2_000_000..3_000_000).contains(&digits.parse::<u64>().expect("a number"))
+    });
+    let stats = asker.info_number("client_output_buffer_limit_disconnections");
+    assert_eq!(stats, 0, "the reply is no push");
+    write(300);
+    asker.wait_for_info("client_output_buffer_limit_disconnections:1");
+    assert_eq!(field(&mut asker, "tracker", "omem"), None);
+    asker.wait_for_info("mem_clients_pushes:0");
+    drop(tracker);
+}

@@ -54,7 +54,7 @@ impl Listener {
         if self.pushes.is_overrun() {
             return;
         }
-        if self.pushes.admit(delivery.pushed_bytes()) {
+        if self.pushes.admit(delivery.pushed_bytes(), delivery.is_shared()) {
             self.mailbox.deliver(self.session, delivery);
         } else {
             self.mailbox.announce_kill();
@@ -99,6 +99,11 @@ pub enum Delivery {
 }
 
 impl Delivery {
+    /// Whether it is one allocation for all who get it, which counts for itself.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Delivery::Message { .. } | Delivery::Monitored(_))
+    }
+
     /// The bytes that it counts for in its connection's [`PushQueue`].
     pub fn pushed_bytes(&self) -> usize {
         match self {

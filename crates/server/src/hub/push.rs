@@ -9,7 +9,8 @@
 //!   than the mean.
 //!
 //! A message that many connections get is one allocation ([`Push`], [`Encoded`]), and the total counts it
-//! once.
+//! once. An invalidation is short, and counts for each connection. Replies count nowhere here, however much
+//! of them a connection has not read.
 
 use redis_surface::codec::{Protocol, encode};
 use std::ops::Deref;
@@ -135,7 +136,9 @@ pub struct PushQueue {
     budget: Arc<PushBudget>,
     /// Bytes of pushes that its thread has not taken yet.
     waiting_bytes: AtomicUsize,
-    /// Bytes that the connection has to send.
+    /// Of these, what only this connection counts in the budget's total.
+    waiting_own_bytes: AtomicUsize,
+    /// Bytes of pushes that the connection has to send.
     unsent_bytes: AtomicUsize,
     /// Of these, what counts in the budget's total.
     counted_bytes: AtomicUsize,
@@ -151,35 +154,42 @@ impl PushQueue {
         queue
     }
 
-    /// Admits a push of so many bytes. False if too much waits: the connection is to be closed.
-    pub(super) fn admit(&self, bytes: usize) -> bool {
+    /// Admits a push of so many bytes, which the total knows already if others have it as well. False if too
+    /// much waits: the connection is to be closed.
+    pub(super) fn admit(&self, bytes: usize, is_shared: bool) -> bool {
         if self.is_overrun() {
             return false;
+        }
+        if !is_shared {
+            self.waiting_own_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.budget.total_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         let waiting = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let is_admitted = !self.budget.is_too_much(waiting + self.unsent_bytes.load(Ordering::Relaxed));
         if !is_admitted {
-            self.taken(bytes);
+            self.taken(bytes, is_shared);
             self.overrun.store(true, Ordering::SeqCst);
         }
         is_admitted
     }
 
     /// The connection's thread has taken an admitted push.
-    pub fn taken(&self, bytes: usize) {
+    pub fn taken(&self, bytes: usize, is_shared: bool) {
         self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if !is_shared {
+            self.waiting_own_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.budget.total_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 
-    /// The connection has so many bytes to send, and its output takes `own_bytes`, which count if it gets
-    /// pushes.
-    pub fn note_output(&self, unsent_bytes: usize, own_bytes: usize, gets_pushes: bool) {
+    /// The connection has so many bytes of pushes to send, of which its output takes `own_bytes` for itself.
+    pub fn note_output(&self, unsent_bytes: usize, own_bytes: usize) {
         self.unsent_bytes.store(unsent_bytes, Ordering::Relaxed);
-        let counted = if gets_pushes { own_bytes } else { 0 };
         let before = self.counted_bytes.load(Ordering::Relaxed);
-        if before != counted {
-            self.counted_bytes.store(counted, Ordering::Relaxed);
+        if before != own_bytes {
+            self.counted_bytes.store(own_bytes, Ordering::Relaxed);
             // Wraps where there is less than before.
-            self.budget.total_bytes.fetch_add(counted.wrapping_sub(before), Ordering::Relaxed);
+            self.budget.total_bytes.fetch_add(own_bytes.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
@@ -196,7 +206,9 @@ impl PushQueue {
 
 impl Drop for PushQueue {
     fn drop(&mut self) {
-        self.note_output(0, 0, false);
+        self.note_output(0, 0);
+        let waiting = self.waiting_own_bytes.load(Ordering::Relaxed);
+        self.budget.total_bytes.fetch_sub(waiting, Ordering::Relaxed);
         // A queue of no node has a budget of its own, in which it was never counted.
         let connections = &self.budget.connections;
         let less = |count: usize| Some(count.saturating_sub(1));
@@ -217,7 +229,7 @@ mod tests {
         let push = Push::new(Reply::bulk("x".repeat(text)), text, &budget);
         assert_eq!(budget.total_bytes(), push.bytes());
         for queue in &queues {
-            let admitted = (0..10).filter(|_| queue.admit(push.bytes())).count();
+            let admitted = (0..10).filter(|_| queue.admit(push.bytes(), true)).count();
             assert_eq!(admitted, 3);
             assert!(queue.is_overrun());
             assert_eq!(queue.waiting_bytes(), 3 * push.bytes());
@@ -234,16 +246,30 @@ mod tests {
     fn above_the_total_those_are_closed_that_have_more_than_the_mean() {
         let budget = Arc::new(PushBudget::default());
         let queues: Vec<PushQueue> = (0..4).map(|_| PushQueue::new(&budget)).collect();
-        queues[0].note_output(TOTAL_BYTES_MAX, TOTAL_BYTES_MAX, true);
-        assert!(queues[0].admit(1), "there is no other limit");
-        queues[1].note_output(1000, 1000, true);
-        assert!(queues[1].admit(1), "it has less than the mean");
-        assert!(!queues[0].admit(1));
-        queues[0].note_output(0, 0, true);
-        queues[1].note_output(TOTAL_BYTES_MAX / 2, TOTAL_BYTES_MAX / 2, false);
-        assert_eq!(budget.total_bytes(), 0, "no pushes");
-        assert!(queues[1].admit(1));
+        queues[0].note_output(TOTAL_BYTES_MAX, TOTAL_BYTES_MAX);
+        assert!(queues[0].admit(1, true), "there is no other limit");
+        queues[1].note_output(1000, 1000);
+        assert!(queues[1].admit(1, true), "it has less than the mean");
+        assert!(!queues[0].admit(1, true));
+        queues[0].note_output(0, 0);
+        queues[1].note_output(TOTAL_BYTES_MAX / 2, TOTAL_BYTES_MAX / 2);
+        assert!(queues[1].admit(1, true));
         drop(queues);
+        assert_eq!(budget.total_bytes(), 0);
         assert_eq!(budget.connections.load(Ordering::Relaxed), 0);
+    }
+    #[test]
+    fn what_only_one_connection_gets_counts_until_it_is_taken_or_gone() {
+        let budget = Arc::new(PushBudget::default());
+        let queues: Vec<PushQueue> = (0..2).map(|_| PushQueue::new(&budget)).collect();
+        let third = TOTAL_BYTES_MAX / 3;
+        assert!(queues[0].admit(third, false) && queues[1].admit(third, false));
+        assert_eq!(budget.total_bytes(), 2 * third);
+        assert!(!queues[0].admit(2 * third, false), "more than the mean");
+        assert_eq!(budget.total_bytes(), 2 * third, "it was not admitted");
+        queues[1].taken(third, false);
+        assert_eq!(budget.total_bytes(), third);
+        drop(queues);
+        assert_eq!(budget.total_bytes(), 0);
     }
 }

@@ -524,7 +524,8 @@ impl IoThread {
             };
             self.with_connection(token, |connection, desk| {
                 let pushed_bytes = delivery.pushed_bytes();
-                connection.session().client().pushes.taken(pushed_bytes);
+                let pushes = &connection.session().client().pushes;
+                pushes.taken(pushed_bytes, delivery.is_shared());
                 // Messages count as they come, not when all of them are there.
                 if pushed_bytes == 0 || connection.check_output_limit(desk) == Fate::Open {
                     connection.session().delivered(desk, delivery);

@@ -57,6 +57,10 @@ pub struct Replies {
     awaited_bytes: usize,
     /// Bytes in all `after`s.
     held_bytes: usize,
+    /// Bytes of pushes that were appended since all was sent, and how many of those are in the output's own
+    /// buffers.
+    pushed_bytes: usize,
+    pushed_own_bytes: usize,
     /// How many awaited requests may have a large reply.
     awaited_bulky: usize,
     /// A guess at the length of such a reply, from those that came last.
@@ -102,14 +106,21 @@ impl Replies {
 
     /// Appends what is no reply, ahead of all replies that still wait.
     pub fn push_at_once(&mut self, push: &Reply, protocol: Protocol) {
+        let before = self.output.unsent_bytes();
         encode(push, protocol, &mut self.output);
+        let bytes = self.output.unsent_bytes() - before;
+        self.pushed_bytes += bytes;
+        self.pushed_own_bytes += bytes;
     }
 
     /// The same, where other connections may get it as well.
     pub fn share_at_once(&mut self, push: &Push, protocol: Protocol) {
         match push.encoded(protocol) {
-            Some(encoded) => self.output.message(encoded),
-            None => encode(push.reply(), protocol, &mut self.output),
+            Some(encoded) => {
+                self.output.message(encoded);
+                self.pushed_bytes += encoded.len();
+            }
+            None => self.push_at_once(push.reply(), protocol),
         }
     }
 
@@ -228,9 +239,17 @@ impl Replies {
     pub fn own_bytes(&self) -> usize {
         self.output.own_bytes() + self.held_bytes
     }
+    /// How many of the unsent bytes are pushes, at most, and how many of the bytes that the replies take for
+    /// themselves.
+    pub fn pushed_bytes(&self) -> (usize, usize) {
+        (self.pushed_bytes.min(self.unsent_bytes()), self.pushed_own_bytes.min(self.own_bytes()))
+    }
     /// The first `count` bytes of [`Replies::ready`] were sent.
     pub fn sent(&mut self, count: usize) {
         self.output.sent(count);
+        if self.output.unsent_bytes() == 0 {
+            (self.pushed_bytes, self.pushed_own_bytes) = (0, 0);
+        }
     }
 }
 
