@@ -849,7 +849,7 @@ impl ClusterNode {
             Frame::Clock { standing, checkpoint, hears_all, map_version } => {
                 self.checkpoints.heard(from, checkpoint);
                 self.peers.says(from, hears_all);
-                self.peers.is_in(from, Condition::Well);
+                self.peers.tells_clock(from);
                 if map_version > self.newest_map().version {
                     self.send(from, &Frame::MapWanted, effects);
                 }

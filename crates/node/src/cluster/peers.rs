@@ -30,6 +30,8 @@ struct Peer {
     /// It says that it hears the leaders of all groups.
     hears_all: bool,
     condition: Condition,
+    /// It has told its clock, and not yet behind it how it is.
+    may_be_well: bool,
 }
 
 /// How far a wall clock is ahead of our steady time, at least: the best of this window, and of the one
@@ -58,6 +60,7 @@ impl Peers {
             epoch_lead_ms: None,
             hears_all: false,
             condition: Condition::Well,
+            may_be_well: false,
         });
         peer.heard_tick = now_tick;
         if wall_ms == 0 {
@@ -95,6 +98,17 @@ impl Peers {
     pub fn is_in(&mut self, node: NodeId, condition: Condition) {
         if let Some(peer) = self.0.get_mut(&node) {
             peer.condition = condition;
+            peer.may_be_well = false;
+        }
+    }
+
+    /// A node tells its clock. Behind that one that is not well says how it is: who said nothing since the
+    /// last time is well.
+    pub fn tells_clock(&mut self, node: NodeId) {
+        if let Some(peer) = self.0.get_mut(&node)
+            && std::mem::replace(&mut peer.may_be_well, true)
+        {
+            peer.condition = Condition::Well;
         }
     }
 
@@ -134,5 +148,31 @@ impl Peers {
     /// least. `Some(None)` if it says that it has none.
     pub fn epoch_lead_ms(&self, node: NodeId, since_tick: u64) -> Option<Option<i64>> {
         self.live(node, since_tick)?.epoch_lead_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_out_is_not_well_between_two_of_its_frames() {
+        let node = NodeId(2);
+        let out = || Condition::Out("its disk is full".to_owned());
+        let mut peers = Peers::default();
+        peers.heard(node, 0, 0, 1);
+        for _ in 0..3 {
+            peers.tells_clock(node);
+            peers.is_in(node, out());
+            assert_eq!(*peers.condition(node), out());
+            peers.tells_clock(node);
+            assert_eq!(*peers.condition(node), out(), "it has more to say");
+            peers.is_in(node, out());
+        }
+        // It starts anew, and has nothing to say.
+        peers.tells_clock(node);
+        assert_eq!(*peers.condition(node), out());
+        peers.tells_clock(node);
+        assert_eq!(*peers.condition(node), Condition::Well);
     }
 }
