@@ -64,8 +64,8 @@ pub struct Client {
     pub unfinished: AtomicUsize,
     /// READONLY.
     pub readonly: AtomicBool,
-    /// CLIENT NO-EVICT ON.
-    pub no_evict: AtomicBool,
+    /// CLIENT NO-EVICT ON. Changed by [`Clients::set_no_evict`] only.
+    no_evict: AtomicBool,
     /// Must be closed by its thread.
     pub killed: AtomicBool,
     /// The memory that it takes, as it counts for `maxmemory-clients`.
@@ -196,6 +196,8 @@ pub struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
     last_id: AtomicU64,
     count: AtomicUsize,
+    /// Connections with CLIENT NO-EVICT: `no_evict_count <= count`.
+    no_evict_count: AtomicUsize,
     /// The memory of all of them.
     memory_bytes: AtomicUsize,
     evicted: AtomicU64,
@@ -248,20 +250,37 @@ impl Clients {
         }
     }
 
+    /// CLIENT NO-EVICT. Called by the connection's thread.
+    pub fn set_no_evict(&self, client: &Client, on: bool) {
+        match (client.no_evict.swap(on, Ordering::Relaxed), on) {
+            (false, true) => self.no_evict_count.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.no_evict_count.fetch_sub(1, Ordering::Relaxed),
+            _ => return,
+        };
+    }
+
     /// Closes the connections that take the most memory until all of them take no more than `limit` (0: no
     /// limit).
+    ///
+    /// A connection with CLIENT NO-EVICT counts, as in Redis, and stays: where such connections alone take
+    /// more than `limit`, all others are closed. From then on a call looks at three counters only, until
+    /// another connection comes.
     pub fn evict(&self, limit: u64) {
-        if limit == 0 || self.memory_bytes() as u64 <= limit {
+        let is_above = limit > 0 && self.memory_bytes() as u64 > limit;
+        if !is_above || self.no_evict_count.load(Ordering::Relaxed) >= self.count() {
             return;
         }
         let by_id = self.by_id.lock();
         let memory_of = |client: &Client| client.memory_bytes.load(Ordering::Relaxed);
         let (leaving, staying): (Vec<_>, Vec<_>) =
             by_id.values().partition(|client| client.killed.load(Ordering::Relaxed));
-        // What was killed counts until its thread has closed it.
+        // A killed connection counts in the sum until its thread has closed it.
         let leaving_bytes = leaving.iter().map(|client| memory_of(client)).sum::<usize>();
         let total_bytes = self.memory_bytes().saturating_sub(leaving_bytes);
         let mut excess = (total_bytes as u64).saturating_sub(limit);
+        if excess == 0 {
+            return;
+        }
         let may_go = |client: &&Arc<Client>| !client.no_evict.load(Ordering::Relaxed);
         let mut victims: Vec<_> = staying.into_iter().filter(may_go).collect();
         victims.sort_by_key(|client| std::cmp::Reverse(memory_of(client)));
@@ -332,6 +351,7 @@ impl Clients {
     /// Forgets a connection.
     pub fn disconnect(&self, client: &Client) {
         if self.by_id.lock().remove(&client.id).is_some() {
+            self.set_no_evict(client, false);
             self.count.fetch_sub(1, Ordering::SeqCst);
             let bytes = client.memory_bytes.swap(0, Ordering::Relaxed);
             self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -351,5 +371,80 @@ impl Clients {
     /// All connections, oldest first.
     pub fn all(&self) -> Vec<Arc<Client>> {
         self.by_id.lock().values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    const MIB: usize = 1 << 20;
+
+    /// Connections that take so many mebibytes each.
+    fn connected(mebibytes: &[usize]) -> (Clients, Vec<Arc<Client>>, mio::Poll) {
+        let poll = mio::Poll::new().expect("a poll");
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
+        let mailbox = Arc::new(Mailbox::new(waker));
+        let clients = Clients::default();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 6379));
+        let connect = |&mebibytes: &usize| {
+            let arrival = Arrival { address, local_address: address, now_ms: 0 };
+            let client = clients.connect(arrival, SessionId(1), mailbox.clone(), usize::MAX).expect("room");
+            clients.note_memory(&client, mebibytes * MIB);
+            client
+        };
+        let all = mebibytes.iter().map(connect).collect();
+        (clients, all, poll)
+    }
+
+    fn closed(all: &[Arc<Client>]) -> Vec<bool> {
+        all.iter().map(|client| client.killed.load(Ordering::Relaxed)).collect()
+    }
+
+    #[test]
+    fn a_connection_with_no_evict_counts_and_others_are_closed() {
+        let (clients, all, _poll) = connected(&[30, 1, 0, 2]);
+        clients.set_no_evict(&all[0], true);
+        clients.evict(32 * MIB as u64);
+        assert_eq!(closed(&all), [false, false, false, true], "the largest of the others");
+        clients.evict(32 * MIB as u64);
+        assert_eq!(clients.evicted(), 1, "what is about to be closed is enough");
+        clients.evict(20 * MIB as u64);
+        assert_eq!(closed(&all), [false, true, true, true], "nothing else may be closed");
+        clients.set_no_evict(&all[0], false);
+        clients.evict(20 * MIB as u64);
+        assert_eq!(closed(&all), [true; 4]);
+        assert_eq!(clients.evicted(), 4);
+        all.iter().for_each(|client| clients.disconnect(client));
+        assert_eq!(clients.memory_bytes(), 0);
+    }
+
+    #[test]
+    fn connections_are_not_searched_where_none_may_be_closed() {
+        let (clients, all, _poll) = connected(&[30, 1, 0]);
+        for client in &all[..2] {
+            clients.set_no_evict(client, true);
+            clients.set_no_evict(client, true);
+        }
+        clients.disconnect(&all[2]);
+        let list = clients.by_id.lock();
+        std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            let clients = &clients;
+            scope.spawn(move || {
+                clients.evict(1);
+                sender.send(()).expect("the test waits");
+            });
+            let ended = receiver.recv_timeout(Duration::from_secs(5));
+            drop(list);
+            assert_eq!(ended, Ok(()), "it waits for the list");
+        });
+        clients.set_no_evict(&all[1], false);
+        clients.disconnect(&all[0]);
+        clients.evict(1);
+        assert_eq!(closed(&all), [false, true, false]);
     }
 }

@@ -67,7 +67,7 @@ impl Session {
             (C::ClientReply, [mode]) => self.set_speech(mode).unwrap_or(Reply::OK),
             (C::ClientNoEvict, [mode]) => match switch(mode) {
                 Some(on) => {
-                    self.client.no_evict.store(on, Ordering::Relaxed);
+                    desk.shared.clients.set_no_evict(&self.client, on);
                     Reply::OK
                 }
                 None => errors::SYNTAX,

@@ -188,7 +188,7 @@ impl Session {
         self.set_protocol(Protocol::Resp2);
         self.speech = Speech::On;
         self.become_default(desk.shared);
-        self.client.no_evict.store(false, Ordering::Relaxed);
+        desk.shared.clients.set_no_evict(&self.client, false);
         self.note_readonly(false);
         self.client.labels.lock().name.clear();
         Reply::Status("RESET".into())
