@@ -336,6 +336,34 @@ fn the_clients_that_take_most_go_above_maxmemory_clients() {
 }
 
 #[test]
+fn a_value_that_only_an_unread_reply_keeps_counts_for_its_client() {
+    let _turn = alone();
+    let (server, _dir) = TestServer::start(&[]);
+    let mut other = server.client();
+    other.call(&["SETRANGE", "large", "39999999", "x"]);
+    let mut reader = server.client();
+    reader.talk(&[("CLIENT SETNAME reader", "OK")]);
+    reader.send(&["GET", "large"]);
+    let (unread, _) = settled(&mut other, "reader");
+    assert!(unread > 30 * MIB, "{unread} bytes of the reply wait");
+    other.talk(&[("DEL large", "1")]);
+    let bytes = field(&mut other, "reader", "tot-mem").expect("it is connected");
+    assert!(bytes > 30 * MIB, "{bytes} bytes count for the client");
+    assert!(other.info_number("mem_clients_normal") > 30 * MIB);
+    other.talk(&[("CONFIG SET maxmemory-clients 50mb", "OK"), ("PING", "PONG")]);
+    assert_eq!(other.info_number("evicted_clients"), 0);
+    assert!(matches!(reader.read(), Reply::Bulk(value) if value.len() == 40_000_000));
+    while field(&mut other, "reader", "tot-mem").expect("it is connected") > MIB {}
+    other.call(&["SETRANGE", "large", "39999999", "x"]);
+    reader.send(&["GET", "large"]);
+    settled(&mut other, "reader");
+    other.talk(&[("CONFIG SET maxmemory-clients 20mb", "OK")]);
+    other.wait_for_info("evicted_clients:1");
+    // The connection's own thread closes it.
+    while field(&mut other, "reader", "omem").is_some() {}
+}
+
+#[test]
 fn invalidations_that_nobody_reads_count_and_replies_do_not() {
     let _turn = alone();
     let (server, _dir) = TestServer::start(&[("client-output-buffer-limit", "pubsub 4mb 0 0")]);

@@ -58,8 +58,10 @@ pub struct Client {
     pub input_bytes: AtomicUsize,
     /// Unsent bytes of its replies.
     pub output_bytes: AtomicUsize,
-    /// What its unsent replies take for themselves: values that the store has, too, are not copied.
+    /// What its unsent replies take for themselves: long values are not copied.
     pub buffer_bytes: AtomicUsize,
+    /// The long values of its unsent replies, which the store may have let go of.
+    pub value_bytes: AtomicUsize,
     /// Its requests that are unfinished.
     pub unfinished: AtomicUsize,
     /// READONLY.
@@ -181,7 +183,10 @@ impl Client {
             load(&self.buffer_bytes),
             load(&self.unfinished),
             load(&self.output_bytes),
-            load(&self.input_bytes) + load(&self.block_bytes) + load(&self.buffer_bytes),
+            [&self.input_bytes, &self.block_bytes, &self.buffer_bytes, &self.value_bytes]
+                .into_iter()
+                .map(load)
+                .sum::<usize>(),
             load(&self.protocol),
             labels.library,
             labels.library_version,
@@ -326,6 +331,7 @@ impl Clients {
             input_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
             buffer_bytes: AtomicUsize::new(0),
+            value_bytes: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(0),
             readonly: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),

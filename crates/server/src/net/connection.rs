@@ -379,13 +379,15 @@ impl Connection {
     pub fn check_output_limit(&mut self, desk: &Desk<'_>) -> Fate {
         let unsent = self.session.replies().unsent_bytes();
         let own_bytes = self.session.replies().own_bytes();
+        let value_bytes = self.session.replies().value_bytes();
         let (pushed, pushed_own) = self.session.replies().pushed_bytes();
         let client = self.session.client();
         client.output_bytes.store(unsent, Ordering::Relaxed);
         client.buffer_bytes.store(own_bytes, Ordering::Relaxed);
+        client.value_bytes.store(value_bytes, Ordering::Relaxed);
         client.pushes.note_output(pushed, pushed_own);
         let input_bytes = self.input.bytes.capacity() + self.decoder.held_bytes();
-        let memory_bytes = own_bytes + input_bytes + self.session.held_bytes();
+        let memory_bytes = own_bytes + value_bytes + input_bytes + self.session.held_bytes();
         desk.shared.clients.note_memory(client, memory_bytes);
         let limit = self.output_limit(desk);
         let over = |bytes: u64| bytes > 0 && unsent as u64 > bytes;

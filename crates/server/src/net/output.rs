@@ -3,6 +3,10 @@
 //! Most replies are short: they are encoded one behind the other into one buffer. A long value is not copied:
 //! the output keeps a reference to it, as the store does, so that 3,000 replies with the same value of a
 //! megabyte take a megabyte. A message to subscribers is encoded once, and all their outputs refer to it.
+//!
+//! The store may let go of a value before the output has sent it, or may keep it in a shorter form (a string
+//! that SETRANGE made long). The output alone keeps such a value, so an output tells the length of its values
+//! ([`Output::value_bytes`]) beside what its own buffers take. Messages count in [`crate::hub::PushBudget`].
 
 use crate::hub::Encoded;
 use redis_surface::codec::Sink;
@@ -40,12 +44,20 @@ impl Chunk {
             Chunk::Value(_) | Chunk::Message(_) => 0,
         }
     }
+
+    fn value_bytes(&self) -> usize {
+        match self {
+            Chunk::Value(value) => value.len(),
+            Chunk::Own(_) | Chunk::Message(_) => 0,
+        }
+    }
 }
 
 /// See the module's head.
 ///
 /// Invariant: `chunk_bytes` is the length of all chunks, `chunk_own_bytes` what the buffers among them take,
-/// and `sent` is less than the length of the first chunk, or, where there is none, at most that of the tail.
+/// `value_bytes` the length of the values among them, and `sent` is less than the length of the first chunk,
+/// or, where there is none, at most that of the tail.
 #[derive(Debug, Default)]
 pub struct Output {
     chunks: VecDeque<Chunk>,
@@ -55,12 +67,14 @@ pub struct Output {
     sent: usize,
     chunk_bytes: usize,
     chunk_own_bytes: usize,
+    value_bytes: usize,
 }
 
 impl Output {
     fn put(&mut self, chunk: Chunk) {
         self.chunk_bytes += chunk.bytes().len();
         self.chunk_own_bytes += chunk.own_bytes();
+        self.value_bytes += chunk.value_bytes();
         self.chunks.push_back(chunk);
     }
 
@@ -108,6 +122,7 @@ impl Output {
             if self.sent == length {
                 self.chunk_bytes -= length;
                 self.chunk_own_bytes -= first.own_bytes();
+                self.value_bytes -= first.value_bytes();
                 self.chunks.pop_front();
                 self.sent = 0;
             }
@@ -134,6 +149,12 @@ impl Output {
     /// The memory that this output takes for itself.
     pub fn own_bytes(&self) -> usize {
         self.chunk_own_bytes + self.tail.capacity() + self.chunks.capacity() * size_of::<Chunk>()
+    }
+
+    /// The length of the values that this output refers to. A value counts as often as the output has it, and
+    /// until its last byte is sent.
+    pub fn value_bytes(&self) -> usize {
+        self.value_bytes
     }
 }
 
@@ -213,11 +234,12 @@ mod tests {
             assert_eq!(output.unsent_bytes(), want.len());
             assert!(send(&mut output, piece) == want, "pieces of {piece}");
             assert!(output.own_bytes() < 4096, "{}", output.own_bytes());
+            assert_eq!(output.value_bytes(), 0);
         }
     }
 
     #[test]
-    fn a_long_value_is_not_copied() {
+    fn a_long_value_is_not_copied_and_counts_until_it_is_sent() {
         let long = Reply::bulk("v".repeat(1 << 20));
         let mut output = Output::default();
         for _ in 0..1000 {
@@ -225,5 +247,12 @@ mod tests {
         }
         assert!(output.unsent_bytes() > 1000 << 20);
         assert!(output.own_bytes() < 1 << 20, "{}", output.own_bytes());
+        assert_eq!(output.value_bytes(), 1000 << 20);
+        let head = output.ready().len();
+        output.sent(head);
+        output.sent((1 << 20) - 1);
+        assert_eq!(output.value_bytes(), 1000 << 20, "the last byte keeps the value");
+        output.sent(1);
+        assert_eq!(output.value_bytes(), 999 << 20);
     }
 }

@@ -239,6 +239,10 @@ impl Replies {
     pub fn own_bytes(&self) -> usize {
         self.output.own_bytes() + self.held_bytes
     }
+    /// See [`Output::value_bytes`]. Values among the held bytes count there.
+    pub fn value_bytes(&self) -> usize {
+        self.output.value_bytes()
+    }
     /// How many of the unsent bytes are pushes, at most, and how many of the bytes that the replies take for
     /// themselves.
     pub fn pushed_bytes(&self) -> (usize, usize) {
