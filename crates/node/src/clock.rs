@@ -93,19 +93,6 @@ pub struct Sight {
     pub others: Vec<(NodeId, i64)>,
 }
 
-impl Sight {
-    /// What a node by itself sees: its own clock.
-    pub fn alone(wall_lead_ms: i64, replays: bool) -> Sight {
-        Sight {
-            replays,
-            reached_ms: Some(wall_lead_ms),
-            agreed_ms: Some(wall_lead_ms),
-            none_knows: true,
-            ..Sight::default()
-        }
-    }
-}
-
 /// What a majority of `of` has reached, by what is known of some.
 pub fn reached(mut leads: Vec<i64>, of: usize) -> Option<i64> {
     leads.sort_unstable_by(|a, b| b.cmp(a));
@@ -170,7 +157,7 @@ impl Clock {
     pub fn new(last_ms: u64, bound_ms: u64) -> Clock {
         Clock {
             bound_ms: i64::try_from(bound_ms).unwrap_or(i64::MAX),
-            last_ms: if is_active(Mutant::TimeGoesBack) { 0 } else { last_ms },
+            last_ms,
             lead_us: 0,
             is_set: false,
             tick_ms: None,
@@ -219,9 +206,10 @@ impl Clock {
 
     /// There is an epoch of this time.
     pub fn reach(&mut self, epoch_ms: u64, now_ms: u64) {
-        if self.tick_ms.is_none() {
+        if !self.is_set {
             self.last_ms = self.last_ms.max(epoch_ms);
-        } else {
+        }
+        if self.tick_ms.is_some() {
             self.raise(less(epoch_ms, now_ms));
         }
     }
@@ -252,7 +240,9 @@ impl Clock {
             if let Some(lead_ms) = sight.epoch_ms {
                 self.raise(lead_ms);
             }
-            self.slew(elapsed_ms, sight);
+            if before.is_some() {
+                self.slew(elapsed_ms, sight);
+            }
             self.judge(now_ms, sight, &mut news);
         }
         self.check_invariants(now_ms, before, elapsed_ms);
@@ -294,11 +284,11 @@ impl Clock {
         if self.last_ms > 0 && ahead_ms < -self.bound_ms {
             news.push(format!(
                 "the clocks show a time {} before the end of the log: the times to live of keys go on from \
-                 the log's end; the \
-                 date will follow the clocks in {} s, unless they are set right",
+                 the log's end; the date will follow the clocks in {} s, unless they are set right",
                 Span(-ahead_ms),
                 CORRECT_AFTER_MS / 1_000
             ));
+            self.told.majority = true;
         } else if self.last_ms > 0 && ahead_ms > LONG_DOWN_MS {
             news.push(format!(
                 "the clocks show a time {} after the end of the log, and keys whose time to live has ended \
@@ -338,17 +328,19 @@ impl Clock {
             _ => (now_ms, agreed_ms),
         });
         let told = std::mem::take(&mut self.told);
+        let whose =
+            if sight.others.is_empty() { "this machine's clock shows" } else { "a majority's clocks show" };
         if let Some((_, ahead_ms)) = majority
             && !told.majority
         {
             news.push(format!(
-                "a majority's clocks show a time that is {}: the date follows them in {} s, and no time to \
-                 live changes; if they are wrong, set them right before",
+                "{whose} a time that is {}: the date follows in {} s, and no time to live changes; if that \
+                 time is wrong, set it right before",
                 Ahead(ahead_ms),
                 CORRECT_AFTER_MS / 1_000
             ));
         } else if majority.is_none() && agreed.is_some() && told.majority {
-            news.push("a majority's clocks show the cluster's time of day again".to_owned());
+            news.push(format!("{whose} the time of day again"));
         }
         self.told.majority = majority.is_some() || told.majority && agreed.is_none();
         // While a majority shows another time, those that do not are no news.
@@ -373,8 +365,8 @@ impl Clock {
         let is_wrong = ahead_ms.saturating_abs() > bound_ms;
         if is_wrong && !was_wrong {
             news.push(format!(
-                "{name} is wrong, it is {}: the cluster does not follow it, and no time to live changes; \
-                 set it right",
+                "{name} is wrong, it is {}: the date does not follow it, and no time to live changes; set it \
+                 right",
                 Ahead(ahead_ms)
             ));
         } else if was_wrong && !is_wrong {

@@ -1,10 +1,10 @@
 //! What the log of a stopped node has, for people.
 
-use crate::checkpoint;
 use crate::cluster::LoadError;
-use crate::recover::RecoverError;
+use crate::cluster::checkpoint::{CANDIDATES, begin_of_start};
+use crate::cluster::stands_alone;
 use order::skip::name_of;
-use order::{Disk, GroupBatch, Journal, Log, LogOptions, OpenError, Tail};
+use order::{Disk, GroupBatch, Journal, OpenError};
 use std::sync::Arc;
 use txn::codec::RequestError;
 use txn::{Epoch, PartitionId, Registry, Request, RequestName};
@@ -39,9 +39,6 @@ impl Listed {
 /// Why there is no list.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// The log of a node by itself cannot be read.
-    #[error(transparent)]
-    Alone(#[from] RecoverError),
     /// The journal cannot be read.
     #[error(transparent)]
     Journal(#[from] OpenError),
@@ -53,38 +50,9 @@ pub enum ListError {
     Batch(#[from] RequestError),
 }
 
-/// Lists what a node by itself would execute at its start, in order. Opens the log as a start does.
-pub fn list_alone<D: Disk>(
-    disk: &Arc<D>,
-    segment_bytes: u64,
-    log_boot_id: u64,
-    registry: &Registry,
-    describe: Describe,
-) -> Result<Vec<Listed>, ListError> {
-    let io = |action| move |cause| RecoverError::Io { action, cause };
-    let positions = checkpoint::list(&**disk).map_err(io("listing the directory"))?;
-    let mut headers = positions.into_iter();
-    let header = headers.find_map(|position| checkpoint::read(&**disk, position, |_| {}).ok());
-    let checkpoint = header.map_or(Tail::ORIGIN, |header| Tail {
-        epoch: header.epoch,
-        next: header.position.next(),
-        time_ms: header.time_ms,
-        digest: header.digest,
-    });
-    let options = LogOptions { segment_bytes, boot_id: log_boot_id, checkpoint };
-    let mut listed = Vec::new();
-    let opened = Log::open(disk.clone(), options, registry, &mut |batch| {
-        let done = checkpoint.next.0.saturating_sub(batch.first.0) as usize;
-        let requests = batch.requests.iter().skip(done);
-        listed.extend(requests.map(|request| Listed::of(batch.epoch, batch.time_ms, request, describe)));
-    });
-    opened.map_err(RecoverError::from)?;
-    Ok(listed)
-}
-
-/// Lists what a node of a cluster has in the logs of its partitions behind its newest checkpoint, epoch by
-/// epoch. What is not agreed on yet is there, too. Opens the journal as a start does.
-pub fn list_member<D: Disk>(
+/// Lists what a node has in the logs of its partitions behind its newest checkpoint, epoch by epoch. What is
+/// not agreed on yet is there, too. Opens the journal as a start does.
+pub fn list<D: Disk>(
     disk: &Arc<D>,
     segment_bytes: u64,
     log_boot_id: u64,
@@ -92,8 +60,8 @@ pub fn list_member<D: Disk>(
     describe: Describe,
 ) -> Result<Vec<Listed>, ListError> {
     let (_, images, _) = Journal::open(disk.clone(), segment_bytes, log_boot_id)?;
-    let begin = crate::cluster::checkpoint::newest_epoch(&images)?;
-    let groups = images.iter().filter(|(id, _)| **id < crate::cluster::checkpoint::CANDIDATES);
+    let begin = begin_of_start(&**disk, &images, stands_alone(&images))?;
+    let groups = images.iter().filter(|(id, _)| **id < CANDIDATES);
     let mut listed = Vec::new();
     for entry in groups.flat_map(|(_, image)| &image.entries) {
         // What is no batch has nothing for engines.

@@ -1,10 +1,7 @@
 //! What a node is told at its start.
 
-use order::Skips;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
-use txn::Procedure;
 
 /// When a batch counts as durable, as Redis's `appendfsync` means it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -66,37 +63,5 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits { in_flight_requests_max: 64 * 1024, in_flight_bytes_max: 256 * 1024 * 1024 }
-    }
-}
-
-/// What a node is told at its start.
-#[derive(Clone)]
-pub struct NodeOptions {
-    /// When a batch counts as durable.
-    pub fsync: FsyncPolicy,
-    /// Bounds on what is on its way.
-    pub limits: Limits,
-    /// A checkpoint is taken after as many bytes of log as the last one has, and this many at least. 0 means
-    /// only on demand.
-    pub checkpoint_bytes: u64,
-    /// Removes the keys that are its arguments if they have expired, and replies how many it removed. Without
-    /// it expired entries stay in memory.
-    pub expire: Option<Arc<dyn Procedure>>,
-    /// The same for keys of the system's space, which its arguments name.
-    pub expire_system: Option<Arc<dyn Procedure>>,
-    /// What is not executed when the log is replayed.
-    pub skips: Arc<Skips>,
-}
-
-impl Default for NodeOptions {
-    fn default() -> NodeOptions {
-        NodeOptions {
-            fsync: FsyncPolicy::default(),
-            limits: Limits::default(),
-            checkpoint_bytes: CHECKPOINT_BYTES_DEFAULT,
-            expire: None,
-            expire_system: None,
-            skips: Arc::default(),
-        }
     }
 }

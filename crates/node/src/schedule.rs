@@ -1,4 +1,4 @@
-//! When the next checkpoint is due, for a node by itself and in a cluster alike.
+//! When the next checkpoint is due.
 //!
 //! A start reads the newest checkpoint and executes the log behind it again, which takes far longer per byte.
 //! A checkpoint writes all data once more. So the log may grow by as much as the last checkpoint has before

@@ -1,8 +1,6 @@
 //! The parts of a session id: `boot (24 bits) | port (8 bits) | counter (32 bits)`.
 //!
-//! They never repeat within the life of a log. The boot id of a node by itself is one more than the newest
-//! that recovery finds (in the checkpoint or in a logged request); an id that was never logged may come
-//! again, and nobody can tell. In a cluster the order gives each process its boot id.
+//! They never repeat within the life of a log: the order gives each process its boot id.
 
 use txn::SessionId;
 

@@ -3,7 +3,6 @@
 use crate::record;
 use std::sync::Arc;
 use txn::codec::put_request;
-use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, Group, Position, Request};
 
 /// The most bytes that an encoded batch may have. Admission bounds batches far below.
@@ -114,7 +113,7 @@ impl Sequencer {
             records.truncate(start);
             return Err(BatchTooLarge { requests, bytes });
         }
-        let time_ms = if is_active(Mutant::TimeGoesBack) { now_ms } else { now_ms.max(self.tail.time_ms) };
+        let time_ms = now_ms.max(self.tail.time_ms);
         let digest = draft.finish(self.tail, time_ms, requests.len() as u32);
         let batch = Batch {
             epoch: Epoch(self.tail.epoch.0 + 1),

@@ -103,7 +103,8 @@ pub enum OpenError {
     /// The directory belongs to a log with another content.
     #[error(
         "log file {name} belongs to {found}, and this start needs {wanted}: nothing was changed. Start \
-         with the directory that this node used before, or with an empty one"
+         with the directory that this node used before, with an empty one, or with the version of Ordo that \
+         wrote it"
     )]
     Content {
         /// The file.
@@ -150,10 +151,12 @@ fn advice(content: Content, first: Position) -> String {
             "Restore the file from a backup or a replica, and start again; or, to give up every write from \
              position {first} on, move this file and the later log-*.ordo files out of the directory"
         ),
-        Content::Groups => "Restore exactly these files, and start again; or replace this node: remove it \
-             from the cluster, and add it under a new number with an empty directory. Never start it with \
-             a part of its journal: its groups would forget whom they voted for and what they acknowledged"
-            .to_owned(),
+        Content::Groups => {
+            "Restore exactly these files, and start again. Or, in a cluster, replace this node: \
+             remove it, and add it under a new number with an empty directory; never start it with a part of \
+             its journal, because its groups would forget whom they voted for and what they acknowledged"
+                .to_owned()
+        }
     }
 }
 

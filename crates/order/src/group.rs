@@ -122,7 +122,11 @@ fn take_head(reader: &mut Reader<'_>) -> Option<(BootId, u64, Place, PartitionRo
 impl GroupBatch {
     /// The bytes that the group agrees on.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(32 + self.submissions.len() * 64);
+        let words = |submission: &Submission| -> usize {
+            submission.request.args.iter().map(|word| word.len() + 4).sum()
+        };
+        let bytes: usize = self.submissions.iter().map(|submission| 48 + words(submission)).sum();
+        let mut out = Vec::with_capacity(32 + bytes);
         out.push(FORMAT);
         put_varint(&mut out, self.epoch.0);
         put_varint(&mut out, self.time_ms);
@@ -243,16 +247,18 @@ impl Streams {
         self.0.get(&boot).copied().unwrap_or(0)
     }
 
-    /// Whether a submission may have the next place.
-    pub fn admits(&self, boot: BootId, sequence: u64) -> Admission {
-        let last = self.last(boot);
-        if boot == BootId(0) || sequence == last + 1 {
-            Admission::Next
-        } else if sequence <= last {
-            Admission::Had
-        } else {
-            Admission::Gap(last + 1)
+    /// Gives a submission the next place, if it may have it.
+    pub fn admit(&mut self, boot: BootId, sequence: u64) -> Admission {
+        if boot == BootId(0) {
+            return Admission::Next;
         }
+        match self.0.get_mut(&boot) {
+            Some(last) if sequence == *last + 1 => *last = sequence,
+            None if sequence == 1 => _ = self.0.insert(boot, sequence),
+            Some(last) if sequence <= *last => return Admission::Had,
+            known => return Admission::Gap(known.map_or(1, |last| *last + 1)),
+        }
+        Admission::Next
     }
 
     /// Notes that the log has a submission.
@@ -264,8 +270,10 @@ impl Streams {
 
     /// Notes that the log has a batch.
     pub fn note_batch(&mut self, batch: &GroupBatch) {
-        for submission in &batch.submissions {
-            self.note(submission.boot, submission.sequence);
+        for of_one in batch.submissions.chunk_by(|one, next| one.boot == next.boot) {
+            if let Some(last) = of_one.last() {
+                self.note(last.boot, last.sequence);
+            }
         }
     }
 
@@ -387,14 +395,14 @@ mod tests {
     fn a_stream_has_no_gaps_and_no_repetitions() {
         let mut streams = Streams::default();
         let boot = BootId(3);
-        assert_eq!(streams.admits(boot, 2), Admission::Gap(1));
+        assert_eq!(streams.admit(boot, 2), Admission::Gap(1));
         for sequence in 1..=2 {
-            assert_eq!(streams.admits(boot, sequence), Admission::Next);
-            streams.note(boot, sequence);
+            assert_eq!(streams.admit(boot, sequence), Admission::Next);
         }
-        assert_eq!(streams.admits(boot, 1), Admission::Had);
-        assert_eq!(streams.admits(boot, 4), Admission::Gap(3));
-        assert_eq!(streams.admits(BootId(0), 0), Admission::Next);
+        assert_eq!(streams.admit(boot, 1), Admission::Had);
+        assert_eq!(streams.admit(boot, 4), Admission::Gap(3));
+        assert_eq!(streams.admit(BootId(0), 0), Admission::Next);
+        assert_eq!((streams.last(boot), streams.last(BootId(0))), (2, 0));
         let mut bytes = Vec::new();
         streams.encode(&mut bytes);
         assert_eq!(Streams::decode(&mut Reader::new(&bytes)), Some(streams));

@@ -40,11 +40,11 @@
 //!
 //! # The journal
 //!
-//! A node of a cluster keeps something else: the entries, votes and bases of its [consensus
-//! groups](consensus). They share one [`Journal`], so that a round of all groups costs one write and one
-//! sync. It is this log once more, with records of another [kind](Content): what is a batch above is there a
-//! record that takes one position. No checkpoint says where to read from; so the journal knows which records
-//! the groups' state is made of, removes only what is not, and says in every record what must be there.
+//! What a node keeps are the entries, votes and bases of its [groups](consensus), of which a node that stands
+//! alone has one. They share one [`Journal`], so that a round of all groups costs one write and one sync. It
+//! is this log once more, with records of another [kind](Content): what is a batch above is there a record
+//! that takes one position. No checkpoint says where to read from; so the journal knows which records the
+//! groups' state is made of, removes only what is not, and says in every record what must be there.
 //!
 //! Invariants:
 //! 1. A claim is written only after the sync that it tells of had succeeded.

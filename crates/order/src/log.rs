@@ -411,10 +411,17 @@ impl<D: Disk> Log<D> {
                 }
             }
         };
-        let fresh = match taken {
-            Some(fresh) => fresh,
-            None => self.shared.create_fresh()?,
-        };
+        match taken.map(|fresh| self.rotate_into(fresh)) {
+            // Somebody has removed the file that was prepared.
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Some(done) => return done,
+            None => {}
+        }
+        let fresh = self.shared.create_fresh()?;
+        self.rotate_into(fresh)
+    }
+
+    fn rotate_into(&mut self, fresh: Fresh<D::File>) -> io::Result<()> {
         let first = self.tail.next;
         let place = Place {
             boot_id: self.shared.boot_id,
@@ -427,7 +434,9 @@ impl<D: Disk> Log<D> {
             self.shared.disk.rename(&fresh.name, &name)
         });
         if let Err(error) = begun {
-            self.put_back(fresh);
+            if error.kind() != io::ErrorKind::NotFound {
+                self.put_back(fresh);
+            }
             return Err(io::Error::new(
                 error.kind(),
                 format!("log segment {name} could not be begun: {error}"),
@@ -462,11 +471,9 @@ impl<D: Disk> Log<D> {
     fn clear_remains(&mut self) -> io::Result<()> {
         let (offset, until) = (self.current.offset, self.current.dirty_until);
         if until > offset {
-            if !is_active(Mutant::KeepRemains) {
-                let file = self.current.file.clone();
-                write_zeros(&*file, offset, until).map_err(|error| self.write_error(error))?;
-                self.shared.sync("fdatasync of a log segment", || file.sync())?;
-            }
+            let file = self.current.file.clone();
+            write_zeros(&*file, offset, until).map_err(|error| self.write_error(error))?;
+            self.shared.sync("fdatasync of a log segment", || file.sync())?;
             self.current.dirty_until = offset;
         }
         Ok(())

@@ -65,8 +65,8 @@ impl Content {
 impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Content::Batches => "the input log of a node on its own",
-            Content::Groups => "the journal of a node of a cluster",
+            Content::Batches => "an older version of Ordo, of a server that stands alone",
+            Content::Groups => "a node's journal",
         })
     }
 }

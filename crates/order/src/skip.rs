@@ -2,9 +2,9 @@
 //!
 //! A request that ends every process that executes it is in every replica's log, and would end every process
 //! that replays it. The operator names it (`ordo admin skip`, `ordo serve --skip`), and from then on it is
-//! replaced at its place by one that does nothing ([`Skips::replace`]): in the merge of a cluster's node, or
-//! where a node by itself replays its log. So engines know nothing of it. A request over several partitions
-//! is replaced at all of them alike, since it stands in one group's log.
+//! replaced at its place by one that does nothing ([`Skips::replace`]), in the merge. So engines know nothing
+//! of it. A request over several partitions is replaced at all of them alike, since it stands in one group's
+//! log.
 //!
 //! What is skipped is no part of the order: the order was agreed before anybody knew. So it is kept beside
 //! the log, and must be the same at all replicas: nodes whose [`Skips::digest`] differ refuse each other.

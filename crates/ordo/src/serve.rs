@@ -31,11 +31,7 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
     let signals = SignalWatch::start()?;
     let server = Server::start(config)?;
     signals.stops(&server);
-    let report = server.report();
-    for warning in report.warnings() {
-        tracing::warn!("{warning}");
-    }
-    tracing::info!("data in {dir}: {report}");
+    tracing::info!("data in {dir}: {}", server.report());
     for address in server.addresses() {
         let by = match server.tls_addresses().contains(address) {
             true => " by TLS",

@@ -45,9 +45,9 @@ fn a_seed_is_printed_with_its_options_and_replayed_to_the_same_digest() {
 #[test]
 fn a_failure_is_replayed_traced_and_shrunk() {
     let dir = tempfile::tempdir().unwrap();
-    // Clients that think for longer than a run may take after its last fault: liveness, on purpose.
+    // A sync takes longer than a run may after its last fault: liveness, on purpose.
     let scenario = "seed = 3\nsystem = \"ordo\"\nworkload = \"bank\"\nnodes = 1\nclients = 2\noperations = \
-                    40\nthink_us = 60000000\n\
+                    40\nfsync = \"always\"\ncosts = { sync_ns = 30000000000 }\n\
                     [[faults]]\nat_ms = 5\nfault = \"pause\"\nhost = 0\nfor_ms = 20\n";
     std::fs::write(dir.path().join("slow.toml"), scenario).unwrap();
     let failed = sim(
@@ -90,10 +90,7 @@ fn many_seeds_end_in_a_summary() {
 #[test]
 fn a_model_says_that_it_is_one() {
     let dir = tempfile::tempdir().unwrap();
-    let output = sim(
-        dir.path(),
-        &["model", "--nodes", "1,3", "--workers", "2", "--clients", "4", "--operations", "50"],
-    );
+    let output = sim(dir.path(), &["model", "--workers", "1,2", "--clients", "4", "--operations", "50"]);
     let told = text(&output);
     assert!(output.status.success(), "{told}");
     assert!(told.contains("modelled, not measured"), "{told}");

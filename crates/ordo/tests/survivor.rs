@@ -300,7 +300,7 @@ fn a_server_by_itself_and_a_node_of_a_cluster_do_not_take_each_others_directorie
     let (name, _) =
         files(&dir).into_iter().find(|(name, _)| name.starts_with("checkpoint-")).expect("a checkpoint");
     std::fs::rename(dir.join(&name), &kept).expect("moved");
-    refuses("the input log of a node on its own");
+    refuses("is of a server that stands alone");
     // Without the log, a checkpoint is enough to say whose the directory is.
     std::fs::rename(&kept, dir.join(&name)).expect("moved");
     remove("log-");

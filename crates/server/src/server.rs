@@ -13,7 +13,7 @@ use crate::net::lobby::{Early, Lobby};
 use crate::net::{Incoming, IoThread, Mailbox, Parts, WAKER};
 use crate::peers::PeerOptions;
 use crate::restart::Program;
-use crate::runtime::{MemberOptions, MemberReport, RecoveryReport, Runtime, RuntimeOptions};
+use crate::runtime::{MemberOptions, RecoveryReport, Runtime, RuntimeOptions};
 use crate::shared::{Origin, Shared, Stopping};
 use crate::skips;
 use crate::tls::{self, ClientTls, Tls, TlsError};
@@ -23,7 +23,6 @@ use order::PartitionMap;
 use order::consensus::ELECTION_TICKS;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -93,45 +92,12 @@ impl StartError {
     }
 }
 
-/// What was found in the directory.
-#[derive(Clone, Debug)]
-pub enum Found {
-    /// By a server that stands alone.
-    Alone(RecoveryReport),
-    /// By a node of a cluster.
-    Member(MemberReport),
-}
-
-impl Found {
-    /// What an operator should know.
-    pub fn warnings(&self) -> &[String] {
-        match self {
-            Found::Alone(report) => &report.warnings,
-            // They were told when they came up.
-            Found::Member(_) => &[],
-        }
-    }
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Found::Alone(report) => write!(
-                f,
-                "checkpoint at position {}, {} transactions replayed, in {} ms",
-                report.checkpoint, report.replayed, report.elapsed_ms
-            ),
-            Found::Member(report) => report.fmt(f),
-        }
-    }
-}
-
 /// A running server.
 pub struct Server {
     shared: Arc<Shared>,
     mailboxes: Vec<Arc<Mailbox>>,
     threads: Vec<JoinHandle<()>>,
-    report: Found,
+    report: RecoveryReport,
     addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
 }
@@ -275,10 +241,7 @@ impl Server {
             ..RuntimeOptions::new(&config.dir)
         };
         let (runtime, report) = match cluster {
-            None => {
-                let (runtime, report) = Runtime::start(options, &registry)?;
-                (runtime, Found::Alone(report))
-            }
+            None => Runtime::start(options, &registry)?,
             Some((cluster, name)) => {
                 let access = access(&mut config)?;
                 let (identity, has_run) = identity(&cluster, &name, &config, &access)?;
@@ -288,8 +251,7 @@ impl Server {
                 if config.behaviour_level > 0 {
                     member.node.level = config.behaviour_level as u32;
                 }
-                let (runtime, report) = Runtime::start_member(options, member, &registry)?;
-                (runtime, Found::Member(report))
+                Runtime::start_member(options, member, &registry)?
             }
         };
         let started_ms = runtime.now_ms();
@@ -378,7 +340,7 @@ impl Server {
         &self.tls_addresses
     }
     /// What was found in the directory.
-    pub fn report(&self) -> &Found {
+    pub fn report(&self) -> &RecoveryReport {
         &self.report
     }
     /// A way to stop the server.

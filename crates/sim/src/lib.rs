@@ -23,7 +23,7 @@
 //! - [`scale`]: the same with virtual cores and a network that take time: how fast a cluster would be;
 //! - [`disk`]: a disk that loses and tears what was not synced;
 //! - [`world`]: hosts, clients, network and faults in virtual time, whatever runs in them;
-//! - [`ordo`]: nodes and clients that live there; [`traffic`]: what the clients ask for; [`cost`]: what
+//! - [`cluster`]: nodes and clients that live there; [`traffic`]: what the clients ask for; [`cost`]: what
 //!   computing costs;
 //! - [`watch`]: the oracles, one promise each; [`history`]: the checker of what clients saw;
 //! - [`options`], [`run`]: a run, from its seed or from a scenario file; [`minimize`]: the smallest run that
@@ -34,12 +34,12 @@ pub mod cluster;
 pub mod cost;
 pub mod disk;
 pub mod draw;
+pub mod engine;
 pub mod history;
 pub mod judge;
 pub mod minimize;
 pub mod options;
 pub mod oracle;
-pub mod ordo;
 pub mod program;
 pub mod redis;
 pub mod register;
@@ -47,6 +47,7 @@ pub mod run;
 pub mod scale;
 pub mod scenario;
 pub mod siblings;
+pub mod tally;
 pub mod threads;
 pub mod trace;
 pub mod traffic;

@@ -5,7 +5,7 @@
 //! first, by halves and then one by one (delta debugging: Zeller & Hildebrandt, TSE 2002), then clients,
 //! nodes, workers and operations, and whatever else makes a run harder to read.
 
-use crate::options::{Options, SystemKind};
+use crate::options::Options;
 use crate::run::run;
 use crate::world::{Latency, Violation};
 
@@ -83,9 +83,6 @@ impl Search<'_> {
         self.faults();
         self.number(0, |o| u64::from(o.moves), |o, n| o.moves = n as u16);
         self.number(1, |o| u64::from(o.clients), |o, n| o.clients = n as u16);
-        if self.best.system == SystemKind::Ordo {
-            self.number(1, |o| u64::from(o.nodes), |o, n| o.nodes = n as u16);
-        }
         self.number(1, |o| u64::from(o.workers), |o, n| o.workers = n as u16);
         self.number(1, |o| o.pipeline, |o, n| o.pipeline = n);
         self.number(1, |o| o.operations, |o, n| o.operations = n);

@@ -6,7 +6,7 @@
 
 use crate::cost::CostTable;
 use crate::draw::Draw;
-use crate::ordo::EngineKind;
+use crate::engine::EngineKind;
 use crate::traffic::WorkloadKind;
 use crate::world::fault::{Fault, Stage, draw_faults, full_disks, lost_disk, outage};
 use crate::world::{Latency, TimedFault};
@@ -19,7 +19,7 @@ use txn::hash::mix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SystemKind {
-    /// Ordo's nodes, each on its own.
+    /// A node of Ordo that stands alone.
     Ordo,
     /// A cluster of Ordo's nodes.
     Cluster,
@@ -210,7 +210,7 @@ impl Options {
         ]);
         let engine = wishes.engine.unwrap_or(drawn);
         let drawn = match system {
-            SystemKind::Ordo => draw.pick(&[1, 1, 1, 2]),
+            SystemKind::Ordo => 1,
             SystemKind::Cluster => draw.pick(&[3, 3, 3, 5]),
             SystemKind::Register => draw.pick(&[3, 3, 5]),
         };
@@ -356,11 +356,12 @@ impl Options {
     /// Reads a scenario.
     pub fn from_toml(text: &str) -> Result<Options, String> {
         #[derive(Deserialize)]
-        struct Seed {
+        struct Drawn {
             seed: Option<u64>,
+            system: Option<SystemKind>,
         }
-        let seed: Seed = toml::from_str(text).map_err(|error| error.to_string())?;
-        let drawn = Options::draw(seed.seed.unwrap_or(1), &Wishes::default());
+        let Drawn { seed, system } = toml::from_str(text).map_err(|error| error.to_string())?;
+        let drawn = Options::draw(seed.unwrap_or(1), &Wishes { system, ..Wishes::default() });
         // What the file leaves out is drawn; but no fault that it does not name.
         let mut table = toml::Table::try_from(Options { faults: Vec::new(), ..drawn })
             .map_err(|error| error.to_string())?;
@@ -412,6 +413,19 @@ impl Options {
         }
         if self.nodes == 0 || self.workers == 0 || self.pipeline == 0 || self.capacity < 8 {
             return Err("nodes, workers and pipeline must be at least 1, and capacity at least 8".to_owned());
+        }
+        if self.system == SystemKind::Ordo && self.nodes != 1 {
+            return Err(format!(
+                "{} nodes cannot stand alone together: leave nodes out, or ask for system cluster",
+                self.nodes
+            ));
+        }
+        if self.system == SystemKind::Ordo && (self.partitions != 1 || self.across) {
+            return Err(
+                "a node that stands alone has one partition: leave partitions and across out, or ask \
+                        for system cluster"
+                    .to_owned(),
+            );
         }
         if self.clients < self.nodes {
             return Err(format!(
@@ -558,7 +572,8 @@ mod tests {
                  host = 0\n",
                 "fault 2 of the file: missing field",
             ),
-            ("partitions = 257\n", "257 partitions are too many"),
+            ("system = \"cluster\"\npartitions = 257\n", "257 partitions are too many"),
+            ("system = \"ordo\"\npartitions = 2\n", "a node that stands alone has one partition"),
         ] {
             let error = Options::from_toml(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

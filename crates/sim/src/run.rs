@@ -2,10 +2,10 @@
 
 use crate::draw::Draw;
 use crate::options::{Options, SystemKind};
-use crate::ordo::{self, Ordo};
+use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::traffic::Population;
-use crate::world::{Account, Limits, Setting, Violation, World};
+use crate::world::{Account, Limits, Setting, Violation};
 use execute::sparkle::Mutant;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ pub struct Report {
     /// The world's account.
     pub account: Account,
     /// What happened to transactions.
-    pub tally: ordo::Tally,
+    pub tally: Tally,
 }
 
 /// How a run ended.
@@ -43,8 +43,7 @@ pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
 /// Runs a world whose engines have a deliberate defect, if they are Sparkle's.
 pub fn run_defective(options: &Options, mutant: Option<Mutant>, trace: Option<Trace>) -> Outcome {
     let ran = catch_unwind(AssertUnwindSafe(|| match options.system {
-        SystemKind::Ordo => run_plan(options, mutant, trace, true),
-        SystemKind::Cluster => crate::cluster::run(options, trace),
+        SystemKind::Ordo | SystemKind::Cluster => crate::cluster::run(options, mutant, trace),
         SystemKind::Register => crate::register::run(options, trace),
     }));
     ran.unwrap_or_else(|panic| Outcome {
@@ -70,11 +69,6 @@ pub(crate) fn setting(options: &Options) -> Setting {
     }
 }
 
-/// Runs Ordo's nodes. `judged`: against all oracles; if not, the run is a model of speed.
-pub fn run_ordo(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
-    run_plan(options, None, trace, judged)
-}
-
 pub(crate) fn population(options: &Options, draw: &mut Draw) -> Population {
     let sharing = match options.across {
         true => options.partitions,
@@ -90,46 +84,4 @@ pub fn describe(options: &Options) -> String {
         SystemKind::Ordo | SystemKind::Cluster => population(options, &mut draw).describe().to_owned(),
         SystemKind::Register => crate::register::describe(options),
     }
-}
-
-fn run_plan(options: &Options, mutant: Option<Mutant>, trace: Option<Trace>, judged: bool) -> Outcome {
-    let mut draw = Draw::new(mix(options.seed));
-    let population = population(options, &mut draw);
-    let fsync = match options.policy() {
-        Ok(fsync) => fsync,
-        Err(text) => {
-            return Outcome {
-                report: Report::default(),
-                violation: Some(Violation::new("options", text)),
-                trace,
-            };
-        }
-    };
-    let plan = ordo::Plan {
-        engine: options.engine,
-        workers: options.workers,
-        capacity: options.capacity,
-        mutant,
-        fsync,
-        limits: node::Limits {
-            in_flight_requests_max: options.in_flight,
-            in_flight_bytes_max: options.in_flight * 200,
-        },
-        checkpoint_bytes: options.checkpoint_bytes,
-        segment_bytes: options.segment_bytes,
-        hosts: options.nodes,
-        clients: options.clients,
-        operations: options.operations,
-        pipeline: options.pipeline,
-        think_us: options.think_us,
-        timeout_ms: options.timeout_ms,
-        costs: options.costs,
-        jitter: options.jitter,
-        judged,
-    };
-    let system = Ordo::new(plan, population);
-    let mut world = World::new(setting(options), system, draw, trace);
-    let (account, result) = world.run();
-    let (system, trace) = world.into_parts();
-    Outcome { report: Report { account, tally: system.tally }, violation: result.err(), trace }
 }

@@ -2,9 +2,10 @@
 
 use node::FsyncPolicy;
 use ordo_sim::draw::{one_seed, seeds, tracing};
+use ordo_sim::engine::EngineKind;
 use ordo_sim::options::{Options, SystemKind, Wishes};
-use ordo_sim::ordo::{EngineKind, Tally};
 use ordo_sim::run::{Report, run};
+use ordo_sim::tally::Tally;
 use ordo_sim::trace::Trace;
 use ordo_sim::traffic::WorkloadKind;
 use ordo_sim::world::{Fault, TimedFault};

@@ -2,8 +2,8 @@
 
 use ordo_sim::draw::{one_seed, seeds, tracing};
 use ordo_sim::options::{Options, SystemKind, Wishes};
-use ordo_sim::ordo::Tally;
 use ordo_sim::run::{Report, run};
+use ordo_sim::tally::Tally;
 use ordo_sim::trace::Trace;
 
 fn options(seed: u64) -> Options {
@@ -34,7 +34,7 @@ fn nodes_keep_their_promises() {
     println!("{sum:?}");
     if !one_seed() {
         assert!(sum.committed > 1_000 && sum.rolled_back > 0 && sum.snapshot_reads > 100);
-        assert!(sum.refused > 0 && sum.unknown > 0 && sum.ends > 10);
+        assert!(sum.unknown > 0 && sum.ends > 10);
         assert!(sum.checkpoints > 0 && sum.recovered_from_checkpoint > 0);
         assert!(sum.restarts > 0 && sum.suspensions > 0);
     }

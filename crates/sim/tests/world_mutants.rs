@@ -3,8 +3,8 @@
 
 use execute::sparkle::Mutant as SparkleMutant;
 use node::FsyncPolicy;
+use ordo_sim::engine::EngineKind;
 use ordo_sim::options::{Options, SystemKind, Wishes};
-use ordo_sim::ordo::EngineKind;
 use ordo_sim::run::{run, run_defective};
 use ordo_sim::traffic::WorkloadKind;
 use ordo_sim::world::{Fault, Latency, TimedFault, Violation};
@@ -72,8 +72,9 @@ fn options(defect: Defect, seed: u64) -> Options {
     match defect {
         Defect::OfSparkle(mutant) => {
             wishes.engine = Some(EngineKind::Sparkle);
+            // Only a batch of another leader takes back what was executed.
             if mutant == SparkleMutant::RetractKeepsVersions {
-                wishes.fsync = Some(FsyncPolicy::Always);
+                wishes.system = Some(SystemKind::Cluster);
             }
         }
         Defect::Of(mutant) => match mutant {
@@ -111,17 +112,6 @@ fn options(defect: Defect, seed: u64) -> Options {
                 checkpoint_bytes = Some(2_000);
                 segment_bytes = Some(4_300);
             }
-            // A checkpoint within a large batch.
-            Mutant::ReplayWholeBatch => {
-                wishes.workload = Some(WorkloadKind::Programs);
-                wishes.fsync = Some(FsyncPolicy::No);
-                wishes.workers = Some(1);
-                wishes.clients = Some(8);
-                wishes.operations = Some(150);
-                wishes.pipeline = Some(20);
-                checkpoint_bytes = Some(2_000);
-            }
-            Mutant::ConfirmBeforeSync => wishes.fsync = Some(FsyncPolicy::Always),
             Mutant::ShareWriteLocks | Mutant::ReleaseLocksEarly | Mutant::RunUnconfirmed => {
                 wishes.engine = Some(EngineKind::Calvin);
             }
@@ -269,13 +259,7 @@ fn options(defect: Defect, seed: u64) -> Options {
                     _ => {}
                 }
             }
-            Mutant::ClaimBeforeSync
-            | Mutant::KeepRemains
-            | Mutant::TimeGoesBack
-            | Mutant::KeepUnwrittenBatch
-            | Mutant::ReadOvertakesWrite
-            | Mutant::RepeatSessions
-            | Mutant::StaleSnapshot => {}
+            Mutant::ClaimBeforeSync | Mutant::ReadOvertakesWrite | Mutant::StaleSnapshot => {}
             _ => unreachable!("{mutant:?} has no world"),
         },
     }
@@ -296,19 +280,13 @@ fn can_meet(defect: Defect, options: &Options) -> bool {
     let has = |wanted: fn(&Fault) -> bool| options.faults.iter().any(|timed| wanted(&timed.fault));
     match defect {
         Defect::Of(Mutant::RetryFailedSync) => has(|fault| matches!(fault, Fault::SyncFails { .. })),
-        Defect::Of(Mutant::KeepRemains) => has(|fault| matches!(fault, Fault::WriteFails { .. })),
         Defect::Of(Mutant::ForgetVote | Mutant::PromiseBeforeSync) => {
             has(|fault| matches!(fault, Fault::Crash { .. }))
-        }
-        Defect::Of(Mutant::TimeGoesBack) => {
-            has(|fault| matches!(fault, Fault::ClockJump { by_ms, .. } if *by_ms < 0))
-                && has(|fault| matches!(fault, Fault::Crash { .. }))
         }
         Defect::Of(Mutant::EpochTimeGoesBack) => {
             has(|fault| matches!(fault, Fault::ClockJump { by_ms, .. } if *by_ms < 0))
         }
         Defect::Of(Mutant::StampWallClock) => has(|fault| matches!(fault, Fault::ClockJump { .. })),
-        Defect::Of(Mutant::ReplayWholeBatch) => has(|fault| matches!(fault, Fault::Crash { .. })),
         _ => true,
     }
 }

@@ -15,6 +15,7 @@ mod stream;
 pub use reply::{REPLY_DEPTH_MAX, put_reply, take_reply};
 
 /// Appends a varint.
+#[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

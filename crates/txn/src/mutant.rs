@@ -21,18 +21,10 @@ pub enum Mutant {
     ClaimBeforeSync,
     /// The checksum and the digest of a record's payload are not looked at.
     AcceptTornRecord,
-    /// What a failed write left is not cleared before the next record.
-    KeepRemains,
     /// What recovery reads counts as durable, although the disk may not have it.
     TrustWhatWasRead,
-    /// A process begins with what its machine's clock shows, whatever the end of its log says.
-    TimeGoesBack,
 
     // The node.
-    /// Under `always`, a batch is confirmed when it is written.
-    ConfirmBeforeSync,
-    /// A batch whose write failed stays with the engine.
-    KeepUnwrittenBatch,
     /// A read bypasses the order although its connection has unfinished commands.
     ReadOvertakesWrite,
     /// A checkpoint leaves deletes out.
@@ -45,10 +37,6 @@ pub enum Mutant {
     SkipSyncOfCheckpoint,
     /// The log is truncated up to its last segment, whatever the checkpoints need.
     TruncateTooFar,
-    /// A replay begins with the whole batch in which the checkpoint ends.
-    ReplayWholeBatch,
-    /// A process uses the session ids of the one before it again.
-    RepeatSessions,
 
     // Execution.
     /// A snapshot reader uses its previous snapshot again.
@@ -212,26 +200,20 @@ impl Mutant {
         Mutant::StayOut,
     ];
     /// Those of a node on its own.
-    pub const ALL: [Mutant; 29] = [
+    pub const ALL: [Mutant; 23] = [
         Mutant::SkipSyncOfRotated,
         Mutant::ForgetSegmentLeftDuringSync,
         Mutant::SkipSyncOfNames,
         Mutant::RetryFailedSync,
         Mutant::ClaimBeforeSync,
         Mutant::AcceptTornRecord,
-        Mutant::KeepRemains,
         Mutant::TrustWhatWasRead,
-        Mutant::TimeGoesBack,
-        Mutant::ConfirmBeforeSync,
-        Mutant::KeepUnwrittenBatch,
         Mutant::ReadOvertakesWrite,
         Mutant::CheckpointWithoutTombstones,
         Mutant::CheckpointWithoutClears,
         Mutant::CheckpointLaterThanSaid,
         Mutant::SkipSyncOfCheckpoint,
         Mutant::TruncateTooFar,
-        Mutant::ReplayWholeBatch,
-        Mutant::RepeatSessions,
         Mutant::StaleSnapshot,
         Mutant::DecideExpiryAlone,
         Mutant::LocalClock,

@@ -18,12 +18,14 @@
 //! Both the nonce and the list are the state in the base of a group that no map has ([`IDENTITY`]), in the
 //! same journal as everything that they guard.
 
+use super::checkpoint::CANDIDATES;
 use super::frames::Frame;
 use super::machine::{CLOCK_TICKS, ClusterEffects, ClusterNode, Then};
 use super::peers::Condition;
+use super::recover::BaseState;
 use super::shape::BadFrame;
 use order::consensus::{Base, HardState, Kept};
-use order::{GroupImage, PartitionMap};
+use order::{GroupImage, GroupImages, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::codec::{Reader, put_varint};
 use txn::mutant::{Mutant, is_active};
@@ -95,6 +97,31 @@ fn take_nonces(reader: &mut Reader<'_>) -> Option<Nonces> {
 /// What the journal of a node that joins begins with: without it, that journal would be a lost one.
 pub fn joined_record() -> Kept {
     kept(1, 0, &Nonces::new())
+}
+
+/// Whether a journal is that of a node that stands alone, as far as it tells: nobody else has founded its
+/// cluster, and its groups and their map are those of [`PartitionMap::alone`].
+pub fn stands_alone(images: &GroupImages) -> bool {
+    let alone = PartitionMap::alone();
+    let has_founded = |image: &GroupImage| {
+        let mut reader = Reader::new(&image.base.state);
+        let nonce = reader.varint();
+        let nonces = take_nonces(&mut reader);
+        // What it has is told only once it is kept.
+        nonces.is_some_and(|nonces| match nonces.is_empty() {
+            true => nonce != Some(0),
+            false => nonces.keys().eq(alone.nodes.keys()),
+        })
+    };
+    images.iter().all(|(&partition, image)| match partition {
+        IDENTITY => has_founded(image),
+        CANDIDATES => true,
+        partition => {
+            let state = BaseState::decode(&image.base.state);
+            usize::from(partition.0) < alone.partitions.len()
+                && state.is_none_or(|state| state.map.cluster == alone.cluster)
+        }
+    })
 }
 
 fn kept(index: u64, nonce: u64, nonces: &Nonces) -> Kept {

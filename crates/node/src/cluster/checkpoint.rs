@@ -2,16 +2,19 @@
 //!
 //! Which epoch that is the order says ([`order::Control::Checkpoint`]), so every node takes its checkpoints
 //! at the same places. Snapshots are opened before the epoch is confirmed and moved to its end when the
-//! engines are there, so that writers go on. One is due as for a node by itself ([`Schedule`]); who orders it
-//! goes by the size of its own files. When the files are on the disk, the groups' logs get new bases, in one
-//! record; when that is durable, older files and older segments of the journal go. A crash in between leaves
-//! either the old bases with the old files, or the new with the new.
+//! engines are there, so that writers go on. When one is due [`Schedule`] says; who orders it goes by the
+//! size of its own files. When the files are on the disk, the groups' logs get new bases, in one record; when
+//! that is durable, older files and older segments of the journal go. A crash in between leaves either the
+//! old bases with the old files, or the new with the new.
 //!
 //! Where a node keeps some partitions only, the others' batches are needed by nodes that have no other way to
 //! them than these logs: a partition whose replicas all stand before an epoch must find it there. So a log is
 //! cut behind an epoch only once a majority of the replicas of *every* partition have a checkpoint of it.
-//! Until then the bases wait ([`CANDIDATES`]): a process that starts goes on behind the newest checkpoint,
-//! and its logs begin earlier.
+//! Until then the bases wait ([`CANDIDATES`]): a process that starts goes on behind those of its logs, or
+//! behind the newest checkpoint if it was fetched for that.
+//!
+//! A node that stands alone starts behind its newest checkpoint, and its log begins behind the one before: so
+//! one that is damaged costs time and no data. Its checkpoint counts once the journal tells of it.
 
 use super::bootstrap::kept_aside;
 use super::frames::Frame;
@@ -52,9 +55,10 @@ pub(super) fn unfinished_name(partition: PartitionId, epoch: Epoch) -> String {
     format!("unfinished-{:05}-{:020}.ordo", partition.0, epoch.0)
 }
 
-/// Whether a file is a checkpoint of a node of a cluster, complete or not.
-pub(crate) fn is_name(name: &str) -> bool {
-    epoch_of_name(name).is_some()
+/// Whether a directory has a checkpoint, of any version.
+pub fn is_any<D: Disk>(disk: &D) -> io::Result<bool> {
+    let is_one = |name: &String| name.starts_with("checkpoint-") && name.ends_with(".ordo");
+    Ok(disk.list()?.iter().any(is_one))
 }
 
 /// The epoch of a checkpoint's file, complete or not.
@@ -77,20 +81,33 @@ pub struct Needed {
     upto: Epoch,
 }
 
-/// Refuses a directory in which a server by itself has left checkpoints. (Its log is refused when the journal
-/// is opened.)
-pub fn refuse_alone<D: Disk>(disk: &D) -> Result<(), LoadError> {
-    let positions = crate::checkpoint::list(disk).map_err(LoadError::List)?;
-    match positions.first() {
-        None => Ok(()),
-        Some(&position) => Err(LoadError::OfAlone { name: crate::checkpoint::file_name(position) }),
-    }
-}
-
 /// Removes the checkpoints that are not needed, what was begun of them included.
 pub fn prune<D: Disk>(disk: &D, needed: &Needed) -> io::Result<()> {
     let is_needed = |epoch| epoch > needed.upto || needed.epochs.contains(&epoch);
     remove_unless(disk, is_needed)
+}
+
+/// Keeps the files of a checkpoint that could not be used out of the way, for whoever wants to know why.
+pub(super) fn put_aside<D: Disk>(disk: &D, partitions: &BTreeSet<PartitionId>, epoch: Epoch) {
+    for &partition in partitions {
+        let name = file_name(partition, epoch);
+        // One that is missing can't be kept.
+        let _ = disk.rename(&name, &format!("damaged-{name}"));
+    }
+}
+
+/// Keeps complete checkpoints that are newer than the end of the log out of the way: where part of the log
+/// was removed, they are all that is left of it. Gives the epoch of the newest.
+pub(super) fn put_newer_aside<D: Disk>(disk: &D, end: Epoch) -> io::Result<Option<Epoch>> {
+    let mut newest = None;
+    for name in disk.list()? {
+        let newer = epoch_of_name(&name).filter(|epoch| *epoch > end && name.starts_with("checkpoint-"));
+        if newer.is_some() {
+            disk.rename(&name, &format!("newer-{name}"))?;
+            newest = newest.max(newer);
+        }
+    }
+    Ok(newest)
 }
 
 /// Removes the checkpoints of all epochs but these: what newer ones an ended process has left has no base in
@@ -146,14 +163,11 @@ impl Pinned {
         let parts = self.snapshots.into_iter().zip(next);
         let parts = parts.map(|((partition, engine, mut snapshot), next)| {
             snapshot.advance(next.prev(), time_ms);
-            let header = Header {
-                position: next.prev(),
-                epoch,
-                time_ms,
-                digest,
-                boot: 0,
-                clears: engine.view().clears_at(&snapshot),
-            };
+            let mut clears = engine.view().clears_at(&snapshot);
+            if is_active(Mutant::CheckpointWithoutClears) {
+                clears.clear();
+            }
+            let header = Header { position: next.prev(), epoch, time_ms, digest, boot: 0, clears };
             Part { partition, engine, header, snapshot: Some(snapshot) }
         });
         ClusterCheckpoint { epoch, parts: parts.collect() }
@@ -214,6 +228,10 @@ impl ClusterCheckpoint {
         let mut sum = Written::default();
         for part in &mut self.parts {
             let unfinished = unfinished_name(part.partition, self.epoch);
+            if is_active(Mutant::CheckpointLaterThanSaid) {
+                part.close();
+                part.snapshot = Some(part.engine.view().open());
+            }
             let Some(snapshot) = &part.snapshot else {
                 continue;
             };
@@ -233,15 +251,20 @@ impl ClusterCheckpoint {
     }
 }
 
-/// Loads the checkpoint that a group's base tells of into an engine. Gives the size of its file.
+/// Loads the checkpoint that a group's base tells of into an engine, and calls `tell` for each record. Gives
+/// the size of its file.
 pub(super) fn load<D: Disk>(
     disk: &D,
     partition: PartitionId,
     base: &Base,
     engine: &Arc<dyn Engine>,
+    tell: &mut dyn FnMut(),
 ) -> Result<u64, LoadError> {
     let view = engine.view();
-    let (header, bytes) = read(disk, partition, base, |image| view.load(image))?;
+    let (header, bytes) = read(disk, partition, base, |image| {
+        view.load(image);
+        tell();
+    })?;
     view.loaded(header.position, header.time_ms, &header.clears);
     Ok(bytes)
 }
@@ -273,8 +296,8 @@ pub enum LoadError {
     Base(PartitionId),
     /// The file is damaged or missing.
     #[error(
-        "{name} cannot be used: {cause}. Restore it from a backup of this node, or replace the node: add \
-         one under a new name, and remove this one"
+        "{name} cannot be used: {cause}. Restore it from a backup of this node; or, in a cluster, replace \
+         the node: add one under a new name, and remove this one"
     )]
     File {
         /// Its name.
@@ -282,23 +305,11 @@ pub enum LoadError {
         /// Why.
         cause: CheckpointError,
     },
-    /// The directory is that of a server by itself, whose checkpoints are not read here.
-    #[error(
-        "{name} is of a server that stands alone, and a node of a cluster would start without its data: \
-         nothing was changed. Start that server as before (without --cluster and --node), or this node in \
-         a directory of its own (--dir)"
-    )]
-    OfAlone {
-        /// A file that says so.
-        name: String,
-    },
-    /// The directory cannot be looked at.
-    #[error("listing the directory failed: {0}: check that it belongs to the user who runs this")]
-    List(io::Error),
     /// A log begins at another epoch than the others, and there is no checkpoint of all.
     #[error(
         "the journal has all logs from the checkpoint of epoch {} on, but that of {partition}, whose \
-         checkpoint is missing: replace the node: add one under a new name, and remove this one",
+         checkpoint is missing. Restore the directory from a backup; or, in a cluster, replace the node: \
+         add one under a new name, and remove this one",
         epoch.0
     )]
     Uneven {
@@ -310,7 +321,7 @@ pub enum LoadError {
     /// The file is of another history.
     #[error(
         "{name} was not made from this journal: files of two nodes are mixed in one directory. Restore \
-         both from one backup, or replace the node"
+         both from one backup; or, in a cluster, replace the node"
     )]
     Foreign {
         /// Its name.
@@ -326,7 +337,7 @@ pub(super) struct Taken {
     bases: BTreeMap<PartitionId, Base>,
     /// This process is to end, and the next one to start behind it.
     start: bool,
-    asked_tick: u64,
+    asked_tick: Option<u64>,
 }
 
 impl Taken {
@@ -352,7 +363,7 @@ impl Taken {
             let partition = PartitionId(u16::try_from(reader.varint()?).ok()?);
             bases.insert(partition, Base::take(&mut Reader::new(reader.bytes()?))?);
         }
-        Some(Taken { epoch, bases, start, asked_tick: 0 })
+        Some(Taken { epoch, bases, start, asked_tick: None })
     }
 }
 
@@ -393,17 +404,44 @@ pub(super) fn candidate_with(
     Ok(Some(kept_aside(CANDIDATES, image.base.index, taken.encode())))
 }
 
-/// The epoch of the newest checkpoint that the journal tells of; 0 if there is none.
-pub(crate) fn newest_epoch(images: &GroupImages) -> Result<Epoch, LoadError> {
-    newest_bases(images).map(|begin| begin.epoch)
+/// Behind which epoch a start executes the log: that of the newest checkpoint; or of the one before it, if a
+/// node that stands alone cannot use that. 0 if there is none.
+pub(crate) fn begin_of_start<D: Disk>(
+    disk: &D,
+    images: &GroupImages,
+    alone: bool,
+) -> Result<Epoch, LoadError> {
+    let begin = newest_bases(images)?;
+    let is_usable = |(&partition, base): (&PartitionId, &Base)| read(disk, partition, base, |_| {}).is_ok();
+    if alone && starts_behind_candidate(images) && !begin.bases.iter().all(is_usable) {
+        return log_begin_bases(images).map(|older| older.epoch);
+    }
+    Ok(begin.epoch)
+}
+
+/// Whether a process starts behind a checkpoint that is newer than where its logs begin.
+pub(super) fn starts_behind_candidate(images: &GroupImages) -> bool {
+    let newer = newest_bases(images).map(|begin| begin.epoch);
+    let older = log_begin_bases(images).map(|begin| begin.epoch);
+    matches!((newer, older), (Ok(newer), Ok(older)) if older < newer)
+}
+
+/// Behind the bases of the journal's logs, whatever newer checkpoints there are.
+pub(super) fn log_begin_bases(images: &GroupImages) -> Result<Begin, LoadError> {
+    bases(images, None)
 }
 
 /// Where a process starts: behind the bases of its journal; or behind a checkpoint that is newer and has
-/// every group that they have, if it was fetched for that, or the bases are not all of one epoch.
+/// every group that they have, if it was made or fetched for that, or the bases are not all of one epoch.
 ///
 /// (Not behind its own newest one: partitions need from each other what was read since the oldest checkpoint
 /// behind which any of them starts, and after a loss of power nobody knows that but who reads it again.)
 pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
+    let decode = |image: &GroupImage| Taken::decode(&image.base.state).ok_or(LoadError::Base(CANDIDATES));
+    bases(images, images.get(&CANDIDATES).map(decode).transpose()?)
+}
+
+fn bases(images: &GroupImages, candidate: Option<Taken>) -> Result<Begin, LoadError> {
     let retired: BTreeSet<PartitionId> = retired(images).into_keys().collect();
     let groups = || {
         let groups = images.iter();
@@ -416,15 +454,10 @@ pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
     }
     let epoch = begun.values().map(|&(epoch, _)| epoch).max();
     let epoch = epoch.unwrap_or(Epoch(0));
-    let decode = |image: &GroupImage| Taken::decode(&image.base.state);
-    let candidate = images
-        .get(&CANDIDATES)
-        .map(|image| decode(image).ok_or(LoadError::Base(CANDIDATES)))
-        .transpose()?
-        .filter(|candidate| {
-            let has = |partition| candidate.bases.contains_key(partition);
-            candidate.epoch >= epoch && begun.keys().all(has)
-        });
+    let candidate = candidate.filter(|candidate| {
+        let has = |partition| candidate.bases.contains_key(partition);
+        candidate.epoch >= epoch && begun.keys().all(has)
+    });
     // What a log has was promised: it is not left out.
     let left = |begin: &Begin| {
         let mut left = groups().filter(|&(&partition, image)| {
@@ -482,15 +515,20 @@ pub(super) struct Checkpoints {
     schedule: Schedule,
     /// The journal has a candidate, which must not keep its older records from going.
     has_candidate: bool,
+    /// It has one of this epoch that could not be used, and what it has in that place never goes back.
+    unusable: Option<Epoch>,
+    /// Part of the log is gone, up to this epoch at most.
+    lost: Option<Epoch>,
 }
 
 impl Checkpoints {
     /// Those of a process that has just started: at this epoch, or none if that is 0; and perhaps a newer
-    /// one.
+    /// one, or one that cannot be used.
     pub fn new(
         begin: (Epoch, BTreeMap<PartitionId, Base>),
         base: Epoch,
         candidate: Option<(Epoch, BTreeMap<PartitionId, Base>)>,
+        unusable: Option<Epoch>,
         schedule: Schedule,
     ) -> Checkpoints {
         let has_candidate = candidate.is_some();
@@ -501,13 +539,14 @@ impl Checkpoints {
             epoch,
             bases,
             start: false,
-            asked_tick: 0,
+            asked_tick: None,
         });
         Checkpoints {
             taken: taken.collect(),
             base,
             durable_base: base,
             has_candidate,
+            unusable,
             schedule,
             ..Checkpoints::default()
         }
@@ -516,6 +555,18 @@ impl Checkpoints {
     /// Behind which epoch the logs on the disk begin.
     pub fn durable_base(&self) -> Epoch {
         self.durable_base
+    }
+
+    /// Whether part of the log is gone that no checkpoint has.
+    pub fn has_lost_log(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Up to which epoch a log may be cut that nobody else needs: behind the checkpoint before the newest.
+    fn safe_alone(&self) -> Epoch {
+        let newest = self.taken.iter().rev();
+        let before = usize::from(self.lost.is_none());
+        newest.map(|taken| taken.epoch).nth(before).unwrap_or(Epoch(0))
     }
 
     /// Whether one is on its way.
@@ -607,7 +658,7 @@ impl Checkpoints {
         // The one before the newest stays for those who have just been told of it.
         while self.taken.len() > 2 {
             let oldest = &self.taken[0];
-            let is_fetched = now_tick < oldest.asked_tick + FETCH_TICKS;
+            let is_fetched = oldest.asked_tick.is_some_and(|asked| now_tick < asked + FETCH_TICKS);
             let are_many = self.taken.len() > TAKEN_MAX;
             if oldest.epoch < self.base && (are_many || !is_fetched) {
                 self.taken.pop_front();
@@ -681,7 +732,7 @@ impl ClusterNode {
                 }
             }
             self.checkpoints.writing =
-                Some(Taken { epoch: pinned.end.epoch, bases, start: false, asked_tick: 0 });
+                Some(Taken { epoch: pinned.end.epoch, bases, start: false, asked_tick: None });
             effects.checkpoint = Some(pinned.into_job());
         }
         let Checkpoints { schedule, bytes, since_ms, .. } = self.checkpoints;
@@ -703,7 +754,8 @@ impl ClusterNode {
             return;
         };
         self.checkpoints.schedule.written(bytes);
-        if self.is_spread {
+        if self.is_spread || self.options.alone {
+            let taken = Taken { start: self.options.alone, ..taken };
             self.checkpoints.recording.push_back(taken);
             self.record_candidate(effects);
             return self.wait_for(Then::Candidate(epoch));
@@ -720,15 +772,24 @@ impl ClusterNode {
         self.cut_logs(effects);
     }
 
+    /// Somebody has removed files of the log.
+    pub(super) fn log_lost(&mut self) {
+        self.checkpoints.lost = Some(self.merge.newest());
+        self.want_checkpoint();
+    }
+
     /// Lets the logs begin behind the newest checkpoint that allows it.
     pub(super) fn cut_logs(&mut self, effects: &mut ClusterEffects) {
         if self.installs.is_ending() {
             // The journal has the bases of a newer one, that another node has made.
             return;
         }
-        let safe = match self.is_spread && !is_active(Mutant::CutLogsAlone) {
-            true => self.checkpoints.safe(self.options.me, self.map()),
-            false => self.checkpoints.newest(),
+        let safe = match () {
+            () if self.options.alone => self.checkpoints.safe_alone(),
+            () if self.is_spread && !is_active(Mutant::CutLogsAlone) => {
+                self.checkpoints.safe(self.options.me, self.map())
+            }
+            () => self.checkpoints.newest(),
         };
         let taken = self.checkpoints.taken.iter().rev();
         let epoch = taken.map(|taken| taken.epoch).find(|&epoch| epoch <= safe);
@@ -766,7 +827,7 @@ impl ClusterNode {
         bases: BTreeMap<PartitionId, Base>,
         effects: &mut ClusterEffects,
     ) {
-        self.checkpoints.recording.push_back(Taken { epoch, bases, start: true, asked_tick: 0 });
+        self.checkpoints.recording.push_back(Taken { epoch, bases, start: true, asked_tick: None });
         self.record_candidate(effects);
     }
 
@@ -791,6 +852,9 @@ impl ClusterNode {
     /// What the journal holds beside logs, for a record that lets its older ones go.
     pub(super) fn candidate_again(&self) -> Option<Kept> {
         let newest = self.checkpoints.recording.back().or(self.checkpoints.taken.back())?;
+        if self.checkpoints.unusable >= Some(newest.epoch) {
+            return None;
+        }
         self.checkpoints.has_candidate.then(|| kept_aside(CANDIDATES, newest.epoch.0, newest.encode()))
     }
 
@@ -798,6 +862,13 @@ impl ClusterNode {
     pub(super) fn rebased(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
         self.checkpoints.durable_base = epoch;
         self.look_at_files(effects);
+        if let Some(lost) = self.checkpoints.lost.take_if(|lost| *lost <= epoch) {
+            effects.news.push(format!(
+                "the checkpoint of epoch {} has what the removed log files held, up to epoch {} at most: a \
+                 start finds everything again",
+                epoch.0, lost.0
+            ));
+        }
     }
 
     /// Lets the files go that nobody needs.
@@ -822,7 +893,7 @@ impl ClusterNode {
         let has =
             |taken: &&mut Taken| taken.epoch == piece.epoch && taken.bases.contains_key(&piece.partition);
         if let Some(taken) = taken.find(has) {
-            taken.asked_tick = now;
+            taken.asked_tick = Some(now);
             effects.read.push((from, piece));
             return;
         }

@@ -62,6 +62,12 @@ impl ClusterNode {
             let mut statuses = self.groups.values().map(|group| group.status());
             follows = !statuses.any(|group| group.role == Role::Leader && group.committed == group.last);
         }
+        // A node that stands alone waits for nobody: at its first tick it has not begun with its log, whose
+        // end alone tells the level and the offset.
+        if !self.clock.is_set() && self.options.alone {
+            let is_read = self.merge.confirmed().epoch == self.merge.newest();
+            replays = !is_read || self.is_behind_the_order();
+        }
         let mut sight = Sight { known_ms, none_knows: true, replays, follows, others, ..Sight::default() };
         let mut is_first = true;
         // The majorities of all groups that this node has a replica of must have reached a time.

@@ -42,20 +42,14 @@ impl Lead {
     /// Takes a request for the next batch. `Err` tells which number is expected of its process.
     pub fn take(&mut self, submission: Submission) -> Result<(), u64> {
         let (boot, sequence) = (submission.boot, submission.sequence);
-        match self.streams.admits(boot, sequence) {
-            Admission::Had if !is_active(Mutant::ProposeTwice) => Ok(()),
-            Admission::Next | Admission::Had => {
-                self.streams.note(boot, sequence.max(self.streams.last(boot)));
-                self.pending.push_back(submission);
-                Ok(())
-            }
-            Admission::Gap(_) if is_active(Mutant::AcceptGap) => {
-                self.streams.note(boot, sequence);
-                self.pending.push_back(submission);
-                Ok(())
-            }
-            Admission::Gap(expected) => Err(expected),
+        match self.streams.admit(boot, sequence) {
+            Admission::Had if !is_active(Mutant::ProposeTwice) => return Ok(()),
+            Admission::Gap(expected) if !is_active(Mutant::AcceptGap) => return Err(expected),
+            Admission::Gap(_) => self.streams.note(boot, sequence),
+            Admission::Next | Admission::Had => {}
         }
+        self.pending.push_back(submission);
+        Ok(())
     }
 
     /// Takes a change for the next batch.

@@ -23,7 +23,7 @@ use super::retired::Retired;
 use super::shape::{BadFrame, ReadAhead};
 use crate::clock::{Clock, ClockStatus};
 use crate::expiry::ExpiryScan;
-use crate::machine::Refused;
+use crate::refused::Refused;
 use bytes::Bytes;
 use execute::Engine;
 use order::consensus::{Group, GroupStatus, Input, Kept};
@@ -39,8 +39,8 @@ const SILENCE_TICKS: u64 = 10;
 pub(super) const DOUBT_TICKS: u64 = 20;
 /// A question for an index is asked again after so many ticks.
 const QUESTION_TICKS: u64 = 2;
-/// A leader looks for expired entries every so many ticks.
-const EXPIRY_TICKS: u64 = 2;
+/// So often a leader looks for expired entries.
+const EXPIRY_MS: u64 = 100;
 /// A replica that was told to fetch a checkpoint has had time to do so after so many ticks.
 const BEHIND_TICKS: u64 = 20;
 /// Every so many ticks nodes tell each other their clocks.
@@ -48,6 +48,8 @@ pub(super) const CLOCK_TICKS: u64 = 4;
 /// So many epochs may be begun behind the last one of which this node has a batch: more than any node has
 /// begun at once.
 const BEGUN_AHEAD_MAX: u64 = 64;
+/// Where files of the log were removed, a checkpoint that could not be written is tried again so often.
+const LOST_LOG_TICKS: u64 = 20;
 /// A leader that is not the preferred one looks every so many ticks whether that one could take over.
 const BALANCE_TICKS: u64 = 40;
 
@@ -74,6 +76,9 @@ pub enum ClusterEvent {
     JournalUnwritten(String),
     /// The journal could not be synced: nothing is promised any more.
     JournalFailed(String),
+    /// Somebody has removed files of the journal of a node that stands alone. What they held is executed, or
+    /// will be, and goes on in a new file: a checkpoint of it is taken, and the log begins behind that.
+    LogLost,
     /// There is room for the journal's next segment, as [`ClusterEffects::make_room`] asked.
     RoomMade,
     /// Time passes: a tick of [`ClusterOptions::tick_ms`].
@@ -250,8 +255,22 @@ pub struct ClusterStatus {
     pub waiting: u64,
     /// Strict reads that wait.
     pub reads_waiting: usize,
+    /// Their bytes.
+    pub waiting_bytes: u64,
     /// Bytes of agreed batches since the last checkpoint was ordered.
     pub log_bytes_since_checkpoint: u64,
+    /// The epoch of the newest checkpoint that counts: a start finds it. 0 if there is none.
+    pub newest_checkpoint: Epoch,
+    /// Behind which epoch the logs on the disk begin.
+    pub log_begin: Epoch,
+    /// Part of the log is gone, and no checkpoint has yet what it held.
+    pub has_lost_log: bool,
+    /// Syncs of the journal that went well since the start.
+    pub syncs: u64,
+    /// Syncs of the journal that failed since the start.
+    pub sync_failures: u64,
+    /// Writes of the journal that failed since the start.
+    pub write_failures: u64,
     /// Why this node takes no part, if it does not: what clients are told.
     pub stopped: Option<String>,
     /// Whether that is for good.
@@ -330,7 +349,7 @@ pub struct ClusterNode {
     pub(super) ending_tick: Option<u64>,
     /// Why this node takes no part at present.
     pub(super) out: Option<Out>,
-    counters: ClusterStatus,
+    pub(super) counters: ClusterStatus,
     pub(super) bootstrap: Bootstrap,
     pub(super) membership: Membership,
     /// Replicas of this node that have moved away.
@@ -414,6 +433,11 @@ impl ClusterNode {
             first_map: Arc::new(first_map),
             read_ahead: ReadAhead::new(),
         }
+    }
+
+    /// Whether this node stands alone.
+    pub fn is_alone(&self) -> bool {
+        self.options.alone
     }
 
     /// The map that is in force.
@@ -515,6 +539,10 @@ impl ClusterNode {
             delivered: self.merge.delivered().epoch,
             confirmed: self.merge.confirmed().epoch,
             waiting: self.gateway.load().0,
+            waiting_bytes: self.gateway.load().1,
+            newest_checkpoint: self.checkpoints.newest(),
+            log_begin: self.checkpoints.durable_base(),
+            has_lost_log: self.checkpoints.has_lost_log(),
             said: self.feeds.said(),
             reads_waiting: self.reads.count(),
             log_bytes_since_checkpoint: self.checkpoints.log_bytes(),
@@ -683,6 +711,11 @@ impl ClusterNode {
                     self.dirty.insert(partition);
                 }
             }
+            ClusterEvent::Written(record) if self.out.is_none() => {
+                self.written = record;
+                // What else could be done was done before the write.
+                return self.flush(effects);
+            }
             ClusterEvent::Written(record) => {
                 self.written = record;
                 self.come_back(effects);
@@ -691,12 +724,14 @@ impl ClusterNode {
             // A sync that goes well behind one that failed says nothing.
             ClusterEvent::Synced(_) if self.is_closed() => {}
             ClusterEvent::Synced(record) => {
+                self.counters.syncs += 1;
                 self.syncing = false;
                 self.synced = self.synced.max(record);
                 self.release(effects);
             }
             ClusterEvent::JournalUnwritten(error) => self.journal_unwritten(&error, effects),
             ClusterEvent::JournalFailed(error) => self.journal_failed(&error, effects),
+            ClusterEvent::LogLost => self.log_lost(),
             // Nothing may come between this and the write.
             ClusterEvent::RoomMade => return self.write_again(effects),
             ClusterEvent::Tick { .. } if self.out.is_some() => self.tick_out(effects),
@@ -747,10 +782,17 @@ impl ClusterNode {
         self.pump(effects);
     }
 
-    /// This node is no part of the cluster any more: it says and takes nothing from now on.
+    /// This node can't go on, or is no part of the cluster any more: it says and takes nothing from now on.
     pub(super) fn end(&mut self, text: String, effects: &mut ClusterEffects) {
-        let unknown = format!("CLUSTERDOWN the outcome of this command is unknown, ask another node: {text}");
-        let refusal = format!("CLUSTERDOWN {text}");
+        let (unknown, refusal) = match self.options.alone {
+            true => {
+                (format!("MISCONF the outcome of this command is unknown: {text}"), format!("MISCONF {text}"))
+            }
+            false => (
+                format!("CLUSTERDOWN the outcome of this command is unknown, ask another node: {text}"),
+                format!("CLUSTERDOWN {text}"),
+            ),
+        };
         let given_up = self.feeds.give_up(u64::MAX);
         for id in self.gateway.give_up(u64::MAX).into_iter().chain(given_up) {
             effects.refused.push((id, Err(Stop::abort(unknown.clone()))));
@@ -975,8 +1017,12 @@ impl ClusterNode {
             self.lead_level();
             self.keep_more(effects);
         }
-        if self.ticks.is_multiple_of(EXPIRY_TICKS) {
+        if self.ticks.is_multiple_of((EXPIRY_MS / self.options.tick_ms.max(1)).max(1)) {
             self.expire();
+        }
+        let lacks = self.checkpoints.has_lost_log() && !self.checkpoints.is_one_coming();
+        if lacks && self.ticks.is_multiple_of(LOST_LOG_TICKS) {
+            self.want_checkpoint();
         }
     }
 

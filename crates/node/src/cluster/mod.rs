@@ -93,7 +93,7 @@ mod retired;
 mod shape;
 pub mod survivor;
 
-pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record};
+pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record, stands_alone};
 pub use checkpoint::{ClusterCheckpoint, LoadError, Written};
 pub use feeds::{Answered, Fed, Item, Part, Said};
 pub use frames::{Frame, FrameError, describe};
@@ -115,6 +115,8 @@ use txn::{NodeId, Procedure};
 pub struct ClusterOptions {
     /// Which node it is.
     pub me: NodeId,
+    /// It stands alone: no other node is part of its cluster, or ever will be.
+    pub alone: bool,
     /// Decides when replicas stand for election, beside their numbers.
     pub seed: u64,
     /// When an entry counts as kept.
@@ -161,6 +163,7 @@ impl ClusterOptions {
     pub fn new(me: NodeId) -> ClusterOptions {
         ClusterOptions {
             me,
+            alone: false,
             seed: 0,
             fsync: FsyncPolicy::Always,
             limits: Limits::default(),
@@ -178,6 +181,19 @@ impl ClusterOptions {
             expire: None,
             expire_system: None,
             skips: Arc::default(),
+        }
+    }
+
+    /// The defaults for a node that stands alone, in [`order::PartitionMap::alone`].
+    pub fn alone() -> ClusterOptions {
+        ClusterOptions {
+            alone: true,
+            tick_ms: 100,
+            // One sync is on its way at a time, and what comes meanwhile shares the next one.
+            epochs_in_flight_max: 256,
+            // Nobody else could have an answer sooner than the disk.
+            request_timeout_ms: u64::MAX,
+            ..ClusterOptions::new(NodeId(1))
         }
     }
 }

@@ -17,6 +17,9 @@
 //! what clients wait for is passed on to them and may still end well, and nobody has to notice a silence
 //! first. After that the node is mute: its groups neither hear nor say anything, as in a process that is
 //! frozen. It only tells the others, again and again, that it is out, and why.
+//!
+//! A node that stands alone has nobody to hand over to. It goes on serving reads, and what clients wait for
+//! when it goes out is written first when it comes back.
 
 use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode};
@@ -80,7 +83,7 @@ impl ClusterNode {
     }
 
     /// Whether a sync has failed: nothing is written and synced any more.
-    pub(super) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         let out = self.out.as_ref();
         out.is_some_and(|out| out.unwritten.is_none())
     }
@@ -97,11 +100,24 @@ impl ClusterNode {
     /// Nothing of the record that was to be written is in the journal: it waits in the effects.
     pub(super) fn journal_unwritten(&mut self, error: &str, effects: &mut ClusterEffects) {
         let unwritten = std::mem::take(&mut effects.kept);
-        let cause = format!("its log cannot be written ({error})");
-        let refusal = format!(
-            "MISCONF this node takes no part in its cluster, because {cause}: connect to another node. It \
-             comes back by itself once its disk has room again"
-        );
+        self.counters.write_failures += 1;
+        let (cause, refusal) = match self.options.alone {
+            true => (
+                format!("the log cannot be written ({error})"),
+                format!(
+                    "MISCONF the log cannot be written ({error}): writes are refused until there is space on \
+                     the disk again; they resume by themselves then"
+                ),
+            ),
+            false => {
+                let cause = format!("its log cannot be written ({error})");
+                let refusal = format!(
+                    "MISCONF this node takes no part in its cluster, because {cause}: connect to another \
+                     node. It comes back by itself once its disk has room again"
+                );
+                (cause, refusal)
+            }
+        };
         match &mut self.out {
             Some(out) if out.unwritten.is_none() => {}
             Some(out) => {
@@ -123,11 +139,24 @@ impl ClusterNode {
         if self.is_closed() {
             return;
         }
-        let cause = format!("its log could not be synced ({error})");
-        let refusal = format!(
-            "MISCONF this node takes no part in its cluster any more, because {cause}: connect to another \
-             node. Check the disk of this one, then restart it"
-        );
+        self.counters.sync_failures += 1;
+        let (cause, refusal) = match self.options.alone {
+            true => (
+                format!("the log could not be synced to the disk ({error})"),
+                format!(
+                    "MISCONF the log could not be synced to the disk ({error}), so nobody knows what is on \
+                     it: writes are refused until the server is restarted; check the disk first"
+                ),
+            ),
+            false => {
+                let cause = format!("its log could not be synced ({error})");
+                let refusal = format!(
+                    "MISCONF this node takes no part in its cluster any more, because {cause}: connect to \
+                     another node. Check the disk of this one, then restart it"
+                );
+                (cause, refusal)
+            }
+        };
         self.go_out(cause, refusal, None, effects);
     }
 
@@ -193,11 +222,21 @@ impl ClusterNode {
 
     /// Whoever waits for a request learns that nobody here will know how it ends.
     pub(super) fn give_up_all(&mut self, cause: &str, effects: &mut ClusterEffects) {
-        let unknown = format!(
-            "ORDOUNKNOWN this node went out while the command was on its way, because {cause}: what it \
-             writes may or may not take effect; send it through ORDO.IDEMPOTENT where that matters, and \
-             again at another node"
-        );
+        let unknown = match (self.options.alone, self.is_closed()) {
+            (false, _) => format!(
+                "ORDOUNKNOWN this node went out while the command was on its way, because {cause}: what it \
+                 writes may or may not take effect; send it through ORDO.IDEMPOTENT where that matters, and \
+                 again at another node"
+            ),
+            (true, false) => format!(
+                "ORDOUNKNOWN {cause}: this write takes effect once there is space on the disk again, unless \
+                 the server is restarted before"
+            ),
+            (true, true) => format!(
+                "ORDOUNKNOWN {cause}: the outcome of this write is unknown, it may or may not be there after \
+                 the restart that is needed now"
+            ),
+        };
         let foreign = self.feeds.give_up(u64::MAX);
         let given_up = self.gateway.give_up(u64::MAX).into_iter().chain(foreign);
         let refused = given_up.map(|id| (id, Err(Stop::abort(unknown.clone()))));
@@ -219,9 +258,11 @@ impl ClusterNode {
             return;
         };
         let out_ms = self.now_ms.saturating_sub(out.since_ms);
-        effects.news.push(format!(
-            "the log can be written again after {out_ms} ms: this node takes part in its cluster again"
-        ));
+        let what_now = match self.options.alone {
+            true => "writes are taken",
+            false => "this node takes part in its cluster again",
+        };
+        effects.news.push(format!("the log can be written again after {out_ms} ms: {what_now}"));
         effects.recovered = true;
         self.dirty.extend(self.groups.keys());
         self.tell_condition(effects);

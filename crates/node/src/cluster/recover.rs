@@ -2,20 +2,22 @@
 
 use super::ClusterOptions;
 use super::bootstrap::{Bootstrap, IDENTITY};
-use super::checkpoint::{self, CANDIDATES, Checkpoints, LoadError, newest_bases};
+use super::checkpoint::{self, CANDIDATES, Checkpoints, LoadError, log_begin_bases, newest_bases};
 use super::levels::check_level;
 use super::machine::{Beginning, ClusterNode};
 use super::retired::retired;
-use crate::recover::skips_too_late;
 use crate::schedule::Schedule;
 use execute::Engine;
-use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup};
+use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup, SoloGroup};
 use order::merge::{Content, EpochEnd, Held, Merge, Start};
 use order::{Disk, GroupBatch, GroupImages, PartitionMap, Streams, digest_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, put_varint};
 use txn::{Epoch, PartitionId, Position, Registry, RequestName};
+
+/// Between two words on the progress of loading so many records go by.
+const TOLD_EVERY: u64 = 4096;
 
 /// What a node starts from.
 pub struct ClusterStart {
@@ -30,11 +32,13 @@ pub struct ClusterStart {
     pub engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
     /// The size of the checkpoint that they were loaded from; 0 without one.
     pub checkpoint_bytes: u64,
+    /// The newest checkpoint that the journal tells of could not be used, and is left out.
+    pub unusable: bool,
     /// What no other process has.
     pub nonce: u64,
 }
 
-/// Why a node of a cluster cannot start.
+/// Why a node cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterRecoverError {
     /// The log of a group cannot be used.
@@ -43,7 +47,7 @@ pub enum ClusterRecoverError {
     /// An entry cannot be read.
     #[error(
         "entry {index} of the log of {partition} cannot be read: {cause}: start the version of Ordo that \
-         the other nodes run"
+         wrote it, or a newer one"
     )]
     Entry {
         /// Whose.
@@ -146,12 +150,27 @@ pub(super) fn read_base(
     Ok((base.clone(), state))
 }
 
+/// Why a request cannot be skipped any more.
+fn skips_too_late(name: &RequestName) -> String {
+    format!(
+        "request {name} cannot be skipped: the checkpoint in this directory was made behind it, so this \
+         node has executed it. Nothing was changed. Start without it (leave --skip out); a request that \
+         ends the process that executes it is behind the newest checkpoint, and 'ordo admin requests' \
+         lists those. If other nodes of the cluster skip it, this node must be replaced by a new one"
+    )
+}
+
 /// The engines of a process that starts.
 pub struct LoadedEngines {
     /// One for each partition of which the node keeps a replica.
     pub engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
     /// The size of the checkpoint that they were loaded from; 0 without one.
     pub checkpoint_bytes: u64,
+    /// Why the newest checkpoint was left out, if a node that stands alone fell back on the one before it.
+    pub unusable: Option<LoadError>,
+    /// The newest checkpoint that is newer than the end of the log of a node that stands alone, and was put
+    /// aside, and that end.
+    pub newer: Option<(Epoch, Epoch)>,
 }
 
 /// Makes an engine for each partition that a node is to keep, and for each of which the journal knows
@@ -159,30 +178,81 @@ pub struct LoadedEngines {
 ///
 /// Where there is a checkpoint, a partition that is not in it gets no engine: it would begin before the
 /// others. The node fetches it once it runs. Nor does one whose replica has moved away.
+///
+/// A node that stands alone keeps its log from the checkpoint before the newest on: if that one cannot be
+/// used, it begins behind the older one, and executes more of the log.
+///
+/// `make_engine` makes an empty engine; it is called again if a damaged checkpoint was half loaded. `tell` is
+/// told now and then how many records were loaded.
 pub fn load_engines<D: Disk>(
     disk: &D,
     mut kept: BTreeSet<PartitionId>,
     images: &GroupImages,
+    alone: bool,
     make_engine: &dyn Fn(PartitionId) -> Arc<dyn Engine>,
+    tell: &mut dyn FnMut(u64),
 ) -> Result<LoadedEngines, LoadError> {
-    let begin = newest_bases(images)?;
     kept.extend(images.keys().filter(|&&partition| partition < CANDIDATES));
-    kept.extend(begin.bases.keys());
-    let mut engines: BTreeMap<_, Arc<dyn Engine>> = BTreeMap::new();
+    let begin = newest_bases(images)?;
+    let mut began = begin.epoch;
+    let mut unusable = None;
+    let (engines, checkpoint_bytes) = match load_behind(disk, &kept, &begin, make_engine, tell) {
+        Err(error @ LoadError::File { .. }) if alone && checkpoint::starts_behind_candidate(images) => {
+            let older = log_begin_bases(images)?;
+            let loaded = load_behind(disk, &kept, &older, make_engine, tell)?;
+            checkpoint::put_aside(disk, &kept, began);
+            (began, unusable) = (older.epoch, Some(error));
+            loaded
+        }
+        loaded => loaded?,
+    };
+    let mut newer = None;
+    if alone {
+        let entries = images.range(..CANDIDATES).flat_map(|(_, image)| &image.entries);
+        let end = entries.filter_map(|entry| GroupBatch::epoch_of(&entry.data)).max();
+        let end = end.unwrap_or_default().max(begin.epoch);
+        // What cannot be put aside now is removed.
+        let newest = checkpoint::put_newer_aside(disk, end).unwrap_or_default();
+        newer = newest.map(|newest| (newest, end));
+    }
+    let mut needed = checkpoint::log_bases(images);
+    needed.insert(began);
+    if unusable.is_none() {
+        needed.extend(checkpoint::candidate(images).map(|(epoch, _)| epoch));
+    }
+    // What cannot be removed now is removed later.
+    let _ = checkpoint::prune_at_start(disk, &needed);
+    Ok(LoadedEngines { engines, checkpoint_bytes, unusable, newer })
+}
+
+type Loaded = BTreeMap<PartitionId, Arc<dyn Engine>>;
+
+/// Engines that hold what a checkpoint does, and the size of its files.
+fn load_behind<D: Disk>(
+    disk: &D,
+    kept: &BTreeSet<PartitionId>,
+    begin: &checkpoint::Begin,
+    make_engine: &dyn Fn(PartitionId) -> Arc<dyn Engine>,
+    tell: &mut dyn FnMut(u64),
+) -> Result<(Loaded, u64), LoadError> {
+    let mut engines = Loaded::new();
     let mut checkpoint_bytes = 0;
-    for partition in kept.into_iter().filter(|&kept| begin.has(kept)) {
+    let mut records = 0;
+    let kept = kept.iter().chain(begin.bases.keys()).copied();
+    for partition in kept.filter(|&kept| begin.has(kept)).collect::<BTreeSet<_>>() {
         let engine = make_engine(partition);
         if let Some(base) = begin.bases.get(&partition) {
-            checkpoint_bytes += checkpoint::load(disk, partition, base, &engine)?;
+            let tell = &mut || {
+                records += 1;
+                if records % TOLD_EVERY == 0 {
+                    tell(records);
+                }
+            };
+            checkpoint_bytes += checkpoint::load(disk, partition, base, &engine, tell)?;
         }
         engines.insert(partition, engine);
     }
-    let mut needed = checkpoint::log_bases(images);
-    needed.insert(begin.epoch);
-    needed.extend(checkpoint::candidate(images).map(|(epoch, _)| epoch));
-    // What cannot be removed now is removed later.
-    let _ = checkpoint::prune_at_start(disk, &needed);
-    Ok(LoadedEngines { engines, checkpoint_bytes })
+    Ok((engines, checkpoint_bytes))
 }
 
 impl ClusterNode {
@@ -198,14 +268,20 @@ impl ClusterNode {
         let has_groups = !start.images.is_empty();
         let bootstrap = Bootstrap::recover(me, &start.map, identity, has_groups, start.nonce)
             .ok_or(ClusterRecoverError::Identity)?;
-        let begin = newest_bases(&start.images).map_err(ClusterRecoverError::Checkpoint)?;
+        let begin = match start.unusable {
+            true => log_begin_bases(&start.images),
+            false => newest_bases(&start.images),
+        };
+        let begin = begin.map_err(ClusterRecoverError::Checkpoint)?;
         if let Some(&partition) = start.engines.keys().find(|&&kept| !begin.has(kept)) {
             let epoch = begin.epoch;
             let uneven = LoadError::Uneven { partition, epoch };
             return Err(ClusterRecoverError::Checkpoint(uneven));
         }
         let (began, bases) = (begin.epoch, begin.bases);
-        let candidate = checkpoint::candidate(&start.images);
+        let found = checkpoint::candidate(&start.images);
+        let unusable = found.as_ref().filter(|_| start.unusable).map(|(epoch, _)| *epoch);
+        let candidate = found.filter(|_| !start.unusable);
         let retired = retired(&start.images);
         start.images.remove(&CANDIDATES);
         let mut log_begin = Epoch(u64::MAX);
@@ -219,6 +295,13 @@ impl ClusterNode {
             log_begin = log_begin.min(begin.epoch);
             states.insert(partition, (state, (newest.index, newest.term)));
             let commit = image.hard_state.commit;
+            if options.alone {
+                let last = image.entries.last().map_or(base.index, |entry| entry.index);
+                let group = SoloGroup::new(me, partition, base, last, image.hard_state);
+                groups.insert(partition, Box::new(group));
+                logs.insert(partition, (image.entries, commit));
+                continue;
+            }
             logs.insert(partition, (image.entries.clone(), commit));
             let group = RaftGroup::new(
                 me,
@@ -279,7 +362,7 @@ impl ClusterNode {
         let epoch = merge.confirmed().epoch;
         let log_begin = log_begin.min(epoch);
         let schedule = Schedule::new(options.checkpoint_bytes, start.checkpoint_bytes);
-        let checkpoints = Checkpoints::new((began, bases), log_begin, candidate, schedule);
+        let checkpoints = Checkpoints::new((began, bases), log_begin, candidate, unusable, schedule);
         Ok(ClusterNode::new(
             options,
             registry,

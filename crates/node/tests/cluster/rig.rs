@@ -312,6 +312,7 @@ impl Rig {
             images: host.journal.images(),
             engines: engines.clone(),
             checkpoint_bytes: 0,
+            unusable: false,
             nonce: self.nonces,
         };
         let options = ClusterOptions {

@@ -7,7 +7,7 @@
 //! so they leave at once, unless their term is not durable yet.
 //!
 //! The agreement itself is a library's work (Raft), behind this trait; nobody outside of this module names
-//! the library.
+//! the library. A replica that stands alone, and always will, agrees with nobody ([`SoloGroup`]).
 //!
 //! Invariants:
 //! 1. What [`Kept`] says of a term and a vote is durable before a message that tells of it leaves.
@@ -19,11 +19,13 @@ mod examine;
 mod message;
 mod raft;
 mod sole;
+mod solo;
 mod storage;
 
 pub use message::describe;
 pub use raft::{ELECTION_TICKS, RaftGroup};
 pub use sole::sole_member;
+pub use solo::SoloGroup;
 
 use bytes::Bytes;
 use txn::codec::{Reader, put_bytes, put_varint};
@@ -337,6 +339,8 @@ pub trait Group: Send {
     fn entry(&self, index: u64) -> Option<Entry>;
     /// Whether it leads, in which term.
     fn leads(&self) -> Option<u64>;
+    /// Who leads, and in which term, if it knows: what its status says, for those who ask often.
+    fn leader(&self) -> Option<(NodeId, u64)>;
     /// Where it stands.
     fn status(&self) -> GroupStatus;
 }

@@ -381,6 +381,11 @@ impl Group for RaftGroup {
         self.is_leader().then_some(self.raft.raft.term)
     }
 
+    fn leader(&self) -> Option<(NodeId, u64)> {
+        let raft = &self.raft.raft;
+        (raft.leader_id != INVALID_ID).then(|| (NodeId(raft.leader_id as u16), raft.term))
+    }
+
     fn status(&self) -> GroupStatus {
         let raft = &self.raft.raft;
         let matched = if self.is_leader() {
@@ -399,7 +404,7 @@ impl Group for RaftGroup {
                 StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
             },
             term: raft.term,
-            leader: (raft.leader_id != raft::INVALID_ID).then_some(NodeId(raft.leader_id as u16)),
+            leader: self.leader().map(|(leader, _)| leader),
             last: raft.raft_log.last_index(),
             committed: raft.raft_log.committed,
             persisted: raft.raft_log.persisted,

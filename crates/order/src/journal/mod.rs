@@ -37,6 +37,7 @@ use image::Images;
 use needs::{Needs, Plan};
 use std::io;
 use std::sync::Arc;
+use txn::mutant::{Mutant, is_active};
 use txn::{PartitionId, Position};
 
 /// A buffer that grew beyond this for a large record is given back.
@@ -162,6 +163,12 @@ impl<D: Disk> Journal<D> {
         self.log.segment_names()
     }
 
+    /// Goes on in a new segment, because somebody has removed the file of the current one: see
+    /// [`Log::leave_removed`].
+    pub fn leave_removed(&mut self) -> io::Result<()> {
+        self.log.leave_removed()
+    }
+
     /// A handle that prepares segments on another thread.
     pub fn preparer(&self) -> Preparer<D> {
         self.log.preparer()
@@ -170,7 +177,11 @@ impl<D: Disk> Journal<D> {
     /// The segments that no group needs, whatever a crash may take; `None` if there are none. Worth asking
     /// for when a base has become durable.
     pub fn truncation(&self) -> Option<Truncation<D>> {
-        self.log.truncation(self.needs.oldest_durable())
+        let needed = match is_active(Mutant::TruncateTooFar) {
+            true => self.log.status().last,
+            false => self.needs.oldest_durable(),
+        };
+        self.log.truncation(needed)
     }
 
     /// Notes what a truncation removed.

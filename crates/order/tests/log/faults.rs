@@ -43,7 +43,9 @@ impl Setup {
 
 #[test]
 fn a_log_goes_on_where_a_checkpoint_covers_its_removed_files() {
-    for (before, files) in [(0, 1), (3, 1), (40, 1), (40, 2)] {
+    for (before, files, prepared) in
+        [(0, 1, false), (3, 1, false), (3, 1, true), (40, 1, true), (40, 2, false)]
+    {
         let mut setup = Setup::new(7, SEGMENT_BYTES);
         for _ in 0..before {
             setup.append(400).unwrap();
@@ -52,6 +54,13 @@ fn a_log_goes_on_where_a_checkpoint_covers_its_removed_files() {
         let names = setup.log.segment_names();
         for name in names.iter().rev().take(files) {
             setup.disk.remove(name).unwrap();
+        }
+        if prepared {
+            assert!(setup.log.preparer().prepare_next().unwrap());
+            let mut names = setup.disk.list().unwrap();
+            names.retain(|name| name.starts_with("prepared-"));
+            assert_eq!(names.len(), 1);
+            setup.disk.remove(&names[0]).unwrap();
         }
         setup.log.leave_removed().unwrap();
         let covered = setup.log.tail();
@@ -63,7 +72,7 @@ fn a_log_goes_on_where_a_checkpoint_covers_its_removed_files() {
         let disk = setup.disk.copy_of_durable(1);
         let checkpoint = LogOptions { checkpoint: covered, ..options(SEGMENT_BYTES) };
         let opened = open(&disk, checkpoint).unwrap();
-        assert_eq!(opened.replayed, setup.batches[behind..], "{before} {files}");
+        assert_eq!(opened.replayed, setup.batches[behind..], "{before} {files} {prepared}");
         if before > 0 {
             assert!(
                 open(&disk, options(SEGMENT_BYTES)).is_err(),

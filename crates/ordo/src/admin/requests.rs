@@ -2,9 +2,8 @@
 //! be executed.
 
 use anyhow::{Context, Result, bail};
-use node::listing::{Listed, list_alone, list_member};
+use node::listing::{self, Listed};
 use redis_surface::described::described;
-use server::cluster::identity;
 use server::disk::RealDisk;
 use server::skips;
 use std::io::Write;
@@ -97,7 +96,6 @@ fn line(listed: &Listed) -> String {
 
 /// What a directory's log has, of which no process may have hold, and the hold.
 fn read(dir: &Path) -> Result<(Arc<RealDisk>, Vec<Listed>)> {
-    let is_member = dir.join(identity::FILE).exists();
     let has_log = || -> std::io::Result<bool> {
         let mut has_log = false;
         for entry in std::fs::read_dir(dir)? {
@@ -116,10 +114,7 @@ fn read(dir: &Path) -> Result<(Arc<RealDisk>, Vec<Listed>)> {
     redis_surface::register(&mut registry)?;
     let boot_id = super::unguessable();
     let bytes = order::SEGMENT_BYTES_DEFAULT;
-    let listed = match is_member {
-        true => list_member(&disk, bytes, boot_id, &registry, described)?,
-        false => list_alone(&disk, bytes, boot_id, &registry, described)?,
-    };
+    let listed = listing::list(&disk, bytes, boot_id, &registry, described)?;
     Ok((disk, listed))
 }
 
@@ -152,7 +147,7 @@ mod tests {
         {
             let disk = Arc::new(RealDisk::open(path).expect("a directory"));
             let bytes = order::SEGMENT_BYTES_DEFAULT;
-            list_alone(&disk, bytes, 1, &Registry::new(), described).expect("an empty log");
+            listing::list(&disk, bytes, 1, &Registry::new(), described).expect("an empty log");
         }
         let name: RequestName = "7:2:3".parse().expect("a name");
         let mut out = Watching { dir: path, said: String::new() };

@@ -10,8 +10,9 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use sim::cluster::{Model, run_model};
 use sim::cost::CostTable;
+use sim::engine::EngineKind;
 use sim::options::{Options, SystemKind, Wishes};
-use sim::ordo::{EngineKind, Tally};
+use sim::tally::Tally;
 use sim::world::Latency;
 use std::collections::BTreeMap;
 
@@ -95,7 +96,7 @@ pub(super) fn run(arguments: &ModelArgs) -> Result<()> {
     };
     let mut all = Vec::new();
     for &engine in &arguments.engine {
-        for &workers in &arguments.workers {
+        for workers in or(&arguments.workers, &[8]) {
             for nodes in or(&arguments.nodes, &[3]) {
                 for &between_zones_us in &arguments.between_zones_us {
                     for clients in or(&arguments.clients, &[1, 8, 64]) {
@@ -300,7 +301,7 @@ mod tests {
         let setting = Setting {
             arguments,
             engine: arguments.engine[0],
-            workers: arguments.workers[0],
+            workers: 8,
             nodes: 3,
             clients: 3,
             between_zones_us: arguments.between_zones_us[0],

@@ -8,8 +8,11 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use execute::sparkle::{Options as SparkleOptions, Sparkle};
 use execute::{Batch, Budget, Calvin, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId};
-use node::{Event, FsyncPolicy, NodeOptions};
-use order::{Disk, DiskFile};
+use node::FsyncPolicy;
+use node::cluster::{
+    ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart, LoadedEngines, load_engines,
+};
+use order::{Disk, DiskFile, Journal, PartitionMap};
 use redis_surface::codec::{Limits, Protocol, RequestDecoder, encode, encode_command};
 use sim::cost::CostTable;
 use sim::disk::VirtualDisk;
@@ -17,7 +20,7 @@ use sim::traffic::{Draft, Population, WorkloadKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use txn::{Epoch, Footprint, PartitionRoute, Position, Reply, Request, RequestId, SessionId};
+use txn::{Epoch, Footprint, PartitionRoute, Position, Registry, Reply, Request, RequestId, SessionId};
 
 /// `ordo sim calibrate`.
 #[derive(Args)]
@@ -147,6 +150,60 @@ fn operation_ns(make: &dyn Fn() -> Arc<dyn Engine>) -> Result<u64> {
     Ok(median(slices))
 }
 
+/// A node that stands alone, on a disk in memory.
+struct Ordering {
+    node: ClusterNode,
+    effects: ClusterEffects,
+    journal: Journal<VirtualDisk>,
+}
+
+impl Ordering {
+    fn start(registry: &Registry) -> Result<Ordering> {
+        let disk = Arc::new(VirtualDisk::new(1));
+        let (journal, images, _) = Journal::open(disk.clone(), 64 << 20, 1)?;
+        let map = PartitionMap::alone();
+        let options =
+            ClusterOptions { fsync: FsyncPolicy::No, checkpoint_bytes: 0, ..ClusterOptions::alone() };
+        let kept = map.kept_by(options.me).collect();
+        let make_engine = |_| -> Arc<dyn Engine> { Arc::new(Serial::new()) };
+        let LoadedEngines { engines, .. } =
+            load_engines(&*disk, kept, &images, true, &make_engine, &mut |_| {})?;
+        let start = ClusterStart {
+            known: Arc::new(map.clone()),
+            map,
+            images,
+            engines,
+            checkpoint_bytes: 0,
+            unusable: false,
+            nonce: 1,
+        };
+        let node = ClusterNode::recover(options, registry.clone(), start)?;
+        let mut ordering = Ordering { node, effects: ClusterEffects::default(), journal };
+        ordering.handle(ClusterEvent::Tick { wall_ms: 1 })?;
+        Ok(ordering)
+    }
+
+    fn handle(&mut self, event: ClusterEvent) -> Result<()> {
+        self.node.handle(event, 1, &mut self.effects);
+        self.perform()
+    }
+
+    /// Does what the node wants done, and is told of it.
+    fn perform(&mut self) -> Result<()> {
+        let effects = &mut self.effects;
+        if !effects.kept.is_empty() {
+            let appended = self.journal.append(&effects.kept)?;
+            effects.kept.clear();
+            return self.handle(ClusterEvent::Written(appended.position.0));
+        }
+        if std::mem::take(&mut effects.sync) {
+            let synced = self.journal.sync()?;
+            return self.handle(ClusterEvent::Synced(synced.0));
+        }
+        Ok(())
+    }
+}
+
 /// What a batch and what a request costs the order: from batches of one and of 64.
 fn order_ns() -> Result<(u64, u64)> {
     let population = bank();
@@ -156,19 +213,7 @@ fn order_ns() -> Result<(u64, u64)> {
     let mut per_batch = |size: usize| -> Result<f64> {
         let mut slices = Vec::new();
         for _ in 0..SLICES {
-            let options =
-                NodeOptions { fsync: FsyncPolicy::No, checkpoint_bytes: 0, ..NodeOptions::default() };
-            let disk = Arc::new(VirtualDisk::new(1));
-            let mut recovered = node::recover(
-                &disk,
-                options,
-                64 << 20,
-                1,
-                &registry,
-                &|| Arc::new(Serial::new()),
-                &mut |_| {},
-            )?;
-            let mut effects = node::Effects::default();
+            let mut node = Ordering::start(&registry)?;
             let batches: Vec<Vec<Arc<Request>>> = (0..400)
                 .map(|batch| {
                     (0..size)
@@ -179,10 +224,8 @@ fn order_ns() -> Result<(u64, u64)> {
             let count = batches.len() as f64;
             let started = Instant::now();
             for mut requests in batches {
-                recovered.node.submit(&mut requests, 1, &mut effects)?;
-                recovered.log.append(&mut effects.records)?;
-                effects.records.clear();
-                recovered.node.handle(Event::LogWritten, 1, &mut effects);
+                node.node.submit(&mut requests, 1, &mut node.effects)?;
+                node.perform()?;
             }
             slices.push(started.elapsed().as_nanos() as f64 / count);
         }

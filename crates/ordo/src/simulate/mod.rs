@@ -14,11 +14,13 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use sim::cluster::{Model, run_model};
 use sim::cost::CostTable;
+use sim::engine::EngineKind;
 use sim::minimize::minimize;
 use sim::options::{Options, SystemKind, Wishes};
-use sim::ordo::{EngineKind, Tally};
-use sim::run::{Report, run, run_ordo};
+use sim::run::{Report, run};
+use sim::tally::Tally;
 use sim::trace::Trace;
 use sim::traffic::WorkloadKind;
 use sim::world::{Latency, Violation};
@@ -104,11 +106,11 @@ struct What {
 #[derive(Args)]
 #[command(next_help_heading = "Options that are otherwise drawn from the seed")]
 struct WishArgs {
-    /// ordo (nodes that stand alone), cluster (nodes that replicate partitions), or register (a replicated
+    /// ordo (a node that stands alone), cluster (nodes that replicate partitions), or register (a replicated
     /// register on the consensus library).
     #[arg(long)]
     system: Option<SystemKind>,
-    /// Hosts. With --system ordo each is a database of its own.
+    /// Hosts. With --system ordo there is one.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     nodes: Option<u16>,
     /// Zones to which the nodes of a cluster are dealt: as many as nodes, unless given.
@@ -525,16 +527,15 @@ fn print_findings(findings: &Findings, elapsed_s: f64, jobs: u16) {
 /// `ordo sim model`.
 #[derive(Args)]
 struct ModelArgs {
-    /// ordo: nodes that know nothing of each other. cluster: one cluster, with and without execution during
-    /// agreement.
+    /// ordo: a node that stands alone. cluster: one cluster, with and without execution during agreement.
     #[arg(long, default_value = "ordo", value_parser = model_system)]
     system: SystemKind,
-    /// How many nodes: 1, 4, 16 and 40 if left out, 3 of a cluster. With several numbers, one model each.
+    /// Of a cluster: how many nodes, 3 if left out. With several numbers, one model each.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     nodes: Vec<u16>,
-    /// Virtual processors of a node. With several numbers, one model each.
-    #[arg(long, default_value = "8", value_delimiter = ',')]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    /// Virtual processors of a node: 1, 2, 4, 8 and 16 if left out, 8 of a cluster's. With several numbers,
+    /// one model each.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     workers: Vec<u16>,
     /// sparkle, calvin, serial. With several, one model each.
     #[arg(long, default_value = "sparkle", value_delimiter = ',')]
@@ -542,11 +543,11 @@ struct ModelArgs {
     /// bank, tpcc, redis, programs or append.
     #[arg(long, default_value = "bank")]
     workload: WorkloadKind,
-    /// Warehouses of TPC-C, at each node.
+    /// Warehouses of TPC-C.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     warehouses: u32,
-    /// Clients of each node: 32 for each of its processors if left out. Too few of them are all that is
-    /// measured. Of a cluster: in all, 1, 8 and 64 if left out; with several numbers, one model each.
+    /// Clients: 32 for each processor if left out. Too few of them are all that is measured. Of a cluster: in
+    /// all, 1, 8 and 64 if left out; with several numbers, one model each.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     clients: Vec<u16>,
     /// Commands of each client: 50 if left out, 200 with a cluster.
@@ -598,8 +599,11 @@ fn model(arguments: &ModelArgs) -> Result<()> {
         [clients] => Some(clients),
         _ => bail!("--clients takes several numbers only with --system cluster"),
     };
-    let nodes = match &arguments.nodes[..] {
-        [] => &[1, 4, 16, 40],
+    if !arguments.nodes.is_empty() {
+        bail!("--nodes is for --system cluster: a node that stands alone is one");
+    }
+    let workers = match &arguments.workers[..] {
+        [] => &[1, 2, 4, 8, 16],
         given => given,
     };
     let operations = arguments.operations.unwrap_or(50);
@@ -612,11 +616,10 @@ fn model(arguments: &ModelArgs) -> Result<()> {
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header([
         "engine",
-        "nodes",
         "workers",
         "modelled tx/s",
-        "a node",
-        "a node, to the first",
+        "a worker",
+        "a worker, to the first",
         "mean us",
         "max us",
         "restarts",
@@ -624,83 +627,78 @@ fn model(arguments: &ModelArgs) -> Result<()> {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let mut first_per_node: Option<f64> = None;
     for &engine in &arguments.engine {
-        for &workers in &arguments.workers {
-            for &nodes in nodes {
-                let a_node = clients.unwrap_or(workers.saturating_mul(32));
-                let clients = nodes
-                    .checked_mul(a_node)
-                    .context("--nodes times --clients must not exceed 65,535 clients in all")?;
-                let wishes = Wishes {
-                    system: Some(SystemKind::Ordo),
-                    nodes: Some(nodes),
-                    zones: None,
-                    partitions: None,
-                    across: Some(false),
-                    workload: Some(arguments.workload),
-                    engine: Some(engine),
-                    workers: Some(workers),
-                    fsync: Some(arguments.fsync),
-                    clients: Some(clients),
-                    operations: Some(operations),
-                    pipeline: Some(pipeline),
-                    faults: Some(false),
-                };
-                let options = Options {
-                    capacity: 4_096,
-                    in_flight: 65_536,
-                    checkpoint_bytes: 0,
-                    segment_bytes: 1 << 20,
-                    think_us: 0,
-                    timeout_ms: 60_000,
-                    zones: 1,
-                    jitter: false,
-                    warehouses: arguments.warehouses,
-                    latency: Latency { zone_us: arguments.latency_us, ..Latency::STEADY },
-                    costs,
-                    ..Options::draw(arguments.seed, &wishes)
-                };
-                let started = Instant::now();
-                let outcome = run_ordo(&options, None, false);
-                if let Some(violation) = outcome.violation {
-                    bail!("{options}\n{violation}");
-                }
-                let tally = outcome.report.tally;
-                let transactions = tally.committed + tally.snapshot_reads;
-                let seconds = (tally.last_ns - tally.first_ns) as f64 / 1e9;
-                let per_s = transactions as f64 / seconds;
-                let per_node = per_s / f64::from(nodes);
-                let base = *first_per_node.get_or_insert(per_node);
-                let mean_us = tally.latency_ns as f64 / transactions as f64 / 1e3;
-                if arguments.json {
-                    say!(
-                        "{}",
-                        serde_json::json!({
-                            "modelled": true, "calibration": calibration, "costs": costs,
-                            "engine": engine.name(), "nodes": nodes, "workers": workers,
-                            "workload": arguments.workload.name(), "seed": arguments.seed,
-                            "transactions": transactions, "throughput_per_s": per_s,
-                            "throughput_per_s_and_node": per_node, "ratio_to_first_per_node": per_node / base,
-                            "latency_us": {"mean": mean_us, "max": tally.latency_max_ns / 1_000},
-                            "restarts": tally.restarts, "virtual_s": seconds,
-                            "wall_s": started.elapsed().as_secs_f64(),
-                        })
-                    );
-                    continue;
-                }
-                table.add_row([
-                    engine.name().to_owned(),
-                    nodes.to_string(),
-                    workers.to_string(),
-                    format!("{per_s:.0}"),
-                    format!("{per_node:.0}"),
-                    format!("{:.2}", per_node / base),
-                    format!("{mean_us:.0}"),
-                    (tally.latency_max_ns / 1_000).to_string(),
-                    tally.restarts.to_string(),
-                ]);
+        let mut first_per_worker: Option<f64> = None;
+        for &workers in workers {
+            let clients = clients.unwrap_or(workers.saturating_mul(32));
+            let wishes = Wishes {
+                system: Some(SystemKind::Ordo),
+                nodes: None,
+                zones: None,
+                partitions: None,
+                across: Some(false),
+                workload: Some(arguments.workload),
+                engine: Some(engine),
+                workers: Some(workers),
+                fsync: Some(arguments.fsync),
+                clients: Some(clients),
+                operations: Some(operations),
+                pipeline: Some(pipeline),
+                faults: Some(false),
+            };
+            let options = Options {
+                capacity: 4_096,
+                in_flight: 65_536,
+                checkpoint_bytes: 0,
+                segment_bytes: 1 << 20,
+                think_us: 0,
+                timeout_ms: 60_000,
+                zones: 1,
+                jitter: false,
+                warehouses: arguments.warehouses,
+                latency: Latency { zone_us: arguments.latency_us, ..Latency::STEADY },
+                costs,
+                ..Options::draw(arguments.seed, &wishes)
+            };
+            let started = Instant::now();
+            let (outcome, _) = run_model(&options, Model { speculate: true, work_ns: 0 });
+            if let Some(violation) = outcome.violation {
+                bail!("{options}\n{violation}");
             }
+            let tally = outcome.report.tally;
+            let transactions = tally.committed + tally.snapshot_reads;
+            let seconds = (tally.last_ns - tally.first_ns) as f64 / 1e9;
+            let per_s = transactions as f64 / seconds;
+            let per_worker = per_s / f64::from(workers);
+            let base = *first_per_worker.get_or_insert(per_worker);
+            let mean_us = tally.latency_ns as f64 / transactions as f64 / 1e3;
+            if arguments.json {
+                say!(
+                    "{}",
+                    serde_json::json!({
+                        "modelled": true, "calibration": calibration, "costs": costs,
+                        "engine": engine.name(), "workers": workers,
+                        "workload": arguments.workload.name(), "seed": arguments.seed,
+                        "transactions": transactions, "throughput_per_s": per_s,
+                        "throughput_per_s_and_worker": per_worker,
+                        "ratio_to_first_per_worker": per_worker / base,
+                        "latency_us": {"mean": mean_us, "max": tally.latency_max_ns / 1_000},
+                        "restarts": tally.restarts, "virtual_s": seconds,
+                        "wall_s": started.elapsed().as_secs_f64(),
+                    })
+                );
+                continue;
+            }
+            table.add_row([
+                engine.name().to_owned(),
+                workers.to_string(),
+                format!("{per_s:.0}"),
+                format!("{per_worker:.0}"),
+                format!("{:.2}", per_worker / base),
+                format!("{mean_us:.0}"),
+                (tally.latency_max_ns / 1_000).to_string(),
+                tally.restarts.to_string(),
+            ]);
         }
     }
     if !arguments.json {
@@ -708,9 +706,8 @@ fn model(arguments: &ModelArgs) -> Result<()> {
         say!(
             "modelled, not measured: virtual time; {calibration}; {} us inside a zone, {} Gbit/s a link; a \
              command costs {} ns to take in, a batch {} ns, a request {} ns, an operation of sparkle {} \
-             ns, a sync {} us; a batch is what arrives while the one before is taken in; every node is a \
-             database of its own, \
-             with {} clients a node that keep {} commands on their way each",
+             ns, a sync {} us; a batch is what arrives while the one before is taken in; {} clients keep {} \
+             commands on their way each",
             arguments.latency_us,
             Latency::STEADY.bytes_per_us as f64 / 125.0,
             costs.command_ns,

@@ -1,7 +1,7 @@
 //! What the callers and the threads of a runtime do to what they share.
 
 use super::core;
-use super::core::{FileWork, Machine};
+use super::core::FileWork;
 use super::port::{PortShared, Replies};
 use super::{Inner, LIGHT_SURPLUS, StrictRead};
 use crate::clock::wall_ms;
@@ -44,8 +44,8 @@ impl Inner {
     pub(super) fn tick(&self) -> core::Outcome {
         let mut core = self.core.lock();
         let (now_ms, wall_ms) = self.clock.with_wall_ms();
-        let outcome = core.tick(now_ms, wall_ms);
-        self.epoch_lead_ms.store(core.epoch_lead_ms(), Ordering::Relaxed);
+        let outcome = core.handle(ClusterEvent::Tick { wall_ms }, now_ms);
+        self.epoch_lead_ms.store(core.member.node.epoch_lead_ms(), Ordering::Relaxed);
         outcome
     }
 
@@ -76,16 +76,21 @@ impl Inner {
             && self.has_room()
             && self.waits_for_room.swap(false, Ordering::SeqCst)
         {
-            let outcome = self.core.lock().member(ClusterEvent::Room, self.now_ms());
+            let outcome = self.core.lock().handle(ClusterEvent::Room, self.now_ms());
             self.follow(outcome, own);
         }
     }
 
-    /// The engines have got all that was in the log of a cluster's node when it started.
+    /// The engines have got all that was in the log when the node started.
     pub(super) fn log_was_delivered(&self) {
-        let delivered = self.engines.iter().map(|engine| engine.status().delivered);
+        let is_alone = self.core.lock().member.node.is_alone();
+        let had = self.engines.iter().map(|engine| {
+            let status = engine.status();
+            // Alone, all that the log had is confirmed; this process's own epochs wait for the disk.
+            if is_alone { status.confirmed } else { status.delivered }
+        });
         if let Some((_, upto)) = &mut *self.replaying.lock() {
-            *upto = Some(delivered.collect());
+            *upto = Some(had.collect());
         }
     }
 
@@ -207,9 +212,10 @@ impl Inner {
         }
     }
 
-    /// Stops for good because the node is no part of its cluster any more.
+    /// Stops for good because the node is no part of its cluster any more, or cannot read its log.
     pub(super) fn end(&self, text: &str) {
-        if self.halted.set(format!("CLUSTERDOWN {text}").into()).is_err() {
+        let code = if self.core.lock().member.node.is_alone() { "MISCONF" } else { "CLUSTERDOWN" };
+        if self.halted.set(format!("{code} {text}").into()).is_err() {
             return;
         }
         tracing::error!("{text}");
@@ -273,10 +279,7 @@ impl Inner {
             return;
         };
         let map = {
-            let mut core = self.core.lock();
-            let Machine::Member(member) = &mut core.machine else {
-                return;
-            };
+            let member = &mut self.core.lock().member;
             let map = member.newest_map().clone();
             if member.peers_of == map.version {
                 return;

@@ -1,9 +1,10 @@
-//! A node of a cluster under the runtime's lock: its state machine, its journal, and its peers.
+//! A node under the runtime's lock: its state machine, its journal, and its peers if it has any.
 
-use super::core::{FileWork, Hands, Job, Machine, Outcome};
+use super::core::{FileWork, Hands, Outcome};
 use super::leaders::{LeadersTold, NodesTold};
 use super::port::Replies;
 use super::routing::SharedRouting;
+use super::status::MemberStatus;
 use super::{Inner, Membership};
 use crate::clock::wall_ms;
 use crate::cluster::{
@@ -44,12 +45,15 @@ pub(super) struct Outside {
     pub routing: Arc<SharedRouting>,
 }
 
-/// A node of a cluster. See the module's head.
+/// A node. See the module's head.
 pub(super) struct Member {
     pub node: ClusterNode,
     pub journal: Journal<RealDisk>,
     pub me: NodeId,
+    /// The cluster's name.
     pub name: String,
+    /// It stands alone.
+    alone: bool,
     effects: ClusterEffects,
     outside: Outside,
     /// Frames by receiver, for their memory.
@@ -78,6 +82,7 @@ pub(super) struct Member {
     checkpoint_in_progress: bool,
     checkpoints: u64,
     checkpoints_failed: u64,
+    /// The epoch of the one that was written last.
     last_checkpoint: Epoch,
     last_checkpoint_at_ms: u64,
     checkpoint_error: Option<String>,
@@ -93,6 +98,7 @@ impl Member {
         known: Arc<PartitionMap>,
     ) -> Member {
         Member {
+            alone: node.is_alone(),
             records_before: journal.status().last.0,
             is_spread: node.is_spread(),
             node,
@@ -181,6 +187,9 @@ impl Member {
     /// Tells the operator who leads, when that changes.
     fn tell_leaders(&mut self, now_ms: u64) {
         let changed = self.node.take_leaders_changed();
+        if self.alone {
+            return;
+        }
         let node = &self.node;
         let look = |partition| {
             let leader = node.leader(partition)?;
@@ -310,7 +319,7 @@ impl Member {
             // Threads that are gone write nothing: the journal stays long, and nothing is lost.
             if let Some(job) = effects.checkpoint.take() {
                 self.checkpoint_in_progress = true;
-                let _ = hands.checkpoint.send(Job::Member(job));
+                let _ = hands.checkpoint.send(job);
             }
             if let Some(needed) = effects.prune.take() {
                 let _ = hands.files.send(FileWork::Prune(needed));
@@ -370,9 +379,14 @@ impl Member {
             return;
         }
         self.out_told = out.map(str::to_owned);
-        self.outside.is_out.store(out.is_some(), Ordering::Relaxed);
+        // Where there are no other nodes, this one goes on serving reads.
+        self.outside.is_out.store(out.is_some() && !self.alone, Ordering::Relaxed);
         let Some(cause) = out else { return };
         match self.journal.is_closed() {
+            true if self.alone => tracing::error!("{cause}: writes are refused until a restart"),
+            false if self.alone => {
+                tracing::error!("{cause}: writes are refused until there is room for another log segment")
+            }
             true => tracing::error!(
                 "this node takes no part in its cluster any more, and serves nobody: {cause}. Check the \
                  disk, then restart this node"
@@ -433,24 +447,27 @@ impl Member {
         }
     }
 
-    /// What INFO tells, in the words of a node by itself.
-    pub fn status(&self) -> node::Status {
+    /// What INFO tells.
+    pub fn status(&self) -> MemberStatus {
         let sum =
             |pick: fn(&execute::Status) -> u64| -> u64 { engines_status(&self.node).iter().map(pick).sum() };
         let status = self.node.status();
-        node::Status {
+        MemberStatus {
             delivered: txn::Position(sum(|status| status.delivered.0)),
             confirmed: txn::Position(sum(|status| status.confirmed.0)),
             final_committed: txn::Position(sum(|status| status.final_committed.0)),
-            batches: status.epochs,
+            epochs: status.epochs,
+            in_flight_bytes: status.waiting_bytes,
+            syncs: status.syncs,
+            write_failures: status.write_failures,
+            sync_failures: status.sync_failures,
             log_bytes_since_checkpoint: status.log_bytes_since_checkpoint,
             checkpoint_in_progress: self.checkpoint_in_progress,
             checkpoints: self.checkpoints,
-            last_checkpoint: txn::Position(self.last_checkpoint.0),
+            checkpoint: status.newest_checkpoint,
             last_checkpoint_at_ms: self.last_checkpoint_at_ms,
             checkpoint_error: self.checkpoint_error.clone(),
             refused: status.stopped.map(Into::into),
-            ..node::Status::default()
         }
     }
 
@@ -742,8 +759,8 @@ pub(super) enum Awaited {
     Ordered,
     /// Another was written, of an epoch before the wish: ask again.
     Early,
-    /// It is on the disk.
-    Written(txn::Position),
+    /// It is on the disk, and a start finds it.
+    Written(Epoch),
     /// There is none.
     Failed(String),
 }
@@ -770,10 +787,12 @@ impl Member {
     /// What has become of a wish.
     pub fn awaited(&self, wish: &mut Wish) -> Awaited {
         let status = self.node.status();
-        if self.checkpoints > wish.checkpoints {
+        // Where files of the log were removed, it counts once the log begins behind it.
+        let counts = status.newest_checkpoint >= self.last_checkpoint && !status.has_lost_log;
+        if self.checkpoints > wish.checkpoints && counts {
             wish.checkpoints = self.checkpoints;
             return if self.last_checkpoint >= wish.epoch {
-                Awaited::Written(txn::Position(self.last_checkpoint.0))
+                Awaited::Written(self.last_checkpoint)
             } else {
                 Awaited::Early
             };
@@ -781,7 +800,7 @@ impl Member {
         match (&self.checkpoint_error, status.stopped) {
             (Some(error), _) if self.checkpoints_failed > wish.failed => Awaited::Failed(error.clone()),
             (_, Some(stopped)) => Awaited::Failed(stopped),
-            _ if self.checkpoint_in_progress => Awaited::Writing,
+            _ if self.checkpoint_in_progress || self.checkpoints > wish.checkpoints => Awaited::Writing,
             _ => Awaited::Ordered,
         }
     }
@@ -885,11 +904,7 @@ fn count_slot_keys(engines: &[(PartitionId, Arc<dyn Engine>)]) -> Result<String,
 
 impl Membership for Inner {
     fn view(&self) -> Arc<ClusterView> {
-        let core = self.core.lock();
-        match &core.machine {
-            Machine::Member(member) => Arc::new(member.view(self.now_ms())),
-            Machine::Alone(_) => unreachable!("only a member is asked"),
-        }
+        Arc::new(self.core.lock().member.view(self.now_ms()))
     }
 
     fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
@@ -918,10 +933,7 @@ impl Membership for Inner {
     }
 
     fn store_of_slot(&self, slot: u16) -> Option<&dyn View> {
-        let partition = match &self.core.lock().machine {
-            Machine::Member(member) => member.node.map().partition_of_slot(slot),
-            Machine::Alone(_) => PartitionId(0),
-        };
+        let partition = self.core.lock().member.node.map().partition_of_slot(slot);
         self.engines.of(partition).map(|engine| engine.view())
     }
 }

@@ -49,15 +49,15 @@ mod turns;
 pub use cluster::Membership;
 pub use execute::ReadOutcome;
 pub use news::{NewsItem, NewsListener};
-pub use node::{FsyncPolicy, Limits, RecoverError, RecoveryReport, Refused};
+pub use node::{FsyncPolicy, Limits, Refused};
 pub use options::{
-    EngineFactory, HaltHook, MemberOptions, MemberReport, RestartHook, RuntimeOptions, StartError,
+    EngineFactory, HaltHook, MemberOptions, RecoveryReport, RestartHook, RuntimeOptions, StartError,
 };
 pub use port::{Answer, Port};
 pub use routing::Routing;
-pub use status::RuntimeStatus;
+pub use status::{MemberStatus, RuntimeStatus};
 
-use self::core::{Core, Machine};
+use self::core::Core;
 use self::engines::Engines;
 use self::member::{Awaited, Outside};
 use crate::clock::SteadyClock;
@@ -67,6 +67,7 @@ use crate::observe::LatencyEvents;
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Interrupt, Lookups, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
+use node::cluster::ClusterEvent;
 use order::Skips;
 use parking_lot::{Condvar, Mutex};
 use port::{Ports, Replies};
@@ -76,7 +77,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use txn::{PartitionId, Position, Request, RequestId, Stop};
+use txn::{Epoch, PartitionId, Position, Request, RequestId, Stop};
 
 /// What a caller runs at a time on behalf of light requests.
 const HELP: Budget = Budget { operations: 4096, heavy: false };
@@ -198,7 +199,7 @@ impl Runtime {
         let submit = |requests: &mut Vec<Arc<Request>>| {
             let ordered = AssertUnwindSafe(|| {
                 let mut core = inner.core.lock();
-                core.submit(requests, inner.ports.boot_last(), inner.now_ms())
+                core.submit(requests, inner.now_ms())
             });
             catch_unwind(ordered).unwrap_or_else(|panic| {
                 let text = inner.halt(&format!("ordering panicked: {}", panic_text(&*panic)));
@@ -351,16 +352,7 @@ impl Runtime {
         port.shared.add_outstanding(reads.len());
         let outcome = {
             let mut core = inner.core.lock();
-            match &core.machine {
-                Machine::Member(_) => {
-                    core.turn(|member, hands| member.read(reads, hands, inner.now_ms())).unwrap_or_default()
-                }
-                Machine::Alone(_) => {
-                    let now = reads.drain(..);
-                    let readable = now.map(|(id, partition)| (id, partition, Position::NONE));
-                    self::core::Outcome { readable: readable.collect(), ..Default::default() }
-                }
-            }
+            core.turn(|member, hands| member.read(reads, hands, inner.now_ms())).unwrap_or_default()
         };
         inner.follow(outcome, Some(&port.shared));
     }
@@ -388,39 +380,18 @@ impl Runtime {
         inner.ports.interrupt() || stopped > 0
     }
 
-    /// Writes a checkpoint and waits until it is on the disk. Returns its position (that of a cluster's node
-    /// is its epoch), or why there is none.
-    pub fn checkpoint(&self) -> Result<Position, String> {
-        if self.is_member() {
-            return self.member_checkpoint(CHECKPOINT_ORDER_MAX);
-        }
-        let inner = &*self.inner;
-        let before = inner.core.lock().status().0;
-        // One that is being written began before the call: what the caller wants in it may be missing there.
-        if before.checkpoint_in_progress {
-            self.wait_for(None, |status| !status.checkpoint_in_progress);
-        }
-        let written_before = inner.core.lock().status().0.checkpoints;
-        self.start_checkpoint();
-        self.wait_for(None, |status| !status.checkpoint_in_progress);
-        let status = inner.core.lock().status().0;
-        match (status.checkpoints > written_before, inner.halted.get(), status.checkpoint_error) {
-            (true, ..) => Ok(status.last_checkpoint),
-            (_, Some(text), _) => Err(text.to_string()),
-            (.., Some(error)) => Err(error),
-            _ => Err("the node takes no checkpoints any more: the log's disk failed, or it is shutting down"
-                .to_owned()),
-        }
+    /// Has a checkpoint taken, and waits until this node's part of it is on the disk. Returns its epoch, or
+    /// why there is none. The order takes it like any other change, in a cluster at the same epoch for all
+    /// nodes: that takes as long as the order does, and for ever without a majority.
+    pub fn checkpoint(&self) -> Result<Epoch, String> {
+        self.checkpoint_within(CHECKPOINT_ORDER_MAX)
     }
 
-    /// Asks the cluster for a checkpoint, and waits until this node's part of it is on the disk. The order
-    /// takes it like any other change, at an epoch for all nodes: that takes as long as the order does, and
-    /// for ever without a majority.
-    fn member_checkpoint(&self, order_max: Duration) -> Result<Position, String> {
+    fn checkpoint_within(&self, order_max: Duration) -> Result<Epoch, String> {
         let inner = &*self.inner;
         let wish = inner.core.lock().turn(|member, _| member.wish());
         let Some(mut wish) = wish else {
-            return Err("this node takes no part in a cluster any more".to_owned());
+            return Err("this node stopped because of a bug".to_owned());
         };
         self.start_checkpoint();
         let until = Instant::now() + order_max;
@@ -430,7 +401,7 @@ impl Runtime {
                 return Err(text.to_string());
             }
             match core.turn(|member, _| member.awaited(&mut wish)) {
-                Some(Awaited::Written(position)) => return Ok(position),
+                Some(Awaited::Written(epoch)) => return Ok(epoch),
                 Some(Awaited::Failed(error)) => return Err(error),
                 Some(Awaited::Early) => {
                     drop(core);
@@ -445,10 +416,13 @@ impl Runtime {
                     inner.progress.wait_until(&mut core, until);
                 }
                 Some(Awaited::Ordered) => {
+                    let majority = match self.is_member() {
+                        true => ". 'ordo admin status' shows whether a majority of every partition is there",
+                        false => "",
+                    };
                     return Err(format!(
-                        "the cluster has not come to the checkpoint within {} s: it is written as soon as \
-                         it has, and LASTSAVE tells. 'ordo admin status' shows whether a majority of every \
-                         partition is there",
+                        "the order has not come to the checkpoint within {} s: it is written as soon as it \
+                         has, and LASTSAVE tells{majority}",
                         order_max.as_secs()
                     ));
                 }
@@ -459,30 +433,23 @@ impl Runtime {
 
     /// Starts a checkpoint, unless one is being written.
     pub fn start_checkpoint(&self) {
-        let outcome = self.inner.core.lock().want_checkpoint(self.inner.now_ms());
+        let outcome = self.inner.core.lock().handle(ClusterEvent::CheckpointWanted, self.inner.now_ms());
         self.inner.follow(outcome, None);
     }
 
-    /// Waits until the node's status satisfies `done`, the node halts, or the time is over.
-    fn wait_for(&self, until: Option<Instant>, done: impl Fn(&node::Status) -> bool) {
+    /// Waits until no checkpoint is being written, or the node halts.
+    fn wait_for_checkpoint(&self) {
         let inner = &*self.inner;
         let mut core = inner.core.lock();
-        while !done(&core.status().0) && inner.halted.get().is_none() {
-            match until {
-                None => inner.progress.wait(&mut core),
-                Some(until) => {
-                    if inner.progress.wait_until(&mut core, until).timed_out() {
-                        return;
-                    }
-                }
-            }
+        while core.status().0.checkpoint_in_progress && inner.halted.get().is_none() {
+            inner.progress.wait(&mut core);
         }
     }
 
     /// Hands over what this node leads, while its clients are still served: it ends soon.
     pub fn begin_to_end(&self) {
         let inner = &*self.inner;
-        let outcome = inner.core.lock().begin_to_end(inner.now_ms());
+        let outcome = inner.core.lock().handle(ClusterEvent::Ending, inner.now_ms());
         inner.follow(outcome, None);
     }
 
@@ -495,19 +462,18 @@ impl Runtime {
             return;
         }
         let until = Instant::now() + DRAIN_MAX;
-        let outcome = inner.core.lock().stop(inner.now_ms());
+        let outcome = inner.core.lock().handle(ClusterEvent::Stop, inner.now_ms());
         inner.follow(outcome, None);
         // Whoever waits for room learns that there will be none.
         inner.ports.notify_all();
         self.drain(until);
-        if checkpoint && inner.halted.get().is_none() {
-            if !self.is_member() {
-                self.start_checkpoint();
-            } else if let Err(error) = self.member_checkpoint(DRAIN_MAX) {
-                tracing::warn!("no checkpoint was written at the end: {error}");
-            }
+        if checkpoint
+            && inner.halted.get().is_none()
+            && let Err(error) = self.checkpoint_within(DRAIN_MAX)
+        {
+            tracing::warn!("no checkpoint was written at the end: {error}");
         }
-        self.wait_for(None, |status| !status.checkpoint_in_progress);
+        self.wait_for_checkpoint();
 
         *inner.stopping.lock() = true;
         inner.stop_asked.notify_all();

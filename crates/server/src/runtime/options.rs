@@ -6,8 +6,8 @@ use crate::peers::{PeerOptions, PeersError};
 use crate::skips::SkipsError;
 use execute::{Assignment, Engine, Sparkle, sparkle};
 use node::cluster::{ClusterOptions, ClusterRecoverError, LoadError};
-use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
-use order::PartitionMap;
+use node::{FsyncPolicy, Limits};
+use order::{OpenError, PartitionMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ pub struct RuntimeOptions {
 impl RuntimeOptions {
     /// The defaults, with the Sparkle engine.
     pub fn new(dir: impl Into<PathBuf>) -> RuntimeOptions {
-        let NodeOptions { fsync, limits, checkpoint_bytes, expire, expire_system, skips: _ } =
-            NodeOptions::default();
+        let ClusterOptions { fsync, limits, checkpoint_bytes, expire, expire_system, .. } =
+            ClusterOptions::alone();
         RuntimeOptions {
             dir: dir.into(),
             fsync,
@@ -105,10 +105,10 @@ pub struct MemberOptions {
 /// See [`MemberOptions::is_gone`]. May take seconds.
 pub type GoneHook = Box<dyn Fn(&PartitionMap) -> Option<String> + Send>;
 
-/// What a node of a cluster found in its directory.
+/// What a node found in its directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MemberReport {
-    /// The partitions that it keeps.
+pub struct RecoveryReport {
+    /// The partitions that it keeps, if it is of a cluster.
     pub partitions: Vec<PartitionId>,
     /// The epoch of the checkpoint that they were loaded from; 0 if there was none.
     pub checkpoint: Epoch,
@@ -116,16 +116,21 @@ pub struct MemberReport {
     pub records: u64,
     /// Entries of the groups' logs behind it: those that are agreed are executed again.
     pub entries: u64,
-    /// How long that took, without waiting for the other nodes.
+    /// How long that took, without waiting for other nodes.
     pub elapsed_ms: u64,
+    /// What an operator should know.
+    pub warnings: Vec<String>,
 }
 
-impl fmt::Display for MemberReport {
+impl fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let partitions: Vec<String> =
             self.partitions.iter().map(|partition| partition.0.to_string()).collect();
-        let plural = if partitions.len() == 1 { "" } else { "s" };
-        write!(f, "partition{plural} {}: ", partitions.join(", "))?;
+        match &partitions[..] {
+            [] => {}
+            [one] => write!(f, "partition {one}: ")?,
+            _ => write!(f, "partitions {}: ", partitions.join(", "))?,
+        }
         match self.checkpoint {
             Epoch(0) => write!(f, "no checkpoint")?,
             epoch => write!(f, "{} records from the checkpoint of epoch {}", self.records, epoch.0)?,
@@ -146,9 +151,33 @@ pub enum StartError {
     /// The directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// What is in it cannot be recovered.
+    /// The journal cannot be opened.
     #[error(transparent)]
-    Recover(#[from] RecoverError),
+    Log(#[from] OpenError),
+    /// The directory is that of a node of a cluster, and a server by itself was to start.
+    #[error(
+        "{0} is of a node of a cluster, and a server that stands alone would start without its data: \
+         nothing was changed. Start the node as before (--cluster and --node), or this server in a \
+         directory of its own (--dir)"
+    )]
+    OfCluster(String),
+    /// The directory is that of a server by itself, and a node of a cluster was to start.
+    #[error(
+        "{0} is of a server that stands alone, and a node of a cluster would start without its data: \
+         nothing was changed. Start that server as before (without --cluster and --node), or this \
+         node in a directory of its own (--dir)"
+    )]
+    OfAlone(String),
+    /// There are checkpoints, and no log that tells of them.
+    #[error(
+        "{0} has checkpoints, and the log that tells of them is missing (or they were written by an older \
+         version of Ordo): nothing was changed. Put the log-*.ordo files back, or restore the whole \
+         directory from a backup; or, to begin with an empty database, use another directory (--dir)"
+    )]
+    LogLost(String),
+    /// The node ended while it executed its log.
+    #[error("{0}")]
+    Ended(Arc<str>),
     /// What the journal holds cannot be used.
     #[error(transparent)]
     Cluster(ClusterRecoverError),
@@ -163,7 +192,7 @@ pub enum StartError {
          admin remove-node')"
     )]
     JournalLost(String),
-    /// The journal of a node that joins cannot be begun.
+    /// The journal cannot be begun.
     #[error("the journal could not be written: {0}: make room on the disk, or repair it")]
     Journal(std::io::Error),
     /// Which node it is cannot be kept.
@@ -178,6 +207,13 @@ pub enum StartError {
     /// A thread could not be started.
     #[error("a thread could not be started: {0}: raise the process's limits")]
     Thread(std::io::Error),
+}
+
+impl StartError {
+    /// The node ended, and clients would be told so.
+    pub(super) fn ended(told: &str) -> StartError {
+        StartError::Ended(told.strip_prefix("MISCONF ").unwrap_or(told).into())
+    }
 }
 
 #[cfg(test)]
@@ -198,13 +234,10 @@ mod tests {
     }
 
     #[test]
-    fn a_member_tells_what_it_found() {
-        let mut report = MemberReport {
-            partitions: vec![PartitionId(0)],
-            entries: 7,
-            elapsed_ms: 12,
-            ..MemberReport::default()
-        };
+    fn a_node_tells_what_it_found() {
+        let mut report = RecoveryReport { entries: 7, elapsed_ms: 12, ..RecoveryReport::default() };
+        assert_eq!(report.to_string(), "no checkpoint, 7 log entries behind it, in 12 ms");
+        report.partitions.push(PartitionId(0));
         assert_eq!(report.to_string(), "partition 0: no checkpoint, 7 log entries behind it, in 12 ms");
         report.partitions.push(PartitionId(2));
         report.checkpoint = Epoch(900);
@@ -220,15 +253,13 @@ mod tests {
         let full = || io::Error::other("the disk is full");
         let log = order::OpenError::Io { action: "listing the directory".to_owned(), cause: full() };
         let directory = DirectoryError::Io { path: "data".into(), action: "creating it", cause: full() };
-        let files = RecoverError::Io { action: "removing a file", cause: full() };
         let checkpoint = LoadError::File { name: "checkpoint".to_owned(), cause: full().into() };
         let identity =
             IdentityError::Io { path: "cluster.json".to_owned(), action: "written", cause: full() };
         let peers = PeersError::Listen { listen: "here:1".to_owned(), cause: full() };
         let runtime = [
             StartError::Directory(directory),
-            StartError::Recover(files),
-            StartError::Recover(RecoverError::Log(log)),
+            StartError::Log(log),
             StartError::Load(checkpoint),
             StartError::Journal(full()),
             StartError::Identity(identity),

@@ -152,11 +152,6 @@ impl Ports {
         self.counters.len()
     }
 
-    /// The newest boot id that is in use.
-    pub(super) fn boot_last(&self) -> u32 {
-        self.boot_last.load(Ordering::SeqCst)
-    }
-
     fn next_session(&self, port: u8) -> SessionId {
         let counter = &self.counters[usize::from(port)].0;
         // The port has one owner, so nobody else counts here between these lines.

@@ -1,37 +1,40 @@
 //! How a runtime begins: alone, or as a node of a cluster.
 
-use super::core::{Alone, Core, Hands, Machine};
+use super::core::{Core, Hands};
 use super::engines::Engines;
 use super::executors::Bed;
 use super::member::{FromPeers, Member, Outside, PROTOCOL};
-use super::options::{MemberOptions, MemberReport, RuntimeOptions, StartError};
-use super::port::Ports;
+use super::options::{MemberOptions, RecoveryReport, RuntimeOptions, StartError};
+use super::port::{Ports, Replies};
 use super::replaying::Replaying;
 use super::routing::SharedRouting;
 use super::threads;
 use super::turns::{Taker, Turns};
 use super::{ASK_OTHERS, ASK_OTHERS_FIRST, Inner, Runtime, TELL_EVERY};
 use crate::clock::SteadyClock;
-use crate::cluster::identity;
+use crate::cluster::identity::{self, Identity};
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
 use crate::skips;
-use execute::siblings::Twins;
-use execute::{Assignment, Pause, SnapshotReader, WorkerId};
-use node::cluster::checkpoint::refuse_alone;
+use execute::snapshot::panic_text;
+use execute::{Assignment, Pause, Progress, SnapshotReader, WorkerId};
 use node::cluster::levels::check_level;
-use node::cluster::{ClusterNode, ClusterRecoverError, ClusterStart, LoadedEngines, joined_record};
-use node::{RecoverError, Recovered, RecoveryReport};
-use order::{Journal, PartitionMap, Preparer, Skips};
+use node::cluster::{
+    ClusterNode, ClusterOptions, ClusterRecoverError, ClusterStart, IDENTITY, LoadedEngines, checkpoint,
+    joined_record, load_engines, stands_alone,
+};
+use order::{Disk, GroupImages, Journal, PartitionMap, Report, Skips};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use txn::{PartitionId, Registry};
+use txn::Registry;
 
 impl Runtime {
-    /// Recovers the node in a directory and starts its threads.
+    /// Recovers the node in a directory, which stands alone, and starts its threads. Returns once it has
+    /// executed its log, and tells what was in the directory.
     pub fn start(
         options: RuntimeOptions,
         registry: &Registry,
@@ -40,70 +43,42 @@ impl Runtime {
         check(&options)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
         if options.dir.join(identity::FILE).exists() {
-            let name = identity::FILE.to_owned();
-            return Err(RecoverError::OfCluster { name }.into());
+            return Err(StartError::OfCluster(identity::FILE.to_owned()));
         }
-        // One more for the thread that shuts down, and one for the peers' threads.
-        let worker_ids = options.workers + options.ports + 2;
-        let assignment = Assignment { at_once: options.workers, ..Assignment::alone(worker_ids) };
-        let make_engine = &options.engine;
-        let mut told = started;
-        let skips = Arc::new(skips::begin(disk.path(), &options.skip)?);
-        let replaying = Replaying::begin(disk.path());
-        let recovered = node::recover(
-            &disk,
-            node::NodeOptions {
-                fsync: options.fsync,
-                limits: options.limits,
-                checkpoint_bytes: options.checkpoint_bytes,
-                expire: options.expire.clone(),
-                expire_system: options.expire_system.clone(),
-                skips: skips.clone(),
-            },
-            options.segment_bytes,
-            log_boot_id(),
-            registry,
-            &|| make_engine(assignment),
-            &mut |progress| {
-                if told.elapsed() > TELL_EVERY {
-                    told = Instant::now();
-                    tracing::info!("loading: {progress}");
-                }
-            },
-        );
-        drop(replaying);
-        if let Err(RecoverError::SkipsTooLate(_)) = &recovered {
-            skips::take_back(disk.path(), Skips::clone(&skips))?;
+        // Before anything is made: the journal would be an empty one.
+        let has_checkpoints = checkpoint::is_any(&*disk).map_err(StartError::Journal)?;
+        if has_checkpoints && !has_log(&disk).map_err(StartError::Journal)? {
+            return Err(StartError::LogLost(options.dir.display().to_string()));
         }
-        let Recovered { node, engine, log, report } = recovered?;
-        skips::enforce(disk.path(), Skips::clone(&skips))?;
-        let boot = node.boot();
-        let preparer = log.preparer();
-        let engines = Engines::new(vec![(PartitionId(0), engine)], Twins::default());
-        let machine = Machine::Alone(Box::new(Alone::new(node, log)));
-        let parts = Parts {
-            disk,
-            engines,
-            machine,
-            preparer,
-            tick: threads::TICK,
-            partitions_count: 1,
-            outside: Outside {
-                peers: Arc::default(),
-                fresh_ms: Arc::default(),
-                is_out: Arc::default(),
-                routing: Arc::new(SharedRouting::new(Arc::new(PartitionMap::alone()))),
-            },
-            skips,
-            replaying: None,
-            staleness_ms_max: u64::MAX,
-            request_timeout: Duration::MAX,
+        let (journal, images, found) = open_journal(&disk, &options)?;
+        let map = PartitionMap::alone();
+        if !stands_alone(&images) {
+            return Err(StartError::OfCluster(options.dir.display().to_string()));
+        }
+        let node = ClusterOptions {
+            fsync: options.fsync,
+            limits: options.limits,
+            checkpoint_bytes: options.checkpoint_bytes,
+            expire: options.expire.clone(),
+            expire_system: options.expire_system.clone(),
+            ..ClusterOptions::alone()
         };
-        let runtime = Runtime::launch(options, parts)?;
-        runtime.inner.ports.begin(boot);
+        let beginning = Beginning {
+            started,
+            disk,
+            journal,
+            images,
+            found,
+            identity: Identity { node: node.me, first: map.clone(), map },
+            name: String::new(),
+            staleness_ms_max: u64::MAX,
+        };
+        let (runtime, report) = Runtime::begin(options, node, beginning, registry)?;
+        runtime.wait_for_boot(&|_| None)?;
+        runtime.inner.log_was_delivered();
+        runtime.execute_log()?;
         runtime.inner.prepare_segment();
-        let elapsed_ms = started.elapsed().as_millis() as u64;
-        Ok((runtime, RecoveryReport { elapsed_ms, ..report }))
+        Ok((runtime, RecoveryReport { partitions: Vec::new(), ..report }))
     }
 
     /// Recovers a node of a cluster and starts its threads and its connections to the others. Returns once
@@ -113,32 +88,25 @@ impl Runtime {
         options: RuntimeOptions,
         cluster: MemberOptions,
         registry: &Registry,
-    ) -> Result<(Arc<Runtime>, MemberReport), StartError> {
+    ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
         let started = Instant::now();
-        let MemberOptions {
-            name,
-            identity,
-            has_run,
-            node: mut node_options,
-            peers: peer_options,
-            staleness_ms_max,
-            is_gone,
-        } = cluster;
+        let MemberOptions { name, identity, has_run, node, peers, staleness_ms_max, is_gone } = cluster;
         check(&options)?;
         // Before anything is touched.
-        check_level(&identity.map, node_options.level).map_err(StartError::Cluster)?;
+        check_level(&identity.map, node.level).map_err(StartError::Cluster)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
-        refuse_alone(&*disk)?;
-        let worker_ids = options.workers + options.ports + 2;
-        let (mut journal, images, report) =
-            Journal::open(disk.clone(), options.segment_bytes, log_boot_id()).map_err(RecoverError::Log)?;
-        if report.cut.is_some() {
-            tracing::warn!("{report}");
+        if !has_run && checkpoint::is_any(&*disk).map_err(StartError::Journal)? {
+            return Err(StartError::OfAlone(options.dir.display().to_string()));
         }
+        let (mut journal, images, found) = open_journal(&disk, &options)?;
         // A founder with an empty journal is the cluster's business (`node::cluster`); one that joined is
         // ours.
         let has_joined = !identity.first.nodes.contains_key(&identity.node);
         if !has_run {
+            let is_new = images.keys().all(|&partition| has_joined && partition == IDENTITY);
+            if !is_new {
+                return Err(StartError::OfAlone(options.dir.display().to_string()));
+            }
             if has_joined {
                 let mark = journal.append(&[joined_record()]);
                 mark.and_then(|_| journal.sync()).map_err(StartError::Journal)?;
@@ -147,13 +115,45 @@ impl Runtime {
         } else if has_joined && journal.status().last.0 == 0 {
             return Err(StartError::JournalLost(options.dir.display().to_string()));
         }
+        let beginning = Beginning { started, disk, journal, images, found, identity, name, staleness_ms_max };
+        let (runtime, report) = Runtime::begin(options, node, beginning, registry)?;
+        let inner = &runtime.inner;
+        let events = Arc::new(FromPeers(inner.clone()));
+        let peers = Peers::start(
+            PeerOptions { protocols: PROTOCOL..=PROTOCOL, skips: inner.skips.digest(), ..peers },
+            events,
+        )?;
+        let _ = inner.outside.peers.set(peers);
+        runtime.join(inner.clone());
+        inner.look_at_map();
+        runtime.wait_for_boot(&*is_gone)?;
+        inner.log_was_delivered();
+        // Not before: after a power loss all nodes of a cluster have their disks filled, and wait for them.
+        inner.prepare_segment();
+        Ok((runtime, report))
+    }
+
+    /// Makes the node of what its files hold, and starts its threads.
+    fn begin(
+        options: RuntimeOptions,
+        mut node_options: ClusterOptions,
+        beginning: Beginning,
+        registry: &Registry,
+    ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
+        let Beginning { started, disk, journal, images, found, identity, name, staleness_ms_max } = beginning;
+        let me = identity.node;
+        let mut warnings = Vec::new();
+        if found.cut.is_some() {
+            warnings.push(found.to_string());
+        }
         let skips = Arc::new(skips::begin(disk.path(), &options.skip)?);
         node_options.skips = skips.clone();
         let replaying = Replaying::begin(disk.path());
-        let me = identity.node;
         let known = Arc::new(identity.map);
         let nonce = log_boot_id();
         let of = known.partitions.len() as u16;
+        // One more for the thread that shuts down, and one for the peers' threads.
+        let worker_ids = options.workers + options.ports + 2;
         let make_engine = |partition| {
             (options.engine)(Assignment {
                 workers: worker_ids,
@@ -164,8 +164,33 @@ impl Runtime {
             })
         };
         let kept = known.kept_by(me).collect();
-        let LoadedEngines { engines, checkpoint_bytes } =
-            node::cluster::load_engines(&*disk, kept, &images, &make_engine)?;
+        let mut told = started;
+        let tell = &mut |records| {
+            if told.elapsed() > TELL_EVERY {
+                told = Instant::now();
+                tracing::info!("loading: {records} records of the checkpoint so far");
+            }
+        };
+        let loaded = load_engines(&*disk, kept, &images, node_options.alone, &make_engine, tell)?;
+        let LoadedEngines { engines, checkpoint_bytes, unusable, newer } = loaded;
+        if let Some(unusable) = &unusable {
+            warnings.push(format!(
+                "the newest checkpoint cannot be used, and was put aside as damaged-*: {unusable}. The one \
+                 before it and the log behind that are enough: nothing is lost"
+            ));
+        }
+        if let Some((newest, end)) = newer {
+            warnings.push(format!(
+                "the log ends with epoch {}, before the checkpoint of epoch {}, which was put aside as \
+                 newer-*: what was executed in between is not in this database. A loss of power may take \
+                 that much where appendfsync is not 'always'; if files of the log are missing, stop, put \
+                 them back, and rename the checkpoint back",
+                end.0, newest.0
+            ));
+        }
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
         let entries = images.values().map(|image| image.entries.len() as u64).sum();
         let start = ClusterStart {
             map: identity.first,
@@ -173,6 +198,7 @@ impl Runtime {
             images,
             engines: engines.clone(),
             checkpoint_bytes,
+            unusable: unusable.is_some(),
             nonce,
         };
         let node = ClusterNode::recover(node_options.clone(), registry.clone(), start);
@@ -181,54 +207,74 @@ impl Runtime {
         }
         let node = node.map_err(StartError::Cluster)?;
         skips::enforce(disk.path(), Skips::clone(&skips))?;
-        let report = MemberReport {
+        let report = RecoveryReport {
             partitions: engines.keys().copied().collect(),
             checkpoint: node.confirmed().epoch,
             entries,
             records: engines.values().map(|engine| engine.view().census().live).sum(),
             elapsed_ms: started.elapsed().as_millis() as u64,
+            warnings,
         };
-        let preparer = journal.preparer();
-        let partitions_count = node.map().partitions.len();
         let outside = Outside {
             peers: Arc::default(),
             fresh_ms: Arc::default(),
             is_out: Arc::default(),
             routing: Arc::new(SharedRouting::new(node.map().clone())),
         };
-        let twins = node.twins().clone();
-        let member = Member::new(node, journal, me, name, outside.clone(), known);
         let parts = Parts {
             disk,
-            engines: Engines::new(engines.into_iter().collect(), twins),
-            machine: Machine::Member(Box::new(member)),
-            preparer,
+            engines: Engines::new(engines.into_iter().collect(), node.twins().clone()),
             tick: Duration::from_millis(node_options.tick_ms),
-            partitions_count,
-            outside: outside.clone(),
-            skips: skips.clone(),
-            replaying: Some(replaying),
+            partitions_count: node.map().partitions.len(),
+            member: Member::new(node, journal, me, name, outside.clone(), known),
+            outside,
+            skips,
+            replaying,
             staleness_ms_max,
             request_timeout: Duration::from_millis(node_options.request_timeout_ms),
         };
-        let runtime = Runtime::launch(options, parts)?;
-        let events = Arc::new(FromPeers(runtime.inner.clone()));
-        let started = Peers::start(
-            PeerOptions { protocols: PROTOCOL..=PROTOCOL, skips: skips.digest(), ..peer_options },
-            events,
-        )?;
-        let _ = outside.peers.set(started);
-        runtime.join(runtime.inner.clone());
-        runtime.inner.look_at_map();
-        runtime.wait_for_boot(&*is_gone);
-        runtime.inner.log_was_delivered();
-        // Not before: after a power loss all nodes of a cluster have their disks filled, and wait for them.
-        runtime.inner.prepare_segment();
-        Ok((runtime, report))
+        Ok((Runtime::launch(options, parts)?, report))
+    }
+
+    /// Executes what is left of the log: reads at a node that stands alone ask nobody whether they miss
+    /// anything.
+    fn execute_log(&self) -> Result<(), StartError> {
+        let inner = &*self.inner;
+        let worker = WorkerId(inner.workers + inner.ports.count());
+        let mut replies = Replies::default();
+        let mut told = Instant::now();
+        loop {
+            let step = AssertUnwindSafe(|| {
+                while inner.engines.step(worker, threads::STEP, &mut replies) == Progress::Worked {
+                    inner.after_step(&mut replies, None);
+                }
+                inner.after_step(&mut replies, None);
+            });
+            if let Err(panic) = catch_unwind(step) {
+                inner.halt(&format!("a step panicked: {}", panic_text(&*panic)));
+            }
+            if let Some(text) = inner.halted.get() {
+                return Err(StartError::ended(text));
+            }
+            inner.look_at_replay();
+            if inner.replaying.lock().is_none() {
+                return Ok(());
+            }
+            let mut core = inner.core.lock();
+            if let Some(stopped) = stopped(&core.member.node) {
+                return Err(stopped);
+            }
+            if told.elapsed() > TELL_EVERY {
+                told = Instant::now();
+                tracing::info!("loading: the last transactions of the log");
+            }
+            // Another worker has the rest at hand, whose commit does not signal.
+            inner.progress.wait_for(&mut core, Duration::from_millis(2));
+        }
     }
 
     /// Waits until the order has given this process its boot id.
-    fn wait_for_boot(&self, is_gone: &dyn Fn(&PartitionMap) -> Option<String>) {
+    fn wait_for_boot(&self, is_gone: &dyn Fn(&PartitionMap) -> Option<String>) -> Result<(), StartError> {
         let inner = &*self.inner;
         let executed = || -> u64 {
             let engines = inner.engines.iter();
@@ -239,18 +285,24 @@ impl Runtime {
         let mut ask = Instant::now() + ASK_OTHERS_FIRST;
         let mut core = inner.core.lock();
         while inner.halted.get().is_none() {
-            let Machine::Member(member) = &core.machine else {
-                return;
-            };
+            let member = &core.member;
             let boot = member.node.boot();
             if boot != txn::BootId(0) {
                 inner.ports.begin(boot.0);
-                return;
+                return Ok(());
+            }
+            let alone = member.node.is_alone();
+            if let Some(stopped) = stopped(&member.node).filter(|_| alone) {
+                return Err(stopped);
             }
             if told.elapsed() > TELL_EVERY {
                 let executed_now = executed();
                 if executed_now > executed_then {
                     tracing::info!("loading: {} transactions of the log so far", executed_now - began);
+                } else if alone && member.node.out().is_some() {
+                    tracing::info!("waiting for room on the disk: the log takes nothing");
+                } else if alone {
+                    tracing::info!("loading: a transaction of the log that takes long");
                 } else {
                     tracing::info!(
                         "waiting for the other nodes: clients are served once a majority of them is there, \
@@ -271,6 +323,11 @@ impl Runtime {
             }
             inner.progress.wait_for(&mut core, Duration::from_millis(200));
         }
+        // A node of a cluster ends its process by itself.
+        match inner.halted.get() {
+            Some(text) if core.member.node.is_alone() => Err(StartError::ended(text)),
+            _ => Ok(()),
+        }
     }
 
     /// Starts the threads that every kind of node has.
@@ -278,8 +335,7 @@ impl Runtime {
         let Parts {
             disk,
             engines,
-            machine,
-            preparer,
+            member,
             tick,
             partitions_count,
             outside,
@@ -304,11 +360,10 @@ impl Runtime {
                 (taker, readers)
             })
             .collect();
+        let preparer = member.journal.preparer();
         let ports = Arc::new(Ports::new(options.ports));
-        if let Machine::Member(member) = &machine {
-            // Before the first thread: what is executed from here on may be waited for at other nodes.
-            ports.set_spread(member.node.is_spread());
-        }
+        // Before the first thread: what is executed from here on may be waited for at other nodes.
+        ports.set_spread(member.node.is_spread());
         let inner = Arc::new(Inner {
             clock: SteadyClock::start(),
             epoch_lead_ms: AtomicI64::new(0),
@@ -319,10 +374,10 @@ impl Runtime {
             partitions_count,
             outside,
             skips,
-            replaying: Mutex::new(replaying.map(|replaying| (replaying, None))),
+            replaying: Mutex::new(Some((replaying, None))),
             staleness_ms_max,
             request_timeout,
-            core: Core::new(machine, Hands { sync, sync_aside, files, checkpoint }),
+            core: Core::new(member, Hands { sync, sync_aside, files, checkpoint }),
             ports,
             bed: Bed::default(),
             lookups: readers.iter().flat_map(|(_, readers)| readers).map(SnapshotReader::lookups).collect(),
@@ -347,7 +402,7 @@ impl Runtime {
             stop_asked: Condvar::new(),
             progress: Condvar::new(),
         });
-        // A node by itself takes nothing before it knows the time.
+        // It orders nothing before it knows the time.
         let outcome = inner.tick();
         inner.follow(outcome, None);
         let runtime = Arc::new(Runtime {
@@ -384,18 +439,48 @@ impl Runtime {
 /// So many long reads take turns at least; further ones wait until one of these has ended.
 const READERS_MIN: usize = 16;
 
+/// What a start has found before it makes the node.
+struct Beginning {
+    started: Instant,
+    disk: Arc<RealDisk>,
+    journal: Journal<RealDisk>,
+    images: GroupImages,
+    found: Report,
+    identity: Identity,
+    /// The cluster's name.
+    name: String,
+    staleness_ms_max: u64,
+}
+
+fn open_journal(
+    disk: &Arc<RealDisk>,
+    options: &RuntimeOptions,
+) -> Result<(Journal<RealDisk>, GroupImages, Report), StartError> {
+    Ok(Journal::open(disk.clone(), options.segment_bytes, log_boot_id())?)
+}
+
+/// Whether a directory has files of a log.
+/// Why a node's log takes nothing more, if it does not.
+fn stopped(node: &ClusterNode) -> Option<StartError> {
+    let cause = node.out().filter(|_| node.is_closed())?;
+    Some(StartError::Ended(cause.into()))
+}
+
+fn has_log(disk: &RealDisk) -> std::io::Result<bool> {
+    Ok(disk.list()?.iter().any(|name| name.starts_with("log-")))
+}
+
 /// What a node is made of when its threads start.
 struct Parts {
     disk: Arc<RealDisk>,
     engines: Engines,
-    machine: Machine,
-    preparer: Preparer<RealDisk>,
+    member: Member,
     tick: Duration,
     partitions_count: usize,
     outside: Outside,
     skips: Arc<Skips>,
-    /// The log of a cluster's node is executed once it runs.
-    replaying: Option<Replaying>,
+    /// The log is executed once the node runs.
+    replaying: Replaying,
     staleness_ms_max: u64,
     request_timeout: Duration,
 }

@@ -8,12 +8,12 @@
 //! | sync-aside | WAITAOF | makes the log durable for who asks, all of them at once |
 //! | files | log rotations, checkpoints | prepares the next segment, removes old ones, misses those that others removed |
 //! | checkpoint | jobs | writes a snapshot to a file |
-//! | tick | 100 ms | the node's clock: everysec, expiry, retries; collects old versions |
+//! | tick | 100 ms, or a tick of the cluster | the node's clock: everysec, expiry, retries; collects old versions |
 //!
 //! A panic in one of them (a bug) halts the node with a clear text rather than leave its clients waiting.
 
 use super::Inner;
-use super::core::{FileWork, Job};
+use super::core::FileWork;
 use super::port::Replies;
 use super::removed::{LOOK_EVERY, RemovedSegments};
 use super::turns::Taker;
@@ -22,8 +22,8 @@ use crate::disk::RealDisk;
 use crate::observe::{CHECKPOINT, FSYNC, FSYNC_ALWAYS};
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
-use node::cluster::{ClusterEvent, Written, read_piece, write_piece};
-use node::{Event, FsyncPolicy};
+use node::FsyncPolicy;
+use node::cluster::{ClusterCheckpoint, ClusterEvent, Written, read_piece, write_piece};
 use order::{Preparer, SyncTicket};
 use parking_lot::Mutex;
 use std::io::{self, ErrorKind};
@@ -34,7 +34,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use txn::{Position, Request, Stop};
 
-pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Operations between two looks at the flags, and between two deliveries of replies.
 pub(super) const STEP: Budget = Budget { operations: 4096, heavy: true };
 /// How long a tick may collect old versions.
@@ -165,21 +164,11 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
                     pass(inner, ClusterEvent::RoomMade);
                 }
             }
-            FileWork::Truncate(position) => {
-                let truncation = inner.core.lock().truncation(position);
-                match truncation.map(|truncation| truncation.run()) {
-                    Some(Ok(truncated)) => inner.core.lock().truncated(truncated),
-                    Some(Err(error)) => {
-                        tracing::warn!("{error}; it is tried again after the next checkpoint");
-                    }
-                    None => {}
-                }
-            }
             FileWork::Prune(needed) => {
                 if let Err(error) = node::cluster::checkpoint::prune(&*inner.disk, &needed) {
                     tracing::warn!("old checkpoints could not be removed: {error}");
                 }
-                let truncation = inner.core.lock().truncation(Position::NONE);
+                let truncation = inner.core.lock().truncation();
                 match truncation.map(|truncation| truncation.run()) {
                     Some(Ok(truncated)) => inner.core.lock().truncated(truncated),
                     Some(Err(error)) => {
@@ -212,58 +201,32 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
     }
 }
 
-/// Passes an event to a cluster's node.
+/// Passes an event to the node.
 fn pass(inner: &Arc<Inner>, event: ClusterEvent) {
-    let outcome = inner.core.lock().member(event, inner.now_ms());
+    let outcome = inner.core.lock().handle(event, inner.now_ms());
     inner.follow(outcome, None);
 }
 
-pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
+pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<ClusterCheckpoint>) {
     while let Ok(job) = jobs.recv() {
         let started = Instant::now();
         let changes = inner.engines.changes();
-        let job = match job {
-            Job::Alone(job) => job,
-            Job::Member(job) => {
-                let epoch = job.epoch();
-                let written = job.write(&*inner.disk);
-                inner.note_latency(CHECKPOINT, started);
-                let event = match written {
-                    Ok(Written { records, bytes }) => {
-                        let elapsed_ms = started.elapsed().as_millis();
-                        tracing::info!(
-                            "wrote a checkpoint of epoch {}: {records} records, {bytes} bytes, \
-                             {elapsed_ms} ms",
-                            epoch.0
-                        );
-                        inner.engines.checkpoint_written(changes);
-                        ClusterEvent::CheckpointWritten { epoch, bytes }
-                    }
-                    Err(error) => ClusterEvent::CheckpointFailed(error.to_string()),
-                };
-                pass(inner, event);
-                inner.progress.notify_all();
-                continue;
-            }
-        };
-        let result = job.write(&*inner.disk, || sync_log(inner));
+        let epoch = job.epoch();
+        let written = job.write(&*inner.disk);
         inner.note_latency(CHECKPOINT, started);
-        let event = match result {
-            Ok(written) => {
+        let event = match written {
+            Ok(Written { records, bytes }) => {
                 let elapsed_ms = started.elapsed().as_millis();
                 tracing::info!(
-                    "wrote a checkpoint at position {}: {} records, {} bytes, {elapsed_ms} ms",
-                    written.position,
-                    written.records,
-                    written.bytes
+                    "wrote a checkpoint of epoch {}: {records} records, {bytes} bytes, {elapsed_ms} ms",
+                    epoch.0
                 );
                 inner.engines.checkpoint_written(changes);
-                Event::CheckpointWritten(written)
+                ClusterEvent::CheckpointWritten { epoch, bytes }
             }
-            Err(failed) => Event::CheckpointFailed(failed),
+            Err(error) => ClusterEvent::CheckpointFailed(error.to_string()),
         };
-        let outcome = inner.core.lock().alone(event, inner.now_ms());
-        inner.follow(outcome, None);
+        pass(inner, event);
         inner.progress.notify_all();
     }
 }

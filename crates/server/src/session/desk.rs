@@ -113,16 +113,25 @@ impl Submissions {
 const SUBMITTED_REQUESTS_MAX: usize = 8192;
 /// About how many bytes are submitted together at most.
 const SUBMITTED_BYTES_MAX: usize = 32 << 20;
+/// What a word takes in the log beside its bytes, at most: its length.
+const WORD_BYTES: usize = 4;
 /// What the words of one request may have in a cluster: it travels in one frame, beside a batch of others.
 pub(super) const REPLICATED_BYTES_MAX: usize = 32 << 20;
+/// What they may have where there are no other nodes: a record of the log holds that, and what others have
+/// sent meanwhile.
+const LOGGED_BYTES_MAX: usize = 900 << 20;
 
-/// The error of a request that cannot travel to other nodes.
-pub(super) fn too_long(args: &Args) -> Option<Reply> {
-    let bytes: usize = args.iter().map(|word| word.len()).sum();
-    (bytes > REPLICATED_BYTES_MAX).then(|| {
+/// The error of a request that cannot travel to other nodes of a cluster, or that the log cannot hold.
+pub(super) fn too_long(args: &Args, is_member: bool) -> Option<Reply> {
+    let (who, word_bytes, bytes_max) = match is_member {
+        true => ("a cluster", 0, REPLICATED_BYTES_MAX),
+        false => ("the log", WORD_BYTES, LOGGED_BYTES_MAX),
+    };
+    let bytes: usize = args.iter().map(|word| word.len() + word_bytes).sum();
+    (bytes > bytes_max).then(|| {
         Reply::error_owned(format!(
-            "ERR this command, or this MULTI block, has {bytes} bytes, and a cluster takes at most \
-             {REPLICATED_BYTES_MAX} in one: split the value, or send fewer words at a time"
+            "ERR this command, or this MULTI block, has {bytes} bytes, and {who} takes at most {bytes_max} \
+             in one: split the value, or send fewer words at a time"
         ))
     })
 }

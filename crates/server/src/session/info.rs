@@ -536,27 +536,18 @@ fn ordo(desk: &Desk<'_>, out: &mut String) {
     field(out, "workers", status.workers);
     field(out, "appendfsync", status.fsync);
     field(out, "delivered_position", node.delivered);
-    let is_member = desk.shared.runtime.is_member();
-    if is_member {
-        // One journal for all partitions: what it counts are records.
-        field(out, "log_written_record", status.log.last);
-        field(out, "log_synced_record", status.log.durable);
-    } else {
-        field(out, "written_position", node.written);
-        field(out, "synced_position", node.synced);
-    }
+    // One journal for all partitions: what it counts are records.
+    field(out, "log_written_record", status.log.last);
+    field(out, "log_synced_record", status.log.durable);
     field(out, "confirmed_position", node.confirmed);
     field(out, "final_committed_position", node.final_committed);
-    field(out, "checkpoint_position", node.last_checkpoint);
+    field(out, "checkpoint_epoch", node.checkpoint.0);
     field(out, "epoch_time_ms", desk.shared.runtime.engine().view().final_time_ms());
-    field(out, "batches", node.batches);
-    if !is_member {
-        // A node of a cluster does not count these.
-        field(out, "in_flight_bytes", node.in_flight_bytes);
-        field(out, "syncs", node.syncs);
-        field(out, "write_failures", node.write_failures);
-        field(out, "sync_failures", node.sync_failures);
-    }
+    field(out, "batches", node.epochs);
+    field(out, "in_flight_bytes", node.in_flight_bytes);
+    field(out, "syncs", node.syncs);
+    field(out, "write_failures", node.write_failures);
+    field(out, "sync_failures", node.sync_failures);
     field(out, "log_bytes_since_checkpoint", node.log_bytes_since_checkpoint);
     field(out, "restarts", engine.restarts);
     field(out, "suspensions", engine.suspensions);

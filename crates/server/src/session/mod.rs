@@ -598,9 +598,7 @@ impl Session {
         }
         let id = RequestId { session: self.id, sequence: self.replies.next_sequence(), attempt: 0 };
         let runtime = &desk.shared.runtime;
-        if runtime.is_member()
-            && let Some(error) = too_long(&args)
-        {
+        if let Some(error) = too_long(&args, runtime.is_member()) {
             return self.answer(desk, &error);
         }
         let partition_route = self.partition_route(desk, &reach.involved);

@@ -303,8 +303,8 @@ fn a_request_that_cannot_travel_is_refused_with_its_length() {
         let word = vec![b'x'; bytes / 2];
         [word.as_slice(), word.as_slice()].into_iter().collect()
     };
-    assert_eq!(too_long(&words(REPLICATED_BYTES_MAX)), None);
-    let refused = format!("{:?}", too_long(&words(REPLICATED_BYTES_MAX + 2)));
+    assert_eq!(too_long(&words(REPLICATED_BYTES_MAX), true), None);
+    let refused = format!("{:?}", too_long(&words(REPLICATED_BYTES_MAX + 2), true));
     for part in ["33554434 bytes", "at most 33554432", "split the value"] {
         assert!(refused.contains(part), "{refused}");
     }

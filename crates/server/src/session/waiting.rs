@@ -61,9 +61,7 @@ impl Session {
 
     /// Begins to wait.
     pub(super) fn begin_waiting(&mut self, desk: &mut Desk<'_>, wait: Wait) {
-        if desk.shared.runtime.is_member()
-            && let Some(error) = too_long(wait.argv())
-        {
+        if let Some(error) = too_long(wait.argv(), desk.shared.runtime.is_member()) {
             return self.answer(desk, &error);
         }
         let ends = wait.ends();

@@ -112,6 +112,16 @@ pub(super) fn connected(clients: &[Client], host: u16) -> Vec<(u16, u32)> {
     there.map(|client| (client.number, client.connection)).collect()
 }
 
+/// What lies behind these positions, and behind this epoch, is void: nobody has to see it.
+pub(super) fn void_behind(clients: &mut [Client], ends: &[Position], epoch: Epoch) {
+    for asked in clients.iter_mut().flat_map(|client| &mut client.asked) {
+        for (floor, end) in asked.floors.iter_mut().zip(ends) {
+            *floor = (*floor).min(*end);
+        }
+        asked.floor_epoch = asked.floor_epoch.min(epoch);
+    }
+}
+
 /// Something reaches a client.
 pub(super) fn take(
     system: &mut Cluster,
@@ -129,10 +139,11 @@ pub(super) fn take(
         }
         Input::Timer(_) => {}
         Input::Frame {
-            frame: Frame::Reply { connection, number: command, outcome, partition, place },
+            frame: Frame::Reply { connection, number: command, outcome, partition, place, process },
             ..
         } if connection == system.clients[usize::from(number)].connection => {
-            answered(system, number, command, outcome, (partition, place), core)?;
+            let counts = !system.alone.as_ref().is_some_and(|alone| alone.is_void(process, place));
+            answered(system, number, command, outcome, (partition, place, counts), core)?;
         }
         Input::Frame { frame: Frame::Closed { connection }, .. }
             if connection == system.clients[usize::from(number)].connection =>
@@ -276,7 +287,7 @@ fn answered(
     number: u16,
     command: u64,
     outcome: Outcome,
-    (partition, place): (PartitionId, Place),
+    (partition, place, counts): (PartitionId, Place, bool),
     core: &mut Core<Cluster>,
 ) -> Result<(), Violation> {
     let client = &mut system.clients[usize::from(number)];
@@ -302,9 +313,11 @@ fn answered(
     }
     client.order.entry(partition).or_default().next(place)?;
     let watch = &mut system.partitions[usize::from(partition.0)];
-    watch.answered(asked.floors[usize::from(partition.0)], place)?;
-    if system.plan.judged {
-        // A model does not follow the epochs.
+    if counts {
+        watch.answered(asked.floors[usize::from(partition.0)], place)?;
+    }
+    if system.plan.judged && system.alone.is_none() {
+        // A model does not follow the epochs, and where there is one partition its positions tell more.
         system.epochs.answered(asked.floor_epoch, watch, place)?;
     }
     match place {
@@ -351,7 +364,8 @@ fn answered(
     core.witness(crate::traffic::hash_of(&outcome));
     let client = &mut system.clients[usize::from(number)];
     client.traffic.answered(&asked.draft, &outcome);
-    record(system, number, &asked, Some((&outcome, place)), core);
+    // A reply about what is void is worth no more than none.
+    record(system, number, &asked, counts.then_some((&outcome, place)), core);
     let think_us = system.plan.think_us;
     if place == Place::Nowhere {
         let after_ns = core.draw.between(10, 200) * 1_000_000;

@@ -154,6 +154,15 @@ impl Epochs {
         Ok(())
     }
 
+    /// Forgets what lies behind an epoch: nobody has it any more.
+    pub fn void_behind(&mut self, epoch: Epoch) {
+        self.ends.retain(|&end, _| end <= epoch);
+        for places in self.sessions.values_mut() {
+            places.retain(|_, place| place.0 <= epoch);
+        }
+        self.reached = self.reached.min(epoch);
+    }
+
     /// A request has got its place.
     pub fn ordered(&mut self, id: RequestId, place: Place) -> Result<(), Violation> {
         if id.session == SessionId::INTERNAL {

@@ -87,6 +87,9 @@ impl Turn<'_> {
             Ok(appended) => {
                 let record = keeper.record(appended.position);
                 keeper.unsynced_since_tick.get_or_insert(now_tick);
+                if let Some(alone) = &mut self.system.alone {
+                    alone.written(appended.position, kept);
+                }
                 if appended.rotated {
                     self.prepare_soon();
                 }
@@ -131,6 +134,9 @@ impl Turn<'_> {
                 let status = keeper.journal.status();
                 // What was written during the sync is younger than the sync.
                 keeper.unsynced_since_tick = (status.durable < status.last).then_some(now_tick);
+                if let Some(alone) = &mut self.system.alone {
+                    alone.synced(status.durable);
+                }
                 ClusterEvent::Synced(keeper.record(status.durable))
             }
             Err(error) => ClusterEvent::JournalFailed(error.to_string()),

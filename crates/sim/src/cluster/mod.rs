@@ -1,4 +1,5 @@
 //! A cluster in the world: real replicas that agree with each other, and clients that go from node to node.
+//! Or a node that stands alone, the smallest of them ([`alone`]).
 //!
 //! A host runs one node of the cluster: the real state machine ([`node::cluster::ClusterNode`]), the real
 //! consensus groups, a journal on the host's disk, and for every partition a real engine with virtual
@@ -15,6 +16,7 @@
 //! final-commits what the serial specification says; nothing that was answered is missing, overtaken, or read
 //! late; once nothing is wrong any more, everything is answered and all replicas end alike.
 
+mod alone;
 mod checkpoint;
 mod client;
 mod epochs;
@@ -27,19 +29,21 @@ mod work;
 
 use crate::cost::CostTable;
 use crate::draw::Draw;
+use crate::engine::EngineKind;
 use crate::history::Operation;
-use crate::options::Options;
-use crate::ordo::{EngineKind, Tally};
+use crate::options::{Options, SystemKind};
 use crate::run::{Outcome, Report, population, setting};
+use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::traffic::{Draft, Population};
 use crate::watch::real_time::Place;
 use crate::world::{
     Address, Core, End, Input, Limits as WorldLimits, Setting, Start, System, Traffic, Violation, World,
 };
+use alone::Alone;
 use client::Client;
 use epochs::Epochs;
-use execute::sparkle::WINDOW_MIN_ACROSS;
+use execute::sparkle::{Mutant, WINDOW_MIN_ACROSS};
 use node::cluster::ClusterOptions;
 use node::{FsyncPolicy, Limits};
 use operator::Operator;
@@ -49,14 +53,19 @@ use site::{Post, Site};
 use std::fmt;
 use std::sync::Arc;
 use txn::hash::mix;
-use txn::{Entry, Key, NodeId, PartitionId, Position, Registry, Space};
+use txn::{Entry, Epoch, Key, NodeId, PartitionId, Position, Registry, RequestId, Space};
 use watch::PartitionWatch;
 use work::Work;
 
 /// What the nodes and clients of a run are like.
 struct Plan {
     seed: u64,
+    /// There is one node, which stands alone.
+    alone: bool,
     engine: EngineKind,
+    /// A deliberate defect of Sparkle, to test the oracles. The other crates' are chosen for a thread
+    /// ([`txn::mutant`]).
+    mutant: Option<Mutant>,
     workers: u16,
     capacity: usize,
     /// The least speculation window of an engine (Sparkle).
@@ -79,6 +88,7 @@ struct Plan {
     /// The longest way of a frame that is not late.
     flight_ns: u64,
     epochs_in_flight_max: usize,
+    request_timeout_ms: u64,
     checkpoint_bytes: u64,
     trail_bytes_max: u64,
     feed_part_bytes: usize,
@@ -92,8 +102,10 @@ struct Plan {
 impl Plan {
     fn draw(options: &Options, fsync: FsyncPolicy, judged: bool, draw: &mut Draw) -> Plan {
         let flight_us = options.latency.flight_us();
-        Plan {
+        let mut plan = Plan {
             seed: options.seed,
+            alone: options.system == SystemKind::Ordo,
+            mutant: None,
             engine: options.engine,
             workers: options.workers,
             capacity: options.capacity,
@@ -117,6 +129,7 @@ impl Plan {
             tick_ns: (flight_us / 3).max(4_000).div_ceil(1_000) * 1_000_000 * draw.pick(&[1, 1, 2]),
             flight_ns: flight_us * 1_000,
             epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
+            request_timeout_ms: REQUEST_TIMEOUT_MS,
             checkpoint_bytes: options.checkpoint_bytes,
             trail_bytes_max: draw.pick(&[0, 500, 5_000, 1 << 30]),
             feed_part_bytes: [256 << 10, 256 << 10, 2_000, 400][(mix(options.seed) % 4) as usize],
@@ -125,7 +138,13 @@ impl Plan {
             costs: options.costs,
             jitter: options.jitter,
             judged,
+        };
+        if plan.alone {
+            let defaults = ClusterOptions::alone();
+            plan.tick_ns = defaults.tick_ms * 1_000_000;
+            plan.request_timeout_ms = defaults.request_timeout_ms;
         }
+        plan
     }
 }
 
@@ -181,6 +200,8 @@ pub enum Frame {
         partition: PartitionId,
         /// Where it was decided there.
         place: Place,
+        /// By which process of its host.
+        process: u32,
     },
     /// There is no such connection.
     Closed {
@@ -200,7 +221,7 @@ impl fmt::Display for Frame {
             Frame::Command { connection, number, partition, draft } => {
                 write!(f, "{connection}.{number} to {partition}: {draft}")
             }
-            Frame::Reply { connection, number, outcome, partition, place } => {
+            Frame::Reply { connection, number, outcome, partition, place, .. } => {
                 write!(f, "{connection}.{number} {outcome:?} ({partition} {place:?})")
             }
             Frame::Closed { connection } => write!(f, "no connection {connection}"),
@@ -223,6 +244,13 @@ pub enum Timer {
     Checkpointed,
     /// The next segment is made.
     Prepared,
+    /// A long read of a node that stands alone is done.
+    Read {
+        /// Whose.
+        client: u16,
+        /// Which.
+        id: RequestId,
+    },
     /// Snapshots are opened, or looked at and closed.
     Look,
     /// A client goes on.
@@ -251,6 +279,10 @@ pub struct Cluster {
     operator: Operator,
     partitions: Vec<PartitionWatch>,
     epochs: Epochs,
+    /// Of a node that stands alone.
+    alone: Option<Alone>,
+    /// Whether what clients saw can be explained at all: nothing of it was lost.
+    checkable: bool,
     /// Which hosts accept connections: their processes run, and the cluster knows them.
     open: Vec<bool>,
     clients: Vec<Client>,
@@ -297,9 +329,10 @@ fn limits(options: &Options) -> WorldLimits {
     }
 }
 
-/// Runs a cluster against all oracles.
-pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
-    run_plan(options, trace, None).0
+/// Runs a cluster, or a node that stands alone, against all oracles; with a deliberate defect of its engines,
+/// if they are Sparkle's.
+pub fn run(options: &Options, mutant: Option<Mutant>, trace: Option<Trace>) -> Outcome {
+    run_plan(options, mutant, trace, None).0
 }
 
 /// How a model of a cluster differs from a run that is judged.
@@ -316,10 +349,15 @@ pub struct Model {
 /// for each host how many ordered transactions its clients had, initial records left out, and the sum of
 /// their latencies in nanoseconds.
 pub fn run_model(options: &Options, model: Model) -> (Outcome, Vec<(u64, u64)>) {
-    run_plan(options, None, Some(model))
+    run_plan(options, None, None, Some(model))
 }
 
-fn run_plan(options: &Options, trace: Option<Trace>, model: Option<Model>) -> (Outcome, Vec<(u64, u64)>) {
+fn run_plan(
+    options: &Options,
+    mutant: Option<Mutant>,
+    trace: Option<Trace>,
+    model: Option<Model>,
+) -> (Outcome, Vec<(u64, u64)>) {
     let mut draw = Draw::new(mix(options.seed));
     let population = population(options, &mut draw);
     let fsync = match options.policy() {
@@ -334,8 +372,12 @@ fn run_plan(options: &Options, trace: Option<Trace>, model: Option<Model>) -> (O
         }
     };
     let mut plan = Plan::draw(options, fsync, model.is_none(), &mut draw);
+    plan.mutant = mutant;
     if let Some(model) = model {
-        let defaults = ClusterOptions::new(NodeId(1));
+        let defaults = match plan.alone {
+            true => ClusterOptions::alone(),
+            false => ClusterOptions::new(NodeId(1)),
+        };
         plan.tick_ns = defaults.tick_ms * 1_000_000;
         plan.epochs_in_flight_max = defaults.epochs_in_flight_max;
         plan.speculate = model.speculate;
@@ -367,8 +409,13 @@ impl Cluster {
                 client_address: format!("n{host}:2"),
             })
             .collect();
-        let map =
-            PartitionMap::new("world", &described, plan.partitions).expect("a run has hosts and partitions");
+        let (map, zones) = match plan.alone {
+            true => (PartitionMap::alone(), 1),
+            false => {
+                let map = PartitionMap::new("world", &described, plan.partitions);
+                (map.expect("a run has hosts and partitions"), zones)
+            }
+        };
         let clients: Vec<Client> =
             (0..plan.clients).map(|number| Client::new(number, &plan, &population)).collect();
         let loading = clients.iter().filter(|client| client.loads()).count() as u16;
@@ -382,6 +429,8 @@ impl Cluster {
             operator: Operator::new((spares > 0 || plan.moves > 0).then_some(plan.clients), plan.moves),
             partitions: (0..plan.partitions).map(|_| PartitionWatch::new()).collect(),
             epochs: Epochs::new(zones),
+            alone: plan.alone.then(|| Alone::new(plan.fsync == FsyncPolicy::Always)),
+            checkable: true,
             open: vec![false; sites.len()],
             clients,
             loading,
@@ -411,6 +460,28 @@ impl Cluster {
         }
         let mut state = AtEnd(&self.partitions);
         workload.check(&mut state, &tally).map_err(|text| Violation::new("invariant", text))
+    }
+
+    /// A process of a node that stands alone begins behind a checkpoint, with a log up to `last`: what lies
+    /// behind that is void.
+    fn begins_alone(
+        &mut self,
+        host: u16,
+        began: Epoch,
+        last: Epoch,
+        core: &Core<Cluster>,
+    ) -> Result<(), Violation> {
+        let Some(alone) = &mut self.alone else { return Ok(()) };
+        let there = core.host(host);
+        alone.begins(began, last, there.has_flipped_bit())?;
+        for watch in &mut self.partitions {
+            self.checkable &= !watch.void_behind(last);
+        }
+        self.epochs.void_behind(last);
+        let ends: Vec<Position> = self.partitions.iter().map(PartitionWatch::last).collect();
+        client::void_behind(&mut self.clients, &ends, last);
+        alone.runs(there.incarnation(), ends[0]);
+        watch::advance(&mut self.partitions)
     }
 
     fn partition(&mut self, partition: PartitionId) -> &mut PartitionWatch {
@@ -458,7 +529,12 @@ impl System for Cluster {
     }
 
     fn start(&mut self, host: u16, core: &mut Core<Self>) -> Result<Start<Process>, Violation> {
-        Process::start(self, host, core)
+        let flipped = core.host(host).flipped_file().map(str::to_owned);
+        let started = Process::start(self, host, core)?;
+        if let (Start::Refused(text), Some(alone), Some(flipped)) = (&started, &self.alone, flipped) {
+            alone.refused(&flipped, text)?;
+        }
+        Ok(started)
     }
 
     fn host(
@@ -482,7 +558,9 @@ impl System for Cluster {
         self.open[usize::from(host)] = false;
         let site = &mut self.sites[usize::from(host)];
         (site.runs, site.knows_time) = (false, false);
-        if end == End::DiskLost {
+        if let Some(alone) = &mut self.alone {
+            alone.ended(end, node.as_ref().map(Process::newest_checkpoint));
+        } else if end == End::DiskLost {
             site.lose_disk();
             if site.has_forgotten && matches!(site.post, Post::Joins { .. }) {
                 // It asks for the map, which says that it has run.
@@ -558,7 +636,7 @@ impl System for Cluster {
         if self.plan.judged && self.plan.across {
             self.check_workload()?;
         }
-        if !self.history.is_empty() {
+        if self.checkable && !self.history.is_empty() {
             crate::history::check(&self.history)
                 .map_err(|anomaly| Violation::new("history", anomaly.to_string()))?;
         }
@@ -574,7 +652,7 @@ impl System for Cluster {
     }
 
     fn may_lose_power(&self) -> bool {
-        self.plan.fsync == FsyncPolicy::Always
+        self.plan.alone || self.plan.fsync == FsyncPolicy::Always
     }
 
     fn waiting(&self, nodes: &mut [Option<Process>]) -> String {

@@ -7,12 +7,14 @@
 mod serve;
 mod work;
 
+use super::alone;
 use super::journal::Keeper;
 use super::site::{Post, host_at};
 use super::watch::{PartitionWatch, ReplicaWatch, SnapshotRead, advance};
 use super::{Cluster, Frame, Timer};
+use crate::engine::EngineKind;
 use crate::judge;
-use crate::ordo::{EngineKind, Tally};
+use crate::tally::Tally;
 use crate::traffic::Draft;
 use crate::watch::real_time::Place;
 use crate::watch::recorder::Recorder;
@@ -143,6 +145,8 @@ pub struct Process {
     /// Strict reads that wait for a final commit.
     readable: Vec<(RequestId, PartitionId, Position)>,
     workers: Vec<Worker>,
+    /// Until the log has been executed that a node by itself began with: up to which positions that is.
+    replaying: Option<Vec<Position>>,
     /// A checkpoint that is being written.
     pub(super) checkpoint: Option<ClusterCheckpoint>,
 }
@@ -157,6 +161,11 @@ const COLLECT_TICKS: u64 = 32;
 const COLLECTED: usize = 200;
 
 impl Process {
+    /// Behind which a start begins, whatever ends this process.
+    pub(super) fn newest_checkpoint(&self) -> Epoch {
+        self.node.status().newest_checkpoint
+    }
+
     /// Starts a process from what its host's disk holds.
     pub(super) fn start(
         system: &mut Cluster,
@@ -202,6 +211,7 @@ impl Process {
             let engine: Box<dyn Engine> = match plan.engine {
                 EngineKind::Sparkle => Box::new(Sparkle::new(SparkleOptions {
                     capacity: plan.capacity,
+                    mutant: plan.mutant,
                     window_min: plan.window_min,
                     ..SparkleOptions::of(made_for)
                 })),
@@ -214,18 +224,22 @@ impl Process {
         };
         let disk = core.host(host).process_disk();
         let kept = identity.map.kept_by(me).collect();
-        let LoadedEngines { engines, checkpoint_bytes } = match load_engines(&*disk, kept, &images, &make) {
+        let loaded = load_engines(&*disk, kept, &images, plan.alone, &make, &mut |_| {});
+        let LoadedEngines { engines, checkpoint_bytes, unusable, .. } = match loaded {
             Ok(loaded) => loaded,
             Err(_) if disk.is_dead() => return Ok(Start::Died),
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
+        let mut made = made.into_inner();
+        if unusable.is_some() {
+            // Those that a damaged checkpoint was loaded into.
+            made.drain(..made.len() - engines.len());
+        }
+        let in_log = images.get(&PartitionId(0)).and_then(|image| alone::last_epoch_of(&image.entries));
         let mut lanes = BTreeMap::new();
-        for (&partition, engine) in engines.keys().zip(made.into_inner()) {
+        for (&partition, engine) in engines.keys().zip(made) {
             let position = engine.view().final_position();
-            if position > Position::NONE {
-                system.tally.recovered_from_checkpoint += 1;
-                system.partitions[usize::from(partition.0)].check_loaded(&engine)?;
-            }
+            system.tally.recovered_from_checkpoint += u64::from(position > Position::NONE);
             let shared: Arc<dyn Engine> = engine.clone();
             lanes.insert(
                 partition,
@@ -253,10 +267,13 @@ impl Process {
             feed_part_bytes: plan.feed_part_bytes,
             // Little enough to make its bounds felt, and more than a slow network needs to get on.
             feed_window_bytes: 256 << 10,
-            request_timeout_ms: super::REQUEST_TIMEOUT_MS,
+            request_timeout_ms: plan.request_timeout_ms,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
-            ..ClusterOptions::new(me)
+            ..match plan.alone {
+                true => ClusterOptions::alone(),
+                false => ClusterOptions::new(me),
+            }
         };
         let start = ClusterStart {
             map: (*identity.first).clone(),
@@ -264,12 +281,19 @@ impl Process {
             images,
             engines,
             checkpoint_bytes,
+            unusable: unusable.is_some(),
             nonce,
         };
         let node = match ClusterNode::recover(options, system.registry.clone(), start) {
             Ok(node) => node,
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
+        let began = node.confirmed().epoch;
+        system.begins_alone(host, began, in_log.unwrap_or_default().max(began), core)?;
+        for (&partition, lane) in &lanes {
+            system.partitions[usize::from(partition.0)].check_loaded(&lane.engine)?;
+        }
+        let plan = &system.plan;
         // The serial engine's steps exclude each other.
         let threads = match plan.engine {
             EngineKind::Serial => 1,
@@ -287,6 +311,7 @@ impl Process {
             turn: 0,
             lanes,
             keeper,
+            replaying: None,
             checkpoint: None,
             confirmed: Epoch(0),
             connections: BTreeMap::new(),
@@ -338,9 +363,10 @@ impl Process {
         self.node.status().stopped.is_some()
     }
 
-    /// Whether it accepts clients: a node accepts nobody before the cluster has given it a boot id.
+    /// Whether it accepts clients: a node accepts nobody before the order has given it a boot id, and one
+    /// that stands alone nobody before it has executed its log.
     fn serves(&self) -> bool {
-        self.has_booted() && !self.is_stopped()
+        self.has_booted() && !self.is_stopped() && self.replaying.is_none()
     }
 
     pub(super) fn has_booted(&self) -> bool {
@@ -522,6 +548,7 @@ impl Turn<'_> {
             Input::Timer(Timer::Synced) => self.synced()?,
             Input::Timer(Timer::Checkpointed) => self.checkpointed()?,
             Input::Timer(Timer::Prepared) => self.prepared()?,
+            Input::Timer(Timer::Read { client, id }) => self.read_aside(client, id)?,
             Input::Timer(Timer::Go | Timer::Operate | Timer::Timeout { .. }) => {}
         }
         Ok(())
@@ -684,7 +711,12 @@ impl Turn<'_> {
             let effects = &mut process.effects;
             if let Some(boot) = effects.boot.take() {
                 self.system.sites[usize::from(self.host)].booted(boot)?;
-                self.system.open[usize::from(self.host)] = true;
+                if self.system.plan.alone {
+                    let delivered = process.lanes.values().map(|lane| lane.engine.status().delivered);
+                    process.replaying = Some(delivered.collect());
+                } else {
+                    self.system.open[usize::from(self.host)] = true;
+                }
                 for lane in process.lanes.values_mut() {
                     let status = lane.engine.status();
                     lane.replayed = Some((status.confirmed, status.speculated_before_confirmation));
@@ -708,11 +740,23 @@ impl Turn<'_> {
             }
             break;
         }
+        self.look_at_replay();
         self.listen()?;
         if !self.process.readable.is_empty() {
             self.run_reads()?;
         }
         Ok(())
+    }
+
+    /// Looks whether a node that stands alone has executed the log that it began with.
+    pub(super) fn look_at_replay(&mut self) {
+        let process = &mut *self.process;
+        let Some(upto) = &process.replaying else { return };
+        let mut both = process.lanes.values().zip(upto);
+        if both.all(|(lane, upto)| lane.engine.view().final_position() >= *upto) {
+            process.replaying = None;
+            self.system.open[usize::from(self.host)] = true;
+        }
     }
 
     /// Sends what the node says to others, to where the map has them.

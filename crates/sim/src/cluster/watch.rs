@@ -187,6 +187,25 @@ impl PartitionWatch {
         Position(end as u64)
     }
 
+    /// Forgets what lies behind an epoch: nobody has it any more. Whether something of it was answered.
+    pub fn void_behind(&mut self, epoch: Epoch) -> bool {
+        let end = self.end_of(epoch);
+        for ordered in self.confirmed.drain(end.0 as usize..) {
+            self.requests.remove(&ordered.request.id);
+        }
+        self.pending.retain(|pending| pending.position() <= end);
+        if self.oracle.last() > end {
+            self.oracle = Oracle::new();
+        }
+        if self.loaded > end {
+            // A workload knows nothing of a state without all of its initial records.
+            self.loaded = Position::NONE;
+        }
+        let is_answered = self.reached > end;
+        self.reached = self.reached.min(end);
+        is_answered
+    }
+
     /// Follows what a node told a replica's engine.
     pub fn listen(
         &mut self,

@@ -2,10 +2,11 @@
 //!
 //! | oracle | promise |
 //! |---|---|
-//! | `serial` | replies, aborts and states are those of the serial execution of the final order ([`order`]) |
-//! | `durability` | what was acknowledged, or only written, is there after what it promised to survive ([`order`]) |
-//! | `recovery` | a recovered process has a prefix of its order, and the state that belongs to it ([`order`]) |
-//! | `sessions` | session ids never repeat within the life of a log ([`order`]) |
+//! | `serial` | replies, aborts and states are those of the serial execution of the final order ([`crate::cluster`]) |
+//! | `agreement` | what was confirmed at a position stays there, in every process of every replica ([`crate::cluster`]) |
+//! | `once` | no request has two positions ([`crate::cluster`]) |
+//! | `durability` | what was acknowledged, or only written, is there after what it promised to survive ([`crate::cluster`]) |
+//! | `recovery` | a process that begins has the state that belongs to its checkpoint ([`crate::cluster`]) |
 //! | `optimistic` | EXEC runs if, and only if, nothing that its connection watches has changed ([`optimistic`]) |
 //! | `expiry` | what has expired is decided by the order's time alone ([`expiry`]) |
 //! | `real time` | who was answered before another asked comes first in the order ([`real_time`]) |
@@ -19,6 +20,5 @@ pub mod expiry;
 pub mod invariant;
 pub mod leak;
 pub mod optimistic;
-pub mod order;
 pub mod real_time;
 pub mod recorder;

@@ -20,59 +20,11 @@ pub enum Place {
 
 impl Place {
     /// What is certainly visible to whoever asks after this was answered.
-    fn reached(self) -> Position {
+    pub fn reached(self) -> Position {
         match self {
             Place::At(position) | Place::Snapshot(position) => position,
             Place::Nowhere => Position::NONE,
         }
-    }
-}
-
-/// What clients of one host have been told.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RealTime {
-    reached: Position,
-    /// The present process, and where its order began.
-    process: u32,
-    recovered: Position,
-}
-
-impl RealTime {
-    /// What a command that is sent now must at least see.
-    pub fn invoked(&self) -> Position {
-        self.reached
-    }
-
-    /// A command that was sent when `floor` was reached is answered, by this process of the host. False if
-    /// the answer is void: it is about what a power cut was allowed to take since.
-    pub fn answered(&mut self, floor: Position, place: Place, process: u32) -> Result<bool, Violation> {
-        if process != self.process && place.reached() > self.recovered {
-            return Ok(false);
-        }
-        let right = match place {
-            Place::At(position) => position > floor,
-            Place::Snapshot(position) => position >= floor,
-            Place::Nowhere => true,
-        };
-        if !right {
-            return Err(Violation::new(
-                "real time",
-                format!(
-                    "a command was decided at {place:?}, but {floor:?} had been answered before it was sent"
-                ),
-            ));
-        }
-        self.reached = self.reached.max(place.reached());
-        Ok(true)
-    }
-
-    /// A process has recovered, and its order ends at `last`: a power cut may have been allowed to take more.
-    /// Returns whether it took something that had been answered.
-    pub fn recovered(&mut self, last: Position, process: u32) -> bool {
-        let lost = self.reached > last;
-        self.reached = self.reached.min(last);
-        (self.recovered, self.process) = (last, process);
-        lost
     }
 }
 
@@ -109,22 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stale_read_and_an_overtaken_write_are_found() {
-        let mut time = RealTime::default();
-        let early = time.invoked();
-        let mut answered = |floor, place| time.answered(floor, place, 0);
-        answered(early, Place::At(Position(5))).unwrap();
-        answered(early, Place::Snapshot(Position(3))).unwrap();
-        let late = Position(5);
-        answered(late, Place::Snapshot(Position(5))).unwrap();
-        assert!(answered(late, Place::Snapshot(Position(4))).is_err());
-        assert!(answered(late, Place::At(Position(5))).is_err());
-        assert_eq!(time.invoked(), late);
-        assert!(time.recovered(Position(2), 1));
-        assert!(!time.answered(early, Place::At(Position(5)), 0).unwrap());
-        assert_eq!(time.invoked(), Position(2), "what is lost is not reached");
-        time.answered(time.invoked(), Place::At(Position(3)), 1).unwrap();
-
+    fn an_overtaken_command_is_found() {
         let mut order = ConnectionOrder::default();
         order.next(Place::At(Position(7))).unwrap();
         order.next(Place::Nowhere).unwrap();

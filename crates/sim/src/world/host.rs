@@ -108,6 +108,12 @@ impl Host {
         self.flipped.is_some()
     }
 
+    /// The file in which a bit flipped while its process was down, if nothing else is wrong with its disk.
+    pub fn flipped_file(&self) -> Option<&str> {
+        let flipped = self.flipped.as_ref().filter(|_| !self.disk.is_troubled());
+        flipped.map(|(name, _, _)| name.as_str())
+    }
+
     /// What the host's clock shows, in milliseconds since 1970.
     pub(super) fn clock_ms(&self, now_ns: u64) -> u64 {
         self.clock.shows_ms(now_ns)

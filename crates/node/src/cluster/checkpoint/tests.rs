@@ -64,7 +64,7 @@ fn image(base: Base) -> GroupImage {
 }
 
 pub(in crate::cluster) fn taken(epoch: u64, of: &[PartitionId]) -> Taken {
-    Taken { epoch: Epoch(epoch), bases: bases(epoch, &map(of), of), start: true, asked_tick: 0 }
+    Taken { epoch: Epoch(epoch), bases: bases(epoch, &map(of), of), start: true, asked_tick: None }
 }
 
 /// A journal whose logs begin behind one checkpoint, and that knows of another.
@@ -120,8 +120,15 @@ fn recover(
     map: PartitionMap,
     engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
 ) -> Result<ClusterNode, ClusterRecoverError> {
-    let start =
-        ClusterStart { known: Arc::new(map.clone()), map, images, engines, checkpoint_bytes: 0, nonce: 1 };
+    let start = ClusterStart {
+        known: Arc::new(map.clone()),
+        map,
+        images,
+        engines,
+        checkpoint_bytes: 0,
+        unusable: false,
+        nonce: 1,
+    };
     ClusterNode::recover(ClusterOptions::new(ME), Registry::new(), start)
 }
 
@@ -133,8 +140,12 @@ pub(in crate::cluster) fn node(epoch: u64, keeps: &[PartitionId], wanted: &[Part
     let images = match epoch {
         0 => GroupImages::new(),
         epoch => {
-            let candidate =
-                Taken { epoch: Epoch(epoch), bases: bases(epoch, &map, keeps), start: true, asked_tick: 0 };
+            let candidate = Taken {
+                epoch: Epoch(epoch),
+                bases: bases(epoch, &map, keeps),
+                start: true,
+                asked_tick: None,
+            };
             let mut images = images(epoch, keeps, candidate);
             for partition in keeps {
                 images.insert(*partition, image(base(epoch, &map)));
@@ -150,7 +161,7 @@ pub(in crate::cluster) fn node(epoch: u64, keeps: &[PartitionId], wanted: &[Part
 fn what_is_written_after_a_list_was_made_stays_when_the_list_is_followed() {
     let disk = VirtualDisk::new(1);
     let begin = (Epoch(5), bases(5, &map(&[P0]), &[P0]));
-    let mut checkpoints = Checkpoints::new(begin.clone(), Epoch(3), Some(begin), Schedule::default());
+    let mut checkpoints = Checkpoints::new(begin.clone(), Epoch(3), Some(begin), None, Schedule::default());
     checkpoints.writing = Some(taken(8, &[P0]));
     checkpoints.recording.push_back(taken(7, &[P0]));
     let needed = checkpoints.prune(0, Some(Epoch(4)));
@@ -182,7 +193,8 @@ fn a_start_keeps_the_files_of_where_the_logs_begin_and_of_where_it_starts() {
         write(&disk, epoch, &[P0, P1]);
     }
     let images = images(3, &[P0, P1], taken(7, &[P0, P1]));
-    let loaded = load_engines(&disk, BTreeSet::new(), &images, &|_| engine()).expect("loaded");
+    let loaded =
+        load_engines(&disk, BTreeSet::new(), &images, false, &|_| engine(), &mut |_| {}).expect("loaded");
     let engines = loaded.engines;
     assert_eq!(engines.len(), 2);
     let size = |partition| file_bytes(&disk, &file_name(partition, Epoch(7))).expect("a file");
@@ -209,7 +221,8 @@ fn a_start_reads_again_what_others_may_need_to_hear() {
     let own = Taken { start: false, ..taken(7, &[P0, P1]) };
     let even = images(3, &[P0, P1], own.clone());
     assert_eq!(newest_bases(&even).expect("a beginning").epoch, Epoch(3));
-    let loaded = load_engines(&disk, BTreeSet::new(), &even, &|_| engine()).expect("loaded");
+    let loaded =
+        load_engines(&disk, BTreeSet::new(), &even, false, &|_| engine(), &mut |_| {}).expect("loaded");
     assert_eq!(epochs(&disk), BTreeSet::from([3, 7]), "others may fetch it");
     let mut node = recover(even, map(&[P0, P1]), loaded.engines).expect("it starts");
     assert_eq!(node.confirmed().epoch, Epoch(3));
@@ -240,7 +253,7 @@ fn a_partition_without_a_checkpoint_is_left_out_beside_others_that_have_one() {
         let heard = HardState { term: 4, ..HardState::default() };
         images.entry(P2).or_default().hard_state = heard;
         let kept = BTreeSet::from([P0, P1, P2, PartitionId(3)]);
-        let loaded = load_engines(&disk, kept, &images, &|_| engine()).expect("loaded");
+        let loaded = load_engines(&disk, kept, &images, false, &|_| engine(), &mut |_| {}).expect("loaded");
         let engines = loaded.engines;
         assert_eq!(engines.keys().copied().collect::<Vec<_>>(), [P0, P1]);
         // A list of engines that does not agree is refused.
@@ -259,7 +272,8 @@ fn a_partition_without_a_checkpoint_is_left_out_beside_others_that_have_one() {
 fn at_the_beginning_nothing_is_left_out() {
     let disk = VirtualDisk::new(1);
     let images = GroupImages::from([(P0, GroupImage::default())]);
-    let made = load_engines(&disk, BTreeSet::from([P1]), &images, &|_| engine()).expect("made");
+    let made =
+        load_engines(&disk, BTreeSet::from([P1]), &images, false, &|_| engine(), &mut |_| {}).expect("made");
     assert_eq!(made.checkpoint_bytes, 0);
     let engines = made.engines;
     assert_eq!(engines.keys().copied().collect::<Vec<_>>(), [P0, P1]);
@@ -279,7 +293,7 @@ fn logs_that_begin_at_several_epochs_without_a_checkpoint_of_all_are_refused() {
         for epoch in [3, 7] {
             write(&disk, epoch, &[P0, P1, P2]);
         }
-        let refused = load_engines(&disk, BTreeSet::new(), &images, &|_| engine()).err();
+        let refused = load_engines(&disk, BTreeSet::new(), &images, false, &|_| engine(), &mut |_| {}).err();
         let text = refused.as_ref().map(LoadError::to_string);
         assert!(matches!(refused, Some(LoadError::Uneven { .. })), "{text:?}");
         assert!(text.is_some_and(|text| text.contains("replace the node")));
@@ -293,7 +307,7 @@ fn bases_whose_files_are_gone_are_an_error() {
     let images = images(7, &[P0], taken(3, &[P0]));
     let disk = VirtualDisk::new(1);
     write(&disk, 3, &[P0]);
-    let refused = load_engines(&disk, BTreeSet::new(), &images, &|_| engine()).err();
+    let refused = load_engines(&disk, BTreeSet::new(), &images, false, &|_| engine(), &mut |_| {}).err();
     let text = refused.map(|error| error.to_string()).unwrap_or_default();
     assert!(text.contains(&file_name(P0, Epoch(7))), "{text}");
     assert!(text.contains("replace the node"), "{text}");

@@ -36,7 +36,8 @@ impl ClusterNode {
     ) {
         let text = format!(
             "entry {index} of the log of {partition} means nothing to this build of Ordo ({error}): start \
-             this node with the version that the other nodes run; its data is untouched"
+             the version that wrote it, or a newer one (in a cluster, the one that the other nodes run); the \
+             data is untouched"
         );
         self.end(text, effects);
     }

@@ -3,6 +3,7 @@
 
 use super::{ClusterEffects, ClusterNode};
 use crate::cluster::frames::Frame;
+use crate::cluster::out::Out;
 use crate::expiry::PAGE_ENTRIES;
 use order::arrange::Place;
 use order::consensus::Input;
@@ -13,6 +14,9 @@ use txn::mutant::{Mutant, is_active};
 use txn::{
     Args, BootId, Epoch, Key, NodeId, PartitionId, PartitionRoute, Request, RequestId, SessionId, Space,
 };
+
+/// No further batch goes into a record of the journal that has so many bytes of them.
+const RECORD_BYTES_MAX: usize = 64 << 20;
 
 impl ClusterNode {
     /// Another gateway's requests.
@@ -169,6 +173,12 @@ impl ClusterNode {
         let stamp_ms = self.clock.stamp_ms(self.now_ms);
         let begun = self.begun.max(self.merge.newest());
         let in_flight_max = self.options.epochs_in_flight_max;
+        // The journal's record may be just so long: what is left goes into the next one.
+        let waits = self.out.as_ref().and_then(Out::unwritten);
+        let unwritten = effects.kept.iter().chain(waits.into_iter().flatten()).flat_map(|kept| &kept.entries);
+        if unwritten.map(|entry| entry.data.len()).sum::<usize>() > RECORD_BYTES_MAX {
+            return false;
+        }
         let led: Vec<PartitionId> = self.leads.keys().copied().collect();
         for partition in led {
             let held = self.merge.held(partition);

@@ -11,6 +11,8 @@ use order::merge::{Content, Held};
 use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, PartitionId};
 
+/// No record has this number.
+const NEVER: u64 = u64::MAX;
 /// Under `everysec`, what was written is synced after this time.
 const EVERYSEC_MS: u64 = 1_000;
 
@@ -48,8 +50,7 @@ impl ClusterNode {
                 }
             }
         }
-        let status = group.status();
-        let known = status.leader.map(|leader| (leader, status.term));
+        let known = group.leader();
         if self.leader_is(partition, known) {
             // It has not heard what this node wants.
             self.remind |= known.is_some() && partition == PartitionId(0);
@@ -79,9 +80,11 @@ impl ClusterNode {
         }
         let always = self.options.fsync == FsyncPolicy::Always;
         let must_sync = turn.is_promise || turn.must_sync && always;
+        let is_dropped = self.is_closed() && !turn.kept.is_empty();
         self.record(turn.kept, effects);
         self.unkept.push_back(Unkept {
-            record: self.records,
+            // What is not kept any more holds back all that comes behind it.
+            record: if is_dropped { NEVER } else { self.records },
             must_sync: must_sync && !is_active(Mutant::PromiseBeforeSync),
             then: Then::Promise { partition, turn: turn.number, promises: turn.promises },
         });
@@ -121,7 +124,8 @@ impl ClusterNode {
 
     /// Has the record that is made now synced: then this follows.
     pub(in crate::cluster) fn wait_for(&mut self, then: Then) {
-        self.unkept.push_back(Unkept { record: self.records, must_sync: true, then });
+        let record = if self.is_closed() { NEVER } else { self.records };
+        self.unkept.push_back(Unkept { record, must_sync: true, then });
     }
 
     /// A group's log has further entries, perhaps in the place of others.

@@ -100,10 +100,7 @@ fn a_log_of_batches_and_a_journal_are_not_taken_for_each_other() {
         let error = crate::open(&disk, options(SEGMENT_BYTES)).err().unwrap();
         assert!(matches!(error, OpenError::Content { .. }), "{error}");
         assert!(
-            error.to_string().contains(
-                "belongs to the journal of a node of a cluster, and this start needs the input log of a \
-                 node on its own"
-            ),
+            error.to_string().contains("belongs to a node's journal, and this start needs an older version"),
             "{error}"
         );
         assert!(contents(&disk) == before);

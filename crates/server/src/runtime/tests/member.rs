@@ -99,7 +99,7 @@ fn a_panic_in_a_peers_thread_halts_the_node() {
     let mut core = runtime.inner.core.lock();
     assert!(core.turn(|_, _| ()).is_none(), "no turn follows");
     let mut requests = vec![client.request("add", &["a", "1"])];
-    let refused = core.submit(&mut requests, 0, 0).err();
+    let refused = core.submit(&mut requests, 0).err();
     assert!(matches!(refused, Some(Refused::ReadOnly(_))), "{refused:?}");
     assert_eq!(requests.len(), 1);
 }
@@ -160,7 +160,7 @@ fn whoever_saves_waits_until_the_cluster_has_come_to_it() {
     client.call("add", &["a", "1"]).unwrap();
     let position = runtime.checkpoint().unwrap();
     let status = runtime.status().node;
-    assert_eq!((status.checkpoints, status.last_checkpoint), (1, position));
+    assert_eq!((status.checkpoints, status.checkpoint), (1, position));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn whoever_saves_learns_that_the_cluster_has_not_come_to_it() {
     // A checkpoint is of what is executed, and this is not.
     let mut requests = vec![client.request("add", &["a", "1"])];
     runtime.submit(&client.port, &mut requests).unwrap();
-    let error = runtime.member_checkpoint(Duration::from_millis(20)).unwrap_err();
+    let error = runtime.checkpoint_within(Duration::from_millis(20)).unwrap_err();
     assert!(error.contains("LASTSAVE"), "{error}");
     assert_eq!(runtime.status().node.checkpoints, 0);
     idle.store(0, Ordering::SeqCst);

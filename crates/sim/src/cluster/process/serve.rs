@@ -92,7 +92,21 @@ impl Turn<'_> {
             return Ok(self.system.plan.costs.request_ns);
         }
         let (id, partition) = (request.id, request.route.partitions[0]);
+        let is_aside = node::route(&request.footprint, asker) == Route::Aside;
         connection.reading = Some((number, flight));
+        if self.system.alone.is_some() {
+            // Its newest snapshot has everything that was acknowledged.
+            let read_ns = self.system.plan.costs.read_ns;
+            if is_aside {
+                let after_ns =
+                    if self.system.plan.jitter { self.core.draw.below(3_000_000) } else { read_ns };
+                self.core.set_timer(self.me(), after_ns, Timer::Read { client, id });
+                return Ok(0);
+            }
+            self.process.readable.push((id, partition, Position::NONE));
+            self.run_reads()?;
+            return Ok(read_ns);
+        }
         let now_ms = self.now_ms();
         let process = &mut *self.process;
         process.node.read([(id, partition)], now_ms, &mut process.effects);
@@ -147,6 +161,18 @@ impl Turn<'_> {
             self.go_on(client, &mut requests)?;
         }
         self.submit(requests)
+    }
+
+    /// A long read of a node that stands alone runs, if its connection still waits for it.
+    pub(super) fn read_aside(&mut self, client: u16, id: RequestId) -> Result<(), Violation> {
+        let connection = self.process.connections.get(&client);
+        let reading = connection.and_then(|connection| connection.reading.as_ref());
+        if let Some((_, flight)) = reading.filter(|(_, flight)| flight.request.id == id) {
+            let partition = flight.request.route.partitions[0];
+            self.process.readable.push((id, partition, Position::NONE));
+            self.run_reads()?;
+        }
+        Ok(())
     }
 
     /// Takes in the commands of a connection that have waited.
@@ -259,7 +285,11 @@ impl Turn<'_> {
         if self.system.plan.judged
             && let Some(lane) = self.process.lanes.get_mut(&partition)
         {
-            self.system.partitions[usize::from(partition.0)].judge(&mut lane.watch, committed.clone())?;
+            let watch = &mut self.system.partitions[usize::from(partition.0)];
+            watch.judge(&mut lane.watch, committed.clone())?;
+            if let Some(alone) = &self.system.alone {
+                alone.committed(watch.epoch_of(committed.position))?;
+            }
         }
         let id = committed.request.id;
         // What runs at several partitions is answered by the first.
@@ -337,12 +367,14 @@ impl Turn<'_> {
             let Some((outcome, (partition, place))) = answered.answer else {
                 break;
             };
+            let process = self.core.host(self.host).incarnation();
             let frame = Frame::Reply {
                 connection: connection.number,
                 number: answered.number,
                 outcome,
                 partition,
                 place,
+                process,
             };
             self.core.send(Address::Host(self.host), Address::Client(client), frame);
         }

@@ -83,6 +83,7 @@ impl Turn<'_> {
                 break;
             }
         }
+        self.look_at_replay();
         if !self.process.readable.is_empty() {
             self.run_reads()?;
         }

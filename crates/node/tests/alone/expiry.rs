@@ -1,7 +1,8 @@
 //! What has expired leaves memory, in the users' space and in the system's.
 
 use crate::rig::Rig;
-use ordo_node::{FsyncPolicy, NodeOptions};
+use ordo_node::FsyncPolicy;
+use ordo_node::cluster::ClusterOptions;
 use redis_surface::idempotent::RECORD_TTL_MS;
 use redis_surface::{ExpireProcedure, ExpireSystemProcedure, IdempotentProcedure};
 use sim::disk::VirtualDisk;
@@ -9,11 +10,11 @@ use std::sync::Arc;
 use txn::{Procedure, Reply, ScanRange, Space};
 
 fn rig() -> Rig {
-    let options = NodeOptions {
+    let options = ClusterOptions {
         fsync: FsyncPolicy::No,
         expire: Some(Arc::new(ExpireProcedure)),
         expire_system: Some(Arc::new(ExpireSystemProcedure)),
-        ..NodeOptions::default()
+        ..ClusterOptions::alone()
     };
     Rig::recover(&Arc::new(VirtualDisk::new(1)), options).expect("an empty disk")
 }
@@ -57,7 +58,9 @@ fn short_times_to_live_are_noticed_soon_after_a_quiet_time() {
 #[test]
 fn what_expires_at_once_is_gone_within_a_second() {
     let mut rig = rig();
-    // The scan has been through the system's space, where the replies will be, and begins with the users'.
+    // The scan has been through both spaces, also the system's, where the replies will be, and begins again
+    // with the users'.
+    rig.tick(1);
     rig.tick(1);
     let idempotent: Arc<dyn Procedure> = Arc::new(IdempotentProcedure);
     for id in 0..6000 {
