@@ -100,6 +100,12 @@ pub enum OpenError {
         /// The first record of the oldest segment.
         found: Position,
     },
+    /// Whoever opened it does not want the journal of such a group.
+    #[error("the journal has {partition}, which is not of this node: nothing was changed")]
+    NotAccepted {
+        /// The group's partition.
+        partition: PartitionId,
+    },
     /// The directory belongs to a log with another content.
     #[error(
         "log file {name} belongs to {found}, and this start needs {wanted}: nothing was changed. Start \

@@ -50,9 +50,11 @@ impl<D: Disk> Log<D> {
         replay: &mut dyn Replay,
     ) -> Result<(Log<D>, Report), OpenError> {
         let shared = Arc::new(Shared::new(disk, content, &options));
-        let segments = list_segments(&*shared.disk, content)?;
+        let names = shared.disk.list().map_err(OpenError::io("listing the directory"))?;
+        let segments = list_segments(&*shared.disk, &names, content)?;
         let checkpoint = options.checkpoint;
         let Some(&oldest) = segments.first() else {
+            remove_prepared(&*shared.disk, &names)?;
             let log = begin(shared, checkpoint, Vec::new())?;
             return Ok((log, Report::new(content, checkpoint, true)));
         };
@@ -72,6 +74,7 @@ impl<D: Disk> Log<D> {
             }
         };
         replay.end(oldest, walk.end, walk.tail.next)?;
+        remove_prepared(&*shared.disk, &names)?;
         let mut report = Report::new(content, walk.tail, false);
         report.segments = (walk.last - start + 1) as u64;
         report.batches = walk.batches;
@@ -154,19 +157,22 @@ fn begin<D: Disk>(shared: Arc<Shared<D>>, tail: Tail, older: Vec<Position>) -> R
     })
 }
 
-/// The first positions of all segments, in order. Prepared segments, which hold nothing, are removed, unless
-/// the directory belongs to a log with another content.
-fn list_segments<D: Disk>(disk: &D, content: Content) -> Result<Vec<Position>, OpenError> {
-    let names = disk.list().map_err(OpenError::io("listing the directory"))?;
+/// The first positions of all segments, in order.
+fn list_segments<D: Disk>(disk: &D, names: &[String], content: Content) -> Result<Vec<Position>, OpenError> {
     let mut segments: Vec<Position> = names.iter().filter_map(|name| first_of_name(name)).collect();
     segments.sort_unstable();
     if let Some(&oldest) = segments.first() {
         check_content(disk, oldest, content)?;
     }
+    Ok(segments)
+}
+
+/// Prepared segments hold nothing.
+fn remove_prepared<D: Disk>(disk: &D, names: &[String]) -> Result<(), OpenError> {
     for name in names.iter().filter(|name| is_prepared(name)) {
         disk.remove(name).map_err(OpenError::io(format!("removing {name}")))?;
     }
-    Ok(segments)
+    Ok(())
 }
 
 /// Looks at one header before anything else is judged, so that a log with another content is called that, and

@@ -297,6 +297,14 @@ fn a_server_by_itself_and_a_node_of_a_cluster_do_not_take_each_others_directorie
         }
     };
     let kept = parent.path().join("kept");
+    // What a power loss may leave: a tail that was not synced, and a segment that nobody had taken yet.
+    let log_name = files(&dir).into_iter().map(|(name, _)| name).find(|name| name.starts_with("log-"));
+    let log_path = dir.join(log_name.expect("a log"));
+    let mut log_bytes = std::fs::read(&log_path).expect("read");
+    let used = log_bytes.iter().rposition(|&byte| byte != 0).expect("records") + 1;
+    log_bytes[used.next_multiple_of(8)..][..16].fill(7);
+    std::fs::write(&log_path, log_bytes).expect("written");
+    std::fs::write(dir.join("prepared-00000000000000000009.ordo"), [0; 64]).expect("written");
     let (name, _) =
         files(&dir).into_iter().find(|(name, _)| name.starts_with("checkpoint-")).expect("a checkpoint");
     std::fs::rename(dir.join(&name), &kept).expect("moved");

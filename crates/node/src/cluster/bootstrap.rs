@@ -99,29 +99,33 @@ pub fn joined_record() -> Kept {
     kept(1, 0, &Nonces::new())
 }
 
-/// Whether a journal is that of a node that stands alone, as far as it tells: nobody else has founded its
-/// cluster, and its groups and their map are those of [`PartitionMap::alone`].
+/// Whether a journal is that of a node that stands alone, as far as it tells.
 pub fn stands_alone(images: &GroupImages) -> bool {
+    images.iter().all(|(&partition, image)| is_group_of_alone(partition, &image.base))
+}
+
+/// Whether a group of a journal, by its base, is one of a node that stands alone, as far as it tells: nobody
+/// else has founded the cluster, and its map is [`PartitionMap::alone`].
+pub fn is_group_of_alone(partition: PartitionId, base: &Base) -> bool {
     let alone = PartitionMap::alone();
-    let has_founded = |image: &GroupImage| {
-        let mut reader = Reader::new(&image.base.state);
-        let nonce = reader.varint();
-        let nonces = take_nonces(&mut reader);
-        // What it has is told only once it is kept.
-        nonces.is_some_and(|nonces| match nonces.is_empty() {
-            true => nonce != Some(0),
-            false => nonces.keys().eq(alone.nodes.keys()),
-        })
-    };
-    images.iter().all(|(&partition, image)| match partition {
-        IDENTITY => has_founded(image),
+    match partition {
+        IDENTITY => {
+            let mut reader = Reader::new(&base.state);
+            let nonce = reader.varint();
+            let nonces = take_nonces(&mut reader);
+            // What it has is told only once it is kept.
+            nonces.is_some_and(|nonces| match nonces.is_empty() {
+                true => nonce != Some(0),
+                false => nonces.keys().eq(alone.nodes.keys()),
+            })
+        }
         CANDIDATES => true,
         partition => {
-            let state = BaseState::decode(&image.base.state);
+            let state = BaseState::decode(&base.state);
             usize::from(partition.0) < alone.partitions.len()
                 && state.is_none_or(|state| state.map.cluster == alone.cluster)
         }
-    })
+    }
 }
 
 fn kept(index: u64, nonce: u64, nonces: &Nonces) -> Kept {

@@ -93,7 +93,7 @@ mod retired;
 mod shape;
 pub mod survivor;
 
-pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record, stands_alone};
+pub use bootstrap::{IDENTITY, Nonces, Standing, is_group_of_alone, joined_record, stands_alone};
 pub use checkpoint::{ClusterCheckpoint, LoadError, Written};
 pub use feeds::{Answered, Fed, Item, Part, Said};
 pub use frames::{Frame, FrameError, describe};

@@ -84,6 +84,30 @@ impl Replay for Images {
     }
 }
 
+/// Images of groups that must be accepted.
+pub(super) struct Accepting<'a> {
+    pub images: Images,
+    pub accepts: &'a dyn Fn(PartitionId, &Base) -> bool,
+}
+
+impl Replay for Accepting<'_> {
+    fn record(&mut self, head: &Head, payload: &[u8]) -> Result<u64, PayloadError> {
+        self.images.record(head, payload)
+    }
+
+    fn end(&mut self, oldest: Position, end: Address, next: Position) -> Result<(), OpenError> {
+        let none = Base::default();
+        let refused = self.images.groups.iter().find(|(partition, found)| {
+            let base = found.base.as_ref().map_or(&none, |(_, base)| base);
+            !(self.accepts)(**partition, base)
+        });
+        if let Some((&partition, _)) = refused {
+            return Err(OpenError::NotAccepted { partition });
+        }
+        self.images.end(oldest, end, next)
+    }
+}
+
 impl Images {
     /// Whether the last record said of itself what the groups turn out to need.
     pub fn agree_with(&self, needs: &Needs) -> bool {

@@ -27,13 +27,13 @@ mod needs;
 pub use image::{GroupImage, GroupImages};
 
 use crate::batch::{BATCH_BYTES_MAX, Tail};
-use crate::consensus::Kept;
+use crate::consensus::{Base, Kept};
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::log::{Appended, Log, LogOptions, LogStatus, Preparer, SyncTicket, Synced, Truncated, Truncation};
 use crate::record::{Content, Draft, Kind};
 use crate::report::Report;
-use image::Images;
+use image::{Accepting, Images};
 use needs::{Needs, Plan};
 use std::io;
 use std::sync::Arc;
@@ -64,9 +64,21 @@ impl<D: Disk> Journal<D> {
         segment_bytes: u64,
         boot_id: u64,
     ) -> Result<(Journal<D>, GroupImages, Report), OpenError> {
+        Journal::open_if(disk, segment_bytes, boot_id, &|_, _| true)
+    }
+
+    /// [`Journal::open`], if `accepts` accepts each group that the journal has, by its base. Else it is
+    /// [`OpenError::NotAccepted`], and nothing is changed: not even a torn tail is cut.
+    pub fn open_if(
+        disk: Arc<D>,
+        segment_bytes: u64,
+        boot_id: u64,
+        accepts: &dyn Fn(PartitionId, &Base) -> bool,
+    ) -> Result<(Journal<D>, GroupImages, Report), OpenError> {
         let options = LogOptions { segment_bytes, boot_id, checkpoint: Tail::ORIGIN };
-        let mut images = Images::default();
-        let (log, report) = Log::open_with(disk, options, Content::Groups, &mut images)?;
+        let mut read = Accepting { images: Images::default(), accepts };
+        let (log, report) = Log::open_with(disk, options, Content::Groups, &mut read)?;
+        let images = read.images;
         let needs = Needs::of(&images, log.tail().last());
         debug_assert!(images.agree_with(&needs));
         let journal = Journal { needs, log, buffer: Vec::new() };

@@ -21,16 +21,17 @@ use execute::{Assignment, Pause, Progress, SnapshotReader, WorkerId};
 use node::cluster::levels::check_level;
 use node::cluster::{
     ClusterNode, ClusterOptions, ClusterRecoverError, ClusterStart, IDENTITY, LoadedEngines, checkpoint,
-    joined_record, load_engines, stands_alone,
+    is_group_of_alone, joined_record, load_engines,
 };
-use order::{Disk, GroupImages, Journal, PartitionMap, Report, Skips};
+use order::consensus::Base;
+use order::{Disk, GroupImages, Journal, OpenError, PartitionMap, Report, Skips};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use txn::Registry;
+use txn::{PartitionId, Registry};
 
 impl Runtime {
     /// Recovers the node in a directory, which stands alone, and starts its threads. Returns once it has
@@ -50,11 +51,9 @@ impl Runtime {
         if has_checkpoints && !has_log(&disk).map_err(StartError::Journal)? {
             return Err(StartError::LogLost(options.dir.display().to_string()));
         }
-        let (journal, images, found) = open_journal(&disk, &options)?;
+        let (journal, images, found) =
+            open_journal(&disk, &options, &is_group_of_alone, StartError::OfCluster)?;
         let map = PartitionMap::alone();
-        if !stands_alone(&images) {
-            return Err(StartError::OfCluster(options.dir.display().to_string()));
-        }
         let node = ClusterOptions {
             fsync: options.fsync,
             limits: options.limits,
@@ -98,15 +97,12 @@ impl Runtime {
         if !has_run && checkpoint::is_any(&*disk).map_err(StartError::Journal)? {
             return Err(StartError::OfAlone(options.dir.display().to_string()));
         }
-        let (mut journal, images, found) = open_journal(&disk, &options)?;
         // A founder with an empty journal is the cluster's business (`node::cluster`); one that joined is
         // ours.
         let has_joined = !identity.first.nodes.contains_key(&identity.node);
+        let is_ours = |partition, _: &Base| has_run || has_joined && partition == IDENTITY;
+        let (mut journal, images, found) = open_journal(&disk, &options, &is_ours, StartError::OfAlone)?;
         if !has_run {
-            let is_new = images.keys().all(|&partition| has_joined && partition == IDENTITY);
-            if !is_new {
-                return Err(StartError::OfAlone(options.dir.display().to_string()));
-            }
             if has_joined {
                 let mark = journal.append(&[joined_record()]);
                 mark.and_then(|_| journal.sync()).map_err(StartError::Journal)?;
@@ -455,17 +451,23 @@ struct Beginning {
 fn open_journal(
     disk: &Arc<RealDisk>,
     options: &RuntimeOptions,
+    accepts: &dyn Fn(PartitionId, &Base) -> bool,
+    refused: fn(String) -> StartError,
 ) -> Result<(Journal<RealDisk>, GroupImages, Report), StartError> {
-    Ok(Journal::open(disk.clone(), options.segment_bytes, log_boot_id())?)
+    Journal::open_if(disk.clone(), options.segment_bytes, log_boot_id(), accepts).map_err(|error| match error
+    {
+        OpenError::NotAccepted { .. } => refused(options.dir.display().to_string()),
+        error => StartError::Log(error),
+    })
 }
 
-/// Whether a directory has files of a log.
 /// Why a node's log takes nothing more, if it does not.
 fn stopped(node: &ClusterNode) -> Option<StartError> {
     let cause = node.out().filter(|_| node.is_closed())?;
     Some(StartError::Ended(cause.into()))
 }
 
+/// Whether a directory has files of a log.
 fn has_log(disk: &RealDisk) -> std::io::Result<bool> {
     Ok(disk.list()?.iter().any(|name| name.starts_with("log-")))
 }

@@ -3,7 +3,8 @@
 use super::{Source, State, open};
 use crate::virtual_disk::VirtualDisk;
 use crate::{Source as Batches, options};
-use order::{Content, Disk, DiskFile, OpenError, Tail};
+use order::{Content, Disk, DiskFile, Journal, OpenError, Tail};
+use std::sync::Arc;
 
 const SEGMENT_BYTES: u64 = 6_000;
 
@@ -86,6 +87,35 @@ fn missing_segments_of_a_journal_are_refused() {
         assert!(error.to_string().contains("replace this node"), "{missing:?}: {error}");
         assert!(contents(&copy) == before);
     }
+}
+
+#[test]
+fn a_journal_that_is_not_accepted_stays_as_it_is_with_its_torn_tail() {
+    let disk = VirtualDisk::new(7);
+    let mut journal = open(&disk, 1 << 20, 7).unwrap().journal;
+    let mut source = Source::new(7);
+    let round = source.round(&State::new());
+    round.append(&mut journal).unwrap();
+    journal.sync().unwrap();
+    let state = round.apply(&State::new());
+    let end = journal.status().current_bytes;
+    source.round(&state).append(&mut journal).unwrap();
+    drop(journal);
+    disk.open(&segments(&disk)[0]).unwrap().write_at(end, &[7; 8]).unwrap();
+    disk.create("prepared-00000000000000000007.ordo", 10).unwrap();
+
+    let before = contents(&disk);
+    let groups: Vec<_> = state.keys().copied().collect();
+    for &refused in &groups {
+        let accepts = |partition, _: &order::consensus::Base| partition != refused;
+        let error = Journal::open_if(Arc::new(disk.clone()), 1 << 20, 8, &accepts).err().unwrap();
+        assert!(matches!(error, OpenError::NotAccepted { partition } if partition == refused), "{error}");
+        assert!(contents(&disk) == before);
+    }
+    let accepts = |partition, base: &order::consensus::Base| state[&partition].base == *base;
+    let (_, found, report) =
+        Journal::open_if(Arc::new(disk.clone()), 1 << 20, 8, &accepts).expect("it is accepted");
+    assert!(found == state && report.cut.is_some() && !groups.is_empty(), "{report:?}");
 }
 
 #[test]
