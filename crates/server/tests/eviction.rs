@@ -24,7 +24,7 @@ fn wait_until_below(client: &mut Client, bytes: u64) {
     let start = Instant::now();
     while client.info_number("used_memory") > bytes {
         let waited = start.elapsed();
-        assert!(waited < Duration::from_secs(20), "more than {bytes} bytes are used");
+        assert!(waited < Duration::from_secs(120), "more than {bytes} bytes are used");
     }
 }
 
@@ -69,7 +69,7 @@ fn what_there_is_no_room_for_goes() {
     // They are counted a moment after they have gone.
     let start = Instant::now();
     while client.info_number("evicted_keys") < 10_100 - keys as u64 {
-        assert!(start.elapsed() < Duration::from_secs(20), "{keys} left, more counted");
+        assert!(start.elapsed() < Duration::from_secs(120), "{keys} left, more counted");
     }
 
     // What has no time to live stays under a volatile policy; when nothing else is left, writes are refused
@@ -119,7 +119,7 @@ fn what_there_is_no_room_for_goes() {
         if evicted == 20_000 - left {
             break left;
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "{left} left, {evicted} evicted");
+        assert!(start.elapsed() < Duration::from_secs(120), "{left} left, {evicted} evicted");
     };
     assert!((2_000..15_000).contains(&left), "{left} left");
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use support::TestServer;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server that speaks TLS, and those who know it.
 struct Secured {

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use txn::Reply;
 
 /// How long a test waits for a reply before it fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The settings of a test server in `dir`.
 pub fn config(dir: &Path, settings: &[(&str, &str)]) -> Config {
