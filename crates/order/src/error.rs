@@ -1,12 +1,11 @@
-//! What can be wrong with a log.
+//! What can be wrong with a journal.
 
-use crate::record::{Address, Content};
+use crate::record::Address;
 use crate::segment::segment_name;
 use std::io;
-use txn::codec::RequestError;
 use txn::{PartitionId, Position};
 
-/// What is wrong at a place of the log.
+/// What is wrong at a place of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// A segment's header.
@@ -31,17 +30,14 @@ pub enum Problem {
     #[error("there is no record, though there are later ones")]
     Missing,
     /// The record checks, but belongs elsewhere.
-    #[error("the record's epoch, position or time does not follow the previous record's")]
+    #[error("the record's number does not follow the previous record's")]
     Gap,
-    /// The record checks, but follows other records than those in the log.
+    /// The record checks, but follows other records than those in the journal.
     #[error("the record's digest does not follow the previous record's")]
     Digest,
-    /// The payload is not what a sequencer writes.
-    #[error("the payload does not hold the requests that the head tells of")]
-    Requests,
-    /// The record checks, but is none of those that this log holds.
-    #[error("the record is of a kind that does not belong into this log")]
-    Kind,
+    /// The record checks, but this program writes no such head.
+    #[error("the record's head is of a kind or form that this program does not write")]
+    Fields,
     /// The payload is not what a journal writes.
     #[error("the payload does not hold what consensus groups keep")]
     Groups,
@@ -50,7 +46,13 @@ pub enum Problem {
     Gapped(PartitionId),
 }
 
-/// Why a log or a journal could not be opened. Nothing was changed then.
+/// What to do about a journal that is damaged or incomplete. What a replica promised to its group must not be
+/// forgotten, so a journal is never to be shortened.
+const ADVICE: &str = "Restore exactly these files, and start again. Or, in a cluster, replace this node: \
+    remove it, and add it under a new number with an empty directory; never start it with a part of its \
+    journal, because its groups would forget whom they voted for and what they acknowledged";
+
+/// Why a journal could not be opened. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The disk refused.
@@ -63,38 +65,24 @@ pub enum OpenError {
     },
     /// Something that had been made durable is damaged or gone.
     #[error(
-        "log file {} is damaged at byte {} ({} {position}): {problem}. The log had been durable beyond \
-         that place, so this is not the trace of a crash, and nothing was changed. {}",
-        segment_name(address.segment), address.offset, content.unit(), advice(*content, address.segment)
+        "log file {} is damaged at byte {} (record {record}): {problem}. The log had been durable beyond \
+         that place, so this is not the trace of a crash, and nothing was changed. {ADVICE}",
+        segment_name(address.segment), address.offset
     )]
     Corrupt {
-        /// What the log holds.
-        content: Content,
         /// Where.
         address: Address,
-        /// The position of the first batch that cannot be read.
-        position: Position,
+        /// The number of the first record that cannot be read.
+        record: Position,
         /// What is wrong.
         problem: Problem,
-    },
-    /// The log begins too late.
-    #[error(
-        "the log begins with position {found}, but the newest usable checkpoint ends before position \
-         {wanted}: the records between are gone. Restore the older log-*.ordo files, or the checkpoint \
-         that covers them, from a backup or a replica, and start again"
-    )]
-    BeginsTooLate {
-        /// The position that must be replayed first.
-        wanted: Position,
-        /// The first position of the oldest segment.
-        found: Position,
     },
     /// The journal begins too late.
     #[error(
         "the journal begins with record {found}, and the records from {wanted} on are needed: older \
-         log-*.ordo files are gone. {}", advice(Content::Groups, *wanted)
+         log-*.ordo files are gone. {ADVICE}"
     )]
-    JournalBeginsTooLate {
+    BeginsTooLate {
         /// The oldest record that must be there; [`Position::FIRST`] where not even that is known.
         wanted: Position,
         /// The first record of the oldest segment.
@@ -106,24 +94,20 @@ pub enum OpenError {
         /// The group's partition.
         partition: PartitionId,
     },
-    /// The directory belongs to a log with another content.
+    /// The directory is that of a server that stood alone with an older version, which kept no journal.
     #[error(
-        "log file {name} belongs to {found}, and this start needs {wanted}: nothing was changed. Start \
-         with the directory that this node used before, with an empty one, or with the version of Ordo that \
-         wrote it"
+        "log file {name} belongs to an older version of Ordo, of a server that stands alone, and this start \
+         needs a node's journal: nothing was changed. Start with the directory that this node used before, \
+         with an empty one, or with the version of Ordo that wrote it"
     )]
-    Content {
+    Older {
         /// The file.
         name: String,
-        /// What it holds.
-        found: Content,
-        /// What was to be opened.
-        wanted: Content,
     },
     /// The segment was written by a program that knows a later format.
     #[error(
         "log file {name} has format version {version}, and this program reads version {known}: start the \
-             version of Ordo that wrote it"
+         version of Ordo that wrote it"
     )]
     Version {
         /// The file.
@@ -133,37 +117,6 @@ pub enum OpenError {
         /// The version that this program reads.
         known: u32,
     },
-    /// A logged request cannot be run by this program.
-    #[error(
-        "log file {}, byte {}, position {position}: {cause}",
-        segment_name(address.segment),
-        address.offset
-    )]
-    Request {
-        /// The batch's record.
-        address: Address,
-        /// The request's position.
-        position: Position,
-        /// Why not.
-        cause: RequestError,
-    },
-}
-
-/// What to do about a damage from `first` on. What a replica promised to its group must not be forgotten, so
-/// a journal is never to be shortened.
-fn advice(content: Content, first: Position) -> String {
-    match content {
-        Content::Batches => format!(
-            "Restore the file from a backup or a replica, and start again; or, to give up every write from \
-             position {first} on, move this file and the later log-*.ordo files out of the directory"
-        ),
-        Content::Groups => {
-            "Restore exactly these files, and start again. Or, in a cluster, replace this node: \
-             remove it, and add it under a new number with an empty directory; never start it with a part of \
-             its journal, because its groups would forget whom they voted for and what they acknowledged"
-                .to_owned()
-        }
-    }
 }
 
 impl OpenError {

@@ -1,8 +1,7 @@
-//! Appending to the log, and making it durable.
+//! The journal's files: appending records to them, and making these durable.
 
-use crate::batch::Tail;
 use crate::disk::{Disk, DiskFile};
-use crate::record::{self, Address, Content, HEAD_BYTES, Head, Place};
+use crate::record::{Address, Draft, HEAD_BYTES, Head, Place, Tail};
 use crate::segment::{HEADER_BYTES, Header, prepared_name, segment_name};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,31 +12,17 @@ use txn::mutant::{Mutant, is_active};
 /// removed.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 16 << 20;
 
-/// How a log is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct LogOptions {
-    /// The size of a segment's file. A group of records that does not fit extends its file.
-    pub segment_bytes: u64,
-    /// A number that clients cannot guess and that differs at every start: it seeds the checksums.
-    pub boot_id: u64,
-    /// Where the checkpoint ends that was loaded before; [`Tail::ORIGIN`] without one. Only what follows is
-    /// replayed.
-    pub checkpoint: Tail,
-}
-
-/// A log that is open for appending. One owner; [`SyncTicket`]s and [`Preparer`]s work on other threads.
+/// The files of a journal that is open for appending. One owner; [`SyncTicket`]s, [`Preparer`]s and
+/// [`Truncation`]s work on other threads.
 ///
 /// Invariants: `claimed <= durable <= end`; every file that holds anything between `durable` and the end is
 /// the current one or in `unsynced`.
-pub struct Log<D: Disk> {
+pub(crate) struct Log<D: Disk> {
     pub(crate) shared: Arc<Shared<D>>,
-    /// Where the next batch continues.
+    /// Where the next record continues.
     pub(crate) tail: Tail,
-    /// The time of the checkpoint. An empty batch from before it, which moved the time only, may have been
-    /// lost.
-    pub(crate) time_floor_ms: u64,
     pub(crate) current: Segment<D::File>,
-    /// The first positions of the segments before the current one, oldest first.
+    /// The first records of the segments before the current one, oldest first.
     pub(crate) older: Vec<Position>,
     /// Segments before the current one that may not be durable yet.
     pub(crate) unsynced: Vec<(Position, Arc<D::File>)>,
@@ -48,8 +33,8 @@ pub struct Log<D: Disk> {
     pub(crate) durable_name: Position,
     /// The largest durability claim that a record of the log makes.
     pub(crate) claimed: Address,
-    /// The end of the last batch's record: what a claim is worth writing for.
-    pub(crate) last_batch_end: Address,
+    /// The end of the last record that is no marker: what a claim is worth writing for.
+    pub(crate) last_record_end: Address,
 }
 
 /// The segment that is written.
@@ -68,7 +53,6 @@ pub(crate) struct Segment<F> {
 /// What the log, its tickets and its preparers share.
 pub(crate) struct Shared<D: Disk> {
     pub disk: Arc<D>,
-    pub content: Content,
     pub boot_id: u64,
     pub segment_bytes: u64,
     /// Set once, by the first sync that failed.
@@ -106,7 +90,7 @@ pub(crate) struct Fresh<F> {
 /// What an append achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// The last position in the log. Not durable yet.
+    /// The last record in the journal. Not durable yet.
     pub position: Position,
     /// Whether a new segment was begun: time to call [`Preparer::prepare_next`].
     pub rotated: bool,
@@ -115,21 +99,21 @@ pub struct Appended {
 /// What a sync achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Synced {
-    /// Everything up to this position is on the disk.
+    /// Everything up to this record is on the disk.
     pub position: Position,
     end: Address,
 }
 
-/// Sizes and places of a log.
+/// Sizes and places of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogStatus {
     /// Segments on the disk, prepared ones left out.
     pub segments: u64,
-    /// The first position of the oldest segment.
+    /// The first record of the oldest segment.
     pub first: Position,
-    /// The last position in the log.
+    /// The last record.
     pub last: Position,
-    /// The last position that is known to be on the disk.
+    /// The last record that is known to be on the disk.
     pub durable: Position,
     /// The write offset in the current segment.
     pub current_bytes: u64,
@@ -139,14 +123,12 @@ pub struct LogStatus {
 }
 
 impl<D: Disk> Shared<D> {
-    pub fn new(disk: Arc<D>, content: Content, options: &LogOptions) -> Shared<D> {
+    pub fn new(disk: Arc<D>, segment_bytes: u64, boot_id: u64) -> Shared<D> {
         let prepared = Mutex::new(Prepared { slot: Slot::Empty, begun: 0 });
-        let segment_bytes = options.segment_bytes.max((HEADER_BYTES + HEAD_BYTES) as u64);
         Shared {
             disk,
-            content,
-            boot_id: options.boot_id,
-            segment_bytes,
+            boot_id,
+            segment_bytes: segment_bytes.max((HEADER_BYTES + HEAD_BYTES) as u64),
             poison: OnceLock::new(),
             syncing: Mutex::new(()),
             prepared,
@@ -198,8 +180,7 @@ impl<D: Disk> Shared<D> {
             io::Error::new(error.kind(), text)
         };
         let file = self.disk.create(&name, self.segment_bytes).map_err(context)?;
-        let header =
-            Header { content: self.content, boot_id: self.boot_id, len_bytes: self.segment_bytes }.encode();
+        let header = Header { boot_id: self.boot_id, len_bytes: self.segment_bytes }.encode();
         match file.write_at(0, &header).and_then(|()| file.sync()) {
             Ok(()) => Ok(Fresh { name, file }),
             Err(error) => {
@@ -244,11 +225,6 @@ impl<D: Disk> Preparer<D> {
 }
 
 impl<D: Disk> Log<D> {
-    /// Where the next batch continues: what a [`crate::Sequencer`] starts with.
-    pub fn tail(&self) -> Tail {
-        Tail { time_ms: self.tail.time_ms.max(self.time_floor_ms), ..self.tail }
-    }
-
     /// Whether a sync has failed: nothing can be written before the log is opened again.
     pub fn is_closed(&self) -> bool {
         self.shared.poison.get().is_some()
@@ -272,9 +248,8 @@ impl<D: Disk> Log<D> {
         older.map(|&first| segment_name(first)).collect()
     }
 
-    /// Goes on in a new segment, because somebody has removed the file of the current one. A start then finds
-    /// everything only with a checkpoint of what is in the log now, or of more. A failure leaves the log in
-    /// the removed file.
+    /// Goes on in a new segment, because somebody has removed the file of the current one. A failure leaves
+    /// the log in the removed file.
     pub fn leave_removed(&mut self) -> io::Result<()> {
         self.shared.check()?;
         self.rotate()
@@ -285,43 +260,33 @@ impl<D: Disk> Log<D> {
         Preparer(self.shared.clone())
     }
 
-    /// Writes records that a [`crate::Sequencer`] (or a journal) made, one or several, with one write. They
-    /// must continue the log. After an error none of them is in the log; the log is usable, and the same
-    /// records can be appended again (the sequencer can also be set back to [`Log::tail`]). Only if the disk
-    /// also refuses to overwrite what it had taken of them, a crash before the next append may bring some of
-    /// them back.
-    pub fn append(&mut self, records: &mut [u8]) -> io::Result<Appended> {
+    /// Writes a record, with one write. After an error it is not in the log; the log is usable, and the same
+    /// can be appended again. Only if the disk also refuses to overwrite what it had taken of the record, a
+    /// crash before the next append may bring it back.
+    pub fn append(&mut self, draft: Draft<'_>) -> io::Result<Appended> {
         self.shared.check()?;
-        let kind = self.shared.content.kind();
-        let Some(tail) = record::follow(self.tail, records, kind) else {
-            let text = format!(
-                "the records do not continue the log at position {}: a bug, please report it",
-                self.tail.next
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        };
         self.clear_remains()?;
         // A segment whose name would be taken by the next one is extended instead.
-        let full = self.current.offset + records.len() as u64 > self.current.len_bytes;
+        let full = self.current.offset + draft.len_bytes() as u64 > self.current.len_bytes;
         let rotated = full && self.current.first != self.tail.next;
         if rotated {
             self.rotate()?;
         }
         let claim = if is_active(Mutant::ClaimBeforeSync) { self.current.end() } else { self.durable };
-        record::seal(records, self.current.place(), claim);
-        self.write(records)?;
+        let (record, tail) = draft.finish(self.tail, self.current.place(), claim);
+        self.write(record)?;
         self.claimed = self.durable;
-        self.last_batch_end = self.current.end();
+        self.last_record_end = self.current.end();
         self.tail = tail;
         Ok(Appended { position: tail.last(), rotated })
     }
 
-    /// Writes a marker if the disk has batches that no record claims to be durable: then a later damage to
+    /// Writes a marker if the disk has records that no record claims to be durable: then a later damage to
     /// them is known for what it is, even if nothing else is ever appended. For idle times and shutdown;
     /// returns whether it wrote one (which takes effect with the next sync).
     pub fn write_marker(&mut self) -> io::Result<bool> {
         self.shared.check()?;
-        if self.claimed >= self.durable || self.claimed >= self.last_batch_end {
+        if self.claimed >= self.durable || self.claimed >= self.last_record_end {
             return Ok(false);
         }
         self.clear_remains()?;
@@ -372,8 +337,8 @@ impl<D: Disk> Log<D> {
         Ok(self.durable_last)
     }
 
-    /// What can be removed once a durable checkpoint covers everything before `position`: whole segments,
-    /// behind one that is durable. `None` if there is nothing.
+    /// What can be removed if nothing before the record `position` is needed: whole segments, behind one that
+    /// is durable. `None` if there is nothing.
     pub fn truncation(&self, position: Position) -> Option<Truncation<D>> {
         let until = position.min(self.durable.segment);
         let starts_of_next = self.older.iter().skip(1).chain([&self.current.first]);
@@ -386,17 +351,6 @@ impl<D: Disk> Log<D> {
     /// Notes what a truncation removed.
     pub fn truncated(&mut self, truncated: Truncated) {
         self.older.retain(|&first| first > truncated.last);
-    }
-
-    /// Removes the segments that hold nothing from `position` on, on this thread. Returns how many there
-    /// were.
-    pub fn truncate_before(&mut self, position: Position) -> io::Result<usize> {
-        let Some(truncation) = self.truncation(position) else {
-            return Ok(0);
-        };
-        let truncated = truncation.run()?;
-        self.truncated(truncated);
-        Ok(truncated.segments)
     }
 
     /// Goes on in a new segment. A failure leaves the log in the old one.
@@ -445,7 +399,7 @@ impl<D: Disk> Log<D> {
         let next = Segment::after_opening(first, fresh.file, self.shared.boot_id, self.shared.segment_bytes);
         let old = std::mem::replace(&mut self.current, next);
         if old.first == first {
-            // A removed segment without a batch: the new one has its name, which must reach the disk once
+            // A removed segment without a record: the new one has its name, which must reach the disk once
             // more.
             self.durable_name = Position::NONE;
             return Ok(());
@@ -541,8 +495,8 @@ pub struct SyncTicket<D: Disk> {
 
 impl<D: Disk> SyncTicket<D> {
     /// Makes everything durable that had been appended when the ticket was made. Blocks as long as the disk
-    /// takes. Hand the result to [`Log::synced`]. An error is final for the log: every later append and sync
-    /// fails.
+    /// takes. Hand the result to [`crate::Journal::synced`]. An error is final for the journal: every later
+    /// append and sync fails.
     pub fn sync(self) -> io::Result<Synced> {
         for file in self.older.iter().chain([&self.current]) {
             self.shared.sync("fdatasync of a log segment", || file.sync())?;
@@ -569,8 +523,8 @@ pub struct Truncated {
 }
 
 impl<D: Disk> Truncation<D> {
-    /// Removes the files, oldest first. Hand the result to [`Log::truncated`]. After an error try again
-    /// later.
+    /// Removes the files, oldest first. Hand the result to [`crate::Journal::truncated`]. After an error try
+    /// again later.
     pub fn run(self) -> io::Result<Truncated> {
         for &first in &self.segments {
             let name = segment_name(first);
@@ -578,17 +532,12 @@ impl<D: Disk> Truncation<D> {
                 // An earlier attempt came as far.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result.map_err(|error| {
-                    let text = format!("{name}, which a checkpoint covers, could not be removed: {error}");
+                    let text = format!("{name}, which nobody needs any more, could not be removed: {error}");
                     io::Error::new(error.kind(), text)
                 })?,
             }
-            // A crash may undo removals in any order. A journal is read from its oldest segment on, so what
-            // is left of it must have no gap.
-            if self.shared.content == Content::Groups {
-                self.shared.disk.sync_dir()?;
-            }
-        }
-        if self.shared.content == Content::Batches {
+            // A crash may undo removals in any order. A start reads from the oldest segment on, so what is
+            // left must have no gap.
             self.shared.disk.sync_dir()?;
         }
         let last = self.segments.last().copied().unwrap_or(Position::NONE);

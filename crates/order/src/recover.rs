@@ -1,109 +1,75 @@
-//! Opening a log: reading it back, judging where it ends, and cutting a torn tail.
+//! Opening the journal: reading it back, judging where it ends, and cutting a torn tail.
 //!
-//! The walk starts at the last segment that begins at or before the checkpoint's end, reads record after
-//! record, and stops at the first place that does not hold the next one. If there is nothing behind that
-//! place, the log simply ends there. Otherwise everything behind is searched for a durability claim beyond
-//! the place: one claim makes it corruption; without one it is a torn tail. Cutting removes later segments
-//! first and then overwrites the rest of the file with zeros; a crash in between only removes more of what
-//! had no claims, so the next start judges the same.
+//! The walk starts at the oldest segment, reads record after record, and stops at the first place that does
+//! not hold the next one. If there is nothing behind that place, the journal simply ends there. Otherwise
+//! everything behind is searched for a durability claim beyond the place: one claim makes it corruption;
+//! without one it is a torn tail. Cutting removes later segments first and then overwrites the rest of the
+//! file with zeros; a crash in between only removes more of what had no claims, so the next start judges the
+//! same.
 //!
 //! What was read may have been in the kernel's memory only (after a killed process, or after a sync that
-//! failed), so everything without a claim is written again and synced before the log counts as durable.
+//! failed), so everything without a claim is written again and synced before it counts as durable.
 
-use crate::batch::{Batch, Tail};
+use crate::consensus::Base;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{OpenError, Problem};
-use crate::log::{Log, LogOptions, Segment, Shared, write_zeros};
-use crate::record::{Address, Content, Found, HEAD_BYTES, Head, Kind, Place};
-use crate::replay::{Replay, ReplayBatches};
+use crate::journal::Images;
+use crate::log::{Log, Segment, Shared, write_zeros};
+use crate::record::{Address, Found, HEAD_BYTES, Head, Kind, Place, Tail};
 use crate::report::{Cut, Report};
 use crate::segment::{
-    FORMAT_VERSION, HEADER_BYTES, Header, OpeningError, PayloadError, SegmentReader, first_of_name,
-    is_prepared, segment_name, used_bytes,
+    FORMAT_VERSION, HEADER_BYTES, HeaderError, OpeningError, SegmentReader, first_of_name, is_prepared,
+    segment_name, used_bytes,
 };
 use std::io;
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
-use txn::{Position, Registry};
+use txn::{PartitionId, Position};
 
 impl<D: Disk> Log<D> {
-    /// Opens the log on a disk, or makes one. Every batch with a request behind the checkpoint is handed to
-    /// `replay`, in order (the first one may begin before the checkpoint's end), and so are empty batches;
-    /// those right at the checkpoint's end may be missing, but [`Log::tail`] has their time. After an error
-    /// forget what was replayed.
+    /// Opens the journal's files on a disk, or makes the first one. `images` takes the records, in order, and
+    /// judges in the end whether they are all that is needed, and those that the caller `accepts`. After an
+    /// error it is of no use any more.
     pub fn open(
         disk: Arc<D>,
-        options: LogOptions,
-        registry: &Registry,
-        replay: &mut dyn FnMut(Batch),
+        segment_bytes: u64,
+        boot_id: u64,
+        images: &mut Images,
+        accepts: &dyn Fn(PartitionId, &Base) -> bool,
     ) -> Result<(Log<D>, Report), OpenError> {
-        let mut replay = ReplayBatches { registry, replay };
-        Log::open_with(disk, options, Content::Batches, &mut replay)
-    }
-
-    /// Opens a log with any content. That of groups is read from its oldest segment on, and has no
-    /// checkpoint.
-    pub(crate) fn open_with(
-        disk: Arc<D>,
-        options: LogOptions,
-        content: Content,
-        replay: &mut dyn Replay,
-    ) -> Result<(Log<D>, Report), OpenError> {
-        let shared = Arc::new(Shared::new(disk, content, &options));
+        let shared = Arc::new(Shared::new(disk, segment_bytes, boot_id));
         let names = shared.disk.list().map_err(OpenError::io("listing the directory"))?;
-        let segments = list_segments(&*shared.disk, &names, content)?;
-        let checkpoint = options.checkpoint;
+        let mut segments: Vec<Position> = names.iter().filter_map(|name| first_of_name(name)).collect();
+        segments.sort_unstable();
         let Some(&oldest) = segments.first() else {
             remove_prepared(&*shared.disk, &names)?;
-            let log = begin(shared, checkpoint, Vec::new())?;
-            return Ok((log, Report::new(content, checkpoint, true)));
+            let log = begin(shared)?;
+            let last = log.tail.last();
+            let report = Report { segments: 0, records: 0, bytes: 0, last, cut: None, created: true };
+            return Ok((log, report));
         };
-        if content == Content::Batches && oldest > checkpoint.next {
-            return Err(OpenError::BeginsTooLate { wanted: checkpoint.next, found: oldest });
-        }
-        let recovery = Recovery { disk: &*shared.disk, segments: &segments, checkpoint, content };
-        let mut start = match content {
-            Content::Batches => segments.partition_point(|&first| first <= checkpoint.next) - 1,
-            Content::Groups => 0,
-        };
-        let walk = loop {
-            match recovery.walk(start, replay)? {
-                Some(walk) => break walk,
-                // The segment lost its opening record to a crash: its predecessor tells where the log ends.
-                None => start -= 1,
-            }
-        };
-        replay.end(oldest, walk.end, walk.tail.next)?;
+        let recovery = Recovery { disk: &*shared.disk, segments: &segments };
+        let walk = recovery.walk(oldest, images)?;
+        images.accepted_by(accepts)?;
+        images.end(oldest, walk.end, walk.tail.next)?;
+        // Nothing was changed so far.
         remove_prepared(&*shared.disk, &names)?;
-        let mut report = Report::new(content, walk.tail, false);
-        report.segments = (walk.last - start + 1) as u64;
-        report.batches = walk.batches;
-        report.requests = walk.requests;
-        report.bytes = walk.bytes;
-        report.cut = recovery.cut(&walk)?;
+        let report = Report {
+            segments: walk.last as u64 + 1,
+            records: walk.records,
+            bytes: walk.bytes,
+            last: walk.tail.last(),
+            cut: recovery.cut(&walk)?,
+            created: false,
+        };
         recovery.make_durable(&walk)?;
 
-        let mut older = segments[..=walk.last].to_vec();
-        if walk.tail.next < checkpoint.next {
-            report.ended_before_checkpoint = Some(walk.tail.last());
-            report.tail = Tail {
-                epoch: walk.tail.epoch.max(checkpoint.epoch),
-                time_ms: walk.tail.time_ms.max(checkpoint.time_ms),
-                ..checkpoint
-            };
-            let mut log = begin(shared, report.tail, older)?;
-            log.truncate_before(checkpoint.next)
-                .map_err(OpenError::io("removing segments behind the checkpoint"))?;
-            return Ok((log, report));
-        }
-        older.pop();
         let first = segments[walk.last];
         let (file, len_bytes) = open_file(&*shared.disk, first)?;
         let offset = walk.end.offset;
         let mut log = Log {
             shared,
             tail: walk.tail,
-            time_floor_ms: checkpoint.time_ms,
             current: Segment {
                 first,
                 file: Arc::new(file),
@@ -112,15 +78,14 @@ impl<D: Disk> Log<D> {
                 dirty_until: offset,
                 len_bytes,
             },
-            older,
+            older: segments[..walk.last].to_vec(),
             unsynced: Vec::new(),
             durable: walk.end,
             durable_last: walk.tail.last(),
             durable_name: first,
             claimed: walk.claimed,
-            last_batch_end: walk.last_batch_end,
+            last_record_end: walk.last_record_end,
         };
-        report.tail = log.tail();
         // A claim for what was found unclaimed. On a full disk it has to wait.
         if let Ok(true) = log.write_marker() {
             log.sync().map_err(OpenError::io("syncing the log"))?;
@@ -129,8 +94,9 @@ impl<D: Disk> Log<D> {
     }
 }
 
-/// Makes a segment at `tail`, durable at once, and a log that goes on in it.
-fn begin<D: Disk>(shared: Arc<Shared<D>>, tail: Tail, older: Vec<Position>) -> Result<Log<D>, OpenError> {
+/// Makes the first segment, durable at once, and a log that goes on in it.
+fn begin<D: Disk>(shared: Arc<Shared<D>>) -> Result<Log<D>, OpenError> {
+    let tail = Tail::ORIGIN;
     let name = segment_name(tail.next);
     let action = || format!("creating {name}");
     let fresh = shared.create_fresh().map_err(OpenError::io(action()))?;
@@ -145,51 +111,23 @@ fn begin<D: Disk>(shared: Arc<Shared<D>>, tail: Tail, older: Vec<Position>) -> R
     Ok(Log {
         shared,
         tail,
-        time_floor_ms: 0,
         current,
-        older,
+        older: Vec::new(),
         unsynced: Vec::new(),
         durable,
         durable_last: tail.last(),
         durable_name: tail.next,
         claimed: start,
-        last_batch_end: start,
+        last_record_end: start,
     })
 }
 
-/// The first positions of all segments, in order.
-fn list_segments<D: Disk>(disk: &D, names: &[String], content: Content) -> Result<Vec<Position>, OpenError> {
-    let mut segments: Vec<Position> = names.iter().filter_map(|name| first_of_name(name)).collect();
-    segments.sort_unstable();
-    if let Some(&oldest) = segments.first() {
-        check_content(disk, oldest, content)?;
-    }
-    Ok(segments)
-}
-
-/// Prepared segments hold nothing.
+/// Removes prepared segments, which hold nothing.
 fn remove_prepared<D: Disk>(disk: &D, names: &[String]) -> Result<(), OpenError> {
     for name in names.iter().filter(|name| is_prepared(name)) {
         disk.remove(name).map_err(OpenError::io(format!("removing {name}")))?;
     }
     Ok(())
-}
-
-/// Looks at one header before anything else is judged, so that a log with another content is called that, and
-/// not incomplete.
-fn check_content<D: Disk>(disk: &D, first: Position, wanted: Content) -> Result<(), OpenError> {
-    let name = segment_name(first);
-    let (file, len_bytes) = open_file(disk, first)?;
-    let mut bytes = Vec::new();
-    read_whole(&file, len_bytes.min(HEADER_BYTES as u64), &mut bytes)
-        .map_err(OpenError::io(format!("reading {name}")))?;
-    match Header::read(&bytes) {
-        Ok(header) if header.content != wanted => {
-            Err(OpenError::Content { name, found: header.content, wanted })
-        }
-        // A bad header is judged where the segment is read.
-        _ => Ok(()),
-    }
 }
 
 fn open_file<D: Disk>(disk: &D, first: Position) -> Result<(D::File, u64), OpenError> {
@@ -202,21 +140,18 @@ fn open_file<D: Disk>(disk: &D, first: Position) -> Result<(D::File, u64), OpenE
 struct Recovery<'a, D> {
     disk: &'a D,
     segments: &'a [Position],
-    checkpoint: Tail,
-    content: Content,
 }
 
-/// What a walk over the log found.
+/// What a walk over the journal found.
 struct Walk {
-    /// The index of the segment in which the log ends, and that segment's boot.
+    /// The index of the segment in which the journal ends, and that segment's boot.
     last: usize,
     boot_id: u64,
     end: Address,
     tail: Tail,
     claimed: Address,
-    last_batch_end: Address,
-    batches: u64,
-    requests: u64,
+    last_record_end: Address,
+    records: u64,
     bytes: u64,
     torn: Option<Torn>,
 }
@@ -231,56 +166,52 @@ struct Torn {
 }
 
 impl<D: Disk> Recovery<'_, D> {
-    /// Reads the log from a segment on. `None` if that segment has no opening record and an earlier one may
-    /// tell more.
-    fn walk(&self, start: usize, replay: &mut dyn Replay) -> Result<Option<Walk>, OpenError> {
+    /// Reads the journal from its oldest segment on, which begins with the record `oldest`.
+    fn walk(&self, oldest: Position, images: &mut Images) -> Result<Walk, OpenError> {
+        let opening = Address { segment: oldest, offset: HEADER_BYTES as u64 };
+        let mut walk = Walk {
+            last: 0,
+            boot_id: 0,
+            end: opening,
+            tail: Tail { next: oldest, ..Tail::ORIGIN },
+            claimed: Address { segment: Position::NONE, offset: 0 },
+            last_record_end: opening,
+            records: 0,
+            bytes: 0,
+            torn: None,
+        };
         let mut bytes = Vec::new();
-        let mut walk: Option<Walk> = None;
-        for index in start..self.segments.len() {
+        for index in 0..self.segments.len() {
             self.load(index, &mut bytes)?;
             let mut reader = match self.open_segment(index, &bytes) {
                 Ok(reader) => reader,
-                Err(OpeningError::Header(version)) => return Err(self.header_error(index, version)),
-                Err(OpeningError::Content(found)) => return Err(self.content_error(index, found)),
+                Err(OpeningError::Header(error)) => return Err(self.header_error(index, error)),
                 Err(OpeningError::Shortened) => return Err(self.shortened(index, bytes.len())),
                 Err(OpeningError::Opening(reader)) => {
                     let opening = reader.address();
-                    self.judge(index, opening, Problem::Opening, walk.as_ref())?;
-                    let Some(walk) = walk else {
-                        return match start {
-                            0 => Err(self.corrupt(opening, Problem::Opening, None)),
-                            _ => Ok(None),
-                        };
-                    };
+                    if index == 0 {
+                        return Err(corrupt(opening, oldest, Problem::Opening));
+                    }
+                    self.judge(index, opening, walk.tail.next, Problem::Opening)?;
                     // The segment goes as a whole, and its predecessor becomes the last one.
-                    return Ok(Some(self.torn(walk, Problem::Opening)?));
+                    return self.torn(walk, Problem::Opening);
                 }
             };
-            if let Some(previous) = walk.take_if(|walk| walk.tail != reader.tail) {
-                return Ok(Some(self.torn(previous, Problem::Missing)?));
+            if index == 0 {
+                walk.tail = reader.tail;
+            } else if walk.tail != reader.tail {
+                return self.torn(walk, Problem::Missing);
             }
-            let found = walk.get_or_insert_with(|| Walk {
-                last: index,
-                boot_id: reader.boot_id(),
-                end: reader.address(),
-                tail: reader.tail,
-                claimed: reader.claimed,
-                last_batch_end: reader.address(),
-                batches: 0,
-                requests: 0,
-                bytes: 0,
-                torn: None,
-            });
-            found.last = index;
-            found.boot_id = reader.boot_id();
-            found.claimed = found.claimed.max(reader.claimed);
-            let bad = self.read_segment(&mut reader, found, replay)?;
+            walk.last = index;
+            walk.boot_id = reader.boot_id();
+            walk.claimed = walk.claimed.max(reader.claimed);
+            let bad = self.read_segment(&mut reader, &mut walk, images)?;
             let bad = bad.or_else(|| {
                 let last = index + 1 == self.segments.len();
                 (last && reader.used_bytes() > reader.offset).then_some(Problem::Missing)
             });
             if let Some(problem) = bad {
-                return walk.map(|walk| self.torn(walk, problem)).transpose();
+                return self.torn(walk, problem);
             }
         }
         Ok(walk)
@@ -288,7 +219,7 @@ impl<D: Disk> Recovery<'_, D> {
 
     /// The walk ends here, and something else follows.
     fn torn(&self, walk: Walk, problem: Problem) -> Result<Walk, OpenError> {
-        let torn = self.judge(walk.last, walk.end, problem, Some(&walk))?;
+        let torn = self.judge(walk.last, walk.end, walk.tail.next, problem)?;
         Ok(Walk { torn: Some(torn), ..walk })
     }
 
@@ -297,7 +228,7 @@ impl<D: Disk> Recovery<'_, D> {
         &self,
         reader: &mut SegmentReader<'_>,
         walk: &mut Walk,
-        replay: &mut dyn Replay,
+        images: &mut Images,
     ) -> Result<Option<Problem>, OpenError> {
         loop {
             let address = reader.address();
@@ -306,49 +237,37 @@ impl<D: Disk> Recovery<'_, D> {
                 Found::Record(head, payload) => (head, payload),
                 Found::Nothing => return Ok(None),
                 Found::Bad(problem) => return Ok(Some(problem)),
-                Found::Foreign(problem) => return Err(self.corrupt(address, problem, Some(walk))),
+                Found::Foreign(problem) => return Err(corrupt(address, walk.tail.next, problem)),
             };
-            if head.kind != Kind::Marker {
-                if head.tail().next > self.checkpoint.next || head.first >= self.checkpoint.next {
-                    let requests = replay.record(&head, payload).map_err(|error| match error {
-                        PayloadError::Problem(problem) => self.corrupt(address, problem, Some(walk)),
-                        PayloadError::Request(position, cause) => {
-                            OpenError::Request { address, position, cause }
-                        }
-                    })?;
-                    walk.batches += 1;
-                    walk.requests += requests;
-                    walk.bytes += reader.address().offset - address.offset;
-                }
-                walk.last_batch_end = reader.address();
+            if head.kind == Kind::Groups {
+                images
+                    .record(head.number, payload)
+                    .map_err(|problem| corrupt(address, head.number, problem))?;
+                walk.records += 1;
+                walk.bytes += reader.address().offset - address.offset;
+                walk.last_record_end = reader.address();
             }
             walk.claimed = walk.claimed.max(reader.claimed);
             walk.tail = reader.tail;
         }
     }
 
-    /// Judges a place that does not hold the next record: an error if it had been durable, else what to cut.
-    fn judge(
-        &self,
-        index: usize,
-        bad: Address,
-        problem: Problem,
-        walk: Option<&Walk>,
-    ) -> Result<Torn, OpenError> {
+    /// Judges a place that does not hold the next record, `next`: an error if it had been durable, else what
+    /// to cut.
+    fn judge(&self, index: usize, bad: Address, next: Position, problem: Problem) -> Result<Torn, OpenError> {
         let mut bytes = Vec::new();
         let mut torn = Torn { problem, used_bytes: 0, bytes: 0 };
         for later in index..self.segments.len() {
             self.load(later, &mut bytes)?;
             let mut reader = match self.open_segment(later, &bytes) {
                 Ok(reader) | Err(OpeningError::Opening(reader)) => reader,
-                Err(OpeningError::Header(version)) => return Err(self.header_error(later, version)),
-                Err(OpeningError::Content(found)) => return Err(self.content_error(later, found)),
+                Err(OpeningError::Header(error)) => return Err(self.header_error(later, error)),
                 Err(OpeningError::Shortened) => return Err(self.shortened(later, bytes.len())),
             };
             let start = if later == index { bad.offset } else { HEADER_BYTES as u64 };
             reader.offset = start as usize;
             if reader.proves_durable(bad) {
-                return Err(self.corrupt(bad, problem, walk));
+                return Err(corrupt(bad, next, problem));
             }
             let used_bytes = reader.used_bytes() as u64;
             if later == index {
@@ -379,12 +298,7 @@ impl<D: Disk> Recovery<'_, D> {
         write_zeros(&file, walk.end.offset, torn.used_bytes)
             .and_then(|()| file.sync())
             .map_err(OpenError::io(action()))?;
-        Ok(Some(Cut {
-            address: walk.end,
-            position: walk.tail.next,
-            bytes: torn.bytes,
-            problem: torn.problem,
-        }))
+        Ok(Some(Cut { address: walk.end, record: walk.tail.next, bytes: torn.bytes, problem: torn.problem }))
     }
 
     /// Makes everything durable that was read and is not claimed to be. It is written once more before it is
@@ -409,7 +323,7 @@ impl<D: Disk> Recovery<'_, D> {
     }
 
     fn open_segment<'a>(&self, index: usize, bytes: &'a [u8]) -> Result<SegmentReader<'a>, OpeningError<'a>> {
-        SegmentReader::open(bytes, self.segments[index], self.content)
+        SegmentReader::open(bytes, self.segments[index])
     }
 
     fn load(&self, index: usize, bytes: &mut Vec<u8>) -> Result<D::File, OpenError> {
@@ -419,28 +333,25 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(file)
     }
 
-    fn corrupt(&self, address: Address, problem: Problem, walk: Option<&Walk>) -> OpenError {
-        let position = walk.map_or(address.segment, |walk| walk.tail.next);
-        OpenError::Corrupt { content: self.content, address, position, problem }
-    }
-
     /// No crash shortens a segment: its length was durable before it got its name.
     fn shortened(&self, index: usize, len_bytes: usize) -> OpenError {
-        let address = Address { segment: self.segments[index], offset: len_bytes as u64 };
-        self.corrupt(address, Problem::Shortened, None)
-    }
-
-    fn content_error(&self, index: usize, found: Content) -> OpenError {
-        OpenError::Content { name: segment_name(self.segments[index]), found, wanted: self.content }
-    }
-
-    fn header_error(&self, index: usize, version: Option<u32>) -> OpenError {
         let first = self.segments[index];
-        match version {
-            Some(version) => OpenError::Version { name: segment_name(first), version, known: FORMAT_VERSION },
-            None => self.corrupt(Address { segment: first, offset: 0 }, Problem::Header, None),
+        corrupt(Address { segment: first, offset: len_bytes as u64 }, first, Problem::Shortened)
+    }
+
+    fn header_error(&self, index: usize, error: HeaderError) -> OpenError {
+        let first = self.segments[index];
+        let name = segment_name(first);
+        match error {
+            HeaderError::Damaged => corrupt(Address { segment: first, offset: 0 }, first, Problem::Header),
+            HeaderError::Older => OpenError::Older { name },
+            HeaderError::Version(version) => OpenError::Version { name, version, known: FORMAT_VERSION },
         }
     }
+}
+
+fn corrupt(address: Address, record: Position, problem: Problem) -> OpenError {
+    OpenError::Corrupt { address, record, problem }
 }
 
 /// Reads the first `len_bytes` of a file, fewer if it is shorter.

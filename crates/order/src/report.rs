@@ -1,34 +1,26 @@
-//! What opening a log found, for its owner and in words.
+//! What opening a journal found, for its owner and in words.
 
-use crate::batch::Tail;
 use crate::error::Problem;
-use crate::record::{Address, Content};
+use crate::record::Address;
 use crate::segment::segment_name;
 use std::fmt;
 use txn::Position;
 
-/// What opening a log or a journal found.
+/// What opening a journal found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What the log holds.
-    pub content: Content,
-    /// Segments that were read. Older ones are behind the checkpoint.
+    /// Segments that were read.
     pub segments: u64,
-    /// Batches that were replayed, or a journal's records.
-    pub batches: u64,
-    /// Requests in these batches; 0 in a journal.
-    pub requests: u64,
-    /// Bytes of the records that hold them.
+    /// Records that were read.
+    pub records: u64,
+    /// Their bytes.
     pub bytes: u64,
-    /// Where the log goes on.
-    pub tail: Tail,
+    /// The last record's number: the journal goes on behind it.
+    pub last: Position,
     /// The torn tail, if there was one.
     pub cut: Option<Cut>,
-    /// There was no log at all: a first start, or somebody removed it.
+    /// There was no journal at all: a first start, or somebody removed it.
     pub created: bool,
-    /// The log ended at this position, before the checkpoint's end (its last part had never been synced), and
-    /// was begun anew behind the checkpoint.
-    pub ended_before_checkpoint: Option<Position>,
 }
 
 /// A torn tail that was cut off: written, and not synced, when the machine stopped.
@@ -36,8 +28,8 @@ pub struct Report {
 pub struct Cut {
     /// Where it began.
     pub address: Address,
-    /// The first position that could not be read. None of the positions from here on was durable.
-    pub position: Position,
+    /// The first record that could not be read. None of the records from here on was durable.
+    pub record: Position,
     /// How many bytes were cut, in this and later segments.
     pub bytes: u64,
     /// What was wrong with the first of them.
@@ -46,20 +38,13 @@ pub struct Cut {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = self.content.unit();
-        let Report { segments, batches, requests, .. } = self;
-        match self.content {
-            _ if self.created => write!(f, "began a new log at {unit} {}", self.tail.next)?,
-            Content::Batches => write!(
+        let Report { segments, records, last, .. } = self;
+        match self.created {
+            true => write!(f, "began a new journal at record {}", last.next())?,
+            false => write!(
                 f,
-                "replayed {requests} requests in {batches} batches from {segments} log segments; the log \
-                 ends at position {}",
-                self.tail.last()
-            )?,
-            Content::Groups => write!(
-                f,
-                "replayed {batches} records from {segments} journal segments; the journal ends at record {}",
-                self.tail.last()
+                "replayed {records} records from {segments} journal segments; the journal ends at record \
+                 {last}"
             )?,
         }
         if let Some(cut) = &self.cut {
@@ -67,32 +52,10 @@ impl fmt::Display for Report {
             write!(f, "; cut a torn tail of {} bytes at byte {} of {name}: ", cut.bytes, cut.address.offset)?;
             write!(
                 f,
-                "from {unit} {} on nothing is known to have been synced when the machine stopped",
-                cut.position
-            )?;
-        }
-        if let Some(last) = self.ended_before_checkpoint {
-            write!(
-                f,
-                "; the log ended at position {last}, before the checkpoint, and was begun anew behind it"
+                "from record {} on nothing is known to have been synced when the machine stopped",
+                cut.record
             )?;
         }
         Ok(())
-    }
-}
-
-impl Report {
-    pub(crate) fn new(content: Content, tail: Tail, created: bool) -> Report {
-        Report {
-            content,
-            segments: 0,
-            batches: 0,
-            requests: 0,
-            bytes: 0,
-            tail,
-            cut: None,
-            created,
-            ended_before_checkpoint: None,
-        }
     }
 }

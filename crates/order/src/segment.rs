@@ -1,25 +1,22 @@
 //! Segments: their names, their header, and a reader over their bytes.
 
-use crate::batch::{Batch, Tail};
-use crate::error::Problem;
 use crate::record::{
-    self, Address, Content, Found, HEAD_BYTES, Head, Place, get_u32, get_u64, put_u32, put_u64,
+    self, Address, Found, HEAD_BYTES, Head, Kind, Place, Tail, get_u32, get_u64, put_u32, put_u64,
 };
-use std::sync::Arc;
-use txn::codec::{Reader, RequestError, take_request};
-use txn::{Position, Registry};
+use txn::Position;
 
 /// The header fills the first 4 KiB, so that no write of a record touches its block.
 pub(crate) const HEADER_BYTES: usize = 4096;
 /// The format that this program writes and reads.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-const MAGIC: [u8; 8] = *b"ORDOLOG\0";
-const MAGIC_GROUPS: [u8; 8] = *b"ORDOJNL\0";
+const MAGIC: [u8; 8] = *b"ORDOJNL\0";
+/// What older versions wrote for a server that stands alone begins so.
+const MAGIC_OLDER: [u8; 8] = *b"ORDOLOG\0";
 const PREPARED: &str = "prepared-";
 const SUFFIX: &str = ".ordo";
 
-/// The file name of the segment whose first position is `first`.
+/// The file name of the segment whose first record is `first`.
 pub(crate) fn segment_name(first: Position) -> String {
     format!("log-{:020}{SUFFIX}", first.0)
 }
@@ -29,7 +26,7 @@ pub(crate) fn prepared_name(number: u64) -> String {
     format!("{PREPARED}{number:020}{SUFFIX}")
 }
 
-/// The first position of a segment with this name, if it is a segment's.
+/// The first record of a segment with this name, if it is a segment's.
 pub(crate) fn first_of_name(name: &str) -> Option<Position> {
     let digits = name.strip_prefix("log-")?.strip_suffix(SUFFIX)?;
     let first = Position(digits.parse().ok()?);
@@ -44,7 +41,6 @@ pub(crate) fn is_prepared(name: &str) -> bool {
 /// A segment's header. It is durable before the file gets a segment's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub content: Content,
     pub boot_id: u64,
     /// The length with which the file was made. It only ever grows, so a shorter file has lost its end.
     pub len_bytes: u64,
@@ -53,10 +49,7 @@ pub(crate) struct Header {
 impl Header {
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[..8].copy_from_slice(match self.content {
-            Content::Batches => &MAGIC,
-            Content::Groups => &MAGIC_GROUPS,
-        });
+        bytes[..8].copy_from_slice(&MAGIC);
         put_u32(&mut bytes, 8, FORMAT_VERSION);
         put_u64(&mut bytes, 16, self.boot_id);
         put_u64(&mut bytes, 24, self.len_bytes);
@@ -65,24 +58,28 @@ impl Header {
         bytes
     }
 
-    /// Reads a header: `Err(Some(version))` if it is sound and of another version.
-    pub fn read(bytes: &[u8]) -> Result<Header, Option<u32>> {
-        let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(None)?;
-        let content = match bytes.first_chunk() {
-            Some(&MAGIC) => Content::Batches,
-            Some(&MAGIC_GROUPS) => Content::Groups,
-            _ => return Err(None),
-        };
-        if get_u32(bytes, 12) != header_crc(bytes) {
-            return Err(None);
+    pub fn read(bytes: &[u8]) -> Result<Header, HeaderError> {
+        let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(HeaderError::Damaged)?;
+        let is_older = bytes.starts_with(&MAGIC_OLDER);
+        if !is_older && !bytes.starts_with(&MAGIC) || get_u32(bytes, 12) != header_crc(bytes) {
+            return Err(HeaderError::Damaged);
         }
         match get_u32(bytes, 8) {
-            FORMAT_VERSION => {
-                Ok(Header { content, boot_id: get_u64(bytes, 16), len_bytes: get_u64(bytes, 24) })
-            }
-            version => Err(Some(version)),
+            _ if is_older => Err(HeaderError::Older),
+            FORMAT_VERSION => Ok(Header { boot_id: get_u64(bytes, 16), len_bytes: get_u64(bytes, 24) }),
+            version => Err(HeaderError::Version(version)),
         }
     }
+}
+
+/// Why a header is not a journal's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderError {
+    Damaged,
+    /// It is sound, and an older version of Ordo wrote it for a server that stands alone.
+    Older,
+    /// It is sound, and of this version.
+    Version(u32),
 }
 
 fn header_crc(bytes: &[u8; HEADER_BYTES]) -> u32 {
@@ -95,35 +92,26 @@ fn header_crc(bytes: &[u8; HEADER_BYTES]) -> u32 {
 /// Walks over the records of one segment's bytes.
 pub(crate) struct SegmentReader<'a> {
     bytes: &'a [u8],
-    content: Content,
     boot_id: u64,
     segment: Position,
     /// Where the next record starts.
     pub offset: usize,
-    /// Where the log stands before it.
+    /// Where the journal stands before it.
     pub tail: Tail,
     /// The last record's durability claim.
     pub claimed: Address,
 }
 
 impl<'a> SegmentReader<'a> {
-    /// Checks the header and the opening record of the segment of a log with this content that starts at
-    /// `segment`. The reader stands before the opening record.
-    pub fn open(
-        bytes: &'a [u8],
-        segment: Position,
-        content: Content,
-    ) -> Result<SegmentReader<'a>, OpeningError<'a>> {
+    /// Checks the header and the opening record of the segment whose first record is `segment`. The reader
+    /// stands before the opening record.
+    pub fn open(bytes: &'a [u8], segment: Position) -> Result<SegmentReader<'a>, OpeningError<'a>> {
         let header = Header::read(bytes).map_err(OpeningError::Header)?;
-        if header.content != content {
-            return Err(OpeningError::Content(header.content));
-        }
         if (bytes.len() as u64) < header.len_bytes {
             return Err(OpeningError::Shortened);
         }
         let mut reader = SegmentReader {
             bytes,
-            content,
             boot_id: header.boot_id,
             segment,
             offset: HEADER_BYTES,
@@ -131,7 +119,11 @@ impl<'a> SegmentReader<'a> {
             claimed: Address { segment: Position::NONE, offset: 0 },
         };
         match Head::read(reader.rest(), reader.place()) {
-            Some(head) if head.length as usize == HEAD_BYTES && head.count == 0 && head.first == segment => {
+            Some(head)
+                if head.length as usize == HEAD_BYTES
+                    && head.kind == Kind::Marker
+                    && head.number == segment =>
+            {
                 reader.tail = head.tail();
                 reader.claimed = head.durable;
                 Ok(reader)
@@ -160,7 +152,7 @@ impl<'a> SegmentReader<'a> {
 
     /// Reads the next record and steps behind it.
     pub fn next(&mut self) -> Found<'a> {
-        let found = record::read(self.rest(), self.place(), self.tail, self.content);
+        let found = record::read(self.rest(), self.place(), self.tail);
         if let Found::Record(head, _) = &found {
             self.offset += head.length as usize;
             self.tail = head.tail();
@@ -206,47 +198,10 @@ pub(crate) fn used_bytes(bytes: &[u8]) -> usize {
 
 /// Why a segment cannot be read at all.
 pub(crate) enum OpeningError<'a> {
-    /// The header, which was durable before the segment existed; or a sound header of another version.
-    Header(Option<u32>),
-    /// The segment belongs to a log with another content.
-    Content(Content),
+    /// The header, which was durable before the segment existed.
+    Header(HeaderError),
     /// The file is shorter than it was made.
     Shortened,
-    /// The opening record, which is synced only with the first batch. The reader stands before it.
+    /// The opening record, which is synced only with the first record behind it. The reader stands before it.
     Opening(SegmentReader<'a>),
-}
-
-/// Why a record's payload could not be read.
-#[derive(Debug)]
-pub(crate) enum PayloadError {
-    Problem(Problem),
-    Request(Position, RequestError),
-}
-
-/// Decodes a batch's record.
-pub(crate) fn decode_batch(head: &Head, payload: &[u8], registry: &Registry) -> Result<Batch, PayloadError> {
-    let mut reader = Reader::new(payload);
-    // A request takes at least nine bytes: a false count must not reserve more than the payload warrants.
-    let mut requests = Vec::with_capacity((head.count as usize).min(payload.len() / 9));
-    for index in 0..head.count {
-        match take_request(&mut reader, registry) {
-            Ok(request) => requests.push(Arc::new(request)),
-            Err(RequestError::Malformed) => return Err(PayloadError::Problem(Problem::Requests)),
-            Err(error) => {
-                return Err(PayloadError::Request(head.first.advanced(u64::from(index)), error));
-            }
-        }
-    }
-    let padding = reader.rest();
-    if padding.len() >= record::ALIGNMENT || padding.iter().any(|&byte| byte != 0) {
-        return Err(PayloadError::Problem(Problem::Requests));
-    }
-    Ok(Batch {
-        epoch: head.epoch,
-        time_ms: head.time_ms,
-        first: head.first,
-        requests,
-        groups: Vec::new(),
-        digest: head.digest,
-    })
 }

@@ -135,7 +135,7 @@ fn a_start_before_the_checkpoint_is_refused_and_finds_no_half() {
         rig.journal.sync().unwrap();
         let disk = Arc::new(rig.disk.copy_of_durable(2));
         let refused = Rig::recover(&disk, options(FsyncPolicy::No)).err().expect("a refusal");
-        let is_known = matches!(refused, StartRefused::Journal(OpenError::JournalBeginsTooLate { .. }));
+        let is_known = matches!(refused, StartRefused::Journal(OpenError::BeginsTooLate { .. }));
         assert!(is_known, "{checkpoints}: {refused}");
     }
 }

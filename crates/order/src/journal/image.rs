@@ -8,9 +8,7 @@ use super::encoding;
 use super::needs::Needs;
 use crate::consensus::{Base, Entry, HardState, Kept};
 use crate::error::{OpenError, Problem};
-use crate::record::{Address, Content, Head};
-use crate::replay::Replay;
-use crate::segment::PayloadError;
+use crate::record::Address;
 use std::collections::{BTreeMap, VecDeque};
 use txn::{PartitionId, Position};
 
@@ -41,81 +39,66 @@ pub(super) struct Found {
 
 /// All groups as far as they were read.
 #[derive(Default)]
-pub(super) struct Images {
-    pub groups: BTreeMap<PartitionId, Found>,
+pub(crate) struct Images {
+    pub(super) groups: BTreeMap<PartitionId, Found>,
     /// The first record that was read.
     first: Option<Position>,
     /// What the last record said is needed.
     needed: Position,
 }
 
-impl Replay for Images {
-    fn record(&mut self, head: &Head, payload: &[u8]) -> Result<u64, PayloadError> {
-        let first = *self.first.get_or_insert(head.first);
-        let payload = encoding::take(payload).ok_or(PayloadError::Problem(Problem::Groups))?;
+impl Images {
+    /// Takes the next record's payload. After an error the images are of no use any more.
+    pub fn record(&mut self, number: Position, payload: &[u8]) -> Result<(), Problem> {
+        let first = *self.first.get_or_insert(number);
+        let payload = encoding::take(payload).ok_or(Problem::Groups)?;
         self.needed = payload.needed;
         let known = first == Position::FIRST;
         for kept in payload.parts {
             let partition = kept.partition;
             let found = self.groups.entry(partition).or_insert_with(|| Found::new(known));
-            found.take(head.first, kept).ok_or(PayloadError::Problem(Problem::Gapped(partition)))?;
+            found.take(number, kept).ok_or(Problem::Gapped(partition))?;
         }
-        Ok(0)
+        Ok(())
     }
 
-    fn end(&mut self, oldest: Position, end: Address, next: Position) -> Result<(), OpenError> {
+    /// Judges whether what was taken is all that is needed, before anything on the disk is changed: the
+    /// journal's oldest segment begins at `oldest`, and the journal ends at `end`, before the record `next`.
+    pub fn end(&self, oldest: Position, end: Address, next: Position) -> Result<(), OpenError> {
         let wanted = match self.first {
             Some(_) => self.needed,
             // Truncation leaves at least a record.
             None => Position::FIRST,
         };
         if oldest > wanted {
-            return Err(OpenError::JournalBeginsTooLate { wanted, found: oldest });
+            return Err(OpenError::BeginsTooLate { wanted, found: oldest });
         }
         match self.groups.iter().find(|(_, found)| !found.is_whole()) {
             None => Ok(()),
-            Some((&partition, _)) => Err(OpenError::Corrupt {
-                content: Content::Groups,
-                address: end,
-                position: next,
-                problem: Problem::Gapped(partition),
-            }),
+            Some((&partition, _)) => {
+                let problem = Problem::Gapped(partition);
+                Err(OpenError::Corrupt { address: end, record: next, problem })
+            }
         }
     }
-}
 
-/// Images of groups that must be accepted.
-pub(super) struct Accepting<'a> {
-    pub images: Images,
-    pub accepts: &'a dyn Fn(PartitionId, &Base) -> bool,
-}
-
-impl Replay for Accepting<'_> {
-    fn record(&mut self, head: &Head, payload: &[u8]) -> Result<u64, PayloadError> {
-        self.images.record(head, payload)
-    }
-
-    fn end(&mut self, oldest: Position, end: Address, next: Position) -> Result<(), OpenError> {
+    /// Refuses groups that the caller does not accept.
+    pub fn accepted_by(&self, accepts: &dyn Fn(PartitionId, &Base) -> bool) -> Result<(), OpenError> {
         let none = Base::default();
-        let refused = self.images.groups.iter().find(|(partition, found)| {
+        let refused = self.groups.iter().find(|(partition, found)| {
             let base = found.base.as_ref().map_or(&none, |(_, base)| base);
-            !(self.accepts)(**partition, base)
+            !accepts(**partition, base)
         });
-        if let Some((&partition, _)) = refused {
-            return Err(OpenError::NotAccepted { partition });
-        }
-        self.images.end(oldest, end, next)
+        refused.map_or(Ok(()), |(&partition, _)| Err(OpenError::NotAccepted { partition }))
     }
-}
 
-impl Images {
     /// Whether the last record said of itself what the groups turn out to need.
-    pub fn agree_with(&self, needs: &Needs) -> bool {
+    pub(super) fn agree_with(&self, needs: &Needs) -> bool {
         self.first.is_none() || self.needed == needs.oldest_durable()
     }
 
     /// What groups start with.
-    pub fn finish(self) -> GroupImages {
+    pub(super) fn finish(self) -> GroupImages {
         let images = self.groups.into_iter().map(|(partition, found)| {
             let entries = found.entries.into_iter().map(|(_, entry)| entry);
             let image = GroupImage {
@@ -181,7 +164,6 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::Tail;
     use crate::consensus::EntryKind;
 
     const PARTITION: PartitionId = PartitionId(1);
@@ -206,9 +188,8 @@ mod tests {
             let mut payload = Vec::new();
             encoding::put_front(&mut payload, Position(needed), 1);
             encoding::put_kept(&mut payload, kept, kept.hard_state);
-            let tail = Tail { next: Position(record), ..Tail::ORIGIN };
-            let head = Head::marker(tail, END);
-            images.record(&head, &payload).map_err(|error| format!("record {record}: {error:?}"))?;
+            let taken = images.record(Position(record), &payload);
+            taken.map_err(|problem| format!("record {record}: {problem:?}"))?;
         }
         images
             .end(Position(first), END, Position(first + records.len() as u64))

@@ -2,8 +2,7 @@
 //!
 //! Every round, all groups of a process say what they want [kept](Kept): entries, a term and a vote, a new
 //! base. The journal writes all of it as one record with one write, and one sync makes it durable for all of
-//! them. It is a [`Log`] with records of another kind, so that what is true of torn tails, durability claims,
-//! markers, segments and failed syncs is true here as well; a record takes one position, its *number*.
+//! them. Records are numbered from 1; a *position* of the journal is the number of a record.
 //!
 //! A start reads the journal from its oldest segment on and gives for each group what it had kept: its newest
 //! hard state and base, and the entries behind the base ([`GroupImage`]). Nothing is taken for granted:
@@ -24,16 +23,15 @@ mod encoding;
 mod image;
 mod needs;
 
+pub(crate) use image::Images;
 pub use image::{GroupImage, GroupImages};
 
-use crate::batch::{BATCH_BYTES_MAX, Tail};
 use crate::consensus::{Base, Kept};
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::log::{Appended, Log, LogOptions, LogStatus, Preparer, SyncTicket, Synced, Truncated, Truncation};
-use crate::record::{Content, Draft, Kind};
+use crate::log::{Appended, Log, LogStatus, Preparer, SyncTicket, Synced, Truncated, Truncation};
+use crate::record::{Draft, RECORD_BYTES_MAX};
 use crate::report::Report;
-use image::{Accepting, Images};
 use needs::{Needs, Plan};
 use std::io;
 use std::sync::Arc;
@@ -54,8 +52,9 @@ pub struct Journal<D: Disk> {
 
 impl<D: Disk> Journal<D> {
     /// Opens the journal on a disk, or makes one, and reads back what the groups had kept. `boot_id` is a
-    /// number that nobody else can guess and that differs at every start. Refuses a damaged journal, one that
-    /// lost its beginning, and the directory of a [`Log`] of batches; nothing is changed then.
+    /// number that nobody else can guess and that differs at every start: it seeds the checksums. A record
+    /// that does not fit into `segment_bytes` makes its file longer. Refuses a damaged journal, one that lost
+    /// its beginning, and what an older version wrote; nothing is changed then.
     ///
     /// Whoever expects groups must look at [`Report::created`]: a node that lost its journal must not come
     /// back as itself.
@@ -75,11 +74,9 @@ impl<D: Disk> Journal<D> {
         boot_id: u64,
         accepts: &dyn Fn(PartitionId, &Base) -> bool,
     ) -> Result<(Journal<D>, GroupImages, Report), OpenError> {
-        let options = LogOptions { segment_bytes, boot_id, checkpoint: Tail::ORIGIN };
-        let mut read = Accepting { images: Images::default(), accepts };
-        let (log, report) = Log::open_with(disk, options, Content::Groups, &mut read)?;
-        let images = read.images;
-        let needs = Needs::of(&images, log.tail().last());
+        let mut images = Images::default();
+        let (log, report) = Log::open(disk, segment_bytes, boot_id, &mut images, accepts)?;
+        let needs = Needs::of(&images, log.tail.last());
         debug_assert!(images.agree_with(&needs));
         let journal = Journal { needs, log, buffer: Vec::new() };
         Ok((journal, images.finish(), report))
@@ -87,7 +84,8 @@ impl<D: Disk> Journal<D> {
 
     /// Writes what groups want kept: one record, one write. What is of one group takes effect in this order.
     /// Nothing is written if they want nothing. It is not durable yet. After an error nothing of it is kept,
-    /// and the same can be appended again, as with [`Log::append`].
+    /// and the same can be appended again. Only if the disk also refuses to overwrite what it had taken of
+    /// the record, a crash before the next append may bring it back.
     ///
     /// Refuses ([`io::ErrorKind::InvalidInput`]) what does not follow: entries that leave a gap, or that
     /// replace what is agreed; a base before the one that is there; a commit index behind the last entry. One
@@ -95,9 +93,9 @@ impl<D: Disk> Journal<D> {
     pub fn append(&mut self, kept: &[Kept]) -> io::Result<Appended> {
         let kept: Vec<&Kept> = kept.iter().filter(|kept| !kept.is_empty() || kept.reset).collect();
         if kept.is_empty() {
-            return Ok(Appended { position: self.log.tail().last(), rotated: false });
+            return Ok(Appended { position: self.log.tail.last(), rotated: false });
         }
-        let plan = self.needs.plan(&kept, self.log.tail().next).map_err(|problem| {
+        let plan = self.needs.plan(&kept, self.log.tail.next).map_err(|problem| {
             let text = format!(
                 "what groups want kept does not follow what the journal has: {problem}: a bug, please \
                  report it"
@@ -110,21 +108,20 @@ impl<D: Disk> Journal<D> {
     fn write(&mut self, kept: &[&Kept], plan: Plan) -> io::Result<Appended> {
         self.buffer.clear();
         self.buffer.shrink_to(BUFFER_BYTES_KEPT);
-        let mut draft = Draft::begin(&mut self.buffer, Kind::Groups);
+        let mut draft = Draft::begin(&mut self.buffer);
         let payload = draft.payload();
         encoding::put_front(payload, plan.oldest, kept.len());
         for (kept, hard_state) in kept.iter().zip(&plan.hard_states) {
             encoding::put_kept(payload, kept, *hard_state);
         }
         let bytes = draft.len_bytes();
-        if bytes > BATCH_BYTES_MAX {
+        if bytes > RECORD_BYTES_MAX {
             let text = format!(
-                "a record of {bytes} bytes cannot be kept (the limit is {BATCH_BYTES_MAX}): keep it in parts"
+                "a record of {bytes} bytes cannot be kept (the limit is {RECORD_BYTES_MAX}): keep it in parts"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        draft.finish(self.log.tail(), 0, 1);
-        let appended = self.log.append(&mut self.buffer)?;
+        let appended = self.log.append(draft)?;
         self.needs.written(plan);
         Ok(appended)
     }
@@ -135,7 +132,9 @@ impl<D: Disk> Journal<D> {
         !self.is_closed() && error.kind() != io::ErrorKind::InvalidInput
     }
 
-    /// Writes a marker where that is of use: see [`Log::write_marker`].
+    /// Writes a marker if the disk has records that no record claims to be durable: then a later damage to
+    /// them is known for what it is, even if nothing else is ever appended. For idle times and shutdown;
+    /// returns whether it wrote one (which takes effect with the next sync).
     pub fn write_marker(&mut self) -> io::Result<bool> {
         self.log.write_marker()
     }
@@ -170,13 +169,14 @@ impl<D: Disk> Journal<D> {
         self.log.is_closed()
     }
 
-    /// The names of the files that a start reads, oldest first.
+    /// The names of the files that a start reads, oldest first; the last one is written.
     pub fn segment_names(&self) -> Vec<String> {
         self.log.segment_names()
     }
 
-    /// Goes on in a new segment, because somebody has removed the file of the current one: see
-    /// [`Log::leave_removed`].
+    /// Goes on in a new segment, because somebody has removed the file of the current one. A start then finds
+    /// what is needed only if a base of every group was appended since. A failure leaves the journal in the
+    /// removed file.
     pub fn leave_removed(&mut self) -> io::Result<()> {
         self.log.leave_removed()
     }

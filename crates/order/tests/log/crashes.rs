@@ -1,83 +1,45 @@
-//! Random histories of appends, syncs, failures, crashes and restarts, against a model that remembers
-//! everything.
+//! Random histories of rounds, syncs, truncations, failures, crashes and restarts.
 
-use crate::{Opened, Seen, Source, open, options, seeds};
-use order::{Log, LogOptions, SyncTicket, Tail};
+use crate::seeds;
+use crate::virtual_disk::VirtualDisk;
+use crate::{Opened, Source, State, open};
+use order::consensus::Kept;
+use order::{Journal, SyncTicket, Truncation};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use txn::Position;
-
-use crate::virtual_disk::VirtualDisk;
+use std::io::ErrorKind;
 
 /// What may and must be found after a restart.
-#[derive(Default)]
 struct Model {
-    /// What is in the log, from some position on.
-    batches: Vec<Seen>,
-    /// How many of these must survive.
+    /// The state after each record, from before the first one on.
+    states: Vec<State>,
+    /// The last record that must survive.
     durable: usize,
-    /// Groups whose append failed since the last success: a crash may bring parts of one back.
-    failed: Vec<Vec<Seen>>,
-    /// A durable checkpoint.
-    checkpoint: Tail,
+    /// The states after records whose write failed since the last success: a crash may bring one back.
+    failed: Vec<State>,
 }
 
 impl Model {
-    fn tail(&self) -> Tail {
-        self.batches.last().map_or(self.checkpoint, Seen::tail)
+    fn last(&self) -> usize {
+        self.states.len() - 1
     }
 
-    fn last_durable(&self) -> Position {
-        let last = self.durable.checked_sub(1).map(|index| self.batches[index].tail().last());
-        last.unwrap_or(Position::NONE)
-    }
-
-    /// Takes over what a restart found. Everything synced must be there, in order and with equal content.
-    fn reconcile(&mut self, opened: &Opened) {
-        let Opened { log, report, replayed } = opened;
-        if let Some(last) = report.ended_before_checkpoint {
-            assert!(last < self.checkpoint.last() && self.last_durable() <= last);
-            assert_eq!(log.tail().next, self.checkpoint.next);
-            self.batches.clear();
-            self.durable = 0;
-            self.checkpoint = log.tail();
-            return;
+    /// Takes over what a restart found: the state after some record, none before the last durable one; and
+    /// after a kill none before the last one.
+    fn reconcile(&mut self, opened: &Opened, killed: bool) {
+        let found = opened.journal.status().last.0 as usize;
+        let least = if killed { self.last() } else { self.durable };
+        assert!(found >= least, "record {least} must be there, {found} is the last one");
+        match self.states.get(found) {
+            Some(state) => assert_eq!(opened.state, *state, "after record {found}"),
+            None => {
+                assert_eq!(found, self.last() + 1);
+                assert!(self.failed.contains(&opened.state), "nobody appended {:?}", opened.state);
+                self.states.push(opened.state.clone());
+            }
         }
-        // What the checkpoint covers is not replayed; empty batches at its end may be.
-        let covered = |seen: &&Seen| seen.next() <= self.checkpoint.next;
-        let behind = match replayed.first() {
-            Some(first) => self.batches.iter().take_while(|seen| seen.epoch < first.epoch).count(),
-            None => self.batches.iter().take_while(covered).count(),
-        };
-        assert!(self.batches[..behind].iter().all(|seen| covered(&seen)));
-        assert!(replayed.iter().all(|seen| !covered(&seen) || seen.requests.is_empty()));
-        let expected = &self.batches[behind..];
-        let kept = replayed.len().min(expected.len());
-        assert_eq!(replayed[..kept], expected[..kept]);
-        assert!(
-            behind + kept >= self.durable,
-            "{} batches were durable, {} survive",
-            self.durable,
-            behind + kept
-        );
-        let more = &replayed[kept..];
-        assert!(
-            more.is_empty() || self.failed.iter().any(|failed| failed.starts_with(more)),
-            "nobody appended {more:?}"
-        );
-        self.batches.truncate(behind + kept);
-        self.batches.extend_from_slice(more);
-        // An empty batch that a checkpoint covers has no position, so it can be lost unnoticed; its time
-        // cannot.
-        while self.batches.len() > self.durable
-            && self.batches.last().is_some_and(|seen| seen.epoch > log.tail().epoch)
-        {
-            let lost = self.batches.pop().unwrap();
-            assert!(lost.requests.is_empty() && lost.next() == self.checkpoint.next);
-        }
-        let time_ms = self.tail().time_ms.max(self.checkpoint.time_ms);
-        assert_eq!(log.tail(), Tail { time_ms, ..self.tail() });
-        self.durable = self.batches.len();
+        self.states.truncate(found + 1);
+        self.durable = found;
         self.failed.clear();
     }
 }
@@ -85,16 +47,18 @@ impl Model {
 struct Run {
     rng: Xoshiro256PlusPlus,
     disk: VirtualDisk,
-    options: LogOptions,
+    segment_bytes: u64,
     model: Model,
-    log: Option<Log<VirtualDisk>>,
+    journal: Option<Journal<VirtualDisk>>,
     source: Source,
-    /// Tickets that are out, with how many batches of the model each covers.
+    /// Tickets that are out, with the last record that each covers.
     tickets: Vec<(SyncTicket<VirtualDisk>, usize)>,
+    /// A truncation that was asked for and not begun.
+    truncation: Option<Truncation<VirtualDisk>>,
     crashed: u64,
     cuts: u64,
     rotations: u64,
-    reborn: u64,
+    removed: u64,
 }
 
 impl Run {
@@ -104,72 +68,78 @@ impl Run {
         let mut run = Run {
             rng,
             disk: VirtualDisk::new(seed),
-            options: options(segment_bytes),
-            model: Model::default(),
-            log: None,
-            source: Source::new(seed, Tail::ORIGIN),
+            segment_bytes,
+            model: Model { states: vec![State::new()], durable: 0, failed: Vec::new() },
+            journal: None,
+            source: Source::new(seed),
             tickets: Vec::new(),
+            truncation: None,
             crashed: 0,
             cuts: 0,
             rotations: 0,
-            reborn: 0,
+            removed: 0,
         };
-        run.reopen();
+        run.reopen(false);
         run
     }
 
-    fn reopen(&mut self) {
-        self.log = None;
+    fn open(&mut self) -> Opened {
+        let boot_id = self.rng.random();
+        open(&self.disk, self.segment_bytes, boot_id).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn reopen(&mut self, mut killed: bool) {
+        self.journal = None;
         self.tickets.clear();
-        self.options.boot_id = self.rng.random();
-        self.options.checkpoint = self.model.checkpoint;
+        self.truncation = None;
         if self.rng.random_bool(0.2) {
-            // A crash in the middle of a recovery: the disk stops obeying there, and the machine is started
-            // once more.
+            // A crash in the middle of a recovery.
             self.disk.fill_up_after(self.rng.random_range(0..20_000));
             self.disk.fail_sync_after(self.rng.random_range(0..4));
-            drop(open(&self.disk, self.options));
+            drop(open(&self.disk, self.segment_bytes, 1));
             self.disk.crash();
+            killed = false;
         }
         self.disk.obey();
-        let opened = open(&self.disk, self.options).unwrap_or_else(|error| panic!("{error}"));
-        self.model.reconcile(&opened);
+        let opened = self.open();
+        self.model.reconcile(&opened, killed);
         self.cuts += u64::from(opened.report.cut.is_some());
-        self.reborn += u64::from(opened.report.ended_before_checkpoint.is_some());
-        drop(opened.log);
+        drop(opened);
 
         // Once more: nothing is left to be cut, and the same comes out.
-        self.options.checkpoint = self.model.checkpoint;
-        let again = open(&self.disk, self.options).unwrap_or_else(|error| panic!("{error}"));
+        let again = self.open();
         assert_eq!(again.report.cut, None);
-        self.model.reconcile(&again);
-        assert_eq!(again.log.status().durable, again.log.tail().last());
-        self.source.sequencer = order::Sequencer::new(again.log.tail());
-        self.log = Some(again.log);
+        self.model.reconcile(&again, true);
+        assert_eq!(again.journal.status().durable, again.journal.status().last);
+        self.journal = Some(again.journal);
     }
 
     fn append(&mut self) {
-        let log = self.log.as_mut().unwrap();
-        let mut records = Vec::new();
-        let group: Vec<Seen> =
-            (0..self.rng.random_range(1..4)).map(|_| self.source.batch(&mut records)).collect();
+        let journal = self.journal.as_mut().unwrap();
+        let last = self.model.states.last().unwrap();
+        let round = self.source.round(last);
+        if round.0.iter().all(Kept::is_empty) {
+            let appended = round.append(journal).unwrap();
+            assert_eq!(appended.position.0 as usize, self.model.last());
+            return;
+        }
+        let state = round.apply(last);
         loop {
-            match log.append(&mut records) {
+            match round.append(journal) {
                 Ok(appended) => {
-                    assert_eq!(appended.position, log.tail().last());
-                    self.rotations += u64::from(appended.rotated);
-                    self.model.batches.extend(group);
+                    self.model.states.push(state);
                     self.model.failed.clear();
+                    assert_eq!(appended.position.0 as usize, self.model.last());
+                    self.rotations += u64::from(appended.rotated);
                     return;
                 }
                 Err(error) => {
-                    self.model.failed.push(group.clone());
-                    if error.kind() == std::io::ErrorKind::StorageFull && self.rng.random_bool(0.5) {
+                    assert_ne!(error.kind(), ErrorKind::InvalidInput, "{error}");
+                    self.model.failed.push(state.clone());
+                    if error.kind() == ErrorKind::StorageFull && self.rng.random_bool(0.5) {
                         self.disk.make_space();
                         continue;
                     }
-                    // Give the batches up: others take their place.
-                    self.source.sequencer = order::Sequencer::new(log.tail());
                     return;
                 }
             }
@@ -177,64 +147,71 @@ impl Run {
     }
 
     fn step(&mut self) {
-        let log = self.log.as_mut().unwrap();
+        let journal = self.journal.as_mut().unwrap();
         match self.rng.random_range(0..100) {
             0..50 => self.append(),
-            50..65 => {
-                let covers = self.model.batches.len();
-                self.tickets.extend(log.sync_ticket().map(|ticket| (ticket, covers)));
+            50..63 => {
+                let covers = self.model.last();
+                self.tickets.extend(journal.sync_ticket().map(|ticket| (ticket, covers)));
             }
-            65..80 if !self.tickets.is_empty() => {
+            63..76 if !self.tickets.is_empty() => {
                 let (ticket, covers) = self.tickets.swap_remove(self.rng.random_range(0..self.tickets.len()));
                 if let Ok(synced) = ticket.sync() {
-                    log.synced(synced);
+                    journal.synced(synced);
                     self.model.durable = self.model.durable.max(covers);
-                    assert!(log.status().durable >= self.model.last_durable());
+                    assert!(journal.status().durable.0 as usize >= self.model.durable);
                 }
             }
-            80..84 => drop(log.write_marker()),
-            84..87 => drop(log.preparer().prepare_next()),
-            87..90 => {
-                // With syncs of its own behind it, a checkpoint may be ahead of what the log made durable.
-                let ahead = self.rng.random_bool(0.3);
-                let upto = if ahead { self.model.batches.len() } else { self.model.durable };
-                if let Some(seen) = self.model.batches[..upto].last()
-                    && seen.epoch > self.model.checkpoint.epoch
+            76..79 => drop(journal.write_marker()),
+            79..82 => drop(journal.preparer().prepare_next()),
+            82..87 => self.truncation = journal.truncation(),
+            87..92 => {
+                // It was asked for earlier, perhaps, and is run on another thread.
+                if let Some(truncation) = self.truncation.take()
+                    && let Ok(truncated) = truncation.run()
                 {
-                    self.model.checkpoint = seen.tail();
+                    self.removed += truncated.segments as u64;
+                    journal.truncated(truncated);
                 }
             }
-            90..92 => drop(log.truncate_before(self.model.checkpoint.next)),
             92 => self.disk.fill_up_after(self.rng.random_range(0..5_000)),
             93 => self.disk.fail_write_after(self.rng.random_range(0..500)),
             94 => self.disk.fail_sync_after(self.rng.random_range(0..5)),
             95..97 => {
+                if let Some(truncation) = self.truncation.take()
+                    && self.rng.random_bool(0.5)
+                {
+                    // The power goes in the middle of it.
+                    self.disk.fail_sync_after(self.rng.random_range(0..3));
+                    drop(truncation.run());
+                }
                 self.disk.crash();
                 self.crashed += 1;
-                self.reopen();
+                self.reopen(false);
             }
-            97 => self.reopen(), // the process was killed, the machine stays up
+            97 => self.reopen(true), // the process was killed, the machine stays up
             _ => self.disk.make_space(),
         }
     }
 }
 
 #[test]
-fn what_was_synced_survives_any_history() {
+fn what_groups_kept_survives_any_history() {
     let mut totals = [0; 4];
-    for seed in seeds(400) {
+    for seed in seeds(300) {
         println!("ORDO_SEED={seed}");
         let mut run = Run::new(seed);
         for _ in 0..300 {
             run.step();
         }
-        for (total, count) in totals.iter_mut().zip([run.crashed, run.cuts, run.rotations, run.reborn]) {
+        let counts = [run.crashed, run.cuts, run.rotations, run.removed];
+        for (total, count) in totals.iter_mut().zip(counts) {
             *total += count;
         }
     }
-    println!("crashes, cuts, rotations, logs begun anew: {totals:?}");
+    println!("crashes, cuts, rotations, segments removed: {totals:?}");
     assert!(
         std::env::var("ORDO_SEED").is_ok() || totals.iter().all(|&total| total > 20),
-        "a history that never happens"
+        "a history that never happens: {totals:?}"
     );
 }

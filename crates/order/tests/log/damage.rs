@@ -1,125 +1,107 @@
-//! Damage to what was durable is refused, whatever and wherever it is.
+//! Damage to what was durable is refused, whatever and wherever it is, and so is what an older version wrote.
 
 use crate::virtual_disk::{SECTOR_BYTES, VirtualDisk};
-use crate::{Seen, Source, open, options};
-use order::{Disk, DiskFile, OpenError, Problem, Tail};
+use crate::{Round, Source, State, contents, entry, open, overwrite, read, segments};
+use order::consensus::Kept;
+use order::{Disk, DiskFile, Journal, OpenError, Problem};
+use std::sync::Arc;
+use txn::PartitionId;
 
 const SEGMENT_BYTES: u64 = 6_000;
+/// A marker's length.
+const MARKER_BYTES: usize = 72;
 
-/// A log of several segments, all durable, that ends with a durable marker.
-fn filled(seed: u64) -> (VirtualDisk, Vec<Seen>) {
+/// A journal of several segments, all durable, that ends with a durable marker.
+fn filled(seed: u64) -> (VirtualDisk, State) {
     let disk = VirtualDisk::new(seed);
-    let mut log = open(&disk, options(SEGMENT_BYTES)).unwrap().log;
-    let mut source = Source::new(seed, Tail::ORIGIN);
-    let mut batches = Vec::new();
-    while log.status().segments < 4 {
-        let mut records = Vec::new();
-        batches.push(source.batch(&mut records));
-        log.append(&mut records).unwrap();
-        log.sync().unwrap();
+    let mut journal = open(&disk, SEGMENT_BYTES, seed).unwrap().journal;
+    let mut source = Source::new(seed);
+    let mut state = State::new();
+    while journal.status().segments < 4 {
+        let round = source.round(&state);
+        round.append(&mut journal).unwrap();
+        state = round.apply(&state);
+        journal.sync().unwrap();
     }
-    assert!(log.write_marker().unwrap());
-    assert!(!log.write_marker().unwrap(), "there is nothing new to claim");
-    log.sync().unwrap();
-    assert!(!log.write_marker().unwrap(), "a marker is no reason for a marker");
-    (disk, batches)
+    assert!(journal.write_marker().unwrap());
+    assert!(!journal.write_marker().unwrap(), "there is nothing new to claim");
+    journal.sync().unwrap();
+    assert!(!journal.write_marker().unwrap(), "a marker is no reason for a marker");
+    (disk, state)
 }
 
-fn names(disk: &VirtualDisk) -> Vec<String> {
-    let mut names = disk.list().unwrap();
-    names.sort();
-    names
+/// How many bytes of a segment hold something that must not be lost: all up to its last record, without the
+/// marker at the journal's end.
+fn data_bytes(bytes: &[u8], is_last: bool) -> usize {
+    let used = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    if is_last { used.next_multiple_of(8) - MARKER_BYTES } else { used }
 }
 
-fn len_bytes(disk: &VirtualDisk, name: &str) -> u64 {
-    disk.open(name).unwrap().len_bytes().unwrap()
-}
-
-fn read(disk: &VirtualDisk, name: &str) -> Vec<u8> {
-    let file = disk.open(name).unwrap();
-    let mut bytes = vec![0; file.len_bytes().unwrap() as usize];
-    assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
-    bytes
-}
-
-fn overwrite(disk: &VirtualDisk, name: &str, offset: u64, bytes: &[u8]) {
-    let file = disk.open(name).unwrap();
-    file.write_at(offset, bytes).unwrap();
-    file.sync().unwrap();
-}
-
-/// Opening must fail with a text that tells what to do, and must change nothing.
-fn refuse(disk: &VirtualDisk, damage: &str) -> OpenError {
-    let before: Vec<(String, Vec<u8>)> =
-        names(disk).into_iter().map(|name| (name.clone(), read(disk, &name))).collect();
-    let error = match open(disk, options(SEGMENT_BYTES)) {
+/// Opening must fail with a text that tells what to do.
+fn open_error(disk: &VirtualDisk, damage: &str) -> OpenError {
+    let error = match open(disk, SEGMENT_BYTES, 1) {
         Err(error) => error,
         Ok(opened) => panic!("{damage} was not noticed: {}", opened.report),
     };
-    for (name, bytes) in before {
-        assert!(read(disk, &name) == bytes, "{damage}: the refusal changed {name}");
-    }
     let text = error.to_string();
-    assert!(text.contains("log-") && text.contains("Restore"), "{damage}: {text}");
+    assert!(text.contains("log-") && text.contains("replace this node"), "{damage}: {text}");
+    error
+}
+
+/// As [`open_error`], and it must change nothing.
+fn refuse(disk: &VirtualDisk, damage: &str) -> OpenError {
+    let before = contents(disk);
+    let error = open_error(disk, damage);
+    assert!(contents(disk) == before, "{damage}: the refusal changed something");
     error
 }
 
 #[test]
 fn every_flipped_bit_is_refused() {
-    let (disk, batches) = filled(3);
-    let names = names(&disk);
+    let (disk, state) = filled(3);
+    let files = contents(&disk);
     let mut tried = 0;
-    for (index, name) in names.iter().enumerate() {
-        let bytes = read(&disk, name);
-        let used = bytes.iter().rposition(|&byte| byte != 0).unwrap() as u64 + 1;
-        // The last record is the marker: whose loss loses nothing.
-        let last = index + 1 == names.len();
-        let data = if last { used.next_multiple_of(8) - 72 } else { used };
+    for (index, (name, bytes)) in files.iter().enumerate() {
+        let is_last = index + 1 == files.len();
+        let data = data_bytes(bytes, is_last);
         for offset in 0..data {
             // The header's padding is a long row of zeros, all under one checksum.
             let bits = if (64..4096).contains(&offset) { 0..u8::from(offset % 16 == 0) } else { 0..8 };
             for bit in bits {
-                disk.flip_bit(name, offset, bit);
-                let error = match open(&disk, options(SEGMENT_BYTES)) {
-                    Err(error) => error,
-                    Ok(opened) => panic!("bit {bit} of byte {offset} of {name}: {}", opened.report),
-                };
-                assert!(
-                    matches!(error, OpenError::Corrupt { .. }),
-                    "bit {bit} of byte {offset} of {name}: {error}"
-                );
-                disk.flip_bit(name, offset, bit);
+                disk.flip_bit(name, offset as u64, bit);
+                let error = open_error(&disk, &format!("bit {bit} of byte {offset} of {name}"));
+                let is_corrupt = matches!(error, OpenError::Corrupt { .. });
+                assert!(is_corrupt, "bit {bit} of byte {offset} of {name}: {error}");
+                disk.flip_bit(name, offset as u64, bit);
                 tried += 1;
             }
         }
-        for offset in data..if last { bytes.len() as u64 } else { 0 } {
+        for offset in data..if is_last { bytes.len() } else { 0 } {
             let copy = disk.copy_of_durable(1);
-            copy.flip_bit(name, offset, 5);
-            let opened = open(&copy, options(SEGMENT_BYTES)).unwrap();
-            assert_eq!(opened.replayed, batches, "byte {offset} of {name}, behind the data");
+            copy.flip_bit(name, offset as u64, 5);
+            let opened = open(&copy, SEGMENT_BYTES, 1).unwrap();
+            assert_eq!(opened.state, state, "byte {offset} of {name}, behind the data");
         }
     }
     assert!(tried > 10_000);
-    assert_eq!(open(&disk, options(SEGMENT_BYTES)).unwrap().replayed, batches);
+    assert_eq!(open(&disk, SEGMENT_BYTES, 1).unwrap().state, state);
 }
 
 #[test]
 fn a_durable_sector_that_reads_as_zeros_is_refused() {
     let (disk, _) = filled(4);
-    let names = names(&disk);
+    let names = segments(&disk);
     for (index, name) in names.iter().enumerate() {
         let bytes = read(&disk, name);
-        let used = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
-        // The last sector of all holds the marker.
-        let sectors = used.div_ceil(SECTOR_BYTES) - usize::from(index + 1 == names.len());
-        for sector in 0..sectors {
-            let start = sector * SECTOR_BYTES;
+        let data = data_bytes(&bytes, index + 1 == names.len());
+        for start in (0..data).step_by(SECTOR_BYTES) {
             let end = (start + SECTOR_BYTES).min(bytes.len());
             if bytes[start..end].iter().all(|&byte| byte == 0) {
                 continue;
             }
             let copy = disk.copy_of_durable(1);
-            overwrite(&copy, name, start as u64, &[0; SECTOR_BYTES][..end - start]);
+            // The marker stays, which claims the rest.
+            overwrite(&copy, name, start as u64, &[0; SECTOR_BYTES][..end.min(data) - start]);
             refuse(&copy, &format!("a lost sector at byte {start} of {name}"));
         }
     }
@@ -128,17 +110,25 @@ fn a_durable_sector_that_reads_as_zeros_is_refused() {
 #[test]
 fn missing_swapped_and_shortened_segments_are_refused() {
     let (disk, _) = filled(5);
-    let names = names(&disk);
+    let names = segments(&disk);
 
-    let copy = disk.copy_of_durable(1);
-    copy.remove(&names[1]).unwrap();
-    let error = refuse(&copy, "a missing middle segment");
-    assert!(matches!(error, OpenError::Corrupt { problem: Problem::Missing, .. }), "{error}");
-
-    let copy = disk.copy_of_durable(1);
-    copy.remove(&names[0]).unwrap();
-    let error = refuse(&copy, "a missing first segment");
-    assert!(matches!(error, OpenError::BeginsTooLate { .. }), "{error}");
+    for (missing, expected) in [
+        (&names[1..2], Some(Problem::Missing)),
+        (&names[1..3], Some(Problem::Missing)),
+        (&names[..1], None),
+        (&names[..3], None),
+    ] {
+        let copy = disk.copy_of_durable(1);
+        for name in missing {
+            copy.remove(name).unwrap();
+        }
+        match (refuse(&copy, "a missing segment"), expected) {
+            (OpenError::Corrupt { problem, .. }, Some(expected)) if problem == expected => {}
+            // Entries that follow on nothing are seen before the end is.
+            (OpenError::BeginsTooLate { .. } | OpenError::Corrupt { .. }, None) => {}
+            (error, _) => panic!("{missing:?}: {error}"),
+        }
+    }
 
     let copy = disk.copy_of_durable(1);
     copy.rename(&names[1], "aside").unwrap();
@@ -171,75 +161,114 @@ fn missing_swapped_and_shortened_segments_are_refused() {
 }
 
 #[test]
-fn a_segment_of_another_log_is_refused() {
+fn a_segment_of_another_journal_is_refused() {
     let (disk, _) = filled(6);
     let (other, _) = filled(7);
-    let first = names(&disk)[0].clone();
-    assert_eq!(first, names(&other)[0]);
-    let copy = disk.copy_of_durable(1);
-    let mut bytes = read(&other, &first);
-    bytes.resize(len_bytes(&copy, &first) as usize, 0);
-    overwrite(&copy, &first, 0, &bytes);
-    refuse(&copy, "another log's segment");
+    let first = &segments(&disk)[0];
+    assert_eq!(*first, segments(&other)[0]);
+    let mut bytes = read(&other, first);
+    bytes.resize(read(&disk, first).len(), 0);
+    overwrite(&disk, first, 0, &bytes);
+    refuse(&disk, "another journal's segment");
 }
 
 #[test]
-fn the_advice_against_corruption_works() {
-    let (disk, batches) = filled(8);
-    let names = names(&disk);
-    disk.flip_bit(&names[2], 4_500, 1);
+fn an_error_tells_the_first_record_that_cannot_be_read() {
+    let (disk, _) = filled(8);
+    let name = &segments(&disk)[2];
+    disk.flip_bit(name, 4_200, 1);
     let error = refuse(&disk, "a flipped bit");
-    let OpenError::Corrupt { address, position, .. } = error else { panic!("{error}") };
-    assert!(position >= address.segment);
-    for name in &names[2..] {
-        disk.remove(name).unwrap();
-    }
-    let opened = open(&disk, options(SEGMENT_BYTES)).unwrap();
-    assert_eq!(opened.report.cut, None);
-    assert_eq!(opened.log.tail().next, address.segment);
-    assert_eq!(opened.replayed, batches[..opened.replayed.len()]);
+    let OpenError::Corrupt { address, record, .. } = &error else { panic!("{error}") };
+    assert_eq!((address.offset, *record), (4_168, address.segment));
+    assert_eq!(*name, format!("log-{:020}.ordo", record.0));
+    let text = error.to_string();
+    assert!(text.contains(&format!("{name} is damaged at byte 4168 (record {record}): ")), "{text}");
+}
+
+/// The header that a version of Ordo writes into a segment.
+fn header(magic: &[u8; 8], version: u32) -> Vec<u8> {
+    let mut header = vec![0; 4096];
+    header[..8].copy_from_slice(magic);
+    header[8..12].copy_from_slice(&version.to_le_bytes());
+    header[16] = 7;
+    header[24..32].copy_from_slice(&SEGMENT_BYTES.to_le_bytes());
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&header[..12]);
+    crc.update(&header[16..]);
+    header[12..16].copy_from_slice(&crc.finalize().to_le_bytes());
+    header
 }
 
 #[test]
 fn a_later_format_is_named_and_not_touched() {
     let (disk, _) = filled(9);
-    let name = names(&disk)[0].clone();
-    let mut header = read(&disk, &name)[..4096].to_vec();
-    header[8] = 9;
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&header[..12]);
-    crc.update(&header[16..]);
-    header[12..16].copy_from_slice(&crc.finalize().to_le_bytes());
-    overwrite(&disk, &name, 0, &header);
-    let error = open(&disk, options(SEGMENT_BYTES)).err().unwrap();
+    overwrite(&disk, &segments(&disk)[0], 0, &header(b"ORDOJNL\0", 9));
+    let before = contents(&disk);
+    let error = open(&disk, SEGMENT_BYTES, 1).err().unwrap();
     assert!(error.to_string().contains("format version 9"), "{error}");
+    assert!(contents(&disk) == before);
+}
+
+/// A server that stands alone once kept a log of another kind in files of these names. It is told from a
+/// damaged journal, wherever such a file is, also where older ones were removed.
+#[test]
+fn what_an_older_version_wrote_is_named_and_not_touched() {
+    let (disk, _) = filled(10);
+    let names = segments(&disk);
+    let older = |disk: &VirtualDisk, name: &str| overwrite(disk, name, 0, &header(b"ORDOLOG\0", 1));
+    let whole = disk.copy_of_durable(1);
+    names.iter().for_each(|name| older(&whole, name));
+    let truncated = whole.copy_of_durable(1);
+    truncated.remove(&names[0]).unwrap();
+    let between = disk.copy_of_durable(1);
+    older(&between, &names[2]);
+    for (disk, name) in [(&whole, &names[0]), (&truncated, &names[1]), (&between, &names[2])] {
+        disk.create("prepared-00000000000000000007.ordo", 10).unwrap();
+        let before = contents(disk);
+        let error = open(disk, SEGMENT_BYTES, 1).err().unwrap();
+        assert!(matches!(&error, OpenError::Older { name: found } if found == name), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("{name} belongs to an older version of Ordo")), "{text}");
+        assert!(text.contains("with the version of Ordo that wrote it"), "{text}");
+        assert!(contents(disk) == before);
+    }
+    // Such a header that is damaged says nothing.
+    whole.flip_bit(&names[0], 30, 1);
+    let error = refuse(&whole, "a damaged header");
+    assert!(matches!(error, OpenError::Corrupt { problem: Problem::Header, .. }), "{error}");
 }
 
 #[test]
-fn a_procedure_that_nobody_registered_is_named() {
-    let (disk, _) = filled(10);
-    let opened =
-        order::Log::open(disk.clone().into(), options(SEGMENT_BYTES), &txn::Registry::new(), &mut |_| {});
-    let error = opened.err().unwrap();
-    assert!(matches!(error, OpenError::Request { .. }), "{error}");
-    assert!(error.to_string().contains("is not registered"), "{error}");
+fn a_journal_that_vanished_is_reported_as_new() {
+    let disk = VirtualDisk::new(8);
+    let opened = open(&disk, SEGMENT_BYTES, 1).unwrap();
+    assert!(opened.report.created && opened.state.is_empty());
+    assert_eq!(opened.report.to_string(), "began a new journal at record 1");
+    drop(opened);
+    let opened = open(&disk, SEGMENT_BYTES, 1).unwrap();
+    assert!(!opened.report.created && opened.state.is_empty());
+    assert_eq!(
+        opened.report.to_string(),
+        "replayed 0 records from 1 journal segments; the journal ends at record 0"
+    );
+}
+
+/// A round with one entry.
+fn one_entry(index: u64, data: &[u8]) -> Round {
+    Round(vec![Kept { entries: vec![entry(index, 1, data)], ..Kept::nothing(PartitionId(1)) }])
 }
 
 #[test]
 fn a_restart_claims_what_it_found() {
     let disk = VirtualDisk::new(11);
-    let mut log = open(&disk, options(SEGMENT_BYTES)).unwrap().log;
-    let mut records = Vec::new();
-    let mut source = Source::new(11, Tail::ORIGIN);
-    let request = source.request(50);
-    source.sequencer.sequence(vec![request], 5, &mut records).unwrap();
-    log.append(&mut records).unwrap();
-    log.sync().unwrap();
-    drop(log);
-    open(&disk, options(SEGMENT_BYTES)).unwrap();
+    let mut journal = open(&disk, SEGMENT_BYTES, 1).unwrap().journal;
+    one_entry(1, &[7; 100]).append(&mut journal).unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    open(&disk, SEGMENT_BYTES, 2).unwrap();
     disk.crash();
-    disk.flip_bit(&names(&disk)[0], 4096 + 72 + 30, 1);
-    refuse(&disk, "a flipped bit in the last batch before a restart");
+    disk.flip_bit(&segments(&disk)[0], 4096 + 72 + 30, 1);
+    refuse(&disk, "a flipped bit in the last record before a restart");
 }
 
 /// Clients choose what records hold: a payload full of copies of real records, durability claims included,
@@ -248,23 +277,50 @@ fn a_restart_claims_what_it_found() {
 fn bytes_that_clients_choose_prove_nothing() {
     let (disk, _) = filled(12);
     let mut copies = Vec::new();
-    for name in names(&disk) {
+    for name in segments(&disk) {
         copies.extend_from_slice(&read(&disk, &name)[4096..]);
     }
     for shift in 0..8 {
         let disk = VirtualDisk::new(shift);
-        let mut log = open(&disk, options(100_000)).unwrap().log;
-        let mut source = Source::new(shift, Tail::ORIGIN);
-        let mut records = Vec::new();
-        source.batch(&mut records);
-        let torn_at = 4096 + 72 + records.len() as u64;
-        let request = source.request_with([&copies[shift as usize..]]);
-        source.sequencer.sequence(vec![request], 5, &mut records).unwrap();
-        log.append(&mut records).unwrap();
-        drop(log);
-        overwrite(&disk, &names(&disk)[0], torn_at, &[0; 16]);
-        let opened = open(&disk, options(100_000)).unwrap();
-        assert_eq!(opened.replayed.len(), 1);
-        assert_eq!(opened.report.cut.unwrap().address.offset, torn_at);
+        let mut journal = open(&disk, 100_000, 1).unwrap().journal;
+        let first = one_entry(1, b"first");
+        first.append(&mut journal).unwrap();
+        let torn_at = journal.status().current_bytes;
+        one_entry(2, &copies[shift as usize..]).append(&mut journal).unwrap();
+        drop(journal);
+        overwrite(&disk, &segments(&disk)[0], torn_at, &[0; 16]);
+        let opened = open(&disk, 100_000, 2).unwrap();
+        assert_eq!(opened.state, first.apply(&State::new()));
+        let cut = opened.report.cut.unwrap();
+        assert_eq!((cut.address.offset, cut.record.0), (torn_at, 2));
     }
+}
+
+#[test]
+fn a_journal_that_is_not_accepted_stays_as_it_is_with_its_torn_tail() {
+    let disk = VirtualDisk::new(7);
+    let mut journal = open(&disk, 1 << 20, 7).unwrap().journal;
+    let mut source = Source::new(7);
+    let round = source.round(&State::new());
+    round.append(&mut journal).unwrap();
+    journal.sync().unwrap();
+    let state = round.apply(&State::new());
+    let end = journal.status().current_bytes;
+    source.round(&state).append(&mut journal).unwrap();
+    drop(journal);
+    disk.open(&segments(&disk)[0]).unwrap().write_at(end, &[7; 8]).unwrap();
+    disk.create("prepared-00000000000000000007.ordo", 10).unwrap();
+
+    let before = contents(&disk);
+    let groups: Vec<_> = state.keys().copied().collect();
+    for &refused in &groups {
+        let accepts = |partition, _: &order::consensus::Base| partition != refused;
+        let error = Journal::open_if(Arc::new(disk.clone()), 1 << 20, 8, &accepts).err().unwrap();
+        assert!(matches!(error, OpenError::NotAccepted { partition } if partition == refused), "{error}");
+        assert!(contents(&disk) == before);
+    }
+    let accepts = |partition, base: &order::consensus::Base| state[&partition].base == *base;
+    let (_, found, report) =
+        Journal::open_if(Arc::new(disk.clone()), 1 << 20, 8, &accepts).expect("it is accepted");
+    assert!(found == state && report.cut.is_some() && !groups.is_empty(), "{report:?}");
 }

@@ -1,4 +1,5 @@
-//! The log on a disk that loses, tears and flips: what was synced survives, what was damaged is refused.
+//! The journal on a disk that loses, tears and flips, against models that remember the state after every
+//! record: what was synced survives, what was damaged is refused.
 //!
 //! The virtual disk is the simulator's own source file rather than its crate, which needs every other crate
 //! of the house.
@@ -9,137 +10,201 @@ extern crate ordo_order as order;
 #[allow(dead_code, reason = "the simulator uses the rest")]
 mod virtual_disk;
 
+mod bytes_on_disk;
 mod crashes;
+mod cuts;
 mod damage;
 mod faults;
-mod journal;
 mod reader;
+mod refused;
+mod truncation;
 
-use order::{Batch, Log, LogOptions, OpenError, Report, Sequencer, Tail};
+use bytes::Bytes;
+use order::consensus::{Base, Entry, EntryKind, HardState, Kept, Members};
+use order::{Disk, DiskFile, GroupImage, Journal, OpenError, Report};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::Arc;
-use txn::{Args, Epoch, FnProcedure, Position, Registry, Reply, Request, RequestId, SessionId};
+use txn::{NodeId, PartitionId};
 use virtual_disk::VirtualDisk;
 
-/// A batch as tests compare it.
-#[derive(Clone, PartialEq, Eq)]
-struct Seen {
-    epoch: Epoch,
-    time_ms: u64,
-    first: Position,
-    digest: u64,
-    requests: Vec<(RequestId, u32, Args)>,
-}
+/// What the groups have.
+type State = order::GroupImages;
 
-impl std::fmt::Debug for Seen {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Seen { epoch, first, digest, requests, .. } = self;
-        write!(f, "{}:{first:?}+{}/{digest:x}", epoch.0, requests.len())
-    }
-}
-
-impl Seen {
-    fn of(batch: &Batch) -> Seen {
-        let requests =
-            batch.requests.iter().map(|request| (request.id, request.slots_version, request.args.clone()));
-        Seen {
-            epoch: batch.epoch,
-            time_ms: batch.time_ms,
-            first: batch.first,
-            digest: batch.digest,
-            requests: requests.collect(),
-        }
-    }
-
-    fn next(&self) -> Position {
-        self.first.advanced(self.requests.len() as u64)
-    }
-
-    fn tail(&self) -> Tail {
-        Tail { epoch: self.epoch, next: self.next(), time_ms: self.time_ms, digest: self.digest }
-    }
-}
-
-fn registry() -> Registry {
-    let mut registry = Registry::new();
-    let procedure = FnProcedure::new("note", |_tx, _call| async { Ok(Reply::OK) });
-    registry.register(Arc::new(procedure)).unwrap();
-    registry
-}
-
-/// What a log was opened with, and what it gave.
-struct Opened {
-    log: Log<VirtualDisk>,
+struct Opened<D: Disk = VirtualDisk> {
+    journal: Journal<D>,
+    state: State,
     report: Report,
-    replayed: Vec<Seen>,
 }
 
-fn open(disk: &VirtualDisk, options: LogOptions) -> Result<Opened, OpenError> {
-    let mut replayed = Vec::new();
-    let disk = Arc::new(disk.clone());
-    let (log, report) = Log::open(disk, options, &registry(), &mut |batch| replayed.push(Seen::of(&batch)))?;
-    assert_eq!(report.tail, log.tail());
-    assert_eq!(report.batches, replayed.len() as u64);
-    Ok(Opened { log, report, replayed })
+fn open<D: Disk + Clone>(disk: &D, segment_bytes: u64, boot_id: u64) -> Result<Opened<D>, OpenError> {
+    let (journal, state, report) = Journal::open(Arc::new(disk.clone()), segment_bytes, boot_id)?;
+    assert_eq!(report.last, journal.status().last);
+    Ok(Opened { journal, state, report })
 }
 
-fn options(segment_bytes: u64) -> LogOptions {
-    LogOptions { segment_bytes, boot_id: 7, checkpoint: Tail::ORIGIN }
+/// What a round writes.
+#[derive(Clone, Debug)]
+struct Round(Vec<Kept>);
+
+impl Round {
+    fn append<D: Disk>(&self, journal: &mut Journal<D>) -> std::io::Result<order::Appended> {
+        journal.append(&self.0)
+    }
+
+    /// The state behind this round, worked out entry by entry.
+    fn apply(&self, state: &State) -> State {
+        let mut state = state.clone();
+        for kept in self.0.iter().filter(|kept| !kept.is_empty()) {
+            let image = state.entry(kept.partition).or_default();
+            if let Some(base) = &kept.base {
+                let index = base.index;
+                image.base = base.clone();
+                image.entries.retain(|entry| entry.index > index && !kept.reset);
+            }
+            for entry in &kept.entries {
+                image.entries.retain(|old| old.index < entry.index);
+                image.entries.push(entry.clone());
+            }
+            image.hard_state = kept.hard_state.unwrap_or(image.hard_state);
+            image.hard_state.commit = image.hard_state.commit.max(image.base.index);
+        }
+        state
+    }
 }
 
-/// Makes random batches.
+fn entry(index: u64, term: u64, data: &[u8]) -> Entry {
+    Entry { index, term, kind: EntryKind::Batch, data: Bytes::copy_from_slice(data) }
+}
+
+fn base(index: u64) -> Base {
+    Base { index, term: 1, members: Members::default(), state: Bytes::from(format!("state at {index}")) }
+}
+
+fn hard_state(term: u64, commit: u64) -> HardState {
+    HardState { term, vote: term % 3, commit }
+}
+
+/// Makes random rounds that follow a state.
 struct Source {
     rng: Xoshiro256PlusPlus,
-    registry: Registry,
-    sequencer: Sequencer,
-    sequence: u64,
-    now_ms: u64,
+    groups: u16,
+    /// How likely a group takes a base in a round.
+    base_chance: f64,
 }
 
 impl Source {
-    fn new(seed: u64, tail: Tail) -> Source {
-        Source {
-            rng: Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5eed),
-            registry: registry(),
-            sequencer: Sequencer::new(tail),
-            sequence: 0,
-            now_ms: 1_000,
+    fn new(seed: u64) -> Source {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5eed);
+        Source { groups: rng.random_range(1..5), base_chance: [0.02, 0.1, 0.3][rng.random_range(0..3)], rng }
+    }
+
+    fn round(&mut self, state: &State) -> Round {
+        let mut kept = Vec::new();
+        for partition in 0..self.groups {
+            if self.rng.random_bool(0.7) {
+                let partition = PartitionId(partition);
+                let image = state.get(&partition).cloned().unwrap_or_default();
+                kept.push(self.kept(partition, &image));
+                if self.rng.random_bool(0.2) {
+                    // It had another turn before the round was written.
+                    let after = Round(kept.clone()).apply(state);
+                    let image = after.get(&partition).cloned().unwrap_or_default();
+                    kept.push(self.kept(partition, &image));
+                }
+            }
         }
+        Round(kept)
     }
 
-    /// A request with `len` random bytes.
-    fn request(&mut self, len: usize) -> Arc<Request> {
-        let bytes: Vec<u8> = (0..len).map(|_| self.rng.random()).collect();
-        self.request_with([&bytes[..len / 2], &bytes[len / 2..]])
+    fn kept(&mut self, partition: PartitionId, image: &GroupImage) -> Kept {
+        let mut kept = Kept::nothing(partition);
+        let mut last = image.base.index + image.entries.len() as u64;
+        let mut agreed = image.hard_state.commit;
+        if self.rng.random_bool(self.base_chance) {
+            kept.reset = self.rng.random_bool(0.2);
+            // A leader's checkpoint may end among entries that are not agreed, and then they are wrong.
+            let until = if kept.reset { last + 5 } else { agreed };
+            let from = if kept.reset { agreed } else { image.base.index };
+            let index = self.rng.random_range(from..=until);
+            kept.base = Some(self.base(index));
+            last = if kept.reset { index } else { last.max(index) };
+            agreed = agreed.max(index);
+        }
+        if self.rng.random_bool(0.8) {
+            let replaces = self.rng.random_bool(0.2);
+            let first = if replaces { self.rng.random_range(agreed + 1..=last + 1) } else { last + 1 };
+            let term = image.hard_state.term + u64::from(replaces);
+            let count = self.rng.random_range(1..4);
+            kept.entries = (first..first + count).map(|index| self.entry(index, term)).collect();
+            last = first + count - 1;
+        }
+        if self.rng.random_bool(0.5) {
+            kept.hard_state = Some(HardState {
+                term: image.hard_state.term + self.rng.random_range(0..2),
+                vote: self.rng.random_range(0..4),
+                commit: self.rng.random_range(agreed..=last),
+            });
+        }
+        kept
     }
 
-    fn request_with<const N: usize>(&mut self, args: [&[u8]; N]) -> Arc<Request> {
-        self.sequence += 1;
-        let session = SessionId(self.rng.random_range(0..1_000_000));
-        let id = RequestId { session, sequence: self.sequence, attempt: self.rng.random_range(0..3) };
-        let procedure = self.registry.by_name("note").unwrap().clone();
-        let mut request = Request::new(id, procedure, Args::from_iter(args));
-        request.slots_version = self.rng.random_range(0..5);
-        Arc::new(request)
+    fn entry(&mut self, index: u64, term: u64) -> Entry {
+        let len = match self.rng.random_range(0..30) {
+            0 => self.rng.random_range(0..9_000),
+            1..10 => 0,
+            _ => self.rng.random_range(0..120),
+        };
+        let data: Vec<u8> = (0..len).map(|_| self.rng.random()).collect();
+        let kind = match self.rng.random_range(0..10) {
+            0 => EntryKind::Membership,
+            _ => EntryKind::Batch,
+        };
+        Entry { kind, ..entry(index, term, &data) }
     }
 
-    /// Appends a random batch's record to `records`.
-    fn batch(&mut self, records: &mut Vec<u8>) -> Seen {
-        let count = [0, 1, 1, 2, 5][self.rng.random_range(0..5)];
-        let requests = (0..count)
-            .map(|_| {
-                let len = match self.rng.random_range(0..20) {
-                    0 => self.rng.random_range(0..9_000),
-                    _ => self.rng.random_range(0..120),
-                };
-                self.request(len)
-            })
-            .collect();
-        // Clocks go back now and then.
-        self.now_ms = self.now_ms.saturating_add_signed(self.rng.random_range(-3..10));
-        Seen::of(&self.sequencer.sequence(requests, self.now_ms, records).unwrap())
+    fn base(&mut self, index: u64) -> Base {
+        let mut nodes = || {
+            let count = self.rng.random_range(0..4);
+            (0..count).map(|_| NodeId(self.rng.random())).collect::<Vec<_>>()
+        };
+        let members = Members {
+            voters: nodes(),
+            voters_outgoing: nodes(),
+            learners: nodes(),
+            learners_next: nodes(),
+            auto_leave: self.rng.random(),
+        };
+        Base { members, term: self.rng.random(), ..base(index) }
     }
+}
+
+/// The segments on a disk, in order.
+fn segments(disk: &VirtualDisk) -> Vec<String> {
+    let mut names = disk.list().unwrap();
+    names.retain(|name| name.starts_with("log-"));
+    names.sort();
+    names
+}
+
+fn read(disk: &VirtualDisk, name: &str) -> Vec<u8> {
+    let file = disk.open(name).unwrap();
+    let mut bytes = vec![0; file.len_bytes().unwrap() as usize];
+    assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+fn overwrite(disk: &VirtualDisk, name: &str, offset: u64, bytes: &[u8]) {
+    let file = disk.open(name).unwrap();
+    file.write_at(offset, bytes).unwrap();
+    file.sync().unwrap();
+}
+
+/// All files of a disk with their bytes.
+fn contents(disk: &VirtualDisk) -> Vec<(String, Vec<u8>)> {
+    let mut names = disk.list().unwrap();
+    names.sort();
+    names.into_iter().map(|name| (name.clone(), read(disk, &name))).collect()
 }
 
 /// The seeds of a randomized test: the one in ORDO_SEED; else ORDO_SEEDS of them, or `count`.

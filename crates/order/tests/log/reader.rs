@@ -1,31 +1,30 @@
 //! The reader of segments is total.
 
 use crate::virtual_disk::VirtualDisk;
-use crate::{Source, open, options};
-use order::{Disk, DiskFile, Tail, fuzz_log_reader};
+use crate::{Source, State, open, read, segments};
+use order::fuzz_log_reader;
 use proptest::prelude::*;
+use txn::Position;
 
-/// The bytes of a sound segment.
+/// The bytes of a sound segment with 20 records.
 fn segment() -> Vec<u8> {
-    let disk = VirtualDisk::new(1);
-    let mut log = open(&disk, options(20_000)).unwrap().log;
-    let mut source = Source::new(1, Tail::ORIGIN);
-    let mut records = Vec::new();
-    for _ in 0..20 {
-        source.batch(&mut records);
+    let disk = VirtualDisk::new(2);
+    let mut journal = open(&disk, 40_000, 7).unwrap().journal;
+    let mut source = Source::new(2);
+    let mut state = State::new();
+    while journal.status().last < Position(20) {
+        let round = source.round(&state);
+        round.append(&mut journal).unwrap();
+        state = round.apply(&state);
     }
-    log.append(&mut records).unwrap();
-    let file = disk.open(&disk.list().unwrap()[0]).unwrap();
-    let mut bytes = vec![0; file.len_bytes().unwrap() as usize];
-    assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
-    bytes
+    assert_eq!(journal.status().segments, 1);
+    read(&disk, &segments(&disk)[0])
 }
 
 #[test]
 fn sound_segments_are_read_to_their_ends() {
     // Once as it is, and once more with its checksums made anew.
     assert_eq!(fuzz_log_reader(&segment()), 2 * 20);
-    assert_eq!(fuzz_log_reader(&crate::journal::segment()), 2 * 20);
 }
 
 proptest! {
@@ -42,12 +41,11 @@ proptest! {
 
     #[test]
     fn mutated_segments_are_read_without_a_panic(
-        journal in any::<bool>(),
         edits in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 1..20usize), 0..6),
         len in any::<proptest::sample::Index>(),
         moved in any::<Option<(proptest::sample::Index, proptest::sample::Index, u8)>>(),
     ) {
-        let mut bytes = if journal { crate::journal::segment() } else { segment() };
+        let mut bytes = segment();
         for (at, byte, count) in edits {
             let at = at.index(bytes.len());
             let end = (at + count).min(bytes.len());

@@ -1,8 +1,8 @@
 //! What truncation removes, and what it must leave.
 
-use super::{Source, State, base, entry, hard_state, open};
 use crate::seeds;
 use crate::virtual_disk::VirtualDisk;
+use crate::{Source, State, base, entry, hard_state, open};
 use order::consensus::Kept;
 use order::{Disk, Journal, OpenError};
 use txn::{PartitionId, Position};
@@ -140,7 +140,7 @@ fn truncation_loses_nothing_and_leaves_no_segment_too_many() {
             names.sort();
             copy.remove(&names[0]).unwrap();
             let error = open(&copy, SEGMENT_BYTES, 2).err().unwrap();
-            assert!(matches!(error, OpenError::JournalBeginsTooLate { .. }), "{error}");
+            assert!(matches!(error, OpenError::BeginsTooLate { .. }), "{error}");
             refused += 1;
         }
     }
@@ -156,7 +156,7 @@ fn a_journal_without_its_beginning_is_refused() {
     names.sort();
     disk.remove(&names[0]).unwrap();
     let error = open(&disk, SEGMENT_BYTES, 2).err().unwrap();
-    let OpenError::JournalBeginsTooLate { wanted, found } = &error else { panic!("{error}") };
+    let OpenError::BeginsTooLate { wanted, found } = &error else { panic!("{error}") };
     assert!(*wanted == Position::FIRST && *found > *wanted);
     assert!(error.to_string().contains("replace this node"), "{error}");
 }

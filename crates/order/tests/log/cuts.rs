@@ -1,9 +1,9 @@
 //! The power goes at every single operation of the disk, in a life of the journal and in the recovery from
 //! that.
 
-use super::{Opened, Source, State, open};
 use crate::seeds;
 use crate::virtual_disk::{VirtualDisk, VirtualFile};
+use crate::{Opened, Source, State, open};
 use order::{Disk, DiskFile, Journal};
 use std::io;
 use std::sync::Arc;

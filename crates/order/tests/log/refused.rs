@@ -1,7 +1,7 @@
 //! What does not follow is refused, and changes nothing.
 
-use super::{base, entry, hard_state, open};
 use crate::virtual_disk::VirtualDisk;
+use crate::{base, entry, hard_state, open};
 use order::consensus::{Entry, Kept};
 use std::io::ErrorKind;
 use txn::{PartitionId, Position};
