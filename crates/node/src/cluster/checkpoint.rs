@@ -894,7 +894,7 @@ impl ClusterNode {
             |taken: &&mut Taken| taken.epoch == piece.epoch && taken.bases.contains_key(&piece.partition);
         if let Some(taken) = taken.find(has) {
             taken.asked_tick = Some(now);
-            effects.read.push((from, piece));
+            effects.read.push_back((from, piece));
             return;
         }
         let newest = self.checkpoints.newest();

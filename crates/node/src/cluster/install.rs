@@ -14,7 +14,7 @@
 
 use super::checkpoint::{file_name, unfinished_name};
 use super::frames::Frame;
-use super::machine::{ClusterEffects, ClusterNode, Then};
+use super::machine::{ClusterEffects, ClusterEvent, ClusterNode, Then};
 use super::recover::BaseState;
 use super::shape::BadFrame;
 use bytes::Bytes;
@@ -644,8 +644,28 @@ impl ClusterNode {
     }
 }
 
-/// Reads a piece of a checkpoint, for another node: the size of the whole file, and what it has there.
-pub fn read_piece<D: Disk>(disk: &D, piece: Piece) -> io::Result<(u64, Vec<u8>)> {
+/// Reads a piece of a checkpoint for another node, and returns the event for this one.
+///
+/// # Errors
+/// The disk fails, or the file is gone.
+pub fn serve_piece<D: Disk>(disk: &D, to: NodeId, piece: Piece) -> io::Result<ClusterEvent> {
+    read_piece(disk, piece).map(|(total, bytes)| ClusterEvent::PieceRead { to, piece, total, bytes })
+}
+
+/// Writes a piece of a checkpoint that another node gave, and returns the event for this one. With the last
+/// piece the file is complete and durable, or it is not the checkpoint that it should be, and is removed.
+pub fn store_piece<D: Disk>(disk: &D, piece: Piece, bytes: &[u8], whole: Option<Whole>) -> ClusterEvent {
+    match write_piece(disk, piece, bytes, whole) {
+        Ok(()) => ClusterEvent::PieceWritten { piece, bytes: bytes.len() as u64, last: whole.is_some() },
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            ClusterEvent::PieceSpoilt { piece, cause: error.to_string() }
+        }
+        Err(error) => ClusterEvent::PieceUnwritten { piece, error: error.to_string() },
+    }
+}
+
+/// The size of the whole file, and the bytes of the piece.
+fn read_piece<D: Disk>(disk: &D, piece: Piece) -> io::Result<(u64, Vec<u8>)> {
     let file = disk.open(&file_name(piece.partition, piece.epoch))?;
     let total = file.len_bytes()?;
     let left = total.saturating_sub(piece.offset).min(PIECE_BYTES as u64);
@@ -660,12 +680,9 @@ pub fn read_piece<D: Disk>(disk: &D, piece: Piece) -> io::Result<(u64, Vec<u8>)>
     Ok((total, bytes))
 }
 
-/// Writes a piece of a checkpoint that another node gave. With the last one the file is complete and durable.
-///
-/// # Errors
-/// The disk fails, or ([`io::ErrorKind::InvalidData`]) the file is whole and is not the checkpoint that it
-/// should be: then it is removed.
-pub fn write_piece<D: Disk>(disk: &D, piece: Piece, bytes: &[u8], whole: Option<Whole>) -> io::Result<()> {
+/// Fails with [`io::ErrorKind::InvalidData`] if the file is whole and is not the checkpoint that it should
+/// be.
+fn write_piece<D: Disk>(disk: &D, piece: Piece, bytes: &[u8], whole: Option<Whole>) -> io::Result<()> {
     let unfinished = unfinished_name(piece.partition, piece.epoch);
     let file = if piece.offset == 0 {
         if disk.list()?.contains(&unfinished) {

@@ -67,19 +67,19 @@ pub enum ClusterEvent {
     Connected(NodeId),
     /// What is sent to this node does not arrive.
     Disconnected(NodeId),
-    /// What [`ClusterEffects::kept`] held is in the journal. Counts records from 1.
+    /// The record is in the journal ([`Host::append`](super::Host::append)). Counts from 1.
     Written(u64),
     /// Everything up to this record is on the disk.
     Synced(u64),
-    /// What [`ClusterEffects::kept`] holds could not be written. Nothing of it is in the journal, and the
-    /// same may be tried again ([`order::Journal::takes_again`]).
+    /// The record could not be written. Nothing of it is in the journal, and the same may be tried again
+    /// ([`order::Journal::takes_again`]).
     JournalUnwritten(String),
     /// The journal could not be synced: nothing is promised any more.
     JournalFailed(String),
     /// Somebody has removed files of the journal of a node that stands alone. What they held is executed, or
     /// will be, and goes on in a new file: a checkpoint of it is taken, and the log begins behind that.
     LogLost,
-    /// There is room for the journal's next segment, as [`ClusterEffects::make_room`] asked.
+    /// There is room for the journal's next segment, as [`Host::make_room`](super::Host::make_room) made it.
     RoomMade,
     /// Time passes: a tick of [`ClusterOptions::tick_ms`].
     Tick {
@@ -88,7 +88,7 @@ pub enum ClusterEvent {
     },
     /// The engines have got on where [`ClusterNode::waits_for_room`]. A tick does as well, later.
     Room,
-    /// The checkpoint of [`ClusterEffects::checkpoint`] is on the disk.
+    /// The checkpoint that was wanted is on the disk.
     CheckpointWritten {
         /// Its epoch.
         epoch: Epoch,
@@ -99,7 +99,7 @@ pub enum ClusterEvent {
     CheckpointFailed(String),
     /// A checkpoint is wanted now, of the whole cluster.
     CheckpointWanted,
-    /// What [`ClusterEffects::read`] asked for.
+    /// A piece of a checkpoint was read for another node.
     PieceRead {
         /// For whom.
         to: NodeId,
@@ -110,8 +110,8 @@ pub enum ClusterEvent {
         /// What it has there.
         bytes: Vec<u8>,
     },
-    /// What [`ClusterEffects::write`] held is in its file; the whole file is durable if it was the last
-    /// piece.
+    /// A piece of a checkpoint that another node gave is in its file. The whole file is durable if it was the
+    /// last one.
     PieceWritten {
         /// Which piece.
         piece: Piece,
@@ -127,7 +127,7 @@ pub enum ClusterEvent {
         /// What is wrong.
         cause: String,
     },
-    /// What [`ClusterEffects::write`] held could not be written: it is asked for again.
+    /// A piece that another node gave could not be written: this node asks for it again.
     PieceUnwritten {
         /// Which piece.
         piece: Piece,
@@ -150,23 +150,31 @@ pub enum ClusterEvent {
     Stop,
 }
 
-/// What a node wants done. Reused between calls: the driver takes out what it does.
+/// What a node wants done. Reused between calls. [`drive`](super::drive()) takes out what a
+/// [`Host`](super::Host) performs; the rest is for its caller.
 #[derive(Default)]
 pub struct ClusterEffects {
-    /// Append this to the journal as one record, if not empty. The driver does so, clears it, and reports
-    /// [`ClusterEvent::Written`] or [`ClusterEvent::JournalFailed`] *before it passes anything else* to the
-    /// node. If the same can be tried again, it does not clear it, and reports
-    /// [`ClusterEvent::JournalUnwritten`].
-    pub kept: Vec<Kept>,
-    /// Make the journal's next segment, on a thread that may wait: [`ClusterEvent::RoomMade`] tells that
-    /// there is one. A failure tells nothing: this is asked for again.
-    pub make_room: bool,
+    /// Append this to the journal as one record, if not empty. [`ClusterEvent::Written`],
+    /// [`ClusterEvent::JournalUnwritten`] or [`ClusterEvent::JournalFailed`] comes *before anything else*.
+    pub(super) kept: Vec<Kept>,
+    /// Make the journal's next segment, on a thread that may wait.
+    pub(super) make_room: bool,
+    /// Start a sync of everything that was written.
+    pub(super) sync: bool,
+    /// Frames for other nodes, in order for each of them.
+    pub(super) frames: Vec<(NodeId, Vec<u8>)>,
+    /// Drop the links of these nodes, because of what they have sent: the text says it.
+    pub(super) severed: Vec<(NodeId, String)>,
+    /// Write checkpoints, on a thread that may wait.
+    pub(super) checkpoint: Option<ClusterCheckpoint>,
+    /// Only these checkpoints and newer ones are needed any more.
+    pub(super) prune: Option<Needed>,
+    /// Read pieces of checkpoints, for other nodes.
+    pub(super) read: VecDeque<(NodeId, Piece)>,
+    /// Write a piece of a checkpoint: its bytes, and what the file must be if it is the last.
+    pub(super) write: Option<(Piece, Bytes, Option<Whole>)>,
     /// Requests are taken again that were refused because this node was out.
     pub recovered: bool,
-    /// Start a sync of everything that was written.
-    pub sync: bool,
-    /// Frames for other nodes, in order for each of them.
-    pub frames: Vec<(NodeId, Vec<u8>)>,
     /// Requests that were taken and are answered with an error.
     pub refused: Vec<(RequestId, Outcome)>,
     /// Requests that were taken and were executed by other nodes.
@@ -174,16 +182,6 @@ pub struct ClusterEffects {
     /// Strict reads that may run at a snapshot, once the partition's engine has final-committed up to the
     /// position.
     pub readable: Vec<(RequestId, PartitionId, Position)>,
-    /// Write checkpoints, on a thread that may wait.
-    pub checkpoint: Option<ClusterCheckpoint>,
-    /// Only these checkpoints and newer ones are needed any more ([`super::checkpoint::prune`]), and of the
-    /// journal what [`order::Journal::truncation`] leaves.
-    pub prune: Option<Needed>,
-    /// Read pieces of checkpoints, for other nodes.
-    pub read: Vec<(NodeId, Piece)>,
-    /// Write a piece of a checkpoint: its bytes, and what the file must be if it is the last
-    /// ([`super::write_piece`]).
-    pub write: Option<(Piece, Bytes, Option<Whole>)>,
     /// Something became final: stepping the engines may final-commit now.
     pub confirmed: bool,
     /// Something was delivered: stepping the engines may execute it.
@@ -195,8 +193,6 @@ pub struct ClusterEffects {
     /// A newer map than this node's own, from another node: where the others are. Who was down while nodes
     /// were replaced needs it, because the leader from whom it would learn of them may be one of them.
     pub known: Option<Arc<PartitionMap>>,
-    /// Drop the links of these nodes, because of what they have sent: the text says it.
-    pub severed: Vec<(NodeId, String)>,
     /// What an operator should read.
     pub warnings: Vec<String>,
     /// What an operator may read: something is well again.
@@ -710,6 +706,9 @@ impl ClusterNode {
                     let _ = group.handle(Input::Unreachable(node));
                     self.dirty.insert(partition);
                 }
+            }
+            ClusterEvent::Written(record) | ClusterEvent::Synced(record) if record > self.records => {
+                panic!("the journal has {record} records of this process, which wrote {}", self.records)
             }
             ClusterEvent::Written(record) if self.out.is_none() => {
                 self.written = record;

@@ -4,7 +4,7 @@
 //! against the cluster here, once: the partitions that it names, what it says of others, and lists that go
 //! together. What a frame says of a group's log or of a checkpoint is held against these where they are known
 //! ([`order::consensus::Group::examine`], [`ClusterNode::entries_came`], [`super::install`]). A frame that
-//! cannot be costs its sender the link ([`super::ClusterEffects::severed`]), and has no other effect.
+//! cannot be costs its sender the link ([`super::Host::sever`]), and has no other effect.
 
 use super::feeds::{Fed, Item, Part};
 use super::frames::{Frame, FrameError};

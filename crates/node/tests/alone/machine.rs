@@ -38,12 +38,12 @@ fn what_is_written_during_a_sync_shares_the_next_one() {
     for _ in 0..10 {
         rig.submit("a", 2).unwrap();
     }
-    assert_eq!(rig.syncs_asked, 1, "one sync is on its way at a time");
+    assert_eq!(rig.hands.syncs_asked, 1, "one sync is on its way at a time");
     rig.end_sync();
     assert_eq!(rig.acknowledged(), 2, "the first sync began before the other batches were written");
-    assert_eq!(rig.syncs_asked, 2);
+    assert_eq!(rig.hands.syncs_asked, 2);
     rig.end_sync();
-    assert_eq!((rig.acknowledged(), rig.syncs_asked), (20, 2));
+    assert_eq!((rig.acknowledged(), rig.hands.syncs_asked), (20, 2));
 }
 
 #[test]
@@ -53,13 +53,17 @@ fn everysec_and_no_answer_after_the_write() {
         rig.wait_ms(1_000);
         rig.end_syncs();
         rig.wait_ms(1_000);
-        let before = rig.syncs_asked;
+        let before = rig.hands.syncs_asked;
         rig.submit("a", 3).unwrap();
         assert_eq!(rig.acknowledged(), 3, "{fsync}");
         rig.wait_ms(1_000);
-        assert_eq!(rig.syncs_asked - before, syncs, "{fsync}");
+        assert_eq!(rig.hands.syncs_asked - before, syncs, "{fsync}");
         rig.end_syncs();
-        assert_eq!(rig.journal.status().durable == rig.journal.status().last, syncs > 0, "{fsync}");
+        assert_eq!(
+            rig.hands.records.journal.status().durable == rig.hands.records.journal.status().last,
+            syncs > 0,
+            "{fsync}"
+        );
     }
 }
 
@@ -68,13 +72,13 @@ fn everysec_syncs_within_a_second_and_not_more_often() {
     let mut rig = rig(FsyncPolicy::Everysec);
     rig.wait_ms(1_000);
     rig.end_syncs();
-    let before = rig.syncs_asked;
+    let before = rig.hands.syncs_asked;
     for round in 1..=50 {
         rig.submit("a", 1).unwrap();
         rig.wait_ms(100);
         rig.end_syncs();
         let wanted = round / 10;
-        assert!((wanted..=wanted + 1).contains(&(rig.syncs_asked - before)), "{round}");
+        assert!((wanted..=wanted + 1).contains(&(rig.hands.syncs_asked - before)), "{round}");
     }
     rig.wait_ms(1_000);
     rig.end_syncs();
@@ -168,7 +172,7 @@ fn a_full_disk_refuses_writes_until_there_is_space_and_loses_nothing_that_waits(
         assert_eq!((rig.node.status().stopped, rig.node.out()), (None, None), "{fsync}");
         assert_eq!((rig.news.len(), rig.warnings.len()), (1, 0), "{fsync}: {:?}", rig.news);
 
-        rig.journal.sync().unwrap();
+        rig.hands.records.journal.sync().unwrap();
         rig.disk.crash();
         let rig = Rig::recover(&rig.disk.clone(), options(fsync)).unwrap();
         assert_eq!((rig.value("a"), rig.last()), (11, Position(11)), "{fsync}: each of them once");
@@ -186,7 +190,7 @@ fn what_waits_for_space_is_written_first_also_where_clients_were_told_nothing() 
     rig.end_sync();
     assert_eq!((rig.value("a"), rig.acknowledged()), (5, 5), "what was written is confirmed meanwhile");
     rig.disk.make_space();
-    rig.wants_room = true;
+    rig.hands.wants_room = true;
     rig.make_room();
     rig.end_syncs();
     rig.submit("a", 1).expect("the node is back");
@@ -234,7 +238,7 @@ fn a_failed_sync_acknowledges_nothing_more_and_says_that_it_does_not_know() {
         rig.end_syncs();
         assert!(is_read_only(&mut rig));
     }
-    assert!(!rig.wants_room, "no room helps");
+    assert!(!rig.hands.wants_room, "no room helps");
     assert_eq!((rig.value("a"), rig.acknowledged(), rig.refusals().len()), (5, 5, 5));
     let status = rig.node.status();
     assert!(status.confirmed < status.delivered, "{status:?}");

@@ -1,12 +1,12 @@
 //! Whether a journal is that of a node that stands alone.
 
-use crate::rig::{Rig, SEGMENT_BYTES, StartRefused, files, options, registry};
+use crate::rig::{Rig, RigHost, SEGMENT_BYTES, StartRefused, files, options, registry};
 use execute::Serial;
 use order::{Described, Disk, Journal, PartitionMap};
 use ordo_node::FsyncPolicy;
 use ordo_node::cluster::{
-    ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart, Frame, Standing, joined_record,
-    stands_alone,
+    ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart, Frame, Standing, drive,
+    joined_record, stands_alone,
 };
 use sim::disk::VirtualDisk;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ fn founder(has_heard: bool) -> Arc<VirtualDisk> {
     });
     let map = PartitionMap::new("three", &described, 1).expect("a map");
     let disk = Arc::new(VirtualDisk::new(1));
-    let (mut journal, images) = open(&disk, 1);
+    let (journal, images) = open(&disk, 1);
     let engine: Arc<dyn execute::Engine> = Arc::new(Serial::new());
     let start = ClusterStart {
         known: Arc::new(map.clone()),
@@ -46,15 +46,13 @@ fn founder(has_heard: bool) -> Arc<VirtualDisk> {
     };
     let mut node = ClusterNode::recover(ClusterOptions::new(NodeId(1)), registry(), start).unwrap();
     let mut effects = ClusterEffects::default();
+    let mut hands = RigHost::new(disk.clone(), journal);
     let mut handle = |event| {
-        node.handle(event, 1_000, &mut effects);
-        while !effects.kept.is_empty() {
-            let record = journal.append(&effects.kept).unwrap().position.0;
-            effects.kept.clear();
-            node.handle(ClusterEvent::Written(record), 1_000, &mut effects);
-            journal.sync().unwrap();
-            effects.sync = false;
-            node.handle(ClusterEvent::Synced(record), 1_000, &mut effects);
+        let mut told = Some(event);
+        while let Some(event) = told {
+            node.handle(event, 1_000, &mut effects);
+            drive(&mut node, &mut effects, 1_000, &mut hands);
+            told = hands.end_sync();
         }
     };
     handle(ClusterEvent::Tick { wall_ms: 1_000 });
@@ -135,7 +133,7 @@ fn ones_own_journal_is_taken_at_each_point_of_its_life() {
     for name in files(&disk, "log-") {
         disk.remove(&name).unwrap();
     }
-    rig.journal.leave_removed().unwrap();
+    rig.hands.records.journal.leave_removed().unwrap();
     rig.handle(ClusterEvent::LogLost);
     rig.finish_checkpoint();
     check_own(&rig, "when its files were removed");

@@ -79,7 +79,7 @@ fn a_checkpoint_waits_for_the_engine_and_is_of_a_whole_epoch() {
         first.tick(0);
     }
     assert_eq!(first.last(), Position(8));
-    assert!(first.effects.checkpoint.is_none(), "the engine has not come to the checkpoint's epoch");
+    assert!(first.hands.checkpoint.is_none(), "the engine has not come to the checkpoint's epoch");
     first.is_engine_held = false;
     first.tick(0);
     // The node looks at its engine at a tick.
@@ -87,7 +87,7 @@ fn a_checkpoint_waits_for_the_engine_and_is_of_a_whole_epoch() {
     assert_eq!(first.value("a"), 14, "the engine is behind the checkpoint's epoch");
     let checkpoint = first.finish_checkpoint();
     assert!(checkpoint > epoch);
-    first.journal.sync().unwrap();
+    first.hands.records.journal.sync().unwrap();
     // The checkpoint's requests were executed. The requests behind it can still be skipped.
     let session = first.session();
     let refused = refusal(&disk, skipping(&[(checkpoint, session, 8)]));
@@ -152,7 +152,7 @@ fn two_checkpoints_are_kept_and_the_log_from_the_older_one_on() {
     assert_eq!(files(&disk, "checkpoint-"), [checkpoint_name(epochs[3]), checkpoint_name(epochs[4])]);
     let segments = files(&disk, "log-");
     assert!(segments[0].as_str() > "log-00000000000000000001.ordo", "{segments:?}");
-    assert_eq!(segments, first.journal.segment_names());
+    assert_eq!(segments, first.hands.records.journal.segment_names());
     let second = rig(&disk);
     assert_eq!((second.began, second.replayed, second.value("a")), (Position(1000), 0, 1000));
     assert_eq!(second.node.status().newest_checkpoint, epochs[4]);
@@ -206,7 +206,7 @@ fn with_two_checkpoints() -> (Arc<VirtualDisk>, [String; 2]) {
     for _ in 0..20 {
         first.submit("a", 5).unwrap();
     }
-    first.journal.sync().unwrap();
+    first.hands.records.journal.sync().unwrap();
     (disk, names)
 }
 
@@ -284,7 +284,7 @@ fn what_cannot_be_used_is_put_aside_and_taken_anew() {
     let epoch = found.finish_checkpoint();
     assert_eq!(checkpoint_name(epoch), newer);
     assert_eq!(files(&disk, "checkpoint-"), [older, newer]);
-    found.journal.sync().unwrap();
+    found.hands.records.journal.sync().unwrap();
     disk.crash();
     let again = rig(&disk);
     assert!(again.unusable.is_none());
@@ -314,7 +314,7 @@ fn behind_a_fallback_the_next_checkpoints_count_again() {
             assert!(checkpoint_name(epoch) > newer && epoch > newest, "a candidate never goes back");
             newest = epoch;
             found.submit("a", 1).unwrap();
-            found.journal.sync().unwrap();
+            found.hands.records.journal.sync().unwrap();
             disk.crash();
             found = rig(&disk);
             assert!(found.unusable.is_none(), "{:?}", found.unusable);
@@ -380,7 +380,7 @@ fn checkpoints_come_by_themselves_after_enough_log() {
     opts.checkpoint_bytes = 5000;
     let mut first = Rig::recover(&disk, opts).unwrap();
     let mut batches = 0;
-    while first.effects.checkpoint.is_none() {
+    while first.hands.checkpoint.is_none() {
         first.submit("a", 1).unwrap();
         batches += 1;
     }
@@ -395,7 +395,7 @@ fn the_next_checkpoint_comes_after_as_much_log_as_the_last_one_has() {
     opts.checkpoint_bytes = 2000;
     let log_until_due = |rig: &mut Rig| {
         let mut log_bytes = 0;
-        while rig.effects.checkpoint.is_none() {
+        while rig.hands.checkpoint.is_none() {
             // What is ordered already counts from there.
             log_bytes = log_bytes.max(rig.node.status().log_bytes_since_checkpoint);
             rig.submit("a", 1).unwrap();
@@ -416,7 +416,7 @@ fn the_next_checkpoint_comes_after_as_much_log_as_the_last_one_has() {
     assert!((1800..2000).contains(&log_until_due(&mut rig)));
     for key in 0..500 {
         rig.submit(&format!("key-{key}"), 1).unwrap();
-        if rig.effects.checkpoint.is_some() {
+        if rig.hands.checkpoint.is_some() {
             rig.finish_checkpoint();
         }
     }
@@ -476,7 +476,7 @@ fn crashes(seed: u64) {
                 }
                 6..9 => _ = rig.end_sync(),
                 9 => rig.wait_ms(draw(1_500)),
-                10 if rig.effects.checkpoint.is_some() => rig.write_checkpoint(),
+                10 if rig.hands.checkpoint.is_some() => rig.write_checkpoint(),
                 10 => disk.fill_up_after(draw(2_000)),
                 _ => disk.make_space(),
             }

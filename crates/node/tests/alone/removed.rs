@@ -30,9 +30,9 @@ fn remove(rig: &mut Rig, names: &[String]) {
         rig.disk.remove(name).unwrap();
     }
     rig.disk.sync_dir().unwrap();
-    let current = rig.journal.segment_names().pop().unwrap();
+    let current = rig.hands.records.journal.segment_names().pop().unwrap();
     if names.contains(&current) {
-        rig.journal.leave_removed().unwrap();
+        rig.hands.records.journal.leave_removed().unwrap();
     }
     rig.handle(ClusterEvent::LogLost);
 }
@@ -59,7 +59,7 @@ fn what_removed_files_held_is_in_a_checkpoint_that_comes_by_itself() {
             let news = rig.news.join("\n");
             assert!(news.contains("what the removed log files held"), "{news}");
             rig.submit("a", 2).unwrap();
-            rig.journal.sync().unwrap();
+            rig.hands.records.journal.sync().unwrap();
             let disk = Arc::new(rig.disk.copy_of_durable(2));
             drop(rig);
             let mut again = Rig::recover(&disk, options(fsync)).unwrap();
@@ -88,7 +88,7 @@ fn a_checkpoint_that_was_on_its_way_is_not_enough() {
     rig.wait_ms(2_000);
     rig.finish_checkpoint();
     assert!(!rig.node.status().has_lost_log);
-    rig.journal.sync().unwrap();
+    rig.hands.records.journal.sync().unwrap();
     let disk = Arc::new(rig.disk.copy_of_durable(2));
     let again = Rig::recover(&disk, options(fsync)).unwrap();
     assert_eq!(again.value("a"), written + 5);
@@ -118,7 +118,7 @@ fn older_files_may_be_the_ones_that_are_missing() {
     remove(&mut rig, &[oldest]);
     rig.finish_checkpoint();
     assert!(!rig.node.status().has_lost_log);
-    rig.journal.sync().unwrap();
+    rig.hands.records.journal.sync().unwrap();
     let disk = Arc::new(rig.disk.copy_of_durable(2));
     let again = Rig::recover(&disk, options(FsyncPolicy::Everysec)).unwrap();
     assert_eq!(again.value("a"), written);
@@ -132,7 +132,7 @@ fn a_start_before_the_checkpoint_is_refused_and_finds_no_half() {
         let names = files(&rig.disk, "log-");
         remove(&mut rig, &names);
         rig.submit("a", 1).unwrap();
-        rig.journal.sync().unwrap();
+        rig.hands.records.journal.sync().unwrap();
         let disk = Arc::new(rig.disk.copy_of_durable(2));
         let refused = Rig::recover(&disk, options(FsyncPolicy::No)).err().expect("a refusal");
         let is_known = matches!(refused, StartRefused::Journal(OpenError::BeginsTooLate { .. }));

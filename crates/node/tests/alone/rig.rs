@@ -1,17 +1,21 @@
 //! A node that stands alone, its journal and a virtual disk, driven by hand.
 
+use bytes::Bytes;
 use execute::{Budget, Committed, Engine, Progress, Serial, WorkerId};
+use order::consensus::Kept;
 use order::{Disk, Journal, OpenError, PartitionMap, Report, SyncTicket};
+use ordo_node::cluster::checkpoint::{self, Needed};
 use ordo_node::cluster::{
     ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterRecoverError,
-    ClusterStart, LoadError, LoadedEngines, checkpoint, load_engines, stands_alone,
+    ClusterStart, CountedJournal, Host, LoadError, LoadedEngines, Piece, Recorded, Whole, drive,
+    load_engines, stands_alone,
 };
 use ordo_node::{FsyncPolicy, Refused, session};
 use sim::disk::VirtualDisk;
 use std::sync::Arc;
 use txn::{
-    Args, BootId, Call, Epoch, FnProcedure, Key, Outcome, PartitionId, Position, Procedure, Registry, Reply,
-    Request, RequestId, SessionId, Stop, Tx, Value,
+    Args, BootId, Call, Epoch, FnProcedure, Key, NodeId, Outcome, PartitionId, Position, Procedure, Registry,
+    Reply, Request, RequestId, SessionId, Stop, Tx, Value,
 };
 
 /// How long a tick of a node that stands alone is.
@@ -80,12 +84,96 @@ pub enum StartRefused {
     Node(#[from] ClusterRecoverError),
 }
 
+/// Performs the node's effects: what takes time when the test says so.
+pub struct RigHost {
+    disk: Arc<VirtualDisk>,
+    pub records: CountedJournal<VirtualDisk>,
+    /// A sync that the node asked for.
+    pub ticket: Option<SyncTicket<VirtualDisk>>,
+    /// Syncs that the node asked for since it has its boot id.
+    pub syncs_asked: u64,
+    /// The node wants room for another segment: a tick gives it, or the test.
+    pub wants_room: bool,
+    /// The node wants a checkpoint.
+    pub checkpoint: Option<ClusterCheckpoint>,
+    pub frames_sent: usize,
+}
+
+impl RigHost {
+    pub fn new(disk: Arc<VirtualDisk>, journal: Journal<VirtualDisk>) -> RigHost {
+        RigHost {
+            disk,
+            records: CountedJournal::new(journal),
+            ticket: None,
+            syncs_asked: 0,
+            wants_room: false,
+            checkpoint: None,
+            frames_sent: 0,
+        }
+    }
+
+    /// Ends the sync that is on its way, if there is one. Gives what the node is told.
+    pub fn end_sync(&mut self) -> Option<ClusterEvent> {
+        let ticket = self.ticket.take()?;
+        Some(self.records.end_sync(ticket.sync()))
+    }
+}
+
+impl Host for RigHost {
+    fn append(&mut self, kept: &[Kept]) -> Recorded {
+        self.records.append(kept)
+    }
+
+    fn sync(&mut self) -> Option<ClusterEvent> {
+        self.syncs_asked += 1;
+        assert!(self.ticket.is_none(), "one sync is on its way at a time");
+        match self.records.begin_sync() {
+            Ok(ticket) => {
+                self.ticket = Some(ticket);
+                None
+            }
+            Err(durable) => Some(durable),
+        }
+    }
+
+    fn send(&mut self, _: NodeId, _: Vec<u8>) {
+        self.frames_sent += 1;
+    }
+
+    fn sever(&mut self, peer: NodeId, why: &str) {
+        panic!("{peer} has sent nothing wrong: {why}");
+    }
+
+    fn make_room(&mut self) -> Option<ClusterEvent> {
+        self.wants_room = true;
+        None
+    }
+
+    fn checkpoint(&mut self, job: ClusterCheckpoint) {
+        self.checkpoint = Some(job);
+    }
+
+    fn prune(&mut self, needed: Needed) {
+        // What cannot be removed now is removed later.
+        let _ = checkpoint::prune(&*self.disk, &needed);
+        self.records.truncate();
+    }
+
+    fn read_piece(&mut self, to: NodeId, _: Piece) -> Option<ClusterEvent> {
+        panic!("{to} is not there");
+    }
+
+    fn write_piece(&mut self, piece: Piece, _: Bytes, _: Option<Whole>) -> Option<ClusterEvent> {
+        panic!("nobody gives {piece:?}");
+    }
+}
+
 /// A node with everything around it.
 pub struct Rig {
     pub disk: Arc<VirtualDisk>,
     pub node: ClusterNode,
     pub engine: Arc<dyn Engine>,
-    pub journal: Journal<VirtualDisk>,
+    pub hands: RigHost,
     pub effects: ClusterEffects,
     /// What the journal said at the start.
     pub report: Report,
@@ -98,12 +186,6 @@ pub struct Rig {
     pub told: Vec<u64>,
     /// Requests of earlier processes that this one has executed again.
     pub replayed: usize,
-    /// A sync that the node asked for: it ends when the test says so.
-    pub ticket: Option<SyncTicket<VirtualDisk>>,
-    /// Syncs that the node asked for since it has its boot id.
-    pub syncs_asked: u64,
-    /// The node wants room for another segment: a tick gives it, or the test.
-    pub wants_room: bool,
     /// The engine does nothing until the test says so.
     pub is_engine_held: bool,
     /// What clients were told first of each request, in the order in which they were told.
@@ -114,8 +196,6 @@ pub struct Rig {
     pub now_ms: u64,
     /// How far the machine's clock was set ahead of it.
     pub set_ms: i64,
-    /// Records that the journal had when this process began.
-    records_before: u64,
     sequence: u64,
     session: SessionId,
     add: Arc<dyn Procedure>,
@@ -148,7 +228,7 @@ impl Rig {
         assert_ne!(rig.node.boot(), BootId(0), "the node needs nothing but syncs and ticks for its boot id");
         rig.begin_session();
         rig.end_syncs();
-        rig.syncs_asked = 0;
+        rig.hands.syncs_asked = 0;
         Ok(rig)
     }
 
@@ -191,17 +271,13 @@ impl Rig {
             node: ClusterNode::recover(options, registry(), start)?,
             began: engine.view().final_position(),
             engine,
-            records_before: journal.status().last.0,
-            journal,
+            hands: RigHost::new(disk.clone(), journal),
             effects: ClusterEffects::default(),
             report,
             unusable,
             newer,
             told,
             replayed: 0,
-            ticket: None,
-            syncs_asked: 0,
-            wants_room: false,
             is_engine_held: false,
             replies: Vec::new(),
             warnings: Vec::new(),
@@ -277,67 +353,27 @@ impl Rig {
 
     /// Makes the room that the node wants, if the disk has it.
     pub fn make_room(&mut self) {
-        if std::mem::take(&mut self.wants_room) && self.journal.preparer().prepare_next().is_ok() {
+        if std::mem::take(&mut self.hands.wants_room)
+            && self.hands.records.journal.preparer().prepare_next().is_ok()
+        {
             self.handle(ClusterEvent::RoomMade);
         }
     }
 
     /// Does what the node wants, apart from syncs, checkpoints and room.
     fn drive(&mut self) {
-        loop {
-            if !self.effects.kept.is_empty() {
-                let event = self.write();
-                self.node.handle(event, self.now_ms, &mut self.effects);
-            } else if std::mem::take(&mut self.effects.sync) {
-                self.begin_sync();
-            } else if let Some(needed) = self.effects.prune.take() {
-                // What cannot be removed now is removed later.
-                let _ = checkpoint::prune(&*self.disk, &needed);
-                if let Some(Ok(truncated)) = self.journal.truncation().map(|truncation| truncation.run()) {
-                    self.journal.truncated(truncated);
-                }
-            } else if !self.is_engine_held && self.step(u32::MAX) {
-                self.node.executed(Vec::new(), self.now_ms, &mut self.effects);
-            } else {
-                break;
-            }
+        drive(&mut self.node, &mut self.effects, self.now_ms, &mut self.hands);
+        while !self.is_engine_held && self.step(u32::MAX) {
+            self.node.executed(Vec::new(), self.now_ms, &mut self.effects);
+            drive(&mut self.node, &mut self.effects, self.now_ms, &mut self.hands);
         }
-        self.wants_room |= std::mem::take(&mut self.effects.make_room);
         for (id, outcome) in std::mem::take(&mut self.effects.refused) {
             self.reply(id, outcome);
         }
         self.warnings.append(&mut self.effects.warnings);
         self.news.append(&mut self.effects.news);
-        assert!(self.effects.frames.is_empty(), "there is nobody who could hear it");
+        assert_eq!(self.hands.frames_sent, 0, "there is nobody who could hear it");
         assert_eq!((self.effects.restart, &self.effects.ended), (false, &None));
-    }
-
-    /// Writes the record that the node wants, and says what came of it.
-    fn write(&mut self) -> ClusterEvent {
-        match self.journal.append(&self.effects.kept) {
-            Ok(appended) => {
-                self.effects.kept.clear();
-                ClusterEvent::Written(appended.position.0 - self.records_before)
-            }
-            Err(error) if self.journal.takes_again(&error) => {
-                ClusterEvent::JournalUnwritten(error.to_string())
-            }
-            Err(error) => {
-                self.effects.kept.clear();
-                ClusterEvent::JournalFailed(error.to_string())
-            }
-        }
-    }
-
-    fn begin_sync(&mut self) {
-        self.syncs_asked += 1;
-        assert!(self.ticket.is_none(), "one sync is on its way at a time");
-        self.ticket = self.journal.sync_ticket();
-        if self.ticket.is_none() {
-            let durable = self.journal.status().durable.0;
-            let synced = ClusterEvent::Synced(durable.saturating_sub(self.records_before));
-            self.node.handle(synced, self.now_ms, &mut self.effects);
-        }
     }
 
     /// Steps the engine, by `operations` or until it is idle. Says whether it did anything.
@@ -371,17 +407,10 @@ impl Rig {
 
     /// Ends the sync that is on its way. Returns whether there was one.
     pub fn end_sync(&mut self) -> bool {
-        let Some(ticket) = self.ticket.take() else {
+        let Some(event) = self.hands.end_sync() else {
             return false;
         };
-        match ticket.sync() {
-            Ok(synced) => {
-                self.journal.synced(synced);
-                let record = synced.position.0.saturating_sub(self.records_before);
-                self.handle(ClusterEvent::Synced(record));
-            }
-            Err(error) => self.handle(ClusterEvent::JournalFailed(error.to_string())),
-        }
+        self.handle(event);
         true
     }
 
@@ -392,7 +421,7 @@ impl Rig {
 
     /// Writes the checkpoint that the node asked for. It counts after another sync.
     pub fn write_checkpoint(&mut self) {
-        let job: ClusterCheckpoint = self.effects.checkpoint.take().expect("the node asked for a checkpoint");
+        let job = self.hands.checkpoint.take().expect("the node asked for a checkpoint");
         let epoch = job.epoch();
         let event = match job.write(&*self.disk) {
             Ok(written) => ClusterEvent::CheckpointWritten { epoch, bytes: written.bytes },

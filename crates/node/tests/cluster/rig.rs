@@ -5,13 +5,15 @@
 //! [`Rig::start`], with what `ordo serve` would know: its journal, or, the first time, the newest map of a
 //! peer.
 
+use bytes::Bytes;
 use execute::sparkle::{Options, Sparkle};
 use execute::{Assignment, Budget, Committed, Engine, Serial, WorkerId, siblings};
 use order::consensus::Kept;
 use order::{Changed, Control, Described, GroupImage, GroupImages, PartitionMap};
+use ordo_node::cluster::checkpoint::Needed;
 use ordo_node::cluster::{
-    Answered, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterRecoverError, ClusterStart,
-    Frame, LEVEL, describe,
+    Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions,
+    ClusterRecoverError, ClusterStart, Frame, LEVEL, Piece, Recorded, Whole, describe, drive,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -46,6 +48,57 @@ impl Journal {
             image.hard_state = kept.hard_state.unwrap_or(image.hard_state);
         }
         images
+    }
+}
+
+/// Performs a node's effects.
+struct RigHost<'a> {
+    journal: &'a mut Journal,
+    /// How many records the journal had at the process's start.
+    before: u64,
+    is_full: bool,
+    syncing: &'a mut bool,
+    frames: Vec<(NodeId, Vec<u8>)>,
+    severed: Vec<(NodeId, String)>,
+}
+
+impl ordo_node::cluster::Host for RigHost<'_> {
+    fn append(&mut self, kept: &[Kept]) -> Recorded {
+        if self.is_full {
+            return Recorded::Unwritten("no room".to_owned());
+        }
+        self.journal.records.push(kept.to_vec());
+        Recorded::Written { record: self.journal.records.len() as u64 - self.before, rotated: false }
+    }
+
+    fn sync(&mut self) -> Option<ClusterEvent> {
+        *self.syncing = true;
+        None
+    }
+
+    fn send(&mut self, to: NodeId, frame: Vec<u8>) {
+        self.frames.push((to, frame));
+    }
+
+    fn sever(&mut self, peer: NodeId, why: &str) {
+        self.severed.push((peer, why.to_owned()));
+    }
+
+    fn make_room(&mut self) -> Option<ClusterEvent> {
+        (!self.is_full).then_some(ClusterEvent::RoomMade)
+    }
+
+    // There are no files here, and no checkpoints.
+    fn checkpoint(&mut self, _: ClusterCheckpoint) {}
+
+    fn prune(&mut self, _: Needed) {}
+
+    fn read_piece(&mut self, _: NodeId, _: Piece) -> Option<ClusterEvent> {
+        None
+    }
+
+    fn write_piece(&mut self, _: Piece, _: Bytes, _: Option<Whole>) -> Option<ClusterEvent> {
+        None
     }
 }
 
@@ -575,23 +628,15 @@ impl Rig {
         let Some(process) = &mut host.process else {
             return;
         };
-        loop {
-            let event = if process.effects.kept.is_empty() {
-                let has_room = std::mem::take(&mut process.effects.make_room) && !host.is_full;
-                if !has_room {
-                    break;
-                }
-                ClusterEvent::RoomMade
-            } else if host.is_full {
-                ClusterEvent::JournalUnwritten("no room".to_owned())
-            } else {
-                host.journal.records.push(std::mem::take(&mut process.effects.kept));
-                let record = host.journal.records.len() as u64 - process.records_before;
-                ClusterEvent::Written(record)
-            };
-            process.node.handle(event, now_ms, &mut process.effects);
-        }
-        process.syncing |= std::mem::take(&mut process.effects.sync);
+        let mut hands = RigHost {
+            journal: &mut host.journal,
+            before: process.records_before,
+            is_full: host.is_full,
+            syncing: &mut process.syncing,
+            frames: Vec::new(),
+            severed: Vec::new(),
+        };
+        drive(&mut process.node, &mut process.effects, now_ms, &mut hands);
         process.refused.append(&mut process.effects.refused);
         process.readable += process.effects.readable.drain(..).count();
         process.changed.append(&mut process.effects.changed);
@@ -639,13 +684,12 @@ impl Rig {
         }
         process.node.say(sent, now_ms, &mut process.effects);
         process.node.executed(foreign, now_ms, &mut process.effects);
-        process.warnings.append(&mut process.effects.warnings);
-        for (to, bytes) in process.effects.frames.drain(..) {
+        drive(&mut process.node, &mut process.effects, now_ms, &mut hands);
+        for (to, bytes) in hands.frames {
             self.wire.send(node, to, bytes, &self.registry);
         }
-        for (peer, why) in process.effects.severed.drain(..) {
-            self.severed.push((node, peer, why));
-        }
+        self.severed.extend(hands.severed.into_iter().map(|(peer, why)| (node, peer, why)));
+        process.warnings.append(&mut process.effects.warnings);
         let restarts = std::mem::take(&mut process.effects.restart);
         assert!(!restarts || self.tap.is_some(), "{node} is to start again");
         if restarts {

@@ -5,13 +5,17 @@
 //! own work for each operation, the procedure's, and that of the step itself.
 
 use anyhow::{Context, Result, anyhow};
+use bytes::Bytes;
 use clap::Args;
 use execute::sparkle::{Options as SparkleOptions, Sparkle};
 use execute::{Batch, Budget, Calvin, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId};
 use node::FsyncPolicy;
+use node::cluster::checkpoint::Needed;
 use node::cluster::{
-    ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart, LoadedEngines, load_engines,
+    ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart,
+    CountedJournal, Host, LoadedEngines, Piece, Recorded, Whole, drive, load_engines,
 };
+use order::consensus::Kept;
 use order::{Disk, DiskFile, Journal, PartitionMap};
 use redis_surface::codec::{Limits, Protocol, RequestDecoder, encode, encode_command};
 use sim::cost::CostTable;
@@ -20,7 +24,9 @@ use sim::traffic::{Draft, Population, WorkloadKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use txn::{Epoch, Footprint, PartitionRoute, Position, Registry, Reply, Request, RequestId, SessionId};
+use txn::{
+    Epoch, Footprint, NodeId, PartitionRoute, Position, Registry, Reply, Request, RequestId, SessionId,
+};
 
 /// `ordo sim calibrate`.
 #[derive(Args)]
@@ -154,7 +160,43 @@ fn operation_ns(make: &dyn Fn() -> Arc<dyn Engine>) -> Result<u64> {
 struct Ordering {
     node: ClusterNode,
     effects: ClusterEffects,
-    journal: Journal<VirtualDisk>,
+    log: InMemory,
+}
+
+/// Appends and syncs are done at once; a lone node without checkpoints wants nothing else.
+struct InMemory(CountedJournal<VirtualDisk>);
+
+impl Host for InMemory {
+    fn append(&mut self, kept: &[Kept]) -> Recorded {
+        self.0.append(kept)
+    }
+
+    fn sync(&mut self) -> Option<ClusterEvent> {
+        Some(match self.0.begin_sync() {
+            Ok(ticket) => self.0.end_sync(ticket.sync()),
+            Err(durable) => durable,
+        })
+    }
+
+    fn send(&mut self, _: NodeId, _: Vec<u8>) {}
+
+    fn sever(&mut self, _: NodeId, _: &str) {}
+
+    fn make_room(&mut self) -> Option<ClusterEvent> {
+        None
+    }
+
+    fn checkpoint(&mut self, _: ClusterCheckpoint) {}
+
+    fn prune(&mut self, _: Needed) {}
+
+    fn read_piece(&mut self, _: NodeId, _: Piece) -> Option<ClusterEvent> {
+        None
+    }
+
+    fn write_piece(&mut self, _: Piece, _: Bytes, _: Option<Whole>) -> Option<ClusterEvent> {
+        None
+    }
 }
 
 impl Ordering {
@@ -178,29 +220,20 @@ impl Ordering {
             nonce: 1,
         };
         let node = ClusterNode::recover(options, registry.clone(), start)?;
-        let mut ordering = Ordering { node, effects: ClusterEffects::default(), journal };
-        ordering.handle(ClusterEvent::Tick { wall_ms: 1 })?;
+        let log = InMemory(CountedJournal::new(journal));
+        let mut ordering = Ordering { node, effects: ClusterEffects::default(), log };
+        ordering.node.handle(ClusterEvent::Tick { wall_ms: 1 }, 1, &mut ordering.effects);
+        ordering.perform()?;
         Ok(ordering)
     }
 
-    fn handle(&mut self, event: ClusterEvent) -> Result<()> {
-        self.node.handle(event, 1, &mut self.effects);
-        self.perform()
-    }
-
-    /// Does what the node wants done, and is told of it.
+    /// Does what the node wants done, and tells it.
     fn perform(&mut self) -> Result<()> {
-        let effects = &mut self.effects;
-        if !effects.kept.is_empty() {
-            let appended = self.journal.append(&effects.kept)?;
-            effects.kept.clear();
-            return self.handle(ClusterEvent::Written(appended.position.0));
+        drive(&mut self.node, &mut self.effects, 1, &mut self.log);
+        match self.node.out() {
+            Some(cause) => Err(anyhow!("the order does nothing any more: {cause}")),
+            None => Ok(()),
         }
-        if std::mem::take(&mut effects.sync) {
-            let synced = self.journal.sync()?;
-            return self.handle(ClusterEvent::Synced(synced.0));
-        }
-        Ok(())
     }
 }
 

@@ -134,27 +134,27 @@ impl Core {
 
     /// What must be synced, if anything must.
     pub fn sync_ticket(&self) -> Option<SyncTicket<RealDisk>> {
-        self.member.journal.sync_ticket()
+        self.member.records.journal.sync_ticket()
     }
 
     /// What can be removed of the journal.
     pub fn truncation(&self) -> Option<Truncation<RealDisk>> {
-        self.member.journal.truncation()
+        self.member.records.journal.truncation()
     }
 
     /// Notes what was removed.
     pub fn truncated(&mut self, truncated: Truncated) {
-        self.member.journal.truncated(truncated);
+        self.member.records.journal.truncated(truncated);
     }
 
     /// Notes that the journal is durable, without telling the node.
     pub fn note_synced(&mut self, synced: Synced) {
-        self.member.journal.synced(synced);
+        self.member.records.journal.synced(synced);
     }
 
     /// Brings everything to the disk at the end.
     pub fn close(&mut self) -> io::Result<()> {
-        let journal = &mut self.member.journal;
+        let journal = &mut self.member.records.journal;
         // What is in the journal may be as wrong as what is in memory: the next start judges. A sync that
         // failed was told when it did.
         if !self.broken && !journal.is_closed() {
@@ -175,6 +175,6 @@ impl Core {
 
     /// Counters and places.
     pub fn status(&self) -> (MemberStatus, LogStatus) {
-        (self.member.status(), self.member.journal.status())
+        (self.member.status(), self.member.records.journal.status())
     }
 }

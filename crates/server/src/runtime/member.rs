@@ -1,6 +1,7 @@
 //! A node under the runtime's lock: its state machine, its journal, and its peers if it has any.
 
-use super::core::{FileWork, Hands, Outcome};
+use super::core::{Hands, Outcome};
+use super::host::RealHost;
 use super::leaders::{LeadersTold, NodesTold};
 use super::port::Replies;
 use super::routing::SharedRouting;
@@ -12,13 +13,15 @@ use crate::cluster::{
     PartitionStatus, ReplicaStatus, SlotKeys, called,
 };
 use crate::disk::RealDisk;
-use crate::peers::{PeerEvents, Peers, put_frame};
+use crate::peers::{PeerEvents, Peers};
 use bytes::Bytes;
 use execute::siblings::Sent;
 use execute::snapshot::panic_text;
 use execute::{Engine, Progress};
 use node::Refused;
-use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode, Condition, TRANSFER_KEPT_MS};
+use node::cluster::{
+    Answered, ClusterEffects, ClusterEvent, ClusterNode, Condition, CountedJournal, TRANSFER_KEPT_MS, drive,
+};
 use order::consensus::Role;
 use order::{Control, Journal, PartitionMap, Synced};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +51,7 @@ pub(super) struct Outside {
 /// A node. See the module's head.
 pub(super) struct Member {
     pub node: ClusterNode,
-    pub journal: Journal<RealDisk>,
+    pub records: CountedJournal<RealDisk>,
     pub me: NodeId,
     /// The cluster's name.
     pub name: String,
@@ -58,8 +61,6 @@ pub(super) struct Member {
     outside: Outside,
     /// Frames by receiver, for their memory.
     outgoing: BTreeMap<NodeId, Vec<u8>>,
-    /// The journal's last record before this process's first.
-    records_before: u64,
     /// Changes that operators ask for, by the strict read which tells when this node's map is new enough to
     /// judge them.
     asked: BTreeMap<RequestId, (ClusterChange, ChangeAnswer)>,
@@ -99,10 +100,9 @@ impl Member {
     ) -> Member {
         Member {
             alone: node.is_alone(),
-            records_before: journal.status().last.0,
             is_spread: node.is_spread(),
             node,
-            journal,
+            records: CountedJournal::new(journal),
             me,
             name,
             effects: ClusterEffects::default(),
@@ -249,93 +249,23 @@ impl Member {
     }
 
     pub fn synced(&mut self, synced: io::Result<Synced>, hands: Option<&Hands>, now_ms: u64) -> Outcome {
-        let event = match synced {
-            Ok(synced) => {
-                self.journal.synced(synced);
-                ClusterEvent::Synced(synced.position.0.saturating_sub(self.records_before))
-            }
-            Err(error) => ClusterEvent::JournalFailed(error.to_string()),
-        };
+        let event = self.records.end_sync(synced);
         self.handle(event, hands, now_ms)
     }
 
     /// Does what the node wants, until it wants nothing more.
     fn drive(&mut self, hands: Option<&Hands>, now_ms: u64) -> Outcome {
         loop {
-            if !self.asked.is_empty() {
-                self.look_at_asked(now_ms);
+            let Member { node, effects, records, outgoing, outside, checkpoint_in_progress, .. } = self;
+            let mut host = RealHost { records, hands, outgoing, outside, checkpoint_in_progress };
+            drive(node, effects, now_ms, &mut host);
+            if self.asked.is_empty() || !self.look_at_asked(now_ms) {
+                break;
             }
-            let effects = &mut self.effects;
-            if !effects.kept.is_empty() {
-                let event = match self.journal.append(&effects.kept) {
-                    Ok(appended) => {
-                        effects.kept.clear();
-                        if let (true, Some(hands)) = (appended.rotated, hands) {
-                            // A thread that is gone prepares nothing: the journal then makes its segments
-                            // itself.
-                            let _ = hands.files.send(FileWork::Prepare);
-                        }
-                        ClusterEvent::Written(appended.position.0 - self.records_before)
-                    }
-                    Err(error) if self.journal.takes_again(&error) => {
-                        ClusterEvent::JournalUnwritten(error.to_string())
-                    }
-                    Err(error) => {
-                        effects.kept.clear();
-                        ClusterEvent::JournalFailed(error.to_string())
-                    }
-                };
-                self.node.handle(event, now_ms, effects);
-                continue;
-            }
-            if std::mem::take(&mut effects.sync) {
-                match (self.journal.sync_ticket(), hands) {
-                    (Some(ticket), Some(hands)) => {
-                        if hands.sync.send(ticket).is_err() {
-                            let text = "the sync thread is gone".to_owned();
-                            let event = ClusterEvent::JournalFailed(text);
-                            self.node.handle(event, now_ms, effects);
-                        }
-                    }
-                    (None, _) => {
-                        let durable = self.journal.status().durable.0;
-                        let event = ClusterEvent::Synced(durable.saturating_sub(self.records_before));
-                        self.node.handle(event, now_ms, effects);
-                    }
-                    (Some(_), None) => {}
-                }
-                continue;
-            }
-            break;
         }
-        self.send();
+        self.flush();
         self.tell_out();
         let effects = &mut self.effects;
-        let make_room = std::mem::take(&mut effects.make_room);
-        if let Some(hands) = hands {
-            if make_room {
-                let _ = hands.files.send(FileWork::MakeRoom);
-            }
-            // Threads that are gone write nothing: the journal stays long, and nothing is lost.
-            if let Some(job) = effects.checkpoint.take() {
-                self.checkpoint_in_progress = true;
-                let _ = hands.checkpoint.send(job);
-            }
-            if let Some(needed) = effects.prune.take() {
-                let _ = hands.files.send(FileWork::Prune(needed));
-            }
-            for (to, piece) in effects.read.drain(..) {
-                let _ = hands.files.send(FileWork::Read(to, piece));
-            }
-            if let Some((piece, bytes, whole)) = effects.write.take() {
-                let _ = hands.files.send(FileWork::Write(piece, bytes, whole));
-            }
-        }
-        for (peer, why) in effects.severed.drain(..) {
-            if let Some(peers) = self.outside.peers.get() {
-                peers.sever(peer, &why);
-            }
-        }
         for warning in effects.warnings.drain(..) {
             tracing::warn!("{warning}");
         }
@@ -382,7 +312,7 @@ impl Member {
         // Where there are no other nodes, this one goes on serving reads.
         self.outside.is_out.store(out.is_some() && !self.alone, Ordering::Relaxed);
         let Some(cause) = out else { return };
-        match self.journal.is_closed() {
+        match self.records.journal.is_closed() {
             true if self.alone => tracing::error!("{cause}: writes are refused until a restart"),
             false if self.alone => {
                 tracing::error!("{cause}: writes are refused until there is room for another log segment")
@@ -398,11 +328,8 @@ impl Member {
         }
     }
 
-    fn send(&mut self) {
-        for (to, bytes) in self.effects.frames.drain(..) {
-            let out = self.outgoing.entry(to).or_default();
-            put_frame(out, |out| out.extend_from_slice(&bytes));
-        }
+    /// Hands the frames to the transport.
+    fn flush(&mut self) {
         let Some(peers) = self.outside.peers.get() else {
             self.outgoing.clear();
             return;
@@ -620,8 +547,8 @@ impl Member {
         Ok((ticket, self.drive(hands, now_ms)))
     }
 
-    /// Begins the changes whose strict reads are answered.
-    fn look_at_asked(&mut self, now_ms: u64) {
+    /// Begins the changes whose strict reads are answered. Says whether there were any.
+    fn look_at_asked(&mut self, now_ms: u64) -> bool {
         let asked = &mut self.asked;
         let effects = &mut self.effects;
         let mut ready = Vec::new();
@@ -643,9 +570,11 @@ impl Member {
             }
             None => true,
         });
+        let any = !ready.is_empty();
         for (change, answer) in ready {
             self.begin_change(&change, answer, now_ms);
         }
+        any
     }
 
     /// Judges a change by the newest map, and starts it.

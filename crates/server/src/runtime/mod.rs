@@ -30,6 +30,7 @@ mod cluster;
 mod core;
 mod engines;
 mod executors;
+mod host;
 mod inner;
 mod leaders;
 mod member;

@@ -28,7 +28,7 @@ pub(super) struct RemovedSegments(BTreeSet<String>);
 impl RemovedSegments {
     /// Looks whether the log's files are there.
     pub fn look(&mut self, inner: &Arc<Inner>) {
-        let names = inner.core.lock().member.journal.segment_names();
+        let names = inner.core.lock().member.records.journal.segment_names();
         let there: BTreeSet<String> = match inner.disk.list() {
             Ok(there) => there.into_iter().collect(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
@@ -65,9 +65,9 @@ impl Member {
             "somebody removed files of the log, which this server uses: {files}. A start would not find \
              what they held. It is still in memory: a checkpoint of it is being written now"
         );
-        let written = self.journal.segment_names().pop();
+        let written = self.records.journal.segment_names().pop();
         let is_written = written.is_some_and(|written| gone.contains(&written));
-        let event = match is_written.then(|| self.journal.leave_removed()) {
+        let event = match is_written.then(|| self.records.journal.leave_removed()) {
             None | Some(Ok(())) => ClusterEvent::LogLost,
             Some(Err(error)) => ClusterEvent::JournalFailed(format!(
                 "somebody removed {files}, and no other file could take their place: {error}"

@@ -356,7 +356,7 @@ impl Runtime {
                 (taker, readers)
             })
             .collect();
-        let preparer = member.journal.preparer();
+        let preparer = member.records.journal.preparer();
         let ports = Arc::new(Ports::new(options.ports));
         // Before the first thread: what is executed from here on may be waited for at other nodes.
         ports.set_spread(member.node.is_spread());

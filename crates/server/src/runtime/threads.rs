@@ -23,10 +23,10 @@ use crate::observe::{CHECKPOINT, FSYNC, FSYNC_ALWAYS};
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use node::FsyncPolicy;
-use node::cluster::{ClusterCheckpoint, ClusterEvent, Written, read_piece, write_piece};
+use node::cluster::{ClusterCheckpoint, ClusterEvent, Written, serve_piece, store_piece};
 use order::{Preparer, SyncTicket};
 use parking_lot::Mutex;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -177,26 +177,15 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
                     None => {}
                 }
             }
-            FileWork::Read(to, piece) => match read_piece(&*inner.disk, piece) {
-                Ok((total, bytes)) => pass(inner, ClusterEvent::PieceRead { to, piece, total, bytes }),
+            FileWork::Read(to, piece) => match serve_piece(&*inner.disk, to, piece) {
+                Ok(event) => pass(inner, event),
                 Err(error) => {
                     tracing::warn!("a checkpoint that {to} wants cannot be read: {error}");
                 }
             },
-            FileWork::Write(piece, bytes, whole) => match write_piece(&*inner.disk, piece, &bytes, whole) {
-                Ok(()) => pass(
-                    inner,
-                    ClusterEvent::PieceWritten { piece, bytes: bytes.len() as u64, last: whole.is_some() },
-                ),
-                Err(error) if error.kind() == ErrorKind::InvalidData => {
-                    let cause = error.to_string();
-                    pass(inner, ClusterEvent::PieceSpoilt { piece, cause });
-                }
-                Err(error) => {
-                    let error = error.to_string();
-                    pass(inner, ClusterEvent::PieceUnwritten { piece, error });
-                }
-            },
+            FileWork::Write(piece, bytes, whole) => {
+                pass(inner, store_piece(&*inner.disk, piece, &bytes, whole));
+            }
         }
     }
 }

@@ -17,10 +17,9 @@
 //! late; once nothing is wrong any more, everything is answered and all replicas end alike.
 
 mod alone;
-mod checkpoint;
 mod client;
 mod epochs;
-mod journal;
+mod host;
 mod operator;
 mod process;
 mod site;

@@ -2,14 +2,14 @@
 //!
 //! What arrives while the last round is still being worked on is taken in together. Every worker steps the
 //! engines in turn with a budget of one single-key operation and is busy for what the operation costs. A sync
-//! takes its own time, beside everything else ([`journal`](super::journal)).
+//! takes its own time, beside everything else ([`host`](super::host)).
 
 mod serve;
 mod work;
 
 use super::alone;
-use super::journal::Keeper;
-use super::site::{Post, host_at};
+use super::host::{Keeper, VirtualHost};
+use super::site::Post;
 use super::watch::{PartitionWatch, ReplicaWatch, SnapshotRead, advance};
 use super::{Cluster, Frame, Timer};
 use crate::engine::EngineKind;
@@ -27,7 +27,7 @@ use execute::{
 };
 use node::cluster::{
     Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart,
-    LoadedEngines, load_engines,
+    LoadedEngines, drive, load_engines,
 };
 use node::flights::{Flight, Flights, Reach};
 use node::{Refused, Route, session};
@@ -124,7 +124,7 @@ pub struct Process {
     /// The map by which it started.
     known: Arc<PartitionMap>,
     node: ClusterNode,
-    pub(super) effects: ClusterEffects,
+    effects: ClusterEffects,
     lanes: BTreeMap<PartitionId, Lane>,
     /// Their engines.
     engines: Vec<(PartitionId, Arc<dyn Engine>)>,
@@ -489,6 +489,28 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
+    /// The node, its effects, and who performs them.
+    fn with_host(&mut self) -> (&mut ClusterNode, &mut ClusterEffects, VirtualHost<'_>) {
+        let map = self.process.newest_map();
+        let process = &mut *self.process;
+        let performer = VirtualHost {
+            system: self.system,
+            core: self.core,
+            keeper: &mut process.keeper,
+            checkpoint: &mut process.checkpoint,
+            host: self.host,
+            me: process.me,
+            now_tick: process.ticks,
+            map,
+            violation: None,
+        };
+        (&mut process.node, &mut process.effects, performer)
+    }
+
+    fn prepare_soon(&mut self) {
+        self.with_host().2.prepare_soon();
+    }
+
     pub(super) fn me(&self) -> Address {
         Address::Host(self.host)
     }
@@ -646,99 +668,64 @@ impl Turn<'_> {
     /// Does what the node wants done.
     fn perform(&mut self) -> Result<(), Violation> {
         let now_ms = self.now_ms();
-        loop {
-            if !self.process.effects.kept.is_empty() {
-                let kept = std::mem::take(&mut self.process.effects.kept);
-                let event = self.write(&kept);
-                let process = &mut *self.process;
-                if matches!(event, ClusterEvent::JournalUnwritten(_)) {
-                    process.effects.kept = kept;
-                }
-                process.node.handle(event, now_ms, &mut process.effects);
-                continue;
+        let (node, effects, mut performer) = self.with_host();
+        drive(node, effects, now_ms, &mut performer);
+        let violation = performer.violation;
+        let process = &mut *self.process;
+        let effects = &mut process.effects;
+        for text in effects.warnings.drain(..).chain(effects.news.drain(..)) {
+            self.core.note(Address::Host(self.host), || text);
+        }
+        if let Some(violation) = violation {
+            return Err(violation);
+        }
+        effects.recovered = false;
+        if std::mem::take(&mut effects.restart) {
+            self.core.note(Address::Host(self.host), || "starts anew".to_owned());
+            self.system.tally.installed += 1;
+            let map = process.newest_map();
+            self.system.sites[usize::from(self.host)].remember(&map);
+            self.core.exit(self.host);
+        }
+        let effects = &mut process.effects;
+        if let Some(known) = effects.known.take() {
+            process.known = known;
+        }
+        let changed = std::mem::take(&mut effects.changed);
+        if let Some(text) = effects.ended.take() {
+            self.ended(&text)?;
+        }
+        self.tell_operator(&changed);
+        let process = &mut *self.process;
+        let effects = &mut process.effects;
+        if let Some(boot) = effects.boot.take() {
+            self.system.sites[usize::from(self.host)].booted(boot)?;
+            if self.system.plan.alone {
+                let delivered = process.lanes.values().map(|lane| lane.engine.status().delivered);
+                process.replaying = Some(delivered.collect());
+            } else {
+                self.system.open[usize::from(self.host)] = true;
             }
-            let process = &mut *self.process;
-            let effects = &mut process.effects;
-            if let Some((peer, why)) = effects.severed.first() {
-                return Err(Violation {
-                    oracle: "peers",
-                    text: format!("node {} refuses a frame that {peer} has sent: {why}", self.host),
-                });
+            for lane in process.lanes.values_mut() {
+                let status = lane.engine.status();
+                lane.replayed = Some((status.confirmed, status.speculated_before_confirmation));
             }
-            for text in effects.warnings.drain(..).chain(effects.news.drain(..)) {
-                self.core.note(Address::Host(self.host), || text);
-            }
-            effects.recovered = false;
-            let make_room = std::mem::take(&mut effects.make_room);
-            if make_room {
-                self.prepare_soon();
-            }
-            let process = &mut *self.process;
-            let effects = &mut process.effects;
-            if !effects.frames.is_empty() {
-                let frames = std::mem::take(&mut effects.frames);
-                self.send(frames);
-                continue;
-            }
-            let process = &mut *self.process;
-            let effects = &mut process.effects;
-            if std::mem::take(&mut effects.sync) {
-                if let Some(event) = self.start_sync() {
-                    let process = &mut *self.process;
-                    process.node.handle(event, now_ms, &mut process.effects);
-                }
-                continue;
-            }
-            let events = self.see_to_checkpoints();
-            if !events.is_empty() {
-                let process = &mut *self.process;
-                for event in events {
-                    process.node.handle(event, now_ms, &mut process.effects);
-                }
-                continue;
-            }
-            let process = &mut *self.process;
-            let effects = &mut process.effects;
-            if let Some(known) = effects.known.take() {
-                process.known = known;
-            }
-            let changed = std::mem::take(&mut effects.changed);
-            if let Some(text) = effects.ended.take() {
-                self.ended(&text)?;
-            }
-            self.tell_operator(&changed);
-            let process = &mut *self.process;
-            let effects = &mut process.effects;
-            if let Some(boot) = effects.boot.take() {
-                self.system.sites[usize::from(self.host)].booted(boot)?;
-                if self.system.plan.alone {
-                    let delivered = process.lanes.values().map(|lane| lane.engine.status().delivered);
-                    process.replaying = Some(delivered.collect());
-                } else {
-                    self.system.open[usize::from(self.host)] = true;
-                }
-                for lane in process.lanes.values_mut() {
-                    let status = lane.engine.status();
-                    lane.replayed = Some((status.confirmed, status.speculated_before_confirmation));
-                }
-                self.core.note(Address::Host(self.host), || format!("is {boot}"));
-            }
-            let refused = std::mem::take(&mut effects.refused);
-            process.readable.append(&mut effects.readable);
-            let has_work = effects.confirmed || effects.delivered;
-            (effects.confirmed, effects.delivered) = Default::default();
-            if has_work {
-                self.wake();
-            }
-            for (id, outcome) in refused {
-                self.refuse(id, outcome);
-            }
-            for answered in std::mem::take(&mut self.process.effects.answered) {
-                self.process.taken.remove(&answered.id);
-                let place = Place::At(answered.position);
-                self.arrived(answered.id, answered.outcome, (answered.partition, place))?;
-            }
-            break;
+            self.core.note(Address::Host(self.host), || format!("is {boot}"));
+        }
+        let refused = std::mem::take(&mut effects.refused);
+        process.readable.append(&mut effects.readable);
+        let has_work = effects.confirmed || effects.delivered;
+        (effects.confirmed, effects.delivered) = Default::default();
+        if has_work {
+            self.wake();
+        }
+        for (id, outcome) in refused {
+            self.refuse(id, outcome);
+        }
+        for answered in std::mem::take(&mut self.process.effects.answered) {
+            self.process.taken.remove(&answered.id);
+            let place = Place::At(answered.position);
+            self.arrived(answered.id, answered.outcome, (answered.partition, place))?;
         }
         self.look_at_replay();
         self.listen()?;
@@ -756,21 +743,6 @@ impl Turn<'_> {
         if both.all(|(lane, upto)| lane.engine.view().final_position() >= *upto) {
             process.replaying = None;
             self.system.open[usize::from(self.host)] = true;
-        }
-    }
-
-    /// Sends what the node says to others, to where the map has them.
-    fn send(&mut self, frames: Vec<(NodeId, Vec<u8>)>) {
-        let map = self.process.newest_map();
-        let from = self.process.me;
-        for (to, bytes) in frames {
-            let entry = map.nodes.get(&to);
-            let host = entry.and_then(|entry| host_at(&entry.peer_address));
-            if let Some(host) = host.filter(|&host| host != self.host) {
-                let bytes = bytes.into();
-                let frame = Frame::Peer { from, to, bytes };
-                self.core.send(self.me(), Address::Host(host), frame);
-            }
         }
     }
 
@@ -809,12 +781,5 @@ impl Turn<'_> {
         }
         self.core.exit(self.host);
         Ok(())
-    }
-
-    /// What a disk operation that usually takes `ns` takes now.
-    pub(super) fn disk_time(&mut self, ns: u64) -> u64 {
-        let factor = self.core.disk_factor(self.host);
-        let jitter = if self.system.plan.jitter { self.core.draw.pick(&[1, 1, 2, 10]) } else { 1 };
-        ns * factor * jitter
     }
 }
