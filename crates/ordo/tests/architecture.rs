@@ -97,6 +97,26 @@ fn a_wrong_arrow_would_be_noticed() {
 }
 
 #[test]
+fn the_library_alone_needs_no_bench_and_no_simulator() {
+    const CRATES_MAX: usize = 120;
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--package", "ordo", "--no-default-features"])
+        .args(["--edges", "normal", "--prefix", "none", "--format", "{p}"])
+        .current_dir(root())
+        .output()
+        .expect("cargo tree runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    // A crate that was shown before has a mark behind it.
+    let crates: BTreeSet<&str> = text.lines().map(|line| line.split(" (").next().unwrap_or(line)).collect();
+    assert!(crates.iter().any(|name| name.starts_with("ordo-server ")), "{text}");
+    let unwanted =
+        crates.iter().find(|name| ["ordo-bench ", "ordo-sim "].iter().any(|own| name.starts_with(own)));
+    assert_eq!(unwanted, None);
+    assert!(crates.len() <= CRATES_MAX, "{} crates: {crates:?}", crates.len());
+}
+
+#[test]
 fn only_the_outermost_crates_own_clocks_and_threads() {
     for entry in std::fs::read_dir(root().join("crates")).expect("crates") {
         let krate = entry.expect("an entry").path();
