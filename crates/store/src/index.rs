@@ -91,6 +91,31 @@ impl<M: Meta> Index<M> {
         records.take(limit).cloned().collect()
     }
 
+    /// Copies the records of a shard that are `wanted` and have at least this hash: all, or, if there are more
+    /// than `count`, so many of the least hashes and those that share the last one's. In order. Says whether
+    /// there are more behind them.
+    pub(crate) fn first_of(
+        &self,
+        shard: usize,
+        from_hash: u64,
+        count: usize,
+        wanted: impl Fn(&Key) -> bool,
+    ) -> (Vec<(u64, RecordRef<M>)>, bool) {
+        let shard = self.shards[shard].read();
+        let records = shard.iter().map(|record| (record.key().hash64(), record));
+        let mut found: Vec<(u64, &RecordRef<M>)> =
+            records.filter(|(hash, record)| *hash >= from_hash && wanted(record.key())).collect();
+        let all = found.len();
+        if all > count {
+            let (_, &mut (last, _), _) =
+                found.select_nth_unstable_by_key(count.max(1) - 1, |(hash, _)| *hash);
+            found.retain(|(hash, _)| *hash <= last);
+        }
+        found.sort_unstable_by(|a, b| (a.0, a.1.key()).cmp(&(b.0, b.1.key())));
+        let has_more = found.len() < all;
+        (found.into_iter().map(|(hash, record)| (hash, record.clone())).collect(), has_more)
+    }
+
     /// Copies the records of a shard.
     pub(crate) fn shard(&self, shard: usize) -> Vec<RecordRef<M>> {
         self.shards[shard].read().iter().cloned().collect()

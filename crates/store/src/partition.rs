@@ -102,27 +102,30 @@ impl<M: Meta> Partition<M> {
     pub fn scan(&self, upto: Position, range: ScanRange) -> ScanPage {
         let mut page = ScanPage::default();
         for shard in shard_of(range.from_hash)..SHARDS {
-            let mut found: Vec<(u64, RecordRef<M>)> = self
-                .index
-                .shard(shard)
-                .into_iter()
-                .filter(|record| range.has(record.key()))
-                .map(|record| (record.key().hash64(), record))
-                .filter(|(hash, _)| *hash >= range.from_hash)
-                .collect();
-            found.sort_unstable_by(|a, b| (a.0, a.1.key()).cmp(&(b.0, b.1.key())));
+            let mut from_hash = range.from_hash;
+            // One more tells where the next page starts.
+            let mut count = range.limit.saturating_sub(page.entries.len()).saturating_add(1);
             let mut last = None;
-            for (hash, record) in found {
-                // Records without a visible entry leave no trace: whether there are any is a matter of
-                // collection.
-                let read = record.latch_any().versions.read(upto, self.clears_of(record.key()));
-                let Some(entry) = read.entry else { continue };
-                if page.entries.len() >= range.limit && last != Some(hash) {
-                    page.next_hash = Some(hash);
-                    return page;
+            loop {
+                let (found, has_more) = self.index.first_of(shard, from_hash, count, |key| range.has(key));
+                for (hash, record) in found {
+                    from_hash = hash.saturating_add(1);
+                    // Records without a visible entry leave no trace: whether there are any is a matter of
+                    // collection.
+                    let read = record.latch_any().versions.read(upto, self.clears_of(record.key()));
+                    let Some(entry) = read.entry else { continue };
+                    if page.entries.len() >= range.limit && last != Some(hash) {
+                        page.next_hash = Some(hash);
+                        return page;
+                    }
+                    page.entries.push((record.key().clone(), entry));
+                    last = Some(hash);
                 }
-                page.entries.push((record.key().clone(), entry));
-                last = Some(hash);
+                if !has_more {
+                    break;
+                }
+                // Many that are not visible must not cost a walk for each few.
+                count = count.saturating_mul(4);
             }
         }
         page
@@ -404,6 +407,35 @@ mod tests {
         }
         assert!(of_shards(0, 1).len() <= 90 && of_shards(0, 0).is_empty());
         assert_eq!(partition.idleness(&key(1000)), None);
+    }
+
+    #[test]
+    fn pages_hold_what_is_visible_in_the_order_of_hashes_however_long_they_are() {
+        let partition: Partition<LatestReader> = Partition::new();
+        let mut wanted = Vec::new();
+        for number in 0..30_000_u32 {
+            let key = Key::new(format!("key{number}").as_bytes());
+            // Of some shards little is left: a page needs several looks there.
+            let is_deleted = number % 3 != 0 || shard_of(key.hash64()) % 2 == 0 && number % 30 != 0;
+            let entry = (!is_deleted).then(|| Entry::new("x"));
+            let version = Version { position: Position(1), entry: entry.clone() };
+            partition.get_or_insert(&key).latch_held().versions.insert(version);
+            wanted.extend(entry.map(|entry| (key, entry)));
+        }
+        wanted.sort_by_key(|(key, _)| key.hash64());
+        for limit in [1, 2, 7, 100, 4_000, usize::MAX] {
+            let mut from_hash = Some(0);
+            let mut found = Vec::new();
+            while let Some(hash) = from_hash {
+                let page = partition.scan(Position(1), ScanRange::of(Space::User, hash, limit));
+                assert!(page.entries.len() <= limit, "no two of these keys have the same hash");
+                found.extend(page.entries);
+                let next = wanted.get(found.len()).map(|(key, _)| key.hash64());
+                assert_eq!(page.next_hash, next, "limit {limit}, behind {}", found.len());
+                from_hash = page.next_hash;
+            }
+            assert!(found == wanted, "limit {limit}");
+        }
     }
 
     #[test]
