@@ -4,7 +4,7 @@ use crate::record::{Meta, Record, RecordRef};
 use crate::sync::RwLock;
 use hashbrown::HashTable;
 use triomphe::Arc;
-use txn::Key;
+use txn::{Key, Space};
 
 /// A model checker counts each look at a shard as a step, and is to see threads meet in one.
 const SHARD_BITS: u32 = if cfg!(feature = "shuttle") { 2 } else { 10 };
@@ -12,10 +12,14 @@ const SHARD_BITS: u32 = if cfg!(feature = "shuttle") { 2 } else { 10 };
 /// so shards in order are hashes in order.
 pub const SHARDS: usize = 1 << SHARD_BITS;
 
-/// A hash table in shards, each behind its own read-write lock.
+type Shard<M> = RwLock<HashTable<RecordRef<M>>>;
+
+/// A hash table in shards, each behind its own read-write lock. Those of the system's space are apart: to look
+/// through its few records must not mean to look at all of the users'.
 #[derive(Debug)]
 pub(crate) struct Index<M> {
-    shards: Box<[RwLock<HashTable<RecordRef<M>>>]>,
+    users: Box<[Shard<M>]>,
+    systems: Box<[Shard<M>]>,
 }
 
 /// The table's hash: its control bytes come from the first bits, which all keys of a shard share, so they are
@@ -31,12 +35,21 @@ pub(crate) fn shard_of(hash: u64) -> usize {
 
 impl<M: Meta> Index<M> {
     pub(crate) fn new() -> Index<M> {
-        Index { shards: (0..SHARDS).map(|_| RwLock::new(HashTable::new())).collect() }
+        let shards = || (0..SHARDS).map(|_| RwLock::new(HashTable::new())).collect();
+        Index { users: shards(), systems: shards() }
+    }
+
+    #[inline]
+    fn of_space(&self, space: Space, shard: usize) -> &Shard<M> {
+        match space {
+            Space::User => &self.users[shard],
+            Space::System => &self.systems[shard],
+        }
     }
 
     #[inline]
     pub(crate) fn get(&self, key: &Key, hash: u64) -> Option<RecordRef<M>> {
-        let shard = self.shards[shard_of(hash)].read();
+        let shard = self.of_space(key.space(), shard_of(hash)).read();
         shard.find(table_hash(hash), |record| record.key() == key).cloned()
     }
 
@@ -44,7 +57,7 @@ impl<M: Meta> Index<M> {
         if let Some(record) = self.get(key, hash) {
             return record;
         }
-        let mut shard = self.shards[shard_of(hash)].write();
+        let mut shard = self.of_space(key.space(), shard_of(hash)).write();
         shard
             .entry(table_hash(hash), |record| record.key() == key, |record| table_hash(record.key().hash64()))
             .or_insert_with(|| Arc::new(Record::new(key.clone())))
@@ -56,10 +69,7 @@ impl<M: Meta> Index<M> {
     /// looked at.
     pub(crate) fn retain(&self, shard: usize, mut forget: impl FnMut(&RecordRef<M>) -> bool) -> usize {
         // Most shards have nothing to remove, and looking must not stop their readers.
-        let candidates: Vec<RecordRef<M>> = {
-            let shard = self.shards[shard].read();
-            shard.iter().cloned().collect()
-        };
+        let candidates = self.shard(shard);
         let looked_at = candidates.len();
         for record in candidates {
             if !forget(&record) {
@@ -73,7 +83,7 @@ impl<M: Meta> Index<M> {
     /// Removes a record, if it is there.
     pub(crate) fn remove(&self, record: &RecordRef<M>) {
         let hash = record.key().hash64();
-        let mut shard = self.shards[shard_of(hash)].write();
+        let mut shard = self.of_space(record.key().space(), shard_of(hash)).write();
         if let Ok(found) = shard.find_entry(table_hash(hash), |other| Arc::ptr_eq(other, record)) {
             found.remove();
         }
@@ -82,26 +92,27 @@ impl<M: Meta> Index<M> {
         }
     }
 
-    /// Copies up to so many records of a shard, of those behind a number of others: what is behind changes
+    /// Copies up to so many users' records of a shard, of those behind a number of others: what is behind changes
     /// with the table.
     pub(crate) fn some_of(&self, shard: usize, behind: usize, limit: usize) -> Vec<RecordRef<M>> {
-        let shard = self.shards[shard].read();
+        let shard = self.users[shard].read();
         let behind = behind % shard.len().max(1);
         let records = shard.iter().skip(behind).chain(shard.iter().take(behind));
         records.take(limit).cloned().collect()
     }
 
-    /// Copies the records of a shard that are `wanted` and have at least this hash: all, or, if there are more
+    /// Copies a space's records of a shard that are `wanted` and have at least this hash: all, or, if there are more
     /// than `count`, so many of the least hashes and those that share the last one's. In order. Says whether
     /// there are more behind them.
     pub(crate) fn first_of(
         &self,
+        space: Space,
         shard: usize,
         from_hash: u64,
         count: usize,
         wanted: impl Fn(&Key) -> bool,
     ) -> (Vec<(u64, RecordRef<M>)>, bool) {
-        let shard = self.shards[shard].read();
+        let shard = self.of_space(space, shard).read();
         let records = shard.iter().map(|record| (record.key().hash64(), record));
         let mut found: Vec<(u64, &RecordRef<M>)> =
             records.filter(|(hash, record)| *hash >= from_hash && wanted(record.key())).collect();
@@ -118,6 +129,8 @@ impl<M: Meta> Index<M> {
 
     /// Copies the records of a shard.
     pub(crate) fn shard(&self, shard: usize) -> Vec<RecordRef<M>> {
-        self.shards[shard].read().iter().cloned().collect()
+        let mut records: Vec<RecordRef<M>> = self.users[shard].read().iter().cloned().collect();
+        records.extend(self.systems[shard].read().iter().cloned());
+        records
     }
 }

@@ -107,7 +107,8 @@ impl<M: Meta> Partition<M> {
             let mut count = range.limit.saturating_sub(page.entries.len()).saturating_add(1);
             let mut last = None;
             loop {
-                let (found, has_more) = self.index.first_of(shard, from_hash, count, |key| range.has(key));
+                let (found, has_more) =
+                    self.index.first_of(range.space, shard, from_hash, count, |key| range.slots.has(key));
                 for (hash, record) in found {
                     from_hash = hash.saturating_add(1);
                     // Records without a visible entry leave no trace: whether there are any is a matter of
@@ -302,7 +303,6 @@ impl<M: Meta> View for Partition<M> {
     fn candidates(&self, shard: usize, behind: usize, limit: usize) -> Vec<Candidate> {
         let upto = self.published.position();
         let records = self.index.some_of(shard % SHARDS, behind, limit);
-        let users = records.into_iter().filter(|record| record.key().space() == Space::User);
         let candidate = |record: RecordRef<M>| {
             let read = record.latch_any().versions.read(upto, &self.clears);
             Some(Candidate {
@@ -312,7 +312,7 @@ impl<M: Meta> View for Partition<M> {
                 idleness: self.usage_clock.idleness(record.usage()),
             })
         };
-        users.filter_map(candidate).collect()
+        records.into_iter().filter_map(candidate).collect()
     }
     fn census(&self) -> Census {
         let mut census = Census::default();
@@ -416,7 +416,7 @@ mod tests {
         for number in 0..30_000_u32 {
             let key = Key::new(format!("key{number}").as_bytes());
             // Of some shards little is left: a page needs several looks there.
-            let is_deleted = number % 3 != 0 || shard_of(key.hash64()) % 2 == 0 && number % 30 != 0;
+            let is_deleted = number % 3 != 0 || shard_of(key.hash64()).is_multiple_of(2) && number % 30 != 0;
             let entry = (!is_deleted).then(|| Entry::new("x"));
             let version = Version { position: Position(1), entry: entry.clone() };
             partition.get_or_insert(&key).latch_held().versions.insert(version);
@@ -436,6 +436,12 @@ mod tests {
             }
             assert!(found == wanted, "limit {limit}");
         }
+        let reply = Key::system(b"key3");
+        let version = Version { position: Position(1), entry: Some(Entry::new("x")) };
+        partition.get_or_insert(&reply).latch_held().versions.insert(version);
+        let page = partition.scan(Position(1), ScanRange::of(Space::System, 0, 100));
+        assert_eq!((page.entries.len(), &page.entries[0].0, page.next_hash), (1, &reply, None));
+        assert_eq!(partition.count(Position(1)), wanted.len() as u64, "the system's are not counted");
     }
 
     #[test]
