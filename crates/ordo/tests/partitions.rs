@@ -185,6 +185,33 @@ fn command(draw: &mut Draw, number: u64) -> Vec<String> {
     }
 }
 
+/// How often a command comes into the order.
+fn orders_of(client: &mut Client, command: &[&str]) -> u64 {
+    let ordered = |client: &mut Client| {
+        let info = client.call(&["INFO", "ordo"]).expect("a reply").text("INFO").expect("a text");
+        let line = info.lines().find_map(|line| line.strip_prefix("ordered_requests:"));
+        line.expect("it is counted").parse::<u64>().expect("a number")
+    };
+    let before = ordered(client);
+    client.call(command).expect("a reply");
+    ordered(client) - before
+}
+
+#[test]
+fn a_script_that_strays_is_ordered_twice_only_the_first_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cluster = processes::started(4, 2, PARTITIONS, directory.path());
+    let mut client = Client::open(&cluster.addresses()[0].to_string(), PATIENCE).expect("a connection");
+    let strays = "for i = 1, 50 do redis.call('SET', 'key' .. i, ARGV[1]) end return 'OK'";
+    assert_eq!(orders_of(&mut client, &["EVAL", strays, "1", "a", "1"]), 2);
+    for value in ["2", "3", "4"] {
+        assert_eq!(orders_of(&mut client, &["EVAL", strays, "1", "b", value]), 1);
+    }
+    let stays = "return redis.call('SET', KEYS[1], ARGV[1])";
+    assert_eq!(orders_of(&mut client, &["EVAL", stays, "1", "a", "1"]), 1);
+    assert_eq!(client.call(&["GET", "key50"]).expect("a reply"), Answer::Text("4".to_owned()));
+}
+
 #[test]
 fn what_a_connection_pipelines_takes_effect_in_its_order_whatever_it_touches() {
     let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok());

@@ -11,7 +11,7 @@ use txn::{Blob, Key, PartitionId, PartitionRoute, Slots};
 pub enum Involved {
     /// No key that its words tell: it may run anywhere.
     Nothing,
-    /// These keys, and none else unless it [`may_stray`].
+    /// These keys, and none else unless it is [`straying`].
     Keys(Vec<Key>),
     /// Every partition does the same for itself: FLUSHALL, SCRIPT LOAD.
     Everything,
@@ -73,17 +73,16 @@ pub fn involved(argv: &[Blob]) -> Involved {
     }
 }
 
-/// Whether the command `argv` (its name first) may touch keys that its words do not tell: a script, or SORT
-/// with a pattern.
-pub fn may_stray(argv: &[Blob]) -> bool {
-    let Ok(resolved) = table::resolve(argv) else {
-        return false;
-    };
-    match resolved.command.run {
-        Run::Idempotent => idempotent::inner(&argv[1..]).is_ok_and(may_stray),
+/// The words of the command in `argv` (its name first) if it may touch keys that they do not tell: a script,
+/// or SORT with a pattern.
+pub fn straying(argv: &[Blob]) -> Option<&[Blob]> {
+    let command = table::resolve(argv).ok()?.command;
+    let strays = match command.run {
+        Run::Idempotent => return straying(idempotent::inner(&argv[1..]).ok()?),
         Run::Script(command) => command.runs_code(),
-        _ => resolved.command.strays(&argv[1..]),
-    }
+        _ => command.strays(&argv[1..]),
+    };
+    strays.then_some(argv)
 }
 
 #[cfg(test)]
@@ -148,7 +147,9 @@ mod tests {
             ("SORT a BY w_* nonsense", false),
         ] {
             let argv: Vec<Blob> = line.split(' ').map(Blob::from).collect();
-            assert_eq!(may_stray(&argv), strays, "{line}");
+            let found = straying(&argv);
+            assert_eq!(found.is_some(), strays, "{line}");
+            assert!(found.is_none_or(|words| *words[0] != *b"ORDO.IDEMPOTENT"), "{line}");
         }
         assert_eq!(of("GET a").with(of("SET b 1")), keys(&["a", "b"]));
         assert_eq!(of("GET a").with(of("FLUSHALL")), Involved::Unknown);

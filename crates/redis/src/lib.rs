@@ -63,7 +63,7 @@ pub use block::{Block, BlockProcedure, Watched};
 pub use commands::keys::RECORD_BYTES;
 pub use execute::{Caller, Memory, Terms, execute};
 pub use idempotent::IdempotentProcedure;
-pub use involved::{Involved, involved, may_stray};
+pub use involved::{Involved, involved, straying};
 pub use prepare::{Action, CommandTable, Prepared};
 pub use procedures::{
     EvictProcedure, ExpireProcedure, ExpireSystemProcedure, StreamEndsProcedure, WatchProcedure,

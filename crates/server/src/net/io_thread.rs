@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::hub::Delivery;
 use crate::observe::{Books, Tally};
 use crate::runtime::{Answer, Port, Refused};
-use crate::session::{Commands, Desk, Session, Submissions};
+use crate::session::{Commands, Desk, Session, Strays, Submissions};
 use crate::shared::{Shared, ThreadCounters};
 use crate::tls::{Complaint, Stream};
 use mio::net::TcpStream;
@@ -70,6 +70,7 @@ pub struct IoThread {
     /// When connections that wait for something else give it up, in milliseconds since 1970.
     deadlines: BTreeSet<(u64, SessionId)>,
     submissions: Submissions,
+    strays: Strays,
     /// The order took nothing more: no connection is read until it does.
     stalled: bool,
     answers: Vec<Answer>,
@@ -106,6 +107,7 @@ macro_rules! desk {
             counters: &$thread.counters,
             tally: &$thread.tally,
             submissions: &mut $thread.submissions,
+            strays: &mut $thread.strays,
             now_ms: $thread.now_ms,
         }
     };
@@ -142,6 +144,7 @@ impl IoThread {
             timed: Vec::new(),
             deadlines: BTreeSet::new(),
             submissions: Submissions::default(),
+            strays: Strays::default(),
             stalled: false,
             answers: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],

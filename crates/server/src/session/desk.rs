@@ -7,6 +7,8 @@ use crate::runtime::{Port, Routing};
 use crate::shared::{MemoryState, Shared, ThreadCounters};
 use redis_surface::{CommandTable, Involved, Memory};
 use std::sync::Arc;
+use txn::hash::FixedMap;
+use txn::hash::{hash_bytes, mix};
 use txn::{Args, PartitionId, Procedure, Reply, Request, RequestId};
 
 /// What a session needs while it handles commands: its thread's, lent for the length of a round.
@@ -25,6 +27,8 @@ pub struct Desk<'a> {
     pub tally: &'a Tally,
     /// What this round submits.
     pub submissions: &'a mut Submissions,
+    /// What is known of this thread's scripts.
+    pub strays: &'a mut Strays,
     /// The time, in milliseconds since 1970.
     pub now_ms: u64,
 }
@@ -55,9 +59,11 @@ impl Desk<'_> {
             _ if is_spread && Published::of(argv).is_some() => Involved::Everything,
             involved => involved,
         });
+        let straying = commands.iter().filter_map(|argv| redis_surface::straying(argv));
+        let words = straying.flat_map(|argv| argv.iter().take(2)).map(|word| hash_bytes(word));
         Reach {
             involved: each.fold(Involved::Nothing, Involved::with),
-            strays: commands.iter().any(|argv| redis_surface::may_stray(argv)),
+            strays: words.reduce(|all, word| mix(all ^ word)),
             watched: None,
         }
     }
@@ -67,8 +73,8 @@ impl Desk<'_> {
 #[derive(Clone)]
 pub(super) struct Reach {
     pub(super) involved: Involved,
-    /// It may touch what they do not tell.
-    pub(super) strays: bool,
+    /// It may touch what they do not tell: a number that calls of the same script share.
+    pub(super) strays: Option<u64>,
     /// If its connection watches keys: by which slots it was routed when it saw the first of them.
     pub(super) watched: Option<u32>,
 }
@@ -76,13 +82,49 @@ pub(super) struct Reach {
 impl Reach {
     /// This, and nothing else.
     pub(super) fn of(involved: Involved) -> Reach {
-        Reach { involved, strays: false, watched: None }
+        Reach { involved, strays: None, watched: None }
     }
 
     /// Whether slots have moved since WATCH: a key's versions are those of one partition, and say nothing
     /// elsewhere.
     pub(super) fn has_lost_sight(&self, routing: &Routing) -> bool {
         self.watched.is_some_and(|version| version != routing.version)
+    }
+}
+
+/// Scripts that have touched keys of partitions that their words did not tell. Their next calls go to all
+/// partitions at once, rather than to those that they name first, in vain.
+#[derive(Default)]
+pub struct Strays {
+    /// How many calls went everywhere since the last that strayed, by script.
+    calls: FixedMap<u64, u32>,
+}
+
+/// So many scripts are remembered.
+const STRAYS_MAX: usize = 1024;
+/// After so many calls one goes where its words tell: the script may have strayed once only.
+const CALLS_EVERYWHERE: u32 = 64;
+
+impl Strays {
+    /// A call of this script has strayed.
+    pub(super) fn note(&mut self, script: u64) {
+        if self.calls.len() >= STRAYS_MAX {
+            self.calls.clear();
+        }
+        self.calls.insert(script, 0);
+    }
+
+    /// Whether the next call of this script goes to all partitions.
+    pub(super) fn goes_everywhere(&mut self, script: u64) -> bool {
+        let Some(calls) = self.calls.get_mut(&script) else {
+            return false;
+        };
+        *calls += 1;
+        let is_known = *calls <= CALLS_EVERYWHERE;
+        if !is_known {
+            self.calls.remove(&script);
+        }
+        is_known
     }
 }
 
@@ -158,5 +200,26 @@ impl Default for Commands {
             retry: Arc::new(redis_surface::waiting::RetryProcedure),
             behind: Arc::new(redis_surface::waiting::BehindProcedure),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_that_strays_goes_everywhere_until_it_is_tried_again() {
+        let mut strays = Strays::default();
+        assert!(!strays.goes_everywhere(1));
+        strays.note(1);
+        for _ in 0..CALLS_EVERYWHERE {
+            assert!(strays.goes_everywhere(1) && !strays.goes_everywhere(2));
+        }
+        assert!(!strays.goes_everywhere(1), "it may not stray any more");
+        assert!(!strays.goes_everywhere(1), "nobody says that it did");
+        for script in 0..10 * STRAYS_MAX as u64 {
+            strays.note(script);
+        }
+        assert!(strays.calls.len() <= STRAYS_MAX && strays.goes_everywhere(10 * STRAYS_MAX as u64 - 1));
     }
 }

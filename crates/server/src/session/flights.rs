@@ -10,7 +10,7 @@ impl node::flights::Reach for Reach {
         self.involved.route(slots)
     }
     fn may_stray(&self) -> bool {
-        self.strays
+        self.strays.is_some()
     }
     fn compares_versions(&self) -> bool {
         self.watched.is_some()
@@ -52,6 +52,9 @@ impl Session {
         let again = self.flights.take_again();
         if again.is_empty() {
             return;
+        }
+        for script in again.iter().filter_map(|flight| flight.reach.strays) {
+            desk.strays.note(script);
         }
         desk.shared.runtime.refresh_routing(&mut self.routing);
         let routing = self.routing.clone();

@@ -50,7 +50,7 @@ use crate::runtime::{self, ReadOutcome, Routing};
 use crate::shared::{MemoryState, Shared};
 use acl::Identity;
 use channels::Subscriptions;
-pub use desk::{Commands, Desk, Submissions};
+pub use desk::{Commands, Desk, Strays, Submissions};
 use desk::{Reach, too_long};
 use flights::Flight;
 use node::Route;
@@ -601,7 +601,9 @@ impl Session {
         if let Some(error) = too_long(&args, runtime.is_member()) {
             return self.answer(desk, &error);
         }
-        let partition_route = self.partition_route(desk, &reach.involved);
+        let goes_everywhere = reach.strays.is_some_and(|script| desk.strays.goes_everywhere(script));
+        let involved = if goes_everywhere { &Involved::Unknown } else { &reach.involved };
+        let partition_route = self.partition_route(desk, involved);
         if reach.has_lost_sight(&self.routing) {
             return self.answer(desk, &Reply::NilArray);
         }
@@ -624,7 +626,7 @@ impl Session {
             elsewhere: false,
         });
         self.call_is_about(|| Subject::Request(request.clone()));
-        let may_widen = reach.strays && request.route.partitions.len() < runtime.partitions_count();
+        let may_widen = reach.strays.is_some() && request.route.partitions.len() < runtime.partitions_count();
         let flight = Flight::new(request, reach);
         let request = &flight.request;
         let outcome = match route {

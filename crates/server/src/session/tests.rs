@@ -54,6 +54,7 @@ struct Room {
     counters: Arc<ThreadCounters>,
     tally: Tally,
     submissions: Submissions,
+    strays: Strays,
     session: Session,
     now_ms: u64,
     _poll: mio::Poll,
@@ -98,6 +99,7 @@ impl Room {
             config,
             commands: Commands::default(),
             submissions: Submissions::default(),
+            strays: Strays::default(),
             now_ms: 0,
             _poll: poll,
             _dir: dir,
@@ -113,6 +115,7 @@ impl Room {
             counters: &self.counters,
             tally: &self.tally,
             submissions: &mut self.submissions,
+            strays: &mut self.strays,
             now_ms: self.now_ms,
         };
         act(&mut self.session, &mut desk);
