@@ -1,4 +1,4 @@
-//! What all servers need that are started here.
+//! What all servers need that a benchmark starts.
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -7,24 +7,20 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Where servers listen that need no network of their own.
-pub(crate) const HOST: &str = "127.0.0.1";
-
 /// A command whose process the kernel kills when the thread that starts it ends, where there is `setpriv` to
-/// say so.
+/// say so. The process logs as much as it does by default, whatever this one does.
 pub(crate) fn dying_with_us(program: &Path) -> Command {
     let known = Command::new("setpriv").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if known.is_ok_and(|status| status.success()) {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(program);
-        return command;
-    }
-    Command::new(program)
-}
-
-/// A port of the loopback interface that nobody uses now, another one at each call.
-pub(crate) fn free_port() -> Result<u16> {
-    server::cluster::local::free_port().context("could not find a free port")
+    let mut command = match known.is_ok_and(|status| status.success()) {
+        true => {
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", "KILL"]).arg(program);
+            command
+        }
+        false => Command::new(program),
+    };
+    command.env_remove("RUST_LOG");
+    command
 }
 
 /// Becomes true when somebody wants this process to end, which then has servers to end and directories to

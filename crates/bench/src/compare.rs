@@ -242,7 +242,7 @@ impl Comparison<'_> {
         let mut servers = Vec::new();
         for &kind in kinds {
             self.progress.say(format!("starting {}", kind.label()));
-            let server = Server::start(kind, self.options, self.directory)?;
+            let mut server = Server::start(kind, self.options, self.directory)?;
             server.stop()?;
             servers.push(server);
         }
@@ -252,7 +252,7 @@ impl Comparison<'_> {
     fn without_fsync(&mut self, tests: &[Test], memory: bool) -> Result<()> {
         let mut servers = self.start(&[Kind::Redis, Kind::Ordo, Kind::RedisWithoutLog])?;
         let mut resident = Vec::new();
-        for server in &servers {
+        for server in &mut servers {
             self.progress.say(format!("loading {} keys into {}", self.options.keys, server.kind().label()));
             server.go_on()?;
             redis::run(&self.run_options(server, Workload::Fill, 1, self.options.keys))?;
@@ -296,7 +296,7 @@ impl Comparison<'_> {
                 if self.interrupted.load(Ordering::Relaxed) {
                     bail!("interrupted");
                 }
-                let server = &servers[index];
+                let server = &mut servers[index];
                 if server.kind() == Kind::RedisWithoutLog && !test.without_log {
                     continue;
                 }
@@ -305,7 +305,7 @@ impl Comparison<'_> {
                 let mut options = self.run_options(server, test.workload, test.pipeline, keys);
                 options.iterations = iterations;
                 options.load = round == 0 && test.workload == Workload::Transfer;
-                let records = redis::run(&options).with_context(|| server.what_it_said())?;
+                let records = redis::run(&options).with_context(|| server.error("could not be measured"))?;
                 server.stop()?;
                 found.resize_with(records.len(), || vec![Vec::new(); servers.len()]);
                 for (found, record) in found.iter_mut().zip(&records) {

@@ -5,8 +5,9 @@
 //! nodes of a cluster reach each other as [`peers`]. What connections hear of each other (messages, elements
 //! that they waited for) goes through the [`hub`]; [`evict`] keeps what is used below its limit, and what
 //! operators look at is in [`observe`]. Streams are encrypted in [`tls`]. [`config`] is the one table of
-//! settings, [`cluster`] what a node knows of the others, and [`client`] the other end of a connection. Files
-//! that it creates are for its own user alone (`private`). This is the only crate of the house that owns
+//! settings, [`cluster`] what a node knows of the others, and [`client`] the other end of a connection.
+//! [`launcher`] starts server processes, for a cluster on one machine, benchmarks and tests. Files that this
+//! crate creates are for its own user alone (`private`). This is the only crate of the house that owns
 //! sockets, files, clocks and threads.
 #![allow(clippy::disallowed_methods, reason = "clocks and threads belong to this crate")]
 
@@ -20,6 +21,7 @@ pub mod disk;
 pub mod error_counts;
 pub mod evict;
 pub mod hub;
+pub mod launcher;
 pub mod memory;
 pub mod net;
 pub mod observe;

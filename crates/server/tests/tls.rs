@@ -7,7 +7,7 @@ mod support;
 
 use authority::{Authority, Files, text};
 use ordo_server::client::{Answer, Client, ClientError, put_command};
-use ordo_server::cluster::local::free_port;
+use ordo_server::launcher::free_port;
 use ordo_server::tls::{ClientTls, HANDSHAKE_MAX};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

@@ -15,7 +15,7 @@ mod work;
 
 pub use work::Work;
 
-use crate::child::{HOST, interruption};
+use crate::child::interruption;
 use crate::engine::{load_average, resident_bytes_of};
 use crate::etcd::{process_seconds, thread_seconds};
 use crate::faults::processes::{Processes, Setting};
@@ -278,20 +278,10 @@ impl Contender {
     }
 
     fn start(name: &str, setting: Setting) -> Result<Contender> {
-        let nodes = setting.nodes;
-        let mut processes = Processes::new(setting, None)?;
-        for node in 0..nodes {
-            processes.start(node)?;
-        }
-        processes.wait_until_up(START_MAX)?;
-        let target = |address: std::net::SocketAddr| Target {
-            host: HOST.to_owned(),
-            port: address.port(),
-            password: None,
-        };
+        let processes = Processes::started(setting, START_MAX)?;
         Ok(Contender {
             name: name.to_owned(),
-            targets: processes.addresses().into_iter().map(target).collect(),
+            targets: processes.addresses().into_iter().map(Target::from).collect(),
             processes: Some(processes),
         })
     }

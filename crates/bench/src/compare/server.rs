@@ -1,15 +1,12 @@
 //! A server process that ends with us.
 
 use super::Options;
-use crate::child::{HOST, dying_with_us, free_port};
+use crate::child::dying_with_us;
 use crate::redis::load::Target;
-use ::server::client::{Answer, Client};
-use anyhow::{Context, Result, bail};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use ::server::launcher::{HOST, ProcessError, ServerProcess, free_port};
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+use std::path::Path;
 use std::time::Duration;
 
 /// A server that is not up by then will not be.
@@ -40,24 +37,13 @@ impl Kind {
             Kind::OrdoAlways => "ordo-always",
         }
     }
-
-    /// What a server on a port says when it is up.
-    fn sign(self, port: u16) -> String {
-        match self {
-            Kind::Redis | Kind::RedisWithoutLog | Kind::RedisAlways => {
-                "Ready to accept connections".to_owned()
-            }
-            Kind::Ordo | Kind::OrdoAlways => format!("serving {HOST}:{port}"),
-        }
-    }
 }
 
 /// A running server. Dropping it kills it.
 pub(super) struct Server {
     kind: Kind,
-    child: Child,
+    process: ServerProcess,
     port: u16,
-    log: PathBuf,
 }
 
 impl Server {
@@ -65,7 +51,6 @@ impl Server {
     pub(super) fn start(kind: Kind, options: &Options, directory: &Path) -> Result<Server> {
         let dir = directory.join(kind.label());
         std::fs::create_dir_all(&dir).with_context(|| format!("could not make {}", dir.display()))?;
-        let log = dir.join("output");
         let port = free_port()?;
         let program = match kind {
             Kind::Redis | Kind::RedisWithoutLog | Kind::RedisAlways => &options.redis_server,
@@ -76,8 +61,6 @@ impl Server {
         match kind {
             Kind::Ordo | Kind::OrdoAlways => {
                 command.args(["serve", "--workers", &options.workers.to_string()]);
-                // It could keep the server from saying that it is up.
-                command.env_remove("RUST_LOG");
             }
             Kind::Redis | Kind::RedisWithoutLog | Kind::RedisAlways => {
                 let appendonly = if kind == Kind::RedisWithoutLog { "no" } else { "yes" };
@@ -93,136 +76,40 @@ impl Server {
             }
         }
         command.args(["--appendfsync", sync, "--port", &port.to_string(), "--bind", HOST, "--dir"]).arg(&dir);
-        let copy = File::create(&log)?;
-        let (output, input) = io::pipe()?;
-        command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
-        let child = command.spawn().with_context(|| {
-            format!(
-                "could not start {}: install it, or say where it is (--redis-server, --ordo)",
-                program.display()
-            )
-        })?;
-        // It holds the pipe open, whose end tells that the server has ended.
-        drop(command);
-        let mut server = Server { kind, child, port, log };
-        server.wait_until_up(follow(output, copy, kind.sign(port))?)?;
-        Ok(server)
-    }
-
-    fn wait_until_up(&mut self, up: Receiver<()>) -> Result<()> {
-        let label = self.kind.label();
-        match up.recv_timeout(START_MAX) {
-            Ok(()) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                let status = match self.child.try_wait()? {
-                    Some(status) => format!(", {status}"),
-                    None => String::new(),
-                };
-                bail!("{label} ended at once{status}. {}", self.what_it_said());
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                let seconds = START_MAX.as_secs();
-                bail!("{label} was not up after {seconds} s. {}", self.what_it_said());
-            }
-        }
-        let answer = Client::connect(HOST, self.port, None)?.call(&["PING"])?;
-        match answer {
-            Answer::Text(_) => Ok(()),
-            other => bail!("{label} answered PING with {other:?}"),
-        }
+        let mut process = ServerProcess::start(kind.label(), &mut command, &dir.join("output"))
+            .context("both programs are needed: install them, or name them (--redis-server, --ordo)")?;
+        process.wait_until_up(&format!("{HOST}:{port}"), START_MAX)?;
+        Ok(Server { kind, process, port })
     }
 
     pub(super) fn kind(&self) -> Kind {
         self.kind
     }
     pub(super) fn process(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
     pub(super) fn target(&self) -> Target {
         Target { host: HOST.to_owned(), port: self.port, password: None }
     }
 
-    /// The last lines of its output, for an error message.
-    pub(super) fn what_it_said(&self) -> String {
-        let output = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = output.lines().collect();
-        let last = lines[lines.len().saturating_sub(5)..].join("\n  ");
-        format!("The last that {} said:\n  {last}", self.kind.label())
+    /// An error of the server, with the last lines of its output.
+    pub(super) fn error(&self, problem: &str) -> ProcessError {
+        self.process.error(problem)
     }
 
     /// Takes the processor from it.
-    pub(super) fn stop(&self) -> Result<()> {
-        self.signal("STOP")
+    pub(super) fn stop(&mut self) -> Result<()> {
+        Ok(self.process.signal(Signal::STOP)?)
     }
     /// Gives the processor back.
-    pub(super) fn go_on(&self) -> Result<()> {
-        self.signal("CONT")
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        Ok(self.process.signal(Signal::CONT)?)
     }
-
-    fn signal(&self, signal: &str) -> Result<()> {
-        let process = self.child.id().to_string();
-        let status =
-            Command::new("kill").args(["-s", signal, &process]).status().context("could not run kill")?;
-        if !status.success() {
-            bail!("{} is gone. {}", self.kind.label(), self.what_it_said());
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Its data is temporary: nothing is lost by an abrupt end, which works on a stopped process too.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Copies what a server says to a file, on a thread of its own, and sends a message for each line with
-/// `sign`. The sender is gone once everything is copied.
-fn follow(output: impl Read + Send + 'static, mut copy: File, sign: String) -> io::Result<Receiver<()>> {
-    let (seen, receiver) = mpsc::channel();
-    let follow = move || {
-        let mut output = BufReader::new(output);
-        let mut line = Vec::new();
-        while let Ok(1..) = output.read_until(b'\n', &mut line) {
-            // A server that nobody listens to would stop. So without room for the copy, go on without it.
-            let _ = copy.write_all(&line);
-            if String::from_utf8_lossy(&line).contains(&sign) {
-                // Whoever waited may have what it wanted.
-                let _ = seen.send(());
-            }
-            line.clear();
-        }
-    };
-    std::thread::Builder::new().name("server-output".to_owned()).spawn(follow)?;
-    Ok(receiver)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(30);
-
-    #[test]
-    fn a_server_is_up_when_it_says_so() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = directory.path().join("output");
-        let copy = File::create(&path).expect("a file");
-        let (output, mut input) = io::pipe().expect("a pipe");
-        let up = follow(output, copy, Kind::Redis.sign(7)).expect("a thread");
-        input.write_all(b"reading\n\xff\n* Ready to acc").expect("taken");
-        let early = up.recv_timeout(Duration::from_millis(1));
-        assert_eq!(early, Err(RecvTimeoutError::Timeout));
-        input.write_all(b"ept connections\nlater").expect("taken");
-        assert_eq!(up.recv_timeout(PATIENCE), Ok(()));
-        drop(input);
-        let end = up.recv_timeout(PATIENCE);
-        assert_eq!(end, Err(RecvTimeoutError::Disconnected));
-        let said = std::fs::read(&path).expect("copied");
-        assert_eq!(said, b"reading\n\xff\n* Ready to accept connections\nlater");
-    }
 
     #[test]
     fn a_server_that_ends_tells_why_without_a_wait() {

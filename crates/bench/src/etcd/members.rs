@@ -1,22 +1,19 @@
 //! An etcd cluster of this machine.
 
-use crate::child::{HOST, dying_with_us, free_port};
+use crate::child::dying_with_us;
 use anyhow::{Context, Result, bail};
-use std::fs::File;
+use server::launcher::{HOST, ServerProcess, free_port};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 /// A cluster that is not healthy by then will not be.
 const START_MAX: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 struct Member {
-    child: Child,
+    process: ServerProcess,
     client: SocketAddr,
-    output: PathBuf,
 }
 
 /// Running members. Dropping them kills them.
@@ -37,45 +34,21 @@ impl Members {
             let (client_url, peer_url) = (format!("http://{HOST}:{client}"), format!("http://{HOST}:{peer}"));
             let data = directory.join(&name);
             std::fs::create_dir_all(&data).with_context(|| format!("could not make {}", data.display()))?;
-            let output = data.join("output");
-            let copy = File::create(&output)?;
             let mut command = dying_with_us(etcd);
             command
                 .args(["--name", &name, "--log-outputs", "stderr", "--data-dir"])
                 .arg(data.join("data"))
                 .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
                 .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
-                .args(["--initial-cluster", &peers.join(","), "--initial-cluster-state", "new"])
-                .stdin(Stdio::null())
-                .stdout(copy.try_clone()?)
-                .stderr(copy);
-            let child = command.spawn().with_context(|| {
-                format!(
-                    "could not start {}: on Debian: apt install etcd-server, or give --etcd",
-                    etcd.display()
-                )
-            })?;
-            members.0.push(Member { child, client: SocketAddr::new(HOST.parse()?, client), output });
+                .args(["--initial-cluster", &peers.join(","), "--initial-cluster-state", "new"]);
+            let process = ServerProcess::start(&name, &mut command, &data.join("output"))
+                .context("etcd is needed: on Debian, apt install etcd-server, or give --etcd")?;
+            members.0.push(Member { process, client: SocketAddr::new(HOST.parse()?, client) });
         }
-        members.wait_until_healthy()?;
+        for Member { process, client } in &mut members.0 {
+            process.wait_for("become healthy", START_MAX, || is_healthy(*client).then_some(()))?;
+        }
         Ok(members)
-    }
-
-    fn wait_until_healthy(&mut self) -> Result<()> {
-        let deadline = Instant::now() + START_MAX;
-        for member in &mut self.0 {
-            while !is_healthy(member.client) {
-                let ended = member.child.try_wait()?;
-                if ended.is_some() || Instant::now() > deadline {
-                    let said = std::fs::read_to_string(&member.output).unwrap_or_default();
-                    let lines: Vec<&str> = said.lines().collect();
-                    let last = lines[lines.len().saturating_sub(5)..].join("\n  ");
-                    bail!("etcd did not come up. The last that it said:\n  {last}");
-                }
-                std::thread::sleep(LOOK_EVERY);
-            }
-        }
-        Ok(())
     }
 
     /// Where clients reach the members.
@@ -84,7 +57,7 @@ impl Members {
     }
     /// Their processes.
     pub fn processes(&self) -> Vec<u32> {
-        self.0.iter().map(|member| member.child.id()).collect()
+        self.0.iter().map(|member| member.process.id()).collect()
     }
     /// The member that leads.
     pub fn leader(&self) -> Result<SocketAddr> {
@@ -109,14 +82,4 @@ fn http_get(member: SocketAddr, path: &str) -> Result<String> {
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply)?;
     Ok(String::from_utf8_lossy(&reply).into_owned())
-}
-
-impl Drop for Members {
-    fn drop(&mut self) {
-        for member in &mut self.0 {
-            // Its data is temporary, and it may be gone already.
-            let _ = member.child.kill();
-            let _ = member.child.wait();
-        }
-    }
 }

@@ -14,7 +14,7 @@ mod http2;
 mod load;
 mod members;
 
-use crate::child::{HOST, interruption};
+use crate::child::interruption;
 use crate::engine::load_average;
 use crate::faults::processes::{Processes, Setting};
 use crate::progress::Progress;
@@ -27,7 +27,6 @@ use load::Puts;
 use members::Members;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -239,18 +238,12 @@ fn measure_ordo(options: &Options, directory: &Path) -> Result<Figures> {
         directory: directory.to_owned(),
         faketime: None,
     };
-    let mut processes = Processes::new(setting, None)?;
-    for node in 0..options.nodes {
-        processes.start(node)?;
-    }
-    processes.wait_until_up(START_MAX)?;
+    let processes = Processes::started(setting, START_MAX)?;
     let mut addresses = processes.addresses();
     if options.leader_only {
         addresses = vec![addresses[processes.leader(0)?]];
     }
-    let target =
-        |address: &SocketAddr| Target { host: HOST.to_owned(), port: address.port(), password: None };
-    let targets: Vec<Target> = addresses.iter().map(target).collect();
+    let targets: Vec<Target> = addresses.into_iter().map(Target::from).collect();
     let key = [Part::Text("key:"), Part::Number { digits: 12, bound: options.keys, fresh: false }];
     let args: [&[Part<'_>]; 3] = [&[Part::Text("SET")], &key, &[Part::Text("0123456789abcdef")]];
     let template = |client: usize| Template::new(&args, 1, options.seed ^ (client as u64) << 32);

@@ -2,22 +2,22 @@
 
 use super::clocks::Clock;
 use super::network::Network;
-use crate::child::{HOST, dying_with_us, free_port};
+use crate::child::dying_with_us;
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use server::client::{Answer, Client};
 use server::cluster::ClusterStatus;
+use server::launcher::{ServerProcess, free_address, poll};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often something is looked at that does not tell when it changes.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A node that has not ended by then will not.
+const STOP_MAX: Duration = Duration::from_secs(120);
 /// A node that answers nothing for this long is not asked any more.
 const ASK_PATIENCE: Duration = Duration::from_secs(2);
 /// In namespaces every node has an address of its own, so all have the same ports.
@@ -54,7 +54,7 @@ struct Node {
     client: SocketAddr,
     peer: SocketAddr,
     clock: Option<Clock>,
-    child: Option<Child>,
+    process: Option<ServerProcess>,
     frozen: bool,
     /// Its syncs have failed: only another process goes on.
     is_broken: bool,
@@ -84,10 +84,7 @@ impl Processes {
                     let address = network.address(node);
                     ((address, CLIENT_PORT).into(), (address, PEER_PORT).into())
                 }
-                None => {
-                    let address = || Ok::<_, anyhow::Error>(format!("{HOST}:{}", free_port()?));
-                    (address()?.parse()?, address()?.parse()?)
-                }
+                None => (free_address()?.parse()?, free_address()?.parse()?),
             };
             let clock = setting.faketime.as_ref();
             let clock = clock.map(|library| Clock::new(library, &directory));
@@ -96,7 +93,7 @@ impl Processes {
                 directory,
                 client,
                 peer,
-                child: None,
+                process: None,
                 frozen: false,
                 is_broken: false,
             });
@@ -114,6 +111,16 @@ impl Processes {
                 .and_then(|mut file| file.write_all(processes.cluster_toml().as_bytes()))
                 .with_context(|| format!("could not write {}", path.display()))?;
         }
+        Ok(processes)
+    }
+
+    /// Prepares nodes without a network of their own, starts all of them, and waits until they are up.
+    pub fn started(setting: Setting, patience: Duration) -> Result<Processes> {
+        let mut processes = Processes::new(setting, None)?;
+        for node in 0..processes.nodes.len() {
+            processes.start(node)?;
+        }
+        processes.wait_until_up(patience)?;
         Ok(processes)
     }
 
@@ -204,8 +211,8 @@ impl Processes {
 
     /// The processes of the nodes that run.
     pub fn ids(&self) -> Vec<u32> {
-        let children = self.nodes.iter().filter_map(|node| node.child.as_ref());
-        children.map(Child::id).collect()
+        let running = self.nodes.iter().filter_map(|node| node.process.as_ref());
+        running.map(ServerProcess::id).collect()
     }
 
     /// Starts a node with the data that it has. It is up when it answers: [`Processes::wait_until_up`].
@@ -234,18 +241,11 @@ impl Processes {
             command.args(["--bind", &address, "--port", &port]);
         }
         command.arg("--dir").arg(started.directory.join("data"));
-        let output = File::options().create(true).append(true).open(started.directory.join("output"))?;
-        command
-            .env_remove("RUST_LOG")
-            .env("NO_COLOR", "1")
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output);
         if let Some(clock) = &started.clock {
             clock.show_to(&mut command);
         }
-        let child = command.spawn().with_context(|| format!("could not start {}", name(node)))?;
-        started.child = Some(child);
+        let log = started.directory.join("output");
+        started.process = Some(ServerProcess::start(&name(node), &mut command, &log)?);
         started.frozen = false;
         Ok(())
     }
@@ -256,9 +256,8 @@ impl Processes {
             self.signal(node, Signal::KILL)?;
         }
         for &node in nodes {
-            if let Some(mut child) = self.nodes[node].child.take() {
-                child.wait()?;
-            }
+            // Dropping a process waits for its end.
+            self.nodes[node].process = None;
         }
         Ok(())
     }
@@ -270,10 +269,10 @@ impl Processes {
             self.signal(node, Signal::TERM)?;
         }
         for &node in nodes {
-            if let Some(mut child) = self.nodes[node].child.take() {
-                let status = child.wait()?;
+            if let Some(mut process) = self.nodes[node].process.take() {
+                let status = process.wait(STOP_MAX)?;
                 if !status.success() {
-                    bail!("{} ended with {status}. {}", name(node), self.what_it_said(node));
+                    bail!(process.error(&format!("ended with {status}")));
                 }
             }
         }
@@ -283,7 +282,7 @@ impl Processes {
     pub fn freeze(&mut self, node: usize) -> Result<()> {
         self.signal(node, Signal::STOP)?;
         self.nodes[node].frozen = true;
-        let process = self.nodes[node].child.as_ref().map_or(0, Child::id);
+        let process = self.nodes[node].process.as_ref().map_or(0, ServerProcess::id);
         while !stands_still(process) {
             self.hold_alive()?;
             std::thread::yield_now();
@@ -305,12 +304,11 @@ impl Processes {
         }
     }
 
-    fn signal(&self, node: usize, signal: Signal) -> Result<()> {
-        let process = self.nodes[node].child.as_ref().map(Pid::from_child);
-        let Some(process) = process else {
-            bail!("{} does not run", name(node));
-        };
-        kill_process(process, signal).with_context(|| format!("could not signal {}", name(node)))
+    fn signal(&mut self, node: usize, signal: Signal) -> Result<()> {
+        match &mut self.nodes[node].process {
+            Some(process) => Ok(process.signal(signal)?),
+            None => bail!("{} does not run", name(node)),
+        }
     }
 
     /// Undoes whatever was done to the nodes and their links.
@@ -330,7 +328,7 @@ impl Processes {
                 let took = self.stop(&[node])?;
                 self.longest_stop = self.longest_stop.max(took);
             }
-            if self.nodes[node].child.is_none() {
+            if self.nodes[node].process.is_none() {
                 self.start(node)?;
             } else if self.nodes[node].frozen {
                 self.thaw(node)?;
@@ -341,13 +339,9 @@ impl Processes {
 
     /// An error if a node has ended that nobody has killed.
     pub fn hold_alive(&mut self) -> Result<()> {
-        for node in 0..self.nodes.len() {
-            let ended = match &mut self.nodes[node].child {
-                Some(child) => child.try_wait()?,
-                None => None,
-            };
-            if let Some(status) = ended {
-                bail!("{} ended by itself, {status}. {}", name(node), self.what_it_said(node));
+        for process in self.nodes.iter_mut().filter_map(|node| node.process.as_mut()) {
+            if let Some(status) = process.look()? {
+                bail!(process.error(&format!("ended by itself, {status}")));
             }
         }
         Ok(())
@@ -355,23 +349,28 @@ impl Processes {
 
     /// Waits until every node answers, hears from every other, and knows a leader of every partition.
     pub fn wait_until_up(&mut self, patience: Duration) -> Result<()> {
-        let deadline = Instant::now() + patience;
-        for node in 0..self.nodes.len() {
-            loop {
-                self.hold_alive()?;
-                let Err(error) = self.is_up(node) else { break };
-                if Instant::now() > deadline {
-                    let seconds = patience.as_secs();
-                    bail!(
-                        "{} was not up after {seconds} s: {error:#}. {}",
-                        name(node),
-                        self.what_it_said(node)
-                    );
+        let (mut node, mut missing) = (0, None);
+        let up = poll(patience, || {
+            while node < self.nodes.len() {
+                if let Err(ended) = self.hold_alive() {
+                    return Some(Err(ended));
                 }
-                std::thread::sleep(LOOK_EVERY);
+                if let Err(error) = self.is_up(node) {
+                    missing = Some(error);
+                    return None;
+                }
+                node += 1;
             }
-        }
-        Ok(())
+            Some(Ok(()))
+        });
+        up.unwrap_or_else(|| {
+            let missing = missing.map_or_else(String::new, |error| format!(": {error:#}"));
+            let problem = format!("was not up after {} s{missing}", patience.as_secs());
+            match &self.nodes[node].process {
+                Some(process) => Err(process.error(&problem).into()),
+                None => bail!("{} {problem}", name(node)),
+            }
+        })
     }
 
     fn is_up(&self, node: usize) -> Result<()> {
@@ -426,25 +425,6 @@ impl Processes {
             .map(|(_, leader)| leader)
             .with_context(|| format!("nobody knows who leads partition {partition}"))
     }
-
-    /// The last lines of a node's output, for an error message.
-    pub fn what_it_said(&self, node: usize) -> String {
-        let output = std::fs::read(self.nodes[node].directory.join("output")).unwrap_or_default();
-        let output = String::from_utf8_lossy(&output);
-        let lines: Vec<&str> = output.lines().collect();
-        let last = lines[lines.len().saturating_sub(5)..].join("\n  ");
-        format!("The last that {} said:\n  {last}", name(node))
-    }
-}
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for child in self.nodes.iter_mut().filter_map(|node| node.child.as_mut()) {
-            // It may be gone already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
 }
 
 /// Whether all threads of a process are stopped. One that ends meanwhile does not run either.
@@ -498,10 +478,12 @@ mod tests {
     fn a_frozen_process_stands_still() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut processes = Processes::new(setting(1, directory.path()), None).expect("prepared");
-        let busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
+        let mut busy = std::process::Command::new("sh");
+        busy.args(["-c", "while :; do :; done"]);
+        let busy = ServerProcess::start("node0", &mut busy, &directory.path().join("output"));
         let busy = busy.expect("a shell");
         let process = busy.id();
-        processes.nodes[0].child = Some(busy);
+        processes.nodes[0].process = Some(busy);
         assert!(!stands_still(process));
         processes.freeze(0).expect("frozen");
         assert!(stands_still(process));

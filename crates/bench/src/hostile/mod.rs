@@ -100,11 +100,7 @@ pub fn run(options: &Options) -> Result<Report> {
         bail!("without a node and a hostile client nothing is tried: give at least one of each");
     }
     let interrupted = interruption()?;
-    let mut processes = Processes::new(options.setting.clone(), None)?;
-    for node in 0..options.setting.nodes {
-        processes.start(node)?;
-    }
-    processes.wait_until_up(START_MAX)?;
+    let mut processes = Processes::started(options.setting.clone(), START_MAX)?;
     let addresses = processes.addresses();
     let shared = Shared::new(options.commands, &addresses)?;
     let resident =

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use std::io::{ErrorKind, Read, Write};
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// A server that answers nothing for this long is taken for dead.
@@ -27,6 +27,12 @@ pub struct Target {
     pub port: u16,
     /// The password, if the server asks for one.
     pub password: Option<String>,
+}
+
+impl From<SocketAddr> for Target {
+    fn from(address: SocketAddr) -> Target {
+        Target { host: address.ip().to_string(), port: address.port(), password: None }
+    }
 }
 
 /// Connections that do the same and share a histogram.

@@ -9,20 +9,17 @@
 //! command that starts the node again.
 
 mod plan;
-mod ports;
 mod processes;
 mod supervise;
 
+pub use crate::launcher::free_port;
 pub use plan::{LOCAL_NODES_MAX, LocalCluster, PORT_DEFAULT, Wishes};
-pub use ports::free_port;
 pub use processes::{Ended, Launch, Processes};
 pub use supervise::{Event, supervise};
 
 use super::ClusterConfigError;
+use crate::launcher::ProcessError;
 use std::io;
-
-/// Where the servers listen that need no other machine.
-const HOST: &str = "127.0.0.1";
 
 /// Why there is no local cluster.
 #[derive(Debug, thiserror::Error)]
@@ -44,17 +41,8 @@ pub enum LocalError {
         cause: io::Error,
     },
     /// A node did not come up. The others were stopped.
-    #[error("{name} {problem}. The last that it said, in {log}:\n{said}")]
-    NotUp {
-        /// The node's name.
-        name: String,
-        /// What happened.
-        problem: String,
-        /// Its output.
-        log: String,
-        /// The last lines of that.
-        said: String,
-    },
+    #[error(transparent)]
+    NotUp(#[from] ProcessError),
     /// It was told to stop before everybody was up.
     #[error("stopped before every node was up")]
     Interrupted,

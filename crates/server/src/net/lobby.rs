@@ -661,7 +661,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let authority = Authority::new(dir.path(), "ca");
         let own = authority.sign(dir.path(), "own");
-        let port = crate::cluster::local::free_port().expect("a port").to_string();
+        let port = crate::launcher::free_port().expect("a port").to_string();
         let settings = [
             ("tls-port", port.as_str()),
             ("tls-cert-file", text(&own.cert)),

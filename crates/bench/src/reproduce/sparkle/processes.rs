@@ -132,23 +132,17 @@ impl Study {
     /// What real processes do.
     fn real_processes(&self) -> Result<Vec<f64>> {
         let directory = tempfile::tempdir()?;
-        let mut processes = Processes::new(
-            Setting {
-                ordo: std::env::current_exe().context("finding this program")?,
-                nodes: usize::from(PROCESSES),
-                zones: 1,
-                partitions: PROCESSES,
-                appendfsync: "no".to_owned(),
-                arguments: Vec::new(),
-                directory: directory.path().to_owned(),
-                faketime: None,
-            },
-            None,
-        )?;
-        for node in 0..usize::from(PROCESSES) {
-            processes.start(node)?;
-        }
-        processes.wait_until_up(START_MAX)?;
+        let setting = Setting {
+            ordo: std::env::current_exe().context("finding this program")?,
+            nodes: usize::from(PROCESSES),
+            zones: 1,
+            partitions: PROCESSES,
+            appendfsync: "no".to_owned(),
+            arguments: Vec::new(),
+            directory: directory.path().to_owned(),
+            faketime: None,
+        };
+        let mut processes = Processes::started(setting, START_MAX)?;
         let addresses = processes.addresses();
         let mut sha = String::new();
         for address in &addresses {

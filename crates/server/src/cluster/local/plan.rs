@@ -1,10 +1,10 @@
 //! The directory of a local cluster.
 
-use super::ports::is_free;
-use super::{HOST, Launch, LocalError};
+use super::{Launch, LocalError};
 use crate::cluster::config::host_and_port;
 use crate::cluster::{ClusterConfig, ClusterNode, identity};
 use crate::config::{Config, Flags, Invocation, Kind, Parameter, Password, Users};
+use crate::launcher::{HOST, is_free};
 use crate::private;
 use crate::replace::replace_file;
 use crate::tls::ClientTls;
@@ -293,7 +293,7 @@ mod tests {
 
     /// A port from which on some ports are free for clients and peers, and nobody else's.
     fn free_port(nodes: u16) -> u16 {
-        let next = || crate::cluster::local::free_port().expect("a port");
+        let next = || crate::launcher::free_port().expect("a port");
         loop {
             // Tests run side by side: of ports that follow each other none was given to another one
             // meanwhile.

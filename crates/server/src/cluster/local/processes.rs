@@ -1,28 +1,21 @@
 //! Processes that belong together.
 
 use super::LocalError;
-use crate::client::{Answer, Client};
-use crate::private;
+use crate::launcher::{ProcessError, ServerProcess, answers_ping, poll};
 use crate::server::EXIT_ENDED;
 use crate::tls::ClientTls;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 /// A server that does not answer by then will not.
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long a server may take to finish what is in flight: more than its `shutdown-timeout`.
 const STOP_MAX: Duration = Duration::from_secs(30);
-/// Between two looks at what starts or stops.
-const PAUSE: Duration = Duration::from_millis(50);
-/// How long a server may think about a PING.
-const PING_MAX: Duration = Duration::from_secs(1);
-/// Lines of a server's output that an error shows.
-const LINES_SHOWN: usize = 8;
 
 /// How to start a server.
 #[derive(Clone, Debug)]
@@ -54,20 +47,12 @@ impl Launch {
         quoted.join(" ")
     }
 
-    fn spawn(&self) -> io::Result<Member> {
-        let log = private::options().append(true).create(true).open(&self.log)?;
-        let log_start = log.metadata()?.len();
+    fn start(&self) -> Result<Member, ProcessError> {
         let mut command = Command::new(&self.program);
-        command
-            .args(&self.words)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            // Its output is read in a file, and in our errors.
-            .env("NO_COLOR", "1")
-            // A Ctrl-C is for whoever keeps the processes, who then stops them.
-            .process_group(0);
-        Ok(Member { child: command.spawn()?, launch: self.clone(), log_start, status: None, told: false })
+        // A Ctrl-C is for whoever keeps the processes, who then stops them.
+        command.args(&self.words).process_group(0);
+        let process = ServerProcess::start(&self.name, &mut command, &self.log)?;
+        Ok(Member { process, launch: self.clone(), told: false })
     }
 }
 
@@ -81,66 +66,12 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// A process that was started, and may have ended.
+/// A process, and how to start it.
 struct Member {
-    child: Child,
+    process: ServerProcess,
     launch: Launch,
-    /// The length of its log when it started.
-    log_start: u64,
-    status: Option<ExitStatus>,
     /// Whether its end was told.
     told: bool,
-}
-
-impl Member {
-    /// How it has ended, if it has.
-    fn look(&mut self) -> io::Result<Option<ExitStatus>> {
-        if self.status.is_none() {
-            self.status = self.child.try_wait()?;
-        }
-        Ok(self.status)
-    }
-
-    /// It has not been waited for if it is `running`, so its number is still its own.
-    fn signal(&mut self, signal: Signal) {
-        if matches!(self.look(), Ok(None)) {
-            // It fails if the process has just ended, which is what is wanted.
-            let _ = kill_process(Pid::from_child(&self.child), signal);
-        }
-    }
-
-    fn answers(&self) -> bool {
-        let launch = &self.launch;
-        let asked = Client::open_with(&launch.client_address, PING_MAX, launch.tls.as_ref())
-            .and_then(|mut client| client.call(&["PING"]));
-        match asked {
-            Ok(Answer::Text(_)) => true,
-            Ok(Answer::Error(text)) => text.starts_with("NOAUTH"),
-            _ => false,
-        }
-    }
-
-    /// The last lines that it has said.
-    fn said(&self) -> String {
-        let bytes = std::fs::read(&self.launch.log).unwrap_or_default();
-        let own = bytes.get(self.log_start as usize..).unwrap_or_default();
-        let text = String::from_utf8_lossy(own);
-        let lines: Vec<&str> = text.lines().collect();
-        let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
-        match last {
-            [] => "  (nothing)".to_owned(),
-            _ => format!("  {}", last.join("\n  ")),
-        }
-    }
-
-    fn not_up(&self, problem: String) -> LocalError {
-        LocalError::NotUp {
-            name: self.launch.name.clone(),
-            problem,
-            log: self.launch.log.display().to_string(),
-            said: self.said(),
-        }
-    }
 }
 
 /// A process that has ended by itself, or by somebody else's will.
@@ -196,70 +127,57 @@ impl Processes {
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(), LocalError> {
         for launch in launches {
-            let member = launch.spawn().map_err(|cause| LocalError::NotUp {
-                name: launch.name.clone(),
-                problem: format!("could not be started: {cause}"),
-                log: launch.log.display().to_string(),
-                said: "  (nothing)".to_owned(),
-            })?;
-            self.members.push(member);
+            self.members.push(launch.start()?);
         }
-        let started = Instant::now();
         let mut waiting: Vec<usize> = (0..self.members.len()).collect();
         waiting.retain(|&index| !self.members[index].launch.may_wait);
-        loop {
-            let mut any_runs = false;
-            for member in &mut self.members {
-                match member.look()? {
-                    Some(status) if !is_for_good(status) => {
-                        return Err(member.not_up(format!("ended at once ({status})")));
-                    }
-                    status => any_runs |= status.is_none(),
+        let up = poll(START_MAX, || match self.are_up(&mut waiting) {
+            Ok(false) => interrupted().then_some(Err(LocalError::Interrupted)),
+            Ok(true) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
+        });
+        up.unwrap_or_else(|| {
+            let problem = format!("does not answer PING after {} s", START_MAX.as_secs());
+            Err(self.members[waiting[0]].process.error(&problem).into())
+        })
+    }
+
+    /// Whether all have answered or have ended for good; those that have not are left in `waiting`.
+    fn are_up(&mut self, waiting: &mut Vec<usize>) -> Result<bool, LocalError> {
+        let mut any_runs = false;
+        for Member { process, .. } in &mut self.members {
+            match process.look()? {
+                Some(status) if !is_for_good(status) => {
+                    return Err(process.error(&format!("ended at once ({status})")).into());
                 }
+                status => any_runs |= status.is_none(),
             }
-            if let (false, Some(first)) = (any_runs, self.members.first()) {
-                let problem = "and all others ended at once, and are not to be started again as they are";
-                return Err(first.not_up(problem.to_owned()));
-            }
-            waiting.retain(|&index| {
-                let member = &self.members[index];
-                member.status.is_none() && !member.answers()
-            });
-            let Some(&first) = waiting.first() else {
-                return Ok(());
-            };
-            if interrupted() {
-                return Err(LocalError::Interrupted);
-            }
-            if started.elapsed() > START_MAX {
-                let seconds = START_MAX.as_secs();
-                let problem = format!("does not answer PING after {seconds} s");
-                return Err(self.members[first].not_up(problem));
-            }
-            std::thread::sleep(PAUSE);
         }
+        if let (false, Some(first)) = (any_runs, self.members.first()) {
+            let problem = "and all others ended at once, and are not to be started again as they are";
+            return Err(first.process.error(problem).into());
+        }
+        waiting.retain(|&index| {
+            let Member { process, launch, .. } = &self.members[index];
+            process.is_running() && !answers_ping(&launch.client_address, launch.tls.as_ref())
+        });
+        Ok(waiting.is_empty())
     }
 
     /// Those that run: what they are, and their process numbers.
     pub fn running(&self) -> impl Iterator<Item = (&Launch, u32)> {
-        let running = self.members.iter().filter(|member| member.status.is_none());
-        running.map(|member| (&member.launch, member.child.id()))
+        let running = self.members.iter().filter(|member| member.process.is_running());
+        running.map(|member| (&member.launch, member.process.id()))
     }
 
     /// Those that have ended since the last look, or since they were started.
     pub fn newly_ended(&mut self) -> io::Result<Vec<Ended>> {
         let mut ended = Vec::new();
-        for member in &mut self.members {
-            if !member.told
-                && let Some(status) = member.look()?
-            {
-                member.told = true;
-                ended.push(Ended {
-                    launch: member.launch.clone(),
-                    process: member.child.id(),
-                    status,
-                    said: member.said(),
-                });
+        for Member { process, launch, told } in &mut self.members {
+            if !*told && let Some(status) = process.look()? {
+                *told = true;
+                let said = process.last_said();
+                ended.push(Ended { launch: launch.clone(), process: process.id(), status, said });
             }
         }
         Ok(ended)
@@ -268,41 +186,21 @@ impl Processes {
     /// Lets all finish what is in flight, at once, and waits for them. Gives the logs of those that had to be
     /// killed.
     pub fn stop(&mut self) -> Vec<&Path> {
-        for member in &mut self.members {
-            member.signal(Signal::TERM);
-            // One that was frozen could not hear it.
-            member.signal(Signal::CONT);
+        for Member { process, .. } in &mut self.members {
+            // A frozen process hears nothing before it goes on. An error means that the process has ended.
+            let _ = process.signal(Signal::TERM).and_then(|()| process.signal(Signal::CONT));
         }
-        let asked = Instant::now();
-        // An error means that nobody can tell, so it is waited for no longer than the others.
-        while self.members.iter_mut().any(|member| !matches!(member.look(), Ok(Some(_)))) {
-            if asked.elapsed() > STOP_MAX {
-                break;
-            }
-            std::thread::sleep(PAUSE);
-        }
-        let mut killed = Vec::new();
-        for member in &mut self.members {
-            if member.status.is_none() {
-                // It fails only if the process has ended after all.
-                let _ = member.child.kill();
-                member.status = member.child.wait().ok();
-                killed.push(member.launch.log.as_path());
-            }
-        }
-        killed
-    }
-}
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for member in &mut self.members {
-            if member.status.is_none() {
-                // Both fail only if it has ended.
-                let _ = member.child.kill();
-                let _ = member.child.wait();
-            }
-        }
+        // A process of which nobody can tell is waited for no longer than the others.
+        poll(STOP_MAX, || {
+            let ended = |member: &mut Member| matches!(member.process.look(), Ok(Some(_)));
+            self.members.iter_mut().all(ended).then_some(())
+        });
+        let late = self.members.iter_mut().filter(|member| member.process.is_running());
+        let killed = late.map(|Member { process, launch, .. }| {
+            process.kill();
+            launch.log.as_path()
+        });
+        killed.collect()
     }
 }
 

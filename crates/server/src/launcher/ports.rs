@@ -1,5 +1,6 @@
 //! Ports of this machine for servers that are about to start.
 
+use super::HOST;
 use std::io;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// So many ports the search begins later for each process after the first, so that processes side by side do
-/// not meet.
+/// The search begins this many ports later for each process after the first, so that processes side by side
+/// do not meet.
 const STRIDE: u32 = 61;
 
 /// How many ports this process has looked at.
@@ -31,18 +32,23 @@ pub fn free_port() -> io::Result<u16> {
         let looked_at = LOOKED_AT.fetch_add(1, Ordering::Relaxed);
         let place = start.wrapping_add(looked_at) % u32::from(COUNT);
         let port = FIRST + u16::try_from(place).expect("below the count of ports");
-        if is_free(super::HOST, port) {
+        if is_free(HOST, port) {
             return Ok(port);
         }
     }
     Err(io::Error::new(
         io::ErrorKind::AddrInUse,
-        format!("all ports of {} from {FIRST} to {} are in use", super::HOST, FIRST + COUNT - 1),
+        format!("all ports of {} from {FIRST} to {} are in use", HOST, FIRST + COUNT - 1),
     ))
 }
 
+/// `host:port` of such a port.
+pub fn free_address() -> io::Result<String> {
+    Ok(format!("{HOST}:{}", free_port()?))
+}
+
 /// Whether a server could listen there now.
-pub(super) fn is_free(host: &str, port: u16) -> bool {
+pub fn is_free(host: &str, port: u16) -> bool {
     TcpListener::bind((host, port)).is_ok()
 }
 
@@ -67,10 +73,10 @@ mod tests {
 
     #[test]
     fn a_port_on_which_somebody_listens_is_not_free() {
-        let held = TcpListener::bind((super::super::HOST, 0)).expect("a port");
+        let held = TcpListener::bind((HOST, 0)).expect("a port");
         let port = held.local_addr().expect("bound").port();
-        assert!(!is_free(super::super::HOST, port));
+        assert!(!is_free(HOST, port));
         drop(held);
-        assert!(is_free(super::super::HOST, port));
+        assert!(is_free(HOST, port));
     }
 }
