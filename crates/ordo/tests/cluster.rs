@@ -5,14 +5,16 @@
     reason = "what watches processes is a thread, and a test's patience is a time"
 )]
 
+use rustix::process::{Pid, Signal, kill_process};
 use server::client::{Answer, Client, ClientError};
-use server::cluster::local::{Event, Launch, LocalError, Processes, free_port, supervise};
+use server::cluster::local::{Event, Launch, LocalError, Processes, supervise};
+use server::launcher::{ServerProcess, free_port};
 use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -46,9 +48,9 @@ fn is_gone(launch: &Launch) -> bool {
     matches!(call(launch, &["PING"]), Err(ClientError::Unreachable { .. }))
 }
 
-fn signal(name: &str, process: u32) {
-    let status = Command::new("kill").args([format!("-{name}"), process.to_string()]).status();
-    assert!(status.expect("kill runs").success());
+fn send(signal: Signal, process: u32) {
+    let process = Pid::from_raw(process as i32).expect("a process");
+    kill_process(process, signal).expect("it runs");
 }
 
 /// Sends each line that is written to it.
@@ -117,17 +119,6 @@ impl Watched {
     }
 }
 
-/// Ends when dropped.
-struct ByHand(Child);
-
-impl Drop for ByHand {
-    fn drop(&mut self) {
-        // Both fail if it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_dead_node_is_reported_and_the_others_go_on_until_all_are_stopped() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -144,7 +135,7 @@ fn a_dead_node_is_reported_and_the_others_go_on_until_all_are_stopped() {
 
     let set = call(&launches[0], &["SET", "k", "acknowledged"]).expect("a reply");
     assert_eq!(set, Answer::Text("OK".to_owned()));
-    signal("KILL", processes[0]);
+    send(Signal::KILL, processes[0]);
     let line = watched.line("has ended");
     assert!(line.starts_with(&format!("n1 (process {})", processes[0])), "{line}");
     assert!(line.contains("signal: 9"), "{line}");
@@ -155,8 +146,10 @@ fn a_dead_node_is_reported_and_the_others_go_on_until_all_are_stopped() {
     // The command that it tells starts the node again, with its data.
     watched.line("To start it again");
     let command = watched.line("serve");
-    let by_hand = Command::new("sh").arg("-c").arg(format!("exec {command}")).spawn();
-    let by_hand = ByHand(by_hand.expect("sh runs"));
+    let mut by_hand = Command::new("sh");
+    by_hand.arg("-c").arg(format!("exec {command}"));
+    let by_hand = ServerProcess::start("by hand", &mut by_hand, &dir.path().join("by-hand.log"));
+    let by_hand = by_hand.expect("sh runs");
     let again = Launch {
         program: "sh".into(),
         words: vec!["-c".into(), "exec tail -f /dev/null".into()],
@@ -168,7 +161,7 @@ fn a_dead_node_is_reported_and_the_others_go_on_until_all_are_stopped() {
     assert_eq!(value, Answer::Text("acknowledged".to_owned()));
 
     // A frozen one stops in good order, too.
-    signal("STOP", processes[2]);
+    send(Signal::STOP, processes[2]);
     watched.events.send(Event::Stop).expect("somebody listens");
     watched.line("Stopping");
     let line = watched.line("had ended before");
@@ -191,7 +184,7 @@ fn when_the_last_one_has_ended_there_is_nothing_to_keep() {
     let only = launch(dir.path(), "only");
     let (watched, processes) = Watched::start(std::slice::from_ref(&only));
     // One that ends by itself tells why.
-    signal("TERM", processes[0]);
+    send(Signal::TERM, processes[0]);
     let line = watched.line("has ended");
     assert!(line.contains("exit status: 0"), "{line}");
     watched.line("stopped: everything acknowledged");

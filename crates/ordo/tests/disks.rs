@@ -8,13 +8,13 @@
     reason = "what asks processes until they have come so far has a clock and pauses"
 )]
 
+mod nodes;
 mod processes;
-mod three;
 
+use nodes::{Build, Cluster, NAMES};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use server::client::{Answer, Client};
 use std::time::Duration;
-use three::{Build, Cluster, NAMES, PATIENCE};
 
 /// The process's files end here.
 const LIMIT_BYTES: u64 = 64 << 10;
@@ -28,17 +28,9 @@ fn limit_files(process: Pid, bytes: Option<u64>) {
     prlimit(Some(process), Resource::Fsize, limit).expect("one's own process can be limited");
 }
 
-fn build() -> Build {
-    Build { program: env!("CARGO_BIN_EXE_ordo").into(), words: Vec::new() }
-}
-
 /// What a node answers to a command at once, be it an error.
 fn answer(client: &mut Client, words: &[&str]) -> Answer {
     client.call(words).expect("it answers")
-}
-
-fn open(cluster: &Cluster, place: usize) -> Client {
-    Client::open(&cluster.clients[place], PATIENCE).expect("it accepts connections")
 }
 
 fn misconf(answer: Answer) -> String {
@@ -50,7 +42,7 @@ fn misconf(answer: Answer) -> String {
 
 /// Waits until a node says that it is out.
 fn wait_until_out(cluster: &Cluster, place: usize) {
-    cluster.until(place, "it is out", || match answer(&mut open(cluster, place), &["PING"]) {
+    cluster.until(place, "it is out", || match answer(&mut cluster.open(place), &["PING"]) {
         Answer::Error(text) => Some(misconf(Answer::Error(text))),
         _ => None,
     });
@@ -58,15 +50,15 @@ fn wait_until_out(cluster: &Cluster, place: usize) {
 
 #[test]
 fn a_node_with_a_full_disk_says_so_and_comes_back_by_itself() {
-    let cluster = Cluster::start(&build());
+    let cluster = Cluster::start(Build::own(&[]));
     let value = "v".repeat(VALUE_BYTES);
     // In every journal: each node leads a partition, and keeps all of them.
     for key in 0..6 {
         cluster.call(0, &["SET", &format!("key:{key}"), &value]);
     }
     let victim = 1;
-    let mut old = open(&cluster, victim);
-    let mut reader = open(&cluster, victim);
+    let mut old = cluster.open(victim);
+    let mut reader = cluster.open(victim);
     assert_eq!(answer(&mut reader, &["READONLY"]), Answer::Text("OK".to_owned()));
     limit_files(cluster.process(victim), Some(LIMIT_BYTES));
     // Writes of the others find it out, and go on.
@@ -76,7 +68,7 @@ fn a_node_with_a_full_disk_says_so_and_comes_back_by_itself() {
         let text = misconf(answer(&mut old, &["GET", "key:0"]));
         assert!(text.contains("connect to another node"), "{text}");
         misconf(answer(&mut old, &["SET", "after", "2"]));
-        misconf(answer(&mut open(&cluster, victim), &["GET", "after"]));
+        misconf(answer(&mut cluster.open(victim), &["GET", "after"]));
     }
     // What a READONLY connection reads may be as old as INFO says.
     let old_enough = answer(&mut reader, &["GET", "key:0"]);
@@ -85,7 +77,7 @@ fn a_node_with_a_full_disk_says_so_and_comes_back_by_itself() {
             || matches!(&old_enough, Answer::Error(text) if text.starts_with("MISCONF")),
         "{old_enough:?}"
     );
-    let text = |words: &[&str]| match answer(&mut open(&cluster, victim), words) {
+    let text = |words: &[&str]| match answer(&mut cluster.open(victim), words) {
         Answer::Text(text) => text,
         other => panic!("{other:?}"),
     };
@@ -113,7 +105,7 @@ fn a_node_with_a_full_disk_says_so_and_comes_back_by_itself() {
     assert_eq!(cluster.call(2, &["SET", "after", "3"]), "OK");
     limit_files(cluster.process(victim), None);
     cluster.until(victim, "it is back", || {
-        (answer(&mut open(&cluster, victim), &["PING"]) == Answer::Text("PONG".to_owned())).then_some(())
+        (answer(&mut cluster.open(victim), &["PING"]) == Answer::Text("PONG".to_owned())).then_some(())
     });
     assert_eq!(cluster.call(victim, &["GET", "after"]), "3");
     assert_eq!(answer(&mut old, &["GET", "after"]), Answer::Text("3".to_owned()));
@@ -126,7 +118,7 @@ fn a_node_with_a_full_disk_says_so_and_comes_back_by_itself() {
 
 #[test]
 fn a_cluster_whose_disks_are_all_full_comes_back_and_its_nodes_end_soon() {
-    let mut cluster = Cluster::start(&build());
+    let mut cluster = Cluster::start(Build::own(&[]));
     let value = "v".repeat(VALUE_BYTES);
     for key in 0..6 {
         cluster.call(0, &["SET", &format!("key:{key}"), &value]);
@@ -134,7 +126,7 @@ fn a_cluster_whose_disks_are_all_full_comes_back_and_its_nodes_end_soon() {
     for place in 0..NAMES.len() {
         limit_files(cluster.process(place), Some(LIMIT_BYTES));
     }
-    let refused = answer(&mut open(&cluster, 0), &["SET", "after", "1"]);
+    let refused = answer(&mut cluster.open(0), &["SET", "after", "1"]);
     assert!(matches!(refused, Answer::Error(_)), "{refused:?}");
     for place in 0..NAMES.len() {
         wait_until_out(&cluster, place);
@@ -159,7 +151,7 @@ fn six_nodes_that_are_told_to_end_do_so_soon() {
 
 #[test]
 fn signals_that_have_no_meaning_here_end_nothing() {
-    let cluster = Cluster::start(&build());
+    let cluster = Cluster::start(Build::own(&[]));
     for (signal, name) in [(Signal::HUP, "SIGHUP"), (Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
         kill_process(cluster.process(0), signal).expect("it runs");
         cluster.until(0, "it has told of the signal", || cluster.said(0).contains(name).then_some(()));
@@ -169,7 +161,7 @@ fn signals_that_have_no_meaning_here_end_nothing() {
 
 #[test]
 fn the_loss_of_the_majority_is_told_and_its_return() {
-    let mut cluster = Cluster::start(&build());
+    let mut cluster = Cluster::start(Build::own(&[]));
     cluster.kill(1);
     cluster.kill(2);
     cluster.until(0, "it has told of the loss", || {
@@ -180,7 +172,7 @@ fn the_loss_of_the_majority_is_told_and_its_return() {
             .then_some(())
     });
     let began = std::time::Instant::now();
-    cluster.run(1, &build());
+    cluster.run(1);
     cluster.until(0, "it has told of the return", || {
         cluster.said(0).contains("has a leader again").then_some(())
     });
@@ -188,7 +180,7 @@ fn the_loss_of_the_majority_is_told_and_its_return() {
     // And alone again: nothing that comes no more keeps it from ending.
     cluster.kill(1);
     cluster.until(0, "its leaders are lost", || {
-        let mut client = open(&cluster, 0);
+        let mut client = cluster.open(0);
         match answer(&mut client, &["CLUSTER", "INFO"]) {
             Answer::Text(text) if text.contains("cluster_slots_fail:16384") => Some(()),
             _ => None,

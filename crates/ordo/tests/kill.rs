@@ -5,12 +5,11 @@
 //! `ORDO_ROUNDS` sets the number of rounds, `ORDO_SEED` replays the instants and the load (not the machine's
 //! timing).
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+mod nodes;
+
+use nodes::{PATIENCE, Server};
+use server::client::{Answer, Client, ClientError, put_command};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 const CLIENTS: usize = 4;
 const ACCOUNTS: u64 = 8;
@@ -22,85 +21,16 @@ const TRANSFER: &str = "local from = tonumber(redis.call('GET', KEYS[1])) local 
      redis.call('DECRBY', KEYS[1], amount) redis.call('INCRBY', KEYS[2], amount) return redis.call('INCR', \
      KEYS[3])";
 
-struct Server {
-    child: Child,
-    port: u16,
+fn text(text: &str) -> Answer {
+    Answer::Text(text.to_owned())
 }
 
-impl Server {
-    /// Starts a server and waits until it says that it serves. Nobody reads what it says later: it must not
-    /// mind.
-    fn start(dir: &Path, appendfsync: &str) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ordo"))
-            .args(["serve", "--port", "0", "--bind", "127.0.0.1", "--appendfsync", appendfsync, "--dir"])
-            .arg(dir)
-            .env("NO_COLOR", "1")
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the server starts");
-        let mut said = String::new();
-        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-        for line in &mut lines {
-            let line = line.expect("text");
-            said.push_str(&line);
-            said.push('\n');
-            if let Some((_, rest)) = line.split_once("serving 127.0.0.1:") {
-                let digits = rest.split(',').next().unwrap_or_default();
-                if let Ok(port) = digits.parse() {
-                    return Server { child, port };
-                }
-            }
-        }
-        let _ = child.kill();
-        let _ = child.wait();
-        panic!("the server did not start:\n{said}");
-    }
-    fn kill(mut self) {
-        self.child.kill().expect("kill -9");
-        self.child.wait().expect("it is gone");
-    }
-}
-
-/// A connection that speaks just enough RESP2.
-struct Client {
-    reader: BufReader<TcpStream>,
-}
-
-impl Client {
-    fn connect(port: u16) -> std::io::Result<Client> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Client { reader: BufReader::new(stream) })
-    }
-    fn send(&mut self, words: &[&str]) -> std::io::Result<()> {
-        let mut frame = format!("*{}\r\n", words.len());
-        for word in words {
-            frame.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-        }
-        self.reader.get_mut().write_all(frame.as_bytes())
-    }
-    /// The first line of a reply; the bytes of a bulk string; `(nil)`.
-    fn reply(&mut self) -> std::io::Result<String> {
-        let mut line = String::new();
-        if self.reader.read_line(&mut line)? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        let line = line.trim_end();
-        let Some(length) = line.strip_prefix('$') else {
-            return Ok(line.trim_start_matches([':', '+']).to_owned());
-        };
-        let Ok(length) = length.parse::<usize>() else {
-            return Ok("(nil)".to_owned());
-        };
-        let mut bytes = vec![0; length + 2];
-        self.reader.read_exact(&mut bytes)?;
-        bytes.truncate(length);
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-    fn call(&mut self, words: &[&str]) -> std::io::Result<String> {
-        self.send(words)?;
-        self.reply()
-    }
+/// The text at a key, or what else is answered.
+fn get(client: &mut Client, key: &str) -> Result<String, ClientError> {
+    Ok(match client.call(&["GET", key])? {
+        Answer::Text(text) => text,
+        other => format!("{other:?}"),
+    })
 }
 
 /// What one client knows was acknowledged.
@@ -132,13 +62,13 @@ fn draw(state: &mut u64) -> u64 {
 
 /// Works until the connection breaks.
 fn work(
-    port: u16,
+    address: &str,
     me: usize,
     mut random: u64,
     known: &mut Known,
     answered: &AtomicU64,
-) -> std::io::Result<()> {
-    let mut client = Client::connect(port)?;
+) -> Result<(), ClientError> {
+    let mut client = Client::open(address, PATIENCE)?;
     let counter = format!("counter:{me}");
     loop {
         match draw(&mut random) % 8 {
@@ -158,17 +88,20 @@ fn work(
                 known.unanswered = count;
                 for number in first..first + count {
                     let record = format!("record:{me}:{}", number % 64);
-                    client.send(&["MULTI"])?;
-                    client.send(&["INCR", &counter])?;
-                    client.send(&["SET", &record, &number.to_string()])?;
-                    client.send(&["EXEC"])?;
+                    let number = number.to_string();
+                    let mut bytes = Vec::new();
+                    for words in [&["MULTI"][..], &["INCR", &counter], &["SET", &record, &number], &["EXEC"]]
+                    {
+                        put_command(&mut bytes, words);
+                    }
+                    client.send(&bytes)?;
                 }
                 for number in first..first + count {
-                    for expected in ["OK", "QUEUED", "QUEUED", "*2"] {
-                        assert_eq!(client.reply()?, expected);
+                    for expected in ["OK", "QUEUED", "QUEUED"] {
+                        assert_eq!(client.answer()?, text(expected));
                     }
-                    assert_eq!(client.reply()?, number.to_string(), "{counter}");
-                    assert_eq!(client.reply()?, "OK");
+                    let expected = Answer::List(vec![text(&number.to_string()), text("OK")]);
+                    assert_eq!(client.answer()?, expected, "{counter}");
                     known.counter = number;
                     known.unanswered -= 1;
                     answered.fetch_add(1, Ordering::Relaxed);
@@ -179,10 +112,10 @@ fn work(
 }
 
 /// Checks what a restarted server holds, and brings what is known up to date.
-fn check(port: u16, known: &mut [Known]) -> std::io::Result<()> {
-    let mut client = Client::connect(port)?;
+fn check(server: &Server, known: &mut [Known]) -> Result<(), ClientError> {
+    let mut client = server.client();
     for (me, known) in known.iter_mut().enumerate() {
-        let found = client.call(&["GET", &format!("counter:{me}")])?;
+        let found = get(&mut client, &format!("counter:{me}"))?;
         let found: u64 = found.parse().unwrap_or(0);
         assert!(
             (known.counter..=known.counter + known.unanswered).contains(&found),
@@ -192,7 +125,7 @@ fn check(port: u16, known: &mut [Known]) -> std::io::Result<()> {
         );
         *known = Known { counter: found, unanswered: 0 };
         for number in found.saturating_sub(63).max(1)..=found {
-            let record = client.call(&["GET", &format!("record:{me}:{}", number % 64)])?;
+            let record = get(&mut client, &format!("record:{me}:{}", number % 64))?;
             assert_eq!(
                 record,
                 number.to_string(),
@@ -202,7 +135,7 @@ fn check(port: u16, known: &mut [Known]) -> std::io::Result<()> {
     }
     let mut total = 0;
     for account in 0..ACCOUNTS {
-        let money = client.call(&["GET", &format!("account:{account}")])?;
+        let money = get(&mut client, &format!("account:{account}"))?;
         total += money.parse::<i64>().expect("money");
     }
     assert_eq!(total, ACCOUNTS as i64 * MONEY, "a transfer is whole or not there");
@@ -215,33 +148,34 @@ fn a_killed_server_has_everything_that_it_acknowledged() {
     let rounds = number("ORDO_ROUNDS").unwrap_or(8);
     let seed = number("ORDO_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("replay with ORDO_SEED={seed} ORDO_ROUNDS={rounds}");
-    let directory = tempfile::tempdir().expect("a directory");
     let mut random = seed;
     let mut known: Vec<Known> = (0..CLIENTS).map(|_| Known::default()).collect();
 
-    let server = Server::start(directory.path(), "always");
-    let mut client = Client::connect(server.port).expect("a connection");
+    let mut server = Server::new();
+    server.start(&["--appendfsync", "always"]);
+    let mut client = server.client();
     for account in 0..ACCOUNTS {
         let reply = client.call(&["SET", &format!("account:{account}"), &MONEY.to_string()]);
-        assert_eq!(reply.expect("a reply"), "OK");
+        assert_eq!(reply.expect("a reply"), text("OK"));
     }
     server.kill();
 
     let mut acknowledged = 0;
     for round in 0..rounds {
-        let server = Server::start(directory.path(), ["always", "everysec", "no"][round as usize % 3]);
-        check(server.port, &mut known).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        server.start(&["--appendfsync", ["always", "everysec", "no"][round as usize % 3]]);
+        check(&server, &mut known).unwrap_or_else(|error| panic!("round {round}: {error}"));
         // The instant: after so many acknowledgements, wherever the others are then.
         let until = draw(&mut random) % 200;
         let answered = AtomicU64::new(0);
         let alive = AtomicU64::new(CLIENTS as u64);
+        let address = server.address.clone();
         std::thread::scope(|scope| {
             for (me, known) in known.iter_mut().enumerate() {
-                let (port, answered, alive) = (server.port, &answered, &alive);
+                let (address, answered, alive) = (&address, &answered, &alive);
                 let random = draw(&mut random);
                 scope.spawn(move || {
                     let ended = Ended(alive);
-                    work(port, me, random, known, answered).expect_err("the server dies");
+                    work(address, me, random, known, answered).expect_err("the server dies");
                     drop(ended);
                 });
             }
@@ -252,8 +186,8 @@ fn a_killed_server_has_everything_that_it_acknowledged() {
         });
         acknowledged += answered.into_inner();
     }
-    let server = Server::start(directory.path(), "always");
-    check(server.port, &mut known).expect("the last check");
+    server.start(&["--appendfsync", "always"]);
+    check(&server, &mut known).expect("the last check");
     server.kill();
     assert!(acknowledged > 0, "nothing was acknowledged, so nothing was tested");
     println!("{rounds} kills, {acknowledged} acknowledged blocks");

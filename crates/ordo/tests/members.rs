@@ -4,217 +4,56 @@
     reason = "what asks processes until they have come so far has a clock and pauses"
 )]
 
+mod nodes;
+
+use nodes::{Build, Cluster, PATIENCE, ZONES};
 use server::client::{Answer, Client};
 use server::cluster::ClusterStatus;
-use server::cluster::local::free_port;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(90);
-
-fn free_address() -> String {
-    format!("127.0.0.1:{}", free_port().expect("a port"))
+/// A node in each of these zones, named a, b, and so on.
+fn start(zones: &[&str], partitions: u16) -> Cluster {
+    let mut cluster = Cluster::prepare(zones, partitions, Build::own(&[]));
+    cluster.run_all();
+    cluster
 }
 
-/// A node of the description, and its process if it runs.
-struct Node {
-    name: String,
-    zone: String,
-    client: String,
-    peer: String,
-    joins: bool,
-    process: Option<Child>,
+/// Deletes a node's entry from the description.
+fn forget(cluster: &Cluster, place: usize) {
+    let text = std::fs::read_to_string(cluster.file("cluster.toml")).expect("a file");
+    let name = format!("name = \"{}\"\n", cluster.nodes[place].name);
+    let entries: Vec<&str> = text.split("[[node]]\n").collect();
+    let left = entries.iter().filter(|entry| !entry.starts_with(&name));
+    let left: Vec<&str> = left.copied().collect();
+    assert_eq!(left.len() + 1, entries.len());
+    std::fs::write(cluster.file("cluster.toml"), left.join("[[node]]\n")).expect("written");
 }
 
-/// A cluster on this machine. Its processes end with it.
-struct Cluster {
-    dir: tempfile::TempDir,
-    partitions: u16,
-    nodes: Vec<Node>,
+/// The number that a node answers, once it does.
+fn number(cluster: &Cluster, place: usize, words: &[&str]) -> i64 {
+    cluster.until(place, "answered with a number", || {
+        let mut client = Client::open(&cluster.nodes[place].client, PATIENCE).ok()?;
+        match client.call(words) {
+            Ok(Answer::Text(number)) => number.parse().ok(),
+            _ => None,
+        }
+    })
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for process in self.nodes.iter_mut().filter_map(|node| node.process.as_mut()) {
-            // Both fail if it has ended already.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
-impl Cluster {
-    /// A node in each of these zones, named a, b, and so on.
-    fn start(zones: &[&str], partitions: u16) -> Cluster {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut cluster = Cluster { dir, partitions, nodes: Vec::new() };
-        for (name, zone) in ["a", "b", "c", "d"].iter().zip(zones) {
-            cluster.describe(name, zone, false);
-        }
-        for place in 0..zones.len() {
-            cluster.run(place);
-        }
-        cluster
-    }
-
-    fn describe(&mut self, name: &str, zone: &str, joins: bool) {
-        self.nodes.push(Node {
-            name: name.to_owned(),
-            zone: zone.to_owned(),
-            client: free_address(),
-            peer: free_address(),
-            joins,
-            process: None,
-        });
-        let mut text = format!(
-            "name = \"members\"\nsecret = \"a secret that only this test knows\"\npartitions = {}\n",
-            self.partitions
-        );
-        for node in &self.nodes {
-            text.push_str(&format!(
-                "[[node]]\nname = \"{}\"\nzone = \"{}\"\npeer_address = \"{}\"\nclient_address = \"{}\"\n",
-                node.name, node.zone, node.peer, node.client
-            ));
-            if node.joins {
-                text.push_str("joins = true\n");
-            }
-        }
-        std::fs::write(self.file(), text).expect("written");
-    }
-
-    /// Deletes a node's entry from the description.
-    fn forget(&self, place: usize) {
-        let text = std::fs::read_to_string(self.file()).expect("a file");
-        let name = format!("name = \"{}\"\n", self.nodes[place].name);
-        let entries: Vec<&str> = text.split("[[node]]\n").collect();
-        let left = entries.iter().filter(|entry| !entry.starts_with(&name));
-        let left: Vec<&str> = left.copied().collect();
-        assert_eq!(left.len() + 1, entries.len());
-        std::fs::write(self.file(), left.join("[[node]]\n")).expect("written");
-    }
-
-    fn file(&self) -> PathBuf {
-        self.dir.path().join("cluster.toml")
-    }
-
-    fn data(&self, place: usize) -> PathBuf {
-        self.dir.path().join(format!("data-{}", self.nodes[place].name))
-    }
-
-    fn log(&self, place: usize) -> PathBuf {
-        self.dir.path().join(format!("{}.log", self.nodes[place].name))
-    }
-
-    fn run(&mut self, place: usize) {
-        let log = File::create(self.log(place)).expect("a file");
-        let port = self.nodes[place].client.rsplit_once(':').expect("a port").1.to_owned();
-        let process = Command::new(env!("CARGO_BIN_EXE_ordo"))
-            .args(["serve", "--bind", "127.0.0.1", "--port", &port, "--node", &self.nodes[place].name])
-            .args([Path::new("--cluster"), &self.file(), Path::new("--dir"), &self.data(place)])
-            .stderr(log)
-            .spawn();
-        self.nodes[place].process = Some(process.expect("it starts"));
-    }
-
-    fn said(&self, place: usize) -> String {
-        std::fs::read_to_string(self.log(place)).unwrap_or_default()
-    }
-
-    /// What a node answers, once it answers without an error.
-    fn call(&self, place: usize, words: &[&str]) -> String {
-        self.until(place, "it answers", || {
-            let mut client = Client::open(&self.nodes[place].client, Duration::from_secs(5)).ok()?;
-            match client.call(words) {
-                Ok(Answer::Text(text)) => Some(text),
-                _ => None,
-            }
-        })
-    }
-
-    /// The number that a node answers, once it does.
-    fn number(&self, place: usize, words: &[&str]) -> i64 {
-        self.until(place, "it answers with a number", || {
-            let mut client = Client::open(&self.nodes[place].client, PATIENCE).ok()?;
-            match client.call(words) {
-                Ok(Answer::Text(number)) => number.parse().ok(),
-                _ => None,
-            }
-        })
-    }
-
-    fn until<T>(&self, place: usize, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-        let start = Instant::now();
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            let name = &self.nodes[place].name;
-            assert!(start.elapsed() < PATIENCE, "{name}: not {what}\n{}", self.said(place));
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn status(&self, place: usize) -> ClusterStatus {
-        serde_json::from_str(&self.call(place, &["ORDO.CLUSTER", "STATUS"])).expect("a status")
-    }
-
-    fn admin(&self, place: usize, words: &[&str]) -> String {
-        let (done, said) = self.try_admin(place, words);
-        assert!(done, "{words:?}: {said}");
-        said
-    }
-
-    /// Whether `ordo admin` has succeeded, and what it said.
-    fn try_admin(&self, place: usize, words: &[&str]) -> (bool, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_ordo"))
-            .args(["admin", "--address", &self.nodes[place].client])
-            .args(words)
-            .output()
-            .expect("it runs");
-        let said =
-            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        (output.status.success(), said)
-    }
-
-    /// Tells the cluster of a node that was described.
-    fn admit(&self, at: usize, place: usize) -> (bool, String) {
-        let node = &self.nodes[place];
-        self.try_admin(
-            at,
-            &[
-                "add-node",
-                &node.name,
-                "--zone",
-                &node.zone,
-                "--peer-address",
-                &node.peer,
-                "--client-address",
-                &node.client,
-            ],
-        )
-    }
-
-    /// Waits until a process has ended by itself.
-    fn ended(&mut self, place: usize) -> ExitStatus {
-        let mut process = self.nodes[place].process.take().expect("it was started");
-        self.until(place, "it has ended", || process.try_wait().expect("a status"))
-    }
-
-    fn kill(&mut self, place: usize) {
-        let mut process = self.nodes[place].process.take().expect("it runs");
-        process.kill().expect("killed");
-        process.wait().expect("ended");
-    }
+/// Tells the cluster of a node that was described.
+fn admit(cluster: &Cluster, at: usize, place: usize) -> (bool, String) {
+    let node = &cluster.nodes[place];
+    let addresses = ["--peer-address", &node.peer, "--client-address", &node.client];
+    let known = ["add-node", &node.name, "--zone", &node.zone];
+    cluster.try_admin(at, &[&known[..], &addresses].concat())
 }
 
 #[test]
 fn a_new_node_takes_the_place_of_one_that_leaves() {
-    let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c"], 1);
+    let mut cluster = start(&ZONES, 1);
     for key in 0..20 {
         let set = cluster.call(key % 3, &["SET", &format!("k{key}"), &key.to_string()]);
         assert_eq!(set, "OK");
@@ -284,7 +123,7 @@ fn count_up(address: String, seed: u64, stop: Arc<AtomicBool>) -> JoinHandle<u64
 
 #[test]
 fn a_new_node_gets_its_share_of_its_zone_under_load() {
-    let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c"], 4);
+    let mut cluster = start(&ZONES, 4);
     assert_eq!(cluster.call(1, &["SET", "k", "v"]), "OK");
     cluster.describe("d", "zone-a", true);
     cluster.run(3);
@@ -295,7 +134,7 @@ fn a_new_node_gets_its_share_of_its_zone_under_load() {
             count_up(address, number as u64 * 25, stop.clone())
         })
         .collect();
-    let (done, said) = cluster.admit(1, 3);
+    let (done, said) = admit(&cluster, 1, 3);
     assert!(done, "{said}");
     cluster.until(1, "the newcomer is seen to wait", || {
         let said = cluster.admin(1, &["status"]);
@@ -356,13 +195,13 @@ fn a_new_node_gets_its_share_of_its_zone_under_load() {
 
 #[test]
 fn a_node_that_was_removed_while_it_was_down_is_told_so_when_it_starts() {
-    let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c"], 1);
+    let mut cluster = start(&ZONES, 1);
     assert_eq!(cluster.call(1, &["SET", "k", "v"]), "OK");
     cluster.until(1, "it says who leads", || cluster.said(1).contains("leads partition 0").then_some(()));
     cluster.kill(0);
     cluster.describe("d", "zone-a", true);
     let (done, said) =
-        cluster.until(1, "the others agree", || Some(cluster.admit(1, 3)).filter(|(done, _)| *done));
+        cluster.until(1, "the others agree", || Some(admit(&cluster, 1, 3)).filter(|(done, _)| *done));
     assert!(done && said.contains("ordo admin remove-node"), "{said}");
     cluster.run(3);
     cluster.until(1, "the newcomer is seen to wait", || {
@@ -383,7 +222,7 @@ fn a_node_that_was_removed_while_it_was_down_is_told_so_when_it_starts() {
     assert!(said.contains("'a' (node 1) has left the cluster"), "{said}");
     assert!(!said.contains("no link to"), "{said}");
     // Its entry may go, though no other founder was in its zone: the others start again with what is left.
-    cluster.forget(0);
+    forget(&cluster, 0);
     for place in [1, 2, 3] {
         cluster.kill(place);
     }
@@ -396,14 +235,14 @@ fn a_node_that_was_removed_while_it_was_down_is_told_so_when_it_starts() {
     cluster.kill(2);
     let begun = Instant::now();
     cluster.describe("e", "zone-b", true);
-    let (done, said) = cluster.admit(3, 4);
+    let (done, said) = admit(&cluster, 3, 4);
     assert!(!done && begun.elapsed() < Duration::from_secs(20), "{said}");
     assert!(said.contains("has no leader") || said.contains("no majority"), "{said}");
 }
 
 #[test]
 fn a_founder_that_comes_back_without_its_data_ends() {
-    let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c"], 1);
+    let mut cluster = start(&ZONES, 1);
     assert_eq!(cluster.call(2, &["SET", "k", "v"]), "OK");
     cluster.kill(2);
     std::fs::remove_dir_all(cluster.data(2)).expect("removed");
@@ -419,7 +258,7 @@ fn a_founder_that_comes_back_without_its_data_ends() {
 
 #[test]
 fn nodes_of_a_zone_share_its_partitions_until_one_takes_over_from_the_other() {
-    let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c", "zone-a"], 2);
+    let mut cluster = start(&["zone-a", "zone-b", "zone-c", "zone-a"], 2);
     let name = |key: usize| format!("k{key}");
     for key in 0..24 {
         let set = cluster.call(key % 4, &["SET", &name(key), "one"]);
@@ -466,10 +305,10 @@ fn nodes_of_a_zone_share_its_partitions_until_one_takes_over_from_the_other() {
 #[test]
 fn what_is_larger_than_a_frame_travels_between_nodes() {
     const PART: usize = 24 << 20;
-    let cluster = Cluster::start(&["zone-a", "zone-b", "zone-c", "zone-a"], 2);
+    let cluster = start(&["zone-a", "zone-b", "zone-c", "zone-a"], 2);
     // `large` and `small` are keys of different partitions, of which neither a nor d keeps both.
     let keeper = |key: &str| {
-        let slot = cluster.number(0, &["CLUSTER", "KEYSLOT", key]);
+        let slot = number(&cluster, 0, &["CLUSTER", "KEYSLOT", key]);
         let partitions = cluster.status(0).partitions;
         let found = partitions.iter().find(|partition| {
             let mut ranges = partition.slots.iter();
@@ -486,7 +325,7 @@ fn what_is_larger_than_a_frame_travels_between_nodes() {
     let piece = "x".repeat(PART);
     for length in 1..=3 {
         let at = ((length - 1) * PART).to_string();
-        let grown = cluster.number(1, &["SETRANGE", &large, &at, &piece]);
+        let grown = number(&cluster, 1, &["SETRANGE", &large, &at, &piece]);
         assert_eq!(grown, (length * PART) as i64);
     }
     assert_eq!(cluster.call(1, &["SET", &small, "v"]), "OK");
@@ -512,7 +351,7 @@ fn what_is_larger_than_a_frame_travels_between_nodes() {
         assert_eq!(cluster.call(1, &["SET", &small, "v"]), "OK");
     }
     // And it moves with its slot, whoever is asked for it.
-    let slot = cluster.number(0, &["CLUSTER", "KEYSLOT", &large]).to_string();
+    let slot = number(&cluster, 0, &["CLUSTER", "KEYSLOT", &large]).to_string();
     for (place, to) in [(0, "1"), (3, "0")] {
         let moved = cluster.call(place, &["ORDO.CLUSTER", "MOVESLOTS", &slot, &slot, to]);
         assert!(moved.starts_with("OK"), "asked at {place}: {moved}");
@@ -521,7 +360,7 @@ fn what_is_larger_than_a_frame_travels_between_nodes() {
         let done = format!("OK: partition {to} has the slots {slot} to {slot} already");
         assert_eq!(again, done, "after {moved}");
         for place in 0..4 {
-            let length = cluster.number(place, &["STRLEN", &large]);
+            let length = number(&cluster, place, &["STRLEN", &large]);
             assert_eq!(length, (3 * PART) as i64, "at {place}, in partition {to}");
         }
     }

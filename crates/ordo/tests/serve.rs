@@ -1,130 +1,42 @@
 //! `ordo serve` as a process: what it says when it can't start, and how it stops.
-#![allow(clippy::disallowed_methods, reason = "clients of a test are threads, and their patience is a time")]
 
-use redis_surface::codec::{decode_reply, encode_command};
+mod nodes;
+
+use nodes::{PROGRAM, Server, ordo, word};
+use rustix::process::Signal;
+use server::client::{Answer, Client};
 use std::fs::Permissions;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
-use txn::Reply;
+use std::process::{Command, Output};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn ordo(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ordo"));
-    command.args(words).env_remove("RUST_LOG");
-    command
+fn ok() -> Answer {
+    Answer::Text("OK".to_owned())
 }
 
-/// A server process. Killed when dropped.
-struct Process {
-    child: Child,
-    port: u16,
+fn call(client: &mut Client, words: &[&str]) -> Answer {
+    client.call(words).expect("a reply")
 }
 
-impl Process {
-    /// Starts a server in `dir` and waits until it listens.
-    fn start(dir: &Path, flags: &[&str]) -> Process {
-        let dir = dir.to_str().expect("UTF-8");
-        let mut words = vec!["serve", "--port", "0", "--bind", "127.0.0.1", "--dir", dir];
-        words.extend(flags);
-        Process::started_by(ordo(&words))
-    }
-
-    /// Waits until a server listens that a command starts.
-    fn started_by(mut command: Command) -> Process {
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("the binary runs");
-        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let mut said = String::new();
-        let port = loop {
-            let Some(Ok(line)) = lines.next() else { panic!("the server did not start: {said}") };
-            if let Some((_, rest)) = line.split_once("serving 127.0.0.1:") {
-                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-                break digits.parse().expect("a port");
-            }
-            said.push_str(&line);
-        };
-        // Keeps the pipe from filling up.
-        std::thread::spawn(move || lines.for_each(drop));
-        Process { child, port }
-    }
-
-    fn client(&self) -> Client {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server accepts");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        stream.set_nodelay(true).expect("no delay");
-        Client { stream, buffer: Vec::new() }
-    }
-
-    /// Sends a signal.
-    fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status();
-        assert!(status.expect("kill runs").success());
-    }
-
-    /// Waits for the end and gives the exit code; `None` if a signal ended it.
-    fn end(mut self) -> Option<i32> {
-        self.child.wait().expect("a status").code()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Both fail if it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-struct Client {
-    stream: TcpStream,
-    buffer: Vec<u8>,
-}
-
-impl Client {
-    /// Sends a command. `None` if the connection is gone.
-    fn try_call(&mut self, words: &[&str]) -> Option<Reply> {
-        let mut bytes = Vec::new();
-        encode_command(words, &mut bytes);
-        self.stream.write_all(&bytes).ok()?;
-        loop {
-            if let Some((reply, used)) = decode_reply(&self.buffer).expect("RESP") {
-                self.buffer.drain(..used);
-                return Some(reply);
-            }
-            let mut chunk = [0; 4096];
-            match self.stream.read(&mut chunk) {
-                Ok(count) if count > 0 => self.buffer.extend_from_slice(&chunk[..count]),
-                _ => return None,
-            }
-        }
-    }
-    fn call(&mut self, words: &[&str]) -> Reply {
-        self.try_call(words).expect("the connection is open")
-    }
-    /// The number at a key; 0 if it is absent.
-    fn number(&mut self, key: &str) -> u64 {
-        match self.call(&["GET", key]) {
-            Reply::Nil => 0,
-            Reply::Bulk(digits) => String::from_utf8_lossy(&digits).parse().expect("a number"),
-            other => panic!("GET {key} answered {other:?}"),
-        }
+/// The number at a key; 0 if it is absent.
+fn number(client: &mut Client, key: &str) -> u64 {
+    match call(client, &["GET", key]) {
+        Answer::Nil => 0,
+        answer => answer.text("GET").expect("a text").parse().expect("a number"),
     }
 }
 
 fn refused(words: &[&str]) -> String {
-    let Output { status, stderr, .. } = ordo(words).output().expect("the binary runs");
+    let Output { status, stderr, .. } = ordo(words);
     assert!(!status.success(), "{words:?} succeeded");
     String::from_utf8_lossy(&stderr).into_owned()
 }
 
 #[test]
 fn what_cannot_be_served_is_refused_with_what_to_do() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().to_str().expect("UTF-8");
+    let mut first = Server::new();
+    let data = first.data();
+    let path = word(&data);
     // No resolver is asked for a label of more than 63 letters.
     let nowhere = "nowhere".repeat(10);
     for (words, wants) in [
@@ -146,14 +58,13 @@ fn what_cannot_be_served_is_refused_with_what_to_do() {
         }
         assert!(said.matches("os error").count() <= 1, "{words:?} repeated a cause: {said}");
     }
-    let first = Process::start(dir.path(), &[]);
-    let port = first.port.to_string();
+    first.start(&[]);
+    let port = first.port();
     let other = tempfile::tempdir().expect("a temporary directory");
-    let other = other.path().to_str().expect("UTF-8");
-    let said = refused(&["serve", "--port", &port, "--dir", other]);
+    let said = refused(&["serve", "--port", port, "--dir", word(other.path())]);
     assert!(said.contains("the port is in use") && said.contains("--port"), "{said}");
     // Who starts the same again is told that, and not only that the port is in use.
-    let said = refused(&["serve", "--port", &port, "--dir", path]);
+    let said = refused(&["serve", "--port", port, "--dir", path]);
     assert!(said.contains("in use by another process, which holds its lock"), "{said}");
     let said = refused(&["serve", "--port", "0", "--dir", path]);
     assert!(said.contains(path), "{said}");
@@ -161,7 +72,7 @@ fn what_cannot_be_served_is_refused_with_what_to_do() {
 
 #[test]
 fn help_is_on_standard_output() {
-    let output = ordo(&["serve", "--help"]).output().expect("the binary runs");
+    let output = ordo(&["serve", "--help"]);
     assert!(output.status.success());
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("--appendfsync") && text.contains("--maxclients"));
@@ -170,7 +81,7 @@ fn help_is_on_standard_output() {
 #[test]
 fn the_version_is_the_same_everywhere() {
     let print = |words: &[&str]| {
-        let output = ordo(words).output().expect("the binary runs");
+        let output = ordo(words);
         assert!(output.status.success(), "{words:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
@@ -183,7 +94,7 @@ fn the_version_is_the_same_everywhere() {
 
 #[test]
 fn the_help_says_what_each_command_is_and_guesses_only_what_is_near() {
-    let output = ordo(&["--help"]).output().expect("the binary runs");
+    let output = ordo(&["--help"]);
     let said = String::from_utf8_lossy(&output.stdout);
     for want in
         ["Shows a cluster, and changes who is in it", "Runs whole nodes, clients, a network and faults"]
@@ -208,12 +119,43 @@ fn a_file_of_settings_is_read() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let file = dir.path().join("ordo.toml");
     std::fs::write(&file, "maxclients = 77\nrequirepass = 'from the file'\n").expect("written");
-    let server = Process::start(dir.path(), &["--config", file.to_str().expect("UTF-8")]);
+    let mut server = Server::new();
+    server.start(&["--config", word(&file)]);
     let mut client = server.client();
-    assert!(client.call(&["PING"]).is_error());
-    assert_eq!(client.call(&["AUTH", "from the file"]), Reply::OK);
-    let want = Reply::Array(vec![Reply::bulk("maxclients"), Reply::bulk("77")]);
-    assert_eq!(client.call(&["CONFIG", "GET", "maxclients"]), want);
+    assert!(matches!(call(&mut client, &["PING"]), Answer::Error(_)));
+    assert_eq!(call(&mut client, &["AUTH", "from the file"]), ok());
+    let want = ["maxclients", "77"].map(|text| Answer::Text(text.to_owned()));
+    assert_eq!(call(&mut client, &["CONFIG", "GET", "maxclients"]), Answer::List(want.into()));
+}
+
+#[test]
+fn a_port_that_the_system_chooses_is_said() {
+    let mut server = Server::new();
+    let words = ["serve", "--port", "0", "--bind", "127.0.0.1", "--dir"];
+    server.launch_by(Command::new(PROGRAM).args(words).arg(server.data()));
+    server.address = server.until("serving", || {
+        let said = server.said();
+        let (address, _) = said.split_once("serving ")?.1.split_once(',')?;
+        Some(address.to_owned())
+    });
+    assert_eq!(server.call(&["SET", "k", "v"]), ok());
+}
+
+#[test]
+fn a_server_whose_output_nobody_reads_goes_on() {
+    let mut server = Server::new();
+    let pipe = server.data().with_file_name("pipe");
+    // The reader of the pipe ends at once.
+    let script = "mkfifo \"$0\" && { head -c 0 \"$0\" & exec \"$@\" 2>\"$0\"; }";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, word(&pipe), PROGRAM, "serve", "--bind", "127.0.0.1"]);
+    command.args(["--port", server.port(), "--dir"]).arg(server.data());
+    server.launch_by(&mut command);
+    server.wait_until_up();
+    assert_eq!(server.call(&["SAVE"]), ok());
+    server.process().signal(Signal::TERM).expect("it runs");
+    assert_eq!(server.ended().code(), Some(0));
+    assert_eq!(server.said(), "");
 }
 
 /// The files and directories below a directory, itself included, that others than their owner may use in any
@@ -243,11 +185,13 @@ fn what_a_server_creates_is_for_its_user_alone_whatever_the_umask_is() {
     std::fs::write(&settings, "requirepass = 'from the file'\n").expect("written");
     std::fs::set_permissions(&settings, Permissions::from_mode(0o600)).expect("ours");
     let mut command = Command::new("sh");
-    command.args(["-c", "umask 0 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_ordo"), "serve"]);
-    command.arg(&settings).args(["--port", "0", "--bind", "127.0.0.1", "--dir"]).arg(&data);
-    let server = Process::started_by(command);
+    let mut server = Server::new();
+    command.args(["-c", "umask 0 && exec \"$0\" \"$@\"", PROGRAM, "serve"]);
+    command.arg(&settings).args(["--port", server.port(), "--bind", "127.0.0.1", "--dir"]).arg(&data);
+    server.launch_by(&mut command);
+    server.wait_until_up();
     let mut client = server.client();
-    assert_eq!(client.call(&["AUTH", "from the file"]), Reply::OK);
+    assert_eq!(call(&mut client, &["AUTH", "from the file"]), ok());
     for words in [
         &["SET", "k", "v"][..],
         &["SAVE"],
@@ -255,7 +199,7 @@ fn what_a_server_creates_is_for_its_user_alone_whatever_the_umask_is() {
         &["CONFIG", "REWRITE"],
         &["SAVE"],
     ] {
-        assert_eq!(client.call(words), Reply::OK, "{words:?}");
+        assert_eq!(call(&mut client, words), ok(), "{words:?}");
     }
     assert_eq!(open_to_others(&dir.path().join("all")), Vec::<PathBuf>::new());
     let mode = settings.metadata().expect("there").permissions().mode();
@@ -266,18 +210,18 @@ fn what_a_server_creates_is_for_its_user_alone_whatever_the_umask_is() {
 
 #[test]
 fn signals_stop_the_server_in_good_order() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    for (round, signal) in ["TERM", "INT"].into_iter().enumerate() {
+    let mut server = Server::new();
+    for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
         // Even without any fsync on the way, a stop brings the log to the disk.
-        let server = Process::start(dir.path(), &["--appendfsync", "no"]);
+        server.start(&["--appendfsync", "no"]);
         let mut client = server.client();
-        assert_eq!(client.number("n"), round as u64 * 100);
+        assert_eq!(number(&mut client, "n"), round as u64 * 100);
         for _ in 0..100 {
-            client.call(&["INCR", "n"]);
+            call(&mut client, &["INCR", "n"]);
         }
-        server.signal(signal);
-        assert_eq!(server.end(), Some(0), "SIG{signal}");
+        server.process().signal(signal).expect("it runs");
+        assert_eq!(server.ended().code(), Some(0), "{signal:?}");
     }
-    let server = Process::start(dir.path(), &[]);
-    assert_eq!(server.client().number("n"), 200);
+    server.start(&[]);
+    assert_eq!(number(&mut server.client(), "n"), 200);
 }

@@ -1,108 +1,24 @@
 //! Requests of the order that are not executed because an operator says so: real processes.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "what asks processes until they have come so far has a clock and pauses"
-)]
+mod nodes;
 
-mod three;
-
+use nodes::{Build, Cluster, NAMES, REPLY_PATIENCE, Server, ordo, word};
 use server::client::{Answer, Client, put_command};
-use std::fs::File;
+use server::launcher::answers_ping;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
-use std::time::{Duration, Instant};
-use three::{Build, Cluster, NAMES, PATIENCE, REPLY_PATIENCE, free_address};
+use std::process::Output;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_ordo");
-
-/// A server by itself, without checkpoints: every start executes its whole log.
-struct Alone {
-    dir: tempfile::TempDir,
-    address: String,
-    process: Option<Child>,
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-impl Alone {
-    fn new() -> Alone {
-        Alone { dir: tempfile::tempdir().expect("a directory"), address: free_address(), process: None }
-    }
-
-    fn data(&self) -> PathBuf {
-        self.dir.path().join("data")
-    }
-
-    fn start(&mut self, words: &[&str]) {
-        let log = File::options().create(true).append(true).open(self.dir.path().join("log"));
-        let port = self.address.rsplit(':').next().expect("a port");
-        let process = Command::new(PROGRAM)
-            .args(["serve", "--bind", "127.0.0.1", "--port", port])
-            .args(["--checkpoint-log-size", "0", "--appendfsync", "no", "--dir"])
-            .arg(self.data())
-            .args(words)
-            .stderr(log.expect("a file"))
-            .spawn();
-        self.process = Some(process.expect("it starts"));
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            // Both fail if it has ended already.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-
-    fn said(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
-    }
-
-    fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-        let start = Instant::now();
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            assert!(start.elapsed() < PATIENCE, "not {what}\n{}", self.said());
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    fn serving(&self) -> Option<Client> {
-        let mut client = Client::open(&self.address, REPLY_PATIENCE).ok()?;
-        matches!(client.call(&["PING"]), Ok(Answer::Text(_))).then_some(client)
-    }
-
-    fn is_serving(&self) -> bool {
-        self.serving().is_some()
-    }
-
-    fn client(&self) -> Client {
-        self.until("it serves", || self.serving())
-    }
-
-    fn call(&self, words: &[&str]) -> Answer {
-        self.client().call(words).expect("an answer")
-    }
-}
+/// Without checkpoints: every start executes its whole log.
+const SETTINGS: [&str; 4] = ["--checkpoint-log-size", "0", "--appendfsync", "no"];
 
 fn text(text: &str) -> Answer {
     Answer::Text(text.to_owned())
 }
 
 fn admin(words: &[&str], dirs: &[&Path]) -> Output {
-    let mut command = Command::new(PROGRAM);
-    command.arg("admin").args(words);
-    for dir in dirs {
-        command.arg("--dir").arg(dir);
-    }
-    command.output().expect("it runs")
+    let dirs = dirs.iter().flat_map(|dir| ["--dir", word(dir)]);
+    let words: Vec<&str> = ["admin"].into_iter().chain(words.iter().copied()).chain(dirs).collect();
+    ordo(&words)
 }
 
 fn out(output: &Output) -> String {
@@ -120,8 +36,8 @@ fn named(dir: &Path, texts: &[&str]) -> Vec<String> {
 
 #[test]
 fn a_request_that_is_skipped_is_not_executed_by_any_start() {
-    let mut server = Alone::new();
-    server.start(&[]);
+    let mut server = Server::new();
+    server.start(&SETTINGS);
     let mut client = server.client();
     for sum in 1..=3 {
         let answer = client.call(&["ORDO.IDEMPOTENT", &format!("id{sum}"), "INCR", "a"]);
@@ -148,7 +64,7 @@ fn a_request_that_is_skipped_is_not_executed_by_any_start() {
     let said = out(&asked);
     assert!(said.contains("\"id2\"") && said.contains("ORDO.IDEMPOTENT"), "{said}");
     assert!(String::from_utf8_lossy(&asked.stderr).contains("--yes"), "{asked:?}");
-    server.start(&[]);
+    server.start(&SETTINGS);
     assert_eq!(server.call(&["GET", "a"]), text("3"));
     // Nor while a process has the directory.
     let refused = admin(&["skip", name, "--yes"], &[&dir]);
@@ -158,7 +74,7 @@ fn a_request_that_is_skipped_is_not_executed_by_any_start() {
     let done = admin(&["skip", name, "--yes"], &[&dir]);
     assert!(done.status.success(), "{done:?}");
     for _ in 0..2 {
-        server.start(&[]);
+        server.start(&SETTINGS);
         assert_eq!(server.call(&["GET", "a"]), text("2"));
         server.kill();
     }
@@ -167,25 +83,24 @@ fn a_request_that_is_skipped_is_not_executed_by_any_start() {
     assert!(said.contains(&warning), "{said}");
 
     // What was skipped left no record of its id: a retry is a new request.
-    server.start(&[]);
+    server.start(&SETTINGS);
     let retry = server.call(&["ORDO.IDEMPOTENT", "id2", "INCR", "a"]);
     assert_eq!(retry, text("3"));
     // A checkpoint that was made without it is one to start from, and what it covers can't be skipped any
     // more.
     assert_eq!(server.call(&["SAVE"]), text("OK"));
     server.kill();
-    server.start(&[]);
+    server.start(&SETTINGS);
     assert_eq!(server.call(&["GET", "a"]), text("3"));
     server.kill();
     let epoch: u64 = name.split(':').next().expect("an epoch").parse().expect("a number");
     let rest = name.split_once(':').expect("more").1;
     let other = format!("{}:{rest}", epoch - 1);
-    server.start(&["--skip", &other]);
-    let mut process = server.process.take().expect("started");
-    assert!(!process.wait().expect("it ends").success());
+    server.launch(&[&SETTINGS[..], &["--skip", &other]].concat());
+    assert!(!server.ended().success());
     let refusal = format!("request {other} cannot be skipped");
     assert!(server.said().contains(&refusal), "{}", server.said());
-    server.start(&[]);
+    server.start(&SETTINGS);
     assert_eq!(server.call(&["GET", "a"]), text("3"));
 }
 
@@ -193,8 +108,8 @@ fn a_request_that_is_skipped_is_not_executed_by_any_start() {
 /// executes it.
 #[test]
 fn the_request_at_which_each_start_ends_is_named_and_skipped() {
-    let mut server = Alone::new();
-    server.start(&[]);
+    let mut server = Server::new();
+    server.start(&SETTINGS);
     let mut client = server.client();
     assert_eq!(client.call(&["SET", "a", "1"]).expect("an answer"), text("OK"));
     let poison = "-- poison\nlocal n = 0 while true do n = n + 1 end";
@@ -218,9 +133,9 @@ fn the_request_at_which_each_start_ends_is_named_and_skipped() {
     // The first start that dies leaves the file, and the second one names the request in it.
     for mark in [".".to_owned(), format!("!{name} ")] {
         loop {
-            server.start(&[]);
-            let dies = server.until("it executes its log", || {
-                let serves = || server.is_serving().then_some(false);
+            server.launch(&SETTINGS);
+            let dies = server.until("executing its log", || {
+                let serves = || answers_ping(&server.address, None).then_some(false);
                 found(&mark).then_some(true).or_else(serves)
             });
             server.kill();
@@ -232,7 +147,7 @@ fn the_request_at_which_each_start_ends_is_named_and_skipped() {
         }
     }
     // The third one says so, and what to do.
-    server.start(&["--skip", &name]);
+    server.start(&[&SETTINGS[..], &["--skip", &name]].concat());
     assert_eq!(server.call(&["GET", "a"]), text("1"));
     let said = server.said();
     let naming = format!("ended while it executed request {name} (redis.eval");
@@ -241,14 +156,13 @@ fn the_request_at_which_each_start_ends_is_named_and_skipped() {
     assert!(!file.exists(), "the log has been executed");
     // It is remembered.
     server.kill();
-    server.start(&[]);
+    server.start(&SETTINGS);
     assert_eq!(server.call(&["GET", "a"]), text("1"));
 }
 
 #[test]
 fn the_nodes_of_a_cluster_skip_the_same_or_refuse_each_other() {
-    let build = Build { program: PROGRAM.into(), words: vec!["--appendfsync".to_owned(), "no".to_owned()] };
-    let mut cluster = Cluster::start(&build);
+    let mut cluster = Cluster::start(Build::own(&["--appendfsync", "no"]));
     // Over several partitions: it is skipped at all of them.
     for step in 1..=3 {
         let value = step.to_string();
@@ -270,7 +184,7 @@ fn the_nodes_of_a_cluster_skip_the_same_or_refuse_each_other() {
     let done = admin(&["skip", last, n3, "--yes"], &[&dirs[0], &dirs[1]]);
     assert!(done.status.success(), "{done:?}");
 
-    (0..NAMES.len()).for_each(|place| cluster.run(place, &build));
+    cluster.run_all();
     assert_eq!(cluster.call(0, &["GET", "a"]), "1", "what was written before, less one");
     cluster.until(2, "it is refused", || {
         let said = cluster.said(0) + &cluster.said(1) + &cluster.said(2);
@@ -279,7 +193,7 @@ fn the_nodes_of_a_cluster_skip_the_same_or_refuse_each_other() {
     cluster.kill(2);
     let done = admin(&["skip", last, n3, "--yes"], &[&dirs[2]]);
     assert!(done.status.success(), "{done:?}");
-    cluster.run(2, &build);
+    cluster.run(2);
     assert_eq!(cluster.call(2, &["INCR", "n1"]), "2");
     // Each node tells what it has itself.
     for place in 0..NAMES.len() {
@@ -292,7 +206,7 @@ fn the_nodes_of_a_cluster_skip_the_same_or_refuse_each_other() {
             ("n3", None),
         ] {
             cluster.until(place, &format!("{key} is {value:?}"), || {
-                let mut client = Client::open(&cluster.clients[place], REPLY_PATIENCE).ok()?;
+                let mut client = Client::open(&cluster.nodes[place].client, REPLY_PATIENCE).ok()?;
                 client.call(&["READONLY"]).ok()?;
                 let expected = value.map_or(Answer::Nil, |value| Answer::Text(value.to_owned()));
                 (client.call(&["GET", key]).ok()? == expected).then_some(())

@@ -2,14 +2,13 @@
 //! is lost.
 #![allow(clippy::disallowed_methods, reason = "what watches processes has threads, a clock and pauses")]
 
-mod three;
+mod nodes;
 
+use nodes::{Build, CLIENTS, Cluster, NAMES, PATIENCE, PAUSE_MAX, Writer, wait_for_steps};
 use server::client::{Answer, Client};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use three::{Build, CLIENTS, Cluster, NAMES, PATIENCE, PAUSE_MAX, Writer, wait_for_steps};
 
 /// Accounts whose sum stays what it is.
 const ACCOUNTS: u64 = 40;
@@ -69,19 +68,6 @@ impl Bank {
     }
 }
 
-fn admin(cluster: &Cluster, words: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_ordo"))
-        .arg("admin")
-        .args(words)
-        .args(["--address", &cluster.clients[1]])
-        .output()
-        .expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words:?}: {said}{error}");
-    said
-}
-
 /// How many slots each partition has.
 fn shares(cluster: &Cluster) -> Vec<u32> {
     let partitions = cluster.status(0).partitions.into_iter();
@@ -94,9 +80,8 @@ fn shares(cluster: &Cluster) -> Vec<u32> {
 
 #[test]
 fn slots_move_under_load_and_nobody_sees_an_error() {
-    let build = Build { program: env!("CARGO_BIN_EXE_ordo").into(), words: Vec::new() };
-    let mut cluster = Cluster::start(&build);
-    let mut client = Client::open(&cluster.clients[0], PATIENCE).expect("a connection");
+    let mut cluster = Cluster::start(Build::own(&[]));
+    let mut client = cluster.open(0);
     for account in 0..ACCOUNTS {
         let words = ["SET", &format!("account:{account}"), &BALANCE.to_string()];
         assert_eq!(client.call(&words).expect("a reply"), Answer::Text("OK".to_owned()));
@@ -105,9 +90,9 @@ fn slots_move_under_load_and_nobody_sees_an_error() {
     assert_eq!(client.call(&once).expect("a reply"), Answer::Text("1".to_owned()));
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<Writer> =
-        (0..CLIENTS).map(|number| Writer::start(number, cluster.clients.clone(), stop.clone())).collect();
+        (0..CLIENTS).map(|number| Writer::start(number, cluster.addresses(), stop.clone())).collect();
     let banks: Vec<Bank> = (0..NAMES.len())
-        .map(|place| Bank::start(place as u64, cluster.clients[place].clone(), stop.clone()))
+        .map(|place| Bank::start(place as u64, cluster.nodes[place].client.clone(), stop.clone()))
         .collect();
     wait_for_steps(&cluster, &writers);
 
@@ -117,7 +102,7 @@ fn slots_move_under_load_and_nobody_sees_an_error() {
             let status = cluster.status(0);
             for &(first, last) in &status.partitions[usize::from(partition)].slots {
                 let words = [first, last, all].map(|number| number.to_string());
-                let said = admin(&cluster, &["move-slots", &words[0], &words[1], &words[2]]);
+                let said = cluster.admin(1, &["move-slots", &words[0], &words[1], &words[2]]);
                 assert!(said.starts_with("OK: the slots"), "{said}");
             }
         }
@@ -126,7 +111,7 @@ fn slots_move_under_load_and_nobody_sees_an_error() {
         // The node that is asked may hear of it later than the one that was told to do it.
         cluster.until(0, "all slots have moved", || (shares(&cluster) == expected).then_some(()));
         wait_for_steps(&cluster, &writers);
-        let said = admin(&cluster, &["rebalance"]);
+        let said = cluster.admin(1, &["rebalance"]);
         assert!(said.ends_with("done\n"), "{said}");
         cluster.until(0, "all partitions have their share", || {
             let shares = shares(&cluster);
@@ -153,10 +138,10 @@ fn slots_move_under_load_and_nobody_sees_an_error() {
     }
     // One of the nodes has only what its log tells.
     cluster.stop(1);
-    cluster.run(1, &build);
+    cluster.run(1);
     cluster.call(1, &["PING"]);
     for (place, name) in NAMES.iter().enumerate() {
-        let mut client = Client::open(&cluster.clients[place], PATIENCE).expect("it serves");
+        let mut client = cluster.open(place);
         let mut call = |words: &[&str]| client.call(words).expect("a reply");
         let mut sum = 0;
         for account in 0..ACCOUNTS {

@@ -1,47 +1,19 @@
 //! A cluster of three of which one node is left: real processes.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "what asks processes until they have come so far has a clock and pauses"
-)]
+mod nodes;
 
-mod three;
-
-use server::client::{Answer, Client};
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
-use three::{Build, Cluster, NAMES, REPLY_PATIENCE, free_address};
+use nodes::{
+    Build, Cluster, NAMES, PATIENCE, PROGRAM, Server, address, described, description, try_ordo, word,
+};
+use server::client::Answer;
+use server::launcher::ServerProcess;
+use std::path::Path;
+use std::process::Command;
 use txn::hash::hash_bytes;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_ordo");
-const SECRET: &str = "a secret that only this test knows";
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Both fail if it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn said(output: &Output) -> String {
-    let all = [&output.stdout, &output.stderr];
-    all.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
-}
 
 /// What `ordo admin recover` says of a directory, and whether it has succeeded.
 fn recover(dir: &Path, words: &[&str]) -> (bool, String) {
-    let output = Command::new(PROGRAM)
-        .args(["admin", "recover", "--from-survivor", "--dir"])
-        .arg(dir)
-        .args(words)
-        .output()
-        .expect("it runs");
-    (output.status.success(), said(&output))
+    try_ordo(&[&["admin", "recover", "--from-survivor", "--dir", word(dir)], words].concat())
 }
 
 fn refused(dir: &Path, words: &[&str], why: &str) {
@@ -68,70 +40,37 @@ fn has_checkpoint(dir: &Path) -> Option<()> {
     files(dir).iter().any(is_one).then_some(())
 }
 
-fn described(name: &str, zone: &str, peer: &str, client: &str) -> String {
-    format!(
-        "[[node]]\nname = \"{name}\"\nzone = \"{zone}\"\npeer_address = \"{peer}\"\nclient_address = \
-         \"{client}\"\n"
-    )
-}
-
-fn serve(cluster: &Path, node: &str, dir: &Path, log: &Path) -> Command {
+/// Starts a node with its output in a file, whose end is told.
+fn serve(cluster: &Path, node: &str, dir: &Path, log: &Path) -> ServerProcess {
     let mut command = Command::new(PROGRAM);
-    command
-        .args(["serve", "--node", node, "--bind", "127.0.0.1", "--cluster"])
-        .arg(cluster)
-        .arg("--dir")
-        .arg(dir)
-        .stderr(File::create(log).expect("a file"));
-    command
+    command.args(["serve", "--node", node, "--cluster", word(cluster), "--dir", word(dir)]);
+    ServerProcess::start(node, &mut command, log).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A new node takes the place of a lost one. Gives its process and where it answers.
-fn replace(cluster: &Cluster, lost: &str, new: &str) -> (Process, String) {
-    let (peer, client) = (free_address(), free_address());
+fn replace(cluster: &Cluster, lost: &str, new: &str) -> (ServerProcess, String) {
+    let (peer, client) = (address(), address());
     let zone = format!("zone-{lost}");
-    let status = cluster.status(0);
-    let survivor = status.nodes.iter().find(|node| node.name == NAMES[0]);
-    let survivor = survivor.expect("it is there");
+    let survivor = &cluster.nodes[0];
     let text = format!(
-        "name = \"upgrade\"\nsecret = \"{SECRET}\"\npartitions = 3\n{}{}joins = true\n",
-        described(&survivor.name, &survivor.zone, &survivor.peer_address, &survivor.client_address),
+        "{}{}{}joins = true\n",
+        description(3),
+        described(&survivor.name, &survivor.zone, &survivor.peer, &survivor.client),
         described(new, &zone, &peer, &client)
     );
     let file = cluster.file(&format!("{new}.toml"));
     std::fs::write(&file, text).expect("written");
-    let admin = |words: &[&str]| {
-        let output = Command::new(PROGRAM)
-            .args(["admin", "--address", &cluster.clients[0]])
-            .args(words)
-            .output()
-            .expect("it runs");
-        assert!(output.status.success(), "{}", said(&output));
-    };
     let addresses = ["--peer-address", &peer, "--client-address", &client];
     let known = ["add-node", new, "--zone", &zone];
-    admin(&[&known[..], &addresses[..]].concat());
-    let log = cluster.file(&format!("{new}.log"));
-    let process = serve(&file, new, &cluster.file(new), &log).spawn();
-    admin(&["remove-node", lost]);
-    (Process(process.expect("it starts")), client)
-}
-
-/// What a node answers, once it does.
-fn call(cluster: &Cluster, address: &str, words: &[&str]) -> String {
-    cluster.until(0, &format!("{address} answers {words:?}"), || {
-        let mut client = Client::open(address, REPLY_PATIENCE).ok()?;
-        match client.call(words) {
-            Ok(Answer::Text(text)) => Some(text),
-            _ => None,
-        }
-    })
+    cluster.admin(0, &[&known[..], &addresses].concat());
+    let process = serve(&file, new, &cluster.file(new), &cluster.file(&format!("{new}.log")));
+    cluster.admin(0, &["remove-node", lost]);
+    (process, client)
 }
 
 #[test]
 fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
-    let build = Build { program: PROGRAM.into(), words: Vec::new() };
-    let mut cluster = Cluster::start(&build);
+    let mut cluster = Cluster::start(Build::own(&[]));
     let key = |number: usize| format!("k{number}");
     let value = |number: usize| format!("v{number}");
     for number in 0..30 {
@@ -182,7 +121,7 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
     let (done, said) = recover(&dir, &["--yes"]);
     assert!(done && said.contains("done already"), "{said}");
 
-    cluster.run(0, &build);
+    cluster.run(0);
     for number in 0..60 {
         assert_eq!(cluster.call(0, &["GET", &key(number)]), value(number));
     }
@@ -197,7 +136,7 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
     assert_eq!(cluster.call(0, &["WAIT", "1", "100"]), "0", "nobody else has it");
 
     // A lost node comes back with its data: both say so, and nothing comes of it.
-    cluster.run(1, &build);
+    cluster.run(1);
     for place in [0, 1] {
         cluster.until(place, "it refuses, or is refused", || {
             let said = cluster.said(place);
@@ -208,7 +147,7 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
     cluster.kill(1);
     // And so does one that takes itself for a new one, under its old name.
     std::fs::remove_dir_all(cluster.file("b")).expect("removed");
-    cluster.run(1, &build);
+    cluster.run(1);
     let refusals = |place: usize| cluster.said(place).matches("was recovered from").count();
     let before = refusals(1);
     cluster.until(1, "it is refused again", || (refusals(1) > before).then_some(()));
@@ -233,15 +172,15 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
     });
     cluster.kill(0);
     for address in [&at_d, &at_e] {
-        assert_eq!(call(&cluster, address, &["GET", "x"]), "4");
-        assert_eq!(call(&cluster, address, &["GET", "k0"]), "again");
-        assert_eq!(call(&cluster, address, &["GET", "k1"]), "again");
+        assert_eq!(cluster.call_at(0, address, &["GET", "x"]), "4");
+        assert_eq!(cluster.call_at(0, address, &["GET", "k0"]), "again");
+        assert_eq!(cluster.call_at(0, address, &["GET", "k1"]), "again");
         for number in 2..60 {
-            assert_eq!(call(&cluster, address, &["GET", &key(number)]), value(number));
+            assert_eq!(cluster.call_at(0, address, &["GET", &key(number)]), value(number));
         }
-        assert_eq!(call(&cluster, address, &["SET", "k2", &value(2)]), "OK");
+        assert_eq!(cluster.call_at(0, address, &["SET", "k2", &value(2)]), "OK");
     }
-    cluster.run(0, &build);
+    cluster.run(0);
     assert_eq!(cluster.call(0, &["GET", "k59"]), value(59));
     cluster.kill(0);
     let (done, said) = recover(&dir, &[]);
@@ -251,41 +190,26 @@ fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
 #[test]
 fn a_server_by_itself_and_a_node_of_a_cluster_do_not_take_each_others_directories() {
     let parent = tempfile::tempdir().expect("a directory");
-    let dir: PathBuf = parent.path().join("data");
+    let mut alone = Server::new();
+    let dir = alone.data();
     refused(&dir, &["--yes"], "not the data directory of a node of a cluster");
     assert!(!dir.exists(), "a mistyped name");
-    let address = free_address();
-    let port = address.rsplit(':').next().expect("a port");
-    let alone = Command::new(PROGRAM)
-        .args(["serve", "--bind", "127.0.0.1", "--port", port, "--dir"])
-        .arg(&dir)
-        .stderr(File::create(parent.path().join("alone.log")).expect("a file"))
-        .spawn();
-    let alone = Process(alone.expect("it starts"));
-    let start = std::time::Instant::now();
-    loop {
-        let client = Client::open(&address, REPLY_PATIENCE).ok();
-        let answer = client.map(|mut client| (client.call(&["SET", "k", "v"]), client.call(&["SAVE"])));
-        if let Some((Ok(Answer::Text(_)), Ok(Answer::Text(_)))) = answer {
-            break;
-        }
-        assert!(start.elapsed() < three::PATIENCE, "it does not serve");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+    alone.start(&[]);
+    for words in [&["SET", "k", "v"][..], &["SAVE"]] {
+        assert_eq!(alone.call(words), Answer::Text("OK".to_owned()));
     }
-    drop(alone);
+    alone.kill();
     refused(&dir, &["--yes"], "not the data directory of a node of a cluster");
 
-    let text = format!(
-        "name = \"other\"\nsecret = \"{SECRET}\"\npartitions = 2\n{}",
-        described("a", "zone-a", &free_address(), &free_address())
-    );
+    let text = description(2) + &described("a", "zone-a", &address(), &address());
     let file = parent.path().join("cluster.toml");
     std::fs::write(&file, text).expect("written");
     let log = parent.path().join("member.log");
     let refuses = |why: &str| {
         let before = files(&dir);
-        let status = serve(&file, "a", &dir, &log).status().expect("it runs");
-        let said = std::fs::read_to_string(&log).expect("a log");
+        let mut node = serve(&file, "a", &dir, &log);
+        let status = node.wait(PATIENCE).expect("it ends");
+        let said = node.said();
         assert!(!status.success() && said.contains(why), "{said}");
         assert_eq!(files(&dir), before, "{why}");
     };

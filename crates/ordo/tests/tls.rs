@@ -3,18 +3,18 @@
 
 #[path = "../../server/tests/support/authority.rs"]
 mod authority;
-mod three;
+mod nodes;
 
 use authority::{Authority, text};
+use nodes::{Build, CLIENTS, Cluster, PATIENCE, PROGRAM, REPLY_PATIENCE, Writer, try_ordo, wait_for_steps};
 use server::client::{Answer, Client};
-use server::cluster::local::{LocalCluster, Processes, Wishes, free_port};
+use server::cluster::local::{LocalCluster, Processes, Wishes};
+use server::launcher::free_port;
 use server::tls::ClientTls;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use three::{Build, CLIENTS, Cluster, PATIENCE, REPLY_PATIENCE, Writer, wait_for_steps};
 
 /// The settings of a node, as words.
 fn settings(dir: &Path, authority: &Authority) -> Vec<String> {
@@ -36,19 +36,17 @@ fn settings(dir: &Path, authority: &Authority) -> Vec<String> {
 fn nodes_that_speak_tls_survive_the_kill_of_one_and_refuse_one_that_does_not() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let authority = Authority::new(dir.path(), "ca");
-    let secured =
-        Build { program: env!("CARGO_BIN_EXE_ordo").into(), words: settings(dir.path(), &authority) };
-    let mut cluster = Cluster::start(&secured);
+    let secured = Build { program: PROGRAM.into(), words: settings(dir.path(), &authority) };
+    let mut cluster = Cluster::start(secured);
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<Writer> =
-        (0..CLIENTS).map(|number| Writer::start(number, cluster.clients.clone(), stop.clone())).collect();
+        (0..CLIENTS).map(|number| Writer::start(number, cluster.addresses(), stop.clone())).collect();
     wait_for_steps(&cluster, &writers);
     cluster.kill(0);
     wait_for_steps(&cluster, &writers);
 
     // It comes back without TLS: both sides say so, and the others go on.
-    let plain = Build { words: Vec::new(), ..secured.clone() };
-    cluster.run(0, &plain);
+    cluster.run_as(0, &Build::own(&[]));
     let says = |place: usize, want: &str| {
         cluster
             .until(place, &format!("it says '{want}'"), || cluster.said(place).contains(want).then_some(()));
@@ -58,7 +56,7 @@ fn nodes_that_speak_tls_survive_the_kill_of_one_and_refuse_one_that_does_not() {
     says(2, "set tls-cluster to the same at all nodes");
     wait_for_steps(&cluster, &writers);
     cluster.kill(0);
-    cluster.run(0, &secured);
+    cluster.run(0);
     cluster.call(0, &["PING"]);
     wait_for_steps(&cluster, &writers);
     stop.store(true, Ordering::Relaxed);
@@ -69,23 +67,16 @@ fn nodes_that_speak_tls_survive_the_kill_of_one_and_refuse_one_that_does_not() {
             writer.done.load(Ordering::Relaxed)
         })
         .collect();
-    for place in 0..cluster.clients.len() {
-        let mut client = Client::open(&cluster.clients[place], REPLY_PATIENCE).expect("it serves");
+    for place in 0..cluster.nodes.len() {
+        let mut client = cluster.open(place);
         for (number, done) in done.iter().enumerate() {
             let sum = client.call(&["GET", &format!("counter:{number}")]);
             assert_eq!(sum.expect("a reply"), Answer::Text(done.to_string()));
         }
     }
-    for place in 0..cluster.clients.len() {
+    for place in 0..cluster.nodes.len() {
         cluster.stop(place);
     }
-}
-
-fn admin(words: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_ordo")).arg("admin").args(words).output().expect("it runs");
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    (output.status.success(), said)
 }
 
 #[test]
@@ -96,7 +87,7 @@ fn a_local_cluster_serves_clients_and_admins_by_tls() {
     let settings = settings(dir.path(), &authority);
     let config = LocalCluster::settings(&settings).expect("settings");
     let tls = ClientTls::of(&config).expect("files");
-    let program = Path::new(env!("CARGO_BIN_EXE_ordo"));
+    let program = Path::new(PROGRAM);
     let start = Instant::now();
     let (launches, mut processes) = loop {
         // Another test may take a port between the look and the use.
@@ -129,12 +120,11 @@ fn a_local_cluster_serves_clients_and_admins_by_tls() {
     let address = launches[2].client_address.as_str();
     let secured = ["--tls", "--cacert", text(&authority.file)];
     let shows = ["--cert", text(&own.cert), "--key", text(&own.key)];
-    let ask = [&["status", "--address", address], &secured[..], &shows].concat();
-    let (good, said) = admin(&ask);
+    let ask = ["admin", "status", "--address", address];
+    let (good, said) = try_ordo(&[&ask[..], &secured, &shows].concat());
     assert!(good && said.contains("n1") && said.contains("n3"), "{said}");
     for (words, want) in [(&["--tls"][..], "--cacert"), (&secured[..], "wants one"), (&[], "say --tls")] {
-        let ask = [&["status", "--address", address], words].concat();
-        let (good, said) = admin(&ask);
+        let (good, said) = try_ordo(&[&ask[..], words].concat());
         assert!(!good && said.contains(want), "{words:?}: {said}");
     }
     assert!(processes.stop().is_empty(), "one had to be killed");

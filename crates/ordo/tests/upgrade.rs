@@ -4,48 +4,41 @@
 //! `ORDO_OTHER_BUILD=path cargo test -p ordo --test upgrade -- --nocapture`.
 #![allow(clippy::disallowed_methods, reason = "what watches processes has threads, a clock and pauses")]
 
-mod three;
+mod nodes;
 
-use server::client::{Answer, Client};
-use std::path::PathBuf;
+use nodes::{Build, CLIENTS, Cluster, NAMES, PAUSE_MAX, Writer, wait_for_steps};
+use server::client::Answer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use three::{Build, CLIENTS, Cluster, NAMES, PATIENCE, PAUSE_MAX, Writer, wait_for_steps};
 
 /// The build that the cluster is founded with, and the one that it is brought to.
 fn builds() -> (Build, Build) {
-    let own = PathBuf::from(env!("CARGO_BIN_EXE_ordo"));
-    let plain = |program: PathBuf| Build { program, words: Vec::new() };
     if let Some(other) = std::env::var_os("ORDO_OTHER_BUILD") {
-        return (plain(other.into()), plain(own));
+        return (Build { program: other.into(), words: Vec::new() }, Build::own(&[]));
     }
-    let acting = |level: &str| Build {
-        program: own.clone(),
-        words: vec!["--behaviour-level".to_owned(), level.to_owned()],
-    };
-    (acting("1"), acting("2"))
+    (Build::own(&["--behaviour-level", "1"]), Build::own(&["--behaviour-level", "2"]))
 }
 
 #[test]
 fn nodes_are_restarted_one_after_the_other_with_another_build_and_nobody_notices() {
     let (old, new) = builds();
     let acts = !old.words.is_empty();
-    let mut cluster = Cluster::start(&old);
+    let mut cluster = Cluster::start(old.clone());
     let founded = cluster.status(0);
     if acts {
         assert_eq!(founded.level, 1, "in force from the beginning");
     }
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<Writer> =
-        (0..CLIENTS).map(|number| Writer::start(number, cluster.clients.clone(), stop.clone())).collect();
+        (0..CLIENTS).map(|number| Writer::start(number, cluster.addresses(), stop.clone())).collect();
     for (place, name) in NAMES.iter().enumerate() {
         wait_for_steps(&cluster, &writers);
         let status = cluster.status(place);
         let leads = |found: &&server::cluster::PartitionStatus| found.leader == Some(status.me);
         let led = status.partitions.iter().filter(leads).count();
         let took = cluster.stop(place);
-        cluster.run(place, &new);
+        cluster.run_as(place, &new);
         let started = Instant::now();
         let status = cluster.status(place);
         println!(
@@ -84,7 +77,7 @@ fn nodes_are_restarted_one_after_the_other_with_another_build_and_nobody_notices
     if acts {
         // The old build is refused from now on, and leaves the data as it is.
         cluster.stop(1);
-        cluster.run(1, &old);
+        cluster.run_as(1, &old);
         let status = cluster.ended(1);
         let said = cluster.said(1);
         assert_eq!(status.code(), Some(78), "{said}");
@@ -93,12 +86,12 @@ fn nodes_are_restarted_one_after_the_other_with_another_build_and_nobody_notices
         {
             assert!(said.contains(want), "no '{want}' in {said}");
         }
-        cluster.run(1, &new);
+        cluster.run_as(1, &new);
     }
     // Every node has everything.
     for place in 0..NAMES.len() {
         cluster.call(place, &["PING"]);
-        let mut client = Client::open(&cluster.clients[place], PATIENCE).expect("it serves");
+        let mut client = cluster.open(place);
         let mut get = |key: &str| client.call(&["GET", key]).expect("a reply");
         for (number, &done) in steps.iter().enumerate() {
             let sum = get(&format!("counter:{number}"));
@@ -109,7 +102,7 @@ fn nodes_are_restarted_one_after_the_other_with_another_build_and_nobody_notices
                 assert_eq!(get(&key), Answer::Text(key));
             }
         }
-        let said = cluster.said(place);
+        let said = std::fs::read_to_string(cluster.log(place)).expect("a log");
         assert!(said.contains("partitions 0, 1, 2: no checkpoint, "), "{said}");
         assert!(!acts || !said.contains("\u{1b}"), "a file has no colours: {said}");
         assert!(!said.contains(" ERROR ") || place == 1, "{said}");
@@ -118,10 +111,7 @@ fn nodes_are_restarted_one_after_the_other_with_another_build_and_nobody_notices
 
 #[test]
 fn a_build_that_knows_too_little_is_refused_before_it_touches_anything() {
-    let mut acting = builds().1;
-    acting.program = env!("CARGO_BIN_EXE_ordo").into();
-    acting.words = vec!["--behaviour-level".to_owned(), "0".to_owned()];
-    let mut cluster = Cluster::start(&acting);
+    let mut cluster = Cluster::start(Build::own(&["--behaviour-level", "0"]));
     // As if the cluster had gone on without it, and the node had learned that with a checkpoint.
     cluster.stop(2);
     let mut identity =
@@ -129,7 +119,7 @@ fn a_build_that_knows_too_little_is_refused_before_it_touches_anything() {
     identity.map.level = 1_000;
     identity.save(&cluster.file("c")).expect("written");
     let before = std::fs::metadata(cluster.file("c")).and_then(|dir| dir.modified());
-    cluster.run(2, &acting);
+    cluster.run(2);
     let status = cluster.ended(2);
     let said = cluster.said(2);
     assert_eq!(status.code(), Some(78), "{said}");

@@ -1,6 +1,7 @@
 //! Clusters of real nodes on this machine.
 
 use bench::faults::processes::{Processes, Setting};
+use server::launcher::poll;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,10 +20,11 @@ pub fn started(nodes: usize, zones: usize, partitions: u16, directory: &Path) ->
         directory: directory.to_owned(),
         faketime: None,
     };
-    let mut processes = Processes::new(setting, None).expect("prepared");
-    for node in 0..nodes {
-        processes.start(node).expect("started");
-    }
-    processes.wait_until_up(PATIENCE).expect("up");
-    processes
+    Processes::started(setting, PATIENCE).expect("up")
+}
+
+/// What `look` finds, which must come in time.
+#[allow(dead_code, reason = "each test uses a part")]
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    poll(PATIENCE, look).unwrap_or_else(|| panic!("not {what}"))
 }

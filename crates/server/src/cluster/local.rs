@@ -12,7 +12,6 @@ mod plan;
 mod processes;
 mod supervise;
 
-pub use crate::launcher::free_port;
 pub use plan::{LOCAL_NODES_MAX, LocalCluster, PORT_DEFAULT, Wishes};
 pub use processes::{Ended, Launch, Processes};
 pub use supervise::{Event, supervise};
