@@ -1,5 +1,6 @@
 //! The contract between a node and an engine.
 
+use crate::kind::{EngineKind, Needs};
 use crate::siblings::Message;
 use std::sync::Arc;
 use store::View;
@@ -151,8 +152,16 @@ pub struct Status {
 /// order, once they are confirmed. Batches are delivered in order and without gaps; a retraction ends with
 /// the next delivery at its position.
 pub trait Engine: Send + Sync {
-    /// The engine's name, as `ordo bench engine --engine` takes it.
-    fn name(&self) -> &'static str;
+    /// Which engine of the list it is.
+    fn kind(&self) -> EngineKind;
+    /// Its name, as `--engine` takes it.
+    fn name(&self) -> &'static str {
+        self.kind().name()
+    }
+    /// What it needs from those who run it.
+    fn needs(&self) -> Needs {
+        self.kind().needs()
+    }
     /// Takes a batch. Never blocks; whoever delivers bounds how far it runs ahead of
     /// [`Status::final_committed`].
     fn deliver(&self, batch: Batch);

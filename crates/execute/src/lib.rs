@@ -16,12 +16,15 @@
 //! was read. Sparkle speculates on it; `calvin` and `ssmr` wait for what is final (`conservative`); `serial`
 //! and `nocc` execute one partition.
 //!
+//! [`kind::EngineKind`] is the one list of them, with what each needs from those who run it.
+//!
 //! All share the store ([`store::Partition`]) and the way a procedure is polled; each keeps its own
 //! per-record state.
 
 pub mod calvin;
 mod conservative;
 pub mod engine;
+pub mod kind;
 pub mod nocc;
 mod running;
 mod scan;
@@ -35,6 +38,7 @@ pub use calvin::Calvin;
 pub use engine::{
     Assignment, Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId,
 };
+pub use kind::{EngineError, EngineKind, Needs};
 pub use nocc::NoCc;
 pub use running::{Witness, watch, watch_no_more};
 pub use serial::Serial;

@@ -10,6 +10,7 @@
 //! there.
 
 use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::kind::EngineKind;
 use crate::running;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -124,8 +125,8 @@ impl NoCc {
 }
 
 impl Engine for NoCc {
-    fn name(&self) -> &'static str {
-        "nocc"
+    fn kind(&self) -> EngineKind {
+        EngineKind::NoCc
     }
 
     fn deliver(&self, batch: Batch) {

@@ -6,6 +6,7 @@
 //! suspends nothing, and keeps the writes of the running transaction in a map until they are applied.
 
 use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::kind::EngineKind;
 use crate::running;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -96,8 +97,8 @@ impl Serial {
 }
 
 impl Engine for Serial {
-    fn name(&self) -> &'static str {
-        "serial"
+    fn kind(&self) -> EngineKind {
+        EngineKind::Serial
     }
 
     fn deliver(&self, batch: Batch) {

@@ -105,7 +105,7 @@ fn what_cannot_be_run_is_refused_with_what_to_do() {
         (&["--seeds", "a..b"], "'a' is no number"),
         (&["--scenario", "bad.toml"], "'worker' is no option of a scenario"),
         (&["--scenario", "none.toml"], "reading none.toml"),
-        (&["--seed", "1", "--engine", "nocc"], "is no engine of the simulator"),
+        (&["--seed", "1", "--engine", "nocc"], "has no concurrency control"),
         (&["--scenario", "bad.toml", "--nodes", "2"], "a scenario file says"),
         (&["--seed", "1", "--costs", "bad.toml"], "`ordo sim calibrate` prints one"),
         (&["--nodes", "3"], "required"),

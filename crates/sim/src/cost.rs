@@ -1,5 +1,6 @@
 //! What computing costs in virtual time.
 
+use execute::EngineKind;
 use serde::{Deserialize, Serialize};
 
 /// Nanoseconds for each thing that a processor or a disk does. `ordo sim calibrate` measures them;
@@ -12,6 +13,8 @@ pub struct CostTable {
     pub sparkle_operation_ns: u64,
     /// The same of Calvin.
     pub calvin_operation_ns: u64,
+    /// The same of S-SMR.
+    pub ssmr_operation_ns: u64,
     /// A transaction of the serial engine, which runs each in one step.
     pub serial_operation_ns: u64,
     /// Decoding a command and encoding its reply. The kernel's share of moving bytes is not in it.
@@ -34,6 +37,7 @@ impl CostTable {
     pub const DEFAULT: CostTable = CostTable {
         sparkle_operation_ns: 140,
         calvin_operation_ns: 160,
+        ssmr_operation_ns: 130,
         serial_operation_ns: 650,
         command_ns: 100,
         batch_ns: 250,
@@ -42,6 +46,19 @@ impl CostTable {
         sync_ns: 150_000,
         checkpoint_record_ns: 350,
     };
+}
+
+impl CostTable {
+    /// What a step of an engine costs with a budget of one operation.
+    pub fn operation_ns(&self, kind: EngineKind) -> u64 {
+        match kind {
+            EngineKind::Sparkle => self.sparkle_operation_ns,
+            EngineKind::Calvin => self.calvin_operation_ns,
+            EngineKind::Ssmr => self.ssmr_operation_ns,
+            // Whole transactions.
+            EngineKind::Serial | EngineKind::NoCc => self.serial_operation_ns,
+        }
+    }
 }
 
 impl Default for CostTable {

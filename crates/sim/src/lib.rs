@@ -34,7 +34,7 @@ pub mod cluster;
 pub mod cost;
 pub mod disk;
 pub mod draw;
-pub mod engine;
+mod engine;
 pub mod history;
 pub mod judge;
 pub mod minimize;

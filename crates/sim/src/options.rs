@@ -6,10 +6,10 @@
 
 use crate::cost::CostTable;
 use crate::draw::Draw;
-use crate::engine::EngineKind;
 use crate::traffic::WorkloadKind;
 use crate::world::fault::{Fault, Stage, draw_faults, full_disks, lost_disk, outage};
 use crate::world::{Latency, TimedFault};
+use execute::EngineKind;
 use node::FsyncPolicy;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -81,6 +81,7 @@ pub struct Options {
     /// What clients do.
     pub workload: WorkloadKind,
     /// The engine.
+    #[serde(with = "crate::engine")]
     pub engine: EngineKind,
     /// Virtual workers of a node.
     pub workers: u16,
@@ -208,6 +209,9 @@ impl Options {
             EngineKind::Calvin,
             EngineKind::Serial,
         ]);
+        // By a draw of its own: most seeds go on meaning the same.
+        let is_ssmr = drawn == EngineKind::Serial && Draw::new(mix(seed ^ 0x7373_6D72)).percent(50);
+        let drawn = if is_ssmr { EngineKind::Ssmr } else { drawn };
         let engine = wishes.engine.unwrap_or(drawn);
         let drawn = match system {
             SystemKind::Ordo => 1,
@@ -294,8 +298,19 @@ impl Options {
             let drawn = Draw::new(mix(seed ^ 0x6163_726F_7373)).percent(40);
             options.across = partitions > 1 && wishes.across.unwrap_or(drawn);
             if options.across {
-                // The one that a cluster runs.
-                options.engine = EngineKind::Sparkle;
+                // By a draw of its own, and most have the engine that clusters have by default.
+                let drawn = Draw::new(mix(seed ^ 0x7370_616E)).pick(&[
+                    EngineKind::Sparkle,
+                    EngineKind::Sparkle,
+                    EngineKind::Sparkle,
+                    EngineKind::Sparkle,
+                    EngineKind::Sparkle,
+                    EngineKind::Sparkle,
+                    EngineKind::Calvin,
+                    EngineKind::Ssmr,
+                ]);
+                let wished = wishes.engine.filter(|kind| kind.needs().spans_partitions);
+                options.engine = wished.unwrap_or(drawn);
                 options.moves = Draw::new(mix(seed ^ 0x6D6F_7665)).pick(&[0, 0, 1, 2, 5]);
             }
             options.zones = zones;
@@ -400,6 +415,8 @@ impl Options {
     /// Why a world cannot be like this, if it cannot.
     pub fn check(&self) -> Result<(), String> {
         self.policy()?;
+        let spanned = if self.across { self.partitions } else { 1 };
+        self.engine.check(spanned).map_err(|error| format!("engine: {error}"))?;
         if [u64::from(self.warehouses), self.timeout_ms, self.in_flight].contains(&0) {
             return Err("warehouses, timeout_ms and in_flight must be at least 1".to_owned());
         }

@@ -1,8 +1,8 @@
 //! Clusters in the world: every oracle watches, whatever goes wrong.
 
+use execute::EngineKind;
 use node::FsyncPolicy;
 use ordo_sim::draw::{one_seed, seeds, tracing};
-use ordo_sim::engine::EngineKind;
 use ordo_sim::options::{Options, SystemKind, Wishes};
 use ordo_sim::run::{Report, run};
 use ordo_sim::tally::Tally;

@@ -3,7 +3,7 @@
 
 use execute::siblings::{AbortNumber, GroupId, Message, Note};
 use execute::sparkle::{Options, Sparkle};
-use execute::{Batch, Budget, Calvin, Committed, Engine, Progress, Ssmr, WorkerId};
+use execute::{Assignment, Batch, Budget, Committed, Engine, EngineKind, Progress, WorkerId};
 use order::arrange::{Placed, arrange, places};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,15 +39,10 @@ fn key_of(partition: u16, of: u16) -> Key {
     keys_of(partition, of, false).next().unwrap()
 }
 
-/// What the engines of a world are.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Sparkle,
-    Calvin,
-    Ssmr,
+/// The engines of which a world can be made.
+fn all() -> impl Iterator<Item = EngineKind> {
+    EngineKind::ALL.into_iter().filter(|kind| kind.needs().spans_partitions)
 }
-
-const ALL: [Kind; 3] = [Kind::Sparkle, Kind::Calvin, Kind::Ssmr];
 
 fn sparkle(partition: PartitionId, era: u64) -> Arc<dyn Engine> {
     Arc::new(Sparkle::new(Options { partition, era, ..Options::new(1) }))
@@ -65,14 +60,8 @@ struct World {
 }
 
 impl World {
-    fn new(kind: Kind, of: u16) -> World {
-        let engine = |partition| -> Arc<dyn Engine> {
-            match kind {
-                Kind::Sparkle => sparkle(partition, 1),
-                Kind::Calvin => Arc::new(Calvin::of(partition, 1)),
-                Kind::Ssmr => Arc::new(Ssmr::of(partition)),
-            }
-        };
+    fn new(kind: EngineKind, of: u16) -> World {
+        let engine = |partition| kind.make(Assignment { partition, ..Assignment::alone(1) });
         World {
             engines: (0..of).map(PartitionId).map(engine).collect(),
             next: vec![Position::FIRST; usize::from(of)],
@@ -189,7 +178,7 @@ fn get_all(keys: Vec<Key>) -> Arc<dyn Procedure> {
 #[test]
 fn a_read_only_transaction_over_two_partitions_reads_both() {
     alone(|| {
-        for kind in ALL {
+        for kind in all() {
             let mut world = World::new(kind, 2);
             let keys: Vec<_> = (0..2).map(|at| key_of(at, 2)).collect();
             world.put(&keys[0], 0);
@@ -207,7 +196,7 @@ fn a_read_only_transaction_over_two_partitions_reads_both() {
 #[test]
 fn a_count_over_two_of_three_partitions_is_not_answered() {
     alone(|| {
-        for kind in ALL {
+        for kind in all() {
             let mut world = World::new(kind, 3);
             for at in 0..3 {
                 world.put(&key_of(at, 3), at);
@@ -225,7 +214,7 @@ fn a_count_over_two_of_three_partitions_is_not_answered() {
 #[test]
 fn a_clear_over_two_of_three_partitions_does_nothing() {
     alone(|| {
-        for kind in ALL {
+        for kind in all() {
             let mut world = World::new(kind, 3);
             for at in 0..3 {
                 world.put(&key_of(at, 3), at);
@@ -243,7 +232,7 @@ fn a_clear_over_two_of_three_partitions_does_nothing() {
 #[test]
 fn whoever_strays_comes_again_whatever_it_makes_of_the_refusal() {
     alone(|| {
-        for kind in ALL {
+        for kind in all() {
             for partitions in [&[0][..], &[0, 1][..]] {
                 let mut world = World::new(kind, 3);
                 let (here, elsewhere) = (key_of(0, 3), key_of(2, 3));
@@ -273,7 +262,7 @@ fn whoever_strays_comes_again_whatever_it_makes_of_the_refusal() {
 #[test]
 fn what_is_written_to_the_system_space_everywhere_is_everywhere() {
     alone(|| {
-        for kind in ALL {
+        for kind in all() {
             let mut world = World::new(kind, 2);
             let key = keys_of(1, 2, true).next().unwrap();
             let written = key.clone();
@@ -296,7 +285,7 @@ fn what_is_written_to_the_system_space_everywhere_is_everywhere() {
 #[test]
 fn the_first_partition_reads_the_system_space_for_all() {
     alone(|| {
-        for kind in ALL {
+        for kind in all() {
             for (at, found) in [(0, 1), (1, 0)] {
                 let mut world = World::new(kind, 2);
                 // Of another slot than the partition's that has it.
@@ -333,7 +322,7 @@ fn the_first_partition_reads_the_system_space_for_all() {
 #[test]
 fn calvin_locks_what_is_named_of_the_system_space() {
     alone(|| {
-        let mut world = World::new(Kind::Calvin, 2);
+        let mut world = World::new(EngineKind::Calvin, 2);
         let key = keys_of(1, 2, true).next().unwrap();
         let written = key.clone();
         let count = FnProcedure::new("count", move |mut tx: Tx, _: Call| {
@@ -364,7 +353,7 @@ fn calvin_locks_what_is_named_of_the_system_space() {
 #[test]
 fn a_malformed_anchor_is_ignored() {
     alone(|| {
-        let mut world = World::new(Kind::Sparkle, 2);
+        let mut world = World::new(EngineKind::Sparkle, 2);
         world.confirm = false;
         let keys: Vec<_> = (0..2).map(|at| key_of(at, 2)).collect();
         let request = world.request(get_all(keys), &[0, 1], false);
@@ -388,7 +377,7 @@ fn a_malformed_anchor_is_ignored() {
 fn restart_with(era: u64) -> Option<Outcome> {
     let keys: Vec<_> = (0..2).map(|at| keys_of(at, 2, false).take(2).collect::<Vec<_>>()).collect();
     let order = [&keys[0][0], &keys[1][0], &keys[0][1], &keys[1][1]];
-    let mut world = World::new(Kind::Sparkle, 2);
+    let mut world = World::new(EngineKind::Sparkle, 2);
     world.confirm = false;
     let request = world.request(get_all(order.into_iter().cloned().collect()), &[0, 1], false);
     let batch = Batch {

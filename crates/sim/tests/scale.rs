@@ -1,5 +1,6 @@
 //! The scale model: what it promises whatever it is asked.
 
+use execute::EngineKind;
 use ordo_sim::draw::seeds;
 use ordo_sim::scale::{Contender, Costs, Options, Report, SparkleVariant, Times, run};
 use std::sync::Arc;
@@ -72,7 +73,7 @@ fn every_variant_leaves_the_state_of_the_serial_execution_and_keeps_busy() {
 }
 
 fn keeps_busy(variant: SparkleVariant, seed: u64) {
-    let contender = Contender::Sparkle(variant);
+    let contender = Contender::sparkle(variant);
     for workload in [synthetic(3, 50), tpcc(3)] {
         for confirm_ns in [0, 300_000] {
             let mut options = options(3, contender, workload.clone(), seed);
@@ -91,7 +92,7 @@ fn keeps_busy(variant: SparkleVariant, seed: u64) {
 #[test]
 fn the_same_options_give_the_same_run() {
     for seed in seeds(3) {
-        let contender = Contender::Sparkle(SparkleVariant::ScSchedule);
+        let contender = Contender::SPARKLE;
         let first = options(3, contender, synthetic(3, 50), seed);
         let mut other = first.clone();
         other.seed += 1;
@@ -103,7 +104,7 @@ fn the_same_options_give_the_same_run() {
 #[test]
 fn baselines_leave_the_state_of_the_serial_execution_over_partitions_too() {
     for seed in seeds(2) {
-        for contender in [Contender::Calvin, Contender::Ssmr] {
+        for contender in [EngineKind::Calvin, EngineKind::Ssmr].map(Contender::of) {
             for workload in [synthetic(3, 50), tpcc(3)] {
                 let report = judged(&options(3, contender, workload, seed));
                 assert!(report.committed > 50, "{contender}: {report:?}");
@@ -118,11 +119,11 @@ fn the_bound_runs_on_one_node_only() {
     let one = Options {
         // Without conflicts being minded, the state is nobody's business.
         judged: false,
-        ..options(1, Contender::NoCc, tpcc(1), 1)
+        ..options(1, Contender::of(EngineKind::NoCc), tpcc(1), 1)
     };
     assert!(judged(&one).committed > 50);
-    assert!(run(&options(2, Contender::NoCc, tpcc(2), 1)).is_err());
-    assert!(judged(&options(1, Contender::Calvin, tpcc(1), 1)).committed > 50);
+    assert!(run(&options(2, Contender::of(EngineKind::NoCc), tpcc(2), 1)).is_err());
+    assert!(judged(&options(1, Contender::of(EngineKind::Calvin), tpcc(1), 1)).committed > 50);
 }
 
 /// Without conflicts and siblings, the work of so many workers takes so much less time.
@@ -136,7 +137,7 @@ fn throughput_without_siblings_is_that_of_the_workers() {
             partitions: 1,
             multi_partition_percent: 0,
         });
-        let contender = Contender::Sparkle(SparkleVariant::ScSchedule);
+        let contender = Contender::SPARKLE;
         let mut options = options(1, contender, workload, 1);
         options.judged = false;
         options.clients = 4_000;

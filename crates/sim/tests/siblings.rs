@@ -3,7 +3,7 @@
 //! `ORDO_SEEDS=n` runs more seeds, `ORDO_SEED=s` runs one again, `ORDO_TRACE=1` prints its events.
 
 use execute::sparkle::{Options, Sparkle, Variant};
-use execute::{Calvin, Engine, Ssmr};
+use execute::{Assignment, Engine, EngineKind};
 use ordo_sim::draw::{Draw, one_seed, seeds};
 use ordo_sim::siblings::{Place, Report, World, run, run_on_threads};
 use std::panic::catch_unwind;
@@ -15,9 +15,11 @@ use txn::mutant::{Mutant, with};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Sparkle(Variant),
-    Calvin,
-    Ssmr,
+    Other(EngineKind),
 }
+
+const CALVIN: Kind = Kind::Other(EngineKind::Calvin);
+const SSMR: Kind = Kind::Other(EngineKind::Ssmr);
 
 /// Which way a seed is run.
 type Way = fn(World<'_>, u64, usize) -> Result<Report, String>;
@@ -39,11 +41,17 @@ fn one_way(way: Way, kind: Kind, seed: u64) -> Result<Report, String> {
                 era: mix(place.boot) << 16,
                 ..Options::new(place.workers)
             })),
-            Kind::Calvin => Arc::new(Calvin::of(place.partition, place.workers)),
-            Kind::Ssmr => Arc::new(Ssmr::of(place.partition)),
+            Kind::Other(kind) => {
+                let Place { partition, workers, .. } = place;
+                kind.make(Assignment { partition, ..Assignment::alone(workers) })
+            }
         }
     };
-    let world = World { make: &make, names_keys: kind == Kind::Calvin, crashes: true };
+    let names_keys = match kind {
+        Kind::Sparkle(_) => false,
+        Kind::Other(kind) => kind.needs().declared_keys,
+    };
+    let world = World { make: &make, names_keys, crashes: true };
     way(world, seed, 12)
 }
 
@@ -86,17 +94,17 @@ fn conservative_execution_is_the_specification() {
 
 #[test]
 fn calvin_over_partitions_is_the_specification() {
-    check(Kind::Calvin, 300);
+    check(CALVIN, 300);
 }
 
 #[test]
 fn ssmr_over_partitions_is_the_specification() {
-    check(Kind::Ssmr, 300);
+    check(SSMR, 300);
 }
 
 #[test]
 fn real_threads_give_the_specification_too() {
-    for kind in [Kind::Sparkle(Variant::default()), Kind::Calvin, Kind::Ssmr] {
+    for kind in [Kind::Sparkle(Variant::default()), CALVIN, SSMR] {
         for seed in seeds(8) {
             if let Err(wrong) = one_way(run_on_threads, kind, seed) {
                 panic!("{kind:?}: {wrong}");
@@ -142,8 +150,8 @@ fn defects_of_engines_that_wait_are_found() {
         Mutant::DropEarlyMessages,
         Mutant::TellOpenGroupsOnly,
     ] {
-        find(mutant, Kind::Ssmr);
-        find(mutant, Kind::Calvin);
+        find(mutant, SSMR);
+        find(mutant, CALVIN);
     }
     for mutant in [
         Mutant::TellBeforeLocked,
@@ -151,13 +159,13 @@ fn defects_of_engines_that_wait_are_found() {
         Mutant::ShareWriteLocks,
         Mutant::JudgeOwnKeysOnly,
     ] {
-        find(mutant, Kind::Calvin);
+        find(mutant, CALVIN);
     }
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for kind in [Kind::Sparkle(Variant::default()), Kind::Calvin, Kind::Ssmr] {
+    for kind in [Kind::Sparkle(Variant::default()), CALVIN, SSMR] {
         for seed in seeds(10) {
             let (first, second) = (one(kind, seed), one(kind, seed));
             assert!(first.is_ok(), "{first:?}");

@@ -1,9 +1,9 @@
 //! The tests of the world: each deliberate defect must be found by an oracle, within a bounded number of
 //! seeds.
 
+use execute::EngineKind;
 use execute::sparkle::Mutant as SparkleMutant;
 use node::FsyncPolicy;
-use ordo_sim::engine::EngineKind;
 use ordo_sim::options::{Options, SystemKind, Wishes};
 use ordo_sim::run::{run, run_defective};
 use ordo_sim::traffic::WorkloadKind;

@@ -9,10 +9,12 @@
 //! gave back because of undeclared keys stays counted until it ends, so that `outstanding == 0` means that
 //! nothing is owed.
 
-use super::EngineKind;
 use crate::report::Latencies;
 use crossbeam_utils::{Backoff, CachePadded};
-use execute::{Batch, Budget, Committed, Effects, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
+use execute::{
+    Assignment, Batch, Budget, Committed, Effects, Engine, EngineKind, Progress, ReadOutcome, SnapshotReader,
+    WorkerId,
+};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -55,7 +57,6 @@ pub struct Driver {
 
 /// What the workers share.
 struct Core {
-    kind: EngineKind,
     engine: Arc<dyn Engine>,
     feeding: Feeding,
     started: Instant,
@@ -142,7 +143,7 @@ impl Driver {
         seed: u64,
         feeding: Feeding,
     ) -> Driver {
-        let engine = kind.create(workers);
+        let engine = kind.make(Assignment::alone(workers));
         let next_part = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -172,7 +173,6 @@ impl Driver {
             })
             .collect();
         let core = Core {
-            kind,
             engine,
             feeding,
             started: Instant::now(),
@@ -323,6 +323,7 @@ impl Worker {
     /// Draws calls until there is a batch of them. Read-only ones run at once, if they need no place in the
     /// order.
     fn feed(&mut self, core: &Core) {
+        let needs_keys = core.engine.needs().declared_keys;
         let mut reads = 0;
         while self.pending.len() < core.feeding.batch && reads < READS_AT_ONCE {
             let draw = self.generator.next();
@@ -334,8 +335,8 @@ impl Worker {
                 self.read(core, draw, id);
                 continue;
             }
-            let mut request = draw.into_request(id, core.kind.needs_keys());
-            if core.kind.needs_keys() && request.footprint.keys.is_none() {
+            let mut request = draw.into_request(id, needs_keys);
+            if needs_keys && request.footprint.keys.is_none() {
                 request.footprint = reconnoitre(core, &request);
             }
             self.pending.push(Arc::new(request));

@@ -25,55 +25,10 @@ use crate::progress::Progress;
 use crate::report::{Latencies, Record, Spread};
 use anyhow::{Context, Result, bail};
 use driver::{Driver, Feeding, Slice};
-use execute::Engine;
+use execute::EngineKind;
 use std::collections::BTreeMap;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
-
-/// Which engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EngineKind {
-    /// The specification.
-    Serial,
-    /// The bound.
-    NoCc,
-    /// One lock scheduler.
-    Calvin,
-    /// One thread.
-    Ssmr,
-    /// Speculation.
-    Sparkle,
-}
-
-impl EngineKind {
-    /// All engines with their names.
-    pub const ALL: [(&'static str, EngineKind); 5] = [
-        ("serial", EngineKind::Serial),
-        ("nocc", EngineKind::NoCc),
-        ("calvin", EngineKind::Calvin),
-        ("ssmr", EngineKind::Ssmr),
-        ("sparkle", EngineKind::Sparkle),
-    ];
-
-    fn create(self, workers: usize) -> Arc<dyn Engine> {
-        match self {
-            EngineKind::Serial => Arc::new(execute::Serial::new()),
-            EngineKind::NoCc => Arc::new(execute::NoCc::new(workers)),
-            EngineKind::Calvin => Arc::new(execute::Calvin::new(workers)),
-            EngineKind::Ssmr => Arc::new(execute::Ssmr::new()),
-            EngineKind::Sparkle => Arc::new(execute::Sparkle::new(execute::sparkle::Options::new(workers))),
-        }
-    }
-
-    fn needs_keys(self) -> bool {
-        self == EngineKind::Calvin
-    }
-
-    fn reads_at_snapshots(self) -> bool {
-        matches!(self, EngineKind::NoCc | EngineKind::Sparkle)
-    }
-}
 
 /// An engine with a number of workers: `sparkle`, or `sparkle@1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,17 +49,14 @@ impl FromStr for Contender {
             }
             None => (text, None),
         };
-        let names: Vec<&str> = EngineKind::ALL.iter().map(|(name, _)| *name).collect();
-        let kind = EngineKind::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
-        let kind =
-            kind.with_context(|| format!("unknown engine '{name}': choose from {}", names.join(", ")))?;
-        Ok(Contender { kind, workers })
+        Ok(Contender { kind: name.parse()?, workers })
     }
 }
 
 impl Contender {
-    fn name(self) -> &'static str {
-        EngineKind::ALL.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| name)
+    /// Whether read-only transactions bypass the order, as its design says.
+    fn reads_at_snapshots(self) -> bool {
+        matches!(self.kind, EngineKind::NoCc | EngineKind::Sparkle)
     }
 }
 
@@ -154,7 +106,7 @@ pub struct Report {
 }
 
 struct Entrant {
-    name: &'static str,
+    kind: EngineKind,
     workers: usize,
     driver: Driver,
     memory_bytes: i64,
@@ -195,9 +147,9 @@ pub fn run(options: &Options) -> Result<Report> {
 
     let mut entrants = Vec::new();
     for (contender, workers) in pairs {
-        progress.say(format!("loading {} for {}", workload.name(), contender.name()));
+        progress.say(format!("loading {} for {}", workload.name(), contender.kind));
         let reads_at_snapshots = match options.reads {
-            Reads::Design => contender.kind.reads_at_snapshots(),
+            Reads::Design => contender.reads_at_snapshots(),
             Reads::Snapshot => true,
             Reads::Order => false,
         };
@@ -206,7 +158,7 @@ pub fn run(options: &Options) -> Result<Report> {
         let driver = Driver::load(contender.kind, workers, &*workload, options.seed, feeding);
         let memory_bytes = resident_bytes() - before;
         entrants.push(Entrant {
-            name: contender.name(),
+            kind: contender.kind,
             workers,
             driver,
             memory_bytes,
@@ -219,7 +171,7 @@ pub fn run(options: &Options) -> Result<Report> {
     for round in 0..=rounds {
         for index in turn(entrants.len(), round) {
             let entrant = &mut entrants[index];
-            progress.say(format!("{} with {} workers", entrant.name, entrant.workers));
+            progress.say(format!("{} with {} workers", entrant.kind, entrant.workers));
             let before = resident_bytes();
             let slice = entrant.driver.slice(options.slice);
             entrant.memory_bytes += resident_bytes() - before;
@@ -236,14 +188,14 @@ pub fn run(options: &Options) -> Result<Report> {
     progress.say("checking the final states");
     // Walking through millions of records takes seconds, and so does freeing them: each entrant on its own
     // thread.
-    let ended: Vec<(Result<(), String>, Record)> = std::thread::scope(|scope| {
+    let ended: Vec<(EngineKind, Result<(), String>, Record)> = std::thread::scope(|scope| {
         let checks: Vec<_> = entrants
             .into_iter()
             .map(|entrant| {
                 let (workload, first) = (&workload, &first);
                 scope.spawn(move || {
                     let verdict = entrant.driver.check(&**workload);
-                    (verdict, entrant.record(options, first))
+                    (entrant.kind, verdict, entrant.record(options, first))
                 })
             })
             .collect();
@@ -252,12 +204,12 @@ pub fn run(options: &Options) -> Result<Report> {
             .map(|check| check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
-    for (verdict, record) in ended {
+    for (kind, verdict, record) in ended {
         if let Err(violation) = verdict {
             let text = format!("{}, {} workers: {violation}", record.engine, record.workers);
-            match record.engine.as_str() {
-                "nocc" => report.notes.push(format!("{text} (nocc has no concurrency control: no failure)")),
-                _ => report.violations.push(text),
+            match kind.needs().correct {
+                true => report.violations.push(text),
+                false => report.notes.push(format!("{text} ({kind} has no concurrency control: no failure)")),
             }
         }
         report.records.push(record);
@@ -302,7 +254,7 @@ impl Entrant {
             .map(|(name, value)| (name.to_owned(), value)),
         );
         Record {
-            engine: self.name.to_owned(),
+            engine: self.kind.to_string(),
             workload: options.settings.workload.clone(),
             workers: self.workers,
             seconds,

@@ -2,13 +2,13 @@
 
 use super::figure::{Point, Series};
 use super::worker;
-use crate::engine::{self, Contender as RealContender, EngineKind, Reads, Settings};
+use crate::engine::{self, Contender as RealContender, Reads, Settings};
 use crate::progress::Progress;
 use crate::report::Record;
 use anyhow::{Result, anyhow, bail};
 use parking_lot::Mutex;
 use serde::Serialize;
-use sim::scale::{self, Contender, Costs, Report, SparkleVariant, Times};
+use sim::scale::{self, Contender, Costs, Report, Times};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -73,22 +73,12 @@ pub fn name_of(settings: &Settings) -> String {
     settings.workload.clone() + &options.collect::<String>()
 }
 
-fn real_kind(contender: Contender) -> EngineKind {
-    match contender {
-        Contender::Sparkle(_) => EngineKind::Sparkle,
-        Contender::Calvin => EngineKind::Calvin,
-        Contender::Ssmr => EngineKind::Ssmr,
-        Contender::NoCc => EngineKind::NoCc,
-    }
-}
-
 impl Lab {
     /// Runs real engines in turns, on as many threads as they have workers.
     pub fn real(&self, settings: &Settings, contenders: &[(Contender, usize)]) -> Result<Vec<Record>> {
-        let contenders = contenders.iter().map(|&(contender, workers)| RealContender {
-            kind: real_kind(contender),
-            workers: Some(workers),
-        });
+        let contenders = contenders
+            .iter()
+            .map(|&(contender, workers)| RealContender { kind: contender.kind, workers: Some(workers) });
         let options = engine::Options {
             contenders: contenders.collect(),
             workers: vec![1],
@@ -149,9 +139,9 @@ impl Lab {
             if worker.read_ns > 0.0 {
                 measured.read_ns = worker.read_ns.round().max(1.0) as u64;
             }
-        } else if contender == Contender::NoCc {
-            // Its step is a whole transaction, which costs as much as the steps that another takes.
-            let sparkle = self.alone(Contender::Sparkle(SparkleVariant::default()), settings)?;
+        } else if contender.needs().whole_transactions {
+            // Its step costs as much as all the steps that another takes.
+            let sparkle = self.alone(Contender::SPARKLE, settings)?;
             let operations = sparkle.steps as f64 / sparkle.committed.max(1) as f64;
             measured.step_ns = (self.costs.step_ns as f64 * operations / steps).round() as u64;
         }
@@ -168,7 +158,7 @@ impl Lab {
     /// What was found of a contender on a workload, or else of Sparkle.
     fn found(&self, contender: Contender, settings: &Settings) -> Option<&Measured> {
         let of = |contender: Contender| self.measured.get(&(contender.to_string(), name_of(settings)));
-        of(contender).or_else(|| of(Contender::Sparkle(SparkleVariant::default())))
+        of(contender).or_else(|| of(Contender::SPARKLE))
     }
 
     /// The costs of a contender's steps on a workload. What was not measured costs what Sparkle's do there.

@@ -11,6 +11,7 @@ use super::figure::{Axis, Claim, Figure, Panel, Point, Series};
 use super::lab::{Job, Lab, Measured, series};
 use crate::engine::Settings;
 use anyhow::Result;
+use execute::EngineKind;
 use sim::scale::{self, Contender, Costs, Report, SparkleVariant, Times};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,7 +40,10 @@ pub struct Options {
 /// The figures.
 pub const FIGURES: [&str; 7] = ["6a", "6b", "7", "8", "9", "10", "3p"];
 
-const SPARKLE: Contender = Contender::Sparkle(SparkleVariant::ScSchedule);
+const SPARKLE: Contender = Contender::SPARKLE;
+const CALVIN: Contender = Contender::of(EngineKind::Calvin);
+const SSMR: Contender = Contender::of(EngineKind::Ssmr);
+const NOCC: Contender = Contender::of(EngineKind::NoCc);
 /// Nodes and workers of Figs 7 to 9.
 const NODES: u16 = 8;
 const WORKERS: usize = 5;
@@ -206,8 +210,8 @@ impl Study {
             settings.set("remote", "off");
         }
         let contenders: &[Contender] = match high_conflict {
-            true => &[SPARKLE, Contender::Calvin],
-            false => &[Contender::NoCc, SPARKLE, Contender::Calvin],
+            true => &[SPARKLE, CALVIN],
+            false => &[NOCC, SPARKLE, CALVIN],
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let real_workers: Vec<usize> = [1, 2].into_iter().filter(|&n| n <= cores).collect();
@@ -347,7 +351,7 @@ impl Study {
                 for (x, &dependent) in dependents.iter().enumerate() {
                     let settings = synthetic(contention, dependent, multi);
                     for contender in over_partitions() {
-                        if contender == Contender::Ssmr && contention != "low" {
+                        if contender == SSMR && contention != "low" {
                             // One transaction at a time: contention is nothing to it.
                             continue;
                         }
@@ -507,7 +511,7 @@ impl Study {
                     x: x as f64,
                     name: format!("{multi} %"),
                 };
-                let contender = Contender::Sparkle(variant);
+                let contender = Contender::sparkle(variant);
                 let of = (&settings, &calibrated);
                 jobs.push(self.job(place, contender, of, (NODES, WORKERS))?);
             }
@@ -524,7 +528,7 @@ impl Study {
                     x: x as f64,
                     name: format!("{} us", step_ns as f64 / 1e3),
                 };
-                let contender = Contender::Sparkle(variant);
+                let contender = Contender::sparkle(variant);
                 let of = (&settings, &calibrated);
                 let mut job = self.job(place, contender, of, (NODES, WORKERS))?;
                 job.options.costs.step_ns = step_ns;
@@ -690,8 +694,7 @@ fn by_cons(throughput: &Panel) -> Panel {
 
 /// The contenders that execute transactions over several partitions.
 fn over_partitions() -> impl Iterator<Item = Contender> {
-    let all = Contender::ALL.into_iter();
-    all.filter(|contender| contender.spans_partitions())
+    [SPARKLE, CALVIN, SSMR].into_iter()
 }
 
 fn figure(

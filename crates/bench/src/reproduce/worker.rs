@@ -93,7 +93,7 @@ pub fn measure(contender: Contender, workload: &dyn Workload, seed: u64, seconds
                     reads.push(Arc::new(draw.into_request(id, false)));
                     continue;
                 }
-                let request = Arc::new(draw.into_request(id, contender.needs_keys()));
+                let request = Arc::new(draw.into_request(id, contender.needs().declared_keys));
                 batch.push(with_keys(contender, &order.engine, request));
             }
             batches.push(batch);
@@ -143,7 +143,7 @@ pub fn measure(contender: Contender, workload: &dyn Workload, seed: u64, seconds
 
 /// A request as its contender wants it.
 fn with_keys(contender: Contender, engine: &Arc<dyn Engine>, request: Arc<Request>) -> Arc<Request> {
-    if !contender.needs_keys() || request.footprint.keys.is_some() {
+    if !contender.needs().declared_keys || request.footprint.keys.is_some() {
         return request;
     }
     let engines = std::slice::from_ref(engine);

@@ -86,6 +86,7 @@ pub use reconnaissance::reconnoitre;
 
 use crate::conservative::{Committer, Execution, Finals, Order};
 use crate::engine::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::kind::EngineKind;
 use crate::siblings::Message;
 use execution::{Executor, Takes, Work};
 use schedule::Scheduler;
@@ -172,8 +173,8 @@ impl Calvin {
 }
 
 impl Engine for Calvin {
-    fn name(&self) -> &'static str {
-        "calvin"
+    fn kind(&self) -> EngineKind {
+        EngineKind::Calvin
     }
 
     fn deliver(&self, batch: Batch) {

@@ -83,6 +83,7 @@ mod window;
 pub use mutant::Mutant;
 
 use crate::engine::{Assignment, Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::kind::EngineKind;
 use crate::siblings::Message;
 use keystate::KeyState;
 use schedule::Worker;
@@ -192,8 +193,8 @@ impl Sparkle {
 }
 
 impl Engine for Sparkle {
-    fn name(&self) -> &'static str {
-        "sparkle"
+    fn kind(&self) -> EngineKind {
+        EngineKind::Sparkle
     }
     fn deliver(&self, batch: Batch) {
         self.shared.deliver(batch);

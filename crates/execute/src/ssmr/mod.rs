@@ -25,6 +25,7 @@
 
 use crate::conservative::{Advanced, Committer, Execution, FinalAccess, Finals, Job, Order};
 use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::kind::EngineKind;
 use crate::siblings::Message;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -130,8 +131,8 @@ impl Ssmr {
 }
 
 impl Engine for Ssmr {
-    fn name(&self) -> &'static str {
-        "ssmr"
+    fn kind(&self) -> EngineKind {
+        EngineKind::Ssmr
     }
 
     fn deliver(&self, batch: Batch) {

@@ -2,19 +2,25 @@
 
 use super::WorkloadArgs;
 use crate::reproduce::ModelArgs;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use bench::report;
 use clap::Args;
+use execute::EngineKind;
 use serde::Serialize;
 use sim::scale::{self, Contender, Report, SparkleVariant};
 
 /// `ordo bench model`.
 #[derive(Args)]
 pub struct ModelCommand {
-    /// Engines, one run of the model for each: sparkle, calvin, ssmr, or nocc (no concurrency control, with
-    /// `--nodes 1` only). Ratios are to the first. docs/benchmarks.md tells what they are.
-    #[arg(long, default_value = "sparkle", value_delimiter = ',', value_name = "sparkle|calvin|ssmr|nocc")]
-    engine: Vec<String>,
+    /// Engines, one run of the model for each: sparkle, calvin, ssmr, or, with `--nodes 1` only, serial and
+    /// nocc (no concurrency control). Ratios are to the first. docs/benchmarks.md tells what they are.
+    #[arg(
+        long,
+        default_value = "sparkle",
+        value_delimiter = ',',
+        value_name = "serial|nocc|calvin|ssmr|sparkle"
+    )]
+    engine: Vec<EngineKind>,
     /// When a partition tells the others of a transaction what they need from it (Fig. 9 of the Sparkle
     /// paper): `cons` once it can't be wrong any more, `cc` at once, and confirms it once all before it is
     /// final, `sc` at once, and confirms it while that is still speculative, `sc-schedule` likewise, with the
@@ -63,13 +69,12 @@ struct Row {
 /// Runs the model.
 pub fn run(args: ModelCommand) -> Result<()> {
     let mut contenders = Vec::new();
-    for name in &args.engine {
-        match name.as_str() {
-            "sparkle" => contenders.extend(args.sparkle_variant.iter().copied().map(Contender::Sparkle)),
-            "calvin" => contenders.push(Contender::Calvin),
-            "ssmr" => contenders.push(Contender::Ssmr),
-            "nocc" => contenders.push(Contender::NoCc),
-            other => bail!("--engine {other}: choose from sparkle, calvin, ssmr, nocc"),
+    for &kind in &args.engine {
+        match kind {
+            EngineKind::Sparkle => {
+                contenders.extend(args.sparkle_variant.iter().copied().map(Contender::sparkle));
+            }
+            other => contenders.push(Contender::of(other)),
         }
     }
     let (times, costs) = (args.model.times(true)?, args.model.costs()?);

@@ -7,10 +7,10 @@
 use super::{ModelArgs, read_costs};
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
+use execute::EngineKind;
 use serde::Serialize;
 use sim::cluster::{Model, run_model};
 use sim::cost::CostTable;
-use sim::engine::EngineKind;
 use sim::options::{Options, SystemKind, Wishes};
 use sim::tally::Tally;
 use sim::world::Latency;

@@ -7,8 +7,9 @@
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use clap::Args;
-use execute::sparkle::{Options as SparkleOptions, Sparkle};
-use execute::{Batch, Budget, Calvin, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId};
+use execute::{
+    Assignment, Batch, Budget, Engine, EngineKind, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
+};
 use node::FsyncPolicy;
 use node::cluster::checkpoint::Needed;
 use node::cluster::{
@@ -44,13 +45,14 @@ const SLICES: usize = 9;
 
 /// Measures, and prints the table.
 pub fn run(arguments: &CalibrateArgs) -> Result<()> {
-    let engine = |name: &str, make: &dyn Fn() -> Arc<dyn Engine>| -> Result<u64> {
-        eprintln!("measuring an operation of {name} ...");
-        operation_ns(make)
+    let engine = |kind: EngineKind| -> Result<u64> {
+        eprintln!("measuring an operation of {kind} ...");
+        operation_ns(kind)
     };
-    let sparkle_operation_ns = engine("sparkle", &|| Arc::new(Sparkle::new(SparkleOptions::new(1))))?;
-    let calvin_operation_ns = engine("calvin", &|| Arc::new(Calvin::new(1)))?;
-    let serial_operation_ns = engine("serial", &|| Arc::new(Serial::new()))?;
+    let sparkle_operation_ns = engine(EngineKind::Sparkle)?;
+    let calvin_operation_ns = engine(EngineKind::Calvin)?;
+    let ssmr_operation_ns = engine(EngineKind::Ssmr)?;
+    let serial_operation_ns = engine(EngineKind::Serial)?;
     eprintln!("measuring the order ...");
     let (batch_ns, request_ns) = order_ns()?;
     eprintln!("measuring commands and reads ...");
@@ -59,6 +61,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<()> {
     let costs = CostTable {
         sparkle_operation_ns,
         calvin_operation_ns,
+        ssmr_operation_ns,
         serial_operation_ns,
         command_ns: command_ns()?,
         batch_ns,
@@ -139,9 +142,9 @@ fn bank() -> Population {
     Population::new(WorkloadKind::Bank, 1, 1, 1, 7)
 }
 
-fn operation_ns(make: &dyn Fn() -> Arc<dyn Engine>) -> Result<u64> {
+fn operation_ns(kind: EngineKind) -> Result<u64> {
     let population = bank();
-    let mut stage = Stage::new(make(), &population);
+    let mut stage = Stage::new(kind.make(Assignment::alone(1)), &population);
     let mut traffic = population.traffic(0);
     let mut draw = sim::draw::Draw::new(1);
     let slices = (0..SLICES)
@@ -296,7 +299,7 @@ fn command_ns() -> Result<u64> {
 /// A read at a snapshot, and a record of a checkpoint.
 fn read_ns() -> Result<(u64, u64)> {
     let population = bank();
-    let stage = Stage::new(Arc::new(Sparkle::new(SparkleOptions::new(1))), &population);
+    let stage = Stage::new(EngineKind::Sparkle.make(Assignment::alone(1)), &population);
     let mut reader = SnapshotReader::new(stage.engine.clone());
     let table = redis_surface::CommandTable::new();
     let get = table.prepare(["GET", "key"].into_iter().collect()).map_err(|reply| anyhow!("{reply:?}"))?;

@@ -13,10 +13,10 @@ mod calibrate;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
+use execute::EngineKind;
 use indicatif::{ProgressBar, ProgressStyle};
 use sim::cluster::{Model, run_model};
 use sim::cost::CostTable;
-use sim::engine::EngineKind;
 use sim::minimize::minimize;
 use sim::options::{Options, SystemKind, Wishes};
 use sim::run::{Report, run};
@@ -126,8 +126,8 @@ struct WishArgs {
     /// programs, redis, append, bank or tpcc.
     #[arg(long)]
     workload: Option<WorkloadKind>,
-    /// sparkle, calvin or serial.
-    #[arg(long)]
+    /// serial, calvin, ssmr or sparkle.
+    #[arg(long, value_parser = EngineKind::correct_of)]
     engine: Option<EngineKind>,
     /// Virtual workers of a node.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
@@ -537,8 +537,8 @@ struct ModelArgs {
     /// one model each.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     workers: Vec<u16>,
-    /// sparkle, calvin, serial. With several, one model each.
-    #[arg(long, default_value = "sparkle", value_delimiter = ',')]
+    /// serial, calvin, ssmr or sparkle. With several, one model each.
+    #[arg(long, default_value = "sparkle", value_delimiter = ',', value_parser = EngineKind::correct_of)]
     engine: Vec<EngineKind>,
     /// bank, tpcc, redis, programs or append.
     #[arg(long, default_value = "bank")]

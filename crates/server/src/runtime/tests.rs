@@ -2,7 +2,7 @@ mod member;
 
 use super::*;
 use crate::disk::RealDisk;
-use execute::{Batch, Effects, Serial, Status, Waiting};
+use execute::{Batch, Effects, EngineKind, Serial, Status, Waiting};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use store::View;
@@ -544,8 +544,8 @@ fn expired_entries_are_removed_without_a_reader() {
 struct Panics(Serial, AtomicU64);
 
 impl Engine for Panics {
-    fn name(&self) -> &'static str {
-        "panics"
+    fn kind(&self) -> EngineKind {
+        self.0.kind()
     }
     fn deliver(&self, batch: Batch) {
         self.1.fetch_add(1, Ordering::SeqCst);

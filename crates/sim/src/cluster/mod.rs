@@ -28,7 +28,6 @@ mod work;
 
 use crate::cost::CostTable;
 use crate::draw::Draw;
-use crate::engine::EngineKind;
 use crate::history::Operation;
 use crate::options::{Options, SystemKind};
 use crate::run::{Outcome, Report, population, setting};
@@ -42,6 +41,7 @@ use crate::world::{
 use alone::Alone;
 use client::Client;
 use epochs::Epochs;
+use execute::EngineKind;
 use execute::sparkle::{Mutant, WINDOW_MIN_ACROSS};
 use node::cluster::ClusterOptions;
 use node::{FsyncPolicy, Limits};

@@ -12,7 +12,6 @@ use super::host::{Keeper, VirtualHost};
 use super::site::Post;
 use super::watch::{PartitionWatch, ReplicaWatch, SnapshotRead, advance};
 use super::{Cluster, Frame, Timer};
-use crate::engine::EngineKind;
 use crate::judge;
 use crate::tally::Tally;
 use crate::traffic::Draft;
@@ -23,7 +22,7 @@ use crate::world::{Address, Core, EPOCH_MS, Input, Start, Violation};
 use execute::siblings::exchange;
 use execute::sparkle::{Options as SparkleOptions, Sparkle};
 use execute::{
-    Assignment, Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
+    Assignment, Budget, Committed, Engine, EngineKind, Progress, ReadOutcome, SnapshotReader, WorkerId,
 };
 use node::cluster::{
     Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart,
@@ -208,15 +207,14 @@ impl Process {
                 of: if plan.across { plan.partitions } else { 1 },
                 era: nonce << 16,
             };
-            let engine: Box<dyn Engine> = match plan.engine {
-                EngineKind::Sparkle => Box::new(Sparkle::new(SparkleOptions {
+            let engine: Arc<dyn Engine> = match plan.engine {
+                EngineKind::Sparkle => Arc::new(Sparkle::new(SparkleOptions {
                     capacity: plan.capacity,
                     mutant: plan.mutant,
                     window_min: plan.window_min,
                     ..SparkleOptions::of(made_for)
                 })),
-                EngineKind::Calvin => Box::new(Calvin::of(partition, workers)),
-                EngineKind::Serial => Box::new(Serial::new()),
+                kind => kind.make(made_for),
             };
             let engine = Arc::new(Recorder::new(engine));
             made.borrow_mut().push(engine.clone());
@@ -294,11 +292,7 @@ impl Process {
             system.partitions[usize::from(partition.0)].check_loaded(&lane.engine)?;
         }
         let plan = &system.plan;
-        // The serial engine's steps exclude each other.
-        let threads = match plan.engine {
-            EngineKind::Serial => 1,
-            _ => plan.workers,
-        };
+        let threads = if plan.engine.needs().one_worker { 1 } else { plan.workers };
         let mut process = Process {
             me,
             known: identity.map,

@@ -1,7 +1,7 @@
 //! The engines that the model compares, by name.
 
 use execute::sparkle::{Options as SparkleOptions, Sparkle, Variant};
-use execute::{Assignment, Calvin, Engine, NoCc, Ssmr};
+use execute::{Assignment, Engine, EngineKind, Needs};
 use order::arrange::Scheduling;
 use std::fmt;
 use std::str::FromStr;
@@ -66,71 +66,63 @@ impl FromStr for SparkleVariant {
 
 /// An engine of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contender {
-    /// Speculation.
-    Sparkle(SparkleVariant),
-    /// One lock scheduler.
-    Calvin,
-    /// One thread for each partition, and reads one by one.
-    Ssmr,
-    /// The bound. One partition.
-    NoCc,
+pub struct Contender {
+    /// The engine.
+    pub kind: EngineKind,
+    /// How Sparkle's siblings confirm each other, and how epochs are arranged for it. Nothing to the others.
+    pub variant: SparkleVariant,
 }
 
 impl Contender {
-    /// All, with Sparkle as it is here.
-    pub const ALL: [Contender; 4] =
-        [Contender::Sparkle(SparkleVariant::ScSchedule), Contender::Calvin, Contender::Ssmr, Contender::NoCc];
+    /// Sparkle as it is here.
+    pub const SPARKLE: Contender = Contender::of(EngineKind::Sparkle);
+    /// An engine as it is here.
+    pub const fn of(kind: EngineKind) -> Contender {
+        Contender { kind, variant: SparkleVariant::ScSchedule }
+    }
+    /// A variant of Sparkle.
+    pub const fn sparkle(variant: SparkleVariant) -> Contender {
+        Contender { kind: EngineKind::Sparkle, variant }
+    }
     /// An engine for a partition out of so many.
     pub fn engine(self, partition: PartitionId, of: u16, workers: usize) -> Arc<dyn Engine> {
         let made_for = Assignment { partition, of, ..Assignment::alone(workers) };
-        match self {
-            Contender::Sparkle(variant) => Arc::new(Sparkle::new(SparkleOptions {
-                variant: variant.confirmation(),
+        match self.kind {
+            EngineKind::Sparkle => Arc::new(Sparkle::new(SparkleOptions {
+                variant: self.variant.confirmation(),
                 capacity: CAPACITY,
                 ..SparkleOptions::of(made_for)
             })),
-            Contender::Calvin => Arc::new(Calvin::of(partition, workers)),
-            Contender::Ssmr => Arc::new(Ssmr::of(partition)),
-            Contender::NoCc => Arc::new(NoCc::new(workers)),
+            kind => kind.make(made_for),
         }
     }
     /// How epochs are arranged for it.
     pub fn scheduling(self) -> Scheduling {
-        match self {
-            Contender::Sparkle(variant) => variant.scheduling(),
-            Contender::Calvin | Contender::Ssmr | Contender::NoCc => Scheduling::Merged,
+        match self.kind {
+            EngineKind::Sparkle => self.variant.scheduling(),
+            _ => Scheduling::Merged,
         }
     }
-    /// Whether it executes transactions over several partitions.
-    pub fn spans_partitions(self) -> bool {
-        self != Contender::NoCc
+    /// What its engine needs.
+    pub fn needs(self) -> Needs {
+        self.kind.needs()
     }
     /// How many of a node's workers it has use for.
     pub fn workers(self, of_node: usize) -> usize {
-        match self {
-            Contender::Ssmr => 1,
-            _ => of_node,
-        }
-    }
-    /// Whether it must be told all keys.
-    pub fn needs_keys(self) -> bool {
-        self == Contender::Calvin
+        if self.needs().one_worker { 1 } else { of_node }
     }
     /// Whether read-only transactions bypass the order, as its design says.
     pub fn reads_at_snapshots(self) -> bool {
-        !self.needs_keys()
+        !self.needs().declared_keys
     }
 }
 
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Contender::Sparkle(SparkleVariant::ScSchedule) => f.write_str("sparkle"),
-            Contender::Sparkle(variant) => write!(f, "sparkle {}", variant.name()),
-            Contender::Calvin => f.write_str("calvin"),
-            Contender::Ssmr => f.write_str("ssmr"),
-            Contender::NoCc => f.write_str("nocc"),
+        match (self.kind, self.variant) {
+            (EngineKind::Sparkle, SparkleVariant::ScSchedule) => f.write_str("sparkle"),
+            (EngineKind::Sparkle, variant) => write!(f, "sparkle {}", variant.name()),
+            (kind, _) => write!(f, "{kind}"),
         }
     }
 }

@@ -147,7 +147,7 @@ impl Node {
                 self.issued_ns.insert(self.sequence, now_ns);
             }
             let read = draw.read_only && self.contender.reads_at_snapshots();
-            let request = Arc::new(draw.into_request(id, self.contender.needs_keys()));
+            let request = Arc::new(draw.into_request(id, self.contender.needs().declared_keys));
             if read {
                 self.jobs.push_back(Job::Read(request));
             } else {
@@ -157,7 +157,7 @@ impl Node {
     }
 
     fn submit(&mut self, request: Arc<Request>) {
-        if self.contender.needs_keys() && request.footprint.keys.is_none() {
+        if self.contender.needs().declared_keys && request.footprint.keys.is_none() {
             self.jobs.push_back(Job::Reconnaissance(request));
         } else {
             self.pending.push(request);

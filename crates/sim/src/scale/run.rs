@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
     if nodes == 0 || workers == 0 || clients == 0 {
         return Err("a model needs a node, a worker and a client".to_owned());
     }
-    if nodes > 1 && !options.contender.spans_partitions() {
+    if nodes > 1 && !options.contender.needs().spans_partitions {
         return Err(format!("{} executes one partition", options.contender));
     }
     if times.epoch_ns == 0 || times.round_ns == 0 || options.costs.step_ns == 0 {

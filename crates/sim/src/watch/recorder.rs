@@ -2,7 +2,7 @@
 
 use crate::traffic::weight_in_worlds;
 use execute::siblings::Message;
-use execute::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use execute::{Batch, Budget, Effects, Engine, EngineKind, Progress, Status, Waiting, WorkerId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::View;
@@ -20,14 +20,14 @@ pub enum Told {
 
 /// An engine that writes down what it is told.
 pub struct Recorder {
-    engine: Box<dyn Engine>,
+    engine: Arc<dyn Engine>,
     tape: Mutex<Vec<Told>>,
     last_delivered: AtomicU64,
 }
 
 impl Recorder {
     /// Stands before an engine.
-    pub fn new(engine: Box<dyn Engine>) -> Recorder {
+    pub fn new(engine: Arc<dyn Engine>) -> Recorder {
         Recorder { engine, tape: Mutex::default(), last_delivered: AtomicU64::new(0) }
     }
     /// The last position that it was ever delivered, whatever was retracted since.
@@ -44,8 +44,8 @@ impl Recorder {
 }
 
 impl Engine for Recorder {
-    fn name(&self) -> &'static str {
-        self.engine.name()
+    fn kind(&self) -> EngineKind {
+        self.engine.kind()
     }
     fn deliver(&self, mut batch: Batch) {
         for request in &mut batch.requests {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_the_process_learnt_of_a_script_does_not_reach_an_engine() {
-        let recorder = Recorder::new(Box::new(Serial::new()));
+        let recorder = Recorder::new(Arc::new(Serial::new()));
         let mut registry = Registry::new();
         redis_surface::register(&mut registry).expect("the names are distinct");
         let eval = registry.by_name("redis.eval").expect("scripts are commands").clone();

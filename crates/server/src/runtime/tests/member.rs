@@ -16,8 +16,8 @@ const ME: NodeId = NodeId(1);
 struct Traps(Serial, &'static str, Arc<AtomicU64>);
 
 impl Engine for Traps {
-    fn name(&self) -> &'static str {
-        "traps"
+    fn kind(&self) -> EngineKind {
+        self.0.kind()
     }
     fn deliver(&self, batch: Batch) {
         self.0.deliver(batch);

@@ -56,11 +56,7 @@ impl Turn<'_> {
         let place = usize::from(number);
         let me = self.me();
         let costs = self.system.plan.costs;
-        let operation_ns = match self.system.plan.engine {
-            EngineKind::Sparkle => costs.sparkle_operation_ns,
-            EngineKind::Calvin => costs.calvin_operation_ns,
-            EngineKind::Serial => costs.serial_operation_ns,
-        };
+        let operation_ns = costs.operation_ns(self.system.plan.engine);
         let busy_ns = self.process.workers[place].busy_until_ns.saturating_sub(self.core.now_ns());
         if busy_ns > 0 {
             self.core.set_timer(me, busy_ns, Timer::Worker(number));
