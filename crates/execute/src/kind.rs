@@ -157,7 +157,7 @@ impl EngineKind {
         match self {
             EngineKind::Serial => Arc::new(Serial::new()),
             EngineKind::NoCc => Arc::new(NoCc::new(made_for.workers)),
-            EngineKind::Calvin => Arc::new(Calvin::of(made_for.partition, made_for.workers)),
+            EngineKind::Calvin => Arc::new(Calvin::of(made_for)),
             EngineKind::Ssmr => Arc::new(Ssmr::of(made_for.partition)),
             EngineKind::Sparkle => Arc::new(Sparkle::new(sparkle::Options::of(made_for))),
         }

@@ -24,6 +24,7 @@
 pub mod calvin;
 mod conservative;
 pub mod engine;
+mod exclusive;
 pub mod kind;
 pub mod nocc;
 mod running;

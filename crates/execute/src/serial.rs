@@ -6,6 +6,7 @@
 //! suspends nothing, and keeps the writes of the running transaction in a map until they are applied.
 
 use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::exclusive::Exclusive;
 use crate::kind::EngineKind;
 use crate::running;
 use std::any::Any;
@@ -17,19 +18,40 @@ use store::{Partition, Version, View};
 use txn::tx::Read;
 use txn::{
     Access, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop, TxContext,
+    Weight,
 };
 
 /// The serial engine.
 pub struct Serial {
     partition: Arc<Partition<()>>,
     queue: Mutex<Queue>,
+    /// Held while transactions run: the queue's latch is not, so that nobody who delivers waits for them.
+    running: Exclusive<()>,
 }
 
 struct Queue {
     waiting: VecDeque<(TxContext, Arc<Request>)>,
     delivered: Position,
     confirmed: Position,
-    live: i64,
+}
+
+/// Transactions that a step runs at most.
+const STEP_MAX: usize = 64;
+
+impl Queue {
+    fn confirmed_ones(&self) -> impl Iterator<Item = &Arc<Request>> {
+        let confirmed = self.waiting.iter().take_while(|(context, _)| context.position <= self.confirmed);
+        confirmed.map(|(_, request)| request)
+    }
+
+    /// Takes out the next transaction, if it is confirmed and light, or may be heavy.
+    fn take(&mut self, may_be_heavy: bool) -> Option<(TxContext, Arc<Request>)> {
+        let next = self.confirmed_ones().next()?;
+        match next.footprint.weight {
+            Weight::Heavy if !may_be_heavy => None,
+            _ => self.waiting.pop_front(),
+        }
+    }
 }
 
 impl Default for Serial {
@@ -41,9 +63,12 @@ impl Default for Serial {
 impl Serial {
     /// An engine over an empty store.
     pub fn new() -> Serial {
-        let queue =
-            Queue { waiting: VecDeque::new(), delivered: Position::NONE, confirmed: Position::NONE, live: 0 };
-        Serial { partition: Arc::new(Partition::new()), queue: Mutex::new(queue) }
+        let queue = Queue { waiting: VecDeque::new(), delivered: Position::NONE, confirmed: Position::NONE };
+        Serial {
+            partition: Arc::new(Partition::new()),
+            queue: Mutex::new(queue),
+            running: Exclusive::new(()),
+        }
     }
 
     fn execute(&self, context: TxContext, request: &Arc<Request>, live: &mut i64) -> (Outcome, usize) {
@@ -103,9 +128,6 @@ impl Engine for Serial {
 
     fn deliver(&self, batch: Batch) {
         let mut queue = self.queue.lock();
-        if queue.waiting.is_empty() {
-            queue.live = self.partition.published().live;
-        }
         queue.delivered = batch.end().prev();
         for (offset, request) in batch.requests.into_iter().enumerate() {
             let context = TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms)
@@ -126,41 +148,41 @@ impl Engine for Serial {
     }
 
     fn step(&self, _worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
-        // One transaction at a time, whoever steps.
-        let Some(mut queue) = self.queue.try_lock() else {
-            return Progress::Idle;
-        };
+        // One transaction at a time, whichever worker steps.
         let mut done = Vec::new();
-        while done.len() < budget.operations.min(64) as usize
-            && queue.waiting.front().is_some_and(|(context, _)| context.position <= queue.confirmed)
-            && let Some((context, request)) = queue.waiting.pop_front()
-        {
-            let mut live = queue.live;
-            let (outcome, writes) = self.execute(context, &request, &mut live);
-            queue.live = live;
-            self.partition.publish(store::Final {
-                position: context.position,
-                time_ms: context.now_ms,
-                live,
-            });
-            done.push(Committed { position: context.position, request, outcome, writes });
-        }
-        if let Some(last) = done.last() {
-            self.partition.snapshots().raise(last.position);
-        }
-        drop(queue);
-        let progress = if done.is_empty() { Progress::Idle } else { Progress::Worked };
+        // Returns without the latch: nobody who delivers waits for a transaction.
+        let next = || self.queue.lock().take(budget.heavy);
+        let worked = self.running.step(|()| {
+            while done.len() < STEP_MAX.min(budget.operations as usize)
+                && let Some((context, request)) = next()
+            {
+                let mut live = self.partition.published().live;
+                let (outcome, writes) = self.execute(context, &request, &mut live);
+                self.partition.publish(store::Final {
+                    position: context.position,
+                    time_ms: context.now_ms,
+                    live,
+                });
+                done.push(Committed { position: context.position, request, outcome, writes });
+            }
+            if let Some(last) = done.last() {
+                self.partition.snapshots().raise(last.position);
+            }
+            !done.is_empty()
+        });
         for committed in done {
             effects.committed(committed);
         }
-        progress
+        if worked { Progress::Worked } else { Progress::Idle }
     }
 
     fn waiting(&self) -> Waiting {
         let queue = self.queue.lock();
-        let ready = queue.waiting.iter().take_while(|(context, _)| context.position <= queue.confirmed);
-        let light = ready.take(64).count() as u64;
-        Waiting { light, heavy: 0 }
+        let is_light = |request: &&Arc<Request>| request.footprint.weight == Weight::Light;
+        let light = queue.confirmed_ones().take(STEP_MAX).take_while(is_light).count() as u64;
+        // What is behind a heavy one waits for it.
+        let heavy = u64::from(light == 0 && queue.confirmed_ones().next().is_some());
+        Waiting { light, heavy }
     }
 
     fn status(&self) -> Status {

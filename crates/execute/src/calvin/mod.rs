@@ -9,9 +9,12 @@
 //! the lock table, so the table has no latches, and the scheduler's speed bounds the engine's. With one
 //! worker it does both jobs.
 //!
-//! Worker 0 is the scheduler. It executes nothing while there are executors, as in the published code, with
-//! one exception: a heavy request that an executor declined because its step may not run such. How a
-//! transaction runs that may run is told in `conservative`.
+//! Where all workers run at the same time, worker 0 is the scheduler. It executes nothing while there are
+//! executors, as in the published code, with one exception: a heavy request that an executor declined because
+//! its step may not run such. A server has more threads that may step than run at the same time
+//! ([`Assignment::at_once`]), and nobody knows which of them comes next: there the worker that steps is the
+//! scheduler first, unless another one is, and then an executor. How a transaction runs that may run is told
+//! in `conservative`.
 //!
 //! # Key sets
 //! Locks before execution need the keys before execution. A request names them in its footprint, because its
@@ -85,7 +88,8 @@ mod schedule;
 pub use reconnaissance::reconnoitre;
 
 use crate::conservative::{Committer, Execution, Finals, Order};
-use crate::engine::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::engine::{Assignment, Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::exclusive::Exclusive;
 use crate::kind::EngineKind;
 use crate::siblings::Message;
 use execution::{Executor, Takes, Work};
@@ -126,7 +130,9 @@ struct Ready {
 /// The Calvin engine.
 pub struct Calvin {
     shared: Arc<Shared>,
-    scheduler: Mutex<Scheduler>,
+    scheduler: Exclusive<Scheduler>,
+    /// Whether any worker may be the scheduler, one at a time; or else worker 0 is.
+    is_anybody_scheduler: bool,
     executors: Vec<Mutex<Executor>>,
 }
 
@@ -136,14 +142,15 @@ impl Calvin {
     /// # Panics
     /// If there is no worker.
     pub fn new(workers: usize) -> Calvin {
-        Calvin::of(PartitionId(0), workers)
+        Calvin::of(Assignment::alone(workers))
     }
 
-    /// The engine of one of several partitions.
+    /// The engine over an empty store that an assignment asks for.
     ///
     /// # Panics
     /// If there is no worker.
-    pub fn of(partition: PartitionId, workers: usize) -> Calvin {
+    pub fn of(made_for: Assignment) -> Calvin {
+        let Assignment { workers, at_once, partition, .. } = made_for;
         assert!(workers > 0, "an engine needs a worker");
         let shared = Arc::new(Shared {
             partition: Arc::new(Partition::new()),
@@ -158,7 +165,8 @@ impl Calvin {
             suspensions: AtomicU64::new(0),
         });
         Calvin {
-            scheduler: Mutex::new(Scheduler::default()),
+            scheduler: Exclusive::new(Scheduler::default()),
+            is_anybody_scheduler: at_once < workers,
             executors: (0..workers).map(|_| Mutex::new(Executor::new(shared.clone()))).collect(),
             shared,
         }
@@ -166,6 +174,12 @@ impl Calvin {
 }
 
 impl Calvin {
+    /// Whether a worker may be the scheduler, and whether it may be an executor of light work.
+    fn roles(&self, worker: WorkerId) -> (bool, bool) {
+        let both = self.is_anybody_scheduler || self.executors.len() == 1;
+        (both || worker.0 == 0, both || worker.0 > 0)
+    }
+
     /// Whether heavy work waits that an executor may not do.
     fn heavy_declined(&self) -> bool {
         self.shared.heavy_declined.load(Ordering::SeqCst)
@@ -190,16 +204,12 @@ impl Engine for Calvin {
     fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
         let mut left = budget.operations;
         let mut worked = false;
-        if worker.0 == 0
-            && let Some(mut scheduler) = self.scheduler.try_lock()
-        {
-            worked |= scheduler.step(&self.shared, &mut left);
+        let (schedules, executes) = self.roles(worker);
+        if schedules {
+            worked |= self.scheduler.step(|scheduler| scheduler.step(&self.shared, &mut left));
         }
         if let Some(mut executor) = self.executors[worker.0].try_lock() {
-            let takes = Takes {
-                light: worker.0 > 0 || self.executors.len() == 1,
-                heavy: budget.heavy && (worker.0 > 0 || self.executors.len() == 1 || self.heavy_declined()),
-            };
+            let takes = Takes { light: executes, heavy: budget.heavy && (executes || self.heavy_declined()) };
             worked |= executor.step(&mut left, takes, effects);
         }
         if worked { Progress::Worked } else { Progress::Idle }

@@ -25,14 +25,15 @@
 
 use crate::conservative::{Advanced, Committer, Execution, FinalAccess, Finals, Job, Order};
 use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::exclusive::Exclusive;
 use crate::kind::EngineKind;
 use crate::siblings::Message;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::sync::Mutex;
-use store::sync::atomic::{AtomicU64, Ordering};
+use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Partition, View};
-use txn::{Epoch, PartitionId, Position};
+use txn::{Epoch, PartitionId, Position, Weight};
 
 /// Confirmed transactions that are taken from the queue at once.
 const TAKEN_MAX: usize = 32;
@@ -43,11 +44,13 @@ pub struct Ssmr {
     order: Order,
     finals: Arc<Finals>,
     committer: Committer,
-    thread: Mutex<Thread>,
+    thread: Exclusive<Thread>,
     /// The thread waits for a sibling.
     blocked: Mutex<bool>,
     /// Transactions that the thread has taken and not ended.
     taken: AtomicU64,
+    /// The next transaction is heavy, and the step that came to it may not run such.
+    declined_heavy: AtomicBool,
     suspensions: AtomicU64,
 }
 
@@ -79,19 +82,31 @@ impl Ssmr {
             order: Order::default(),
             finals: Arc::new(Finals::new(partition)),
             committer: Committer::default(),
-            thread: Mutex::default(),
+            thread: Exclusive::default(),
             blocked: Mutex::default(),
             taken: AtomicU64::new(0),
+            declined_heavy: AtomicBool::new(false),
             suspensions: AtomicU64::new(0),
         }
     }
 
+    /// Whether a transaction is left to a worker that may run heavy ones.
+    fn declines(&self, weight: Weight, may_be_heavy: bool) -> bool {
+        let declines = weight == Weight::Heavy && !may_be_heavy;
+        self.declined_heavy.store(declines, Ordering::Relaxed);
+        declines
+    }
+
     /// The next transaction.
-    fn begin(&self, thread: &mut Thread) -> Option<Execution> {
+    fn begin(&self, thread: &mut Thread, may_be_heavy: bool) -> Option<Execution> {
         if thread.taken.is_empty() {
             self.order.take_confirmed(TAKEN_MAX, &mut thread.taken);
             let taken = thread.taken.len() as u64;
             self.taken.store(taken, Ordering::Relaxed);
+        }
+        let next = thread.taken.front()?;
+        if self.declines(next.request.footprint.weight, may_be_heavy) {
+            return None;
         }
         let job = thread.taken.pop_front()?;
         let access = thread.spare.take().unwrap_or_else(|| {
@@ -102,11 +117,16 @@ impl Ssmr {
     }
 
     /// Executes for up to `left` operations; whether it did anything.
-    fn advance(&self, thread: &mut Thread, left: &mut u32) -> bool {
+    fn advance(&self, thread: &mut Thread, left: &mut u32, may_be_heavy: bool) -> bool {
         let mut worked = false;
         while *left > 0 && !*self.blocked.lock() {
+            if let Some(current) = &thread.current
+                && self.declines(current.weight(), may_be_heavy)
+            {
+                break;
+            }
             let current = thread.current.take();
-            let Some(execution) = current.or_else(|| self.begin(thread)) else {
+            let Some(execution) = current.or_else(|| self.begin(thread, may_be_heavy)) else {
                 break;
             };
             worked = true;
@@ -146,14 +166,14 @@ impl Engine for Ssmr {
     }
 
     fn step(&self, _worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
-        // One thread, whoever it is.
-        let Some(mut thread) = self.thread.try_lock() else {
-            return Progress::Idle;
-        };
+        // One thread, whichever worker it is.
         let mut left = budget.operations;
-        let worked = self.advance(&mut thread, &mut left);
-        let committed = std::mem::take(&mut thread.committed);
-        drop(thread);
+        let mut committed = Vec::new();
+        let worked = self.thread.step(|thread| {
+            let worked = self.advance(thread, &mut left, budget.heavy);
+            committed.append(&mut thread.committed);
+            worked
+        });
         for committed in committed {
             effects.committed(committed);
         }
@@ -181,11 +201,14 @@ impl Engine for Ssmr {
     }
 
     fn waiting(&self) -> Waiting {
-        let light = match *self.blocked.lock() {
-            true => 0,
-            false => self.taken.load(Ordering::Relaxed) + self.order.confirmed(),
-        };
-        Waiting { light, heavy: 0 }
+        if *self.blocked.lock() {
+            return Waiting::default();
+        }
+        if self.declined_heavy.load(Ordering::Relaxed) {
+            // What is behind it waits for it.
+            return Waiting { light: 0, heavy: 1 };
+        }
+        Waiting { light: self.taken.load(Ordering::Relaxed) + self.order.confirmed(), heavy: 0 }
     }
 
     fn status(&self) -> Status {

@@ -214,7 +214,8 @@ impl Process {
                     window_min: plan.window_min,
                     ..SparkleOptions::of(made_for)
                 })),
-                kind => kind.make(made_for),
+                // As a server's: no thread can be relied on to come.
+                kind => kind.make(Assignment { at_once: 1, ..made_for }),
             };
             let engine = Arc::new(Recorder::new(engine));
             made.borrow_mut().push(engine.clone());
