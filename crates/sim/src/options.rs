@@ -296,7 +296,8 @@ impl Options {
         if system == SystemKind::Cluster {
             // A stream of their own, as above: seeds stay what they were.
             let drawn = Draw::new(mix(seed ^ 0x6163_726F_7373)).percent(40);
-            options.across = partitions > 1 && wishes.across.unwrap_or(drawn);
+            let may_span = wishes.engine.is_none_or(|kind| kind.needs().spans_partitions);
+            options.across = partitions > 1 && wishes.across.unwrap_or(drawn && may_span);
             if options.across {
                 // By a draw of its own, and most have the engine that clusters have by default.
                 let drawn = Draw::new(mix(seed ^ 0x7370_616E)).pick(&[
@@ -309,8 +310,7 @@ impl Options {
                     EngineKind::Calvin,
                     EngineKind::Ssmr,
                 ]);
-                let wished = wishes.engine.filter(|kind| kind.needs().spans_partitions);
-                options.engine = wished.unwrap_or(drawn);
+                options.engine = wishes.engine.unwrap_or(drawn);
                 options.moves = Draw::new(mix(seed ^ 0x6D6F_7665)).pick(&[0, 0, 1, 2, 5]);
             }
             options.zones = zones;
@@ -590,6 +590,11 @@ mod tests {
                 "fault 2 of the file: missing field",
             ),
             ("system = \"cluster\"\npartitions = 257\n", "257 partitions are too many"),
+            ("engine = \"nocc\"\n", "has no concurrency control"),
+            (
+                "system = \"cluster\"\nengine = \"serial\"\npartitions = 2\nacross = true\n",
+                "'serial' executes one partition, and there are 2",
+            ),
             ("system = \"ordo\"\npartitions = 2\n", "a node that stands alone has one partition"),
         ] {
             let error = Options::from_toml(text).unwrap_err();

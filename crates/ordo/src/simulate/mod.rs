@@ -422,6 +422,8 @@ const TOLD_MAX: usize = 10;
 
 fn many(sim: &Sim, wishes: &Wishes, costs: Option<CostTable>, seeds: RangeInclusive<u64>) -> Result<()> {
     let (first, last) = (*seeds.start(), *seeds.end());
+    // What is asked for may be impossible, whatever the seed.
+    Options::draw(first, wishes).check().map_err(anyhow::Error::msg)?;
     if !sim.json {
         say!("seeds {first}..{last}{}", wishes.to_flags());
     }
