@@ -1,11 +1,12 @@
 //! What a client sees of a cluster of several partitions is what it sees of one server: the same commands get
-//! the same replies, from whichever node, whatever keys they touch.
+//! the same replies, from whichever node, whatever keys they touch, whichever engine the cluster runs.
 //!
 //! `ORDO_SEED` replays the random commands.
 
 mod processes;
 
 use bench::faults::processes::Processes;
+use execute::EngineKind;
 use processes::PATIENCE;
 use server::client::{Answer, Client, put_command};
 use sim::draw::Draw;
@@ -25,11 +26,12 @@ struct Both {
 }
 
 impl Both {
-    fn start() -> Both {
+    fn start(engine: EngineKind) -> Both {
+        let settings = ["--engine", engine.name()];
         let directory = tempfile::tempdir().expect("a directory");
         Both {
             single: processes::started(1, 1, PARTITIONS, &directory.path().join("single")),
-            cluster: processes::started(4, 2, PARTITIONS, &directory.path().join("cluster")),
+            cluster: processes::started_with(&settings, 4, 2, PARTITIONS, &directory.path().join("cluster")),
             directory,
         }
     }
@@ -82,7 +84,14 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn commands_blocks_and_scripts_over_partitions_reply_as_those_of_one_server() {
-    let both = Both::start();
+    for engine in EngineKind::ALL.into_iter().filter(|engine| engine.check(PARTITIONS).is_ok()) {
+        println!("{engine}");
+        replies_are_those_of_one_server(engine);
+    }
+}
+
+fn replies_are_those_of_one_server(engine: EngineKind) {
+    let both = Both::start(engine);
     let (mut single, mut nodes) = both.clients();
     let lines = r#"
         MSET a 1 b 2 c 3 d 4 e 5 f 6 g 7 h 8
@@ -216,8 +225,14 @@ fn a_script_that_strays_is_ordered_twice_only_the_first_time() {
 fn what_a_connection_pipelines_takes_effect_in_its_order_whatever_it_touches() {
     let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()));
-    println!("replay with ORDO_SEED={seed}");
-    let both = Both::start();
+    for engine in EngineKind::ALL.into_iter().filter(|engine| engine.check(PARTITIONS).is_ok()) {
+        println!("{engine}: replay with ORDO_SEED={seed}");
+        pipelines_take_effect_in_their_order(engine, seed);
+    }
+}
+
+fn pipelines_take_effect_in_their_order(engine: EngineKind, seed: u64) {
+    let both = Both::start(engine);
     let (mut single, mut nodes) = both.clients();
     let mut draw = Draw::new(seed);
     for round in 0..60 {

@@ -108,6 +108,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             listen: "127.0.0.1:0".to_owned(),
             protocols: 1..=1,
             skips: 0,
+            engine: execute::EngineKind::Sparkle,
             queue_bytes_max: 64 << 20,
             tls: tls.clone(),
             plain_on_loopback: false,

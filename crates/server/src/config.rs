@@ -24,6 +24,7 @@ use crate::cluster::ClusterConfig;
 use crate::evict::POLICIES;
 use crate::hub::NotifyFlags;
 use crate::private;
+use execute::EngineKind;
 use node::FsyncPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -61,6 +62,8 @@ pub enum Kind {
     Notify,
     /// Percentiles, with spaces between them.
     Percentiles,
+    /// The name of an engine that may serve.
+    Engine,
     /// `<class> <hard> <soft> <soft seconds>`, as often as there are classes to set.
     OutputLimits,
 }
@@ -92,6 +95,10 @@ impl Kind {
                 "names of requests, EPOCH:SESSION:SEQUENCE, with spaces between them".to_owned()
             }
             Kind::Percentiles => "numbers from 0 to 100 with spaces between them".to_owned(),
+            Kind::Engine => {
+                let names: Vec<&str> = EngineKind::all_correct().map(EngineKind::name).collect();
+                format!("one of {}", names.join(", "))
+            }
             Kind::OutputLimits => {
                 "'<class> <hard limit> <soft limit> <soft seconds>' with a class of normal, slave or pubsub"
                     .to_owned()
@@ -258,6 +265,9 @@ settings! {
     node: String, "node", Kind::Text, "", AtStart,
         "The name of this node in the cluster's file. It listens at its client_address there, unless port \
          or bind say otherwise.";
+    engine: EngineKind, "engine", Kind::Engine, "sparkle", AtStart,
+        "How transactions are executed (docs/engines.md). The same at every node of a cluster: its file may \
+         say it for all.";
     behaviour_level: u64, "behaviour-level", Kind::Number(0, 1 << 31), "0", AtStart,
         "For tests of upgrades only: the newest behaviour that this node says to know, so that one build \
          can act as another. 0: what this build knows.";

@@ -231,6 +231,7 @@ impl Server {
             checkpoint_bytes: config.checkpoint_log_size,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
+            engine: config.engine,
             skip: config.skip.0.clone(),
             on_halt: Some(Box::new(|text: &str| {
                 tracing::error!("{text}");
@@ -472,6 +473,7 @@ fn member_options(
             listen: node.map_or(String::new(), |node| node.peer_address.clone()),
             protocols: 1..=1,
             skips: 0,
+            engine: options.engine,
             queue_bytes_max: PEER_QUEUE_BYTES_MAX,
             tls: None,
             plain_on_loopback: false,

@@ -1,4 +1,5 @@
 //! Clusters of real nodes on this machine.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use bench::faults::processes::{Processes, Setting};
 use server::launcher::poll;
@@ -10,13 +11,24 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster that serves. Its log need not be on the disk.
 pub fn started(nodes: usize, zones: usize, partitions: u16, directory: &Path) -> Processes {
+    started_with(&[], nodes, zones, partitions, directory)
+}
+
+/// A cluster that serves, with further settings for each node.
+pub fn started_with(
+    settings: &[&str],
+    nodes: usize,
+    zones: usize,
+    partitions: u16,
+    directory: &Path,
+) -> Processes {
     let setting = Setting {
         ordo: env!("CARGO_BIN_EXE_ordo").into(),
         nodes,
         zones,
         partitions,
         appendfsync: "no".to_owned(),
-        arguments: Vec::new(),
+        arguments: settings.iter().map(|&word| word.to_owned()).collect(),
         directory: directory.to_owned(),
         faketime: None,
     };

@@ -15,6 +15,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+use execute::EngineKind;
 use order::{Described, MapError, PartitionMap};
 use std::fmt;
 use std::io;
@@ -73,6 +74,8 @@ pub struct ClusterConfig {
     pub secret: Secret,
     /// The number of partitions of the first map.
     pub partitions: u16,
+    /// How all nodes execute transactions, if the file says it.
+    pub engine: Option<EngineKind>,
     /// How often a leader makes itself heard.
     pub heartbeat_ms: u64,
     /// How long a leader may be silent before it is replaced: at least four heartbeats.

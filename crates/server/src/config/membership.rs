@@ -55,6 +55,16 @@ impl Config {
                 self.bind = vec![host.to_owned()];
             }
         }
+        if let Some(engine) = cluster.engine {
+            if self.given.contains("engine") && self.engine != engine {
+                return Err(ConfigError::Together(format!(
+                    "engine: this node is to run {}, and {} says {engine}: all nodes of a cluster run one \
+                     engine. Leave the node's own setting out",
+                    self.engine, self.cluster_file
+                )));
+            }
+            self.engine = engine;
+        }
         self.cluster = Some((cluster, self.node.clone()));
         Ok(())
     }
@@ -64,6 +74,7 @@ impl Config {
 mod tests {
     use super::*;
     use crate::config::Invocation;
+    use execute::EngineKind;
     use tempfile::TempDir;
 
     /// A directory with a `cluster.toml` of three nodes, of which one joins.
@@ -114,6 +125,24 @@ mod tests {
         let joining = serve(&["--cluster", &path, "--node", "gamma"]).expect("valid");
         assert_eq!(joining.port, 7003);
         assert_eq!(serve(&[]).expect("valid").cluster, None);
+    }
+
+    #[test]
+    fn the_engine_is_the_clusters_and_nobody_contradicts() {
+        let (_dir, path) = described("127.0.0.1");
+        let cluster = ["--cluster", &path, "--node", "beta"];
+        assert_eq!(serve(&cluster).expect("valid").engine, EngineKind::Sparkle);
+        let told = [&cluster[..], &["--engine", "ssmr"]].concat();
+        assert_eq!(serve(&told).expect("the file says nothing").engine, EngineKind::Ssmr);
+        let text = std::fs::read_to_string(&path).expect("there");
+        std::fs::write(&path, format!("engine = 'calvin'\n{text}")).expect("written");
+        assert_eq!(serve(&cluster).expect("valid").engine, EngineKind::Calvin);
+        let agreed = [&cluster[..], &["--engine", "calvin"]].concat();
+        assert_eq!(serve(&agreed).expect("they agree").engine, EngineKind::Calvin);
+        let error = serve(&told).expect_err("they do not");
+        for want in ["ssmr", "says calvin", &path, "Leave the node's own setting out"] {
+            assert!(error.contains(want), "{error}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Kind;
 use crate::hub::NotifyFlags;
+use execute::EngineKind;
 use node::FsyncPolicy;
 use txn::{Blob, RequestName};
 
@@ -132,6 +133,15 @@ impl Parameter for Share {
             None => bytes_from_text(text).map(Share::Bytes),
         };
         share.ok_or_else(|| refusal(text, kind))
+    }
+}
+
+impl Parameter for EngineKind {
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+    fn from_text(text: &str, _kind: &Kind, _now: &EngineKind) -> Result<EngineKind, String> {
+        EngineKind::correct_of(text).map_err(|error| error.to_string())
     }
 }
 

@@ -10,6 +10,7 @@
 //! No sockets here: a side says how many bytes it wants next, takes them, and gives bytes to send.
 
 use crate::tls::BINDING_BYTES;
+use execute::EngineKind;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::ops::RangeInclusive;
@@ -18,11 +19,13 @@ use txn::NodeId;
 
 const MAGIC: [u8; 8] = *b"ORDOPEER";
 /// The version of the handshake itself.
-const FORMAT: u16 = 2;
+const FORMAT: u16 = 3;
 
 const NONCE_BYTES: usize = 32;
 const MAC_BYTES: usize = 32;
-const HELLO_BYTES: usize = 66;
+const HELLO_BYTES: usize = 74;
+/// An engine's name, with zeros behind it.
+const ENGINE_BYTES: usize = 8;
 /// Behind the status.
 const CHALLENGE_BYTES: usize = 36;
 /// What a side wants at once, at most.
@@ -44,6 +47,11 @@ const OTHER_SKIPS: &str = "the two nodes do not skip the same requests of the or
      differ. Stop the one whose skips.txt lacks a request, and have that skipped there, too ('ordo admin \
      skip', docs/poisoned.md)";
 
+/// What to do where two nodes have different engines.
+const OTHER_ENGINE: &str = "the two nodes run different engines (INFO ordo tells which), and all nodes of \
+     a cluster run one. Stop the node that has the wrong one, and start it with the cluster's: engine in the \
+     cluster's description, the same file at every node, or else --engine";
+
 /// The status of a message that is no refusal.
 const GO_ON: u8 = 0;
 
@@ -61,6 +69,8 @@ pub(super) struct Identity {
     pub protocols: RangeInclusive<u16>,
     /// What the node does not execute of the order: [`order::Skips::digest`].
     pub skips: u64,
+    /// What executes here.
+    pub engine: EngineKind,
 }
 
 /// Why a connection is refused. The numbers are those of the protocol.
@@ -84,10 +94,12 @@ pub(super) enum Refusal {
     SpeaksTls = 8,
     /// The dialler skips other requests of the order.
     OtherSkips = 10,
+    /// The dialler has another engine.
+    OtherEngine = 11,
 }
 
 impl Refusal {
-    pub const ALL: [Refusal; 9] = [
+    pub const ALL: [Refusal; 10] = [
         Refusal::OtherFormat,
         Refusal::OtherCluster,
         Refusal::OtherNode,
@@ -97,6 +109,7 @@ impl Refusal {
         Refusal::WrongSecret,
         Refusal::SpeaksTls,
         Refusal::OtherSkips,
+        Refusal::OtherEngine,
     ];
 
     fn of(code: u8) -> Option<Refusal> {
@@ -136,6 +149,7 @@ impl Refusal {
             }
             Refusal::SpeaksTls => TLS_AT_ONE_END,
             Refusal::OtherSkips => OTHER_SKIPS,
+            Refusal::OtherEngine => OTHER_ENGINE,
         }
     }
 
@@ -169,6 +183,7 @@ impl Refusal {
                 "it cannot prove the cluster's secret here. If it belongs to the cluster, give it the same \
                  secret as the others, and look what stands between the two"
             }
+            Refusal::OtherEngine => OTHER_ENGINE,
             Refusal::SpeaksTls => {
                 "it speaks TLS, and this node does not, at this address. If it belongs to the cluster, set \
                  tls-cluster to the same at all nodes"
@@ -226,6 +241,12 @@ fn common(ours: &RangeInclusive<u16>, theirs: &RangeInclusive<u16>) -> Option<u1
     (newest >= *ours.start().max(theirs.start())).then_some(newest)
 }
 
+/// An engine as a hello names it.
+fn engine_bytes(kind: EngineKind) -> [u8; ENGINE_BYTES] {
+    let name = kind.name().as_bytes();
+    std::array::from_fn(|at| name.get(at).copied().unwrap_or(0))
+}
+
 /// Reads fixed places of a message whose length was checked.
 struct Fields<'a>(&'a [u8]);
 
@@ -277,6 +298,7 @@ impl Dialling {
         hello.extend_from_slice(&to.0.to_le_bytes());
         put_range(&mut hello, &identity.protocols);
         hello.extend_from_slice(&identity.skips.to_le_bytes());
+        hello.extend_from_slice(&engine_bytes(identity.engine));
         hello.extend_from_slice(nonce);
         let dialling = Dialling { to, said: hello.clone(), wants: Wants::ChallengeStatus, protocol: 0 };
         (dialling, hello)
@@ -406,6 +428,9 @@ impl Accepting {
             common(&identity.protocols, &fields.range()).ok_or(Refusal::NoCommonProtocol)?;
         if u64::from_le_bytes(fields.take()) != identity.skips {
             return Err(Refusal::OtherSkips);
+        }
+        if fields.take() != engine_bytes(identity.engine) {
+            return Err(Refusal::OtherEngine);
         }
         let mut challenge = vec![GO_ON];
         put_range(&mut challenge, &identity.protocols);

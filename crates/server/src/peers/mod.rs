@@ -214,6 +214,7 @@ impl Peers {
                 secret: options.secret,
                 protocols: options.protocols,
                 skips: options.skips,
+                engine: options.engine,
             },
             queue_bytes_max: options.queue_bytes_max,
             tls: options.tls,

@@ -1,6 +1,7 @@
 //! How a node's peers are set up, and what can be said of them.
 
 use crate::tls::Tls;
+use execute::EngineKind;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub struct PeerOptions {
     /// What tells apart nodes that do not execute the same of the order ([`order::Skips::digest`]): they
     /// refuse each other.
     pub skips: u64,
+    /// The engine that executes here: nodes that have another one refuse this node.
+    pub engine: EngineKind,
     /// How many bytes may wait for a peer that is slower than its senders, before its link is closed. A
     /// single send to a link on which nothing waits may be larger: so memory is bounded by this number or the
     /// largest send, for each peer.

@@ -66,7 +66,7 @@ use crate::cluster::ChangeTicket;
 use crate::disk::RealDisk;
 use crate::observe::LatencyEvents;
 use execute::snapshot::panic_text;
-use execute::{Budget, Engine, Interrupt, Lookups, Progress, SnapshotReader, WorkerId};
+use execute::{Budget, Engine, Interrupt, Lookups, Needs, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
 use node::cluster::ClusterEvent;
 use order::Skips;
@@ -541,6 +541,11 @@ impl Runtime {
     /// The epoch time, by which entries expire.
     pub fn epoch_ms(&self) -> u64 {
         self.inner.epoch_ms()
+    }
+
+    /// What the engines need from requests: all of a node are of one kind.
+    pub fn engine_needs(&self) -> Needs {
+        self.engine().needs()
     }
 
     /// The engine, of the first partition if there are several.

@@ -4,7 +4,7 @@ use crate::cluster::identity::{Identity, IdentityError};
 use crate::disk::DirectoryError;
 use crate::peers::{PeerOptions, PeersError};
 use crate::skips::SkipsError;
-use execute::{Assignment, Engine, Sparkle, sparkle};
+use execute::{Assignment, Engine, EngineError, EngineKind};
 use node::cluster::{ClusterOptions, ClusterRecoverError, LoadError};
 use node::{FsyncPolicy, Limits};
 use order::{OpenError, PartitionMap};
@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use txn::{Epoch, PartitionId, Procedure, RequestName};
 
-/// Makes an empty engine.
-pub type EngineFactory = Box<dyn Fn(Assignment) -> Arc<dyn Engine> + Send>;
+/// Makes an empty engine of a kind.
+pub type EngineFactory = Box<dyn Fn(EngineKind, Assignment) -> Arc<dyn Engine> + Send>;
 
 /// Is told why a node stopped for good.
 pub type HaltHook = Box<dyn Fn(&str) + Send + Sync>;
@@ -39,8 +39,10 @@ pub struct RuntimeOptions {
     pub checkpoint_bytes: u64,
     /// Bounds on what is on its way.
     pub limits: Limits,
-    /// Makes the engine.
-    pub engine: EngineFactory,
+    /// Which engine executes. In a cluster, the same at all nodes.
+    pub engine: EngineKind,
+    /// Makes it: a test may put something before it.
+    pub make_engine: EngineFactory,
     /// Removes expired entries: called with the keys as its arguments. Replies how many it removed.
     pub expire: Option<Arc<dyn Procedure>>,
     /// Removes expired entries of the system's space in the same way. Replies no number.
@@ -60,7 +62,7 @@ pub struct RuntimeOptions {
 }
 
 impl RuntimeOptions {
-    /// The defaults, with the Sparkle engine.
+    /// The defaults.
     pub fn new(dir: impl Into<PathBuf>) -> RuntimeOptions {
         let ClusterOptions { fsync, limits, checkpoint_bytes, expire, expire_system, .. } =
             ClusterOptions::alone();
@@ -72,7 +74,8 @@ impl RuntimeOptions {
             segment_bytes: order::SEGMENT_BYTES_DEFAULT,
             checkpoint_bytes,
             limits,
-            engine: Box::new(|made_for| Arc::new(Sparkle::new(sparkle::Options::of(made_for)))),
+            engine: EngineKind::default(),
+            make_engine: Box::new(EngineKind::make),
             expire,
             expire_system,
             skip: Vec::new(),
@@ -148,6 +151,9 @@ pub enum StartError {
     /// No executor.
     #[error("0 workers were asked for: scripts need at least one")]
     Workers,
+    /// The engine cannot serve this.
+    #[error("engine: {0} (--engine, or engine in the cluster's description; the same at all nodes)")]
+    Engine(#[from] EngineError),
     /// The directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),

@@ -41,7 +41,7 @@ impl Runtime {
         registry: &Registry,
     ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
         let started = Instant::now();
-        check(&options)?;
+        check(&options, 1)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
         if options.dir.join(identity::FILE).exists() {
             return Err(StartError::OfCluster(identity::FILE.to_owned()));
@@ -90,7 +90,7 @@ impl Runtime {
     ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
         let started = Instant::now();
         let MemberOptions { name, identity, has_run, node, peers, staleness_ms_max, is_gone } = cluster;
-        check(&options)?;
+        check(&options, identity.map.partitions.len())?;
         // Before anything is touched.
         check_level(&identity.map, node.level).map_err(StartError::Cluster)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
@@ -112,11 +112,12 @@ impl Runtime {
             return Err(StartError::JournalLost(options.dir.display().to_string()));
         }
         let beginning = Beginning { started, disk, journal, images, found, identity, name, staleness_ms_max };
+        let engine = options.engine;
         let (runtime, report) = Runtime::begin(options, node, beginning, registry)?;
         let inner = &runtime.inner;
         let events = Arc::new(FromPeers(inner.clone()));
         let peers = Peers::start(
-            PeerOptions { protocols: PROTOCOL..=PROTOCOL, skips: inner.skips.digest(), ..peers },
+            PeerOptions { protocols: PROTOCOL..=PROTOCOL, skips: inner.skips.digest(), engine, ..peers },
             events,
         )?;
         let _ = inner.outside.peers.set(peers);
@@ -151,13 +152,9 @@ impl Runtime {
         // One more for the thread that shuts down, and one for the peers' threads.
         let worker_ids = options.workers + options.ports + 2;
         let make_engine = |partition| {
-            (options.engine)(Assignment {
-                workers: worker_ids,
-                at_once: options.workers,
-                partition,
-                of,
-                era: nonce << 16,
-            })
+            let made_for =
+                Assignment { workers: worker_ids, at_once: options.workers, partition, of, era: nonce << 16 };
+            (options.make_engine)(options.engine, made_for)
         };
         let kept = known.kept_by(me).collect();
         let mut told = started;
@@ -487,7 +484,8 @@ struct Parts {
     request_timeout: Duration,
 }
 
-fn check(options: &RuntimeOptions) -> Result<(), StartError> {
+fn check(options: &RuntimeOptions, partitions: usize) -> Result<(), StartError> {
+    options.engine.check(partitions as u16)?;
     if options.ports == 0 || options.ports > node::session::PORTS_MAX {
         return Err(StartError::Ports(options.ports));
     }

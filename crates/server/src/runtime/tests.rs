@@ -111,7 +111,7 @@ fn options(dir: &Path, kind: Kind, fsync: FsyncPolicy) -> RuntimeOptions {
     options.ports = 4;
     options.segment_bytes = 64 * 1024;
     if let Kind::Serial = kind {
-        options.engine = Box::new(|_| Arc::new(Serial::new()));
+        options.engine = EngineKind::Serial;
     }
     options
 }
@@ -580,7 +580,7 @@ fn a_bug_in_the_engine_halts_the_node_instead_of_hanging_it() {
     let dir = tempfile::tempdir().unwrap();
     let halts = Arc::new(AtomicU64::new(0));
     let mut opts = options(dir.path(), Kind::Serial, FsyncPolicy::No);
-    opts.engine = Box::new(|_| Arc::new(Panics(Serial::new(), AtomicU64::new(0))));
+    opts.make_engine = Box::new(|_, _| Arc::new(Panics(Serial::new(), AtomicU64::new(0))));
     let seen = halts.clone();
     opts.on_halt = Some(Box::new(move |_| _ = seen.fetch_add(1, Ordering::SeqCst)));
     let (runtime, _) = start(opts);

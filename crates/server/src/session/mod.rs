@@ -601,6 +601,10 @@ impl Session {
         if let Some(error) = too_long(&args, runtime.is_member()) {
             return self.answer(desk, &error);
         }
+        if runtime.engine_needs().declared_keys && footprint.keys.is_none() {
+            // Every replica derives the same keys when it takes the request out of the order.
+            footprint.keys = procedure.footprint(&args).keys;
+        }
         let goes_everywhere = reach.strays.is_some_and(|script| desk.strays.goes_everywhere(script));
         let involved = if goes_everywhere { &Involved::Unknown } else { &reach.involved };
         let partition_route = self.partition_route(desk, involved);

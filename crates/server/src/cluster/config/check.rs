@@ -6,6 +6,7 @@ use super::{
     name_problem, node_name_problem, secret_path,
 };
 use crate::private;
+use execute::EngineKind;
 use order::{NODES_MAX, PARTITIONS_MAX};
 use std::path::Path;
 use toml::Spanned;
@@ -199,6 +200,12 @@ pub(super) fn checked(file: File, text: &str, path: &Path) -> Result<ClusterConf
     let number = |key, value, default, min, max| source.number(key, value, default, min, max);
     let partitions_max = u64::from(PARTITIONS_MAX);
     let partitions = number("partitions", &file.partitions, 1, 1, partitions_max)? as u16;
+    let engine = file.engine.as_ref().map(|value| {
+        let kind = EngineKind::correct_of(value.get_ref());
+        let checked = kind.and_then(|kind| kind.check(partitions).map(|()| kind));
+        checked.map_err(|error| source.wrong(Some(value), format!("engine: {error}")))
+    });
+    let engine = engine.transpose()?;
     let heartbeat_ms = number("heartbeat_ms", &file.heartbeat_ms, 50, 5, 10_000)?;
     let election = &file.election_timeout_ms;
     let election_timeout_ms = number("election_timeout_ms", election, 500, 50, 60_000)?;
@@ -257,6 +264,7 @@ pub(super) fn checked(file: File, text: &str, path: &Path) -> Result<ClusterConf
         name,
         secret,
         partitions,
+        engine,
         heartbeat_ms,
         election_timeout_ms,
         clock_ahead_ms_max,

@@ -37,6 +37,7 @@ fn a_file_of_the_least_keys_has_the_defaults() {
         name: "shop".to_owned(),
         secret: Secret("sixteen letters!".to_owned()),
         partitions: 1,
+        engine: None,
         heartbeat_ms: 50,
         election_timeout_ms: 500,
         clock_ahead_ms_max: 500,
@@ -63,7 +64,7 @@ fn a_file_of_the_least_keys_has_the_defaults() {
 #[test]
 fn every_key_is_taken() {
     let keys = "partitions = 4\nheartbeat_ms = 20\nelection_timeout_ms = 300\nclock_ahead_ms_max = 100\n\
-                request_timeout_ms = 2000\nstaleness_ms_max = 5000\nleaders = 'y'\n";
+                request_timeout_ms = 2000\nstaleness_ms_max = 5000\nleaders = 'y'\nengine = 'calvin'\n";
     let config = parse(&(HEAD.to_owned() + keys + &three()));
     assert_eq!(
         (
@@ -77,6 +78,7 @@ fn every_key_is_taken() {
         (4, 20, 300, 100, 2000, 5000)
     );
     assert_eq!(config.leaders, Leaders::Zone("y".to_owned()));
+    assert_eq!(config.engine, Some(EngineKind::Calvin));
 }
 
 #[test]
@@ -116,6 +118,15 @@ fn each_error_names_the_line_and_the_key_and_says_what_to_do() {
         (with("request_timeout_ms = 1"), &["request_timeout_ms is 1", "from 100"]),
         (with("staleness_ms_max = 1"), &["staleness_ms_max is 1", "from 100"]),
         (with("heartbeat_ms = 126"), &["line 3: election_timeout_ms is 500", "four times", "(126)"]),
+        (with("engine = 'sparkl'"), &["line 3: engine: 'sparkl' is no engine", "sparkle"]),
+        (
+            with("engine = 'nocc'"),
+            &["line 3: engine: 'nocc' has no concurrency control", "Choose from serial"],
+        ),
+        (
+            with("partitions = 3\nengine = 'serial'"),
+            &["line 4: engine: 'serial' executes one partition, and there are 3", "Choose from calvin"],
+        ),
         (with("leaders = 'w'"), &["line 3: leaders is 'w'", "\"spread\"", "x, y, z"]),
         (with("secret_file = 'key'"), &["line 3", "both secret and secret_file"]),
         (format!("name = 's'\n{three}"), &["shop.toml: there is no secret", "openssl"]),

@@ -7,6 +7,7 @@ fn identity(me: u16) -> Identity {
         secret: Arc::from(&b"between us"[..]),
         protocols: 2..=4,
         skips: 0,
+        engine: EngineKind::Sparkle,
     }
 }
 
@@ -220,5 +221,25 @@ fn nodes_that_skip_different_requests_refuse_each_other() {
         let talk = talk(&one, &two, |_, _| {});
         assert_eq!(talk.accepted, Err(Refusal::OtherSkips));
         assert_eq!(talk.dialled, Err(Failure::Refused(Refusal::OtherSkips)));
+    }
+}
+
+#[test]
+fn nodes_with_different_engines_refuse_each_other() {
+    for ours in EngineKind::ALL {
+        for theirs in EngineKind::ALL {
+            let (mut one, mut two) = (identity(1), identity(2));
+            (one.engine, two.engine) = (ours, theirs);
+            let talk = talk(&one, &two, |_, _| {});
+            if ours == theirs {
+                assert!(talk.accepted.is_ok() && talk.dialled.is_ok(), "{ours}");
+                continue;
+            }
+            assert_eq!(talk.accepted, Err(Refusal::OtherEngine), "{ours} dials {theirs}");
+            assert_eq!(talk.dialled, Err(Failure::Refused(Refusal::OtherEngine)));
+        }
+    }
+    for text in [Refusal::OtherEngine.advice(), Refusal::OtherEngine.reason()] {
+        assert!(text.contains("different engines") && text.contains("--engine"), "{text}");
     }
 }

@@ -8,6 +8,7 @@ mod stream;
 use super::handshake::{Dialling, Step};
 use super::*;
 use crate::tls::BINDING_BYTES;
+use execute::EngineKind;
 use parking_lot::Condvar;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -110,6 +111,7 @@ fn options(me: u16) -> PeerOptions {
         listen: "127.0.0.1:0".to_owned(),
         protocols: 1..=1,
         skips: 0,
+        engine: EngineKind::Sparkle,
         queue_bytes_max: 256 << 20,
         tls: None,
         plain_on_loopback: false,
@@ -226,8 +228,8 @@ const PLAIN: [u8; BINDING_BYTES] = [0; BINDING_BYTES];
 
 /// Dials as a node would that does as told: proves itself, and leaves the rest to the test.
 fn dial_by_hand(me: u16, to: &Node) -> TcpStream {
-    let identity =
-        Identity { me: NodeId(me), cluster: 5, secret: Arc::from(SECRET), protocols: 1..=1, skips: 0 };
+    let PeerOptions { me, cluster, secret, protocols, skips, engine, .. } = options(me);
+    let identity = Identity { me, cluster, secret, protocols, skips, engine };
     let nonce = Entropy::open().expect("urandom").nonce().expect("a nonce");
     let (mut side, mut message) = Dialling::begin(&identity, to.me(), &nonce);
     let mut stream = connect(to);

@@ -70,6 +70,7 @@ fn start_alone(options: RuntimeOptions) -> Arc<Runtime> {
             listen: "127.0.0.1:0".to_owned(),
             protocols: PROTOCOL..=PROTOCOL,
             skips: 0,
+            engine: EngineKind::Serial,
             queue_bytes_max: 1 << 20,
             tls: None,
             plain_on_loopback: false,
@@ -86,7 +87,7 @@ fn a_panic_in_a_peers_thread_halts_the_node() {
     const PEER: &str = "peer-that-panics";
     let dir = tempfile::tempdir().unwrap();
     let mut opts = options(dir.path(), Kind::Serial, FsyncPolicy::No);
-    opts.engine = Box::new(|_| Arc::new(Traps(Serial::new(), PEER, Arc::default())));
+    opts.make_engine = Box::new(|_, _| Arc::new(Traps(Serial::new(), PEER, Arc::default())));
     let runtime = start_alone(opts);
     let mut client = Client::new(&runtime);
     assert_eq!(client.call("add", &["a", "5"]), Ok(Reply::Integer(5)));
@@ -136,7 +137,7 @@ fn a_shutdown_answers_what_was_taken() {
         let dir = tempfile::tempdir().unwrap();
         let mut opts = options(dir.path(), Kind::Serial, fsync);
         // All is agreed long before anything is executed.
-        opts.engine = Box::new(|_| Arc::new(Traps(Serial::new(), "nobody", Arc::new(300.into()))));
+        opts.make_engine = Box::new(|_, _| Arc::new(Traps(Serial::new(), "nobody", Arc::new(300.into()))));
         let runtime = start_alone(opts);
         let mut client = Client::new(&runtime);
         let mut requests: Vec<_> = (0..500).map(|_| client.request("add", &["a", "1"])).collect();
@@ -179,7 +180,7 @@ fn whoever_saves_learns_that_the_cluster_has_not_come_to_it() {
     let idle = Arc::new(AtomicU64::new(u64::MAX));
     let mut opts = options(dir.path(), Kind::Serial, FsyncPolicy::No);
     let held = idle.clone();
-    opts.engine = Box::new(move |_| Arc::new(Traps(Serial::new(), "nobody", held.clone())));
+    opts.make_engine = Box::new(move |_, _| Arc::new(Traps(Serial::new(), "nobody", held.clone())));
     let runtime = start_alone(opts);
     let mut client = Client::new(&runtime);
     // A checkpoint is of what is executed, and this is not.
