@@ -18,14 +18,12 @@ use std::sync::Arc;
 use txn::NodeId;
 
 const MAGIC: [u8; 8] = *b"ORDOPEER";
-/// The version of the handshake itself.
-const FORMAT: u16 = 3;
+/// The version of the handshake itself. The engine's number is beside it.
+const FORMAT: u8 = 2;
 
 const NONCE_BYTES: usize = 32;
 const MAC_BYTES: usize = 32;
-const HELLO_BYTES: usize = 74;
-/// An engine's name, with zeros behind it.
-const ENGINE_BYTES: usize = 8;
+const HELLO_BYTES: usize = 66;
 /// Behind the status.
 const CHALLENGE_BYTES: usize = 36;
 /// What a side wants at once, at most.
@@ -241,10 +239,15 @@ fn common(ours: &RangeInclusive<u16>, theirs: &RangeInclusive<u16>) -> Option<u1
     (newest >= *ours.start().max(theirs.start())).then_some(newest)
 }
 
-/// An engine as a hello names it.
-fn engine_bytes(kind: EngineKind) -> [u8; ENGINE_BYTES] {
-    let name = kind.name().as_bytes();
-    std::array::from_fn(|at| name.get(at).copied().unwrap_or(0))
+/// An engine as a hello names it. Builds that could not choose one have Sparkle, and say 0.
+fn engine_number(kind: EngineKind) -> u8 {
+    match kind {
+        EngineKind::Sparkle => 0,
+        EngineKind::Calvin => 1,
+        EngineKind::Ssmr => 2,
+        EngineKind::Serial => 3,
+        EngineKind::NoCc => 4,
+    }
 }
 
 /// Reads fixed places of a message whose length was checked.
@@ -292,13 +295,12 @@ impl Dialling {
     pub fn begin(identity: &Identity, to: NodeId, nonce: &Nonce) -> (Dialling, Vec<u8>) {
         let mut hello = Vec::with_capacity(HELLO_BYTES + 1 + CHALLENGE_BYTES);
         hello.extend_from_slice(&MAGIC);
-        hello.extend_from_slice(&FORMAT.to_le_bytes());
+        hello.extend_from_slice(&[FORMAT, engine_number(identity.engine)]);
         hello.extend_from_slice(&identity.cluster.to_le_bytes());
         hello.extend_from_slice(&identity.me.0.to_le_bytes());
         hello.extend_from_slice(&to.0.to_le_bytes());
         put_range(&mut hello, &identity.protocols);
         hello.extend_from_slice(&identity.skips.to_le_bytes());
-        hello.extend_from_slice(&engine_bytes(identity.engine));
         hello.extend_from_slice(nonce);
         let dialling = Dialling { to, said: hello.clone(), wants: Wants::ChallengeStatus, protocol: 0 };
         (dialling, hello)
@@ -406,7 +408,8 @@ impl Accepting {
             return Err(Refusal::SpeaksTls);
         }
         let mut fields = Fields(bytes);
-        if fields.take() != MAGIC || fields.number() != FORMAT {
+        let (magic, [format, engine]) = (fields.take(), fields.take());
+        if magic != MAGIC || format != FORMAT {
             return Err(Refusal::OtherFormat);
         }
         let cluster = u64::from_le_bytes(fields.take());
@@ -429,7 +432,7 @@ impl Accepting {
         if u64::from_le_bytes(fields.take()) != identity.skips {
             return Err(Refusal::OtherSkips);
         }
-        if fields.take() != engine_bytes(identity.engine) {
+        if engine != engine_number(identity.engine) {
             return Err(Refusal::OtherEngine);
         }
         let mut challenge = vec![GO_ON];

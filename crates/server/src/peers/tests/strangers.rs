@@ -45,7 +45,7 @@ fn a_dialler_does_not_trust_whoever_answers() {
     let impostor = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     one.set(&[(2, impostor.local_addr().expect("bound").to_string())]);
     let (mut stream, _) = impostor.accept().expect("node 1 dials");
-    stream.read_exact(&mut [0; 74]).expect("a hello");
+    stream.read_exact(&mut [0; 66]).expect("a hello");
     let mut challenge = vec![0, 1, 0, 1, 0];
     challenge.resize(37, 3);
     stream.write_all(&challenge).expect("sent");
@@ -72,7 +72,7 @@ fn a_handshake_that_was_overheard_opens_no_door() {
     let (mut from_one, _) = wire.accept().expect("node 1 dials");
     let mut to_two = connect(&two);
     let mut overheard = Vec::new();
-    for (said, answered) in [(74, 37), (32, 33)] {
+    for (said, answered) in [(66, 37), (32, 33)] {
         let mut bytes = vec![0; said];
         from_one.read_exact(&mut bytes).expect("node 1 speaks");
         to_two.write_all(&bytes).expect("node 2 listens");
@@ -104,7 +104,7 @@ fn noise_is_refused_before_anything_is_made_of_it() {
     let one = Node::start(1);
     one.set(&[(2, nowhere())]);
     let mut noise = connect(&one);
-    noise.write_all(&[b'*'; 74]).expect("the door listens");
+    noise.write_all(&[b'*'; 66]).expect("the door listens");
     assert_eq!(read_to_end(&mut noise), [Refusal::OtherFormat as u8]);
     assert_eq!(one.peers.stats().refused, 1);
 }
