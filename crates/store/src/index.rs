@@ -14,8 +14,8 @@ pub const SHARDS: usize = 1 << SHARD_BITS;
 
 type Shard<M> = RwLock<HashTable<RecordRef<M>>>;
 
-/// A hash table in shards, each behind its own read-write lock. Those of the system's space are apart: to look
-/// through its few records must not mean to look at all of the users'.
+/// A hash table in shards, each behind its own read-write lock. Those of the system's space are apart: to
+/// look through its few records must not mean to look at all of the users'.
 #[derive(Debug)]
 pub(crate) struct Index<M> {
     users: Box<[Shard<M>]>,
@@ -92,8 +92,8 @@ impl<M: Meta> Index<M> {
         }
     }
 
-    /// Copies up to so many users' records of a shard, of those behind a number of others: what is behind changes
-    /// with the table.
+    /// Copies up to so many users' records of a shard, of those behind a number of others: what is behind
+    /// changes with the table.
     pub(crate) fn some_of(&self, shard: usize, behind: usize, limit: usize) -> Vec<RecordRef<M>> {
         let shard = self.users[shard].read();
         let behind = behind % shard.len().max(1);
@@ -101,9 +101,9 @@ impl<M: Meta> Index<M> {
         records.take(limit).cloned().collect()
     }
 
-    /// Copies a space's records of a shard that are `wanted` and have at least this hash: all, or, if there are more
-    /// than `count`, so many of the least hashes and those that share the last one's. In order. Says whether
-    /// there are more behind them.
+    /// Copies a space's records of a shard that are `wanted` and have at least this hash: all, or, if there
+    /// are more than `count`, so many of the least hashes and those that share the last one's. In order. Says
+    /// whether there are more behind them.
     pub(crate) fn first_of(
         &self,
         space: Space,

@@ -1,9 +1,9 @@
 //! The one effects loop: [`drive`] has a [`Host`] perform a node's effects, and tells the node what came of
 //! them.
 //!
-//! The server performs them for real, the simulator in virtual time, and a test by hand. Hosts differ in their
-//! methods only: the order of the effects, and what a node must hear before anything else, is written here
-//! once. So what ships is what is simulated.
+//! The server performs them for real, the simulator in virtual time, and a test by hand. Hosts differ in
+//! their methods only: the order of the effects, and what a node must hear before anything else, is written
+//! here once. So what ships is what is simulated.
 //!
 //! # Order
 //!
