@@ -6,20 +6,17 @@
     reason = "what asks processes until they have come so far has a clock and pauses"
 )]
 
+mod nodes;
 mod processes;
-mod three;
 
 use bench::faults::processes::Processes;
 use execute::EngineKind;
+use nodes::{Build, Cluster, PATIENCE, ordo, word};
 use processes::started_with;
 use server::client::{Answer, Client, put_command};
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
-use three::{Build, Cluster, PATIENCE};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_ordo");
 
 fn alone(engine: EngineKind, directory: &Path) -> Processes {
     started_with(&["--engine", engine.name()], 1, 1, 1, directory)
@@ -237,7 +234,7 @@ fn a_directory_serves_with_any_engine() {
 }
 
 fn refused(words: &[&str]) -> String {
-    let output = Command::new(PROGRAM).arg("serve").args(words).output().expect("it runs");
+    let output = ordo(&[&["serve"], words].concat());
     assert!(!output.status.success(), "{words:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -255,8 +252,8 @@ fn an_engine_that_cannot_serve_is_refused_with_what_to_do() {
     let text = "name = 'shop'\nsecret = 'sixteen letters!'\npartitions = 2\n[[node]]\nname = 'a'\n\
                 zone = 'z'\npeer_address = '127.0.0.1:1'\nclient_address = '127.0.0.1:2'\n";
     std::fs::write(&file, text).expect("written");
-    let (file, dir) = (file.to_str().expect("UTF-8"), directory.path().join("data"));
-    let dir = dir.to_str().expect("UTF-8");
+    let data = directory.path().join("data");
+    let (file, dir) = (word(&file), word(&data));
     let said =
         refused(&["--cluster", file, "--node", "a", "--dir", dir, "--port", "0", "--engine", "serial"]);
     assert!(said.contains("'serial' executes one partition, and there are 2"), "{said}");
@@ -265,14 +262,11 @@ fn an_engine_that_cannot_serve_is_refused_with_what_to_do() {
 
 #[test]
 fn nodes_with_different_engines_refuse_each_other() {
-    let build = |engine: &str| Build {
-        program: PROGRAM.into(),
-        words: ["--engine", engine, "--appendfsync", "no"].map(str::to_owned).to_vec(),
-    };
-    let mut cluster = Cluster::start(&build("calvin"));
+    let build = |engine| Build::own(&["--engine", engine, "--appendfsync", "no"]);
+    let mut cluster = Cluster::start(build("calvin"));
     assert_eq!(cluster.call(0, &["SET", "key", "before"]), "OK");
     cluster.kill(2);
-    cluster.run(2, &build("ssmr"));
+    cluster.run_as(2, &build("ssmr"));
     let told = |cluster: &Cluster, place| cluster.said(place).contains("different engines");
     for place in 0..3 {
         cluster.until(place, "it refuses or is refused", || told(&cluster, place).then_some(()));
@@ -280,6 +274,6 @@ fn nodes_with_different_engines_refuse_each_other() {
     // The majority goes on, and takes the node back once it has the cluster's engine.
     assert_eq!(cluster.call(0, &["SET", "key", "after"]), "OK");
     cluster.kill(2);
-    cluster.run(2, &build("calvin"));
+    cluster.run(2);
     assert_eq!(cluster.call(2, &["GET", "key"]), "after");
 }
