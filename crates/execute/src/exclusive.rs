@@ -1,9 +1,9 @@
 //! Steps that exclude each other, and none is forgotten.
 //!
-//! A worker that finds another one at it does not wait. But the other one may have looked for work before
-//! there was any, and be about to leave. So the worker that comes in vain leaves a note, and a worker that
-//! found nothing looks for the note *after* it has let go. Both put a sequentially consistent fence between
-//! their two steps: either the first one gets in, or the second one sees the note and looks again.
+//! A worker that finds another worker in a step does not wait. But the other one may have looked for work
+//! before there was any, and be about to leave. So the worker that comes in vain leaves a note, and a worker
+//! that found nothing looks for the note *after* it has let go. Both put a sequentially consistent fence
+//! between their two steps: either the first one gets in, or the second one sees the note and looks again.
 
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, Ordering, fence};
@@ -25,9 +25,11 @@ impl<T> Exclusive<T> {
     /// so does this: a worker whose step did something steps again, or hands that on ([`Engine::finish`]).
     ///
     /// Whatever could be done when this was called, and is not done when it returns false, is done by the
-    /// worker that is at it.
+    /// worker that is at it; or, if that worker may not do it, is shown by [`Engine::waiting`], at which its
+    /// driver looks when it stops.
     ///
     /// [`Engine::finish`]: crate::engine::Engine::finish
+    /// [`Engine::waiting`]: crate::engine::Engine::waiting
     pub(crate) fn step(&self, mut step: impl FnMut(&mut T) -> bool) -> bool {
         loop {
             let mut free = self.state.try_lock();

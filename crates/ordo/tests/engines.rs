@@ -98,18 +98,18 @@ const TRANSCRIPT: &str = r##"
     XLEN stream => 1
     PFADD estimate a b c => 1
     PFCOUNT estimate => 3
-    SET expires soon EX 1000 => OK
-    TTL expires => 1000
+    SET expires soon EXAT 99999999999 => OK
+    EXPIRETIME expires => 99999999999
     PERSIST expires => 1
     TTL expires => -1
-    SET past gone PXAT 1 => OK
-    GET past => nil
     SETEX long 100000 value => OK
     PUBLISH channel message => 0
     COPY greeting copied => 1
     EXISTS greeting copied nothing => 2
-    DBSIZE => 18
+    DBSIZE => 17
     SCAN 0 COUNT 1000 MATCH greet* => [0 [greeting]]
+    SET past gone PXAT 1 => OK
+    GET past => nil
     FLUSHALL => OK
     DBSIZE => 0
     GET counter => nil
@@ -159,7 +159,11 @@ fn every_engine_gives_the_replies_of_the_transcript() {
         call(&mut one, &["FLUSHALL"]);
         call(&mut one, &["FUNCTION", "FLUSH"]);
         let mut bytes = Vec::new();
-        transcript().iter().for_each(|(command, _)| put_command(&mut bytes, command));
+        for (command, _) in transcript() {
+            // What an id stands for outlives the flush.
+            let command = command.into_iter().map(|word| if word == "once" { "again" } else { word });
+            put_command(&mut bytes, &command.collect::<Vec<_>>());
+        }
         one.send(&bytes).expect("sent");
         for (command, want) in transcript() {
             let found = one.answer().expect("a reply");

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// [`CostTable::DEFAULT`] holds rounded figures of one run, so that worlds are the same everywhere unless a
 /// table is given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct CostTable {
     /// A single-key operation of the Sparkle engine, commits included.
     pub sparkle_operation_ns: u64,
@@ -46,9 +46,7 @@ impl CostTable {
         sync_ns: 150_000,
         checkpoint_record_ns: 350,
     };
-}
 
-impl CostTable {
     /// What a step of an engine costs with a budget of one operation.
     pub fn operation_ns(&self, kind: EngineKind) -> u64 {
         match kind {

@@ -245,7 +245,8 @@ impl Cluster {
             .args(["serve", "--node", &name])
             .args([Path::new("--cluster"), &self.file("cluster.toml"), Path::new("--dir"), &self.file(&name)])
             .args(&self.settings)
-            .args(&build.words);
+            .args(&build.words)
+            .env_remove("RUST_LOG");
         let process = ServerProcess::start(&name, &mut command, &self.log(place));
         self.nodes[place].process = Some(process.unwrap_or_else(|error| panic!("{error}")));
     }

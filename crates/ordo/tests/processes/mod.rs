@@ -36,7 +36,6 @@ pub fn started_with(
 }
 
 /// What `look` finds, which must come in time.
-#[allow(dead_code, reason = "each test uses a part")]
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     poll(PATIENCE, look).unwrap_or_else(|| panic!("not {what}"))
 }

@@ -75,8 +75,7 @@ impl ServerProcess {
         let mut spawn = || -> io::Result<(Child, u64)> {
             let file = private::options().append(true).create(true).open(log)?;
             let log_start = file.metadata()?.len();
-            // The output is read in a file, and in errors.
-            command.env("NO_COLOR", "1").stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+            command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
             Ok((command.spawn()?, log_start))
         };
         let (name, log) = (name.to_owned(), log.to_owned());

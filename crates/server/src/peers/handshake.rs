@@ -118,7 +118,8 @@ impl Refusal {
     pub fn advice(self) -> &'static str {
         match self {
             Refusal::OtherFormat => {
-                "it does not understand this node's handshake: run builds that can work together"
+                "it does not understand this node's handshake: run builds that can work together (one that \
+                 does not know the setting engine has sparkle, and understands no other)"
             }
             Refusal::OtherCluster => {
                 "it belongs to another cluster: correct its address, or the cluster's name in this node's \

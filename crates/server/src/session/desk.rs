@@ -100,7 +100,7 @@ pub struct Strays {
     calls: FixedMap<u64, u32>,
 }
 
-/// So many scripts are remembered.
+/// How many scripts are remembered, at most. When one more strays, the others are forgotten.
 const STRAYS_MAX: usize = 1024;
 /// After so many calls one goes where its words tell: the script may have strayed once only.
 const CALLS_EVERYWHERE: u32 = 64;
@@ -108,7 +108,7 @@ const CALLS_EVERYWHERE: u32 = 64;
 impl Strays {
     /// A call of this script has strayed.
     pub(super) fn note(&mut self, script: u64) {
-        if self.calls.len() >= STRAYS_MAX {
+        if self.calls.len() >= STRAYS_MAX && !self.calls.contains_key(&script) {
             self.calls.clear();
         }
         self.calls.insert(script, 0);

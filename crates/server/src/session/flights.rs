@@ -53,11 +53,17 @@ impl Session {
         if again.is_empty() {
             return;
         }
-        for script in again.iter().filter_map(|flight| flight.reach.strays) {
-            desk.strays.note(script);
-        }
         desk.shared.runtime.refresh_routing(&mut self.routing);
         let routing = self.routing.clone();
+        for flight in &again {
+            let request = &flight.request;
+            // Otherwise slots have moved.
+            let has_strayed = request.slots_version == routing.version
+                && request.route.partitions.len() < usize::from(request.route.of());
+            if let Some(script) = flight.reach.strays.filter(|_| has_strayed) {
+                desk.strays.note(script);
+            }
+        }
         let lost = |flight: &Flight| flight.reach.has_lost_sight(&routing);
         let (lost, again): (Vec<Flight>, Vec<Flight>) = again.into_iter().partition(lost);
         for flight in lost {

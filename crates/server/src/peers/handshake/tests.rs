@@ -239,6 +239,20 @@ fn nodes_with_different_engines_refuse_each_other() {
             assert_eq!(talk.dialled, Err(Failure::Refused(Refusal::OtherEngine)));
         }
     }
+    // Builds that could not choose an engine say 2 and 0, and had Sparkle.
+    let numbers = [
+        (EngineKind::Sparkle, 0),
+        (EngineKind::Calvin, 1),
+        (EngineKind::Ssmr, 2),
+        (EngineKind::Serial, 3),
+        (EngineKind::NoCc, 4),
+    ];
+    for (engine, number) in numbers {
+        let mut said = identity(1);
+        said.engine = engine;
+        let (_, hello) = Dialling::begin(&said, NodeId(2), &[7; NONCE_BYTES]);
+        assert_eq!(hello[8..10], [2, number], "{engine}");
+    }
     for text in [Refusal::OtherEngine.advice(), Refusal::OtherEngine.reason()] {
         assert!(text.contains("different engines") && text.contains("--engine"), "{text}");
     }
