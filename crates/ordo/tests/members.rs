@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 fn start(zones: &[&str], partitions: u16) -> Cluster {
     let mut cluster = Cluster::prepare(zones, partitions, Build::own(&[]));
     cluster.run_all();
+    for place in 0..zones.len() {
+        cluster.status(place);
+    }
     cluster
 }
 
@@ -106,7 +109,7 @@ fn count_up(address: String, seed: u64, stop: Arc<AtomicBool>) -> JoinHandle<u64
             let (first, second) = ((count + seed) % 100, (count * 7 + seed + 1) % 100);
             let key = |number: u64| format!("counter:{number}");
             let mut call = |words: &[&str]| client.call(words).expect("a reply");
-            call(&["MULTI"]);
+            assert_eq!(call(&["MULTI"]), Answer::Text("OK".to_owned()));
             for number in [first, second] {
                 let answer = call(&["INCR", &key(number)]);
                 assert_eq!(answer, Answer::Text("QUEUED".to_owned()));
