@@ -303,10 +303,14 @@ impl Cluster {
         said
     }
 
-    /// Whether `ordo admin` has succeeded, and what it said.
+    /// Whether `ordo admin` has succeeded, and what it said. It is asked again while it wants that: nodes
+    /// that have just begun change the map by themselves.
     pub fn try_admin(&self, place: usize, words: &[&str]) -> (bool, String) {
         let asked = ["admin", "--address", &self.nodes[place].client];
-        try_ordo(&[&asked[..], words].concat())
+        self.until(place, "of a map that stays the same", || {
+            let (done, said) = try_ordo(&[&asked[..], words].concat());
+            (done || !said.contains("has changed meanwhile")).then_some((done, said))
+        })
     }
 
     /// The process of a node that runs.
