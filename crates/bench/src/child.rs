@@ -1,4 +1,4 @@
-//! What all servers need that a benchmark starts.
+//! What a benchmark gives to each server that it starts.
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -152,13 +152,13 @@ pub struct Status {
 /// order, once they are confirmed. Batches are delivered in order and without gaps; a retraction ends with
 /// the next delivery at its position.
 pub trait Engine: Send + Sync {
-    /// Which engine of the list it is.
+    /// The engine's entry in the list of engines.
     fn kind(&self) -> EngineKind;
     /// Its name, as `--engine` takes it.
     fn name(&self) -> &'static str {
         self.kind().name()
     }
-    /// What it needs from those who run it.
+    /// What the engine needs from the code that runs it.
     fn needs(&self) -> Needs {
         self.kind().needs()
     }

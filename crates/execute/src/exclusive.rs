@@ -8,7 +8,7 @@
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// What one worker at a time steps.
+/// State that one worker at a time steps.
 #[derive(Default)]
 pub(crate) struct Exclusive<T> {
     state: Mutex<T>,

@@ -26,7 +26,7 @@ pub enum EngineKind {
     Sparkle,
 }
 
-/// What an engine needs from those who run it, and what they may expect of it.
+/// What an engine needs from the code that runs it, and what that code may expect of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Requests carry the keys that they touch, where anybody can tell them ([`txn::Footprint::keys`]), and
@@ -49,7 +49,7 @@ pub enum EngineError {
     Unknown(String),
     /// The engine is not [`Needs::correct`], and one that is must be named.
     Incorrect(EngineKind),
-    /// The engine does not [span partitions](Needs::spans_partitions), and there are so many.
+    /// The engine does not [span partitions](Needs::spans_partitions), and the cluster has this many.
     OnePartition(EngineKind, u16),
 }
 
@@ -97,7 +97,7 @@ impl EngineKind {
         }
     }
 
-    /// What the engine needs, and what it gives.
+    /// The engine's needs.
     pub const fn needs(self) -> Needs {
         let parallel = Needs {
             declared_keys: false,
@@ -133,7 +133,7 @@ impl EngineKind {
         kind.check(1).map(|()| kind)
     }
 
-    /// Whether the engine may serve so many partitions, which transactions span.
+    /// Whether the engine may serve this many partitions, which transactions span.
     ///
     /// # Errors
     /// The engine has no concurrency control, or executes one partition.

@@ -180,7 +180,7 @@ impl Engine for Serial {
         let queue = self.queue.lock();
         let is_light = |request: &&Arc<Request>| request.footprint.weight == Weight::Light;
         let light = queue.confirmed_ones().take(STEP_MAX).take_while(is_light).count() as u64;
-        // What is behind a heavy one waits for it.
+        // Requests behind a heavy one wait for it.
         let heavy = u64::from(light == 0 && queue.confirmed_ones().next().is_some());
         Waiting { light, heavy }
     }

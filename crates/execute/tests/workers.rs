@@ -1,5 +1,5 @@
-//! What every engine that may serve does for the threads of a server: it leaves heavy requests to the threads
-//! that may run them, and lets whichever thread comes do what is to be done.
+//! Every engine that may serve leaves heavy requests to the threads of a server that may run them, and gives
+//! the other requests to any thread that steps it.
 
 use ordo_execute::{Assignment, Batch, Budget, Committed, Engine, EngineKind, Progress, WorkerId};
 use parking_lot::Mutex;

@@ -1,22 +1,16 @@
 //! Every engine serves: real servers give the same replies whichever engine they run, a directory serves with
 //! any of them, and nodes with different engines refuse each other.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "what asks processes until they have come so far has a clock and pauses"
-)]
-
 mod nodes;
 mod processes;
 
 use bench::faults::processes::Processes;
 use execute::EngineKind;
 use nodes::{Build, Cluster, PATIENCE, ordo, word};
-use processes::started_with;
+use processes::{started_with, until};
 use server::client::{Answer, Client, put_command};
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
 
 fn alone(engine: EngineKind, directory: &Path) -> Processes {
     started_with(&["--engine", engine.name()], 1, 1, 1, directory)
@@ -189,11 +183,7 @@ fn every_engine_serves_clients_that_wait_and_keys_that_expire() {
         // A key goes when its time has come, also if nobody asks for it.
         call(&mut one, &["MSET", "stays", "1", "goes", "1"]);
         assert_eq!(call(&mut one, &["PEXPIRE", "goes", "20"]), text("1"), "{engine}");
-        let start = Instant::now();
-        while call(&mut one, &["DBSIZE"]) != text("1") {
-            assert!(start.elapsed() < PATIENCE, "{engine}: the key stays");
-            thread::sleep(Duration::from_millis(2));
-        }
+        until(&format!("gone with {engine}"), || (call(&mut one, &["DBSIZE"]) == text("1")).then_some(()));
         assert_eq!(call(&mut one, &["MGET", "stays", "goes"]), Answer::List(vec![text("1"), Answer::Nil]));
         // Many connections at once, on one key and on their own, with scripts between.
         thread::scope(|scope| {

@@ -205,7 +205,7 @@ impl Engine for Ssmr {
             return Waiting::default();
         }
         if self.declined_heavy.load(Ordering::Relaxed) {
-            // What is behind it waits for it.
+            // Requests behind the heavy one wait for it.
             return Waiting { light: 0, heavy: 1 };
         }
         Waiting { light: self.taken.load(Ordering::Relaxed) + self.order.confirmed(), heavy: 0 }

@@ -113,7 +113,7 @@ pub fn is_group_of_alone(partition: PartitionId, base: &Base) -> bool {
             let mut reader = Reader::new(&base.state);
             let nonce = reader.varint();
             let nonces = take_nonces(&mut reader);
-            // What it has is told only once it is kept.
+            // A node tells the others its nonce only once its journal holds it.
             nonces.is_some_and(|nonces| match nonces.is_empty() {
                 true => nonce != Some(0),
                 false => nonces.keys().eq(alone.nodes.keys()),

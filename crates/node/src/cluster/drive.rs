@@ -40,8 +40,8 @@ pub trait Host {
     /// Drops the link of a node, because of what it has sent.
     fn sever(&mut self, peer: NodeId, why: &str);
 
-    /// Makes the journal's next segment: [`ClusterEvent::RoomMade`] tells that there is one. A failure tells
-    /// nothing: it is asked for again.
+    /// Makes the journal's next segment: [`ClusterEvent::RoomMade`] tells that there is one. A failure has
+    /// no event: the node asks again.
     fn make_room(&mut self) -> Option<ClusterEvent>;
 
     /// Writes checkpoints, which ends with [`ClusterEvent::CheckpointWritten`] or
