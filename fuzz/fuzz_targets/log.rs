@@ -1,4 +1,4 @@
 #![no_main]
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    order::fuzz_log_reader(bytes);
+    log::fuzz_log_reader(bytes);
 });

@@ -1,6 +1,6 @@
 //! Checkpoint files: records at a snapshot, written while writers go on.
 
-use order::{Disk, DiskFile, FileReader, FileWriter};
+use log::{Disk, DiskFile, FileReader, FileWriter};
 use std::io::{self, BufReader, BufWriter};
 use store::checkpoint::{CheckpointError, Header, Writer};
 use store::{Image, Snapshot, View};

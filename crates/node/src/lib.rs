@@ -9,7 +9,7 @@
 //! # A node that stands alone
 //!
 //! It is a cluster of one: the same machine, with one group that agrees with nobody
-//! ([`order::consensus::SoloGroup`]), no peers, and a map of one node. What is special about it is named by
+//! ([`agree::SoloGroup`]), no peers, and a map of one node. What is special about it is named by
 //! [`ClusterOptions::alone`](cluster::ClusterOptions::alone), and little:
 //!
 //! * Whoever reads at its newest snapshot has everything that was acknowledged: nobody has to be asked.

@@ -3,8 +3,8 @@
 use crate::cluster::LoadError;
 use crate::cluster::checkpoint::{CANDIDATES, begin_of_start};
 use crate::cluster::stands_alone;
-use order::skip::name_of;
-use order::{Disk, GroupBatch, Journal, OpenError};
+use log::{Disk, Journal, OpenError};
+use order::{GroupBatch, skip::name_of};
 use std::sync::Arc;
 use txn::codec::RequestError;
 use txn::{Epoch, PartitionId, Registry, Request, RequestName};

@@ -16,10 +16,8 @@ use txn::codec::{Reader, put_bytes, put_varint};
 use txn::hash::{hash_bytes, mix};
 use txn::key::{SLOTS, first_slot};
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, Epoch, Key, NodeId, PartitionId, Request, SlotRange, Slots, Stop, ZoneId};
+use txn::{BootId, Epoch, Key, NODES_MAX, NodeId, PartitionId, Request, SlotRange, Slots, Stop, ZoneId};
 
-/// The most nodes that a cluster can ever name.
-pub const NODES_MAX: u16 = 1024;
 /// The most partitions of a cluster.
 pub const PARTITIONS_MAX: u16 = 256;
 /// The behaviour that is in force when a cluster begins, whatever its founders know. It stays as it is: all

@@ -6,7 +6,7 @@
 //! it.
 
 use crate::private;
-use order::{Disk, DiskFile};
+use log::{Disk, DiskFile};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;

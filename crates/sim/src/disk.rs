@@ -15,7 +15,7 @@
 //!
 //! Everything is drawn from one seed; the same calls give the same disk.
 
-use order::{Disk, DiskFile};
+use log::{Disk, DiskFile};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;

@@ -58,6 +58,9 @@ impl fmt::Display for PartitionId {
     }
 }
 
+/// The most nodes that a cluster can ever name.
+pub const NODES_MAX: u16 = 1024;
+
 /// A node of a cluster: a process with its disk. From 1; never given to another node, so that a lost disk's
 /// promises are not taken for the new one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

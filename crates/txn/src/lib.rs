@@ -42,7 +42,7 @@ pub mod tx;
 pub mod value;
 
 pub use blob::Blob;
-pub use ids::{BootId, Epoch, NodeId, PartitionId, Position, RequestName, SessionId, ZoneId};
+pub use ids::{BootId, Epoch, NODES_MAX, NodeId, PartitionId, Position, RequestName, SessionId, ZoneId};
 pub use key::{Key, Space};
 pub use procedure::{Call, FnProcedure, Procedure, ProcedureFuture, ProcedureId, Registry};
 pub use reply::{Outcome, Reply, Stop};

@@ -4,8 +4,8 @@ use super::frames::Frame;
 use super::levels::CORRECTS_CLOCK;
 use super::machine::{ClusterEffects, ClusterNode};
 use crate::clock::{Sight, agreed, reached};
+use agree::Role;
 use order::Control;
-use order::consensus::Role;
 use std::collections::BTreeMap;
 use txn::{BootId, NodeId, PartitionId, clock};
 

@@ -18,8 +18,7 @@ use super::checkpoint::{ClusterCheckpoint, Needed};
 use super::install::{Piece, Whole};
 use super::machine::{ClusterEffects, ClusterEvent, ClusterNode};
 use bytes::Bytes;
-use order::consensus::Kept;
-use order::{Disk, Journal, SyncTicket, Synced};
+use log::{Disk, Journal, Kept, SyncTicket, Synced};
 use std::io;
 use txn::{NodeId, Position};
 

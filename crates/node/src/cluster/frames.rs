@@ -18,7 +18,7 @@ pub enum Frame {
     Consensus {
         /// Whose.
         partition: PartitionId,
-        /// What [`order::consensus::Turn`] gave.
+        /// What [`agree::Turn`] gave.
         message: Bytes,
     },
     /// Requests that the sender accepted, for the group's leader: consecutive numbers of one process.
@@ -555,7 +555,7 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
     }
     Some(match take_plain(&mut reader, bytes)? {
         Frame::Consensus { partition, message } => {
-            format!("{partition} {}", order::consensus::describe(&message))
+            format!("{partition} {}", agree::describe(&message))
         }
         Frame::Submit { .. } => return None,
         Frame::Expect { partition, boot, sequence } => format!("{partition}: expects {sequence} of {boot}"),

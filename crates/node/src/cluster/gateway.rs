@@ -3,8 +3,7 @@
 //! For each group they have numbers from 1 on, and stay here until the group has agreed on them. They go to
 //! whoever leads the group, and again to whoever leads it next: the group's log tells which of them it has.
 
-use order::Submission;
-use order::arrange::Place;
+use order::{Submission, arrange::Place};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::{BootId, NodeId, PartitionId, Request, RequestId};

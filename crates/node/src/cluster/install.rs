@@ -18,12 +18,13 @@ use super::machine::{ClusterEffects, ClusterEvent, ClusterNode, Then};
 use super::recover::BaseState;
 use super::shape::BadFrame;
 use bytes::Bytes;
-use order::consensus::{Base, Kept};
-use order::{Disk, DiskFile, FileReader, NODES_MAX, TIME_MS_END};
+use log::{Base, Disk, DiskFile, FileReader, Kept};
+use order::TIME_MS_END;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::RangeInclusive;
 use store::checkpoint::CheckpointError;
+use txn::NODES_MAX;
 use txn::codec::Reader;
 use txn::{Epoch, NodeId, PartitionId, Position};
 

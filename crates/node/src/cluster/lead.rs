@@ -1,7 +1,6 @@
 //! What a leader has on its desk: requests and changes that go into its group's next batch.
 
-use order::arrange;
-use order::{Admission, Control, GroupBatch, Streams, Submission};
+use order::{Admission, Control, GroupBatch, Streams, Submission, arrange};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use txn::Epoch;

@@ -24,9 +24,10 @@ use super::shape::{BadFrame, ReadAhead};
 use crate::clock::{Clock, ClockStatus};
 use crate::expiry::ExpiryScan;
 use crate::refused::Refused;
+use agree::{Group, GroupStatus, Input};
 use bytes::Bytes;
 use execute::Engine;
-use order::consensus::{Group, GroupStatus, Input, Kept};
+use log::Kept;
 use order::merge::{EpochEnd, Merge};
 use order::{Changed, Control, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -72,7 +73,7 @@ pub enum ClusterEvent {
     /// Everything up to this record is on the disk.
     Synced(u64),
     /// The record could not be written. Nothing of it is in the journal, and the same may be tried again
-    /// ([`order::Journal::takes_again`]).
+    /// ([`log::Journal::takes_again`]).
     JournalUnwritten(String),
     /// The journal could not be synced: nothing is promised any more.
     JournalFailed(String),

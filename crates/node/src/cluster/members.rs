@@ -14,8 +14,9 @@
 
 use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode};
+use agree::{Input, MemberChange};
+use log::Members;
 use order::Control;
-use order::consensus::{Input, MemberChange, Members};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::{BootId, Epoch, NodeId, PartitionId};
 

@@ -24,7 +24,8 @@
 use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode};
 use super::peers::Condition;
-use order::consensus::{Input, Kept};
+use agree::Input;
+use log::Kept;
 use txn::Stop;
 use txn::mutant::{Mutant, is_active};
 

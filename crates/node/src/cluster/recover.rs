@@ -7,10 +7,11 @@ use super::levels::check_level;
 use super::machine::{Beginning, ClusterNode};
 use super::retired::retired;
 use crate::schedule::Schedule;
+use agree::{Group, RaftGroup, SoloGroup};
 use execute::Engine;
-use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup, SoloGroup};
+use log::{Base, Disk, Entry, EntryKind, GroupImages, Members};
 use order::merge::{Content, EpochEnd, Held, Merge, Start};
-use order::{Disk, GroupBatch, GroupImages, PartitionMap, Streams, digest_of};
+use order::{GroupBatch, PartitionMap, Streams, digest_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, put_varint};
@@ -383,7 +384,7 @@ impl ClusterNode {
 
 /// What an entry brings to the merge, unread; `None` if it is not a batch.
 pub(super) fn held(entry: &Entry) -> Result<Option<Held>, RequestError> {
-    if entry.kind != EntryKind::Batch || entry.data.is_empty() {
+    if entry.kind != EntryKind::Data || entry.data.is_empty() {
         return Ok(None);
     }
     let epoch = GroupBatch::epoch_of(&entry.data).ok_or(RequestError::Malformed)?;

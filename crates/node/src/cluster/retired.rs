@@ -11,8 +11,7 @@
 //! which map, and until then the node's own map is no reason to take the replica back.
 
 use super::machine::{ClusterEffects, ClusterNode, Then};
-use order::GroupImages;
-use order::consensus::{Base, Kept, Members};
+use log::{Base, GroupImages, Kept, Members};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::PartitionId;
 use txn::codec::{Reader, put_varint};
@@ -55,7 +54,7 @@ impl Retired {
 
 /// The replicas that a journal knows to have moved away.
 pub(super) fn retired(images: &GroupImages) -> BTreeMap<PartitionId, Retired> {
-    let read = |(&partition, image): (&PartitionId, &order::GroupImage)| {
+    let read = |(&partition, image): (&PartitionId, &log::GroupImage)| {
         Retired::read(&image.base).map(|retired| (partition, retired))
     };
     images.iter().filter_map(read).collect()

@@ -3,7 +3,7 @@
 //! A peer has proved that it belongs to the cluster, and may still be broken, or lie. So a frame is held
 //! against the cluster here, once: the partitions that it names, what it says of others, and lists that go
 //! together. What a frame says of a group's log or of a checkpoint is held against these where they are known
-//! ([`order::consensus::Group::examine`], [`ClusterNode::entries_came`], [`super::install`]). A frame that
+//! ([`agree::Group::examine`], [`ClusterNode::entries_came`], [`super::install`]). A frame that
 //! cannot be costs its sender the link ([`super::Host::sever`]), and has no other effect.
 
 use super::feeds::{Fed, Item, Part};
@@ -11,8 +11,9 @@ use super::frames::{Frame, FrameError};
 use super::machine::ClusterNode;
 use super::out::CAUSE_BYTES_MAX;
 use super::peers::Condition;
+use agree::Contradiction;
+use log::{Entry, EntryKind};
 use order::GroupBatch;
-use order::consensus::{Contradiction, Entry, EntryKind};
 use std::sync::Arc;
 use txn::codec::RequestError;
 use txn::{BootId, PartitionId};
@@ -139,7 +140,7 @@ impl ClusterNode {
         };
         let mut epoch = self.merge.epoch_at(partition, first.index.saturating_sub(1));
         for entry in entries {
-            if entry.kind != EntryKind::Batch || entry.data.is_empty() {
+            if entry.kind != EntryKind::Data || entry.data.is_empty() {
                 continue;
             }
             let batch = GroupBatch::decode(&entry.data, &self.registry);

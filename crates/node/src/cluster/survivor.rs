@@ -4,7 +4,7 @@
 //! An operator decides this while the process of the node that is left, the *survivor*, is stopped. What it
 //! has is kept: its checkpoints, and behind them all that its logs have, whether it was known to be agreed
 //! or not. In the journal, one record makes the survivor the only voter of every group
-//! ([`order::consensus::sole_member`]), and changes the number of the cluster in the bases, where maps are.
+//! ([`agree::sole_member`]), and changes the number of the cluster in the bases, where maps are.
 //! Nothing else of the map changes: the lost nodes are in it until new ones take their places, by the same
 //! commands as in any cluster.
 //!
@@ -20,8 +20,9 @@ use super::bootstrap::IDENTITY;
 use super::checkpoint::{self, CANDIDATES, LoadError, candidate_with, newest_bases};
 use super::levels::{LEVEL, check_level};
 use super::recover::{BaseState, ClusterRecoverError, read_base};
-use order::consensus::{Base, Kept, sole_member};
-use order::{Disk, GroupBatch, GroupImages, PartitionMap};
+use agree::sole_member;
+use log::{Base, Disk, GroupImages, Kept};
+use order::{GroupBatch, PartitionMap};
 use std::collections::BTreeSet;
 use txn::{Epoch, NodeId, PartitionId};
 
@@ -98,7 +99,7 @@ pub fn survey<D: Disk>(
     }
     let begin = newest_bases(images)?;
     let kept_by_map: BTreeSet<PartitionId> = known.kept_by(me).collect();
-    let nothing = order::GroupImage::default();
+    let nothing = log::GroupImage::default();
     let image_of = |partition| images.get(&partition).unwrap_or(&nothing);
     let is_usable = |partition: &PartitionId| {
         let image = image_of(*partition);
@@ -171,8 +172,7 @@ fn base_of(cluster: u64, partition: PartitionId, base: &Base) -> Result<Base, Lo
 mod tests {
     use super::*;
     use crate::cluster::checkpoint::tests::{ME, images, map, taken, write};
-    use order::consensus::{Entry, EntryKind};
-    use order::{GroupImage, Journal};
+    use log::{Entry, EntryKind, GroupImage, Journal};
     use sim::disk::VirtualDisk;
     use std::sync::Arc;
 
@@ -186,7 +186,7 @@ mod tests {
             submissions: Vec::new(),
             controls: Vec::new(),
         };
-        Entry { index: epoch, term: 1, kind: EntryKind::Batch, data: batch.encode().into() }
+        Entry { index: epoch, term: 1, kind: EntryKind::Data, data: batch.encode().into() }
     }
 
     fn look(disk: &VirtualDisk, images: &GroupImages) -> Result<Survey, SurvivorError> {

@@ -2,7 +2,8 @@
 
 use crate::rig::{Rig, RigHost, SEGMENT_BYTES, StartRefused, files, options, registry};
 use execute::Serial;
-use order::{Described, Disk, Journal, PartitionMap};
+use log::{Disk, Journal};
+use order::{Described, PartitionMap};
 use ordo_node::FsyncPolicy;
 use ordo_node::cluster::{
     ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart, Frame, Standing, drive,
@@ -18,7 +19,7 @@ fn start_error(disk: &Arc<VirtualDisk>) -> StartRefused {
 }
 
 /// Opens a journal.
-fn open(disk: &Arc<VirtualDisk>, boot_id: u64) -> (Journal<VirtualDisk>, order::GroupImages) {
+fn open(disk: &Arc<VirtualDisk>, boot_id: u64) -> (Journal<VirtualDisk>, log::GroupImages) {
     let (journal, images, _) = Journal::open(disk.clone(), SEGMENT_BYTES, boot_id).unwrap();
     (journal, images)
 }

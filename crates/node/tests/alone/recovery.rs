@@ -1,7 +1,8 @@
 //! From files to a node: replay, checkpoints, damage, and crashes at random instants.
 
 use crate::rig::{Rig, StartRefused, checkpoint_name, files, options};
-use order::{Disk, DiskFile, Skips};
+use log::{Disk, DiskFile};
+use order::Skips;
 use ordo_node::FsyncPolicy;
 use ordo_node::cluster::{ClusterEvent, ClusterOptions, ClusterRecoverError, LoadError};
 use sim::disk::VirtualDisk;

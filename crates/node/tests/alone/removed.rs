@@ -1,7 +1,7 @@
 //! Log files that somebody removes while the node uses them.
 
 use crate::rig::{Rig, StartRefused, files, options};
-use order::{Disk, OpenError};
+use log::{Disk, OpenError};
 use ordo_node::FsyncPolicy;
 use ordo_node::cluster::ClusterEvent;
 use sim::disk::VirtualDisk;

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use execute::{Budget, Committed, Engine, Progress, Serial, WorkerId};
-use order::consensus::Kept;
-use order::{Disk, Journal, OpenError, PartitionMap, Report, SyncTicket};
+use log::{Disk, Journal, Kept, OpenError, Report, SyncTicket};
+use order::PartitionMap;
 use ordo_node::cluster::checkpoint::{self, Needed};
 use ordo_node::cluster::{
     ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterRecoverError,

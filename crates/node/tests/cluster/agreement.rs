@@ -1,8 +1,9 @@
 //! What groups and those who follow them must not take from each other, and what must not stop them.
 
 use crate::rig::Rig;
+use agree::{Group, Input, MemberChange, RaftGroup};
 use bytes::Bytes;
-use order::consensus::{Base, Group, HardState, Input, MemberChange, Members, RaftGroup};
+use log::{Base, HardState, Members};
 use order::merge::{Content, EpochEnd, Held, Merge, Outdated, Start};
 use order::{GroupBatch, PartitionMap, Streams};
 use ordo_node::cluster::{ClusterEvent, TRANSFER_KEPT_MS};

@@ -130,7 +130,7 @@ impl Dice {
     }
 }
 
-/// A message of a group, as `order::consensus` writes it.
+/// A message of a group, as crate `agree` writes it.
 #[derive(Clone)]
 struct Consensus {
     kind: u8,

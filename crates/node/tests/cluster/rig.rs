@@ -8,8 +8,8 @@
 use bytes::Bytes;
 use execute::sparkle::{Options, Sparkle};
 use execute::{Assignment, Budget, Committed, Engine, Serial, WorkerId, siblings};
-use order::consensus::Kept;
-use order::{Changed, Control, Described, GroupImage, GroupImages, PartitionMap};
+use log::{GroupImage, GroupImages, Kept};
+use order::{Changed, Control, Described, PartitionMap};
 use ordo_node::cluster::checkpoint::Needed;
 use ordo_node::cluster::{
     Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions,
@@ -507,7 +507,7 @@ impl Rig {
             .processes()
             .filter_map(|(node, process)| {
                 let status = process.node.group_status(partition)?;
-                (status.role == order::consensus::Role::Leader).then_some((status.term, node))
+                (status.role == agree::Role::Leader).then_some((status.term, node))
             })
             .collect::<Vec<_>>();
         leaders.sort();

@@ -1,9 +1,10 @@
 //! Changes of the map: what they ask for, what they do, and how they are written.
 
-use super::{NODES_MAX, NodeEntry, PartitionMap, joined, slots_of, take, take_text, without};
+use super::{NodeEntry, PartitionMap, joined, slots_of, take, take_text, without};
 use crate::moves::SlotMove;
 use std::collections::BTreeMap;
 use std::fmt;
+use txn::NODES_MAX;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::{BootId, Epoch, NodeId, PartitionId, SlotRange, ZoneId};
 

@@ -113,7 +113,7 @@ fn read(dir: &Path) -> Result<(Arc<RealDisk>, Vec<Listed>)> {
     let mut registry = Registry::new();
     redis_surface::register(&mut registry)?;
     let boot_id = super::unguessable();
-    let bytes = order::SEGMENT_BYTES_DEFAULT;
+    let bytes = log::SEGMENT_BYTES_DEFAULT;
     let listed = listing::list(&disk, bytes, boot_id, &registry, described)?;
     Ok((disk, listed))
 }
@@ -146,7 +146,7 @@ mod tests {
         let path = dir.path();
         {
             let disk = Arc::new(RealDisk::open(path).expect("a directory"));
-            let bytes = order::SEGMENT_BYTES_DEFAULT;
+            let bytes = log::SEGMENT_BYTES_DEFAULT;
             listing::list(&disk, bytes, 1, &Registry::new(), described).expect("an empty log");
         }
         let name: RequestName = "7:2:3".parse().expect("a name");

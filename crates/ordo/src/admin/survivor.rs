@@ -1,8 +1,8 @@
 //! `ordo admin recover`: makes a cluster of the one node that is left of another one.
 
 use anyhow::{Context, Result, bail};
+use log::Journal;
 use node::cluster::survivor::{Extent, survey};
-use order::Journal;
 use server::cluster::identity::Identity;
 use server::disk::RealDisk;
 use std::io::Write;
@@ -44,7 +44,7 @@ pub fn recover(dir: &Path, is_sure: bool, out: &mut dyn Write) -> Result<()> {
     let disk = Arc::new(RealDisk::open(dir)?);
     let mut identity = load()?;
     let random = super::unguessable();
-    let (mut journal, images, _) = Journal::open(disk.clone(), order::SEGMENT_BYTES_DEFAULT, random)?;
+    let (mut journal, images, _) = Journal::open(disk.clone(), log::SEGMENT_BYTES_DEFAULT, random)?;
     let cluster = mix(identity.first.cluster ^ mix(random));
     let me = identity.node;
     let found = survey(&*disk, &images, me, &identity.first, &identity.map, cluster)?;

@@ -10,14 +10,14 @@ use clap::Args;
 use execute::{
     Assignment, Batch, Budget, Engine, EngineKind, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
 };
+use log::{Disk, DiskFile, Journal, Kept};
 use node::FsyncPolicy;
 use node::cluster::checkpoint::Needed;
 use node::cluster::{
     ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart,
     CountedJournal, Host, LoadedEngines, Piece, Recorded, Whole, drive, load_engines,
 };
-use order::consensus::Kept;
-use order::{Disk, DiskFile, Journal, PartitionMap};
+use order::PartitionMap;
 use redis_surface::codec::{Limits, Protocol, RequestDecoder, encode, encode_command};
 use sim::cost::CostTable;
 use sim::disk::VirtualDisk;

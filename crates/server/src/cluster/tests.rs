@@ -2,8 +2,7 @@
 //! (3).
 
 use super::{ClusterCounters, ClusterStatus, ClusterView, PartitionStatus, ReplicaStatus};
-use order::Described;
-use order::PartitionMap;
+use order::{Described, PartitionMap};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::{NodeId, PartitionId};

@@ -5,9 +5,9 @@ use super::member::Outside;
 use crate::disk::RealDisk;
 use crate::peers::put_frame;
 use bytes::Bytes;
+use log::Kept;
 use node::cluster::checkpoint::Needed;
 use node::cluster::{ClusterCheckpoint, ClusterEvent, CountedJournal, Host, Piece, Recorded, Whole};
-use order::consensus::Kept;
 use std::collections::BTreeMap;
 use txn::NodeId;
 

@@ -14,16 +14,17 @@ use crate::cluster::{
 };
 use crate::disk::RealDisk;
 use crate::peers::{PeerEvents, Peers};
+use agree::Role;
 use bytes::Bytes;
 use execute::siblings::Sent;
 use execute::snapshot::panic_text;
 use execute::{Engine, Progress};
+use log::{Journal, Synced};
 use node::Refused;
 use node::cluster::{
     Answered, ClusterEffects, ClusterEvent, ClusterNode, Condition, CountedJournal, TRANSFER_KEPT_MS, drive,
 };
-use order::consensus::Role;
-use order::{Control, Journal, PartitionMap, Synced};
+use order::{Control, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

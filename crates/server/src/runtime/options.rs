@@ -5,9 +5,10 @@ use crate::disk::DirectoryError;
 use crate::peers::{PeerOptions, PeersError};
 use crate::skips::SkipsError;
 use execute::{Assignment, Engine, EngineError, EngineKind};
+use log::OpenError;
 use node::cluster::{ClusterOptions, ClusterRecoverError, LoadError};
 use node::{FsyncPolicy, Limits};
-use order::{OpenError, PartitionMap};
+use order::PartitionMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ impl RuntimeOptions {
             fsync,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             ports: 16,
-            segment_bytes: order::SEGMENT_BYTES_DEFAULT,
+            segment_bytes: log::SEGMENT_BYTES_DEFAULT,
             checkpoint_bytes,
             limits,
             engine: EngineKind::default(),
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn a_cause_is_told_once() {
         let full = || io::Error::other("the disk is full");
-        let log = order::OpenError::Io { action: "listing the directory".to_owned(), cause: full() };
+        let log = log::OpenError::Io { action: "listing the directory".to_owned(), cause: full() };
         let directory = DirectoryError::Io { path: "data".into(), action: "creating it", cause: full() };
         let checkpoint = LoadError::File { name: "checkpoint".to_owned(), cause: full().into() };
         let identity =

@@ -11,8 +11,8 @@
 use super::Inner;
 use super::core::{Hands, Outcome};
 use super::member::Member;
+use log::Disk;
 use node::cluster::ClusterEvent;
-use order::Disk;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;

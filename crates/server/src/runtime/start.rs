@@ -18,13 +18,13 @@ use crate::peers::{PeerOptions, Peers};
 use crate::skips;
 use execute::snapshot::panic_text;
 use execute::{Assignment, Pause, Progress, SnapshotReader, WorkerId};
+use log::{Base, Disk, GroupImages, Journal, OpenError, Report};
 use node::cluster::levels::check_level;
 use node::cluster::{
     ClusterNode, ClusterOptions, ClusterRecoverError, ClusterStart, IDENTITY, LoadedEngines, checkpoint,
     is_group_of_alone, joined_record, load_engines,
 };
-use order::consensus::Base;
-use order::{Disk, GroupImages, Journal, OpenError, PartitionMap, Report, Skips};
+use order::{PartitionMap, Skips};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64};

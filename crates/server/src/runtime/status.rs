@@ -1,6 +1,6 @@
 //! What INFO and metrics tell of a node.
 
-use order::LogStatus;
+use log::LogStatus;
 use std::sync::Arc;
 use txn::{Epoch, Position};
 

@@ -14,8 +14,8 @@
 
 use crate::watch::real_time::Place;
 use crate::world::{End, Violation};
+use log::{Entry, EntryKind, Kept};
 use order::GroupBatch;
-use order::consensus::{Entry, EntryKind, Kept};
 use std::collections::{BTreeMap, VecDeque};
 use txn::{Epoch, Position};
 
@@ -46,7 +46,7 @@ pub(super) struct Alone {
 pub(super) fn last_epoch_of<'a>(
     entries: impl IntoIterator<Item = &'a Entry, IntoIter: DoubleEndedIterator>,
 ) -> Option<Epoch> {
-    let mut batches = entries.into_iter().rev().filter(|entry| entry.kind == EntryKind::Batch);
+    let mut batches = entries.into_iter().rev().filter(|entry| entry.kind == EntryKind::Data);
     batches.find_map(|entry| GroupBatch::epoch_of(&entry.data))
 }
 

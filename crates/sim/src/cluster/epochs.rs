@@ -14,8 +14,7 @@
 use super::watch::PartitionWatch;
 use crate::watch::real_time::Place as Decided;
 use crate::world::{EPOCH_MS, Violation};
-use order::PartitionMap;
-use order::merge::EpochEnd;
+use order::{PartitionMap, merge::EpochEnd};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::{Epoch, PartitionId, Position, RequestId, SessionId};

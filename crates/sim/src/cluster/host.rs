@@ -6,14 +6,14 @@ use super::site::host_at;
 use super::{Cluster, Frame, Timer};
 use crate::world::{Address, Core, MortalDisk, Violation};
 use bytes::Bytes;
+use log::{GroupImages, Journal, Kept, OpenError, SyncTicket, Synced};
 use node::FsyncPolicy;
 use node::cluster::checkpoint::{self, Needed};
 use node::cluster::{
     ClusterCheckpoint, ClusterEvent, CountedJournal, Host, Piece, Recorded, Whole, Written, joined_record,
     serve_piece, store_piece,
 };
-use order::consensus::Kept;
-use order::{GroupImages, Journal, OpenError, PartitionMap, SyncTicket, Synced};
+use order::PartitionMap;
 use std::io;
 use std::sync::Arc;
 use txn::{NodeId, Position};

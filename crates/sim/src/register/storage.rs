@@ -12,7 +12,7 @@
 
 use super::state::{State, take, take_u32, take_u64};
 use crate::world::{MortalDisk, MortalFile};
-use order::{Disk, DiskFile};
+use log::{Disk, DiskFile};
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, StorageError};
 use std::io;

@@ -1,7 +1,7 @@
 //! A disk under a process that dies between two of its operations.
 
 use crate::disk::{VirtualDisk, VirtualFile};
-use order::{Disk, DiskFile};
+use log::{Disk, DiskFile};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

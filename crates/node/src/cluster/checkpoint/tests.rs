@@ -3,8 +3,8 @@
 use super::*;
 use crate::cluster::{ClusterOptions, ClusterRecoverError, ClusterStart, load_engines};
 use execute::Serial;
-use order::consensus::{Entry, EntryKind, HardState, Members};
-use order::{Described, DiskFile};
+use log::{DiskFile, Entry, EntryKind, HardState, Members};
+use order::Described;
 use sim::disk::VirtualDisk;
 use txn::Registry;
 
@@ -281,7 +281,7 @@ fn at_the_beginning_nothing_is_left_out() {
 
 #[test]
 fn logs_that_begin_at_several_epochs_without_a_checkpoint_of_all_are_refused() {
-    let entry = Entry { index: 1, term: 1, kind: EntryKind::Batch, data: Bytes::new() };
+    let entry = Entry { index: 1, term: 1, kind: EntryKind::Data, data: Bytes::new() };
     // It has promised an entry, and has no base.
     let mut promised = images(7, &[P0, P1], taken(7, &[P0, P1]));
     promised.entry(P2).or_default().entries.push(entry);

@@ -141,7 +141,7 @@ fn what_the_map_wants_meanwhile_is_fetched_before_a_checkpoint_is_installed() {
     assert_eq!(begun.len(), 2, "its own has one");
     let images = effects.kept.iter().map(|kept| {
         let base = kept.base.clone().unwrap_or_default();
-        let image = order::GroupImage { base, ..Default::default() };
+        let image = log::GroupImage { base, ..Default::default() };
         (kept.partition, image)
     });
     let begin = newest_bases(&images.collect()).expect("bases");

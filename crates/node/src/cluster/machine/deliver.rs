@@ -2,7 +2,7 @@
 
 use super::{ClusterEffects, ClusterNode, Executor};
 use crate::cluster::recover::held;
-use order::consensus::Entry;
+use log::Entry;
 use order::merge::{Confirmation, Content, Held, Retraction, Unreadable};
 use order::{Changed, Control};
 use txn::codec::RequestError;

@@ -3,7 +3,7 @@
 use super::{ClusterEffects, ClusterNode, DOUBT_TICKS, SILENCE_TICKS};
 use crate::cluster::frames::Frame;
 use crate::cluster::peers::Condition;
-use order::consensus::{ELECTION_TICKS, Input};
+use agree::{ELECTION_TICKS, Input};
 use std::collections::BTreeSet;
 use txn::{NodeId, PartitionId, Stop};
 

@@ -5,7 +5,8 @@ use crate::cluster::checkpoint::CANDIDATES;
 use crate::cluster::frames::Frame;
 use crate::cluster::lead::Lead;
 use crate::options::FsyncPolicy;
-use order::consensus::{EntryKind, Kept, Turn};
+use agree::Turn;
+use log::{EntryKind, Kept};
 use order::digest_of;
 use order::merge::{Content, Held};
 use txn::mutant::{Mutant, is_active};
@@ -140,7 +141,7 @@ impl ClusterNode {
         for entry in &kept.entries {
             let own = self.leads.get_mut(&partition).and_then(|lead| {
                 let epoch = Epoch(self.merge.held(partition).0 + 1);
-                (entry.kind == EntryKind::Batch && !entry.data.is_empty())
+                (entry.kind == EntryKind::Data && !entry.data.is_empty())
                     .then(|| lead.take_proposed(entry.term, epoch))
                     .flatten()
             });

@@ -7,9 +7,10 @@ use super::{
 };
 use crate::private;
 use execute::EngineKind;
-use order::{NODES_MAX, PARTITIONS_MAX};
+use order::PARTITIONS_MAX;
 use std::path::Path;
 use toml::Spanned;
+use txn::NODES_MAX;
 
 /// What `leaders` means unless it names a zone.
 const SPREAD: &str = "spread";

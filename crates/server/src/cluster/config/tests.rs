@@ -1,6 +1,6 @@
 use super::*;
-use order::NODES_MAX;
 use std::os::unix::fs::PermissionsExt;
+use txn::NODES_MAX;
 use txn::NodeId;
 
 const HEAD: &str = "name = 'shop'\nsecret = 'sixteen letters!'\n";

@@ -6,8 +6,7 @@ use crate::peers::PeerEvents;
 use crate::peers::PeerOptions;
 use crate::runtime::member::{FromPeers, PROTOCOL};
 use node::cluster::ClusterOptions;
-use order::Described;
-use order::PartitionMap;
+use order::{Described, PartitionMap};
 use txn::NodeId;
 
 const ME: NodeId = NodeId(1);

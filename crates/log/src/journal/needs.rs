@@ -8,7 +8,7 @@
 //! So only what the newest *durable* record does not need is free to go.
 
 use super::image::{Found, Images};
-use crate::consensus::{HardState, Kept};
+use crate::kept::{HardState, Kept};
 use std::collections::{BTreeMap, VecDeque};
 use txn::{PartitionId, Position};
 

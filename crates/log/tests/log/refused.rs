@@ -2,7 +2,7 @@
 
 use crate::virtual_disk::VirtualDisk;
 use crate::{base, entry, hard_state, open};
-use order::consensus::{Entry, Kept};
+use log::{Entry, Kept};
 use std::io::ErrorKind;
 use txn::{PartitionId, Position};
 

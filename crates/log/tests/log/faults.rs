@@ -2,8 +2,7 @@
 
 use crate::virtual_disk::VirtualDisk;
 use crate::{Opened, Round, State, base, entry, open, segments};
-use order::consensus::{Entry, Kept};
-use order::{Disk, Journal};
+use log::{Disk, Entry, Journal, Kept};
 use std::io::ErrorKind;
 use txn::{PartitionId, Position};
 
@@ -223,7 +222,7 @@ fn prepared_segments_are_never_read() {
 fn syncs_and_preparations_run_beside_appends() {
     let mut setup = Setup::new(8);
     let preparer = setup.journal.preparer();
-    let (tickets, waiting) = std::sync::mpsc::channel::<order::SyncTicket<VirtualDisk>>();
+    let (tickets, waiting) = std::sync::mpsc::channel::<log::SyncTicket<VirtualDisk>>();
     let (done, results) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {

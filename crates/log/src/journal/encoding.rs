@@ -1,6 +1,6 @@
 //! A record's payload: what some groups keep, as bytes. `docs/log-format.md` has the table.
 
-use crate::consensus::{Base, Entry, EntryKind, HardState, Kept};
+use crate::kept::{Base, Entry, EntryKind, HardState, Kept};
 use crate::record;
 use bytes::Bytes;
 use txn::codec::{Reader, put_bytes, put_varint};
@@ -50,7 +50,7 @@ pub(super) fn put_kept(out: &mut Vec<u8>, kept: &Kept, hard_state: Option<HardSt
     for entry in &kept.entries {
         put_varint(out, entry.term);
         out.push(match entry.kind {
-            EntryKind::Batch => ENTRY_BATCH,
+            EntryKind::Data => ENTRY_BATCH,
             EntryKind::Membership => ENTRY_MEMBERSHIP,
         });
         put_bytes(out, &entry.data);
@@ -115,7 +115,7 @@ fn take_entries(reader: &mut Reader<'_>) -> Option<Vec<Entry>> {
             index,
             term: reader.varint()?,
             kind: match reader.u8()? {
-                ENTRY_BATCH => EntryKind::Batch,
+                ENTRY_BATCH => EntryKind::Data,
                 ENTRY_MEMBERSHIP => EntryKind::Membership,
                 _ => return None,
             },
@@ -132,7 +132,7 @@ fn take_u16(reader: &mut Reader<'_>) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::consensus::Members;
+    use crate::kept::Members;
     use proptest::collection::vec;
     use proptest::prelude::*;
     use txn::NodeId;
@@ -169,7 +169,7 @@ mod tests {
             let entries = numbered.map(|(index, (term, batch, data))| Entry {
                 index,
                 term,
-                kind: if batch { EntryKind::Batch } else { EntryKind::Membership },
+                kind: if batch { EntryKind::Data } else { EntryKind::Membership },
                 data,
             });
             entries.collect()

@@ -4,7 +4,7 @@
 use crate::seeds;
 use crate::virtual_disk::{VirtualDisk, VirtualFile};
 use crate::{Opened, Source, State, open};
-use order::{Disk, DiskFile, Journal};
+use log::{Disk, DiskFile, Journal};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -3,8 +3,7 @@
 
 use crate::virtual_disk::VirtualDisk;
 use crate::{Round, State, base, contents, entry, hard_state, open};
-use order::consensus::{Base, Entry, EntryKind, Kept, Members};
-use order::{Disk, DiskFile};
+use log::{Base, Disk, DiskFile, Entry, EntryKind, Kept, Members};
 use txn::{NodeId, PartitionId};
 
 const SEGMENT_BYTES: u64 = 4_568;

@@ -3,8 +3,7 @@
 use crate::seeds;
 use crate::virtual_disk::VirtualDisk;
 use crate::{Opened, Source, State, open};
-use order::consensus::Kept;
-use order::{Journal, SyncTicket, Truncation};
+use log::{Journal, Kept, SyncTicket, Truncation};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::io::ErrorKind;

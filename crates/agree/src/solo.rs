@@ -4,11 +4,9 @@
 //! of its log stays in memory: there is nobody who could lack it. (A group of one that others may join is
 //! [`RaftGroup`](super::RaftGroup)'s.)
 
-use super::{
-    Base, Contradiction, Entry, EntryKind, Examined, Group, GroupStatus, HardState, Input, Kept, Members,
-    Refusal, Role, Turn,
-};
+use super::{Contradiction, Examined, Group, GroupStatus, Input, Refusal, Role, Turn};
 use bytes::Bytes;
+use log::{Base, Entry, EntryKind, HardState, Kept, Members};
 use std::collections::VecDeque;
 use txn::{NodeId, PartitionId};
 
@@ -85,7 +83,7 @@ impl Group for SoloGroup {
         for data in self.proposed.drain(..) {
             self.last += 1;
             let (index, term) = (self.last, self.hard_state.term);
-            kept.entries.push(Entry { index, term, kind: EntryKind::Batch, data });
+            kept.entries.push(Entry { index, term, kind: EntryKind::Data, data });
         }
         kept.hard_state = is_promise.then_some(self.hard_state);
         self.turns += 1;

@@ -2,7 +2,7 @@
 
 use crate::virtual_disk::VirtualDisk;
 use crate::{Source, State, open, read, segments};
-use order::fuzz_log_reader;
+use log::fuzz_log_reader;
 use proptest::prelude::*;
 use txn::Position;
 

@@ -3,8 +3,7 @@
 use crate::seeds;
 use crate::virtual_disk::VirtualDisk;
 use crate::{Source, State, base, entry, hard_state, open};
-use order::consensus::Kept;
-use order::{Disk, Journal, OpenError};
+use log::{Disk, Journal, Kept, OpenError};
 use txn::{PartitionId, Position};
 
 const SEGMENT_BYTES: u64 = 5_000;

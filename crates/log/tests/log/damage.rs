@@ -2,8 +2,7 @@
 
 use crate::virtual_disk::{SECTOR_BYTES, VirtualDisk};
 use crate::{Round, Source, State, contents, entry, open, overwrite, read, segments};
-use order::consensus::Kept;
-use order::{Disk, DiskFile, Journal, OpenError, Problem};
+use log::{Disk, DiskFile, Journal, Kept, OpenError, Problem};
 use std::sync::Arc;
 use txn::PartitionId;
 
@@ -314,12 +313,12 @@ fn a_journal_that_is_not_accepted_stays_as_it_is_with_its_torn_tail() {
     let before = contents(&disk);
     let groups: Vec<_> = state.keys().copied().collect();
     for &refused in &groups {
-        let accepts = |partition, _: &order::consensus::Base| partition != refused;
+        let accepts = |partition, _: &log::Base| partition != refused;
         let error = Journal::open_if(Arc::new(disk.clone()), 1 << 20, 8, &accepts).err().unwrap();
         assert!(matches!(error, OpenError::NotAccepted { partition } if partition == refused), "{error}");
         assert!(contents(&disk) == before);
     }
-    let accepts = |partition, base: &order::consensus::Base| state[&partition].base == *base;
+    let accepts = |partition, base: &log::Base| state[&partition].base == *base;
     let (_, found, report) =
         Journal::open_if(Arc::new(disk.clone()), 1 << 20, 8, &accepts).expect("it is accepted");
     assert!(found == state && report.cut.is_some() && !groups.is_empty(), "{report:?}");

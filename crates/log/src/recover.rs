@@ -10,17 +10,17 @@
 //! What was read may have been in the kernel's memory only (after a killed process, or after a sync that
 //! failed), so everything without a claim is written again and synced before it counts as durable.
 
-use crate::consensus::Base;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{OpenError, Problem};
 use crate::journal::Images;
-use crate::log::{Log, Segment, Shared, write_zeros};
+use crate::kept::Base;
 use crate::record::{Address, Found, HEAD_BYTES, Head, Kind, Place, Tail};
 use crate::report::{Cut, Report};
 use crate::segment::{
     FORMAT_VERSION, HEADER_BYTES, HeaderError, OpeningError, SegmentReader, first_of_name, is_prepared,
     segment_name, used_bytes,
 };
+use crate::segments::{Log, Segment, Shared, write_zeros};
 use std::io;
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};

@@ -6,8 +6,8 @@
 
 use super::encoding;
 use super::needs::Needs;
-use crate::consensus::{Base, Entry, HardState, Kept};
 use crate::error::{OpenError, Problem};
+use crate::kept::{Base, Entry, HardState, Kept};
 use crate::record::Address;
 use std::collections::{BTreeMap, VecDeque};
 use txn::{PartitionId, Position};
@@ -164,14 +164,13 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::consensus::EntryKind;
+    use crate::kept::EntryKind;
 
     const PARTITION: PartitionId = PartitionId(1);
     const END: Address = Address { segment: Position::FIRST, offset: 5_000 };
 
     fn kept(base: Option<u64>, reset: bool, indices: &[u64], commit: Option<u64>) -> Kept {
-        let entry =
-            |&index: &u64| Entry { index, term: 1, kind: EntryKind::Batch, data: bytes::Bytes::new() };
+        let entry = |&index: &u64| Entry { index, term: 1, kind: EntryKind::Data, data: bytes::Bytes::new() };
         Kept {
             base: base.map(|index| Base { index, ..Base::default() }),
             reset,

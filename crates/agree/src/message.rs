@@ -2,13 +2,13 @@
 //! peers send, and so that the data of entries is not copied.
 
 use super::Members;
-use super::raft::question_of;
-use crate::map::NODES_MAX;
+use super::raft_group::question_of;
 use bytes::Bytes;
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType,
     Message, MessageType,
 };
+use txn::NODES_MAX;
 use txn::NodeId;
 use txn::codec::{Reader, put_bytes, put_varint};
 

@@ -14,11 +14,9 @@
 
 use super::message::{decode, encode, members_change, members_of};
 use super::storage::Storage;
-use super::{
-    Base, Contradiction, Entry, EntryKind, Examined, Group, GroupStatus, HardState, Input, Kept,
-    MemberChange, Members, Refusal, Role, Turn,
-};
+use super::{Contradiction, Examined, Group, GroupStatus, Input, MemberChange, Refusal, Role, Turn};
 use bytes::Bytes;
+use log::{Base, Entry, EntryKind, HardState, Kept, Members};
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry as RaftEntry, EntryType,
     HardState as RaftHardState, Message, MessageType,
@@ -451,7 +449,7 @@ fn sort(from: Vec<Message>, messages: &mut Vec<(NodeId, Bytes)>, behind: &mut Ve
 fn to_raft(entry: Entry) -> RaftEntry {
     let mut out = RaftEntry::default();
     out.set_entry_type(match entry.kind {
-        EntryKind::Batch => EntryType::EntryNormal,
+        EntryKind::Data => EntryType::EntryNormal,
         EntryKind::Membership => EntryType::EntryConfChangeV2,
     });
     (out.index, out.term) = (entry.index, entry.term);
@@ -464,7 +462,7 @@ pub(super) fn from_raft(entry: RaftEntry) -> Entry {
         index: entry.index,
         term: entry.term,
         kind: match entry.get_entry_type() {
-            EntryType::EntryNormal => EntryKind::Batch,
+            EntryType::EntryNormal => EntryKind::Data,
             EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => EntryKind::Membership,
         },
         data: entry.data,

@@ -6,7 +6,7 @@
 //! message says that no replica could say to this one is found here, and the message is refused. (A replica
 //! that lies within the protocol is not noticed: it can have its group agree on anything.)
 
-use super::raft::RaftGroup;
+use super::raft_group::RaftGroup;
 use super::{Contradiction, Entry, Examined, message};
 use bytes::Bytes;
 use raft::StateRole;
@@ -105,7 +105,7 @@ impl RaftGroup {
         }
         let is_known = |entry: &&raft::eraftpb::Entry| log.match_term(entry.index, entry.term);
         let new = message.entries.iter().skip_while(is_known);
-        Ok(new.cloned().map(super::raft::from_raft).collect())
+        Ok(new.cloned().map(super::raft_group::from_raft).collect())
     }
 
     /// Whether a message must be taken for lost: it answers what this replica has not asked yet, because what
@@ -130,7 +130,8 @@ impl RaftGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::consensus::{Base, Group, HardState, Input, Members, Refusal};
+    use crate::{Group, Input, Refusal};
+    use log::{Base, HardState, Members};
     use raft::eraftpb::Entry as RaftEntry;
     use txn::PartitionId;
 

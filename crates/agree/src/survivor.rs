@@ -11,7 +11,8 @@
 //! 2. The term is one in which nobody else can have led with this replica's vote.
 
 use super::message::put_members_change;
-use super::{Base, Entry, EntryKind, Group, HardState, Kept, Members, RaftGroup};
+use super::{Group, RaftGroup};
+use log::{Base, Entry, EntryKind, HardState, Kept, Members};
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 use txn::{NodeId, PartitionId};
 
@@ -124,7 +125,7 @@ mod tests {
             term: 4,
             kind: match change {
                 Some(_) => EntryKind::Membership,
-                None => EntryKind::Batch,
+                None => EntryKind::Data,
             },
             data: data.into(),
         }

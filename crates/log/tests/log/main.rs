@@ -4,7 +4,7 @@
 //! The virtual disk is the simulator's own source file rather than its crate, which needs every other crate
 //! of the house.
 
-extern crate ordo_order as order;
+extern crate ordo_log as log;
 
 #[path = "../../../sim/src/disk.rs"]
 #[allow(dead_code, reason = "the simulator uses the rest")]
@@ -20,8 +20,9 @@ mod refused;
 mod truncation;
 
 use bytes::Bytes;
-use order::consensus::{Base, Entry, EntryKind, HardState, Kept, Members};
-use order::{Disk, DiskFile, GroupImage, Journal, OpenError, Report};
+use log::{
+    Base, Disk, DiskFile, Entry, EntryKind, GroupImage, HardState, Journal, Kept, Members, OpenError, Report,
+};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use txn::{NodeId, PartitionId};
 use virtual_disk::VirtualDisk;
 
 /// What the groups have.
-type State = order::GroupImages;
+type State = log::GroupImages;
 
 struct Opened<D: Disk = VirtualDisk> {
     journal: Journal<D>,
@@ -48,7 +49,7 @@ fn open<D: Disk + Clone>(disk: &D, segment_bytes: u64, boot_id: u64) -> Result<O
 struct Round(Vec<Kept>);
 
 impl Round {
-    fn append<D: Disk>(&self, journal: &mut Journal<D>) -> std::io::Result<order::Appended> {
+    fn append<D: Disk>(&self, journal: &mut Journal<D>) -> std::io::Result<log::Appended> {
         journal.append(&self.0)
     }
 
@@ -74,7 +75,7 @@ impl Round {
 }
 
 fn entry(index: u64, term: u64, data: &[u8]) -> Entry {
-    Entry { index, term, kind: EntryKind::Batch, data: Bytes::copy_from_slice(data) }
+    Entry { index, term, kind: EntryKind::Data, data: Bytes::copy_from_slice(data) }
 }
 
 fn base(index: u64) -> Base {
@@ -158,7 +159,7 @@ impl Source {
         let data: Vec<u8> = (0..len).map(|_| self.rng.random()).collect();
         let kind = match self.rng.random_range(0..10) {
             0 => EntryKind::Membership,
-            _ => EntryKind::Batch,
+            _ => EntryKind::Data,
         };
         Entry { kind, ..entry(index, term, &data) }
     }

@@ -26,12 +26,12 @@ mod needs;
 pub(crate) use image::Images;
 pub use image::{GroupImage, GroupImages};
 
-use crate::consensus::{Base, Kept};
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::log::{Appended, Log, LogStatus, Preparer, SyncTicket, Synced, Truncated, Truncation};
+use crate::kept::{Base, Kept};
 use crate::record::{Draft, RECORD_BYTES_MAX};
 use crate::report::Report;
+use crate::segments::{Appended, Log, LogStatus, Preparer, SyncTicket, Synced, Truncated, Truncation};
 use needs::{Needs, Plan};
 use std::io;
 use std::sync::Arc;
