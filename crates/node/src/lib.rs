@@ -32,6 +32,8 @@ pub mod clock;
 pub mod cluster;
 mod expiry;
 pub mod flights;
+mod groups;
+pub mod host;
 pub mod listing;
 mod options;
 mod refused;

@@ -312,12 +312,12 @@ impl Bootstrap {
 impl ClusterNode {
     /// Keeps what this node's disk must know of itself, and forms the cluster once that is possible.
     pub(super) fn begin(&mut self, effects: &mut ClusterEffects) {
-        let formed = self.bootstrap.form(self.synced);
+        let formed = self.bootstrap.form(self.groups.synced_record());
         self.formed(formed, effects);
-        let record = self.records + u64::from(effects.kept.is_empty());
+        let record = self.groups.records() + u64::from(effects.host.kept.is_empty());
         if let Some(kept) = self.bootstrap.take_unkept(record) {
             self.record(kept, effects);
-            self.wait_for(Then::Nothing);
+            self.groups.wait_for(Then::Nothing);
         }
     }
 
@@ -334,7 +334,7 @@ impl ClusterNode {
         {
             return Err("it says that others have founded the cluster".into());
         }
-        let heard = self.bootstrap.hear(from, standing, self.synced);
+        let heard = self.bootstrap.hear(from, standing, self.groups.synced_record());
         self.formed(heard, effects);
         Ok(())
     }
@@ -342,7 +342,7 @@ impl ClusterNode {
     fn formed(&mut self, heard: Heard, effects: &mut ClusterEffects) {
         match heard {
             Heard::Nothing => {}
-            Heard::Formed => self.dirty.extend(self.groups.keys()),
+            Heard::Formed => self.groups.wake_all(),
             Heard::Lost(text) => self.end(text, effects),
         }
     }
@@ -350,7 +350,7 @@ impl ClusterNode {
     /// Tells the others this node's clock, without which groups that have no traffic between two nodes would
     /// know nothing of it, and how far it is with the cluster's beginning.
     pub(super) fn tell_clock(&self, effects: &mut ClusterEffects) {
-        let standing = self.bootstrap.standing(self.synced);
+        let standing = self.bootstrap.standing(self.groups.synced_record());
         let frame = Frame::Clock {
             standing,
             checkpoint: self.checkpoints.newest(),

@@ -732,7 +732,7 @@ impl ClusterNode {
             }
             self.checkpoints.writing =
                 Some(Taken { epoch: pinned.end.epoch, bases, start: false, asked_tick: None });
-            effects.checkpoint = Some(pinned.into_job());
+            effects.host.checkpoint = Some(pinned.into_job());
         }
         let Checkpoints { schedule, bytes, since_ms, .. } = self.checkpoints;
         let since_ms = self.now_ms.saturating_sub(since_ms);
@@ -757,7 +757,7 @@ impl ClusterNode {
             let taken = Taken { start: self.options.alone, ..taken };
             self.checkpoints.recording.push_back(taken);
             self.record_candidate(effects);
-            return self.wait_for(Then::Candidate(epoch));
+            return self.groups.wait_for(Then::Candidate(epoch));
         }
         self.checkpoints.taken.push_back(taken);
         self.rebase(epoch, effects);
@@ -803,13 +803,13 @@ impl ClusterNode {
         let Some(taken) = found.cloned() else { return };
         self.checkpoints.base = epoch;
         for (partition, base) in taken.bases {
-            if let Some(group) = self.groups.get_mut(&partition) {
-                group.rebase(base.clone());
+            if self.groups.contains_key(&partition) {
+                self.groups.rebase(partition, base.clone());
                 let kept = Kept { base: Some(base), ..Kept::nothing(partition) };
                 self.record(kept, effects);
             }
         }
-        self.wait_for(Then::Rebased(epoch));
+        self.groups.wait_for(Then::Rebased(epoch));
     }
 
     fn record_candidate(&mut self, effects: &mut ClusterEffects) {
@@ -873,7 +873,7 @@ impl ClusterNode {
     /// Lets the files go that nobody needs.
     fn look_at_files(&mut self, effects: &mut ClusterEffects) {
         let fetched = self.installs.fetched();
-        effects.prune = Some(self.checkpoints.prune(self.ticks, fetched));
+        effects.host.prune = Some(self.checkpoints.prune(self.ticks, fetched));
     }
 
     /// A replica lacks entries that this node no longer has.
@@ -893,7 +893,7 @@ impl ClusterNode {
             |taken: &&mut Taken| taken.epoch == piece.epoch && taken.bases.contains_key(&piece.partition);
         if let Some(taken) = taken.find(has) {
             taken.asked_tick = Some(now);
-            effects.read.push_back((from, piece));
+            effects.host.read.push_back((from, piece));
             return;
         }
         let newest = self.checkpoints.newest();

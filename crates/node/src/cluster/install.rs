@@ -14,9 +14,10 @@
 
 use super::checkpoint::{file_name, unfinished_name};
 use super::frames::Frame;
-use super::machine::{ClusterEffects, ClusterEvent, ClusterNode, Then};
+use super::machine::{ClusterEffects, ClusterNode, Then};
 use super::recover::BaseState;
 use super::shape::BadFrame;
+use crate::host::HostEvent;
 use bytes::Bytes;
 use log::{Base, Disk, DiskFile, FileReader, Kept};
 use order::TIME_MS_END;
@@ -533,7 +534,7 @@ impl ClusterNode {
         let base = install.bases.get(&piece.partition);
         let whole =
             base.filter(|_| is_last).map(|(_, state)| Whole { next: state.next, digest: state.digest });
-        effects.write = Some((piece, bytes, whole));
+        effects.host.write = Some((piece, bytes, whole));
         Ok(())
     }
 
@@ -640,7 +641,7 @@ impl ClusterNode {
         effects
             .warnings
             .push(format!("has fetched the checkpoint of epoch {}: starts anew behind it", epoch.0));
-        self.wait_for(Then::Installed);
+        self.groups.wait_for(Then::Installed);
         self.installs.end();
     }
 }
@@ -649,19 +650,19 @@ impl ClusterNode {
 ///
 /// # Errors
 /// The disk fails, or the file is gone.
-pub fn serve_piece<D: Disk>(disk: &D, to: NodeId, piece: Piece) -> io::Result<ClusterEvent> {
-    read_piece(disk, piece).map(|(total, bytes)| ClusterEvent::PieceRead { to, piece, total, bytes })
+pub fn serve_piece<D: Disk>(disk: &D, to: NodeId, piece: Piece) -> io::Result<HostEvent> {
+    read_piece(disk, piece).map(|(total, bytes)| HostEvent::PieceRead { to, piece, total, bytes })
 }
 
 /// Writes a piece of a checkpoint that another node gave, and returns the event for this one. With the last
 /// piece the file is complete and durable, or it is not the checkpoint that it should be, and is removed.
-pub fn store_piece<D: Disk>(disk: &D, piece: Piece, bytes: &[u8], whole: Option<Whole>) -> ClusterEvent {
+pub fn store_piece<D: Disk>(disk: &D, piece: Piece, bytes: &[u8], whole: Option<Whole>) -> HostEvent {
     match write_piece(disk, piece, bytes, whole) {
-        Ok(()) => ClusterEvent::PieceWritten { piece, bytes: bytes.len() as u64, last: whole.is_some() },
+        Ok(()) => HostEvent::PieceWritten { piece, bytes: bytes.len() as u64, last: whole.is_some() },
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            ClusterEvent::PieceSpoilt { piece, cause: error.to_string() }
+            HostEvent::PieceSpoilt { piece, cause: error.to_string() }
         }
-        Err(error) => ClusterEvent::PieceUnwritten { piece, error: error.to_string() },
+        Err(error) => HostEvent::PieceUnwritten { piece, error: error.to_string() },
     }
 }
 

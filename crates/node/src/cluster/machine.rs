@@ -8,11 +8,11 @@ mod turns;
 
 use super::ClusterOptions;
 use super::bootstrap::Bootstrap;
-use super::checkpoint::{Checkpoints, ClusterCheckpoint, Needed};
+use super::checkpoint::Checkpoints;
 use super::feeds::{Answered, Feeds, News, Said, Wish};
 use super::frames::Frame;
 use super::gateway::Gateway;
-use super::install::{Installs, Piece, Whole};
+use super::install::Installs;
 use super::lead::Lead;
 use super::leaders::Leaders;
 use super::members::{MEMBERS_TICKS, Membership};
@@ -23,14 +23,16 @@ use super::retired::Retired;
 use super::shape::{BadFrame, ReadAhead};
 use crate::clock::{Clock, ClockStatus};
 use crate::expiry::ExpiryScan;
+use crate::groups::Groups;
+use crate::host::{HostEffects, HostEvent, Machine};
 use crate::refused::Refused;
 use agree::{Group, GroupStatus, Input};
 use bytes::Bytes;
 use execute::Engine;
-use log::Kept;
 use order::merge::{EpochEnd, Merge};
 use order::{Changed, Control, PartitionMap};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, Registry, Request, RequestId, Stop};
 
@@ -57,84 +59,15 @@ const BALANCE_TICKS: u64 = 40;
 /// What happens to a node of a cluster, apart from requests.
 #[derive(Debug)]
 pub enum ClusterEvent {
-    /// A frame of another node.
-    Frame {
-        /// Who sent it.
-        from: NodeId,
-        /// The frame.
-        bytes: Bytes,
-    },
-    /// What was sent to this node before may be lost; what is sent now arrives.
-    Connected(NodeId),
-    /// What is sent to this node does not arrive.
-    Disconnected(NodeId),
-    /// The record is in the journal ([`Host::append`](super::Host::append)). Counts from 1.
-    Written(u64),
-    /// Everything up to this record is on the disk.
-    Synced(u64),
-    /// The record could not be written. Nothing of it is in the journal, and the same may be tried again
-    /// ([`log::Journal::takes_again`]).
-    JournalUnwritten(String),
-    /// The journal could not be synced: nothing is promised any more.
-    JournalFailed(String),
+    /// The host has done something, or something has reached it.
+    Host(HostEvent),
     /// Somebody has removed files of the journal of a node that stands alone. What they held is executed, or
     /// will be, and goes on in a new file: a checkpoint of it is taken, and the log begins behind that.
     LogLost,
-    /// There is room for the journal's next segment, as [`Host::make_room`](super::Host::make_room) made it.
-    RoomMade,
-    /// Time passes: a tick of [`ClusterOptions::tick_ms`].
-    Tick {
-        /// What this machine's clock shows, in milliseconds since 1970.
-        wall_ms: u64,
-    },
     /// The engines have got on where [`ClusterNode::waits_for_room`]. A tick does as well, later.
     Room,
-    /// The checkpoint that was wanted is on the disk.
-    CheckpointWritten {
-        /// Its epoch.
-        epoch: Epoch,
-        /// The size of its files.
-        bytes: u64,
-    },
-    /// It could not be written.
-    CheckpointFailed(String),
     /// A checkpoint is wanted now, of the whole cluster.
     CheckpointWanted,
-    /// A piece of a checkpoint was read for another node.
-    PieceRead {
-        /// For whom.
-        to: NodeId,
-        /// Which piece.
-        piece: Piece,
-        /// The size of the whole file.
-        total: u64,
-        /// What it has there.
-        bytes: Vec<u8>,
-    },
-    /// A piece of a checkpoint that another node gave is in its file. The whole file is durable if it was the
-    /// last one.
-    PieceWritten {
-        /// Which piece.
-        piece: Piece,
-        /// How many bytes.
-        bytes: u64,
-        /// Whether it was the last.
-        last: bool,
-    },
-    /// The file that ended with this piece is not the checkpoint that it should be, and is gone.
-    PieceSpoilt {
-        /// Which piece.
-        piece: Piece,
-        /// What is wrong.
-        cause: String,
-    },
-    /// A piece that another node gave could not be written: this node asks for it again.
-    PieceUnwritten {
-        /// Which piece.
-        piece: Piece,
-        /// Why.
-        error: String,
-    },
     /// A change of the map is wanted.
     ChangeWanted(Control),
     /// A group's leader should hand over, and the group is to stay there for a while
@@ -151,29 +84,17 @@ pub enum ClusterEvent {
     Stop,
 }
 
-/// What a node wants done. Reused between calls. [`drive`](super::drive()) takes out what a
-/// [`Host`](super::Host) performs; the rest is for its caller.
+impl From<HostEvent> for ClusterEvent {
+    fn from(event: HostEvent) -> ClusterEvent {
+        ClusterEvent::Host(event)
+    }
+}
+
+/// What a node wants done. Reused between calls. [`drive`](crate::host::drive()) takes out what a
+/// [`Host`](crate::host::Host) performs; the rest is for its caller.
 #[derive(Default)]
 pub struct ClusterEffects {
-    /// Append this to the journal as one record, if not empty. [`ClusterEvent::Written`],
-    /// [`ClusterEvent::JournalUnwritten`] or [`ClusterEvent::JournalFailed`] comes *before anything else*.
-    pub(super) kept: Vec<Kept>,
-    /// Make the journal's next segment, on a thread that may wait.
-    pub(super) make_room: bool,
-    /// Start a sync of everything that was written.
-    pub(super) sync: bool,
-    /// Frames for other nodes, in order for each of them.
-    pub(super) frames: Vec<(NodeId, Vec<u8>)>,
-    /// Drop the links of these nodes, because of what they have sent: the text says it.
-    pub(super) severed: Vec<(NodeId, String)>,
-    /// Write checkpoints, on a thread that may wait.
-    pub(super) checkpoint: Option<ClusterCheckpoint>,
-    /// Only these checkpoints and newer ones are needed any more.
-    pub(super) prune: Option<Needed>,
-    /// Read pieces of checkpoints, for other nodes.
-    pub(super) read: VecDeque<(NodeId, Piece)>,
-    /// Write a piece of a checkpoint: its bytes, and what the file must be if it is the last.
-    pub(super) write: Option<(Piece, Bytes, Option<Whole>)>,
+    pub(super) host: HostEffects,
     /// Requests are taken again that were refused because this node was out.
     pub recovered: bool,
     /// Requests that were taken and are answered with an error.
@@ -205,20 +126,10 @@ pub struct ClusterEffects {
     pub ended: Option<String>,
 }
 
-/// What was written, and what follows once it is kept.
-struct Unkept {
-    /// The record that must be durable, or 0 if nothing had to be written.
-    record: u64,
-    must_sync: bool,
-    then: Then,
-}
-
-/// What follows once a record is kept.
+/// What may follow once a record is kept, beside what groups promise.
 pub(super) enum Then {
     /// Nothing: it is only to be durable.
     Nothing,
-    /// A group's turn is over.
-    Promise { partition: PartitionId, turn: u64, promises: Vec<(NodeId, Bytes)> },
     /// The bases of this epoch's checkpoint are kept.
     Candidate(Epoch),
     /// The groups' logs begin behind the checkpoint of this epoch.
@@ -295,9 +206,7 @@ pub struct ClusterNode {
     nonce: u64,
     pub(super) boot: BootId,
     pub(super) merge: Merge,
-    pub(super) groups: BTreeMap<PartitionId, Box<dyn Group>>,
-    /// Groups whose next turn was not yet asked for.
-    pub(super) dirty: BTreeSet<PartitionId>,
+    pub(super) groups: Groups<Then>,
     executors: BTreeMap<PartitionId, Executor>,
     pub(super) gateway: Gateway,
     pub(super) leads: BTreeMap<PartitionId, Lead>,
@@ -312,14 +221,6 @@ pub struct ClusterNode {
     known: Arc<PartitionMap>,
     /// The newest epoch that another node has begun.
     begun: Epoch,
-    /// What is written, and not yet kept, oldest first.
-    unkept: VecDeque<Unkept>,
-    pub(super) records: u64,
-    written: u64,
-    pub(super) synced: u64,
-    syncing: bool,
-    /// When the last sync was begun.
-    sync_tick: u64,
     /// The steady time: see [`crate::clock`].
     pub(super) now_ms: u64,
     pub(super) clock: Clock,
@@ -359,6 +260,20 @@ pub struct ClusterNode {
     read_ahead: ReadAhead,
 }
 
+impl AsMut<HostEffects> for ClusterEffects {
+    fn as_mut(&mut self) -> &mut HostEffects {
+        &mut self.host
+    }
+}
+
+impl Machine for ClusterNode {
+    type Effects = ClusterEffects;
+
+    fn react(&mut self, event: HostEvent, now_ms: u64, effects: &mut ClusterEffects) {
+        self.take(event.into(), now_ms, effects);
+    }
+}
+
 impl ClusterNode {
     pub(super) fn new(
         options: ClusterOptions,
@@ -387,8 +302,7 @@ impl ClusterNode {
             nonce,
             boot: BootId(0),
             merge,
-            dirty: groups.keys().copied().collect(),
-            groups,
+            groups: Groups::new(groups),
             executors,
             gateway: Gateway::default(),
             leads: BTreeMap::new(),
@@ -399,12 +313,6 @@ impl ClusterNode {
             wanted: Vec::new(),
             known,
             begun: Epoch(0),
-            unkept: VecDeque::new(),
-            records: 0,
-            written: 0,
-            synced: 0,
-            syncing: false,
-            sync_tick: 0,
             now_ms: 0,
             clock,
             ticks: 0,
@@ -556,7 +464,7 @@ impl ClusterNode {
             && self.feeds.unanswered_count() == 0
             && self.reads.count() == 0
             && self.wanted.is_empty()
-            && self.unkept.is_empty()
+            && self.groups.has_kept_all()
             && !self.checkpoints.are_taken()
             && !self.is_installing()
             && self.merge.confirmed().epoch == self.merge.newest()
@@ -679,93 +587,34 @@ impl ClusterNode {
     }
 
     /// Takes an event.
-    pub fn handle(&mut self, event: ClusterEvent, now_ms: u64, effects: &mut ClusterEffects) {
+    pub fn handle(&mut self, event: impl Into<ClusterEvent>, now_ms: u64, effects: &mut ClusterEffects) {
+        self.take(event.into(), now_ms, effects);
+    }
+
+    fn take(&mut self, event: ClusterEvent, now_ms: u64, effects: &mut ClusterEffects) {
         self.now_ms = now_ms;
         let matters = matches!(
             event,
-            ClusterEvent::Written(_)
-                | ClusterEvent::Synced(_)
-                | ClusterEvent::JournalUnwritten(_)
-                | ClusterEvent::JournalFailed(_)
+            ClusterEvent::Host(
+                HostEvent::Written(_)
+                    | HostEvent::Synced(_)
+                    | HostEvent::JournalUnwritten(_)
+                    | HostEvent::JournalFailed(_)
+            )
         ) || self.out.is_some();
         if self.counters.stopped.is_some() || self.installs.is_ending() && !matters {
-            effects.kept.clear();
+            effects.host.kept.clear();
             return;
         }
         match event {
-            ClusterEvent::Frame { from, bytes } => self.frame(from, &bytes, effects),
-            ClusterEvent::Connected(node) => {
-                self.gateway.lost(node);
-                self.feeds.lost(node);
-                self.look_at_feeds(effects);
-            }
-            ClusterEvent::Disconnected(node) => {
-                self.gateway.lost(node);
-                self.feeds.lost(node);
-                for (&partition, group) in &mut self.groups {
-                    // Only a leader has use for it.
-                    let _ = group.handle(Input::Unreachable(node));
-                    self.dirty.insert(partition);
+            ClusterEvent::Host(event) => {
+                if self.host_says(event, effects).is_break() {
+                    return;
                 }
             }
-            ClusterEvent::Written(record) | ClusterEvent::Synced(record) if record > self.records => {
-                panic!("the journal has {record} records of this process, which wrote {}", self.records)
-            }
-            ClusterEvent::Written(record) if self.out.is_none() => {
-                self.written = record;
-                // What else could be done was done before the write.
-                return self.flush(effects);
-            }
-            ClusterEvent::Written(record) => {
-                self.written = record;
-                self.come_back(effects);
-                self.release(effects);
-            }
-            // A sync that goes well behind one that failed says nothing.
-            ClusterEvent::Synced(_) if self.is_closed() => {}
-            ClusterEvent::Synced(record) => {
-                self.counters.syncs += 1;
-                self.syncing = false;
-                self.synced = self.synced.max(record);
-                self.release(effects);
-            }
-            ClusterEvent::JournalUnwritten(error) => self.journal_unwritten(&error, effects),
-            ClusterEvent::JournalFailed(error) => self.journal_failed(&error, effects),
             ClusterEvent::LogLost => self.log_lost(),
-            // Nothing may come between this and the write.
-            ClusterEvent::RoomMade => return self.write_again(effects),
-            ClusterEvent::Tick { .. } if self.out.is_some() => self.tick_out(effects),
-            ClusterEvent::Tick { wall_ms } => self.tick(wall_ms, effects),
             ClusterEvent::Room => {}
-            ClusterEvent::CheckpointWritten { epoch, bytes } => {
-                self.checkpoint_written(epoch, bytes, effects);
-            }
-            ClusterEvent::CheckpointFailed(error) => {
-                self.checkpoints.failed();
-                effects.warnings.push(format!(
-                    "a checkpoint could not be written: {error}; the older one and the journal are untouched"
-                ));
-            }
             ClusterEvent::CheckpointWanted => self.want_checkpoint(),
-            ClusterEvent::PieceRead { to, piece, total, bytes } => {
-                self.piece_read(to, piece, total, bytes.into(), effects)
-            }
-            ClusterEvent::PieceWritten { piece, bytes, last } => {
-                self.installs.written(piece, bytes, last);
-            }
-            ClusterEvent::PieceSpoilt { piece, cause } => {
-                if let Some(from) = self.installs.spoilt(piece) {
-                    let why = format!("the checkpoint of {} that it gave is none: {cause}", piece.partition);
-                    effects.severed.push((from, why));
-                }
-            }
-            ClusterEvent::PieceUnwritten { piece, error } => {
-                self.installs.unwritten(piece);
-                effects.warnings.push(format!(
-                    "a checkpoint that this node needs could not be written ({error}): it is fetched again \
-                     until there is room on the disk"
-                ));
-            }
             ClusterEvent::ChangeWanted(control) => {
                 self.wanted.push(control);
                 self.remind = true;
@@ -780,6 +629,73 @@ impl ClusterNode {
             }
         }
         self.pump(effects);
+    }
+
+    /// Takes a host's event. Breaks where nothing may come before the next effect.
+    fn host_says(&mut self, event: HostEvent, effects: &mut ClusterEffects) -> ControlFlow<()> {
+        match event {
+            HostEvent::Frame { from, bytes } => self.frame(from, &bytes, effects),
+            HostEvent::Connected(node) => {
+                self.gateway.lost(node);
+                self.feeds.lost(node);
+                self.look_at_feeds(effects);
+            }
+            HostEvent::Disconnected(node) => {
+                self.gateway.lost(node);
+                self.feeds.lost(node);
+                self.groups.tell_all(&Input::Unreachable(node));
+            }
+            HostEvent::Written(record) => {
+                self.groups.written(record);
+                if self.out.is_none() {
+                    // What else could be done was done before the write.
+                    self.flush(effects);
+                    return ControlFlow::Break(());
+                }
+                self.come_back(effects);
+                self.release(effects);
+            }
+            // A sync that goes well behind one that failed says nothing.
+            HostEvent::Synced(_) if self.is_closed() => {}
+            HostEvent::Synced(record) => {
+                self.counters.syncs += 1;
+                self.groups.synced(record);
+                self.release(effects);
+            }
+            HostEvent::JournalUnwritten(error) => self.journal_unwritten(&error, effects),
+            HostEvent::JournalFailed(error) => self.journal_failed(&error, effects),
+            HostEvent::RoomMade => {
+                self.write_again(effects);
+                return ControlFlow::Break(());
+            }
+            HostEvent::Tick { .. } if self.out.is_some() => self.tick_out(effects),
+            HostEvent::Tick { wall_ms } => self.tick(wall_ms, effects),
+            HostEvent::CheckpointWritten { epoch, bytes } => self.checkpoint_written(epoch, bytes, effects),
+            HostEvent::CheckpointFailed(error) => {
+                self.checkpoints.failed();
+                effects.warnings.push(format!(
+                    "a checkpoint could not be written: {error}; the older one and the journal are untouched"
+                ));
+            }
+            HostEvent::PieceRead { to, piece, total, bytes } => {
+                self.piece_read(to, piece, total, bytes.into(), effects)
+            }
+            HostEvent::PieceWritten { piece, bytes, last } => self.installs.written(piece, bytes, last),
+            HostEvent::PieceSpoilt { piece, cause } => {
+                if let Some(from) = self.installs.spoilt(piece) {
+                    let why = format!("the checkpoint of {} that it gave is none: {cause}", piece.partition);
+                    effects.host.severed.push((from, why));
+                }
+            }
+            HostEvent::PieceUnwritten { piece, error } => {
+                self.installs.unwritten(piece);
+                effects.warnings.push(format!(
+                    "a checkpoint that this node needs could not be written ({error}): it is fetched again \
+                     until there is room on the disk"
+                ));
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// This node can't go on, or is no part of the cluster any more: it says and takes nothing from now on.
@@ -800,8 +716,8 @@ impl ClusterNode {
         for id in self.reads.give_up(u64::MAX) {
             effects.refused.push((id, Err(Stop::abort(refusal.clone()))));
         }
-        effects.kept.clear();
-        effects.frames.clear();
+        effects.host.kept.clear();
+        effects.host.frames.clear();
         self.checkpoints.close();
         self.counters.stopped = Some(refusal);
         effects.ended = Some(text);
@@ -809,13 +725,13 @@ impl ClusterNode {
 
     pub(super) fn send(&self, to: NodeId, frame: &Frame, effects: &mut ClusterEffects) {
         let wall_ms = self.clock.wall_ms(self.now_ms);
-        effects.frames.push((to, frame.encode(wall_ms)));
+        effects.host.frames.push((to, frame.encode(wall_ms)));
     }
 
     /// Takes a frame, or drops the link of the node that sent it.
     fn frame(&mut self, from: NodeId, bytes: &Bytes, effects: &mut ClusterEffects) {
         if let Err(BadFrame(why)) = self.take_frame(from, bytes, effects) {
-            effects.severed.push((from, why));
+            effects.host.severed.push((from, why));
         }
     }
 
@@ -939,13 +855,10 @@ impl ClusterNode {
             return Ok(());
         }
         self.read_ahead = self.entries_came(partition, &examined.appends)?;
-        if let Some(group) = self.groups.get_mut(&partition) {
-            // What it refuses counts as lost.
-            let _ = group.handle(Input::Message(message));
-            self.dirty.insert(partition);
-            // A leader must know its whole log before it takes anything.
-            self.turns(effects);
-        }
+        // What it refuses counts as lost.
+        let _ = self.groups.handle(partition, Input::Message(message));
+        // A leader must know its whole log before it takes anything.
+        self.turns(effects);
         self.read_ahead.clear();
         Ok(())
     }
@@ -961,11 +874,7 @@ impl ClusterNode {
         self.ticks += 1;
         self.look_at_clocks(wall_ms, effects);
         if self.bootstrap.takes_part() {
-            for (&partition, group) in &mut self.groups {
-                // A tick is never refused.
-                let _ = group.handle(Input::Tick);
-                self.dirty.insert(partition);
-            }
+            self.groups.tell_all(&Input::Tick);
         }
         self.ask_for_boot();
         self.remind = self.ticks.is_multiple_of(QUESTION_TICKS);
@@ -1004,10 +913,9 @@ impl ClusterNode {
         }
         self.behind.retain(|&(partition, node), told| {
             let waits = now < *told + BEHIND_TICKS;
-            if !waits && let Some(group) = self.groups.get_mut(&partition) {
+            if !waits {
                 // Only a leader has use for it.
-                let _ = group.handle(Input::TryAgain(node));
-                self.dirty.insert(partition);
+                let _ = self.groups.handle(partition, Input::TryAgain(node));
             }
             waits
         });
@@ -1054,7 +962,7 @@ impl ClusterNode {
                 let question = self.reads.ask(self.ticks);
                 self.ask(question);
             }
-            if !self.propose(effects) && self.dirty.is_empty() {
+            if !self.propose(effects) && !self.groups.has_turns() {
                 break;
             }
         }

@@ -176,11 +176,8 @@ impl ClusterNode {
             match next_step(&situation) {
                 Some(Step::Transfer(to)) => self.transfer(partition, to),
                 Some(Step::Change(change)) => {
-                    if let Some(group) = self.groups.get_mut(&partition) {
-                        // What is refused is tried again.
-                        let _ = group.handle(Input::ChangeMembers(change));
-                        self.dirty.insert(partition);
-                    }
+                    // What is refused is tried again.
+                    let _ = self.groups.handle(partition, Input::ChangeMembers(change));
                 }
                 // Who has left a group does not see how the map goes on, and so cannot lead another one to
                 // it.
@@ -206,7 +203,7 @@ impl ClusterNode {
         let map = self.newest_map().clone();
         let kept: BTreeSet<PartitionId> = map.kept_by(me).collect();
         let mut left = Vec::new();
-        for (&partition, group) in &self.groups {
+        for (&partition, group) in &*self.groups {
             if !kept.contains(&partition) && !has_vote(&group.members(), me) {
                 left.push(partition);
             }

@@ -2,7 +2,8 @@
 //!
 //! [`ClusterNode`] owns no thread, no file, no clock and no socket. Frames of other nodes, requests of
 //! clients, the journal's completions and the clock's ticks come in ([`ClusterEvent`]); frames, records for
-//! the journal and answers go out ([`ClusterEffects`]). A [`Host`] performs them, in one loop ([`drive()`]).
+//! the journal and answers go out ([`ClusterEffects`]). A [`Host`](crate::host::Host) performs them, in one loop
+//! ([`drive`](crate::host::drive)).
 //!
 //! # The life of a request
 //!
@@ -62,7 +63,7 @@
 //!   it leads, and tells the others. It comes back by itself once a write goes well again; a failed sync
 //!   needs a restart.
 //! * A frame that no node of the cluster can have sent is not used, and its sender loses its link
-//!   ([`Host::sever`]): see [`shape`]. Within the protocol peers are believed.
+//!   ([`Host::sever`](crate::host::Host::sever)): see [`shape`]. Within the protocol peers are believed.
 //! * A wall clock that is set, or wrong, moves no stamp: see [`crate::clock`].
 //!
 //! # Invariants
@@ -76,7 +77,6 @@
 mod bootstrap;
 pub mod checkpoint;
 mod clocks;
-mod drive;
 mod feeds;
 mod frames;
 mod gateway;
@@ -96,7 +96,6 @@ pub mod survivor;
 
 pub use bootstrap::{IDENTITY, Nonces, Standing, is_group_of_alone, joined_record, stands_alone};
 pub use checkpoint::{ClusterCheckpoint, LoadError, Written};
-pub use drive::{CountedJournal, Host, Recorded, drive};
 pub use feeds::{Answered, Fed, Item, Part, Said};
 pub use frames::{Frame, FrameError, describe};
 pub use install::{Piece, Whole, serve_piece, store_piece};

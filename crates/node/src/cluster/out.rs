@@ -100,7 +100,7 @@ impl ClusterNode {
 
     /// Nothing of the record that was to be written is in the journal: it waits in the effects.
     pub(super) fn journal_unwritten(&mut self, error: &str, effects: &mut ClusterEffects) {
-        let unwritten = std::mem::take(&mut effects.kept);
+        let unwritten = std::mem::take(&mut effects.host.kept);
         self.counters.write_failures += 1;
         let (cause, refusal) = match self.options.alone {
             true => (
@@ -136,10 +136,11 @@ impl ClusterNode {
 
     /// A sync of the journal failed.
     pub(super) fn journal_failed(&mut self, error: &str, effects: &mut ClusterEffects) {
-        effects.kept.clear();
+        effects.host.kept.clear();
         if self.is_closed() {
             return;
         }
+        self.groups.close();
         self.counters.sync_failures += 1;
         let (cause, refusal) = match self.options.alone {
             true => (
@@ -190,11 +191,7 @@ impl ClusterNode {
     pub(super) fn tick_out(&mut self, effects: &mut ClusterEffects) {
         self.ticks += 1;
         if !self.is_mute() && self.bootstrap.takes_part() {
-            for (&partition, group) in &mut self.groups {
-                // A tick is never refused.
-                let _ = group.handle(Input::Tick);
-                self.dirty.insert(partition);
-            }
+            self.groups.tell_all(&Input::Tick);
             self.hand_over();
         }
         self.settle();
@@ -213,7 +210,7 @@ impl ClusterNode {
             && !is_active(Mutant::StayOut)
         {
             out.retry_tick = self.ticks + RETRY_MS / self.options.tick_ms.max(1);
-            effects.make_room = true;
+            effects.host.make_room = true;
         }
     }
 
@@ -249,7 +246,7 @@ impl ClusterNode {
         if let Some(out) = &mut self.out
             && let Some(unwritten) = out.unwritten.replace(Vec::new())
         {
-            effects.kept = unwritten;
+            effects.host.kept = unwritten;
         }
     }
 
@@ -265,7 +262,7 @@ impl ClusterNode {
         };
         effects.news.push(format!("the log can be written again after {out_ms} ms: {what_now}"));
         effects.recovered = true;
-        self.dirty.extend(self.groups.keys());
+        self.groups.wake_all();
         self.tell_condition(effects);
     }
 

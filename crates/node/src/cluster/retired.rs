@@ -95,7 +95,7 @@ impl ClusterNode {
         if self.is_spread {
             self.start_behind_newest(effects);
         }
-        self.wait_for(Then::Installed);
+        self.groups.wait_for(Then::Installed);
         self.installs.end();
     }
 

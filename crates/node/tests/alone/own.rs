@@ -6,9 +6,10 @@ use log::{Disk, Journal};
 use order::{Described, PartitionMap};
 use ordo_node::FsyncPolicy;
 use ordo_node::cluster::{
-    ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart, Frame, Standing, drive,
-    joined_record, stands_alone,
+    ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart, Frame, Standing, joined_record,
+    stands_alone,
 };
+use ordo_node::host::{HostEvent, drive};
 use sim::disk::VirtualDisk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ fn founder(has_heard: bool) -> Arc<VirtualDisk> {
             told = hands.end_sync();
         }
     };
-    handle(ClusterEvent::Tick { wall_ms: 1_000 });
+    handle(HostEvent::Tick { wall_ms: 1_000 });
     for other in [2, 3] {
         let frame = Frame::Clock {
             standing: Some(Standing::Bootstrapping { nonce: u64::from(other) }),
@@ -65,7 +66,7 @@ fn founder(has_heard: bool) -> Arc<VirtualDisk> {
             map_version: 1,
         };
         if has_heard {
-            handle(ClusterEvent::Frame { from: NodeId(other), bytes: frame.encode(1_000).into() });
+            handle(HostEvent::Frame { from: NodeId(other), bytes: frame.encode(1_000).into() });
         }
     }
     disk

@@ -7,9 +7,9 @@ use order::PartitionMap;
 use ordo_node::cluster::checkpoint::{self, Needed};
 use ordo_node::cluster::{
     ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterRecoverError,
-    ClusterStart, CountedJournal, Host, LoadError, LoadedEngines, Piece, Recorded, Whole, drive,
-    load_engines, stands_alone,
+    ClusterStart, LoadError, LoadedEngines, Piece, Whole, load_engines, stands_alone,
 };
+use ordo_node::host::{CountedJournal, Host, HostEvent, Recorded, drive};
 use ordo_node::{FsyncPolicy, Refused, session};
 use sim::disk::VirtualDisk;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl RigHost {
     }
 
     /// Ends the sync that is on its way, if there is one. Gives what the node is told.
-    pub fn end_sync(&mut self) -> Option<ClusterEvent> {
+    pub fn end_sync(&mut self) -> Option<HostEvent> {
         let ticket = self.ticket.take()?;
         Some(self.records.end_sync(ticket.sync()))
     }
@@ -124,7 +124,7 @@ impl Host for RigHost {
         self.records.append(kept)
     }
 
-    fn sync(&mut self) -> Option<ClusterEvent> {
+    fn sync(&mut self) -> Option<HostEvent> {
         self.syncs_asked += 1;
         assert!(self.ticket.is_none(), "one sync is on its way at a time");
         match self.records.begin_sync() {
@@ -144,7 +144,7 @@ impl Host for RigHost {
         panic!("{peer} has sent nothing wrong: {why}");
     }
 
-    fn make_room(&mut self) -> Option<ClusterEvent> {
+    fn make_room(&mut self) -> Option<HostEvent> {
         self.wants_room = true;
         None
     }
@@ -159,11 +159,11 @@ impl Host for RigHost {
         self.records.truncate();
     }
 
-    fn read_piece(&mut self, to: NodeId, _: Piece) -> Option<ClusterEvent> {
+    fn read_piece(&mut self, to: NodeId, _: Piece) -> Option<HostEvent> {
         panic!("{to} is not there");
     }
 
-    fn write_piece(&mut self, piece: Piece, _: Bytes, _: Option<Whole>) -> Option<ClusterEvent> {
+    fn write_piece(&mut self, piece: Piece, _: Bytes, _: Option<Whole>) -> Option<HostEvent> {
         panic!("nobody gives {piece:?}");
     }
 }
@@ -331,7 +331,7 @@ impl Rig {
         Ok(())
     }
 
-    pub fn handle(&mut self, event: ClusterEvent) {
+    pub fn handle(&mut self, event: impl Into<ClusterEvent>) {
         self.node.handle(event, self.now_ms, &mut self.effects);
         self.drive();
     }
@@ -340,7 +340,7 @@ impl Rig {
     /// it, if the disk has room.
     pub fn tick(&mut self, elapsed_ms: u64) {
         self.now_ms += elapsed_ms;
-        self.handle(ClusterEvent::Tick { wall_ms: self.now_ms.saturating_add_signed(self.set_ms) });
+        self.handle(HostEvent::Tick { wall_ms: self.now_ms.saturating_add_signed(self.set_ms) });
         self.make_room();
     }
 
@@ -356,7 +356,7 @@ impl Rig {
         if std::mem::take(&mut self.hands.wants_room)
             && self.hands.records.journal.preparer().prepare_next().is_ok()
         {
-            self.handle(ClusterEvent::RoomMade);
+            self.handle(HostEvent::RoomMade);
         }
     }
 
@@ -424,8 +424,8 @@ impl Rig {
         let job = self.hands.checkpoint.take().expect("the node asked for a checkpoint");
         let epoch = job.epoch();
         let event = match job.write(&*self.disk) {
-            Ok(written) => ClusterEvent::CheckpointWritten { epoch, bytes: written.bytes },
-            Err(error) => ClusterEvent::CheckpointFailed(error.to_string()),
+            Ok(written) => HostEvent::CheckpointWritten { epoch, bytes: written.bytes },
+            Err(error) => HostEvent::CheckpointFailed(error.to_string()),
         };
         self.handle(event);
     }

@@ -13,9 +13,8 @@ use crate::rig::{Rig, Tap};
 use bytes::Bytes;
 use execute::siblings::{Message, Note};
 use order::{Control, GroupBatch, PartitionMap};
-use ordo_node::cluster::{
-    ClusterEvent, ClusterNode, Condition, Frame, Item, Part, Piece, Standing, describe,
-};
+use ordo_node::cluster::{ClusterNode, Condition, Frame, Item, Part, Piece, Standing, describe};
+use ordo_node::host::HostEvent;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -770,7 +769,7 @@ fn a_frame_that_cannot_be_costs_the_link_and_nothing_else() {
     for (what, frame) in nonsense(rig.node(here)) {
         let before = rig.severed.len();
         let bytes = frame.encode(1_000_000).into();
-        rig.handle(here, ClusterEvent::Frame { from: peer, bytes });
+        rig.handle(here, HostEvent::Frame { from: peer, bytes });
         let severed = &rig.severed[before..];
         assert!(
             matches!(severed, [(at, from, _)] if (*at, *from) == (here, peer)),
@@ -782,7 +781,7 @@ fn a_frame_that_cannot_be_costs_the_link_and_nothing_else() {
     for (len, byte) in lens.into_iter().flat_map(|len| [0, 1, 0x7f, 0xff].map(|byte| (len, byte))) {
         let before = rig.severed.len();
         let bytes = vec![byte; len].into();
-        rig.handle(here, ClusterEvent::Frame { from: peer, bytes });
+        rig.handle(here, HostEvent::Frame { from: peer, bytes });
         assert_eq!(rig.severed.len(), before + 1, "{len} times {byte}");
     }
     rig.check();

@@ -13,8 +13,9 @@ use order::{Changed, Control, Described, PartitionMap};
 use ordo_node::cluster::checkpoint::Needed;
 use ordo_node::cluster::{
     Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions,
-    ClusterRecoverError, ClusterStart, Frame, LEVEL, Piece, Recorded, Whole, describe, drive,
+    ClusterRecoverError, ClusterStart, Frame, LEVEL, Piece, Whole, describe,
 };
+use ordo_node::host::{HostEvent, Recorded, drive};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::{
@@ -62,7 +63,7 @@ struct RigHost<'a> {
     severed: Vec<(NodeId, String)>,
 }
 
-impl ordo_node::cluster::Host for RigHost<'_> {
+impl ordo_node::host::Host for RigHost<'_> {
     fn append(&mut self, kept: &[Kept]) -> Recorded {
         if self.is_full {
             return Recorded::Unwritten("no room".to_owned());
@@ -71,7 +72,7 @@ impl ordo_node::cluster::Host for RigHost<'_> {
         Recorded::Written { record: self.journal.records.len() as u64 - self.before, rotated: false }
     }
 
-    fn sync(&mut self) -> Option<ClusterEvent> {
+    fn sync(&mut self) -> Option<HostEvent> {
         *self.syncing = true;
         None
     }
@@ -84,8 +85,8 @@ impl ordo_node::cluster::Host for RigHost<'_> {
         self.severed.push((peer, why.to_owned()));
     }
 
-    fn make_room(&mut self) -> Option<ClusterEvent> {
-        (!self.is_full).then_some(ClusterEvent::RoomMade)
+    fn make_room(&mut self) -> Option<HostEvent> {
+        (!self.is_full).then_some(HostEvent::RoomMade)
     }
 
     // There are no files here, and no checkpoints.
@@ -93,11 +94,11 @@ impl ordo_node::cluster::Host for RigHost<'_> {
 
     fn prune(&mut self, _: Needed) {}
 
-    fn read_piece(&mut self, _: NodeId, _: Piece) -> Option<ClusterEvent> {
+    fn read_piece(&mut self, _: NodeId, _: Piece) -> Option<HostEvent> {
         None
     }
 
-    fn write_piece(&mut self, _: Piece, _: Bytes, _: Option<Whole>) -> Option<ClusterEvent> {
+    fn write_piece(&mut self, _: Piece, _: Bytes, _: Option<Whole>) -> Option<HostEvent> {
         None
     }
 }
@@ -611,7 +612,7 @@ impl Rig {
         taken.is_ok()
     }
 
-    pub fn handle(&mut self, node: NodeId, event: ClusterEvent) {
+    pub fn handle(&mut self, node: NodeId, event: impl Into<ClusterEvent>) {
         let now_ms = self.now_ms;
         if let Some(process) = self.hosts.get_mut(&node).and_then(|host| host.process.as_mut()) {
             process.node.handle(event, now_ms, &mut process.effects);
@@ -715,7 +716,7 @@ impl Rig {
         self.tap = Some(tap);
         for (from, bytes) in lies {
             let bytes = bytes.into();
-            self.handle(link.1, ClusterEvent::Frame { from, bytes });
+            self.handle(link.1, HostEvent::Frame { from, bytes });
         }
     }
 
@@ -727,7 +728,7 @@ impl Rig {
         for &node in &nodes {
             let set_ms = self.set_ms.get(&node).copied().unwrap_or(0);
             let wall_ms = self.now_ms.saturating_add_signed(set_ms);
-            self.handle(node, ClusterEvent::Tick { wall_ms });
+            self.handle(node, HostEvent::Tick { wall_ms });
         }
         let mut left = 20_000;
         loop {
@@ -739,7 +740,7 @@ impl Rig {
                 if !is_cut {
                     self.lie((from, to), &bytes);
                     let bytes = bytes.into();
-                    self.handle(to, ClusterEvent::Frame { from, bytes });
+                    self.handle(to, HostEvent::Frame { from, bytes });
                 }
             }
             let mut any = false;
@@ -752,12 +753,12 @@ impl Rig {
                     any = true;
                     if std::mem::take(&mut host.fails) {
                         let text = "no sync".to_owned();
-                        self.handle(node, ClusterEvent::JournalFailed(text));
+                        self.handle(node, HostEvent::JournalFailed(text));
                         continue;
                     }
                     host.journal.synced = host.journal.records.len();
                     let record = host.journal.synced as u64 - process.records_before;
-                    self.handle(node, ClusterEvent::Synced(record));
+                    self.handle(node, HostEvent::Synced(record));
                 }
             }
             if !any && self.wire.frames.is_empty() {

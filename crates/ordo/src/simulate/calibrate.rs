@@ -14,9 +14,10 @@ use log::{Disk, DiskFile, Journal, Kept};
 use node::FsyncPolicy;
 use node::cluster::checkpoint::Needed;
 use node::cluster::{
-    ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart,
-    CountedJournal, Host, LoadedEngines, Piece, Recorded, Whole, drive, load_engines,
+    ClusterCheckpoint, ClusterEffects, ClusterNode, ClusterOptions, ClusterStart, LoadedEngines, Piece,
+    Whole, load_engines,
 };
+use node::host::{CountedJournal, Host, HostEvent, Recorded, drive};
 use order::PartitionMap;
 use redis_surface::codec::{Limits, Protocol, RequestDecoder, encode, encode_command};
 use sim::cost::CostTable;
@@ -174,7 +175,7 @@ impl Host for InMemory {
         self.0.append(kept)
     }
 
-    fn sync(&mut self) -> Option<ClusterEvent> {
+    fn sync(&mut self) -> Option<HostEvent> {
         Some(match self.0.begin_sync() {
             Ok(ticket) => self.0.end_sync(ticket.sync()),
             Err(durable) => durable,
@@ -185,7 +186,7 @@ impl Host for InMemory {
 
     fn sever(&mut self, _: NodeId, _: &str) {}
 
-    fn make_room(&mut self) -> Option<ClusterEvent> {
+    fn make_room(&mut self) -> Option<HostEvent> {
         None
     }
 
@@ -193,11 +194,11 @@ impl Host for InMemory {
 
     fn prune(&mut self, _: Needed) {}
 
-    fn read_piece(&mut self, _: NodeId, _: Piece) -> Option<ClusterEvent> {
+    fn read_piece(&mut self, _: NodeId, _: Piece) -> Option<HostEvent> {
         None
     }
 
-    fn write_piece(&mut self, _: Piece, _: Bytes, _: Option<Whole>) -> Option<ClusterEvent> {
+    fn write_piece(&mut self, _: Piece, _: Bytes, _: Option<Whole>) -> Option<HostEvent> {
         None
     }
 }
@@ -225,7 +226,7 @@ impl Ordering {
         let node = ClusterNode::recover(options, registry.clone(), start)?;
         let log = InMemory(CountedJournal::new(journal));
         let mut ordering = Ordering { node, effects: ClusterEffects::default(), log };
-        ordering.node.handle(ClusterEvent::Tick { wall_ms: 1 }, 1, &mut ordering.effects);
+        ordering.node.handle(HostEvent::Tick { wall_ms: 1 }, 1, &mut ordering.effects);
         ordering.perform()?;
         Ok(ordering)
     }

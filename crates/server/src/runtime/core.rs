@@ -114,7 +114,7 @@ impl Core {
     }
 
     /// Something happens to the node.
-    pub fn handle(&mut self, event: ClusterEvent, now_ms: u64) -> Outcome {
+    pub fn handle(&mut self, event: impl Into<ClusterEvent>, now_ms: u64) -> Outcome {
         self.turn(|member, hands| member.handle(event, hands, now_ms)).unwrap_or_default()
     }
 

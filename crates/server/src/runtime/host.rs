@@ -7,7 +7,8 @@ use crate::peers::put_frame;
 use bytes::Bytes;
 use log::Kept;
 use node::cluster::checkpoint::Needed;
-use node::cluster::{ClusterCheckpoint, ClusterEvent, CountedJournal, Host, Piece, Recorded, Whole};
+use node::cluster::{ClusterCheckpoint, Piece, Whole};
+use node::host::{CountedJournal, Host, HostEvent, Recorded};
 use std::collections::BTreeMap;
 use txn::NodeId;
 
@@ -39,11 +40,11 @@ impl Host for RealHost<'_> {
         appended
     }
 
-    fn sync(&mut self) -> Option<ClusterEvent> {
+    fn sync(&mut self) -> Option<HostEvent> {
         match (self.records.begin_sync(), self.hands) {
             (Err(durable), _) => Some(durable),
             (Ok(ticket), Some(hands)) => {
-                let gone = |_| ClusterEvent::JournalFailed("the sync thread is gone".to_owned());
+                let gone = |_| HostEvent::JournalFailed("the sync thread is gone".to_owned());
                 hands.sync.send(ticket).err().map(gone)
             }
             (Ok(_), None) => None,
@@ -60,7 +61,7 @@ impl Host for RealHost<'_> {
         }
     }
 
-    fn make_room(&mut self) -> Option<ClusterEvent> {
+    fn make_room(&mut self) -> Option<HostEvent> {
         self.files(FileWork::MakeRoom);
         None
     }
@@ -76,12 +77,12 @@ impl Host for RealHost<'_> {
         self.files(FileWork::Prune(needed));
     }
 
-    fn read_piece(&mut self, to: NodeId, piece: Piece) -> Option<ClusterEvent> {
+    fn read_piece(&mut self, to: NodeId, piece: Piece) -> Option<HostEvent> {
         self.files(FileWork::Read(to, piece));
         None
     }
 
-    fn write_piece(&mut self, piece: Piece, bytes: Bytes, whole: Option<Whole>) -> Option<ClusterEvent> {
+    fn write_piece(&mut self, piece: Piece, bytes: Bytes, whole: Option<Whole>) -> Option<HostEvent> {
         self.files(FileWork::Write(piece, bytes, whole));
         None
     }

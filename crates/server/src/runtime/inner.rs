@@ -8,6 +8,7 @@ use crate::clock::wall_ms;
 use crate::cluster::identity::Identity;
 use execute::{ReadOutcome, SnapshotReader};
 use node::cluster::ClusterEvent;
+use node::host::HostEvent;
 use order::PartitionMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +45,7 @@ impl Inner {
     pub(super) fn tick(&self) -> core::Outcome {
         let mut core = self.core.lock();
         let (now_ms, wall_ms) = self.clock.with_wall_ms();
-        let outcome = core.handle(ClusterEvent::Tick { wall_ms }, now_ms);
+        let outcome = core.handle(HostEvent::Tick { wall_ms }, now_ms);
         self.epoch_lead_ms.store(core.member.node.epoch_lead_ms(), Ordering::Relaxed);
         outcome
     }

@@ -21,9 +21,8 @@ use execute::snapshot::panic_text;
 use execute::{Engine, Progress};
 use log::{Journal, Synced};
 use node::Refused;
-use node::cluster::{
-    Answered, ClusterEffects, ClusterEvent, ClusterNode, Condition, CountedJournal, TRANSFER_KEPT_MS, drive,
-};
+use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode, Condition, TRANSFER_KEPT_MS};
+use node::host::{CountedJournal, HostEvent, drive};
 use order::{Control, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -155,23 +154,24 @@ impl Member {
         Ok(self.drive(hands, now_ms))
     }
 
-    pub fn handle(&mut self, event: ClusterEvent, hands: Option<&Hands>, now_ms: u64) -> Outcome {
+    pub fn handle(&mut self, event: impl Into<ClusterEvent>, hands: Option<&Hands>, now_ms: u64) -> Outcome {
+        let event = event.into();
         match &event {
-            ClusterEvent::CheckpointWritten { epoch, .. } => {
+            ClusterEvent::Host(HostEvent::CheckpointWritten { epoch, .. }) => {
                 self.checkpoint_in_progress = false;
                 self.checkpoints += 1;
                 self.last_checkpoint = *epoch;
                 self.last_checkpoint_at_ms = wall_ms();
                 self.checkpoint_error = None;
             }
-            ClusterEvent::CheckpointFailed(error) => {
+            ClusterEvent::Host(HostEvent::CheckpointFailed(error)) => {
                 self.checkpoint_in_progress = false;
                 self.checkpoints_failed += 1;
                 self.checkpoint_error = Some(error.clone());
             }
             _ => {}
         }
-        let is_tick = matches!(event, ClusterEvent::Tick { .. });
+        let is_tick = matches!(event, ClusterEvent::Host(HostEvent::Tick { .. }));
         self.node.handle(event, now_ms, &mut self.effects);
         let mut outcome = self.drive(hands, now_ms);
         if is_tick {
@@ -740,7 +740,7 @@ impl Member {
 pub(super) struct FromPeers(pub Arc<Inner>);
 
 impl FromPeers {
-    fn pass(&self, events: impl Iterator<Item = ClusterEvent>) {
+    fn pass(&self, events: impl Iterator<Item = HostEvent>) {
         let inner = &*self.0;
         if inner.halted.get().is_some() {
             return;
@@ -766,13 +766,13 @@ impl FromPeers {
 
 impl PeerEvents for FromPeers {
     fn frames(&self, from: NodeId, _: u16, frames: &mut Vec<Bytes>) {
-        self.pass(frames.drain(..).map(|bytes| ClusterEvent::Frame { from, bytes }));
+        self.pass(frames.drain(..).map(|bytes| HostEvent::Frame { from, bytes }));
     }
     fn connected(&self, peer: NodeId, _: u16) {
-        self.pass([ClusterEvent::Connected(peer)].into_iter());
+        self.pass([HostEvent::Connected(peer)].into_iter());
     }
     fn disconnected(&self, peer: NodeId) {
-        self.pass([ClusterEvent::Disconnected(peer)].into_iter());
+        self.pass([HostEvent::Disconnected(peer)].into_iter());
     }
 }
 

@@ -13,6 +13,7 @@ use super::core::{Hands, Outcome};
 use super::member::Member;
 use log::Disk;
 use node::cluster::ClusterEvent;
+use node::host::HostEvent;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ impl Member {
         let files = files.join(", ");
         if !self.node.is_alone() {
             let text = format!("somebody removed files of its journal: {files}");
-            return self.handle(ClusterEvent::JournalFailed(text), hands, now_ms);
+            return self.handle(HostEvent::JournalFailed(text), hands, now_ms);
         }
         tracing::error!(
             "somebody removed files of the log, which this server uses: {files}. A start would not find \
@@ -69,9 +70,9 @@ impl Member {
         let is_written = written.is_some_and(|written| gone.contains(&written));
         let event = match is_written.then(|| self.records.journal.leave_removed()) {
             None | Some(Ok(())) => ClusterEvent::LogLost,
-            Some(Err(error)) => ClusterEvent::JournalFailed(format!(
+            Some(Err(error)) => ClusterEvent::Host(HostEvent::JournalFailed(format!(
                 "somebody removed {files}, and no other file could take their place: {error}"
-            )),
+            ))),
         };
         self.handle(event, hands, now_ms)
     }

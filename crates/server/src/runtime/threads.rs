@@ -24,7 +24,8 @@ use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use log::{Preparer, SyncTicket};
 use node::FsyncPolicy;
-use node::cluster::{ClusterCheckpoint, ClusterEvent, Written, serve_piece, store_piece};
+use node::cluster::{ClusterCheckpoint, Written, serve_piece, store_piece};
+use node::host::HostEvent;
 use parking_lot::Mutex;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -161,7 +162,7 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
             FileWork::MakeRoom => {
                 // It asks again, and its operator knows.
                 if preparer.prepare_next().is_ok() {
-                    pass(inner, ClusterEvent::RoomMade);
+                    pass(inner, HostEvent::RoomMade);
                 }
             }
             FileWork::Prune(needed) => {
@@ -191,7 +192,7 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
 }
 
 /// Passes an event to the node.
-fn pass(inner: &Arc<Inner>, event: ClusterEvent) {
+fn pass(inner: &Arc<Inner>, event: HostEvent) {
     let outcome = inner.core.lock().handle(event, inner.now_ms());
     inner.follow(outcome, None);
 }
@@ -211,9 +212,9 @@ pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<ClusterCheckpoint>)
                     epoch.0
                 );
                 inner.engines.checkpoint_written(changes);
-                ClusterEvent::CheckpointWritten { epoch, bytes }
+                HostEvent::CheckpointWritten { epoch, bytes }
             }
-            Err(error) => ClusterEvent::CheckpointFailed(error.to_string()),
+            Err(error) => HostEvent::CheckpointFailed(error.to_string()),
         };
         pass(inner, event);
         inner.progress.notify_all();

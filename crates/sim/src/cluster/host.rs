@@ -9,10 +9,8 @@ use bytes::Bytes;
 use log::{GroupImages, Journal, Kept, OpenError, SyncTicket, Synced};
 use node::FsyncPolicy;
 use node::cluster::checkpoint::{self, Needed};
-use node::cluster::{
-    ClusterCheckpoint, ClusterEvent, CountedJournal, Host, Piece, Recorded, Whole, Written, joined_record,
-    serve_piece, store_piece,
-};
+use node::cluster::{ClusterCheckpoint, Piece, Whole, Written, joined_record, serve_piece, store_piece};
+use node::host::{CountedJournal, Host, HostEvent, Recorded};
 use order::PartitionMap;
 use std::io;
 use std::sync::Arc;
@@ -138,7 +136,7 @@ impl Host for VirtualHost<'_> {
         appended
     }
 
-    fn sync(&mut self) -> Option<ClusterEvent> {
+    fn sync(&mut self) -> Option<HostEvent> {
         let ticket = match self.keeper.records.begin_sync() {
             Ok(ticket) => ticket,
             Err(durable) => return Some(durable),
@@ -166,7 +164,7 @@ impl Host for VirtualHost<'_> {
         self.violation.get_or_insert(Violation::new("peers", text));
     }
 
-    fn make_room(&mut self) -> Option<ClusterEvent> {
+    fn make_room(&mut self) -> Option<HostEvent> {
         self.prepare_soon();
         None
     }
@@ -182,14 +180,14 @@ impl Host for VirtualHost<'_> {
         self.keeper.records.truncate();
     }
 
-    fn read_piece(&mut self, to: NodeId, piece: Piece) -> Option<ClusterEvent> {
+    fn read_piece(&mut self, to: NodeId, piece: Piece) -> Option<HostEvent> {
         // What is gone by now is asked for again, or a newer one is.
         serve_piece(&*self.disk(), to, piece).ok()
     }
 
-    fn write_piece(&mut self, piece: Piece, bytes: Bytes, whole: Option<Whole>) -> Option<ClusterEvent> {
+    fn write_piece(&mut self, piece: Piece, bytes: Bytes, whole: Option<Whole>) -> Option<HostEvent> {
         let event = store_piece(&*self.disk(), piece, &bytes, whole);
-        if let ClusterEvent::PieceSpoilt { cause, .. } = &event {
+        if let HostEvent::PieceSpoilt { cause, .. } = &event {
             let text = format!("a node of this cluster gives a checkpoint that is none: {cause}");
             self.violation.get_or_insert(Violation::new("peers", text));
         }
@@ -226,14 +224,14 @@ impl Turn<'_> {
             Ok(_) => Ok(()),
             // Nothing needs it; the next record shows what is wrong.
             Err(_) if !self.process.keeper.is_closed() => Ok(()),
-            Err(error) => self.handle(ClusterEvent::JournalFailed(error.to_string())),
+            Err(error) => self.handle(HostEvent::JournalFailed(error.to_string())),
         }
     }
 
     pub(super) fn prepared(&mut self) -> Result<(), Violation> {
         self.process.keeper.preparing = false;
         match self.process.keeper.records.journal.preparer().prepare_next() {
-            Ok(_) => self.handle(ClusterEvent::RoomMade),
+            Ok(_) => self.handle(HostEvent::RoomMade),
             // It shows when the file is needed; a node that waits for room asks again.
             Err(_) => Ok(()),
         }
@@ -270,9 +268,9 @@ impl Turn<'_> {
                 self.core.note(Address::Host(self.host), || {
                     format!("has written a checkpoint of epoch {}: {records} records", epoch.0)
                 });
-                ClusterEvent::CheckpointWritten { epoch, bytes }
+                HostEvent::CheckpointWritten { epoch, bytes }
             }
-            Err(error) => ClusterEvent::CheckpointFailed(error.to_string()),
+            Err(error) => HostEvent::CheckpointFailed(error.to_string()),
         };
         self.handle(event)
     }

@@ -26,9 +26,10 @@ use execute::{
 };
 use node::cluster::{
     Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart,
-    LoadedEngines, drive, load_engines,
+    LoadedEngines, load_engines,
 };
 use node::flights::{Flight, Flights, Reach};
+use node::host::{HostEvent, drive};
 use node::{Refused, Route, session};
 use order::{Changed, Control, PartitionMap};
 use std::cell::RefCell;
@@ -548,7 +549,7 @@ impl Turn<'_> {
                 self.core.set_timer(self.me(), self.system.plan.tick_ns, Timer::Tick);
                 let wall_ms = self.core.clock_ms(self.host);
                 self.look_at_clocks();
-                self.handle(ClusterEvent::Tick { wall_ms })?;
+                self.handle(HostEvent::Tick { wall_ms })?;
                 let knows_time = self.process.node.clock().is_set;
                 self.system.sites[usize::from(self.host)].knows_time = knows_time;
                 self.process.ticks += 1;
@@ -625,7 +626,7 @@ impl Turn<'_> {
                     // connection.
                     let is_known = self.process.newest_map().nodes.contains_key(&from);
                     if to == self.process.me && is_known {
-                        self.handle(ClusterEvent::Frame { from, bytes })?;
+                        self.handle(HostEvent::Frame { from, bytes })?;
                     }
                 }
                 (operator, Frame::Ask) if self.process.serves() => {
@@ -653,7 +654,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    pub(super) fn handle(&mut self, event: ClusterEvent) -> Result<(), Violation> {
+    pub(super) fn handle(&mut self, event: impl Into<ClusterEvent>) -> Result<(), Violation> {
         let now_ms = self.now_ms();
         let process = &mut *self.process;
         process.node.handle(event, now_ms, &mut process.effects);

@@ -204,10 +204,10 @@ fn a_start_keeps_the_files_of_where_the_logs_begin_and_of_where_it_starts() {
     assert_eq!(node.confirmed().epoch, Epoch(7));
     let mut effects = ClusterEffects::default();
     node.look_at_files(&mut effects);
-    prune(&disk, &effects.prune.take().expect("a list")).expect("removed");
+    prune(&disk, &effects.host.prune.take().expect("a list")).expect("removed");
     assert_eq!(epochs(&disk), BTreeSet::from([3, 7]));
     node.rebased(Epoch(7), &mut effects);
-    prune(&disk, &effects.prune.take().expect("a list")).expect("removed");
+    prune(&disk, &effects.host.prune.take().expect("a list")).expect("removed");
     assert_eq!(epochs(&disk), BTreeSet::from([7]));
 }
 
@@ -339,9 +339,9 @@ fn what_goes_along_with_bases_goes_along_once_in_a_record() {
             let kept = Kept { base: Some(base), ..Kept::nothing(partition) };
             node.record(kept, &mut effects);
         }
-        let count = |of: PartitionId| effects.kept.iter().filter(|kept| kept.partition == of).count();
+        let count = |of: PartitionId| effects.host.kept.iter().filter(|kept| kept.partition == of).count();
         assert_eq!(count(CANDIDATES), 1, "record {round}");
-        assert_eq!(effects.kept.len(), 4, "record {round}");
-        effects.kept.clear();
+        assert_eq!(effects.host.kept.len(), 4, "record {round}");
+        effects.host.kept.clear();
     }
 }

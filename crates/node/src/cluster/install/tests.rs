@@ -1,7 +1,6 @@
 //! Pieces that come, or don't, and what is installed.
 
 use super::*;
-use crate::cluster::ClusterEvent;
 use crate::cluster::checkpoint::newest_bases;
 use crate::cluster::checkpoint::tests::{base, bases, map, node, write};
 use sim::disk::VirtualDisk;
@@ -89,14 +88,14 @@ fn hear(node: &mut ClusterNode, others: &[NodeId], effects: &mut ClusterEffects)
         let checkpoint = Epoch(0);
         let clock = Frame::Clock { standing: None, hears_all: true, map_version: 1, checkpoint };
         let bytes = clock.encode(0).into();
-        node.handle(ClusterEvent::Frame { from, bytes }, 0, effects);
+        node.handle(HostEvent::Frame { from, bytes }, 0, effects);
     }
-    effects.frames.clear();
+    effects.host.frames.clear();
 }
 
 /// Whom a node asks for which files.
 fn asked(effects: &mut ClusterEffects, registry: &txn::Registry) -> Vec<(NodeId, Piece)> {
-    let frames = effects.frames.drain(..);
+    let frames = effects.host.frames.drain(..);
     let fetch = |(to, bytes): (NodeId, Vec<u8>)| match Frame::decode(&bytes.into(), registry) {
         Ok((_, Frame::Fetch(piece))) => Some((to, piece)),
         _ => None,
@@ -112,7 +111,7 @@ fn give(node: &mut ClusterNode, from: NodeId, piece: Piece, effects: &mut Cluste
     let bytes = Bytes::from_static(b"all");
     let taken = node.piece_came(from, piece, 3, encoded.into(), bytes, effects);
     assert_eq!(taken, Ok(()));
-    assert!(effects.write.take().is_some_and(|(_, _, whole)| whole.is_some()));
+    assert!(effects.host.write.take().is_some_and(|(_, _, whole)| whole.is_some()));
     node.installs.written(piece, 3, true);
     node.fetch(effects);
 }
@@ -137,9 +136,9 @@ fn what_the_map_wants_meanwhile_is_fetched_before_a_checkpoint_is_installed() {
     }
     assert!(node.installs.is_ending());
     let with_base = |kept: &&Kept| kept.base.is_some() && kept.partition < PartitionId(9);
-    let begun: Vec<_> = effects.kept.iter().filter(with_base).collect();
+    let begun: Vec<_> = effects.host.kept.iter().filter(with_base).collect();
     assert_eq!(begun.len(), 2, "its own has one");
-    let images = effects.kept.iter().map(|kept| {
+    let images = effects.host.kept.iter().map(|kept| {
         let base = kept.base.clone().unwrap_or_default();
         let image = log::GroupImage { base, ..Default::default() };
         (kept.partition, image)
@@ -156,7 +155,7 @@ fn an_older_checkpoint_is_not_installed_over_one_that_is_about_to_count() {
     // Its own newest is in the journal, and not yet durable.
     let own = bases(9, &map(&[P0, P1]), &[P0]);
     node.record_fetched(Epoch(9), own, &mut effects);
-    effects.kept.clear();
+    effects.host.kept.clear();
     node.installs.install = Some(Install::new(Epoch(7), NodeId(3), vec![P0, P1]));
     node.fetch(&mut effects);
     for partition in [P0, P1] {
@@ -165,7 +164,7 @@ fn an_older_checkpoint_is_not_installed_over_one_that_is_about_to_count() {
         install.from = Some(NodeId(3));
         give(&mut node, NodeId(3), piece, &mut effects);
     }
-    assert!(!node.installs.is_ending() && effects.kept.is_empty());
+    assert!(!node.installs.is_ending() && effects.host.kept.is_empty());
     // It counts: the rest is fetched at its epoch.
     node.candidate(Epoch(9), &mut effects);
     node.fetch(&mut effects);
@@ -225,7 +224,7 @@ fn what_nobody_has_any_more_is_not_waited_for() {
         }
         rounds
     };
-    effects.frames.clear();
+    effects.host.frames.clear();
     let install = node.installs.install.as_mut().expect("it is fetched");
     install.from = Some(source);
     node.newest_is(source, Epoch(9));
@@ -345,7 +344,7 @@ fn a_checkpoint_that_cannot_be_costs_the_link_and_is_fetched_from_another() {
         let (piece, total, bytes) = given;
         let came = node.piece_came(from, piece, total, encoded.into(), bytes, &mut effects);
         assert!(came.is_err(), "{what}");
-        assert!(effects.write.is_none(), "{what}");
+        assert!(effects.host.write.is_none(), "{what}");
         node.fetch(&mut effects);
         assert_ne!(asked(&mut effects, &registry)[0].0, from, "{what}");
     }
@@ -361,8 +360,8 @@ fn a_checkpoint_that_cannot_be_costs_the_link_and_is_fetched_from_another() {
     let came = node.piece_came(from, piece, 3, encoded.into(), bytes, &mut effects);
     assert_eq!(came, Ok(()));
     let cause = "damaged".to_owned();
-    node.handle(ClusterEvent::PieceSpoilt { piece, cause }, 0, &mut effects);
-    let severed: Vec<NodeId> = effects.severed.iter().map(|(peer, _)| *peer).collect();
+    node.handle(HostEvent::PieceSpoilt { piece, cause }, 0, &mut effects);
+    let severed: Vec<NodeId> = effects.host.severed.iter().map(|(peer, _)| *peer).collect();
     assert_eq!(severed, [from]);
     assert_ne!(asked(&mut effects, &registry)[0].0, from);
 }

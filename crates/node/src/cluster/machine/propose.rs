@@ -154,12 +154,9 @@ impl ClusterNode {
             let mut local = self.groups.keys().copied();
             local.find(|partition| self.leaders.contains_key(partition))
         };
-        if let Some(partition) = led.or_else(known)
-            && let Some(group) = self.groups.get_mut(&partition)
-        {
+        if let Some(partition) = led.or_else(known) {
             // A question that is refused is asked again at a later tick.
-            let _ = group.handle(Input::AskIndex { question });
-            self.dirty.insert(partition);
+            let _ = self.groups.handle(partition, Input::AskIndex { question });
         }
     }
 
@@ -174,7 +171,8 @@ impl ClusterNode {
         let in_flight_max = self.options.epochs_in_flight_max;
         // The journal's record may be just so long: what is left goes into the next one.
         let waits = self.out.as_ref().and_then(Out::unwritten);
-        let unwritten = effects.kept.iter().chain(waits.into_iter().flatten()).flat_map(|kept| &kept.entries);
+        let unwritten =
+            effects.host.kept.iter().chain(waits.into_iter().flatten()).flat_map(|kept| &kept.entries);
         if unwritten.map(|entry| entry.data.len()).sum::<usize>() > RECORD_BYTES_MAX {
             return false;
         }
@@ -182,8 +180,7 @@ impl ClusterNode {
         for partition in led {
             let held = self.merge.held(partition);
             let in_flight = self.merge.unconfirmed(partition);
-            let (Some(lead), Some(group)) = (self.leads.get_mut(&partition), self.groups.get_mut(&partition))
-            else {
+            let Some(lead) = self.leads.get_mut(&partition) else {
                 continue;
             };
             let wanted = lead.has_work() && in_flight < in_flight_max;
@@ -192,11 +189,10 @@ impl ClusterNode {
             }
             let epoch = Epoch(held.0 + 1);
             let batch = lead.batch(epoch, stamp_ms);
-            match group.handle(Input::Propose(batch.encode().into())) {
+            match self.groups.handle(partition, Input::Propose(batch.encode().into())) {
                 Ok(()) => {
                     lead.proposed(batch);
                     any = true;
-                    self.dirty.insert(partition);
                     self.turns(effects);
                 }
                 Err(_) => lead.put_back(batch),

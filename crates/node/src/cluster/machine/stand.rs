@@ -67,7 +67,8 @@ impl ClusterNode {
         if self.ticks > ELECTION_TICKS || !self.bootstrap.takes_part() {
             return;
         }
-        for (&partition, group) in &mut self.groups {
+        let mut due = Vec::new();
+        for (&partition, group) in &*self.groups {
             let voters = group.members().voters;
             let Some(rank) = voters.iter().position(|&node| node == self.options.me) else {
                 continue;
@@ -80,19 +81,18 @@ impl ClusterNode {
             let round_ticks = 2 * voters.len() as u64;
             let is_due = since_turn.is_some_and(|ticks| ticks.is_multiple_of(round_ticks));
             if is_due && heard > voters.len() / 2 && !self.leaders.contains_key(&partition) {
-                // One that has heard a leader meanwhile stays as it is.
-                let _ = group.handle(Input::Campaign);
-                self.dirty.insert(partition);
+                due.push(partition);
             }
+        }
+        for partition in due {
+            // One that has heard a leader meanwhile stays as it is.
+            let _ = self.groups.handle(partition, Input::Campaign);
         }
     }
 
     pub(in crate::cluster) fn transfer(&mut self, partition: PartitionId, to: NodeId) {
-        if let Some(group) = self.groups.get_mut(&partition) {
-            // One that does not lead has nothing to hand over.
-            let _ = group.handle(Input::TransferLeader(to));
-            self.dirty.insert(partition);
-        }
+        // A replica that does not lead has nothing to hand over.
+        let _ = self.groups.handle(partition, Input::TransferLeader(to));
     }
 
     /// Hands over what this node leads, because it is about to end.

@@ -1,9 +1,10 @@
 //! The groups' turns: what consensus wants kept and said, and what follows once it is kept.
 
-use super::{ClusterEffects, ClusterNode, Then, Unkept};
+use super::{ClusterEffects, ClusterNode, Then};
 use crate::cluster::checkpoint::CANDIDATES;
 use crate::cluster::frames::Frame;
 use crate::cluster::lead::Lead;
+use crate::groups::NowKept;
 use crate::options::FsyncPolicy;
 use agree::Turn;
 use log::{EntryKind, Kept};
@@ -12,23 +13,17 @@ use order::merge::{Content, Held};
 use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, PartitionId};
 
-/// No record has this number.
-const NEVER: u64 = u64::MAX;
 /// Under `everysec`, what was written is synced after this time.
 const EVERYSEC_MS: u64 = 1_000;
 
 impl ClusterNode {
     /// Takes the turns of all groups.
     pub(super) fn turns(&mut self, effects: &mut ClusterEffects) {
-        while let Some(partition) = self.dirty.pop_first() {
-            loop {
-                let group = self.groups.get_mut(&partition);
-                let Some(turn) = group.and_then(|group| group.turn()) else {
-                    break;
-                };
-                self.turn(partition, turn, effects);
+        while let Some((partition, turn)) = self.groups.next_turn() {
+            match turn {
+                Some(turn) => self.turn(partition, turn, effects),
+                None => self.notice(partition),
             }
-            self.notice(partition);
         }
     }
 
@@ -81,14 +76,10 @@ impl ClusterNode {
         }
         let always = self.options.fsync == FsyncPolicy::Always;
         let must_sync = turn.is_promise || turn.must_sync && always;
-        let is_dropped = self.is_closed() && !turn.kept.is_empty();
+        let is_kept = !turn.kept.is_empty();
         self.record(turn.kept, effects);
-        self.unkept.push_back(Unkept {
-            // What is not kept any more holds back all that comes behind it.
-            record: if is_dropped { NEVER } else { self.records },
-            must_sync: must_sync && !is_active(Mutant::PromiseBeforeSync),
-            then: Then::Promise { partition, turn: turn.number, promises: turn.promises },
-        });
+        let must_sync = must_sync && !is_active(Mutant::PromiseBeforeSync);
+        self.groups.promise(partition, turn.number, turn.promises, is_kept, must_sync);
         for node in turn.behind {
             self.tell_behind(partition, node, effects);
         }
@@ -102,13 +93,13 @@ impl ClusterNode {
         // A base lets older records of the journal go: what this disk is goes along, once.
         let is_base = |kept: &Kept| kept.base.is_some() && kept.partition < CANDIDATES;
         let pending = match &self.out {
-            None => Some(&effects.kept),
+            None => Some(&effects.host.kept),
             Some(out) => out.unwritten(),
         };
         // Behind a failed sync nothing is kept any more.
         let Some(pending) = pending else { return };
         if pending.is_empty() {
-            self.records += 1;
+            self.groups.begin_record();
         }
         let mut parts = Vec::new();
         if is_base(&kept) && !pending.iter().any(is_base) {
@@ -118,15 +109,9 @@ impl ClusterNode {
         }
         parts.push(kept);
         match &mut self.out {
-            None => effects.kept.append(&mut parts),
+            None => effects.host.kept.append(&mut parts),
             Some(out) => out.keep(parts),
         }
-    }
-
-    /// Has the record that is made now synced: then this follows.
-    pub(in crate::cluster) fn wait_for(&mut self, then: Then) {
-        let record = if self.is_closed() { NEVER } else { self.records };
-        self.unkept.push_back(Unkept { record, must_sync: true, then });
     }
 
     /// A group's log has further entries, perhaps in the place of others.
@@ -165,48 +150,35 @@ impl ClusterNode {
         }
     }
 
-    /// Lets go what is kept.
-    pub(super) fn release(&mut self, effects: &mut ClusterEffects) {
-        while let Some(unkept) = self.unkept.pop_front_if(|unkept| {
-            let enough = if unkept.must_sync { self.synced } else { self.written };
-            unkept.record <= enough
-        }) {
-            match unkept.then {
-                Then::Nothing => {}
-                Then::Promise { partition, turn, promises } => {
-                    for (to, message) in promises {
+    /// Lets go what is kept. Whether anything was.
+    pub(super) fn release(&mut self, effects: &mut ClusterEffects) -> bool {
+        let mut any = false;
+        while let Some(kept) = self.groups.next_kept() {
+            any = true;
+            match kept {
+                NowKept::Messages(partition, messages) => {
+                    for (to, message) in messages {
                         self.send(to, &Frame::Consensus { partition, message }, effects);
                     }
-                    if let Some(group) = self.groups.get_mut(&partition) {
-                        group.kept(turn);
-                        self.dirty.insert(partition);
-                    }
                 }
-                Then::Candidate(epoch) => self.candidate(epoch, effects),
-                Then::Rebased(epoch) => self.rebased(epoch, effects),
-                Then::Installed => self.start_anew(effects),
+                NowKept::Other(Then::Nothing) => {}
+                NowKept::Other(Then::Candidate(epoch)) => self.candidate(epoch, effects),
+                NowKept::Other(Then::Rebased(epoch)) => self.rebased(epoch, effects),
+                NowKept::Other(Then::Installed) => self.start_anew(effects),
             }
         }
+        any
     }
 
     /// What needs no record is kept at once; what needs a sync gets one.
     pub(super) fn flush(&mut self, effects: &mut ClusterEffects) {
-        if effects.kept.is_empty() {
-            let before = self.unkept.len();
-            self.release(effects);
-            if self.unkept.len() < before {
+        if effects.host.kept.is_empty() {
+            if self.release(effects) {
                 return self.pump(effects);
             }
-            let waits = self.unkept.iter().any(|unkept| unkept.must_sync);
-            let due = self.options.fsync == FsyncPolicy::Everysec
-                && !is_active(Mutant::SkipEverySecond)
-                && (self.ticks - self.sync_tick) * self.options.tick_ms >= EVERYSEC_MS;
-            let syncs = !self.syncing && !self.is_closed();
-            if (waits || due) && syncs && self.synced < self.written {
-                self.syncing = true;
-                self.sync_tick = self.ticks;
-                effects.sync = true;
-            }
+            let everysec = self.options.fsync == FsyncPolicy::Everysec && !is_active(Mutant::SkipEverySecond);
+            let after_ticks = everysec.then(|| EVERYSEC_MS.div_ceil(self.options.tick_ms.max(1)));
+            effects.host.sync |= self.groups.begin_sync(self.ticks, after_ticks);
         }
     }
 }
