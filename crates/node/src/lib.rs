@@ -40,6 +40,7 @@ mod refused;
 mod route;
 mod schedule;
 pub mod session;
+pub mod site;
 
 pub use options::{CHECKPOINT_BYTES_DEFAULT, FsyncPolicy, Limits, UnknownFsyncPolicy};
 pub use refused::Refused;

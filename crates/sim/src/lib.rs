@@ -30,6 +30,7 @@
 //!   still fails;
 //! - [`trace`]: an account of a run, as a text and as a sequence diagram.
 
+pub mod certified;
 pub mod cluster;
 pub mod cost;
 pub mod disk;
@@ -37,12 +38,12 @@ pub mod draw;
 mod engine;
 pub mod history;
 pub mod judge;
+mod keeper;
 pub mod minimize;
 pub mod options;
 pub mod oracle;
 pub mod program;
 pub mod redis;
-pub mod register;
 pub mod run;
 pub mod scale;
 pub mod scenario;

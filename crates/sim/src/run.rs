@@ -44,7 +44,7 @@ pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
 pub fn run_defective(options: &Options, mutant: Option<Mutant>, trace: Option<Trace>) -> Outcome {
     let ran = catch_unwind(AssertUnwindSafe(|| match options.system {
         SystemKind::Ordo | SystemKind::Cluster => crate::cluster::run(options, mutant, trace),
-        SystemKind::Register => crate::register::run(options, trace),
+        SystemKind::Register => crate::certified::run(options, trace),
     }));
     ran.unwrap_or_else(|panic| Outcome {
         report: Report::default(),
@@ -82,6 +82,6 @@ pub fn describe(options: &Options) -> String {
     let mut draw = Draw::new(mix(options.seed));
     match options.system {
         SystemKind::Ordo | SystemKind::Cluster => population(options, &mut draw).describe().to_owned(),
-        SystemKind::Register => crate::register::describe(options),
+        SystemKind::Register => crate::certified::describe(options),
     }
 }

@@ -152,6 +152,12 @@ pub enum Mutant {
     DropLaterNumbers,
     /// What another process of a sibling tells counts like what the first one told.
     MixEras,
+
+    // Certified protocols.
+    /// A transaction commits whatever became of what it had read.
+    CertifyNothing,
+    /// An entry of a transaction that has committed takes effect again.
+    CertifyTwice,
 }
 
 impl Mutant {
@@ -198,6 +204,14 @@ impl Mutant {
         Mutant::ExecuteMisrouted,
         Mutant::ReadWithoutSlots,
         Mutant::StayOut,
+    ];
+    /// Those that a site of a certified protocol can have.
+    pub const OF_SITES: [Mutant; 5] = [
+        Mutant::ForgetVote,
+        Mutant::PromiseBeforeSync,
+        Mutant::ReadWithoutIndex,
+        Mutant::CertifyNothing,
+        Mutant::CertifyTwice,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 23] = [

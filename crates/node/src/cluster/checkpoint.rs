@@ -80,6 +80,13 @@ pub struct Needed {
     upto: Epoch,
 }
 
+impl Needed {
+    /// Every checkpoint.
+    pub(crate) fn all() -> Needed {
+        Needed { epochs: BTreeSet::new(), upto: Epoch(0) }
+    }
+}
+
 /// Removes the checkpoints that are not needed, what was begun of them included.
 pub fn prune<D: Disk>(disk: &D, needed: &Needed) -> io::Result<()> {
     let is_needed = |epoch| epoch > needed.upto || needed.epochs.contains(&epoch);

@@ -4,33 +4,18 @@
 use super::process::Turn;
 use super::site::host_at;
 use super::{Cluster, Frame, Timer};
+use crate::keeper::Keeper;
 use crate::world::{Address, Core, MortalDisk, Violation};
 use bytes::Bytes;
-use log::{GroupImages, Journal, Kept, OpenError, SyncTicket, Synced};
+use log::Kept;
 use node::FsyncPolicy;
 use node::cluster::checkpoint::{self, Needed};
 use node::cluster::{ClusterCheckpoint, Piece, Whole, Written, joined_record, serve_piece, store_piece};
-use node::host::{CountedJournal, Host, HostEvent, Recorded};
+use node::host::{Host, HostEvent, Recorded};
 use order::PartitionMap;
 use std::io;
 use std::sync::Arc;
-use txn::{NodeId, Position};
-
-/// A sync: the disk may do it when it is asked to, or only just before it says so. What is written meanwhile
-/// is covered by chance only.
-enum Syncing {
-    Asked(SyncTicket<MortalDisk>),
-    Done(io::Result<Synced>),
-}
-
-/// See the module's head.
-pub(super) struct Keeper {
-    records: CountedJournal<MortalDisk>,
-    syncing: Option<Syncing>,
-    preparing: bool,
-    /// At which tick the oldest record was written that may not be durable.
-    unsynced_since_tick: Option<u64>,
-}
+use txn::NodeId;
 
 /// Making a segment's file takes so many syncs' time,
 const PREPARE_SYNCS: u64 = 3;
@@ -40,25 +25,6 @@ const CHECKPOINT_SYNCS: u64 = 3;
 const EVERYSEC_MS: u64 = 1_000;
 
 impl Keeper {
-    /// Opens the journal on a host's disk.
-    pub fn open(
-        core: &mut Core<Cluster>,
-        host: u16,
-        segment_bytes: u64,
-    ) -> Result<(Keeper, GroupImages), OpenError> {
-        let boot_id = core.draw.bits();
-        let disk = core.host(host).process_disk();
-        let (journal, images, report) = Journal::open(disk, segment_bytes, boot_id)?;
-        core.note(Address::Host(host), || report.to_string());
-        let keeper = Keeper {
-            records: CountedJournal::new(journal),
-            syncing: None,
-            preparing: false,
-            unsynced_since_tick: None,
-        };
-        Ok((keeper, images))
-    }
-
     /// Makes the journal of a node that joins one that can be told from a lost one.
     pub fn mark_joined(&mut self) -> io::Result<()> {
         let journal = &mut self.records.journal;
@@ -66,16 +32,6 @@ impl Keeper {
         journal.sync()?;
         self.records.count_from_here();
         Ok(())
-    }
-
-    /// Whether there is nothing in it.
-    pub fn is_empty(&self) -> bool {
-        self.records.journal.status().last == Position::NONE
-    }
-
-    /// Whether a sync has failed, even if nobody was told yet.
-    pub fn is_closed(&self) -> bool {
-        self.records.journal.is_closed()
     }
 }
 
@@ -115,7 +71,7 @@ impl VirtualHost<'_> {
 
     /// The next segment is made ahead of need, on a thread of its own.
     pub fn prepare_soon(&mut self) {
-        if !std::mem::replace(&mut self.keeper.preparing, true) {
+        if self.keeper.begin_to_prepare() {
             self.after_syncs(PREPARE_SYNCS, Timer::Prepared);
         }
     }
@@ -123,9 +79,8 @@ impl VirtualHost<'_> {
 
 impl Host for VirtualHost<'_> {
     fn append(&mut self, kept: &[Kept]) -> Recorded {
-        let appended = self.keeper.records.append(kept);
+        let appended = self.keeper.append(kept, self.now_tick);
         if let Recorded::Written { rotated, .. } = appended {
-            self.keeper.unsynced_since_tick.get_or_insert(self.now_tick);
             if let Some(alone) = &mut self.system.alone {
                 alone.written(self.keeper.records.journal.status().last, kept);
             }
@@ -137,15 +92,10 @@ impl Host for VirtualHost<'_> {
     }
 
     fn sync(&mut self) -> Option<HostEvent> {
-        let ticket = match self.keeper.records.begin_sync() {
-            Ok(ticket) => ticket,
-            Err(durable) => return Some(durable),
-        };
-        self.keeper.syncing = Some(if self.core.draw.percent(50) {
-            Syncing::Asked(ticket)
-        } else {
-            Syncing::Done(ticket.sync())
-        });
+        let draw = &mut self.core.draw;
+        if let Some(durable) = self.keeper.begin_sync(|| draw.percent(50)) {
+            return Some(durable);
+        }
         self.after_syncs(1, Timer::Synced);
         None
     }
@@ -200,41 +150,20 @@ impl Turn<'_> {
     pub(super) fn synced(&mut self) -> Result<(), Violation> {
         let now_tick = self.process.ticks;
         let keeper = &mut self.process.keeper;
-        let synced = match keeper.syncing.take() {
-            None => return Ok(()),
-            Some(Syncing::Asked(ticket)) => ticket.sync(),
-            Some(Syncing::Done(synced)) => synced,
-        };
-        let is_done = synced.is_ok();
-        let event = keeper.records.end_sync(synced);
-        if is_done {
-            let status = keeper.records.journal.status();
-            // What was written during the sync is younger than the sync.
-            keeper.unsynced_since_tick = (status.durable < status.last).then_some(now_tick);
-            if let Some(alone) = &mut self.system.alone {
-                alone.synced(status.durable);
-            }
+        let Some(event) = keeper.end_sync(now_tick) else { return Ok(()) };
+        if let (HostEvent::Synced(_), Some(alone)) = (&event, &mut self.system.alone) {
+            alone.synced(keeper.records.journal.status().durable);
         }
         self.handle(event)
     }
 
     /// The journal is idle from time to time: then it may say what is durable.
     pub(super) fn mark(&mut self) -> Result<(), Violation> {
-        match self.process.keeper.records.journal.write_marker() {
-            Ok(_) => Ok(()),
-            // Nothing needs it; the next record shows what is wrong.
-            Err(_) if !self.process.keeper.is_closed() => Ok(()),
-            Err(error) => self.handle(HostEvent::JournalFailed(error.to_string())),
-        }
+        self.process.keeper.mark().map_or(Ok(()), |event| self.handle(event))
     }
 
     pub(super) fn prepared(&mut self) -> Result<(), Violation> {
-        self.process.keeper.preparing = false;
-        match self.process.keeper.records.journal.preparer().prepare_next() {
-            Ok(_) => self.handle(HostEvent::RoomMade),
-            // It shows when the file is needed; a node that waits for room asks again.
-            Err(_) => Ok(()),
-        }
+        self.process.keeper.prepared().map_or(Ok(()), |event| self.handle(event))
     }
 
     /// Under `everysec`, nothing that is written stays behind for long. A process that is frozen does not
@@ -245,7 +174,7 @@ impl Turn<'_> {
         let since_tick = keeper.unsynced_since_tick;
         let late_ticks = EVERYSEC_MS * 1_000_000 / plan.tick_ns + 4;
         if plan.fsync == FsyncPolicy::Everysec
-            && keeper.syncing.is_none()
+            && !keeper.is_syncing()
             && !self.process.is_stopped()
             && since_tick.is_some_and(|since_tick| self.process.ticks > since_tick + late_ticks)
         {

@@ -8,11 +8,12 @@ mod serve;
 mod work;
 
 use super::alone;
-use super::host::{Keeper, VirtualHost};
+use super::host::VirtualHost;
 use super::site::Post;
 use super::watch::{PartitionWatch, ReplicaWatch, SnapshotRead, advance};
 use super::{Cluster, Frame, Timer};
 use crate::judge;
+use crate::keeper::Keeper;
 use crate::tally::Tally;
 use crate::traffic::Draft;
 use crate::watch::real_time::Place;

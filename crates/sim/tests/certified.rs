@@ -1,12 +1,13 @@
-//! The replicated register: its promises, whatever goes wrong, and each deliberate defect found.
+//! A certified protocol, the replicated register: its promises, whatever goes wrong, and each deliberate
+//! defect found.
 
 use ordo_sim::draw::{one_seed, seeds, tracing};
 use ordo_sim::options::{Options, SystemKind, Wishes};
-use ordo_sim::register::{Mutant, run_mutant};
 use ordo_sim::run::{Outcome, run};
 use ordo_sim::trace::Trace;
 use ordo_sim::world::{Fault, Latency, TimedFault, Violation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use txn::mutant::{Mutant, with};
 
 fn options(seed: u64) -> Options {
     let wishes = Wishes { system: Some(SystemKind::Register), ..Wishes::default() };
@@ -23,7 +24,7 @@ fn report(options: &Options, outcome: &Outcome) {
 }
 
 #[test]
-fn replicas_keep_their_promises() {
+fn sites_keep_their_promises() {
     let mut failures = Vec::new();
     let (mut ends, mut compactions, mut recoveries) = (0, 0, 0);
     for seed in seeds(40) {
@@ -61,7 +62,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn a_replica_that_would_forget_its_votes_is_refused() {
+fn a_site_that_would_forget_its_votes_is_refused() {
     let text = "seed = 1\nsystem = \"register\"\n\
                 [[faults]]\nat_ms = 5\nfault = \"crash\"\nhost = 0\nlose_disk = true\ndown_ms = 30\n";
     let violation = run(&Options::from_toml(text).unwrap(), None).violation;
@@ -111,8 +112,7 @@ fn what_was_acknowledged_survives_a_power_cut_everywhere() {
         let outcome = run(&options, None);
         report(&options, &outcome);
         assert!(outcome.violation.is_none(), "seed {seed}");
-        let mutant = Some(Mutant::EarlyAcknowledgement);
-        if let Some(violation) = run_mutant(&options, mutant, None).violation {
+        if let Some(violation) = with(Mutant::PromiseBeforeSync, || run(&options, None)).violation {
             found.push(violation.oracle);
         }
     }
@@ -126,7 +126,7 @@ const SEEDS_MAX: u64 = 3_000;
 fn find(mutant: Mutant) -> Option<(u64, Violation)> {
     (1..=SEEDS_MAX).find_map(|seed| {
         let options = options(seed);
-        match catch_unwind(AssertUnwindSafe(|| run_mutant(&options, Some(mutant), None))) {
+        match catch_unwind(AssertUnwindSafe(|| with(mutant, || run(&options, None)))) {
             Ok(outcome) => outcome.violation.map(|violation| (seed, violation)),
             // The library's own assertion is as good a find.
             Err(panic) => {
@@ -138,9 +138,9 @@ fn find(mutant: Mutant) -> Option<(u64, Violation)> {
 }
 
 #[test]
-fn every_mutant_of_the_register_is_caught() {
+fn every_mutant_of_sites_is_caught() {
     let mut survivors = Vec::new();
-    for mutant in Mutant::ALL {
+    for mutant in Mutant::OF_SITES {
         match find(mutant) {
             Some((seed, violation)) => {
                 let text = violation.to_string().replace('\n', " ");

@@ -1,6 +1,6 @@
 //! A client: some sessions side by side, each with one operation that it repeats until it is answered.
 
-use super::{Answer, Frame, Operation, Register, Timer};
+use super::{Certified, Frame, Operation, Timer, Told};
 use crate::history::{self, Outcome, Step};
 use crate::world::{Address, Core, Input, Violation};
 use std::fmt;
@@ -10,8 +10,6 @@ struct Asked {
     operation: Operation,
     /// When it was first sent.
     invoked_ns: u64,
-    /// Where it was last sent.
-    host: u16,
 }
 
 /// One operation after the other.
@@ -22,11 +20,11 @@ struct Session {
     left: u64,
     /// Operations that it has begun.
     sequence: u64,
-    /// Counts what it sends: an answer to an earlier attempt is as good, but a refusal of one says nothing.
-    attempt: u64,
+    /// Counts what it sends: that an earlier attempt has committed is as good, but its conflict says nothing.
+    attempt: u32,
     asked: Option<Asked>,
-    /// Who may be the leader.
-    leader: u16,
+    /// The site that it uses.
+    host: u16,
 }
 
 /// A client.
@@ -44,7 +42,7 @@ impl fmt::Display for Client {
                 write!(
                     f,
                     "{comma}session {} waits for {} of host {}, attempt {}, and has {} operations to send",
-                    session.number, asked.operation, asked.host, session.attempt, session.left
+                    session.number, asked.operation, session.host, session.attempt, session.left
                 )?;
             }
         }
@@ -62,7 +60,7 @@ impl Client {
             sequence: 0,
             attempt: 0,
             asked: None,
-            leader: (u64::from(number) + slot) as u16 % hosts,
+            host: (u64::from(number) + slot) as u16 % hosts,
         };
         Client { sessions: (0..sessions).map(session).collect() }
     }
@@ -79,10 +77,10 @@ pub(super) fn address(session: u32) -> Address {
 
 /// Something reaches a client.
 pub(super) fn take(
-    system: &mut Register,
+    system: &mut Certified,
     client: u16,
     input: Input<Frame, Timer>,
-    core: &mut Core<Register>,
+    core: &mut Core<Certified>,
 ) -> Result<(), Violation> {
     let sessions = system.clients[usize::from(client)].sessions.len();
     match input {
@@ -95,14 +93,11 @@ pub(super) fn take(
         Input::Timer(Timer::Timeout { session, attempt }) => {
             let hosts = system.plan.hosts;
             let session = system.session(client, slot_of(session));
-            if session.attempt == attempt
-                && let Some(asked) = &mut session.asked
-            {
-                asked.host = (asked.host + 1) % hosts;
-                session.leader = asked.host;
+            if session.attempt == attempt && session.asked.is_some() {
+                session.host = (session.host + 1) % hosts;
                 let number = session.number;
                 system.tally.restarts += 1;
-                core.note(Address::Client(client), || format!("session {number} tries another host"));
+                core.note(Address::Client(client), || format!("session {number} tries another site"));
                 send(system, client, slot_of(number), core);
             }
         }
@@ -112,11 +107,11 @@ pub(super) fn take(
                 send(system, client, slot, core);
             }
         }
-        Input::Frame { frame: Frame::Answer { session, sequence, attempt, answer }, .. } => {
+        Input::Frame { frame: Frame::Answer { session, sequence, attempt, told }, .. } => {
             let slot = slot_of(session);
             let waits = system.session(client, slot);
             if waits.sequence == sequence && waits.asked.is_some() {
-                answered(system, client, slot, attempt, answer, core);
+                answered(system, client, slot, attempt, told, core);
             }
         }
         Input::Timer(_) | Input::Frame { .. } => {}
@@ -128,27 +123,27 @@ fn slot_of(session: u32) -> usize {
     (session & 0xFFFF) as usize
 }
 
-impl Register {
+impl Certified {
     fn session(&mut self, client: u16, slot: usize) -> &mut Session {
         &mut self.clients[usize::from(client)].sessions[slot]
     }
 }
 
 /// The connection breaks: nobody knows what became of what was asked, so it is asked again.
-pub(super) fn disconnect(system: &mut Register, client: u16, core: &mut Core<Register>) {
+pub(super) fn disconnect(system: &mut Certified, client: u16, core: &mut Core<Certified>) {
     for slot in 0..system.clients[usize::from(client)].sessions.len() {
         let hosts = system.plan.hosts;
         let session = system.session(client, slot);
-        if let Some(asked) = &mut session.asked {
-            asked.host = (asked.host + 1) % hosts;
+        if session.asked.is_some() {
+            session.host = (session.host + 1) % hosts;
             again(system, client, slot, core);
         }
     }
 }
 
 /// Begins the next operation.
-fn begin(system: &mut Register, client: u16, slot: usize, core: &mut Core<Register>) {
-    let (keys, hosts) = (system.plan.keys, system.plan.hosts);
+fn begin(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certified>) {
+    let keys = system.plan.keys;
     let session = system.session(client, slot);
     if session.left == 0 || session.asked.is_some() {
         return;
@@ -156,25 +151,18 @@ fn begin(system: &mut Register, client: u16, slot: usize, core: &mut Core<Regist
     session.left -= 1;
     session.sequence += 1;
     let key = core.draw.below(keys);
-    let reads = core.draw.percent(50);
-    let operation = if reads {
+    let operation = if core.draw.percent(50) {
         Operation::Read { key }
     } else {
         // No two appends are of the same value.
         let value = u64::from(session.number) << 32 | session.sequence;
         Operation::Append { key, value }
     };
-    // Followers read as well, but only the leader writes.
-    let host = if reads && core.draw.percent(30) {
-        core.draw.below(u64::from(hosts)) as u16
-    } else {
-        session.leader
-    };
-    session.asked = Some(Asked { operation, invoked_ns: core.now_ns(), host });
+    session.asked = Some(Asked { operation, invoked_ns: core.now_ns() });
     send(system, client, slot, core);
 }
 
-fn send(system: &mut Register, client: u16, slot: usize, core: &mut Core<Register>) {
+fn send(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certified>) {
     let timeout_ns = system.plan.timeout_ns;
     let session = system.session(client, slot);
     session.attempt += 1;
@@ -183,14 +171,13 @@ fn send(system: &mut Register, client: u16, slot: usize, core: &mut Core<Registe
     let frame =
         Frame::Ask { session: number, sequence: session.sequence, attempt, operation: asked.operation };
     let me = Address::Client(client);
-    core.send(me, Address::Host(asked.host), frame);
+    core.send(me, Address::Host(session.host), frame);
     let timer = Timer::Timeout { session: number, attempt };
     core.set_timer(me, timeout_ns, timer);
 }
 
-/// Asks again, after a while: two hosts that each take the other for the leader must not keep a client
-/// running.
-fn again(system: &mut Register, client: u16, slot: usize, core: &mut Core<Register>) {
+/// Asks again, after a while: clients that conflict with each other must not keep each other from committing.
+fn again(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certified>) {
     let tick_ns = system.plan.tick_ns;
     let session = system.session(client, slot);
     let timer = Timer::Again { session: session.number, attempt: session.attempt };
@@ -199,34 +186,22 @@ fn again(system: &mut Register, client: u16, slot: usize, core: &mut Core<Regist
 }
 
 fn answered(
-    system: &mut Register,
+    system: &mut Certified,
     client: u16,
     slot: usize,
-    attempt: u64,
-    answer: Answer,
-    core: &mut Core<Register>,
+    attempt: u32,
+    told: Told,
+    core: &mut Core<Certified>,
 ) {
-    let hosts = system.plan.hosts;
     let session = system.session(client, slot);
     let Some(asked) = &mut session.asked else {
         return;
     };
-    let values = match answer {
-        Answer::Elsewhere(hint) => {
-            if session.attempt == attempt {
-                asked.host = hint.unwrap_or((asked.host + 1) % hosts);
-                session.leader = asked.host;
-                system.tally.refused += 1;
-                again(system, client, slot, core);
-            }
-            return;
-        }
-        Answer::Done => Vec::new(),
-        Answer::List(values) => values,
+    let values = match told {
+        Told::Committed(values) => values,
+        Told::Conflict if session.attempt == attempt => return again(system, client, slot, core),
+        Told::Conflict => return,
     };
-    if let (Operation::Append { .. }, true) = (asked.operation, session.attempt == attempt) {
-        session.leader = asked.host;
-    }
     let (operation, invoked_ns) = (asked.operation, asked.invoked_ns);
     let (number, left) = (session.number, session.left);
     session.asked = None;

@@ -1,0 +1,127 @@
+//! Certified protocols: a transaction executes at one site, on a snapshot, and is certified afterwards.
+//!
+//! The other family (crate `order`) fixes the order of requests first and executes them afterwards. Here a
+//! client's site runs the transaction at once: [`Certifier::begin`] gives it a snapshot, [`Certifier::read`]
+//! reads there, and [`Certifier::commit`] hands its writes over to be certified. A transaction that conflicts
+//! with others has no effect, and its client runs it again.
+//!
+//! A protocol is a [`Certifier`]: one site's part, without threads, files, clocks or sockets. What it needs
+//! from others it wants in [`Effects`], and the substrate (`node::site::Site`) performs:
+//!
+//! * [`Effects::send`]: a message for another site, which may be lost, come twice, or overtake others.
+//! * [`Effects::propose`]: an entry for a group of sites to agree on. Every site of the group is given the
+//!   agreed entries in one order ([`Certifier::decided`]), each once in the life of its state, also after
+//!   a crash. A proposal may get lost, or be agreed on twice: protocols propose again, and know what they had.
+//! * [`Effects::ask`]: a transaction waits until this site has been given every entry of a group that was
+//!   agreed on before the question ([`Certifier::reached`]).
+//! * [`Effects::answer`]: what the transaction's client is told.
+//!
+//! What must survive a crash is an entry of a group. From time to time the substrate has the state behind
+//! some entry encoded ([`Certifier::snapshot`]), and begins with it after a crash, or where a site lacks
+//! entries that the others have forgotten ([`Certifier::restore`]).
+//!
+//! `docs/adding-a-protocol.md` takes [`register`], the smallest protocol, through all of it.
+
+pub mod register;
+
+use bytes::Bytes;
+use txn::{Entry, Key, NodeId, PartitionId, RequestId};
+
+/// One site's part of a protocol.
+///
+/// A transaction is named by its client's session, its number within the session, and the attempt: a session
+/// has one transaction at a time, and runs it with a higher attempt until it is committed. An attempt that is
+/// followed by a higher one is void here, but its commit may still be on its way.
+pub trait Certifier: Send {
+    /// A transaction begins. The answer is [`Answer::Begun`].
+    fn begin(&mut self, id: RequestId, effects: &mut Effects);
+
+    /// A transaction that has begun reads a key. The answer is [`Answer::Value`].
+    fn read(&mut self, id: RequestId, key: &Key, effects: &mut Effects);
+
+    /// A transaction ends with these writes; `None` deletes. The answer is [`Answer::Committed`] or
+    /// [`Answer::Conflict`].
+    fn commit(&mut self, id: RequestId, writes: Vec<(Key, Option<Entry>)>, effects: &mut Effects);
+
+    /// A client has gone, or has rolled its transaction back: nobody waits for an answer.
+    fn forget(&mut self, id: RequestId);
+
+    /// Another site's [`Effects::send`].
+    ///
+    /// # Errors
+    /// No site of this protocol sends this: its sender loses its link.
+    fn receive(&mut self, from: NodeId, message: &[u8], effects: &mut Effects) -> Result<(), Malformed>;
+
+    /// The next entry that a group has agreed on. Deterministic: all sites of the group do the same.
+    ///
+    /// # Errors
+    /// This build does not know what the entry means: the site ends, and its data stays as it is.
+    fn decided(&mut self, group: PartitionId, entry: &[u8], effects: &mut Effects) -> Result<(), Malformed>;
+
+    /// What a transaction has asked for ([`Effects::ask`]).
+    fn reached(&mut self, id: RequestId, effects: &mut Effects);
+
+    /// Time passes.
+    fn tick(&mut self, effects: &mut Effects);
+
+    /// The state behind the last decided entry of a group: equal at all its sites.
+    fn snapshot(&self, group: PartitionId) -> Vec<u8>;
+
+    /// Begins behind the entry at which another site, or this one's earlier process, encoded its state.
+    ///
+    /// # Errors
+    /// As for [`Certifier::decided`].
+    fn restore(&mut self, group: PartitionId, state: &[u8]) -> Result<(), Malformed>;
+}
+
+/// Bytes that mean nothing to this protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// What a transaction's client is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// It may read.
+    Begun,
+    /// The value of a key at its snapshot.
+    Value(Option<Entry>),
+    /// Its writes have taken effect, and it has read what was there.
+    Committed,
+    /// It has no effect, because another transaction wrote this key, which it had read. It may be run again.
+    Conflict(Key),
+}
+
+/// What a protocol wants done.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Messages for other sites.
+    pub messages: Vec<(NodeId, Bytes)>,
+    /// Entries that groups are to agree on.
+    pub proposals: Vec<(PartitionId, Bytes)>,
+    /// Transactions that wait until this site is as far as a group.
+    pub questions: Vec<(PartitionId, RequestId)>,
+    /// Answers for clients of this site.
+    pub answers: Vec<(RequestId, Answer)>,
+}
+
+impl Effects {
+    /// Sends a message to another site.
+    pub fn send(&mut self, to: NodeId, message: impl Into<Bytes>) {
+        self.messages.push((to, message.into()));
+    }
+
+    /// Wants a group to agree on an entry, which must not be empty.
+    pub fn propose(&mut self, group: PartitionId, entry: impl Into<Bytes>) {
+        self.proposals.push((group, entry.into()));
+    }
+
+    /// Has a transaction wait until this site has all that a group had agreed on by now.
+    pub fn ask(&mut self, group: PartitionId, id: RequestId) {
+        self.questions.push((group, id));
+    }
+
+    /// Answers a transaction's client.
+    pub fn answer(&mut self, id: RequestId, answer: Answer) {
+        self.answers.push((id, answer));
+    }
+}

@@ -1,0 +1,648 @@
+//! One site of a certified protocol as a state machine: the substrate under a [`Certifier`].
+//!
+//! A [`Site`] owns no thread, no file, no clock and no socket. It keeps replicas of groups, which agree on
+//! what the protocol proposes ([`crate::groups`]); it has records written and synced by a
+//! [`Host`](crate::host::Host), carries the protocol's messages, and begins after a crash where its journal
+//! ends. Of what entries and messages mean it knows nothing.
+//!
+//! # An entry's way
+//!
+//! 1. The protocol proposes it. If another site leads the group, the entry goes there, once: a protocol
+//!    proposes again what it does not see decided.
+//! 2. The leader has the group agree on it, as `agree` does.
+//! 3. Every site gives the agreed entry to its protocol, in the order of the group's log.
+//!
+//! # Where a log begins
+//!
+//! When the decided entries of a group have more than [`SiteOptions::log_bytes_max`] bytes, the site has the
+//! protocol encode its state. The state becomes the group's base, and what lies before it is forgotten. A
+//! leader that has no longer what another site needs sends that site its base. The other site takes it unless
+//! its own log has the base's last entry: then it only lags. What it throws away no leader has counted,
+//! because a log that lacks an agreed entry has nothing agreed behind it.
+//!
+//! # Failures
+//!
+//! A site whose journal takes no record is silent, as if frozen, until the record can be written. After a
+//! sync that failed it is silent for good: its process must be started again.
+//!
+//! Invariants:
+//! 1. A group's entries are decided in order, each once behind the base: `decided <= committed`.
+//! 2. A promise leaves when the record behind it is as durable as [`SiteOptions::fsync`] asks.
+
+use crate::FsyncPolicy;
+use crate::cluster::checkpoint::Needed;
+use crate::groups::{Groups, NowKept};
+use crate::host::{HostEffects, HostEvent, Machine};
+use agree::{Contradiction, Group, Input, RaftGroup, Turn};
+use bytes::Bytes;
+use certify::{Answer, Certifier, Effects};
+use log::{Base, EntryKind, GroupImages, HardState, Kept, Members};
+use std::collections::BTreeMap;
+use txn::codec::{Reader, put_bytes, put_varint};
+use txn::mutant::{Mutant, is_active};
+use txn::{Entry, Key, NodeId, PartitionId, RequestId};
+
+/// A question for an index is asked again after so many ticks.
+const QUESTION_TICKS: u64 = 4;
+/// A site that was sent a base has had time to take it after so many ticks.
+const BEHIND_TICKS: u64 = 20;
+/// A record that could not be written is tried again after so many ticks.
+const RETRY_TICKS: u64 = 20;
+/// Under `everysec`, what was written is synced after this time.
+const EVERYSEC_MS: u64 = 1_000;
+/// A leader takes no further proposal while so many entries are not agreed, or so many bytes of them.
+const UNDECIDED_ENTRIES_MAX: usize = 1_024;
+const UNDECIDED_BYTES_MAX: usize = 8 << 20;
+
+/// What a site is told at its start.
+#[derive(Clone, Debug)]
+pub struct SiteOptions {
+    /// Which site it is.
+    pub me: NodeId,
+    /// The groups, and the sites of each: the same at all sites, and for good.
+    pub groups: BTreeMap<PartitionId, Vec<NodeId>>,
+    /// Decides when replicas stand for election, beside their numbers.
+    pub seed: u64,
+    /// When an entry counts as kept.
+    pub fsync: FsyncPolicy,
+    /// How long a tick is.
+    pub tick_ms: u64,
+    /// A group's log begins anew when its decided entries have more bytes.
+    pub log_bytes_max: u64,
+    /// A number that no other process of the cluster has: it tells this one's questions from others'.
+    pub nonce: u64,
+}
+
+/// What a site wants done beside what a host does.
+#[derive(Default)]
+pub struct SiteEffects {
+    host: HostEffects,
+    /// Answers for the clients of this site.
+    pub answers: Vec<(RequestId, Answer)>,
+    /// This site is silent from now on, and its process must be started again: the text says why.
+    pub ended: Option<String>,
+}
+
+impl AsMut<HostEffects> for SiteEffects {
+    fn as_mut(&mut self) -> &mut HostEffects {
+        &mut self.host
+    }
+}
+
+/// A group as its entries were decided here.
+#[derive(Clone, Debug, Default)]
+struct Decided {
+    /// The last entry that the protocol was given.
+    index: u64,
+    term: u64,
+    /// Bytes of entries behind the base.
+    bytes: u64,
+    /// What the group has had kept: a replica that begins anew must not forget its vote.
+    hard_state: HardState,
+}
+
+/// A transaction that waits until this site is as far as a group.
+struct Question {
+    group: PartitionId,
+    id: RequestId,
+    /// How far that is, once it is known.
+    index: Option<u64>,
+    asked_tick: u64,
+}
+
+/// What a site says to another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Frame {
+    Consensus(PartitionId, Bytes),
+    Propose(PartitionId, Bytes),
+    Protocol(Bytes),
+    Base(PartitionId, Base),
+}
+
+/// Why nothing is said at present.
+enum Silence {
+    /// This record could not be written.
+    Unwritten { kept: Vec<Kept>, since_tick: u64 },
+    /// For good.
+    Ended,
+}
+
+/// See the module's head.
+pub struct Site<C> {
+    options: SiteOptions,
+    protocol: C,
+    groups: Groups<()>,
+    decided: BTreeMap<PartitionId, Decided>,
+    questions: BTreeMap<u64, Question>,
+    next_question: u64,
+    /// Sites that were sent a base, and when.
+    behind: BTreeMap<(PartitionId, NodeId), u64>,
+    silence: Option<Silence>,
+    ticks: u64,
+    /// What the protocol wants, until it is done.
+    wishes: Effects,
+}
+
+impl<C: Certifier> Site<C> {
+    /// A site that goes on where its journal ends. What is known to be agreed is decided again.
+    ///
+    /// # Errors
+    /// The text says what is wrong with the journal.
+    pub fn recover(options: SiteOptions, protocol: C, mut images: GroupImages) -> Result<Site<C>, String> {
+        let mut site = Site {
+            next_question: options.nonce << 32,
+            protocol,
+            groups: Groups::new(BTreeMap::new()),
+            decided: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            behind: BTreeMap::new(),
+            silence: None,
+            ticks: 0,
+            wishes: Effects::default(),
+            options,
+        };
+        let mut groups: BTreeMap<PartitionId, Box<dyn Group>> = BTreeMap::new();
+        for (&partition, sites) in &site.options.groups {
+            let image = images.remove(&partition).unwrap_or_default();
+            let mut base = image.base;
+            if base.index == 0 {
+                base.members = Members { voters: sites.clone(), ..Members::default() };
+            } else if site.protocol.restore(partition, &base.state).is_err() {
+                return Err(unread(partition, base.index));
+            }
+            let hard_state = image.hard_state;
+            let decided = Decided { index: base.index, term: base.term, bytes: 0, hard_state };
+            site.decided.insert(partition, decided);
+            let group = raft_group(&site.options, partition, base, image.entries, hard_state)?;
+            groups.insert(partition, group);
+        }
+        if let Some((partition, _)) = images.first_key_value() {
+            return Err(format!(
+                "the journal has entries of {partition}, which is no group of this site: start it with the \
+                 configuration that it had"
+            ));
+        }
+        site.groups = Groups::new(groups);
+        let committed: Vec<(PartitionId, u64)> =
+            site.groups.iter().map(|(&partition, group)| (partition, group.status().committed)).collect();
+        for (partition, committed) in committed {
+            site.decide(partition, committed).map_err(|index| unread(partition, index))?;
+        }
+        // Nobody waits for what an earlier process had to say.
+        site.wishes = Effects::default();
+        Ok(site)
+    }
+
+    /// The protocol, for those who watch it.
+    pub fn protocol(&self) -> &C {
+        &self.protocol
+    }
+
+    /// A group's replica here.
+    pub fn group(&self, partition: PartitionId) -> Option<&dyn Group> {
+        self.groups.get(&partition).map(|group| &**group)
+    }
+
+    /// The last entry of a group that the protocol was given.
+    pub fn decided(&self, partition: PartitionId) -> u64 {
+        self.decided.get(&partition).map_or(0, |decided| decided.index)
+    }
+
+    /// Whether nothing is on its way here: no record, no question, no entry that is not agreed.
+    pub fn is_idle(&self) -> bool {
+        self.silence.is_none()
+            && self.groups.has_kept_all()
+            && self.questions.is_empty()
+            && self.groups.iter().all(|(&partition, group)| {
+                let status = group.status();
+                status.leader.is_some() && self.decided(partition) == status.last
+            })
+    }
+
+    /// Whether this site is silent for good.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.silence, Some(Silence::Ended))
+    }
+
+    /// A client's transaction begins.
+    pub fn begin(&mut self, id: RequestId, effects: &mut SiteEffects) {
+        self.client(effects, |protocol, wishes| protocol.begin(id, wishes));
+    }
+
+    /// A client's transaction reads a key.
+    pub fn read(&mut self, id: RequestId, key: &Key, effects: &mut SiteEffects) {
+        self.client(effects, |protocol, wishes| protocol.read(id, key, wishes));
+    }
+
+    /// A client's transaction ends with these writes.
+    pub fn commit(&mut self, id: RequestId, writes: Vec<(Key, Option<Entry>)>, effects: &mut SiteEffects) {
+        self.client(effects, |protocol, wishes| protocol.commit(id, writes, wishes));
+    }
+
+    /// A client has gone, or rolled its transaction back.
+    pub fn forget(&mut self, id: RequestId) {
+        self.questions.retain(|_, question| question.id != id);
+        self.protocol.forget(id);
+    }
+
+    fn client(&mut self, effects: &mut SiteEffects, call: impl FnOnce(&mut C, &mut Effects)) {
+        if self.silence.is_none() {
+            call(&mut self.protocol, &mut self.wishes);
+            self.round(effects);
+        }
+    }
+
+    /// Does what has become possible, until nothing more has.
+    fn round(&mut self, effects: &mut SiteEffects) {
+        while self.silence.is_none() {
+            while let Some((partition, turn)) = self.groups.next_turn() {
+                if let Some(turn) = turn {
+                    self.turn(partition, turn, effects);
+                }
+            }
+            self.carry_out(effects);
+            let kept = effects.host.kept.is_empty() && self.release(effects);
+            if !kept && !self.groups.has_turns() {
+                break;
+            }
+        }
+        if effects.host.kept.is_empty() {
+            let everysec = self.options.fsync == FsyncPolicy::Everysec;
+            let after_ticks = everysec.then(|| EVERYSEC_MS.div_ceil(self.options.tick_ms.max(1)));
+            effects.host.sync |= self.groups.begin_sync(self.ticks, after_ticks);
+        }
+    }
+
+    /// Does what the protocol wants.
+    fn carry_out(&mut self, effects: &mut SiteEffects) {
+        let wishes = std::mem::take(&mut self.wishes);
+        for (to, message) in wishes.messages {
+            send(effects, to, &Frame::Protocol(message));
+        }
+        for (partition, entry) in wishes.proposals {
+            match self.groups.get(&partition).and_then(|group| group.leader()) {
+                Some((leader, _)) if leader != self.options.me => {
+                    send(effects, leader, &Frame::Propose(partition, entry));
+                }
+                _ => self.propose(partition, entry),
+            }
+        }
+        for (group, id) in wishes.questions {
+            self.next_question += 1;
+            let question = Question { group, id, index: None, asked_tick: self.ticks };
+            self.questions.insert(self.next_question, question);
+            self.ask(self.next_question);
+        }
+        effects.answers.extend(wishes.answers);
+    }
+
+    /// Proposes an entry, if this site leads the group, the group keeps up, and the entry is not on its way:
+    /// while nothing is agreed, protocols propose the same again and again.
+    fn propose(&mut self, partition: PartitionId, entry: Bytes) {
+        let Some(group) = self.groups.get(&partition).filter(|group| group.leads().is_some()) else {
+            return;
+        };
+        let status = group.status();
+        let (mut entries, mut bytes) = (0, 0);
+        for undecided in (status.committed + 1..=status.last).filter_map(|index| group.entry(index)) {
+            entries += 1;
+            bytes += undecided.data.len();
+            if entries >= UNDECIDED_ENTRIES_MAX || bytes >= UNDECIDED_BYTES_MAX || undecided.data == entry {
+                return;
+            }
+        }
+        // What is refused comes again.
+        let _ = self.groups.handle(partition, Input::Propose(entry));
+    }
+
+    fn ask(&mut self, question: u64) {
+        let Some(asked) = self.questions.get_mut(&question) else { return };
+        asked.asked_tick = self.ticks;
+        let partition = asked.group;
+        let leads = self.groups.get(&partition).is_some_and(|group| group.leads().is_some());
+        if leads && is_active(Mutant::ReadWithoutIndex) {
+            asked.index = Some(0);
+            return self.answer_questions(partition);
+        }
+        // A question that is refused, or gets lost, is asked again at a later tick.
+        let _ = self.groups.handle(partition, Input::AskIndex { question });
+    }
+
+    /// Tells the protocol of the transactions that wait no longer.
+    fn answer_questions(&mut self, partition: PartitionId) {
+        let decided = self.decided(partition);
+        let reached = |_: &u64, question: &mut Question| {
+            question.group == partition && question.index.is_some_and(|index| index <= decided)
+        };
+        for (_, question) in self.questions.extract_if(.., reached) {
+            self.protocol.reached(question.id, &mut self.wishes);
+        }
+    }
+
+    fn turn(&mut self, partition: PartitionId, turn: Turn, effects: &mut SiteEffects) {
+        for (to, message) in turn.messages {
+            send(effects, to, &Frame::Consensus(partition, message));
+        }
+        let must_sync = turn.is_promise || turn.must_sync && self.options.fsync == FsyncPolicy::Always;
+        let is_kept = !turn.kept.is_empty();
+        if let (Some(decided), Some(hard_state)) = (self.decided.get_mut(&partition), turn.kept.hard_state) {
+            decided.hard_state = hard_state;
+        }
+        self.record(turn.kept, effects);
+        let must_sync = must_sync && !is_active(Mutant::PromiseBeforeSync);
+        self.groups.promise(partition, turn.number, turn.promises, is_kept, must_sync);
+        for (question, index) in turn.indices {
+            if let Some(question) = self.questions.get_mut(&question) {
+                question.index = Some(index);
+            }
+        }
+        for node in turn.behind {
+            let told = self.behind.insert((partition, node), self.ticks);
+            if let Some(group) = self.groups.get(&partition).filter(|_| told.is_none()) {
+                send(effects, node, &Frame::Base(partition, group.base().clone()));
+            }
+        }
+        match self.decide(partition, turn.committed) {
+            Ok(()) => self.compact(partition, effects),
+            Err(index) => return self.end(unread(partition, index), effects),
+        }
+        self.answer_questions(partition);
+    }
+
+    /// Gives the protocol what is agreed up to an index. `Err` is the entry that it does not know.
+    fn decide(&mut self, partition: PartitionId, committed: u64) -> Result<(), u64> {
+        let (Some(group), Some(decided)) = (self.groups.get(&partition), self.decided.get_mut(&partition))
+        else {
+            return Ok(());
+        };
+        while decided.index < committed {
+            let index = decided.index + 1;
+            let entry = group.entry(index).ok_or(index)?;
+            if entry.kind == EntryKind::Data && !entry.data.is_empty() {
+                self.protocol.decided(partition, &entry.data, &mut self.wishes).map_err(|_| index)?;
+            }
+            (decided.index, decided.term) = (index, entry.term);
+            decided.bytes += entry.data.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Lets a group's log begin behind what is decided, once that is much.
+    fn compact(&mut self, partition: PartitionId, effects: &mut SiteEffects) {
+        let Some(decided) = self.decided.get_mut(&partition) else { return };
+        let Some(group) = self.groups.get(&partition) else { return };
+        // The library has to have looked at the entry.
+        if decided.bytes <= self.options.log_bytes_max || group.status().applied < decided.index {
+            return;
+        }
+        decided.bytes = 0;
+        let base = Base {
+            index: decided.index,
+            term: decided.term,
+            members: group.members_at(decided.index),
+            state: self.protocol.snapshot(partition).into(),
+        };
+        self.groups.rebase(partition, base.clone());
+        self.record(Kept { base: Some(base), ..Kept::nothing(partition) }, effects);
+        self.groups.wait_for(());
+    }
+
+    /// Another site's log begins behind what this one needs next.
+    fn install(&mut self, partition: PartitionId, base: Base, effects: &mut SiteEffects) {
+        let Some(group) = self.groups.get(&partition) else { return };
+        let has_it = group.entry(base.index).is_some_and(|entry| entry.term == base.term);
+        if base.index <= self.decided(partition) || has_it {
+            return;
+        }
+        let index = base.index;
+        if self.protocol.restore(partition, &base.state).is_err() {
+            return self.end(unread(partition, index), effects);
+        }
+        let Some(decided) = self.decided.get_mut(&partition) else { return };
+        let hard_state = HardState { commit: index, ..decided.hard_state };
+        *decided = Decided { index, term: base.term, bytes: 0, hard_state };
+        let kept = Kept {
+            base: Some(base.clone()),
+            reset: true,
+            hard_state: Some(hard_state),
+            ..Kept::nothing(partition)
+        };
+        match raft_group(&self.options, partition, base, Vec::new(), hard_state) {
+            Ok(group) => self.groups.replace(partition, group),
+            Err(why) => return self.end(why, effects),
+        }
+        self.record(kept, effects);
+        self.groups.wait_for(());
+        self.answer_questions(partition);
+    }
+
+    fn record(&mut self, kept: Kept, effects: &mut SiteEffects) {
+        if kept.is_empty() || self.has_ended() {
+            return;
+        }
+        if effects.host.kept.is_empty() {
+            self.groups.begin_record();
+        }
+        effects.host.kept.push(kept);
+    }
+
+    /// Lets go what is kept. Whether anything was.
+    fn release(&mut self, effects: &mut SiteEffects) -> bool {
+        let mut any = false;
+        while let Some(kept) = self.groups.next_kept() {
+            any = true;
+            match kept {
+                NowKept::Messages(partition, messages) => {
+                    for (to, message) in messages {
+                        send(effects, to, &Frame::Consensus(partition, message));
+                    }
+                }
+                // A base is durable: the journal may let go of what lies before it.
+                NowKept::Other(()) => effects.host.prune = Some(Needed::all()),
+            }
+        }
+        any
+    }
+
+    fn tick(&mut self, effects: &mut SiteEffects) {
+        self.ticks += 1;
+        match &self.silence {
+            Some(Silence::Ended) => return,
+            Some(Silence::Unwritten { since_tick, .. }) => {
+                effects.host.make_room |= (self.ticks - since_tick).is_multiple_of(RETRY_TICKS);
+                return;
+            }
+            None => {}
+        }
+        self.groups.tell_all(&Input::Tick);
+        let before = self.ticks.saturating_sub(BEHIND_TICKS);
+        for ((partition, node), _) in self.behind.extract_if(.., |_, tick| *tick <= before) {
+            // Only a leader has use for it.
+            let _ = self.groups.handle(partition, Input::TryAgain(node));
+        }
+        let before = self.ticks.saturating_sub(QUESTION_TICKS);
+        let open = |question: &Question| question.index.is_none() && question.asked_tick <= before;
+        let again: Vec<u64> =
+            self.questions.iter().filter(|(_, question)| open(question)).map(|(&name, _)| name).collect();
+        again.into_iter().for_each(|question| self.ask(question));
+        self.protocol.tick(&mut self.wishes);
+    }
+
+    fn frame(&mut self, from: NodeId, bytes: &[u8], effects: &mut SiteEffects) -> Result<(), String> {
+        match take_frame(bytes).ok_or("a frame that does not read back")? {
+            Frame::Consensus(partition, message) => {
+                let Some(group) = self.groups.get(&partition) else {
+                    return Err(format!("a message of {partition}, which is no group of this site"));
+                };
+                group.examine(from, &message).map_err(|Contradiction(why)| why.to_owned())?;
+                // What is refused counts as lost.
+                let _ = self.groups.handle(partition, Input::Message(message));
+            }
+            Frame::Propose(partition, entry) if !entry.is_empty() => self.propose(partition, entry),
+            Frame::Propose(..) => return Err("an empty proposal".to_owned()),
+            Frame::Protocol(message) => {
+                let heard = self.protocol.receive(from, &message, &mut self.wishes);
+                heard.map_err(|_| "a message that is none of this protocol".to_owned())?;
+            }
+            Frame::Base(partition, base) => self.install(partition, base, effects),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, text: String, effects: &mut SiteEffects) {
+        self.groups.close();
+        self.silence = Some(Silence::Ended);
+        effects.host = HostEffects::default();
+        effects.ended = Some(text);
+    }
+}
+
+impl<C: Certifier> Machine for Site<C> {
+    type Effects = SiteEffects;
+
+    fn react(&mut self, event: HostEvent, _now_ms: u64, effects: &mut SiteEffects) {
+        match event {
+            HostEvent::Frame { .. } | HostEvent::Connected(_) | HostEvent::Disconnected(_)
+                if self.silence.is_some() => {}
+            HostEvent::Frame { from, bytes } => {
+                if let Err(why) = self.frame(from, &bytes, effects) {
+                    effects.host.severed.push((from, why));
+                }
+            }
+            HostEvent::Connected(_) => {}
+            HostEvent::Disconnected(node) => self.groups.tell_all(&Input::Unreachable(node)),
+            HostEvent::Tick { .. } => self.tick(effects),
+            HostEvent::Written(record) => {
+                self.groups.written(record);
+                if !self.has_ended() {
+                    self.silence = None;
+                }
+            }
+            HostEvent::Synced(_) if self.has_ended() => {}
+            HostEvent::Synced(record) => self.groups.synced(record),
+            HostEvent::JournalUnwritten(_) => {
+                let kept = std::mem::take(&mut effects.host.kept);
+                self.silence = Some(Silence::Unwritten { kept, since_tick: self.ticks });
+            }
+            HostEvent::JournalFailed(error) => {
+                self.end(format!("the journal could not be synced ({error}): check the disk"), effects);
+            }
+            HostEvent::RoomMade => {
+                if let Some(Silence::Unwritten { kept, .. }) = &mut self.silence {
+                    // Nothing may come between this and the write.
+                    effects.host.kept = std::mem::take(kept);
+                    return;
+                }
+            }
+            // A site has no checkpoints beside its groups' bases.
+            HostEvent::CheckpointWritten { .. }
+            | HostEvent::CheckpointFailed(_)
+            | HostEvent::PieceRead { .. }
+            | HostEvent::PieceWritten { .. }
+            | HostEvent::PieceSpoilt { .. }
+            | HostEvent::PieceUnwritten { .. } => {}
+        }
+        self.round(effects);
+    }
+}
+
+fn unread(partition: PartitionId, index: u64) -> String {
+    format!(
+        "entry {index} of the log of {partition} means nothing to this build of Ordo: start the version that \
+         wrote it, or a newer one; the data is untouched"
+    )
+}
+
+fn raft_group(
+    options: &SiteOptions,
+    partition: PartitionId,
+    base: Base,
+    entries: Vec<log::Entry>,
+    hard_state: HardState,
+) -> Result<Box<dyn Group>, String> {
+    let trail_bytes_max = options.log_bytes_max / 4;
+    let group =
+        RaftGroup::new(options.me, partition, base, entries, hard_state, options.seed, trail_bytes_max)?;
+    Ok(Box::new(group))
+}
+
+fn send(effects: &mut SiteEffects, to: NodeId, frame: &Frame) {
+    effects.host.frames.push((to, put_frame(frame)));
+}
+
+const CONSENSUS: u8 = 1;
+const PROPOSE: u8 = 2;
+const PROTOCOL: u8 = 3;
+const BASE: u8 = 4;
+
+fn put_frame(frame: &Frame) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut head = |tag: u8, partition: PartitionId| {
+        out.push(tag);
+        put_varint(&mut out, u64::from(partition.0));
+    };
+    match frame {
+        Frame::Consensus(partition, message) => {
+            head(CONSENSUS, *partition);
+            put_bytes(&mut out, message);
+        }
+        Frame::Propose(partition, entry) => {
+            head(PROPOSE, *partition);
+            put_bytes(&mut out, entry);
+        }
+        Frame::Protocol(message) => {
+            out.push(PROTOCOL);
+            put_bytes(&mut out, message);
+        }
+        Frame::Base(partition, base) => {
+            head(BASE, *partition);
+            base.encode(&mut out);
+        }
+    }
+    out
+}
+
+fn take_frame(bytes: &[u8]) -> Option<Frame> {
+    let reader = &mut Reader::new(bytes);
+    let partition = |reader: &mut Reader<'_>| Some(PartitionId(u16::try_from(reader.varint()?).ok()?));
+    let rest = |reader: &mut Reader<'_>| reader.bytes().map(Bytes::copy_from_slice);
+    let frame = match reader.u8()? {
+        CONSENSUS => Frame::Consensus(partition(reader)?, rest(reader)?),
+        PROPOSE => Frame::Propose(partition(reader)?, rest(reader)?),
+        PROTOCOL => Frame::Protocol(rest(reader)?),
+        BASE => Frame::Base(partition(reader)?, Base::take(reader)?),
+        _ => return None,
+    };
+    reader.is_empty().then_some(frame)
+}
+
+/// What a frame between sites says, for a trace.
+pub fn describe(bytes: &[u8]) -> String {
+    match take_frame(bytes) {
+        None => "a frame that does not read back".to_owned(),
+        Some(Frame::Consensus(partition, message)) => format!("{partition} {}", agree::describe(&message)),
+        Some(Frame::Propose(partition, entry)) => format!("{partition} proposes {} bytes", entry.len()),
+        Some(Frame::Protocol(message)) => format!("{} bytes of the protocol", message.len()),
+        Some(Frame::Base(partition, base)) => format!("{partition} begins behind {}", base.index),
+    }
+}

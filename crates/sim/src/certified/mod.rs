@@ -1,0 +1,367 @@
+//! A certified protocol in the world: sites that agree, and clients that go from site to site.
+//!
+//! A host runs one site: the real substrate ([`node::site::Site`]) under a real protocol, here the replicated
+//! register ([`certify::register`]), with a journal on the host's disk. A client's operation is a
+//! transaction: it appends a value to a list, or reads a list, and is run again until it commits.
+//!
+//! What it leaves out:
+//! - A site that *lost its disk* and came back under its name would have forgotten its votes. It would have
+//!   to return as another site, and a protocol's sites never change here. So that fault is never drawn, and
+//!   refused in a scenario.
+//!
+//! The oracles: at most one process leads a term; all sites have the same state behind the same entry,
+//! snapshots included; what was acknowledged is at every site in the end, and all sites are equal; what
+//! clients saw is strictly serializable ([`crate::history`]). The world adds that all clients finish and all
+//! sites catch up.
+
+mod client;
+mod process;
+
+use crate::cost::CostTable;
+use crate::draw::Draw;
+use crate::history::{self, Operation as Seen};
+use crate::options::Options;
+use crate::run::{Outcome, Report, setting};
+use crate::tally::Tally;
+use crate::trace::Trace;
+use crate::world::{Address, Core, End, Fault, Input, Start, System, Traffic, Violation, World};
+use bytes::Bytes;
+use client::Client;
+use process::{Process, list_at, state_of};
+use std::collections::BTreeMap;
+use std::fmt;
+use txn::NodeId;
+use txn::hash::mix;
+
+/// What the sites and clients of a run are like.
+#[derive(Clone, Debug)]
+struct Plan {
+    seed: u64,
+    hosts: u16,
+    /// Lists.
+    keys: u64,
+    think_us: u64,
+    /// How long a client waits for an answer before it asks another site.
+    timeout_ns: u64,
+    /// A site's unit of time.
+    tick_ns: u64,
+    /// A group's log begins anew when it has grown by so much.
+    log_bytes_max: u64,
+    segment_bytes: u64,
+    costs: CostTable,
+    jitter: bool,
+}
+
+impl Plan {
+    fn draw(options: &Options, draw: &mut Draw) -> Plan {
+        Plan {
+            seed: options.seed,
+            hosts: options.nodes,
+            keys: draw.between(1, 5),
+            think_us: options.think_us,
+            timeout_ns: options.timeout_ms * 1_000_000,
+            // An election takes a vote's way there and back, so a timeout must be longer than that.
+            tick_ns: (options.latency.flight_us() / 3).max(1_000) * 1_000 * draw.pick(&[1, 1, 2]),
+            // Every entry carries a whole list, so that a log of any length would fill the memory when it
+            // is sent again and again over a bad link.
+            log_bytes_max: match options.checkpoint_bytes {
+                0 => 50_000,
+                bytes => bytes,
+            },
+            segment_bytes: options.segment_bytes,
+            costs: options.costs,
+            jitter: options.jitter,
+        }
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Append a value to a list.
+    Append {
+        /// Which list.
+        key: u64,
+        /// What.
+        value: u64,
+    },
+    /// Read a list.
+    Read {
+        /// Which.
+        key: u64,
+    },
+}
+
+impl Operation {
+    fn key(self) -> u64 {
+        match self {
+            Operation::Append { key, .. } | Operation::Read { key } => key,
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operation::Append { key, value } => write!(f, "append {value:x} to {key}"),
+            Operation::Read { key } => write!(f, "read {key}"),
+        }
+    }
+}
+
+/// What a client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The transaction has committed; a reader gets the list.
+    Committed(Vec<u64>),
+    /// It conflicts with another one: it is to be run again.
+    Conflict,
+}
+
+/// What travels between clients and sites.
+#[derive(Clone)]
+pub enum Frame {
+    /// What sites say to each other.
+    Peer {
+        /// Who says it.
+        from: NodeId,
+        /// What.
+        bytes: Bytes,
+    },
+    /// A client has a transaction run.
+    Ask {
+        /// Which of all sessions.
+        session: u32,
+        /// Which of its operations, from 1. A session begins no operation before its last one is answered.
+        sequence: u64,
+        /// Which attempt.
+        attempt: u32,
+        /// What for.
+        operation: Operation,
+    },
+    /// A site answers.
+    Answer {
+        /// Which session.
+        session: u32,
+        /// Which operation.
+        sequence: u64,
+        /// Which attempt.
+        attempt: u32,
+        /// What.
+        told: Told,
+    },
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Frame::Peer { bytes, .. } => f.write_str(&node::site::describe(bytes)),
+            Frame::Ask { session, sequence, attempt, operation } => {
+                write!(f, "{session:x}.{sequence}.{attempt} {operation}")
+            }
+            Frame::Answer { session, sequence, attempt, told } => {
+                write!(f, "{session:x}.{sequence}.{attempt} ")?;
+                match told {
+                    Told::Committed(values) if values.is_empty() => write!(f, "committed"),
+                    Told::Committed(values) => write!(f, "{} values", values.len()),
+                    Told::Conflict => write!(f, "conflict"),
+                }
+            }
+        }
+    }
+}
+
+/// What sites and clients remind themselves of.
+#[derive(Clone, Copy, Debug)]
+pub enum Timer {
+    /// A site's clock.
+    Tick,
+    /// A sync is done.
+    Synced,
+    /// The next segment is made.
+    Prepared,
+    /// A client begins.
+    Begin,
+    /// A session begins its next operation.
+    Next(u32),
+    /// A session asks again, if this is still its attempt.
+    Again {
+        /// Which.
+        session: u32,
+        /// Its attempt.
+        attempt: u32,
+    },
+    /// A session asks another site, if this is still its attempt.
+    Timeout {
+        /// Which.
+        session: u32,
+        /// Its attempt.
+        attempt: u32,
+    },
+}
+
+/// Sites, clients and oracles.
+pub struct Certified {
+    plan: Plan,
+    clients: Vec<Client>,
+    /// Processes that were started.
+    processes: u64,
+    /// Who led a term: host and process.
+    leaders: BTreeMap<u64, (u16, u64)>,
+    /// The digest of the state behind each entry, and who said so first.
+    digests: BTreeMap<u64, (u64, u16)>,
+    /// Appends that were acknowledged: key and value.
+    acknowledged: Vec<(u64, u64)>,
+    history: Vec<Seen>,
+    tally: Tally,
+}
+
+impl Certified {
+    fn new(plan: Plan, options: &Options) -> Certified {
+        let client = |number| Client::new(number, options.nodes, options.pipeline, options.operations);
+        Certified {
+            clients: (0..options.clients).map(client).collect(),
+            plan,
+            processes: 0,
+            leaders: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            acknowledged: Vec::new(),
+            history: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+}
+
+impl System for Certified {
+    type Frame = Frame;
+    type Timer = Timer;
+    type Node = Process;
+
+    fn frame_bytes(frame: &Frame) -> u64 {
+        match frame {
+            Frame::Peer { bytes, .. } => 20 + bytes.len() as u64,
+            Frame::Ask { .. } => 48,
+            Frame::Answer { told: Told::Committed(values), .. } => 40 + 8 * values.len() as u64,
+            Frame::Answer { .. } => 40,
+        }
+    }
+
+    fn traffic(from: Address, to: Address) -> Traffic {
+        match (from, to) {
+            (Address::Host(_), Address::Host(_)) => Traffic::Datagram,
+            _ => Traffic::Stream,
+        }
+    }
+
+    fn start(&mut self, host: u16, core: &mut Core<Self>) -> Result<Start<Process>, Violation> {
+        Process::start(self, host, core)
+    }
+
+    fn host(
+        &mut self,
+        host: u16,
+        node: &mut Process,
+        input: Input<Frame, Timer>,
+        core: &mut Core<Self>,
+    ) -> Result<(), Violation> {
+        process::Turn { system: self, process: node, core, host }.take(input)
+    }
+
+    fn ended(&mut self, _: u16, _: Option<Process>, _: End, _: &mut Core<Self>) -> Result<(), Violation> {
+        self.tally.ends += 1;
+        Ok(())
+    }
+
+    fn client(
+        &mut self,
+        client: u16,
+        input: Input<Frame, Timer>,
+        core: &mut Core<Self>,
+    ) -> Result<(), Violation> {
+        client::take(self, client, input, core)
+    }
+
+    fn disconnect(&mut self, client: u16, core: &mut Core<Self>) -> Result<(), Violation> {
+        client::disconnect(self, client, core);
+        Ok(())
+    }
+
+    fn first_timer(&self, _: u16) -> Timer {
+        Timer::Begin
+    }
+
+    fn settled(&self, nodes: &mut [Option<Process>]) -> bool {
+        let mut nodes = nodes.iter().map(Option::as_ref);
+        let Some(Some(first)) = nodes.next() else {
+            return false;
+        };
+        let is_level = |node: &Process| node.is_idle() && node.decided() == first.decided();
+        self.clients.iter().all(Client::is_done)
+            && is_level(first)
+            && nodes.all(|node| node.is_some_and(is_level))
+    }
+
+    fn check_end(&mut self, nodes: &mut [Option<Process>], _: &mut Core<Self>) -> Result<(), Violation> {
+        let nodes: Vec<&Process> = nodes.iter().flatten().collect();
+        for (host, node) in nodes.iter().enumerate() {
+            for &(key, value) in &self.acknowledged {
+                if !list_at(node, key).contains(&value) {
+                    let text = format!(
+                        "append {value:x} to {key} was acknowledged, and host {host} does not have it"
+                    );
+                    return Err(Violation::new("acknowledged writes", text));
+                }
+            }
+            if state_of(node) != state_of(nodes[0]) {
+                let text = format!("hosts 0 and {host} differ at the end");
+                return Err(Violation::new("replica states", text));
+            }
+        }
+        history::check(&self.history).map_err(|anomaly| Violation::new("history", anomaly.to_string()))
+    }
+
+    fn needs_restart(&self, node: &Process) -> bool {
+        node.has_ended()
+    }
+
+    fn waiting(&self, nodes: &mut [Option<Process>]) -> String {
+        let mut waiting = Vec::new();
+        for (number, client) in self.clients.iter().enumerate() {
+            if !client.is_done() {
+                waiting.push(format!("client {number}: {client}"));
+            }
+        }
+        for (host, node) in nodes.iter().enumerate() {
+            match node {
+                None => waiting.push(format!("host {host} is down")),
+                Some(node) => waiting.push(format!("host {host}: {node}")),
+            }
+        }
+        waiting.join("; ")
+    }
+}
+
+/// What a run draws beside its options.
+pub fn describe(options: &Options) -> String {
+    format!("{:?}", Plan::draw(options, &mut Draw::new(mix(options.seed))))
+}
+
+/// Runs sites of the register.
+pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
+    let loses = |fault: &Fault| matches!(fault, Fault::Crash { lose_disk: true, .. });
+    if options.faults.iter().any(|timed| loses(&timed.fault)) {
+        let text = "a site that lost its disk could vote twice: no fault of a register may have 'lose_disk'";
+        return Outcome {
+            report: Report::default(),
+            violation: Some(Violation::new("options", text)),
+            trace,
+        };
+    }
+    let mut draw = Draw::new(mix(options.seed));
+    let plan = Plan::draw(options, &mut draw);
+    let system = Certified::new(plan, options);
+    let mut world = World::new(setting(options), system, draw, trace);
+    let (account, result) = world.run();
+    let (system, trace) = world.into_parts();
+    Outcome { report: Report { account, tally: system.tally }, violation: result.err(), trace }
+}
