@@ -29,6 +29,8 @@
 //! 3. The time is the transaction's, and so is the seed of every random choice.
 //! 4. Every number of a client is checked before it sizes anything.
 
+#![cfg_attr(not(test), deny(clippy::too_many_lines))]
+
 /// The version of Redis that clients and scripts are told: what they may expect follows from it.
 pub const REDIS_VERSION: &str = "7.2.0";
 /// The same as scripts compare it: a byte each for major, minor and patch.

@@ -16,6 +16,8 @@
 //!
 //! Before there is anything to serve, [`lobby`] answers: it hands listeners and connections to the threads.
 
+#![deny(clippy::too_many_lines)]
+
 pub mod clients;
 mod connection;
 mod io_thread;
