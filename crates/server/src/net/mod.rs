@@ -20,6 +20,7 @@
 
 pub mod clients;
 mod connection;
+pub(crate) mod intake;
 mod io_thread;
 pub mod listen;
 pub(crate) mod lobby;

@@ -15,6 +15,10 @@
 //!
 //! Replies leave in the order of the commands, whatever finishes first: see [`replies`].
 //!
+//! A session owns no socket, thread, channel or clock. Its thread lends it a [`Desk`] for each call. The
+//! session leaves there the requests that the node is to order, and reads there what time it is; outcomes come
+//! back by [`Session::arrived`], other connections' words by [`Session::delivered`].
+//!
 //! A command's way: [`Session::command`] takes it, [`admission`] refuses, holds, queues or runs it,
 //! [`Session::transact`] routes what is a transaction, [`Session::arrived`] takes its outcome, and
 //! [`replies`] encodes the reply.
@@ -51,6 +55,7 @@ pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD};
 
 use crate::auth_failures::Attempt;
 use crate::cluster::ChangeTicket;
+use crate::config::{Config, OutputLimit};
 use crate::hub::Delivery;
 use crate::net::clients::Client;
 use crate::observe::{Call, Subject};
@@ -254,6 +259,19 @@ impl Session {
     /// Has commands wait while the client has not taken so many bytes of replies.
     pub fn limit_output(&mut self, output_max: usize) {
         self.output_max = output_max;
+    }
+    /// Beyond which bytes that it does not take the client is closed.
+    pub fn output_limit(&self, config: &Config) -> OutputLimit {
+        let limits = &config.client_output_buffer_limit;
+        match self.listens() || self.monitors() {
+            true => limits.pubsub,
+            false => limits.normal,
+        }
+    }
+    /// Whether the client is to be closed at once, because it has not taken so many bytes.
+    pub fn is_over_hard_limit(&self, config: &Config) -> bool {
+        let hard_bytes = self.output_limit(config).hard_bytes;
+        hard_bytes > 0 && self.replies.unsent_bytes() as u64 > hard_bytes
     }
     fn output_is_full(&self) -> bool {
         self.replies.unsent_bytes() >= self.output_max
