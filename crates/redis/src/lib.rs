@@ -7,7 +7,7 @@
 //!
 //! # One table
 //!
-//! [`table::COMMANDS`] has one entry per command; arity, read-only property, keys, ACL categories, COMMAND's
+//! [`table::COMMANDS`] has a line for each command; arity, read-only property, keys, ACL categories, COMMAND's
 //! replies and the procedures derive from it. Its functions ([`commands`]) are async functions over
 //! [`txn::Tx`].
 //!
