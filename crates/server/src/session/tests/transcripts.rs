@@ -11,7 +11,7 @@
 //! a< +OK                  and gets this
 //! a>> GET k               this is sent together with what `a` sends next
 //! a>= "PING\r\n"          bytes as they are
-//! a>/used/ INFO memory    of the reply, a text, only the words with `used` are shown
+//! a>/used/ INFO memory    of the reply, only the words with `used` are shown, or the fields of that name
 //! @ wait 150              so many milliseconds go by for the sessions
 //! @ await a               until `a` gets something that takes real time: the disk, a key that expires
 //! @ close a               the client closes its connection
@@ -179,17 +179,12 @@ impl Scene {
             while !rest.is_empty() {
                 let (reply, used) = decode_reply(rest).expect("RESP").expect("whole replies");
                 rest = &rest[used..];
-                match (filter, &reply) {
-                    (Some(filter), Reply::Bulk(text) | Reply::Verbatim(_, text)) => {
-                        let text = String::from_utf8_lossy(text);
-                        let words = text.split([' ', ',', '\r', '\n']).filter(|word| word.contains(filter));
-                        for word in words {
-                            let _ = writeln!(out, "{name}< {word}");
-                        }
-                    }
-                    _ => {
-                        let _ = writeln!(out, "{name}< {}", show(&reply));
-                    }
+                let lines = match filter {
+                    Some(filter) => shown_of(&reply, filter),
+                    None => vec![show(&reply)],
+                };
+                for line in lines {
+                    let _ = writeln!(out, "{name}< {line}");
                 }
             }
             if !node.connections[place].is_open && !self.told_closed.contains(name) {
@@ -205,6 +200,32 @@ fn encode(command: &str, bytes: &mut Vec<u8>) {
     encode_command(&words, bytes);
 }
 
+/// What a filter lets through: words of a text, or fields of a list of names and values.
+fn shown_of(reply: &Reply, filter: &str) -> Vec<String> {
+    let names: Vec<&str> = filter.split(',').collect();
+    match reply {
+        Reply::Bulk(text) | Reply::Verbatim(_, text) => {
+            let text = String::from_utf8_lossy(text);
+            let words = text.split([' ', ',', '\r', '\n']);
+            words.filter(|word| names.iter().any(|name| word.contains(name))).map(str::to_owned).collect()
+        }
+        Reply::Array(items) => {
+            let mut fields = Vec::new();
+            for pair in items.windows(2) {
+                if let Reply::Bulk(name) = &pair[0]
+                    && names.iter().any(|wanted| name.as_bytes() == wanted.as_bytes())
+                {
+                    fields.push(format!("{}={}", name.escape_ascii(), show(&pair[1])));
+                }
+            }
+            let inner = items.iter().filter(|item| matches!(item, Reply::Array(_)));
+            let own = (!fields.is_empty()).then(|| fields.join(" "));
+            own.into_iter().chain(inner.flat_map(|item| shown_of(item, filter))).collect()
+        }
+        other => vec![show(other)],
+    }
+}
+
 fn show(reply: &Reply) -> String {
     let list = |items: &[Reply]| items.iter().map(show).collect::<Vec<_>>().join(" ");
     match reply {
@@ -215,8 +236,8 @@ fn show(reply: &Reply) -> String {
         Reply::Integer(value) => value.to_string(),
         Reply::Double(value) | Reply::Decimal(value) => format!(",{value}"),
         Reply::Boolean(value) => format!("#{}", if *value { 't' } else { 'f' }),
-        Reply::Bulk(bytes) => format!("\"{}\"", bytes.escape_ascii()),
-        Reply::Verbatim(kind, bytes) => format!("{kind}\"{}\"", bytes.escape_ascii()),
+        Reply::Bulk(bytes) => quoted(bytes),
+        Reply::Verbatim(kind, bytes) => format!("{kind}{}", quoted(bytes)),
         Reply::Array(items) => format!("[{}]", list(items)),
         Reply::Set(items) => format!("~[{}]", list(items)),
         Reply::Push(items) => format!(">[{}]", list(items)),
@@ -226,4 +247,8 @@ fn show(reply: &Reply) -> String {
         }
         other => panic!("clients get no {other:?}"),
     }
+}
+
+fn quoted(bytes: &[u8]) -> String {
+    format!("\"{}\"", bytes.escape_ascii().to_string().replace("\\'", "'"))
 }
