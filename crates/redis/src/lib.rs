@@ -7,8 +7,8 @@
 //!
 //! # One table
 //!
-//! [`table::COMMANDS`] has a line for each command; arity, read-only property, keys, ACL categories, COMMAND's
-//! replies and the procedures derive from it. Its functions ([`commands`]) are async functions over
+//! [`table::COMMANDS`] has a line for each command; arity, read-only property, keys, ACL categories,
+//! COMMAND's replies and the procedures derive from it. Its functions ([`commands`]) are async functions over
 //! [`txn::Tx`].
 //!
 //! # Commands within transactions

@@ -1,8 +1,8 @@
 //! Users over sockets, restarts and files. What users may do, and Redis's own tests of that, is in
 //! `src/session/tests/transcripts/users.txt`.
 //!
-//! Redis's tests of DEBUG, MIGRATE and MEMORY DOCTOR are nowhere: these commands are not, yet. What rules say of
-//! them is in the unit tests of `redis_surface::acl`.
+//! Redis's tests of DEBUG, MIGRATE and MEMORY DOCTOR are nowhere: these commands are not, yet. What rules say
+//! of them is in the unit tests of `redis_surface::acl`.
 
 mod support;
 

@@ -1,8 +1,8 @@
 //! The command table: a line for each command, from which everything else derives.
 //!
-//! Adding a command is a line in [`entries`] with its function, and what its users read in `commands.txt` (see
-//! [`documentation`]). Arity checks, the read-only property, key extraction, ACL categories, COMMAND's replies
-//! and the registration of its procedure follow from the two.
+//! Adding a command is a line in [`entries`] with its function, and what its users read in `commands.txt`
+//! (see [`documentation`]). Arity checks, the read-only property, key extraction, ACL categories, COMMAND's
+//! replies and the registration of its procedure follow from the two.
 
 mod command;
 mod documentation;

@@ -226,7 +226,8 @@ fn is_exec(command: &Command) -> bool {
     matches!(command.run, Run::Connection(ConnectionCommand::Exec))
 }
 
-/// Puts hashes into the places of the passwords that a command sets. Gives the error if it is refused for one.
+/// Puts hashes into the places of the passwords that a command sets. Gives the error if the command is
+/// refused for one of them.
 #[inline]
 fn hash_passwords(command: &Command, argv: &mut Args) -> Option<Reply> {
     let hashed = may_set_passwords(command).then(|| secrets::hashed(argv)).flatten()?;

@@ -16,14 +16,15 @@
 //! Replies leave in the order of the commands, whatever finishes first: see [`replies`].
 //!
 //! A session owns no socket, thread, channel or clock. Its thread lends it a [`Desk`] for each call. The
-//! session leaves there the requests that the node is to order, and reads there what time it is; outcomes come
-//! back by [`Session::arrived`], other connections' words by [`Session::delivered`].
+//! session leaves there the requests that the node is to order, and reads there what time it is; outcomes
+//! come back by [`Session::arrived`], other connections' words by [`Session::delivered`].
 //!
 //! A command's way: [`Session::command`] takes it, [`admission`] refuses, holds, queues or runs it,
 //! [`Session::transact`] routes what is a transaction, [`Session::arrived`] takes its outcome, and
 //! [`replies`] encodes the reply.
 
 #![deny(clippy::too_many_lines)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, reason = "a session owns no clock and no thread"))]
 
 mod acl;
 mod admin;
