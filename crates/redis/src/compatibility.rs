@@ -220,7 +220,7 @@ pub fn page(expected_failures: &str) -> String {
             None if name.starts_with("ORDO.") => "Ordo's own".to_owned(),
             None => String::new(),
         };
-        let _ = writeln!(page, "| {name} | {} | {remark} |", command.since);
+        let _ = writeln!(page, "| {name} | {} | {remark} |", command.documentation().since);
     }
     page.push_str("\n## Absent\n\n| command | why, and what instead |\n|---|---|\n");
     for (names, why) in ABSENT {

@@ -1,7 +1,7 @@
 //! The commands about commands: all that COMMAND and ACL CAT reply derives from the table.
 
 use crate::acl::{KeyAccess, check};
-use crate::commands::{options, pure};
+use crate::commands::options;
 use crate::errors;
 use crate::idempotent;
 use crate::pattern;
@@ -104,13 +104,14 @@ fn details(command: &Command) -> Reply {
 }
 
 fn documentation(command: &Command) -> Reply {
+    let told = command.documentation();
     let mut map = vec![
-        entry("summary", Reply::bulk(command.summary)),
-        entry("since", Reply::bulk(command.since)),
+        entry("summary", Reply::bulk(told.summary)),
+        entry("since", Reply::bulk(told.since)),
         entry("group", Reply::bulk(command.group.name())),
     ];
-    if !command.complexity.is_empty() {
-        map.push(entry("complexity", Reply::bulk(command.complexity)));
+    if !told.complexity.is_empty() {
+        map.push(entry("complexity", Reply::bulk(told.complexity)));
     }
     let arguments = table::arguments_of(command);
     if !arguments.is_empty() {
@@ -253,29 +254,6 @@ fn variable_access(argv: &[Blob]) -> Option<KeyAccess> {
         Run::Idempotent => variable_access(idempotent::inner(&argv[1..]).ok()?),
         _ => Some(check::variable_access(command, argv)),
     }
-}
-
-/// COMMAND HELP
-pub fn help(_args: &[Blob]) -> Reply {
-    pure::help(
-        "COMMAND",
-        &[
-            "(no subcommand)",
-            "    The properties of all commands.",
-            "COUNT",
-            "    The number of commands.",
-            "DOCS [<command> ...]",
-            "    What commands do.",
-            "GETKEYS <command> [<arg> ...]",
-            "    The keys of a command.",
-            "GETKEYSANDFLAGS <command> [<arg> ...]",
-            "    The keys of a command and what it does with them.",
-            "INFO [<command> ...]",
-            "    The properties of commands.",
-            "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]",
-            "    The names of commands.",
-        ],
-    )
 }
 
 /// ACL CAT [category]

@@ -7,8 +7,8 @@
 //!
 //! # One table
 //!
-//! [`table::COMMANDS`] has one entry per command; arity, read-only property, keys, ACL categories, COMMAND's
-//! replies and the procedures derive from it. Its functions ([`commands`]) are async functions over
+//! [`table::COMMANDS`] has a line for each command; arity, read-only property, keys, ACL categories,
+//! COMMAND's replies and the procedures derive from it. Its functions ([`commands`]) are async functions over
 //! [`txn::Tx`].
 //!
 //! # Commands within transactions
@@ -28,6 +28,8 @@
 //!    none.
 //! 3. The time is the transaction's, and so is the seed of every random choice.
 //! 4. Every number of a client is checked before it sizes anything.
+
+#![cfg_attr(not(test), deny(clippy::too_many_lines))]
 
 /// The version of Redis that clients and scripts are told: what they may expect follows from it.
 pub const REDIS_VERSION: &str = "7.2.0";

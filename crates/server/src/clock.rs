@@ -1,6 +1,6 @@
 //! The machine's two clocks: one that shows a date and that anybody may set, and one that only counts.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What the machine's clock shows, in milliseconds since 1970. Somebody may set it at any time.
 pub fn wall_ms() -> u64 {
@@ -63,6 +63,51 @@ impl SteadyClock {
     pub fn with_wall_ms(&self) -> (u64, u64) {
         let steady = self.now();
         beside(steady, wall())
+    }
+}
+
+/// The clocks that sessions read. A test sets them by hand.
+#[derive(Clone, Copy, Debug)]
+pub enum Clocks {
+    /// The machine's clocks, and the node's steady one.
+    Machine(SteadyClock),
+    /// Clocks that all show the same time.
+    Set {
+        /// The instant at which they showed 0.
+        origin: Instant,
+        /// In milliseconds since 1970.
+        now_ms: u64,
+    },
+}
+
+impl Clocks {
+    /// The steady time, in milliseconds since 1970.
+    pub fn steady_ms(&self) -> u64 {
+        match self {
+            Clocks::Machine(steady) => steady.now_ms(),
+            Clocks::Set { now_ms, .. } => *now_ms,
+        }
+    }
+
+    /// What the machine's clock shows: the time since 1970.
+    pub fn wall(&self) -> Duration {
+        match self {
+            Clocks::Machine(_) => wall(),
+            Clocks::Set { now_ms, .. } => Duration::from_millis(*now_ms),
+        }
+    }
+
+    /// The same, in milliseconds.
+    pub fn wall_ms(&self) -> u64 {
+        self.wall().as_millis() as u64
+    }
+
+    /// A time that is compared with others of this process only.
+    pub fn instant(&self) -> Instant {
+        match self {
+            Clocks::Machine(_) => Instant::now(),
+            Clocks::Set { origin, now_ms } => *origin + Duration::from_millis(*now_ms),
+        }
     }
 }
 

@@ -291,7 +291,8 @@ impl Server {
     fn start_threads(&mut self, count: usize, listeners: Vec<Listener>, early: Vec<Early>) -> io::Result<()> {
         let polls = (0..count).map(|_| Poll::new()).collect::<io::Result<Vec<Poll>>>()?;
         for poll in &polls {
-            self.mailboxes.push(Arc::new(Mailbox::new(Waker::new(poll.registry(), WAKER)?)));
+            let waker = Waker::new(poll.registry(), WAKER)?;
+            self.mailboxes.push(Arc::new(Mailbox::new(move || waker.wake())));
         }
         let mut listeners = Some(listeners);
         for (index, poll) in polls.into_iter().enumerate() {
@@ -383,7 +384,7 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
 }
 
 /// The users that the settings ask for.
-fn first_users(config: &Config, is_member: bool) -> Result<FirstUsers, StartError> {
+pub(crate) fn first_users(config: &Config, is_member: bool) -> Result<FirstUsers, StartError> {
     let Some(path) = config.acl_path() else {
         let mut users = config.users().map_err(StartError::Users)?;
         acl::close_default(&mut users, config);

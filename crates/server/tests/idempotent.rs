@@ -38,39 +38,6 @@ fn a_retry_through_another_connection_or_process_applies_once() {
 }
 
 #[test]
-fn replies_are_kept_in_the_form_that_each_protocol_has() {
-    let (server, _dir) = TestServer::start(&[]);
-    let (mut old, mut new) = (server.client(), server.client());
-    new.line("HELLO 3");
-    old.talk(&[
-        ("HSET h f 1", "1"),
-        ("ORDO.IDEMPOTENT a HGETALL h", "[\"f\" \"1\"]"),
-        ("HSET h f 2", "0"),
-        ("ORDO.IDEMPOTENT a HGETALL h", "[\"f\" \"1\"]"),
-        ("ORDO.IDEMPOTENT b INCR h", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
-        ("DEL h", "1"),
-        ("ORDO.IDEMPOTENT b INCR h", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
-        ("ORDO.IDEMPOTENT c GET h", "nil"),
-        ("COMMAND GETKEYS ORDO.IDEMPOTENT a MGET x y", "[\"x\" \"y\"]"),
-    ]);
-    new.talk(&[("ORDO.IDEMPOTENT a HGETALL h", "{\"f\": \"1\"}"), ("ORDO.IDEMPOTENT c GET h", "nil")]);
-    // Between MULTI and EXEC as well: a block that is sent again applies its commands once.
-    for _ in 0..2 {
-        old.talk(&[
-            ("MULTI", "OK"),
-            ("ORDO.IDEMPOTENT d INCR n", "QUEUED"),
-            ("ORDO.IDEMPOTENT e INCR n", "QUEUED"),
-            ("ORDO.IDEMPOTENT e MULTI", "QUEUED"),
-            (
-                "EXEC",
-                "[1 2 -ERR ORDO.IDEMPOTENT takes one command, not a block: put it around the commands \
-                 between MULTI and EXEC, or send a script]",
-            ),
-        ]);
-    }
-}
-
-#[test]
 fn what_is_refused_for_memory_is_no_reply_to_keep() {
     let (server, _dir) = TestServer::start(&[("maxmemory", "1")]);
     let mut client = server.client();

@@ -51,11 +51,3 @@ pub fn lolwut(args: &[Blob]) -> Reply {
     drawn.push_str(&format!("\nRedis ver. {}, as Ordo speaks it\n", crate::REDIS_VERSION));
     Reply::Verbatim("txt", Blob::from(drawn))
 }
-
-/// Lines of help, as HELP subcommands reply them.
-pub fn help(container: &str, lines: &[&str]) -> Reply {
-    let first = format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
-    let lines = std::iter::once(first).chain(lines.iter().map(|line| (*line).to_owned()));
-    let tail = ["HELP", "    Prints this help."].map(str::to_owned);
-    Reply::Array(lines.chain(tail).map(|line| Reply::Status(line.into())).collect())
-}

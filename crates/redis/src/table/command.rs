@@ -1,5 +1,6 @@
 //! What an entry of the command table says.
 
+use super::documentation::{self, Documentation};
 use super::kinds::{AclCommand, ConnectionCommand, ScriptCommand};
 use crate::arguments::Arguments;
 use txn::{Blob, ProcedureFuture, Reply, Tx};
@@ -266,7 +267,7 @@ pub enum Run {
     Idempotent,
 }
 
-/// An entry of the command table. Everything that is known about a command derives from it.
+/// An entry of the command table. Everything that the server does about a command derives from it.
 #[derive(Clone, Copy)]
 pub struct Command {
     /// The name in lower case; a subcommand's is `container|subcommand`.
@@ -284,15 +285,13 @@ pub struct Command {
     pub categories: &'static [&'static str],
     /// Its keys.
     pub keys: &'static [KeySpec],
-    /// Redis's version that introduced it.
-    pub since: &'static str,
-    /// How its time grows.
-    pub complexity: &'static str,
-    /// What it does, in a sentence.
-    pub summary: &'static str,
 }
 
 impl Command {
+    /// What clients are told of it.
+    pub fn documentation(&self) -> Documentation {
+        documentation::of(self.name)
+    }
     /// The last part of the name: what a client types after the container.
     pub fn own_name(&self) -> &'static str {
         self.name.split_once('|').map_or(self.name, |(_, own)| own)

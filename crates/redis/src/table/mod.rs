@@ -1,9 +1,11 @@
-//! The command table: one entry per command, from which everything else derives.
+//! The command table: a line for each command, from which everything else derives.
 //!
-//! Adding a command is an entry in [`entries`] with its function. Arity checks, the read-only property, key
-//! extraction, ACL categories, COMMAND's replies and the registration of its procedure follow from the entry.
+//! Adding a command is a line in [`entries`] with its function, and what its users read in `commands.txt`
+//! (see [`documentation`]). Arity checks, the read-only property, key extraction, ACL categories, COMMAND's
+//! replies and the registration of its procedure follow from the two.
 
 mod command;
+mod documentation;
 mod entries;
 mod keys;
 mod kinds;
@@ -13,6 +15,7 @@ mod syntax;
 mod unsupported;
 
 pub use command::{CATEGORIES, Command, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run};
+pub use documentation::{Documentation, help};
 pub use entries::COMMANDS;
 pub(crate) use keys::normalize;
 pub use kinds::{

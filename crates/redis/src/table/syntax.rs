@@ -1,14 +1,12 @@
 //! The words that each command takes, for COMMAND DOCS.
 //!
-//! `syntax.txt` has a line for each command with arguments. A lower-case word is an argument, with its type
+//! The second line of an entry of `commands.txt` has them. A lower-case word is an argument, with its type
 //! behind a colon where its name does not tell it. Any other word is a token, which belongs to what follows
 //! it up to the end of its brackets. `[ ]` holds what may be left out, `( )` what belongs together, `|`
 //! stands between alternatives, and `...` behind what may come again.
 
 use super::Command;
 use txn::Reply;
-
-const LINES: &str = include_str!("syntax.txt");
 
 /// One argument, or several that belong together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,14 +22,9 @@ struct Argument {
 /// The arguments of a command, as COMMAND DOCS tells them; empty without any.
 pub(crate) fn arguments_of(command: &Command) -> Vec<Reply> {
     let mut keys = 0;
-    let arguments = parse(line_of(command.name));
+    let arguments = parse(command.documentation().syntax);
     let mut reply = |argument: &Argument| argument.to_reply(command.keys.len(), &mut keys);
     arguments.iter().map(&mut reply).collect()
-}
-
-fn line_of(name: &str) -> &'static str {
-    let mut lines = LINES.lines().filter_map(|line| line.split_once(' '));
-    lines.find(|(command, _)| *command == name).map_or("", |(_, syntax)| syntax)
 }
 
 /// The type of an argument whose line does not say it.
@@ -190,23 +183,18 @@ impl Argument {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::COMMANDS;
+    use crate::table::{COMMANDS, documentation};
 
     fn all() -> impl Iterator<Item = &'static Command> {
         COMMANDS.iter().flat_map(|command| std::iter::once(command).chain(command.subcommands()))
     }
 
     #[test]
-    fn every_line_is_of_a_command_and_asks_for_as_many_words_as_its_arity() {
-        let names: Vec<&str> = LINES.lines().filter_map(|line| line.split(' ').next()).collect();
-        assert!(names.is_sorted(), "the lines are in order, and no command has two");
-        for name in &names {
-            assert!(all().any(|command| command.name == *name), "there is no {name}");
-        }
+    fn every_line_asks_for_as_many_words_as_its_commands_arity() {
         // QUIT takes any words, and means nothing by them.
         let has_words = |command: &&Command| command.subcommands().is_empty() && command.name != "quit";
         for command in all().filter(has_words) {
-            let arguments = parse(line_of(command.name));
+            let arguments = parse(command.documentation().syntax);
             let words: usize = arguments.iter().map(Argument::least_words).sum();
             let named = 1 + usize::from(command.name.contains('|'));
             let least = usize::from(command.arity.unsigned_abs());
@@ -232,7 +220,7 @@ mod tests {
                     if multiple { "..." } else { "" }
                 )
             }
-            parse(line_of(name)).iter().map(show).collect::<Vec<_>>().join(", ")
+            parse(documentation::of(name).syntax).iter().map(show).collect::<Vec<_>>().join(", ")
         };
         assert_eq!(
             shown("set"),

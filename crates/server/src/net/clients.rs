@@ -390,10 +390,8 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     /// Connections that take so many mebibytes each.
-    fn connected(mebibytes: &[usize]) -> (Clients, Vec<Arc<Client>>, mio::Poll) {
-        let poll = mio::Poll::new().expect("a poll");
-        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
-        let mailbox = Arc::new(Mailbox::new(waker));
+    fn connected(mebibytes: &[usize]) -> (Clients, Vec<Arc<Client>>) {
+        let mailbox = Arc::new(Mailbox::new(|| Ok(())));
         let clients = Clients::default();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 6379));
         let connect = |&mebibytes: &usize| {
@@ -403,7 +401,7 @@ mod tests {
             client
         };
         let all = mebibytes.iter().map(connect).collect();
-        (clients, all, poll)
+        (clients, all)
     }
 
     fn closed(all: &[Arc<Client>]) -> Vec<bool> {
@@ -412,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_connection_with_no_evict_counts_and_others_are_closed() {
-        let (clients, all, _poll) = connected(&[30, 1, 0, 2]);
+        let (clients, all) = connected(&[30, 1, 0, 2]);
         clients.set_no_evict(&all[0], true);
         clients.evict(32 * MIB as u64);
         assert_eq!(closed(&all), [false, false, false, true], "the largest of the others");
@@ -430,7 +428,7 @@ mod tests {
 
     #[test]
     fn connections_are_not_searched_where_none_may_be_closed() {
-        let (clients, all, _poll) = connected(&[30, 1, 0]);
+        let (clients, all) = connected(&[30, 1, 0]);
         for client in &all[..2] {
             clients.set_no_evict(client, true);
             clients.set_no_evict(client, true);

@@ -1,9 +1,9 @@
 //! A socket with its session.
 
-use crate::config::OutputLimit;
+use super::intake::Intake;
 use crate::session::{Desk, Session};
 use crate::tls::{Complaint, HANDSHAKE_MAX, Stream, Tls};
-use redis_surface::codec::{Limits, RequestDecoder};
+use redis_surface::codec::RequestDecoder;
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::Ordering;
 use txn::Reply;
@@ -20,8 +20,7 @@ pub enum Fate {
 /// A client's connection. Belongs to one I/O thread.
 pub struct Connection {
     stream: Stream,
-    decoder: RequestDecoder,
-    input: Input,
+    intake: Intake,
     session: Session,
     /// The socket may have bytes for us.
     readable: bool,
@@ -29,14 +28,8 @@ pub struct Connection {
     ended: bool,
     /// The socket may take bytes.
     writable: bool,
-    /// Decoding stopped although there may be a whole command: the session took no more, or the turn was
-    /// over.
-    backlog: bool,
     /// The client has sent all that it sends, and some of that is still to be decoded.
     ended_ahead: bool,
-    turn: Turn,
-    /// So many bytes are read ahead of the commands that wait.
-    ahead_max: usize,
     /// In its thread's list of connections to look at.
     pub listed: bool,
     /// In its thread's list of connections with replies to send.
@@ -51,67 +44,8 @@ pub struct Connection {
     is_over_limit: bool,
 }
 
-/// What was received and not yet decoded.
-#[derive(Default)]
-struct Input {
-    bytes: Vec<u8>,
-    /// So many of them were decoded.
-    used: usize,
-}
-
-impl Input {
-    fn rest(&self) -> &[u8] {
-        &self.bytes[self.used..]
-    }
-    fn len(&self) -> usize {
-        self.bytes.len() - self.used
-    }
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    fn append(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-    }
-    /// Some more were decoded.
-    fn forget(&mut self, count: usize) {
-        self.used += count;
-        if self.used < self.bytes.len() {
-            // Moves less than it frees.
-            if self.used > self.bytes.len() / 2 {
-                self.bytes.drain(..self.used);
-                self.used = 0;
-            }
-        } else {
-            self.used = 0;
-            if self.bytes.capacity() > INPUT_BYTES_KEPT {
-                self.bytes = Vec::new();
-            } else {
-                self.bytes.clear();
-            }
-        }
-    }
-}
-
-/// How long a connection is served before others are.
-#[derive(Default)]
-struct Turn {
-    /// By the tally's clock.
-    ends_ns: u64,
-    /// The replies that were unsent when it began.
-    unsent_bytes: usize,
-    is_over: bool,
-}
-
-/// An input buffer beyond this is given back when it becomes empty.
-const INPUT_BYTES_KEPT: usize = 64 << 10;
-/// A turn is over when it has made so many bytes of replies.
-const TURN_BYTES: usize = 256 << 10;
-/// In a turn the clock is read after so many commands; those that may take long read it themselves.
-const COMMANDS_PER_LOOK: u32 = 32;
 /// A client that must still authenticate may leave no more bytes of replies unread.
 const STRANGER_UNREAD_MAX: usize = 64 << 10;
-/// Of what a client may leave unread this share (1 / it) is what it may send ahead.
-const AHEAD_SHARE: usize = 4;
 /// A client whose commands wait because it reads nothing is closed after so long: it waits for the server,
 /// perhaps, as the server for it.
 const STUCK_SECONDS_MAX: u64 = 60;
@@ -121,16 +55,12 @@ impl Connection {
     pub fn new(stream: Stream, session: Session) -> Connection {
         Connection {
             stream,
-            decoder: RequestDecoder::default(),
-            input: Input::default(),
+            intake: Intake::default(),
             session,
             readable: true,
             ended: false,
             writable: true,
-            backlog: false,
             ended_ahead: false,
-            turn: Turn::default(),
-            ahead_max: 0,
             listed: false,
             dirty: false,
             deadline_ms: None,
@@ -147,12 +77,7 @@ impl Connection {
         decoder: RequestDecoder,
         input: Vec<u8>,
     ) -> Connection {
-        Connection {
-            decoder,
-            backlog: !input.is_empty(),
-            input: Input { bytes: input, used: 0 },
-            ..Connection::new(stream, session)
-        }
+        Connection { intake: Intake::with_input(decoder, input), ..Connection::new(stream, session) }
     }
 
     /// The stream.
@@ -182,15 +107,8 @@ impl Connection {
     pub fn wants_attention(&self) -> bool {
         let takes_commands = self.session.takes_commands();
         self.session.resumable()
-            || takes_commands && (self.readable || self.backlog)
-            || self.readable && self.reads_ahead()
-    }
-
-    /// Whether to read what no command is taken from yet. A client that sends all its commands before it
-    /// reads a reply would wait for ever if the server did not read either, so the server takes some more of
-    /// them: commands are short beside their replies.
-    fn reads_ahead(&self) -> bool {
-        self.session.waits_for_reader() && self.input.len() < self.ahead_max
+            || takes_commands && (self.readable || self.intake.has_backlog())
+            || self.readable && self.intake.reads_ahead(&self.session)
     }
 
     /// Goes on where it was held, decodes what is buffered, and reads once: no more than one `scratch`, and
@@ -201,28 +119,13 @@ impl Connection {
             false => desk.shared.clients.unread_max(),
         };
         self.session.limit_output(unread_max);
-        self.ahead_max = unread_max / AHEAD_SHARE;
-        self.turn = Turn {
-            ends_ns: desk.tally.read_ns() + turn_ns,
-            unsent_bytes: self.session.replies().unsent_bytes(),
-            is_over: false,
-        };
-        self.session.resume(desk);
-        self.decoder.limits = Limits {
-            bulk_bytes_max: desk.config.proto_max_bulk_len,
-            unauthenticated: self.session.stranger(desk.shared),
-        };
-        if self.backlog {
-            self.decode_input(desk);
-        }
-        if self.readable
-            && !self.turn.is_over
-            && (self.session.takes_commands() || self.reads_ahead())
-            && self.read(desk, scratch) == Fate::Over
+        self.intake.go_on(&mut self.session, desk, turn_ns, unread_max);
+        let may_read = self.session.takes_commands() || self.intake.reads_ahead(&self.session);
+        if self.readable && !self.intake.turn_is_over() && may_read && self.read(desk, scratch) == Fate::Over
         {
             return Fate::Over;
         }
-        if self.ended_ahead && !self.backlog {
+        if self.ended_ahead && !self.intake.has_backlog() {
             self.session.close_after_replies();
         }
         if self.ended && self.session.is_waiting() {
@@ -232,7 +135,7 @@ impl Connection {
             }
             self.session.close_after_replies();
         }
-        let held_bytes = self.input.len() + self.decoder.held_bytes();
+        let held_bytes = self.intake.held_bytes();
         if held_bytes as u64 > desk.config.client_query_buffer_limit {
             desk.counters.query_limit_closed.add(1);
             tracing::warn!(
@@ -252,38 +155,16 @@ impl Connection {
             Ok(got) if got.bytes == 0 => {
                 // Finish what is under way: a client may send its last commands and close its half.
                 self.readable = false;
-                self.ended_ahead = self.backlog;
-                if !self.backlog {
+                self.ended_ahead = self.intake.has_backlog();
+                if !self.ended_ahead {
                     self.session.close_after_replies();
                 }
             }
             Ok(got) => {
-                let count = got.bytes;
                 // Where there is no more, the next bytes come with an event of their own. The socket's end
                 // does not, if that was announced together with these bytes.
                 self.readable = got.more || self.ended;
-                desk.counters.input_bytes.add(count as u64);
-                desk.tally.tick();
-                let client = self.session.client();
-                client.active_ms.store(desk.now_ms, Ordering::Relaxed);
-                let buffered = self.input.len() + count;
-                client.input_bytes.store(buffered, Ordering::Relaxed);
-                let bytes = &scratch[..count];
-                if !self.session.takes_commands() {
-                    self.input.append(bytes);
-                    self.backlog = true;
-                } else if self.input.is_empty() {
-                    let used = self.decode(desk, bytes);
-                    if used < bytes.len() {
-                        let wanted =
-                            self.decoder.wanted_bytes().min(desk.config.proto_max_bulk_len as usize + 2);
-                        self.input.bytes.reserve(wanted.clamp(bytes.len() - used, 1 << 20));
-                        self.input.append(&bytes[used..]);
-                    }
-                } else {
-                    self.input.append(bytes);
-                    self.decode_input(desk);
-                }
+                self.intake.take(&mut self.session, desk, &scratch[..got.bytes]);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -294,48 +175,6 @@ impl Connection {
             }
         }
         Fate::Open
-    }
-
-    fn decode_input(&mut self, desk: &mut Desk<'_>) {
-        let mut input = std::mem::take(&mut self.input);
-        let used = self.decode(desk, input.rest());
-        input.forget(used);
-        self.input = input;
-    }
-
-    /// Runs the commands in `bytes`, as far as the session takes them and the turn lasts. Returns how many
-    /// bytes were used.
-    fn decode(&mut self, desk: &mut Desk<'_>, bytes: &[u8]) -> usize {
-        let mut rest = bytes;
-        let mut commands = 0_u32;
-        while self.session.takes_commands() && !self.turn.is_over {
-            match self.decoder.next(&mut rest) {
-                Ok(Some(argv)) => {
-                    self.session.command(desk, argv);
-                    self.decoder.limits.unauthenticated = self.session.stranger(desk.shared);
-                    commands += 1;
-                    if commands.is_multiple_of(COMMANDS_PER_LOOK) {
-                        desk.tally.tick();
-                    }
-                    let unsent_bytes = self.session.replies().unsent_bytes();
-                    self.turn.is_over = desk.tally.now_ns() >= self.turn.ends_ns
-                        || unsent_bytes.saturating_sub(self.turn.unsent_bytes) >= TURN_BYTES
-                        || self.is_over_hard_limit(desk);
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    self.session.refuse_input(desk, &error.reply());
-                    rest = &[];
-                }
-            }
-        }
-        if self.session.closing() {
-            // Nothing that follows will be looked at.
-            rest = &[];
-        }
-        let stopped = !self.session.takes_commands() || self.turn.is_over;
-        self.backlog = !rest.is_empty() && stopped;
-        bytes.len() - rest.len()
     }
 
     /// Sends what can be sent, and closes clients that do not read.
@@ -361,20 +200,6 @@ impl Connection {
         self.check_output_limit(desk)
     }
 
-    /// The limit of its class.
-    fn output_limit(&self, desk: &Desk<'_>) -> OutputLimit {
-        let limits = &desk.config.client_output_buffer_limit;
-        match self.session.listens() || self.session.monitors() {
-            true => limits.pubsub,
-            false => limits.normal,
-        }
-    }
-
-    fn is_over_hard_limit(&mut self, desk: &Desk<'_>) -> bool {
-        let hard_bytes = self.output_limit(desk).hard_bytes;
-        hard_bytes > 0 && self.session.replies().unsent_bytes() as u64 > hard_bytes
-    }
-
     /// Tells others what it has to send and what memory it takes, and applies `client-output-buffer-limit`.
     pub fn check_output_limit(&mut self, desk: &Desk<'_>) -> Fate {
         let unsent = self.session.replies().unsent_bytes();
@@ -386,10 +211,10 @@ impl Connection {
         client.buffer_bytes.store(own_bytes, Ordering::Relaxed);
         client.value_bytes.store(value_bytes, Ordering::Relaxed);
         client.pushes.note_output(pushed, pushed_own);
-        let input_bytes = self.input.bytes.capacity() + self.decoder.held_bytes();
+        let input_bytes = self.intake.memory_bytes();
         let memory_bytes = own_bytes + value_bytes + input_bytes + self.session.held_bytes();
         desk.shared.clients.note_memory(client, memory_bytes);
-        let limit = self.output_limit(desk);
+        let limit = self.session.output_limit(desk.config);
         let over = |bytes: u64| bytes > 0 && unsent as u64 > bytes;
         self.over_soft_limit_since_ms = match self.over_soft_limit_since_ms {
             _ if !over(limit.soft_bytes) => None,

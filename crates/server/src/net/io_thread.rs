@@ -5,6 +5,7 @@ use super::connection::{Connection, Fate};
 use super::listen::Listener;
 use super::lobby::Early;
 use super::mailbox::{Incoming, Mailbox};
+use crate::clock::Clocks;
 use crate::config::Config;
 use crate::hub::Delivery;
 use crate::observe::{Books, Tally};
@@ -75,6 +76,7 @@ pub struct IoThread {
     stalled: bool,
     answers: Vec<Answer>,
     scratch: Vec<u8>,
+    clocks: Clocks,
     now_ms: u64,
     ticked: Instant,
     ticks: u32,
@@ -108,6 +110,7 @@ macro_rules! desk {
             tally: &$thread.tally,
             submissions: &mut $thread.submissions,
             strays: &mut $thread.strays,
+            clocks: &$thread.clocks,
             now_ms: $thread.now_ms,
         }
     };
@@ -148,6 +151,7 @@ impl IoThread {
             stalled: false,
             answers: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
+            clocks: Clocks::Machine(shared.runtime.clock()),
             now_ms: shared.runtime.now_ms(),
             ticked: Instant::now(),
             ticks: 0,

@@ -2,9 +2,9 @@
 
 use super::lobby::Early;
 use crate::hub::Delivery;
-use mio::Waker;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use txn::SessionId;
 
@@ -23,7 +23,7 @@ pub enum Incoming {
 
 /// Where other threads leave something for an I/O thread.
 pub struct Mailbox {
-    waker: Waker,
+    wake: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
     /// The thread waits in its poll, or is about to: only then does it need a wake-up.
     asleep: AtomicBool,
     accepted: Mutex<Vec<Incoming>>,
@@ -32,10 +32,10 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// The mailbox of the thread that `waker` wakes.
-    pub fn new(waker: Waker) -> Mailbox {
+    /// The mailbox of the thread that `wake` wakes.
+    pub fn new(wake: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Mailbox {
         Mailbox {
-            waker,
+            wake: Box::new(wake),
             asleep: AtomicBool::new(false),
             accepted: Mutex::default(),
             kills: AtomicBool::new(false),
@@ -52,7 +52,7 @@ impl Mailbox {
 
     /// Wakes the thread, whatever it does.
     pub fn wake(&self) {
-        if let Err(error) = self.waker.wake() {
+        if let Err(error) = (self.wake)() {
             // It looks by itself at its next tick.
             tracing::warn!("an I/O thread could not be woken: {error}");
         }

@@ -16,8 +16,11 @@
 //!
 //! Before there is anything to serve, [`lobby`] answers: it hands listeners and connections to the threads.
 
+#![deny(clippy::too_many_lines)]
+
 pub mod clients;
 mod connection;
+pub(crate) mod intake;
 mod io_thread;
 pub mod listen;
 pub(crate) mod lobby;

@@ -533,6 +533,11 @@ impl Runtime {
         self.inner.now_ms()
     }
 
+    /// The clock that shows this time.
+    pub fn clock(&self) -> SteadyClock {
+        self.inner.clock
+    }
+
     /// The requests of the order that this node does not execute.
     pub fn skips(&self) -> &Skips {
         &self.inner.skips

@@ -3,7 +3,6 @@
 
 use super::{Completion, Desk, Reach, Session};
 use crate::acl;
-use crate::clock::wall_ms;
 use crate::shared::Shared;
 use redis_surface::acl::check::sort_denied;
 use redis_surface::acl::{Acting, Context, DEFAULT_USER, Deed, Denial, Done, PasswordHash, User, check};
@@ -11,7 +10,6 @@ use redis_surface::commands::options;
 use redis_surface::table::{self, Command, Resolved, Run};
 use redis_surface::{Memory, errors};
 use std::sync::Arc;
-use std::time::Instant;
 use txn::{Args, Blob, Reply};
 
 const GENPASS_BITS: usize = 256;
@@ -120,7 +118,7 @@ impl Session {
                     Denial { context: self.context(), reason: Blob::from("auth"), object: command.clone() };
                 self.note_denial(desk, name, denial);
                 let address = self.client.address;
-                desk.shared.auth_failures.note(address, name, Instant::now());
+                desk.shared.auth_failures.note(address, name, desk.clocks.instant());
                 Err(super::WRONG_PASSWORD)
             }
         }
@@ -141,7 +139,7 @@ impl Session {
     fn note_denial(&self, desk: &Desk<'_>, user: &Blob, denial: Denial) {
         let client = self.client.line(desk.now_ms);
         let len_max = desk.config.acllog_max_len as usize;
-        desk.shared.acl.note(user, denial, client, wall_ms(), len_max);
+        desk.shared.acl.note(user, denial, client, desk.clocks.wall_ms(), len_max);
     }
 
     /// Users have changed: ends the connection if its user is gone, or takes away what it listens to.
@@ -330,5 +328,5 @@ pub(super) fn log(desk: &Desk<'_>, argv: &Args) -> Reply {
         },
         _ => return errors::subcommand_syntax("ACL", &argv[1]),
     };
-    desk.shared.acl.log(count, wall_ms())
+    desk.shared.acl.log(count, desk.clocks.wall_ms())
 }

@@ -98,7 +98,7 @@ pub(super) fn script_kill(desk: &Desk<'_>) -> Reply {
 
 /// What an operator wants to know of a script that runs: which, since when, and whose.
 fn told_of(desk: &Desk<'_>, run: &RunningScript) -> String {
-    let age_ms = desk.shared.runtime.now_ms().saturating_sub(run.time_ms);
+    let age_ms = desk.clocks.steady_ms().saturating_sub(run.time_ms);
     let mut told = format!("{run}, ordered {}.{:03} s ago", age_ms / 1000, age_ms % 1000);
     if let Some(request) = run.request {
         let clients = desk.shared.clients.all();

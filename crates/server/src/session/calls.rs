@@ -9,7 +9,6 @@ use crate::observe::Subject;
 use crate::shared::Shared;
 use redis_surface::table::{self, Command, CommandNumber, ConnectionCommand, Flags, Resolved, Run};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use txn::{Args, Blob, Reply};
 
 /// MONITOR in a block.
@@ -75,9 +74,7 @@ impl Session {
         if command.is(Flags::ADMIN) {
             return;
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.unwrap_or(Duration::from_millis(desk.now_ms));
-        desk.shared.monitors.tell(now, self.client.address, argv);
+        desk.shared.monitors.tell(desk.clocks.wall(), self.client.address, argv);
     }
 
     /// Tells those who monitor of a block's commands, and then of EXEC.

@@ -14,8 +14,7 @@ use super::{Desk, Hold, Session};
 use crate::cluster::config;
 use crate::cluster::identity::Maps;
 use crate::cluster::{ChangeOutcome, ClusterChange, ClusterStatus, ClusterView};
-use redis_surface::commands::pure;
-use redis_surface::table::{ClusterCommand, OrdoClusterCommand};
+use redis_surface::table::{self, ClusterCommand, OrdoClusterCommand};
 use redis_surface::{errors, parse};
 use std::sync::atomic::Ordering;
 use store::View;
@@ -188,7 +187,7 @@ fn reply<'a>(
             let keys = store_of(slot).map_or(Vec::new(), |store| slot_keys::keys_in_slot(store, slot, count));
             Reply::Array(keys.into_iter().map(|key| Reply::Bulk(key.to_blob())).collect())
         }
-        K::Help => help(),
+        K::Help => table::help("CLUSTER"),
         K::Meet => Reply::error("ERR nodes of Ordo do not join by CLUSTER MEET: use 'ordo admin add-node'"),
         K::Leave => Reply::error(
             "ERR nodes of Ordo do not leave by CLUSTER FORGET or RESET: use 'ordo admin remove-node'",
@@ -297,39 +296,4 @@ fn whole(what: &str, word: &[u8]) -> Result<u16, Reply> {
     parse::integer(word)
         .and_then(|number| u16::try_from(number).ok())
         .ok_or_else(|| invalid(what, word, "a number that 'ordo admin status' shows"))
-}
-
-fn help() -> Reply {
-    pure::help(
-        "CLUSTER",
-        &[
-            "COUNT-FAILURE-REPORTS <node-id>",
-            "    1 if this node does not hear from <node-id>, else 0.",
-            "COUNTKEYSINSLOT <slot>",
-            "    The number of keys in <slot> on this node. Walks over all of its keys.",
-            "GETKEYSINSLOT <slot> <count>",
-            "    Keys in <slot> on this node. Walks over its keys.",
-            "INFO",
-            "    How the cluster is.",
-            "KEYSLOT <key>",
-            "    The slot of <key>.",
-            "LINKS",
-            "    Nothing: nodes have no bus of Redis's kind.",
-            "MYID",
-            "    The name of this node.",
-            "MYSHARDID",
-            "    The name of the first shard of this node.",
-            "NODES",
-            "    The nodes, in lines of",
-            "    <id> <ip:port@peer-port> <flags> <master> <pings> <pongs> <epoch> <link> <slot> ...",
-            "REPLICAS <node-id>",
-            "    The lines of the replicas of <node-id>.",
-            "SHARDS",
-            "    The partitions with their slots and nodes.",
-            "SLOTS",
-            "    The ranges of slots: start, end, master and replicas with their addresses, ports and ids.",
-            "MEET, FORGET, FAILOVER, ADDSLOTS and what else changes a Redis cluster",
-            "    An error that names the command of 'ordo admin' to use.",
-        ],
-    )
 }

@@ -1,6 +1,7 @@
 //! What a thread lends its sessions for the length of a round, and what they leave there.
 
 use super::transaction::Published;
+use crate::clock::Clocks;
 use crate::config::Config;
 use crate::observe::{Books, Tally};
 use crate::runtime::{Port, Routing};
@@ -29,7 +30,9 @@ pub struct Desk<'a> {
     pub submissions: &'a mut Submissions,
     /// What is known of this thread's scripts.
     pub strays: &'a mut Strays,
-    /// The time, in milliseconds since 1970.
+    /// What a session reads where the time of the round is too old.
+    pub clocks: &'a Clocks,
+    /// The steady time when the round began, in milliseconds since 1970.
     pub now_ms: u64,
 }
 

@@ -8,7 +8,7 @@ use redis_surface::acl::DEFAULT_USER;
 use redis_surface::codec::Protocol;
 use redis_surface::errors;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use txn::{Args, Blob, Reply};
 
 pub(crate) const WRONG_PASSWORD: Reply =
@@ -50,7 +50,7 @@ impl Session {
     fn attempt_of(&self, desk: &Desk<'_>) -> Attempt {
         let delay_max = Duration::from_millis(desk.config.auth_delay_max_ms);
         let failures = &desk.shared.auth_failures;
-        failures.begin(self.client.address.ip(), Instant::now(), delay_max)
+        failures.begin(self.client.address.ip(), desk.clocks.instant(), delay_max)
     }
 
     /// When an authentication that waits goes on, in milliseconds since 1970.

@@ -4,7 +4,6 @@ use super::Desk;
 use super::cluster::topology::{Topology, split_address};
 use super::keyspace::Keyspace;
 use super::memory::MemoryUse;
-use crate::clock::wall_ms;
 use crate::cluster::ClusterView;
 use crate::config::foreign::Parameter;
 use crate::hub::Kind;
@@ -116,7 +115,7 @@ fn server(desk: &Desk<'_>, out: &mut String) {
     field(out, "process_id", std::process::id());
     field(out, "run_id", &desk.shared.run_id);
     field(out, "tcp_port", desk.shared.address.port());
-    field(out, "server_time_usec", wall_ms() * 1000);
+    field(out, "server_time_usec", desk.clocks.wall_ms() * 1000);
     field(out, "uptime_in_seconds", uptime_s);
     field(out, "uptime_in_days", uptime_s / 86_400);
     let hz = Parameter::named("hz").map_or("", |hz| hz.get(desk.config));

@@ -14,9 +14,21 @@
 //! anything else, a command is held against what the connection's user may do ([`acl`]).
 //!
 //! Replies leave in the order of the commands, whatever finishes first: see [`replies`].
+//!
+//! A session owns no socket, thread, channel or clock. Its thread lends it a [`Desk`] for each call. The
+//! session leaves there the requests that the node is to order, and reads there what time it is; outcomes
+//! come back by [`Session::arrived`], other connections' words by [`Session::delivered`].
+//!
+//! A command's way: [`Session::command`] takes it, [`admission`] refuses, holds, queues or runs it,
+//! [`Session::transact`] routes what is a transaction, [`Session::arrived`] takes its outcome, and
+//! [`replies`] encodes the reply.
+
+#![deny(clippy::too_many_lines)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, reason = "a session owns no clock and no thread"))]
 
 mod acl;
 mod admin;
+mod admission;
 mod calls;
 mod channels;
 mod client;
@@ -30,6 +42,7 @@ mod info;
 mod keyspace;
 mod memory;
 mod observe;
+mod own_commands;
 pub mod replies;
 mod sorts;
 #[cfg(test)]
@@ -43,11 +56,12 @@ pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD};
 
 use crate::auth_failures::Attempt;
 use crate::cluster::ChangeTicket;
+use crate::config::{Config, OutputLimit};
 use crate::hub::Delivery;
 use crate::net::clients::Client;
 use crate::observe::{Call, Subject};
 use crate::runtime::{self, ReadOutcome, Routing};
-use crate::shared::{MemoryState, Shared};
+use crate::shared::Shared;
 use acl::Identity;
 use channels::Subscriptions;
 pub use desk::{Commands, Desk, Strays, Submissions};
@@ -55,18 +69,9 @@ use desk::{Reach, too_long};
 use flights::Flight;
 use node::Route;
 use node::flights::Flights;
-use redis_surface::acl::{Deed, secrets};
 use redis_surface::codec::Protocol;
-use redis_surface::table::{
-    self, CommandNumber, ConnectionCommand, Flags, OrdoClusterCommand, ResolveError, Run,
-};
-use redis_surface::waiting::Wait;
-use redis_surface::{Action, Caller, Involved, Memory, Watched};
+use redis_surface::{Involved, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
-use sorts::{
-    authenticates, bulky_max, during_pause, ends_block, looks_at_data, makes_much, may_set_passwords,
-    may_write, speaks_http, waits_for_writers,
-};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -141,9 +146,6 @@ impl Completion {
     }
 }
 
-const BLOCK_OUT_OF_MEMORY: Reply = Reply::error(
-    "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
-);
 /// A command or block of more words than this takes long enough to leave it to an executor.
 const LIGHT_WORDS_MAX: usize = 1024;
 /// How much of a connection's work may be unfinished before it is not read any more.
@@ -258,6 +260,19 @@ impl Session {
     /// Has commands wait while the client has not taken so many bytes of replies.
     pub fn limit_output(&mut self, output_max: usize) {
         self.output_max = output_max;
+    }
+    /// Beyond which bytes that it does not take the client is closed.
+    pub fn output_limit(&self, config: &Config) -> OutputLimit {
+        let limits = &config.client_output_buffer_limit;
+        match self.listens() || self.monitors() {
+            true => limits.pubsub,
+            false => limits.normal,
+        }
+    }
+    /// Whether the client is to be closed at once, because it has not taken so many bytes.
+    pub fn is_over_hard_limit(&self, config: &Config) -> bool {
+        let hard_bytes = self.output_limit(config).hard_bytes;
+        hard_bytes > 0 && self.replies.unsent_bytes() as u64 > hard_bytes
     }
     fn output_is_full(&self) -> bool {
         self.replies.unsent_bytes() >= self.output_max
@@ -375,214 +390,6 @@ impl Session {
         self.looked_at(desk);
     }
 
-    /// Checks a command, and runs or queues it.
-    fn admit(&mut self, desk: &mut Desk<'_>, mut argv: Args) {
-        let resolved = match table::resolve(&argv) {
-            Ok(resolved) => resolved,
-            Err(_) if speaks_http(&argv) => {
-                tracing::warn!(
-                    "a client sent an HTTP request, perhaps a web page's: its connection is closed"
-                );
-                return self.close_after_replies();
-            }
-            Err(error) => {
-                let number = match error {
-                    ResolveError::Arity(resolved) => Some(resolved.number()),
-                    ResolveError::Unknown | ResolveError::UnknownSubcommand(_) => None,
-                };
-                return self.reject(desk, number, error.reply(&argv, Caller::Block));
-            }
-        };
-        let (command, place) = (resolved.command, Some(resolved.number()));
-        let mut refusal = None;
-        if may_set_passwords(command)
-            && let Some(kept) = secrets::hashed(&argv)
-        {
-            (argv, refusal) = (kept.words, kept.refusal);
-        }
-        self.client.note_command(resolved.number());
-        if self.user_is_gone(desk) {
-            return self.close_after_replies();
-        }
-        if !self.authenticated && !command.is(Flags::NO_AUTH) && self.stranger(desk.shared) {
-            return self.reject(desk, place, NO_AUTH);
-        }
-        if let Some(error) = self.denied(desk, &resolved, &argv) {
-            return self.reject(desk, place, error);
-        }
-        if let Some(error) =
-            self.refuses_while_listening(command).or_else(|| self.refuses_while_monitoring(command))
-        {
-            return self.reject(desk, place, error);
-        }
-        // As Redis answers PING while it cannot write its file: who looks whether a node serves asks that.
-        if command.name == "ping"
-            && let Some(text) = desk.shared.runtime.out()
-        {
-            return self.reject(desk, place, Reply::error_owned(text.to_string()));
-        }
-        if makes_much(command) {
-            desk.shared.look_at_memory();
-        }
-        let memory = desk.memory();
-        let is_short = memory == Memory::Short;
-        // As in Redis, a block takes no command then, whatever it is: what is queued takes memory.
-        let grows = command.is(Flags::DENYOOM) || self.block.is_some() && !ends_block(command);
-        if is_short && grows {
-            return self.reject(desk, place, redis_surface::errors::OUT_OF_MEMORY);
-        }
-        if is_short && matches!(command.run, Run::Connection(ConnectionCommand::Exec)) && self.needs_memory()
-        {
-            self.end_block();
-            return self.reject(desk, place, BLOCK_OUT_OF_MEMORY);
-        }
-        let is_evicting = desk.shared.memory() == MemoryState::Evicting
-            && (command.is(Flags::DENYOOM) && self.block.is_none()
-                || matches!(command.run, Run::Connection(ConnectionCommand::Exec)) && self.needs_memory());
-        let writes = match command.run {
-            Run::Connection(ConnectionCommand::Exec) => self.block_writes(),
-            _ => waits_for_writers(command),
-        };
-        let is_paused = desk.shared.pause.holds(writes, desk.now_ms) && !during_pause(command);
-        if is_paused || is_evicting {
-            self.client.paused.store(true, Ordering::Relaxed);
-            self.hold = Some(Hold::Pause(argv));
-            return;
-        }
-        if self.block.is_some() && !ends_block(command) {
-            return self.queue(desk, resolved, argv);
-        }
-        if !self.strict.is_empty() && may_write(command) {
-            // The reads before it must not see it.
-            self.hold = Some(Hold::Command(argv));
-            return;
-        }
-        if self.replies.awaits() && matches!(command.run, Run::Connection(own) if looks_at_data(own)) {
-            self.hold = Some(Hold::Command(argv));
-            return;
-        }
-        let bulky_max = bulky_max(command, &argv);
-        if bulky_max.is_some_and(|max| !self.replies.takes_bulky(max)) {
-            self.hold = Some(Hold::Command(argv));
-            return;
-        }
-        self.is_bulky = bulky_max.is_some();
-        if authenticates(command, &argv) && self.attempt.is_none() {
-            let Some(held) = self.begin_attempt(desk, argv) else {
-                return;
-            };
-            argv = held;
-        }
-        self.begin_call(desk, &resolved, &argv);
-        self.note_reads(desk, command, &argv, true);
-        if !matches!(command.run, Run::Connection(_)) {
-            self.forget_caching();
-        }
-        if let Some(error) = refusal {
-            self.call_is_about(|| Subject::Words(Box::new(argv)));
-            return self.answer(desk, &error);
-        }
-        if command.is(Flags::BLOCKING)
-            && let Some(wait) = Wait::of(&argv)
-        {
-            self.call_is_about(|| Subject::Words(Box::new(argv)));
-            return self.begin_waiting(desk, wait);
-        }
-        match command.run {
-            Run::Pure(_) if command.name == "ping" && self.only_listens() => {
-                self.answer(desk, &Session::pong(&argv));
-            }
-            Run::Connection(own) => {
-                if argv.len() > 1 {
-                    self.call_is_about(|| Subject::Words(Box::new(argv.clone())));
-                }
-                let reply = self.own_command(desk, own, &argv);
-                self.attempt = None;
-                if let Some(reply) = reply {
-                    self.answer(desk, &reply);
-                }
-            }
-            _ => {
-                let reach = desk.reach(std::slice::from_ref(&argv));
-                let is_pure = matches!(command.run, Run::Pure(_) | Run::Container(_));
-                if self.must_act(command) || is_pure && argv.len() > 1 {
-                    // Its words are not those of a request.
-                    self.call_is_about(|| Subject::Words(Box::new(argv.clone())));
-                }
-                if self.must_act(command) {
-                    let deed = Deed::Command(argv, memory);
-                    return self.act(desk, deed, reach, None);
-                }
-                let publishes = command.is(Flags::PUBSUB);
-                let published = publishes.then(|| Published::of(&argv)).flatten();
-                let completion = published.map(Completion::Publish);
-                let table = &desk.commands.table;
-                let prepared = match is_short {
-                    true => table.prepare_short(resolved, argv),
-                    false => table.prepare_resolved(resolved, argv),
-                };
-                match prepared.action {
-                    Action::Transaction { procedure, args, footprint } => {
-                        self.transact(desk, procedure, args, footprint, reach, completion);
-                    }
-                    Action::Reply(reply) => self.answer(desk, &reply),
-                    Action::Connection { .. } | Action::Acl { .. } => {
-                        self.answer(desk, &redis_surface::errors::NOT_IN_BLOCK)
-                    }
-                }
-            }
-        }
-    }
-
-    /// Refuses a command, if there is such a one, and with it the block that it was meant for.
-    fn reject(&mut self, desk: &Desk<'_>, number: Option<CommandNumber>, mut error: Reply) {
-        if let Some(number) = number {
-            desk.counters.calls.lock().of(number).rejected += 1;
-        }
-        if number.is_some() && number == table::find_number(b"exec") {
-            self.end_block();
-            error = transaction::aborted(error);
-        } else if let Some(block) = &mut self.block {
-            block.faulty = true;
-        }
-        self.answer(desk, &error);
-    }
-
-    /// Answers the present command.
-    fn answer(&mut self, desk: &Desk<'_>, reply: &Reply) {
-        desk.counters.note_reply(reply);
-        self.end_call(desk, reply);
-        if self.speaks() {
-            self.replies.push(reply, self.protocol);
-        }
-    }
-
-    /// Answers the command that was held.
-    fn answer_late(&mut self, desk: &Desk<'_>, reply: &Reply) {
-        self.answer(desk, reply);
-        if self.speech == Speech::Skipping && self.hold.is_none() {
-            self.speech = Speech::On;
-        }
-    }
-
-    /// SUBSCRIBE and its kin answer for themselves, once for each channel. False if the command is none of
-    /// them.
-    fn listen(&mut self, desk: &Desk<'_>, command: ConnectionCommand, argv: &Args) -> bool {
-        let Some(confirmed) = self.confirmations(desk, command, &argv[1..]) else {
-            return false;
-        };
-        for confirmed in confirmed {
-            desk.counters.note_reply(&confirmed);
-            // A push, as in Redis: CLIENT REPLY does not silence it.
-            self.replies.push(&confirmed, self.protocol);
-        }
-        true
-    }
-
-    fn speaks(&self) -> bool {
-        self.speech == Speech::On
-    }
-
     /// Runs a transaction: at a snapshot if that is the same to everyone, else through the order.
     fn transact(
         &mut self,
@@ -643,31 +450,9 @@ impl Session {
         };
         let comes_again = outcome == Some(Err(Stop::Undeclared));
         if let Some(outcome) = outcome.filter(|_| !comes_again) {
-            desk.counters.snapshot_reads.add(1);
-            let reply = reply_of(outcome);
-            let reply = match completion {
-                None => Some(reply),
-                Some(completion) => self.complete(desk, completion, reply),
-            };
-            if let Some(reply) = reply {
-                self.answer(desk, &reply);
-            }
-            return;
+            return self.answer_read(desk, outcome, completion);
         }
-        let treatment = match completion {
-            Some(completion) => {
-                if completion.holds() {
-                    // What follows depends on how this ends.
-                    self.hold = Some(Hold::Answers);
-                }
-                Treatment::Complete { completion: Box::new(completion), speaks: self.speaks() }
-            }
-            None if self.speaks() => Treatment::Send,
-            None => Treatment::Drop,
-        };
-        let bytes = request.args.iter().map(|word| word.len()).sum();
-        let call = self.call.take();
-        self.replies.expect(treatment, self.protocol, bytes, self.is_bulky, call);
+        self.await_reply(request, completion);
         if comes_again {
             return self.order_again(desk, flight);
         }
@@ -688,6 +473,58 @@ impl Session {
             return;
         }
         self.order(desk, flight);
+    }
+
+    /// Answers the present command with what it read at a snapshot.
+    fn answer_read(&mut self, desk: &mut Desk<'_>, outcome: txn::Outcome, completion: Option<Completion>) {
+        desk.counters.snapshot_reads.add(1);
+        let reply = reply_of(outcome);
+        let reply = match completion {
+            None => Some(reply),
+            Some(completion) => self.complete(desk, completion, reply),
+        };
+        if let Some(reply) = reply {
+            self.answer(desk, &reply);
+        }
+    }
+
+    /// Gives the reply to a request its place among the connection's replies.
+    fn await_reply(&mut self, request: &Request, completion: Option<Completion>) {
+        let treatment = match completion {
+            Some(completion) => {
+                if completion.holds() {
+                    // What follows depends on how this ends.
+                    self.hold = Some(Hold::Answers);
+                }
+                Treatment::Complete { completion: Box::new(completion), speaks: self.speaks() }
+            }
+            None if self.speaks() => Treatment::Send,
+            None => Treatment::Drop,
+        };
+        let bytes = request.args.iter().map(|word| word.len()).sum();
+        let call = self.call.take();
+        self.replies.expect(treatment, self.protocol, bytes, self.is_bulky, call);
+    }
+
+    /// Answers the present command.
+    fn answer(&mut self, desk: &Desk<'_>, reply: &Reply) {
+        desk.counters.note_reply(reply);
+        self.end_call(desk, reply);
+        if self.speaks() {
+            self.replies.push(reply, self.protocol);
+        }
+    }
+
+    /// Answers the command that was held.
+    fn answer_late(&mut self, desk: &Desk<'_>, reply: &Reply) {
+        self.answer(desk, reply);
+        if self.speech == Speech::Skipping && self.hold.is_none() {
+            self.speech = Speech::On;
+        }
+    }
+
+    fn speaks(&self) -> bool {
+        self.speech == Speech::On
     }
 
     /// Takes no more commands before everything is answered.
@@ -815,99 +652,6 @@ impl Session {
                 }
             }
             self.replies.release(after);
-        }
-    }
-
-    /// Runs a command of the connection itself. `None` if it is answered later, or never.
-    fn own_command(&mut self, desk: &mut Desk<'_>, command: ConnectionCommand, argv: &Args) -> Option<Reply> {
-        if self.listen(desk, command, argv) {
-            return None;
-        }
-        match command {
-            ConnectionCommand::Multi => Some(self.multi()),
-            ConnectionCommand::Exec => self.exec(desk),
-            ConnectionCommand::Discard => Some(self.discard()),
-            ConnectionCommand::Watch => self.watch(desk, argv),
-            ConnectionCommand::Quit => {
-                self.answer(desk, &Reply::OK);
-                self.close_after_replies();
-                None
-            }
-            ConnectionCommand::Reset => Some(self.reset(desk)),
-            ConnectionCommand::Monitor => Some(self.monitor(desk)),
-            ConnectionCommand::Shutdown => self.shutdown(desk, argv),
-            ConnectionCommand::ClientReply => self.set_speech(&argv[2]),
-            ConnectionCommand::ClientTracking => self.track(desk, &argv[2..]),
-            ConnectionCommand::Save => {
-                self.save(desk);
-                None
-            }
-            ConnectionCommand::WaitAof => self.wait_for_disk(desk, &argv[1..]),
-            ConnectionCommand::AclLoad => self.load_users(desk),
-            ConnectionCommand::ConfigSet => match config::set(desk, &argv[2..]) {
-                Reply::Status(_) if config::names(argv, "requirepass") => self.set_default_password(desk),
-                reply => Some(reply),
-            },
-            ConnectionCommand::OrdoCluster(change)
-                if !matches!(change, OrdoClusterCommand::Status | OrdoClusterCommand::Map) =>
-            {
-                self.change_cluster(desk, change, argv)
-            }
-            plain => Some(self.value_command(desk, plain, argv)),
-        }
-    }
-
-    /// Runs a command of the connection itself that does nothing but reply: what a block may hold as well.
-    fn value_command(&mut self, desk: &mut Desk<'_>, command: ConnectionCommand, argv: &Args) -> Reply {
-        use ConnectionCommand as C;
-        match command {
-            C::AclWhoAmI => self.who_am_i(),
-            C::AclGenPass => acl::generate_password(argv),
-            C::AclLog => acl::log(desk, argv),
-            C::AclSave => acl::save_users(desk),
-            C::Auth => self.auth(desk, argv),
-            C::Hello => self.hello(desk, argv),
-            C::ConfigGet => config::get(desk, &argv[2..]),
-            C::ConfigSet => config::set(desk, &argv[2..]),
-            C::ConfigResetStat => config::reset_stat(desk),
-            C::ConfigRewrite => config::rewrite(desk),
-            C::Info => info::command(desk, argv),
-            C::SlowLog(command) => observe::slow_log(desk, command, argv),
-            C::Latency(command) => observe::latency(desk, command, argv),
-            C::Memory(command) => memory::command(desk, command),
-            C::Monitor => calls::NO_MONITOR_IN_BLOCK,
-            C::BgSave | C::BgRewriteAof => admin::background_save(desk, command, argv),
-            C::Wait => durability::wait(desk, &argv[1..]),
-            C::LastSave => admin::last_save(desk),
-            C::Role => info::role_command(desk),
-            C::ScriptKill | C::FunctionKill => admin::script_kill(desk),
-            C::PubSub(command) => Session::pubsub(desk, command, argv),
-            C::Unwatch => self.unwatch(),
-            C::Cluster(command) => Session::cluster(desk, command, argv),
-            C::OrdoCluster(OrdoClusterCommand::Status) => Session::cluster_status(desk),
-            C::OrdoCluster(OrdoClusterCommand::Map) => Session::cluster_map(desk, argv),
-            C::Asking => Session::asking(desk),
-            C::ReadOnly => self.set_readonly(desk, true),
-            C::ReadWrite => self.set_readonly(desk, false),
-            C::WaitAof => durability::synced_now(desk, &argv[1..]),
-            C::SSubscribe => channels::NO_SHARDS_IN_BLOCK,
-            C::AclLoad
-            | C::Multi
-            | C::Exec
-            | C::Discard
-            | C::Watch
-            | C::Quit
-            | C::Reset
-            | C::Save
-            | C::Shutdown
-            | C::Subscribe
-            | C::Unsubscribe
-            | C::PSubscribe
-            | C::PUnsubscribe
-            | C::SUnsubscribe
-            | C::ClientTracking
-            | C::OrdoCluster(_) => redis_surface::errors::NOT_IN_BLOCK,
-            client => self.client_command(desk, client, argv),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! SLOWLOG and LATENCY.
 
 use super::Desk;
-use crate::clock::wall_ms;
 use crate::observe::{CallCount, LatencyEvents, Samples, SlowEntry};
 use redis_surface::commands::options;
 use redis_surface::errors;
@@ -57,7 +56,7 @@ fn slow_entry(entry: SlowEntry) -> Reply {
 /// LATENCY and its subcommands.
 pub(super) fn latency(desk: &Desk<'_>, command: LatencyCommand, argv: &Args) -> Reply {
     let events = &desk.shared.latency;
-    let now_s = wall_ms() / 1000;
+    let now_s = desk.clocks.wall_ms() / 1000;
     let words = argv.get(2..).unwrap_or_default();
     match command {
         LatencyCommand::Doctor => text(doctor(events, desk.config.slowlog_log_slower_than, now_s)),

@@ -3,8 +3,8 @@
 //! A block becomes one request: its commands, and the watched keys with the versions that WATCH saw. Whether
 //! they are still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
-use super::sorts::bulky_max;
-use super::{Completion, Desk, Reach, Session, config, is_word, waits_for_writers};
+use super::sorts::{bulky_max, waits_for_writers};
+use super::{Completion, Desk, Reach, Session, config, is_word};
 use crate::observe::Subject;
 use redis_surface::acl::Deed;
 use redis_surface::table::{self, CommandNumber, ConnectionCommand, Flags, Resolved, Run};

@@ -66,7 +66,7 @@ impl Session {
         }
         let ends = wait.ends();
         // Not less than it asks for, wherever in its millisecond it begins.
-        let now_ms = desk.shared.runtime.now_ms() + 1;
+        let now_ms = desk.clocks.steady_ms() + 1;
         self.waiting = Some(Box::new(Waiting {
             keys: wait.keys().iter().map(Key::from).collect(),
             look_ms: None,

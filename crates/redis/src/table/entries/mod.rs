@@ -76,21 +76,18 @@ macro_rules! data {
 }
 use data;
 
+/// A container's HELP.
+macro_rules! help {
+    ($container:literal) => {
+        $crate::table::Run::Pure(|_| $crate::table::help($container))
+    };
+}
+use help;
+
 /// How an entry is written: a name, an arity and a function, then what differs from the usual.
 impl Command {
     const fn new(name: &'static str, arity: i16, group: Group, run: Run) -> Command {
-        Command {
-            name,
-            arity,
-            run,
-            flags: Flags::NONE,
-            group,
-            categories: &[],
-            keys: &[],
-            since: "1.0.0",
-            complexity: "O(1)",
-            summary: "",
-        }
+        Command { name, arity, run, flags: Flags::NONE, group, categories: &[], keys: &[] }
     }
     const fn flags(mut self, flags: Flags) -> Command {
         self.flags = self.flags.with(flags);
@@ -102,8 +99,9 @@ impl Command {
     const fn write(self) -> Command {
         self.flags(Flags::WRITE)
     }
-    const fn denyoom(self) -> Command {
-        self.flags(Flags::DENYOOM)
+    /// Writes, and is refused when memory is short: `write denyoom`.
+    const fn stores(self) -> Command {
+        self.flags(Flags::WRITE.with(Flags::DENYOOM))
     }
     const fn fast(self) -> Command {
         self.flags(Flags::FAST)
@@ -116,6 +114,9 @@ impl Command {
     }
     const fn noscript(self) -> Command {
         self.flags(Flags::NOSCRIPT)
+    }
+    const fn movable(self) -> Command {
+        self.flags(Flags::MOVABLEKEYS)
     }
     /// Answered at any time: `loading stale`.
     const fn always(self) -> Command {
@@ -132,21 +133,15 @@ impl Command {
         self.keys = keys;
         self
     }
-    const fn about(
-        mut self,
-        since: &'static str,
-        complexity: &'static str,
-        summary: &'static str,
-    ) -> Command {
-        self.since = since;
-        self.complexity = complexity;
-        self.summary = summary;
-        self
-    }
 }
 
 const fn range(first: usize, last: isize, step: usize, flags: &'static [&'static str]) -> KeySpec {
     KeySpec { places: KeyPlaces::Range { first, last, step }, flags }
+}
+
+/// As many keys as the argument at `at` says, behind it.
+const fn counted(at: usize, flags: &'static [&'static str]) -> KeySpec {
+    KeySpec { places: KeyPlaces::Counted { at }, flags }
 }
 
 /// Keys before a timeout.
