@@ -42,6 +42,7 @@ pub(in crate::cluster) fn base(epoch: u64, map: &PartitionMap) -> Base {
         next: Position::FIRST,
         streams: Streams::default(),
         map: map.clone(),
+        state_digest: None,
     };
     Base {
         index: epoch,
