@@ -3,9 +3,9 @@
 //! The digest is a wrapping sum over everything that final-committed: each write adds a hash of its key, its
 //! position and what it left there; each clear of the key space adds a hash of its position; each transaction
 //! of this partition alone that ended with an error adds a hash of its position. (A read over several
-//! partitions may be executed by its client's node only, so its outcome is not that of every replica.) Nothing is ever subtracted, so the sum
-//! does not depend on the order in which workers compute its terms, and two replicas that once differed
-//! differ for ever (but for an accident of one in 2^64).
+//! partitions may be executed by its client's node only, so its outcome is not that of every replica.)
+//! Nothing is ever subtracted, so the sum does not depend on the order in which workers compute its terms, and
+//! two replicas that once differed differ for ever (but for an accident of one in 2^64).
 //!
 //! # What a write's hash covers
 //!
@@ -47,19 +47,20 @@ pub const WHOLE_FIELDS_MAX: usize = 8;
 const CLEAR: u64 = 0x636c_6561_7261_6c6c;
 const ERROR: u64 = 0x6572_726f_7261_6c6c;
 
+/// Odd, so that multiplying by it loses nothing: keys, contents and positions of the same bits stay apart.
+const SPREAD: [u64; 2] = [0xd6e8_feb8_6659_fd93, 0xa076_1d64_78bd_642f];
+
 /// What a write adds to the digest; `None` is a tombstone.
 #[inline]
 pub fn of_write(key: &Key, position: Position, entry: Option<&Entry>) -> u64 {
-    let content = match entry {
-        None => 0,
-        Some(Entry { value: Value::String(blob), expires_at_ms }) if blob.len() <= WHOLE_BYTES_MAX => {
-            hash_bytes(blob).wrapping_add(expires_at_ms.wrapping_mul(2)).wrapping_add(1)
-        }
-        Some(entry) => {
-            of_value(&entry.value).wrapping_add(entry.expires_at_ms.wrapping_mul(2)).wrapping_add(1)
-        }
-    };
-    term(key.hash64() ^ mix(content), position)
+    let content = entry.map_or(0, |Entry { value, expires_at_ms }| {
+        let hash = match value {
+            Value::String(blob) if blob.len() <= WHOLE_BYTES_MAX => hash_bytes(blob),
+            other => of_value(other),
+        };
+        hash.wrapping_add(expires_at_ms.wrapping_mul(2)).wrapping_add(1)
+    });
+    term(key.hash64() ^ content.wrapping_mul(SPREAD[0]), position)
 }
 
 /// What a clear of the key space adds to the digest.
@@ -74,7 +75,7 @@ pub fn of_error(position: Position) -> u64 {
 
 #[inline]
 fn term(content: u64, position: Position) -> u64 {
-    mix(content.rotate_left(17) ^ position.0)
+    mix(content ^ position.0.wrapping_mul(SPREAD[1]))
 }
 
 /// What is covered of a value. See the module's head.

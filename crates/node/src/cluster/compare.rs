@@ -296,8 +296,7 @@ impl ClusterNode {
         }
     }
 
-    /// A majority of the replicas of a partition holds something else than this node: its digest is the second
-    /// one.
+    /// A majority of the replicas of a partition holds something else than this node: the second digest.
     fn end_diverged(
         &mut self,
         partition: PartitionId,
