@@ -4,8 +4,8 @@
 //! position and what it left there; each clear of the key space adds a hash of its position; each transaction
 //! of this partition alone that ended with an error adds a hash of its position. (A read over several
 //! partitions may be executed by its client's node only, so its outcome is not that of every replica.)
-//! Nothing is ever subtracted, so the sum does not depend on the order in which workers compute its terms, and
-//! two replicas that once differed differ for ever (but for an accident of one in 2^64).
+//! Nothing is ever subtracted, so the sum does not depend on the order in which workers compute its terms,
+//! and two replicas that once differed differ for ever (but for an accident of one in 2^64).
 //!
 //! # What a write's hash covers
 //!

@@ -276,8 +276,8 @@ impl Tx {
             false => Ok(()),
         }
     }
-    /// Stops a transaction that writes although its request only reads: a defect of the procedure's footprint,
-    /// which would leave a write at some replicas only, or none in the order.
+    /// Stops a transaction that writes although its request only reads: a defect of the procedure's
+    /// footprint, which would leave the write at some replicas only.
     #[inline]
     fn may_write(&self) -> Result<(), Stop> {
         if self.may_write {
