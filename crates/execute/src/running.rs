@@ -6,7 +6,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use txn::{Access, Call, Outcome, ProcedureFuture, Reply, Request, RequestName, Stop, Tx, TxContext};
+use store::digest;
+use txn::{
+    Access, Call, Outcome, Position, ProcedureFuture, Reply, Request, RequestName, Stop, Tx, TxContext,
+};
 
 /// Sees what is executed, before it is: where a process may die of a request, the witness knows afterwards
 /// which one it was.
@@ -87,6 +90,15 @@ pub(crate) fn poll<A: Access + Any>(access: Box<A>, future: &mut ProcedureFuture
     });
     let access = access.into_any().downcast().expect("an engine gets back the access that it lent");
     (access, polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic)))))
+}
+
+/// What the end of a transaction adds to the state digest, beside its writes.
+#[inline]
+pub(crate) fn outcome_term(request: &Request, position: Position, outcome: &Outcome) -> u64 {
+    match outcome {
+        Err(_) if request.route.partitions.len() == 1 => digest::of_error(position),
+        _ => 0,
+    }
 }
 
 fn panicked(panic: Box<dyn Any + Send>) -> Stop {

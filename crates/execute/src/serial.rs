@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::Poll;
 use store::sync::Mutex;
-use store::{Partition, Version, View};
+use store::{Partition, Version, View, digest};
 use txn::tx::Read;
 use txn::{
     Access, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop, TxContext,
@@ -71,7 +71,8 @@ impl Serial {
         }
     }
 
-    fn execute(&self, context: TxContext, request: &Arc<Request>, live: &mut i64) -> (Outcome, usize) {
+    /// The outcome, how many records were written, and what they add to the state digest.
+    fn execute(&self, context: TxContext, request: &Arc<Request>, live: &mut i64) -> (Outcome, usize, u64) {
         let position = context.position;
         let access = Box::new(SerialAccess {
             partition: self.partition.clone(),
@@ -81,32 +82,35 @@ impl Serial {
         });
         let mut future = match running::start(request, context) {
             Ok(future) => future,
-            Err(stop) => return (Err(stop), 0),
+            Err(stop) => return (Err(stop), 0, 0),
         };
         let (access, polled) = running::poll(access, &mut future);
         let Poll::Ready(outcome) = polled else {
             let text = "ERR the procedure waited for something other than its transaction";
-            return (Err(Stop::abort(text)), 0);
+            return (Err(Stop::abort(text)), 0, 0);
         };
         let outcome = outcome.map_err(|stop| match stop {
             Stop::Restart => Stop::abort("ERR the procedure asked for a restart that nobody wanted"),
             other => other,
         });
-        let mut writes = 0;
+        let (mut writes, mut terms) = (0, 0);
         if outcome.is_ok() {
             writes = usize::from(access.cleared) + access.writes.len();
-            self.apply(position, *access, live);
+            terms = self.apply(position, *access, live);
         }
-        (outcome, writes)
+        (outcome, writes, terms)
     }
 
-    fn apply(&self, position: Position, access: SerialAccess, live: &mut i64) {
+    fn apply(&self, position: Position, access: SerialAccess, live: &mut i64) -> u64 {
+        let mut terms = 0_u64;
         if access.cleared {
+            terms = digest::of_clear(position);
             self.partition.clears().insert(position);
             *live = 0;
         }
         let watermark = self.partition.snapshots().watermark();
         for (key, entry) in access.writes {
+            terms = terms.wrapping_add(digest::of_write(&key, position, entry.as_ref()));
             let mut record = self.partition.get_or_insert(&key);
             self.partition.with(&mut record, |cell| {
                 if key.space() == Space::User {
@@ -118,6 +122,7 @@ impl Serial {
                 cell.versions.insert(Version { position, entry });
             });
         }
+        terms
     }
 }
 
@@ -157,7 +162,10 @@ impl Engine for Serial {
                 && let Some((context, request)) = next()
             {
                 let mut live = self.partition.published().live;
-                let (outcome, writes) = self.execute(context, &request, &mut live);
+                let (outcome, writes, terms) = self.execute(context, &request, &mut live);
+                let position = context.position;
+                let terms = terms.wrapping_add(running::outcome_term(&request, position, &outcome));
+                self.partition.digests().run().add(position, terms);
                 self.partition.publish(store::Final {
                     position: context.position,
                     time_ms: context.now_ms,

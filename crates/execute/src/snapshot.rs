@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use store::{Snapshot, View};
 use txn::mutant::{Mutant, is_active};
-use txn::tx::{self, Read};
+use txn::tx::{self, Read, WRITE_REFUSED};
 use txn::{
     Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Space, Stop, Tx, TxContext,
     slots,
@@ -76,11 +76,6 @@ impl Interrupt {
         self.0.swap(CALM, Ordering::SeqCst) == INTERRUPTED
     }
 }
-
-/// What a write of a procedure that declared itself read-only gets.
-const WRITE_REFUSED: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
-    "ERR a transaction that was declared read-only tried to write: submit it as one that may write",
-));
 
 /// How many of the users' records a reader's runs looked for: those that were there (hits), and those that
 /// were not (misses). The reader's thread counts, and any thread may look.

@@ -32,7 +32,7 @@
 //! 2. An epoch's time is the largest of its batches' and never less than the one before.
 //! 3. Epochs, positions, times, digests and maps are a function of the groups' logs: all nodes have the same.
 
-use crate::arrange::{Arranged, Placed, arrange};
+use crate::arrange::{Arranged, Place, Placed, arrange};
 use crate::batch::Batch;
 use crate::group::{GroupBatch, Streams};
 use crate::map::{Changed, Control, PartitionMap};
@@ -444,6 +444,10 @@ impl Merge {
                     true => self.skips.replace(end.epoch, &submission.request),
                     false => as_ordered(&submission.request, &map),
                 };
+                let reads_only = reads_only(&request, submission.place);
+                if request.footprint.read_only != reads_only {
+                    Arc::make_mut(&mut request).footprint.read_only = reads_only;
+                }
                 let only_reads = submission.place.reads_only && submission.boot != boot;
                 if only_reads && !map.is_spread() {
                     Arc::make_mut(&mut request).elsewhere = true;
@@ -576,6 +580,19 @@ fn correction(before_ms: i64, offset_ms: i64, at: PartitionId, end: &EpochEnd) -
     Arc::new(request)
 }
 
+/// Whether a request only reads, as all replicas know it, for one that does must not write: what the log says
+/// of a request over several partitions, and of others what their procedure says. A client's node may know
+/// better, and keeps that for itself.
+fn reads_only(request: &Request, place: Place) -> bool {
+    if is_active(Mutant::RankByFootprint) {
+        return request.footprint.read_only;
+    }
+    match request.route.partitions.len() > 1 {
+        true => place.reads_only,
+        false => request.footprint.read_only && request.procedure.footprint(&request.args).read_only,
+    }
+}
+
 /// A request as an epoch has it in which this map is in force.
 fn as_ordered(request: &Arc<Request>, map: &PartitionMap) -> Arc<Request> {
     // A request to one partition only, whatever its keys, is the node's own work there.
@@ -661,6 +678,24 @@ mod tests {
         }
         merge.agreed(GROUP, batches);
         merge
+    }
+
+    #[test]
+    fn whether_a_request_only_reads_is_what_all_replicas_know() {
+        let id = RequestId { session: SessionId(1), sequence: 1, attempt: 0 };
+        let known = |partitions: &[u16], footprint: bool, in_log: bool| {
+            let procedure = Arc::new(FnProcedure::new("nothing", nothing));
+            let mut request = Request::new(id, procedure, Args::new());
+            assert!(!request.footprint.read_only, "its procedure says that it may write");
+            request.footprint.read_only = footprint;
+            let partitions = partitions.iter().copied().map(PartitionId);
+            request.route = PartitionRoute::over(partitions, &Slots::even(2));
+            reads_only(&request, Place { reads_only: in_log, ..Place::default() })
+        };
+        for footprint in [false, true] {
+            assert!(known(&[0, 1], footprint, true) && !known(&[0, 1], footprint, false));
+            assert!(!known(&[1], footprint, false), "what its client's node says is nobody else's");
+        }
     }
 
     fn unread(merge: &Merge) -> usize {

@@ -30,6 +30,8 @@ pub struct Tally {
     pub installed: u64,
     /// Processes of clusters that were refused because their disk was lost.
     pub disks_refused: u64,
+    /// State digests of other replicas that nodes compared with their own.
+    pub compared: u64,
     /// Changes of the map that the operator ordered.
     pub changes: u64,
     /// Moves of a replica to another node that the operator ordered.
@@ -78,6 +80,7 @@ impl Tally {
         self.recovered_from_checkpoint += other.recovered_from_checkpoint;
         self.installed += other.installed;
         self.disks_refused += other.disks_refused;
+        self.compared += other.compared;
         self.changes += other.changes;
         self.placed += other.placed;
         self.left += other.left;

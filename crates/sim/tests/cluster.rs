@@ -1,10 +1,11 @@
 //! Clusters in the world: every oracle watches, whatever goes wrong.
 
 use execute::EngineKind;
+use execute::sparkle::Mutant;
 use node::FsyncPolicy;
 use ordo_sim::draw::{one_seed, seeds, tracing};
 use ordo_sim::options::{Options, SystemKind, Wishes};
-use ordo_sim::run::{Report, run};
+use ordo_sim::run::{Report, run, run_defective};
 use ordo_sim::tally::Tally;
 use ordo_sim::trace::Trace;
 use ordo_sim::traffic::WorkloadKind;
@@ -44,6 +45,7 @@ fn clusters_keep_their_promises() {
     }
     println!("{sum:?}");
     if !one_seed() {
+        assert!(sum.compared > 0);
         assert!(sum.committed > 1_000 && sum.rolled_back > 0 && sum.snapshot_reads > 100);
         assert!(sum.unknown > 0 && sum.ends > 10);
         assert!(sum.restarts > 0 && sum.suspensions > 0 && sum.speculated > 1_000);
@@ -63,6 +65,29 @@ fn transactions_over_several_partitions_keep_them_too() {
     if !one_seed() {
         assert!(sum.shared > 1_000 && sum.widened > 100 && sum.snapshot_reads > 100);
         assert!(sum.unknown > 0 && sum.ends > 10 && sum.speculated > 1_000);
+    }
+}
+
+/// A host's engine loses writes that all others install: the others' state digests convict it, and its node
+/// ends, whichever partitions it keeps.
+#[test]
+fn a_replica_that_loses_writes_is_halted() {
+    for seed in seeds(6) {
+        let wishes = Wishes {
+            nodes: Some(3),
+            partitions: Some(1 + (seed % 3) as u16),
+            engine: Some(EngineKind::Sparkle),
+            operations: Some(400),
+            faults: Some(false),
+            ..Wishes::default()
+        };
+        let options = Options { think_us: 10_000, moves: 0, ..options(seed, wishes) };
+        let violation = run_defective(&options, Some(Mutant::LoseWrite), None).violation;
+        let violation = violation.unwrap_or_else(|| panic!("nobody noticed: {options}"));
+        let wanted = "node 2 ends, and has no reason to: this node holds something else than the others";
+        assert!(violation.oracle == "states" && violation.text.starts_with(wanted), "{options}\n{violation}");
+        let tally = pass(&options).tally;
+        assert!(tally.compared > 0, "{options}\n{tally:?}");
     }
 }
 

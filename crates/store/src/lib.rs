@@ -30,6 +30,9 @@
 //! record that an engine still keeps something in becomes such a placeholder. A removed record is marked
 //! *dead* under its latch; who finds a dead record looks its key up again.
 //!
+//! # State digest
+//! Each final commit adds to the partition's state digest, which replicas compare ([`digest`]).
+//!
 //! # Usage
 //! Each record can tell when or how often it was used by transactions and reads of this process
 //! ([`Keeping`]), for eviction ([`View::candidates`]). That is no part of the state, and nothing here is
@@ -39,6 +42,7 @@
 
 pub mod checkpoint;
 mod clears;
+pub mod digest;
 mod index;
 mod partition;
 mod publish;
@@ -49,6 +53,7 @@ mod usage;
 pub mod view;
 
 pub use clears::Clears;
+pub use digest::{Digests, Noted};
 pub use index::SHARDS;
 pub use partition::Partition;
 pub use publish::Final;

@@ -1,6 +1,7 @@
 //! A partition: index, clears, snapshots and the published final position.
 
 use crate::clears::Clears;
+use crate::digest::Digests;
 use crate::index::{Index, SHARDS, shard_of};
 use crate::publish::{Final, Published};
 use crate::record::{Meta, RecordCell, RecordRef, Version};
@@ -20,6 +21,7 @@ pub struct Partition<M> {
     no_clears: Clears,
     snapshots: Snapshots,
     published: Published,
+    digests: Digests,
     usage_clock: Clock,
     /// The shard that [`View::collect`] looks at next.
     sweep: AtomicUsize,
@@ -40,6 +42,7 @@ impl<M: Meta> Partition<M> {
             no_clears: Clears::default(),
             snapshots: Snapshots::default(),
             published: Published::default(),
+            digests: Digests::default(),
             usage_clock: Clock::default(),
             sweep: AtomicUsize::new(0),
         }
@@ -254,6 +257,10 @@ impl<M: Meta> View for Partition<M> {
         }
         let live = self.count(position) as i64;
         self.publish(Final { position, time_ms, live });
+        self.digests.load(position, None);
+    }
+    fn digests(&self) -> &Digests {
+        &self.digests
     }
     fn clears_at(&self, snapshot: &Snapshot) -> Vec<Position> {
         self.clears.all_upto(snapshot.position)

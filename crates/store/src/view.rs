@@ -1,5 +1,6 @@
 //! The records as seen from outside an engine: at final snapshots.
 
+use crate::digest::Digests;
 use crate::usage::Keeping;
 use txn::tx::Read;
 use txn::{Entry, Key, Position, ScanPage, ScanRange};
@@ -97,8 +98,11 @@ pub trait View: Send + Sync {
     ) -> Option<usize>;
     /// Loads a record into an empty partition that nobody reads yet.
     fn load(&self, image: Image);
-    /// Ends loading: the partition is at `position` with epoch time `time_ms` and these range tombstones.
+    /// Ends loading: the partition is at `position` with epoch time `time_ms` and these range tombstones, and
+    /// its state digest is unknown.
     fn loaded(&self, position: Position, time_ms: u64, clears: &[Position]);
+    /// The state digest.
+    fn digests(&self) -> &Digests;
     /// The range tombstones at a snapshot, for a checkpoint.
     fn clears_at(&self, snapshot: &Snapshot) -> Vec<Position>;
     /// The newest final position.

@@ -146,14 +146,14 @@ pub trait Access: Send {
 #[cfg(feature = "shuttle")]
 shuttle::thread_local! {
     static LENT: RefCell<Option<Box<dyn Access>>> = RefCell::new(None);
-    static STRAYED: Cell<bool> = Cell::new(false);
+    static REFUSED: Cell<Option<Stop>> = Cell::new(None);
 }
 #[cfg(not(feature = "shuttle"))]
 thread_local! {
     static LENT: RefCell<Option<Box<dyn Access>>> = const { RefCell::new(None) };
-    /// An operation of the present poll was refused, because what it touches is not where the transaction
-    /// runs.
-    static STRAYED: Cell<bool> = const { Cell::new(false) };
+    /// Why an operation of the present poll was first refused: what it touches is not where the transaction
+    /// runs, or the transaction writes although its request only reads.
+    static REFUSED: Cell<Option<Stop>> = const { Cell::new(None) };
 }
 
 /// Runs `poll` (one poll of a procedure's future) with `access` behind every [`Tx`] on this thread, and gives
@@ -168,28 +168,42 @@ pub fn lend<R>(access: Box<dyn Access>, poll: impl FnOnce() -> R) -> (Box<dyn Ac
     (access.expect("a poll gives back what it was lent"), result)
 }
 
+/// How a request ends that only reads, as its footprint says, and whose procedure writes.
+pub const WRITE_REFUSED: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
+    "ERR a transaction that was declared read-only tried to write: submit it as one that may write",
+));
+
 /// Runs one poll of a procedure in the same way. A procedure that strays ends there ([`Stop::Undeclared`]),
-/// whatever it makes of the refusal: it would take for absent what is elsewhere.
+/// whatever it makes of the refusal: it would take for absent what is elsewhere. So does one that writes
+/// although its request only reads ([`WRITE_REFUSED`]).
 pub fn lend_to_procedure<E>(
     access: Box<dyn Access>,
     poll: impl FnOnce() -> Result<Poll<Outcome>, E>,
 ) -> (Box<dyn Access>, Result<Poll<Outcome>, E>) {
-    let outer = STRAYED.with(|strayed| strayed.replace(false));
+    let outer = REFUSED.with(|refused| refused.replace(None));
     let (access, result) = lend(access, poll);
-    let has_strayed = STRAYED.with(|strayed| strayed.replace(outer));
-    let result = result.map(|polled| match has_strayed {
-        true => Poll::Ready(Err(Stop::Undeclared)),
-        false => polled,
+    let refused = REFUSED.with(|refused| refused.replace(outer));
+    let result = result.map(|polled| match refused {
+        Some(stop) => Poll::Ready(Err(stop)),
+        None => polled,
     });
     (access, result)
 }
 
 /// Notes a refusal: see [`lend_to_procedure`].
 fn noted<T>(result: Result<T, Stop>) -> Result<T, Stop> {
-    if matches!(result, Err(Stop::Undeclared)) {
-        STRAYED.with(|strayed| strayed.set(true));
+    if let Err(stop @ Stop::Undeclared) = &result {
+        refuse(stop.clone());
     }
     result
+}
+
+#[cold]
+fn refuse(stop: Stop) {
+    REFUSED.with(|refused| {
+        let first = refused.take();
+        refused.set(first.or(Some(stop)));
+    });
 }
 
 /// The handle through which a procedure reads and writes. It works only inside the procedure that it was
@@ -199,13 +213,19 @@ pub struct Tx {
     context: TxContext,
     /// Says which keys are where it runs, unless all are.
     request: Option<Arc<Request>>,
+    /// Its request may write.
+    may_write: bool,
 }
 
 impl Tx {
     /// For engines: the handle of the transaction that a request asks for. Its operations reach the
     /// [`Access`] lent to the polling thread.
     pub fn of(context: TxContext, request: &Arc<Request>) -> Tx {
-        Tx { request: request.route.part().map(|_| request.clone()), ..Tx::new(context) }
+        Tx {
+            request: request.route.part().map(|_| request.clone()),
+            may_write: !request.footprint.read_only,
+            ..Tx::new(context)
+        }
     }
 
     /// The handle of a transaction that may touch all keys.
@@ -215,7 +235,7 @@ impl Tx {
         {
             context.now_ms = now_ms;
         }
-        Tx { context, request: None }
+        Tx { context, request: None, may_write: true }
     }
 
     fn with<R>(&self, operation: impl FnOnce(&mut dyn Access) -> R) -> R {
@@ -255,6 +275,16 @@ impl Tx {
             true => noted(Err(Stop::Undeclared)),
             false => Ok(()),
         }
+    }
+    /// Stops a transaction that writes although its request only reads: a defect of the procedure's
+    /// footprint, which would leave the write at some replicas only.
+    #[inline]
+    fn may_write(&self) -> Result<(), Stop> {
+        if self.may_write {
+            return Ok(());
+        }
+        refuse(WRITE_REFUSED);
+        Err(WRITE_REFUSED)
     }
     /// A seed for randomness that is the same at every replica and in every incarnation.
     pub fn seed(&self) -> u64 {
@@ -315,6 +345,7 @@ impl Tx {
         self.write(key, None).await
     }
     async fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+        self.may_write()?;
         self.stays_at(key)?;
         noted(poll_fn(|_| self.with(|access| access.admit_write(key))).await)?;
         if key.space() == Space::User {
@@ -353,6 +384,7 @@ impl Tx {
     }
     /// Removes every user entry (FLUSHALL).
     pub async fn clear(&mut self) -> Result<(), Stop> {
+        self.may_write()?;
         self.stays_in(Space::User)?;
         noted(poll_fn(|_| self.with(|access| access.clear())).await)?;
         told::note(|| Note::Cleared);

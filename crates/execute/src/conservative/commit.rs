@@ -4,7 +4,7 @@ use super::siblings::{Finals, Member};
 use crate::engine::Committed;
 use std::collections::VecDeque;
 use store::sync::Mutex;
-use store::{Final, Partition};
+use store::{Final, Partition, View};
 
 /// What a transaction does to the number of live entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(crate) struct Ended {
     pub(crate) committed: Committed,
     pub(crate) now_ms: u64,
     pub(crate) live: LiveChange,
+    /// What it adds to the state digest.
+    pub(crate) terms: u64,
     /// Its book, if it has siblings.
     pub(crate) member: Option<Member>,
 }
@@ -45,6 +47,7 @@ impl Committer {
         }
         waiting[index] = Some(ended);
         let before = at.position;
+        let mut digest = partition.digests().run();
         while let Some(Some(_)) = waiting.front()
             && let Some(Some(ended)) = waiting.pop_front()
         {
@@ -52,12 +55,14 @@ impl Committer {
                 LiveChange::By(change) => at.live + change,
                 LiveChange::To(live) => live,
             };
+            digest.add(ended.committed.position, ended.terms);
             at = Final { position: ended.committed.position, time_ms: ended.now_ms, live };
             if let Some(member) = &ended.member {
                 finals.settle(member);
             }
             committed.push(ended.committed);
         }
+        drop(digest);
         if at.position != before {
             partition.publish(at);
             partition.snapshots().raise(at.position);

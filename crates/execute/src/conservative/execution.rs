@@ -15,7 +15,7 @@ use crate::running;
 use crate::siblings::parts::Parts;
 use std::sync::Arc;
 use std::task::Poll;
-use store::{Partition, Version};
+use store::{Partition, Version, digest};
 use txn::{Entry, Key, KeySets, Outcome, Position, ProcedureFuture, Space, Stop, Weight};
 
 /// A transaction that has begun.
@@ -36,6 +36,8 @@ enum Stage {
         live: LiveChange,
         /// So many are installed.
         writes: usize,
+        /// What those add to the state digest.
+        terms: u64,
     },
 }
 
@@ -55,7 +57,9 @@ impl Execution {
         access.begin(&job, declared);
         let stage = match running::start(&job.request, job.context) {
             Ok(future) => Stage::Fetching(future),
-            Err(stop) => Stage::Installing { writes: 0, outcome: Err(stop), live: LiveChange::By(0) },
+            Err(stop) => {
+                Stage::Installing { writes: 0, terms: 0, outcome: Err(stop), live: LiveChange::By(0) }
+            }
         };
         Execution { job, stage, access }
     }
@@ -102,10 +106,11 @@ impl Execution {
                 }
                 (Poll::Ready(outcome), _) => access.judged(outcome),
             };
-            let writes = usize::from(outcome.is_ok() && access.cleared);
-            stage = Stage::Installing { outcome, live, writes };
+            let clears = outcome.is_ok() && access.cleared;
+            let terms = if clears { digest::of_clear(job.context.position) } else { 0 };
+            stage = Stage::Installing { outcome, live, writes: usize::from(clears), terms };
         }
-        let Stage::Installing { outcome, mut live, mut writes } = stage else {
+        let Stage::Installing { outcome, mut live, mut writes, mut terms } = stage else {
             unreachable!("the stages before have ended");
         };
         if outcome.is_ok() {
@@ -115,21 +120,24 @@ impl Execution {
                 }
                 if *left == 0 {
                     access.writes.push((key, entry));
-                    let stage = Stage::Installing { outcome, live, writes };
+                    let stage = Stage::Installing { outcome, live, writes, terms };
                     return Advanced::Spent(Execution { job, stage, access });
                 }
                 *left -= 1;
                 writes += 1;
                 let partition = access.partition();
                 let position = job.context.position;
+                terms = terms.wrapping_add(digest::of_write(&key, position, entry.as_ref()));
                 install(partition, position, access.cleared, key, entry, &mut live);
             }
         }
         *left = left.saturating_sub(1);
+        let end = running::outcome_term(&job.request, job.context.position, &outcome);
         let ended = Ended {
             committed: Committed { position: job.context.position, request: job.request, outcome, writes },
             now_ms: job.context.now_ms,
             live,
+            terms: terms.wrapping_add(end),
             member: job.member,
         };
         Advanced::Ended(ended, access)

@@ -6,8 +6,11 @@ use super::shared::Shared;
 use super::slot::Write;
 use super::status::Ticket;
 use store::sync::atomic::Ordering;
-use store::{RecordCell, Version};
+use store::{RecordCell, Version, digest};
 use txn::{Position, Space};
+
+/// [`Mutant::LoseWrite`] loses the writes at every position that is a multiple of this.
+const LOST_EVERY: u64 = 23;
 
 /// A lock was preempted: the transaction can't commit.
 #[derive(Debug)]
@@ -45,14 +48,20 @@ fn counting_live(
     }
 }
 
-/// Installs one write and lets go of its lock: Algorithm 2's `Put`.
+/// Installs one write and lets go of its lock: Algorithm 2's `Put`. Gives what the write adds to the state
+/// digest.
 pub(super) fn install(
     shared: &Shared,
     ticket: Ticket,
     write: &mut Write,
     cleared: bool,
-) -> Result<(), Preempted> {
+) -> Result<u64, Preempted> {
     let me = ticket.position();
+    let is_lost = shared.has(Mutant::LoseWrite) && me.0.is_multiple_of(LOST_EVERY);
+    let term = match write.written && !is_lost {
+        true => digest::of_write(write.record.key(), me, write.entry.as_ref()),
+        false => 0,
+    };
     let head = shared.head();
     let user = write.record.key().space() == Space::User;
     let Write { record, entry, locked, reserved, written, installed, superseding } = write;
@@ -62,7 +71,7 @@ pub(super) fn install(
             if cell.meta.held_by(me) {
                 cell.meta.release(|waiter| shared.wake(waiter));
             }
-            return Ok(());
+            return Ok(0);
         }
         if *locked && !*reserved && !cell.meta.held_by(me) {
             return Err(Preempted);
@@ -71,7 +80,7 @@ pub(super) fn install(
             if shared.has(Mutant::CollectTooEarly) { me } else { shared.partition.snapshots().watermark() };
         cell.versions.prune(watermark);
         let version = Version { position: me, entry: entry.take() };
-        if version.entry.is_some() || !shared.has(Mutant::ForgetTombstone) {
+        if (version.entry.is_some() || !shared.has(Mutant::ForgetTombstone)) && !is_lost {
             if user {
                 counting_live(shared, cell, me, cleared, |cell| cell.versions.insert(version));
             } else {
@@ -90,7 +99,7 @@ pub(super) fn install(
         if cell.meta.held_by(me) {
             cell.meta.release(|waiter| shared.wake(waiter));
         }
-        Ok(())
+        Ok(term)
     })
 }
 

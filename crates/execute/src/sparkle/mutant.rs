@@ -35,6 +35,8 @@ pub enum Mutant {
     SkipDoomOnClear,
     /// An abort by the procedure's own logic keeps its writes.
     KeepWritesOfAborted,
+    /// Some transactions' writes are not installed.
+    LoseWrite,
     /// A scan does not wait for the transactions before it.
     ScanTooEarly,
     /// A worker that held the committer's latch in vain does not look at the head again. (Only one who sleeps
@@ -44,7 +46,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All that whoever steps again and again can notice.
-    pub const ALL: [Mutant; 17] = [
+    pub const ALL: [Mutant; 18] = [
         Mutant::SkipReadDependency,
         Mutant::SkipAbsentReadDependency,
         Mutant::SkipCascadeOnRemove,
@@ -61,6 +63,7 @@ impl Mutant {
         Mutant::RetractKeepsVersions,
         Mutant::SkipDoomOnClear,
         Mutant::KeepWritesOfAborted,
+        Mutant::LoseWrite,
         Mutant::ScanTooEarly,
     ];
 }

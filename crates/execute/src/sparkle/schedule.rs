@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 use store::sync::atomic::Ordering;
-use store::{Final, RecordRef, View};
+use store::{Final, RecordRef, View, digest};
 use txn::{Position, Stop};
 
 /// What a worker is in the middle of. The transaction's body is in the worker's [`Execution`] unless this is
@@ -310,8 +310,9 @@ impl Worker {
             }
             execution.budget -= 1;
             let write = &mut body.writes.list[place];
-            if commit::install(&self.shared, body.ticket, write, body.cleared).is_err() {
-                return self.begin_undo();
+            match commit::install(&self.shared, body.ticket, write, body.cleared) {
+                Ok(term) => body.terms = body.terms.wrapping_add(term),
+                Err(commit::Preempted) => return self.begin_undo(),
             }
         }
         let ignore_doom = self.shared.has(Mutant::IgnoreDoomAtCommit);
@@ -341,6 +342,7 @@ impl Worker {
         let (shared, body) = (&self.shared, &mut *execution.body);
         body.future = None;
         body.outcome = None;
+        body.terms = 0;
         body.elsewhere.clear();
         if body.cleared {
             body.cleared = false;
@@ -401,6 +403,7 @@ impl Worker {
             return false;
         };
         let mut last = None;
+        let mut digest_run = shared.partition.digests().run();
         while self.finished.len() < COMMIT_RUN_MAX && shared.committable() {
             let position = shared.head();
             let slot = shared.slot(position);
@@ -410,9 +413,15 @@ impl Worker {
             let Some(body) = slot.body.lock().take() else {
                 break;
             };
+            let mut terms = body.terms;
             if body.cleared {
                 committer.live = 0;
+                terms = terms.wrapping_add(digest::of_clear(position));
             }
+            if let (Some(request), Some(outcome)) = (&body.request, &body.outcome) {
+                terms = terms.wrapping_add(running::outcome_term(request, position, outcome));
+            }
+            digest_run.add(position, terms);
             let live = slot.live.load(Ordering::Relaxed);
             if live != 0 {
                 committer.live += live;
@@ -426,6 +435,7 @@ impl Worker {
             slot.status.store(Word::new(Ticket::new(position, 0), EMPTY));
             shared.advance_head(position.next());
         }
+        drop(digest_run);
         let Some((position, time_ms)) = last else {
             drop(committer);
             // Whoever made the head committable meanwhile may have found the latch taken, and have gone.

@@ -39,6 +39,8 @@ pub(super) struct Body {
     pub(super) waiting_on: Vec<RecordRef<KeyState>>,
     /// It clears the user's space.
     pub(super) cleared: bool,
+    /// What its installed writes add to the state digest.
+    pub(super) terms: u64,
     /// Its book, if it has siblings.
     pub(super) member: Option<Member>,
     /// What it writes at other partitions: only to be read by itself.
@@ -91,6 +93,7 @@ impl Body {
         self.outcome = None;
         self.member = None;
         self.cleared = false;
+        self.terms = 0;
         self.waiting_on.clear();
         self.writes.clear();
         match self.elsewhere.capacity() > ROOM_KEPT {

@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use store::checkpoint::{CheckpointError, Header};
-use store::{Image, Snapshot};
+use store::{Image, Noted, Snapshot};
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, NodeId, PartitionId, Position};
@@ -136,6 +136,8 @@ pub(super) struct Pinned {
     pub end: EpochEnd,
     /// Open since before the epoch was confirmed: one for each local partition.
     pub snapshots: Vec<(PartitionId, Arc<dyn Engine>, Snapshot)>,
+    /// Each local partition's state digest at the epoch's end.
+    pub digests: BTreeMap<PartitionId, Noted>,
     /// For each local group: which requests its log has up to there, and the entry's index and term.
     pub groups: BTreeMap<PartitionId, (Streams, (u64, u64))>,
 }
@@ -159,6 +161,7 @@ impl Pinned {
             next,
             streams: streams.clone(),
             map: (*self.end.map).clone(),
+            state_digest: self.digests.get(&partition).and_then(Noted::digest),
         };
         Some((state, *place))
     }
@@ -272,6 +275,8 @@ pub(super) fn load<D: Disk>(
         tell();
     })?;
     view.loaded(header.position, header.time_ms, &header.clears);
+    let state = BaseState::decode(&base.state).ok_or(LoadError::Base(partition))?;
+    view.digests().load(header.position, state.state_digest);
     Ok(bytes)
 }
 
@@ -705,6 +710,12 @@ impl ClusterNode {
             let snapshot = engine.view().open();
             (partition, engine.clone(), snapshot)
         };
+        let own = self.engines().zip(&end.next);
+        let digests = own.map(|((partition, engine), next)| {
+            let digests = engine.view().digests();
+            (partition, digests.note_at(next.prev()))
+        });
+        let digests = digests.collect();
         let group = |&partition: &PartitionId| {
             let (streams, place) = self.merge.group(partition);
             (partition, (streams.clone(), place))
@@ -712,6 +723,7 @@ impl ClusterNode {
         self.checkpoints.pinned = Some(Pinned {
             end: end.clone(),
             snapshots: self.engines().map(open).collect(),
+            digests,
             groups: self.groups.keys().map(group).collect(),
         });
     }

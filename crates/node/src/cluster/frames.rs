@@ -3,6 +3,7 @@
 //! Every frame begins with the sender's clock: who leads compares it with its own.
 
 use super::bootstrap::Standing;
+use super::compare::StateReport;
 use super::feeds::{Answered, Fed, Item, Part};
 use super::install::Piece;
 use super::peers::Condition;
@@ -183,6 +184,9 @@ pub enum Frame {
         /// For how long yet, in milliseconds.
         left_ms: u64,
     },
+    /// What the sender's replicas hold at the ends of some epochs, of the partitions that the receiver keeps,
+    /// too: see the head of `compare`.
+    States(Vec<StateReport>),
 }
 
 const CONSENSUS: u8 = 1;
@@ -207,12 +211,13 @@ const WISH: u8 = 19;
 const HEARD: u8 = 20;
 const BELONGS: u8 = 21;
 const CONDITION: u8 = 22;
+const TIME: u8 = 24;
+const STATES: u8 = 25;
 
 /// How a condition begins.
 const WELL: u8 = 0;
 const ENDING: u8 = 1;
 const OUT: u8 = 2;
-const TIME: u8 = 24;
 
 /// How an outcome begins.
 const REPLIED: u8 = 0;
@@ -516,6 +521,15 @@ impl Frame {
                 put_varint(&mut out, u64::from(to.0));
                 put_varint(&mut out, *left_ms);
             }
+            Frame::States(reports) => {
+                out.push(STATES);
+                put_varint(&mut out, reports.len() as u64);
+                for StateReport { partition, epoch, digest } in reports {
+                    put_varint(&mut out, u64::from(partition.0));
+                    put_varint(&mut out, epoch.0);
+                    out.extend_from_slice(&digest.to_le_bytes());
+                }
+            }
         }
         out
     }
@@ -622,6 +636,13 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
         Frame::Condition(Condition::Out(cause)) => format!("is out: {cause}"),
         Frame::Time(Some(epoch_ms)) => format!("the epoch time is {epoch_ms}"),
         Frame::Time(None) => "the epoch time is not known".to_owned(),
+        Frame::States(reports) => {
+            let report = |report: &StateReport| {
+                let StateReport { partition, epoch, digest } = report;
+                format!("{partition} has {digest:016x} at epoch {}", epoch.0)
+            };
+            reports.iter().map(report).collect::<Vec<_>>().join(", ")
+        }
         Frame::Wish { partition, to, left_ms } => {
             format!("{partition}: an operator wants {to} to lead it for {left_ms} ms")
         }
@@ -797,6 +818,16 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             to: NodeId(u16::try_from(reader.varint()?).ok()?),
             left_ms: take_number(reader)?,
         },
+        STATES => {
+            let mut reports = Vec::new();
+            for _ in 0..reader.varint()? {
+                let partition = take_partition(reader)?;
+                let epoch = take_epoch(reader)?;
+                let digest = reader.u64()?;
+                reports.push(StateReport { partition, epoch, digest });
+            }
+            Frame::States(reports)
+        }
         TIME => {
             let epoch_ms = reader.varint().filter(|&epoch_ms| epoch_ms < TIME_MS_END)?;
             Frame::Time(Some(epoch_ms).filter(|&epoch_ms| epoch_ms > 0))

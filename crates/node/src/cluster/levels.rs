@@ -33,10 +33,13 @@ use txn::PartitionId;
 ///
 /// 1. What clusters begin with.
 /// 2. [`order::Control::CorrectClock`], and [`super::Frame::Time`].
-pub const LEVEL: u32 = CORRECTS_CLOCK;
+/// 3. State digests are summed and compared: [`super::Frame::States`], and a digest in the bases of groups.
+pub const LEVEL: u32 = COMPARES_STATES;
 
 /// The behaviour that corrects clocks.
 pub const CORRECTS_CLOCK: u32 = LEVEL_FIRST + 1;
+/// The behaviour that compares the replicas' states.
+pub const COMPARES_STATES: u32 = CORRECTS_CLOCK + 1;
 
 /// Whether a build may take part in a cluster with this map. The error says which build may.
 pub fn check_level(map: &PartitionMap, known: u32) -> Result<(), ClusterRecoverError> {

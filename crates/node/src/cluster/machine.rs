@@ -9,6 +9,7 @@ mod turns;
 use super::ClusterOptions;
 use super::bootstrap::Bootstrap;
 use super::checkpoint::Checkpoints;
+use super::compare::{Compared, Comparison};
 use super::feeds::{Answered, Feeds, News, Said, Wish};
 use super::frames::Frame;
 use super::gateway::Gateway;
@@ -161,6 +162,8 @@ pub struct ClusterStatus {
     pub said: Said,
     /// Requests of this process's clients that are not known to be in the order.
     pub waiting: u64,
+    /// What was compared with other replicas' states.
+    pub compared: Compared,
     /// Strict reads that wait.
     pub reads_waiting: usize,
     /// Their bytes.
@@ -254,6 +257,7 @@ pub struct ClusterNode {
     pub(super) retired: BTreeMap<PartitionId, Retired>,
     pub(super) feeds: Feeds,
     pub(super) is_spread: bool,
+    pub(super) comparison: Comparison,
     /// The map that the cluster was founded with.
     first_map: Arc<PartitionMap>,
     /// Batches of the frame at hand, which were read to be checked.
@@ -288,6 +292,7 @@ impl ClusterNode {
         let is_spread = merge.confirmed().map.is_spread();
         let clock = Clock::new(merge.confirmed().time_ms, options.clock_bound_ms);
         let settled = merge.confirmed().epoch;
+        let comparison = Comparison::new(&merge.confirmed().map);
         let executors = engines
             .into_iter()
             .zip(next)
@@ -335,6 +340,7 @@ impl ClusterNode {
             retired,
             feeds: Feeds::new(nonce),
             is_spread,
+            comparison,
             first_map: Arc::new(first_map),
             read_ahead: ReadAhead::new(),
         }
@@ -449,12 +455,18 @@ impl ClusterNode {
             log_begin: self.checkpoints.durable_base(),
             has_lost_log: self.checkpoints.has_lost_log(),
             said: self.feeds.said(),
+            compared: self.comparison.compared,
             reads_waiting: self.reads.count(),
             log_bytes_since_checkpoint: self.checkpoints.log_bytes(),
             stopped: self.refusal_text().map(str::to_owned),
             is_over: self.is_stopped(),
             ..self.counters.clone()
         }
+    }
+
+    /// What was compared with other replicas' states.
+    pub fn compared(&self) -> Compared {
+        self.comparison.compared
     }
 
     /// Whether nothing that this node has taken, written or been told of is on its way.
@@ -832,6 +844,7 @@ impl ClusterNode {
             Frame::Belongs { partition } => {
                 self.is_stranger(from, partition, effects);
             }
+            Frame::States(reports) => self.hear_states(from, &reports, effects),
             Frame::Wish { partition, to, left_ms } => {
                 self.wished(partition, to, left_ms / self.options.tick_ms.max(1))
             }
@@ -920,6 +933,12 @@ impl ClusterNode {
             waits
         });
         self.tell_clock(effects);
+        if self.bootstrap.takes_part() && self.ticks.is_multiple_of(CLOCK_TICKS) {
+            self.tell_states(effects);
+            if self.is_stopped() {
+                return;
+            }
+        }
         if self.ticks.is_multiple_of(MEMBERS_TICKS) {
             self.lead_members(effects);
             self.lead_level();

@@ -64,6 +64,8 @@
 //!   needs a restart.
 //! * A frame that no node of the cluster can have sent is not used, and its sender loses its link
 //!   ([`Host::sever`](crate::host::Host::sever)): see [`shape`]. Within the protocol peers are believed.
+//! * A replica whose state digest differs from that of a majority of its partition's replicas ends its node
+//!   ([`compare`]).
 //! * A wall clock that is set, or wrong, moves no stamp: see [`crate::clock`].
 //!
 //! # Invariants
@@ -77,6 +79,7 @@
 mod bootstrap;
 pub mod checkpoint;
 mod clocks;
+mod compare;
 mod feeds;
 mod frames;
 mod gateway;
@@ -96,6 +99,7 @@ pub mod survivor;
 
 pub use bootstrap::{IDENTITY, Nonces, Standing, is_group_of_alone, joined_record, stands_alone};
 pub use checkpoint::{ClusterCheckpoint, LoadError, Written};
+pub use compare::{COMPARED_EVERY, Compared, StateReport};
 pub use feeds::{Answered, Fed, Item, Part, Said};
 pub use frames::{Frame, FrameError, describe};
 pub use install::{Piece, Whole, serve_piece, store_piece};

@@ -95,6 +95,8 @@ pub(super) struct BaseState {
     pub next: Position,
     pub streams: Streams,
     pub map: PartitionMap,
+    /// The partition's state digest, if it is known: see `compare`.
+    pub state_digest: Option<u64>,
 }
 
 impl BaseState {
@@ -105,6 +107,9 @@ impl BaseState {
         }
         self.streams.encode(&mut out);
         self.map.encode(&mut out);
+        if let Some(digest) = self.state_digest {
+            out.extend_from_slice(&digest.to_le_bytes());
+        }
         out
     }
 
@@ -117,6 +122,10 @@ impl BaseState {
             next: Position(reader.varint()?),
             streams: Streams::decode(&mut reader)?,
             map: PartitionMap::decode(&mut reader)?,
+            state_digest: match reader.is_empty() {
+                true => None,
+                false => Some(reader.u64()?),
+            },
         };
         reader.is_empty().then_some(state)
     }
@@ -133,6 +142,7 @@ fn first_base(map: &PartitionMap, partition: PartitionId) -> (Base, BaseState) {
         next: Position::FIRST,
         streams: Streams::default(),
         map: map.clone(),
+        state_digest: None,
     };
     let base = Base { members: Members { voters, ..Members::default() }, ..Base::default() };
     (base, state)

@@ -6,6 +6,7 @@
 //! ([`agree::Group::examine`], [`ClusterNode::entries_came`], [`super::install`]). A frame that
 //! cannot be costs its sender the link ([`super::Host::sever`]), and has no other effect.
 
+use super::compare::{COMPARED_EVERY, StateReport, TOLD_MAX};
 use super::feeds::{Fed, Item, Part};
 use super::frames::{Frame, FrameError};
 use super::machine::ClusterNode;
@@ -67,6 +68,7 @@ fn partition_of(frame: &Frame) -> Option<PartitionId> {
         | Frame::Clock { .. }
         | Frame::Condition(_)
         | Frame::Time(_)
+        | Frame::States(_)
         | Frame::MapWanted
         | Frame::Map(_) => None,
     }
@@ -115,6 +117,17 @@ impl ClusterNode {
             }
             Frame::Condition(Condition::Out(cause)) if cause.len() > CAUSE_BYTES_MAX => {
                 return Err("it says at length why it is out".into());
+            }
+            Frame::States(reports) => {
+                let is_real = |report: &StateReport| {
+                    let is_compared = report.epoch.0 > 0 && report.epoch.0.is_multiple_of(COMPARED_EVERY);
+                    is_known(report.partition) && is_compared
+                };
+                let is_sorted = reports.is_sorted_by_key(|report| (report.partition, report.epoch));
+                let are_many = reports.len() > TOLD_MAX * usize::from(partitions);
+                if are_many || !is_sorted || !reports.iter().all(is_real) {
+                    return Err("it tells of states that are not compared".into());
+                }
             }
             Frame::Map(map) => {
                 let own = self.map();

@@ -499,3 +499,34 @@ fn what_was_acknowledged_survives_crashes_full_disks_and_failed_syncs() {
         Err(_) => (0..300).for_each(crashes),
     }
 }
+
+/// The state digest as of the final position.
+fn digest(rig: &Rig) -> Option<u64> {
+    rig.engine.view().digests().note_at(rig.last()).digest()
+}
+
+#[test]
+fn the_state_digest_goes_on_through_checkpoints_and_replays() {
+    let disk = Arc::new(VirtualDisk::new(1));
+    let mut first = Rig::recover(&disk, on_demand(FsyncPolicy::Always)).unwrap();
+    while first.node.map().level < ordo_node::cluster::LEVEL {
+        first.wait_ms(1_000);
+        first.end_syncs();
+    }
+    first.submit("a", 5).unwrap();
+    first.end_syncs();
+    let early = digest(&first).expect("it is known");
+    first.checkpoint();
+    first.submit("b", 6).unwrap();
+    first.end_syncs();
+    let late = digest(&first).expect("it is known");
+    assert!(early != 0 && early != late);
+    // Each begins behind a checkpoint, and executes what follows it.
+    for _ in 0..2 {
+        let mut next = Rig::recover(&disk, on_demand(FsyncPolicy::Always)).unwrap();
+        assert!(next.began > Position::NONE);
+        assert_eq!((next.value("b"), digest(&next)), (6, Some(late)));
+        next.checkpoint();
+        assert_eq!(digest(&next), Some(late));
+    }
+}

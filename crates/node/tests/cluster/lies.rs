@@ -509,6 +509,18 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
                 _ => Condition::Out("x".repeat(dice.below(2_000) as usize)),
             }
         }
+        Frame::States(reports) => match dice.below(4) {
+            0 => dice.shuffle(reports),
+            field => {
+                if let Some(report) = reports.first_mut() {
+                    match field {
+                        1 => dice.change_partition(&mut report.partition),
+                        2 => dice.change(&mut report.epoch.0),
+                        _ => dice.change(&mut report.digest),
+                    }
+                }
+            }
+        },
         Frame::Wish { partition, to, left_ms } => match dice.below(3) {
             0 => dice.change_partition(partition),
             1 => to.0 = dice.number(u64::from(to.0)) as u16,

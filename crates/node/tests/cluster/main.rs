@@ -3,6 +3,7 @@
 mod agreement;
 mod bootstrap;
 mod clocks;
+mod compare;
 mod feeds;
 mod levels;
 mod lies;

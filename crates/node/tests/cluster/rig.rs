@@ -249,6 +249,8 @@ pub struct Rig {
     pub tap: Option<Tap>,
     /// Whose links were dropped by whom, and why.
     pub severed: Vec<(NodeId, NodeId, String)>,
+    /// Processes whose node has ended stay, for a look at it.
+    pub keeps_ended: bool,
     /// Nodes that wanted to start again.
     pub restarted: Vec<NodeId>,
 }
@@ -314,6 +316,7 @@ impl Rig {
             is_parallel: false,
             tap: None,
             severed: Vec::new(),
+            keeps_ended: false,
             restarted: Vec::new(),
         }
     }
@@ -700,7 +703,7 @@ impl Rig {
         }
         if let Some(text) = process.effects.ended.take() {
             host.ended = Some(text);
-            host.process = None;
+            host.process.take_if(|_| !self.keeps_ended);
         }
     }
 

@@ -139,8 +139,8 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
     for node in &status.nodes {
         if let Some(cause) = &node.out {
             problems.push(format!(
-                "Node {} takes no part in the cluster: {cause}. Look at its disk; its own log tells \
-                 whether it comes back by itself, or must be restarted.",
+                "Node {} takes no part in the cluster: {cause}. Its own log tells whether it comes \
+                 back by itself, must be restarted (look at its disk first), or must be replaced.",
                 node.name
             ));
         }

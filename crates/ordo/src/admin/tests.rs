@@ -369,7 +369,7 @@ fn a_node_that_is_out_is_shown_with_its_cause() {
         &text,
         &[
             "| OUT ",
-            "Node b takes no part in the cluster: its log cannot be written (no space). Look at its disk",
+            "Node b takes no part in the cluster: its log cannot be written (no space). Its own log tells",
         ],
     );
 }

@@ -51,6 +51,12 @@ pub struct ClusterCounters {
     pub sibling_frames: u64,
     /// What was said.
     pub sibling_notes: u64,
+    /// State digests of other replicas that were compared with those of this node.
+    pub states_compared: u64,
+    /// Of those, the ones that differed: a replica has diverged.
+    pub states_differing: u64,
+    /// The newest epoch of which digests were compared.
+    pub states_epoch: u64,
     /// Messages that were sent to other nodes.
     pub messages_sent: u64,
     /// Their bytes.

@@ -432,6 +432,9 @@ impl Member {
             sibling_rounds: status.said.rounds,
             sibling_frames: status.said.frames,
             sibling_notes: status.said.notes,
+            states_compared: status.compared.digests,
+            states_differing: status.compared.differences,
+            states_epoch: status.compared.epoch.0,
             ..ClusterCounters::default()
         };
         for engine in engines_status(&self.node) {
@@ -462,7 +465,12 @@ impl Member {
             reachable: self.node.is_heard(node),
             out: match self.node.condition(node) {
                 Condition::Out(cause) => Some(cause),
-                Condition::Well | Condition::Ending => None,
+                Condition::Well | Condition::Ending => self.node.diverged(node).map(|partition| {
+                    format!(
+                        "its replica of {partition} has diverged: a majority of the replicas has another \
+                         state digest"
+                    )
+                }),
             },
             // Who asks is seen by those who answer.
             waiting: false,

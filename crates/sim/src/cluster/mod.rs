@@ -14,7 +14,8 @@
 //! The oracles ([`watch`], [`epochs`]): all replicas of a partition confirm the same transactions at the same
 //! positions and times; all nodes confirm the same epochs; the order has no request twice; every replica
 //! final-commits what the serial specification says; nothing that was answered is missing, overtaken, or read
-//! late; once nothing is wrong any more, everything is answered and all replicas end alike.
+//! late; no replica's state digest differs from another's; once nothing is wrong any more, everything is
+//! answered and all replicas end alike.
 
 mod alone;
 mod client;
@@ -98,7 +99,23 @@ struct Plan {
     judged: bool,
 }
 
+/// Where a cluster has [`Mutant::LoseWrite`]: at this host only, whose state the others must notice.
+const DIVERGING_HOST: u16 = 1;
+
 impl Plan {
+    /// The defect of a host's engines.
+    fn mutant_at(&self, host: u16) -> Option<Mutant> {
+        let is_elsewhere = !self.alone && host != DIVERGING_HOST;
+        self.mutant.filter(|&mutant| mutant != Mutant::LoseWrite || !is_elsewhere)
+    }
+
+    /// Whether the oracles look at what a host executes. Where one is to diverge, the other nodes are to find
+    /// that, not the oracles.
+    fn is_judged_at(&self, host: u16) -> bool {
+        let diverges = self.mutant == Some(Mutant::LoseWrite) && !self.alone && host == DIVERGING_HOST;
+        self.judged && !diverges
+    }
+
     fn draw(options: &Options, fsync: FsyncPolicy, judged: bool, draw: &mut Draw) -> Plan {
         let flight_us = options.latency.flight_us();
         let mut plan = Plan {

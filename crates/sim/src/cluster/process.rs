@@ -21,7 +21,7 @@ use crate::watch::recorder::Recorder;
 use crate::watch::{invariant, leak};
 use crate::world::{Address, Core, EPOCH_MS, Input, Start, Violation};
 use execute::siblings::exchange;
-use execute::sparkle::{Options as SparkleOptions, Sparkle};
+use execute::sparkle::{Mutant as SparkleMutant, Options as SparkleOptions, Sparkle};
 use execute::{
     Assignment, Budget, Committed, Engine, EngineKind, Progress, ReadOutcome, SnapshotReader, WorkerId,
 };
@@ -212,7 +212,7 @@ impl Process {
             let engine: Arc<dyn Engine> = match plan.engine {
                 EngineKind::Sparkle => Arc::new(Sparkle::new(SparkleOptions {
                     capacity: plan.capacity,
-                    mutant: plan.mutant,
+                    mutant: plan.mutant_at(host),
                     window_min: plan.window_min,
                     ..SparkleOptions::of(made_for)
                 })),
@@ -291,7 +291,8 @@ impl Process {
         };
         let began = node.confirmed().epoch;
         system.begins_alone(host, began, in_log.unwrap_or_default().max(began), core)?;
-        for (&partition, lane) in &lanes {
+        let judged = lanes.iter().filter(|_| system.plan.is_judged_at(host));
+        for (&partition, lane) in judged {
             system.partitions[usize::from(partition.0)].check_loaded(&lane.engine)?;
         }
         let plan = &system.plan;
@@ -324,7 +325,7 @@ impl Process {
         };
         let first_tick_ns = 1 + core.draw.below(plan.tick_ns);
         core.set_timer(Address::Host(host), first_tick_ns, Timer::Tick);
-        if plan.judged {
+        if plan.is_judged_at(host) {
             core.set_timer(Address::Host(host), LOOK_NS, Timer::Look);
         }
         let mut turn = Turn { system, process: &mut process, core, host };
@@ -343,8 +344,9 @@ impl Process {
         }
     }
 
-    /// Adds what its engines have counted.
+    /// Adds what its node and its engines have counted.
     pub(super) fn count(&self, tally: &mut Tally) {
+        tally.compared += self.node.compared().digests;
         for lane in self.lanes.values() {
             let status = lane.engine.status();
             tally.restarts += status.restarts;
@@ -561,6 +563,7 @@ impl Turn<'_> {
                     self.mark()?;
                 }
                 self.check_everysec()?;
+                self.check_compared()?;
                 self.resubmit()?;
             }
             Input::Timer(Timer::Look) => self.look()?,
@@ -571,6 +574,17 @@ impl Turn<'_> {
             Input::Timer(Timer::Go | Timer::Operate | Timer::Timeout { .. }) => {}
         }
         Ok(())
+    }
+
+    /// No replica's state differs from another's.
+    fn check_compared(&self) -> Result<(), Violation> {
+        let compared = self.process.node.compared();
+        let may_differ = self.system.plan.mutant == Some(SparkleMutant::LoseWrite);
+        if compared.differences == 0 || may_differ {
+            return Ok(());
+        }
+        let text = format!("{} sees state digests that differ: {compared:?}", self.process.me);
+        Err(Violation::new("states", text))
     }
 
     /// Opens snapshots, or looks at those that were opened a while ago.
@@ -773,8 +787,9 @@ impl Turn<'_> {
             place.rests = self.core.draw.percent(60);
             self.system.replace(self.host, self.core);
         } else {
+            let oracle = if text.contains("has diverged") { "states" } else { "members" };
             let text = format!("{me} ends, and has no reason to: {text}");
-            return Err(Violation::new("members", text));
+            return Err(Violation::new(oracle, text));
         }
         self.core.exit(self.host);
         Ok(())

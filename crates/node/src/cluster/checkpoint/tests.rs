@@ -42,6 +42,7 @@ pub(in crate::cluster) fn base(epoch: u64, map: &PartitionMap) -> Base {
         next: Position::FIRST,
         streams: Streams::default(),
         map: map.clone(),
+        state_digest: None,
     };
     Base {
         index: epoch,
@@ -343,5 +344,19 @@ fn what_goes_along_with_bases_goes_along_once_in_a_record() {
         assert_eq!(count(CANDIDATES), 1, "record {round}");
         assert_eq!(effects.host.kept.len(), 4, "record {round}");
         effects.host.kept.clear();
+    }
+}
+
+#[test]
+fn a_base_without_a_state_digest_says_that_it_is_unknown() {
+    let base = base(7, &map(&[P0]));
+    let unknown = BaseState::decode(&base.state).expect("what older builds wrote");
+    assert_eq!(unknown.state_digest, None);
+    for digest in [0, 1, u64::MAX] {
+        let known = BaseState { state_digest: Some(digest), ..unknown.clone() };
+        let bytes = known.encode();
+        assert_eq!(bytes.len(), base.state.len() + 8);
+        assert_eq!(BaseState::decode(&bytes), Some(known));
+        assert_eq!(BaseState::decode(&bytes[..bytes.len() - 1]), None, "a digest that is cut is no base");
     }
 }

@@ -123,6 +123,7 @@ impl ClusterNode {
             self.unsettled.push_back((end.epoch, end.next.clone()));
         }
         self.checkpoints.note_bytes(confirmation.bytes);
+        self.note_states(end);
         let has_checkpoint =
             |(_, change): &(Control, Changed)| [Changed::Checkpoint, Changed::Placed].contains(change);
         if end.changes.iter().any(has_checkpoint) {

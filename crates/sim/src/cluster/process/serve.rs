@@ -226,7 +226,7 @@ impl Turn<'_> {
         match outcome {
             ReadOutcome::Done(outcome) => {
                 let comes_again = request.route.of() > 1 && outcome == Err(Stop::Undeclared);
-                if self.system.plan.judged && !comes_again {
+                if self.system.plan.is_judged_at(self.host) && !comes_again {
                     self.system.partition(partition).judge_read(SnapshotRead {
                         request: request.clone(),
                         position,
@@ -282,7 +282,7 @@ impl Turn<'_> {
         partition: PartitionId,
         committed: Committed,
     ) -> Result<(), Violation> {
-        if self.system.plan.judged
+        if self.system.plan.is_judged_at(self.host)
             && let Some(lane) = self.process.lanes.get_mut(&partition)
         {
             let watch = &mut self.system.partitions[usize::from(partition.0)];
