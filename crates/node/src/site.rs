@@ -101,13 +101,29 @@ struct Decided {
     hard_state: HardState,
 }
 
-/// A transaction that waits until this site is as far as a group.
-struct Question {
-    group: PartitionId,
-    id: RequestId,
-    /// How far that is, once it is known.
-    index: Option<u64>,
-    asked_tick: u64,
+/// The transactions that wait until this site is as far as a group was when they asked. One question is on
+/// its way at a time, for all that had come by then: each costs a heartbeat to everybody, and whoever lags
+/// is sent its entries again at each heartbeat.
+#[derive(Default)]
+struct Questions {
+    /// For whom a question is on its way, its name, and when it was asked last.
+    asked: Option<(Vec<RequestId>, u64, u64)>,
+    /// Those that came since.
+    next: Vec<RequestId>,
+    /// Those that know how far that is.
+    answered: Vec<(u64, RequestId)>,
+}
+
+impl Questions {
+    fn is_empty(&self) -> bool {
+        self.asked.is_none() && self.next.is_empty() && self.answered.is_empty()
+    }
+
+    fn forget(&mut self, id: RequestId) {
+        self.asked.iter_mut().for_each(|(asked, ..)| asked.retain(|other| *other != id));
+        self.next.retain(|other| *other != id);
+        self.answered.retain(|(_, other)| *other != id);
+    }
 }
 
 /// What a site says to another one.
@@ -133,7 +149,7 @@ pub struct Site<C> {
     protocol: C,
     groups: Groups<()>,
     decided: BTreeMap<PartitionId, Decided>,
-    questions: BTreeMap<u64, Question>,
+    questions: BTreeMap<PartitionId, Questions>,
     next_question: u64,
     /// Sites that were sent a base, and when.
     behind: BTreeMap<(PartitionId, NodeId), u64>,
@@ -212,7 +228,7 @@ impl<C: Certifier> Site<C> {
     pub fn is_idle(&self) -> bool {
         self.silence.is_none()
             && self.groups.has_kept_all()
-            && self.questions.is_empty()
+            && self.questions.values().all(Questions::is_empty)
             && self.groups.iter().all(|(&partition, group)| {
                 let status = group.status();
                 status.leader.is_some() && self.decided(partition) == status.last
@@ -241,7 +257,7 @@ impl<C: Certifier> Site<C> {
 
     /// A client has gone, or rolled its transaction back.
     pub fn forget(&mut self, id: RequestId) {
-        self.questions.retain(|_, question| question.id != id);
+        self.questions.values_mut().for_each(|questions| questions.forget(id));
         self.protocol.forget(id);
     }
 
@@ -288,10 +304,10 @@ impl<C: Certifier> Site<C> {
             }
         }
         for (group, id) in wishes.questions {
-            self.next_question += 1;
-            let question = Question { group, id, index: None, asked_tick: self.ticks };
-            self.questions.insert(self.next_question, question);
-            self.ask(self.next_question);
+            self.questions.entry(group).or_default().next.push(id);
+        }
+        for partition in self.questions.keys().copied().collect::<Vec<_>>() {
+            self.ask(partition, 0);
         }
         effects.answers.extend(wishes.answers);
     }
@@ -315,27 +331,43 @@ impl<C: Certifier> Site<C> {
         let _ = self.groups.handle(partition, Input::Propose(entry));
     }
 
-    fn ask(&mut self, question: u64) {
-        let Some(asked) = self.questions.get_mut(&question) else { return };
-        asked.asked_tick = self.ticks;
-        let partition = asked.group;
+    /// Asks a group how far it is, if somebody waits to know. A question that is on its way is asked again
+    /// after so many ticks: it may have been lost.
+    fn ask(&mut self, partition: PartitionId, again_ticks: u64) {
+        let ticks = self.ticks;
+        let Some(questions) = self.questions.get_mut(&partition) else { return };
+        match &mut questions.asked {
+            Some((.., asked_tick)) if again_ticks == 0 || ticks < *asked_tick + again_ticks => return,
+            Some((.., asked_tick)) => *asked_tick = ticks,
+            None if questions.next.is_empty() => return,
+            None => {
+                self.next_question += 1;
+                questions.asked = Some((std::mem::take(&mut questions.next), self.next_question, ticks));
+            }
+        }
+        let Some((_, question, _)) = questions.asked else { return };
         let leads = self.groups.get(&partition).is_some_and(|group| group.leads().is_some());
         if leads && is_active(Mutant::ReadWithoutIndex) {
-            asked.index = Some(0);
+            self.learn(partition, question, 0);
             return self.answer_questions(partition);
         }
-        // A question that is refused, or gets lost, is asked again at a later tick.
+        // What is refused is asked again.
         let _ = self.groups.handle(partition, Input::AskIndex { question });
+    }
+
+    fn learn(&mut self, partition: PartitionId, question: u64, index: u64) {
+        let Some(questions) = self.questions.get_mut(&partition) else { return };
+        if let Some((asked, ..)) = questions.asked.take_if(|(_, name, _)| *name == question) {
+            questions.answered.extend(asked.into_iter().map(|id| (index, id)));
+        }
     }
 
     /// Tells the protocol of the transactions that wait no longer.
     fn answer_questions(&mut self, partition: PartitionId) {
         let decided = self.decided(partition);
-        let reached = |_: &u64, question: &mut Question| {
-            question.group == partition && question.index.is_some_and(|index| index <= decided)
-        };
-        for (_, question) in self.questions.extract_if(.., reached) {
-            self.protocol.reached(question.id, &mut self.wishes);
+        let Some(questions) = self.questions.get_mut(&partition) else { return };
+        for (_, id) in questions.answered.extract_if(.., |(index, _)| *index <= decided) {
+            self.protocol.reached(id, &mut self.wishes);
         }
     }
 
@@ -352,9 +384,7 @@ impl<C: Certifier> Site<C> {
         let must_sync = must_sync && !is_active(Mutant::PromiseBeforeSync);
         self.groups.promise(partition, turn.number, turn.promises, is_kept, must_sync);
         for (question, index) in turn.indices {
-            if let Some(question) = self.questions.get_mut(&question) {
-                question.index = Some(index);
-            }
+            self.learn(partition, question, index);
         }
         for node in turn.behind {
             let told = self.behind.insert((partition, node), self.ticks);
@@ -480,11 +510,9 @@ impl<C: Certifier> Site<C> {
             // Only a leader has use for it.
             let _ = self.groups.handle(partition, Input::TryAgain(node));
         }
-        let before = self.ticks.saturating_sub(QUESTION_TICKS);
-        let open = |question: &Question| question.index.is_none() && question.asked_tick <= before;
-        let again: Vec<u64> =
-            self.questions.iter().filter(|(_, question)| open(question)).map(|(&name, _)| name).collect();
-        again.into_iter().for_each(|question| self.ask(question));
+        for partition in self.questions.keys().copied().collect::<Vec<_>>() {
+            self.ask(partition, QUESTION_TICKS);
+        }
         self.protocol.tick(&mut self.wishes);
     }
 

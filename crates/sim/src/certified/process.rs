@@ -143,7 +143,10 @@ impl Turn<'_> {
                 self.process.ticks += 1;
                 let tick_ns = self.system.plan.tick_ns;
                 self.core.set_timer(Address::Host(self.host), tick_ns, Timer::Tick);
-                if self.core.draw.below(8) == 0 && !self.process.keeper.is_syncing() {
+                if self.core.draw.below(8) == 0
+                    && !self.process.keeper.is_syncing()
+                    && !self.process.has_ended()
+                {
                     let marked = self.process.keeper.mark();
                     marked.into_iter().for_each(|event| self.react(event));
                 }
@@ -191,6 +194,10 @@ impl Turn<'_> {
         }
         if let Some(text) = self.process.effects.ended.take() {
             self.core.note(Address::Host(self.host), || text);
+            // While faults last, its operator waits until the disk works again.
+            if self.core.healed_ns().is_some() {
+                self.core.exit(self.host);
+            }
         }
     }
 
