@@ -1,0 +1,284 @@
+//! Sites of a certified protocol, driven by hand: what the substrate does for a protocol, one promise each.
+
+use bytes::Bytes;
+use certify::register::{GROUP, Register};
+use certify::{Answer, Certifier, Effects, Malformed};
+use log::{GroupImages, Kept};
+use ordo_node::FsyncPolicy;
+use ordo_node::cluster::checkpoint::Needed;
+use ordo_node::cluster::{ClusterCheckpoint, Piece, Whole};
+use ordo_node::host::{Host, HostEvent, Machine, Recorded, drive};
+use ordo_node::site::{Site, SiteEffects, SiteOptions};
+use std::collections::{BTreeMap, VecDeque};
+use txn::{Entry, Key, NodeId, PartitionId, RequestId, SessionId};
+
+/// A register whose sites also greet each other.
+#[derive(Default)]
+struct Greeter {
+    register: Register,
+    greeted_by: Vec<NodeId>,
+}
+
+const GREETING: &[u8] = b"hello";
+
+impl Certifier for Greeter {
+    fn begin(&mut self, id: RequestId, effects: &mut Effects) {
+        self.register.begin(id, effects);
+        effects.send(NodeId(2), GREETING);
+    }
+    fn read(&mut self, id: RequestId, key: &Key, effects: &mut Effects) {
+        self.register.read(id, key, effects);
+    }
+    fn commit(&mut self, id: RequestId, writes: Vec<(Key, Option<Entry>)>, effects: &mut Effects) {
+        self.register.commit(id, writes, effects);
+    }
+    fn forget(&mut self, id: RequestId) {
+        self.register.forget(id);
+    }
+    fn receive(&mut self, from: NodeId, message: &[u8], _: &mut Effects) -> Result<(), Malformed> {
+        self.greeted_by.push(from);
+        if message == GREETING { Ok(()) } else { Err(Malformed) }
+    }
+    fn decided(&mut self, group: PartitionId, entry: &[u8], effects: &mut Effects) -> Result<(), Malformed> {
+        self.register.decided(group, entry, effects)
+    }
+    fn reached(&mut self, id: RequestId, effects: &mut Effects) {
+        self.register.reached(id, effects);
+    }
+    fn tick(&mut self, effects: &mut Effects) {
+        self.register.tick(effects);
+    }
+    fn snapshot(&self, group: PartitionId) -> Vec<u8> {
+        self.register.snapshot(group)
+    }
+    fn restore(&mut self, group: PartitionId, state: &[u8]) -> Result<(), Malformed> {
+        self.register.restore(group, state)
+    }
+}
+
+/// What a site's host did.
+#[derive(Default)]
+struct Hands {
+    records: u64,
+    /// The journal takes nothing.
+    is_full: bool,
+    room_wanted: u32,
+    sent: Vec<(NodeId, Bytes)>,
+    severed: Vec<(NodeId, String)>,
+    bases: usize,
+    truncations: usize,
+}
+
+impl Host for Hands {
+    fn append(&mut self, kept: &[Kept]) -> Recorded {
+        if self.is_full {
+            return Recorded::Unwritten("no space".to_owned());
+        }
+        self.records += 1;
+        self.bases += kept.iter().filter(|kept| kept.base.is_some()).count();
+        Recorded::Written { record: self.records, rotated: false }
+    }
+    fn sync(&mut self) -> Option<HostEvent> {
+        Some(HostEvent::Synced(self.records))
+    }
+    fn send(&mut self, to: NodeId, frame: Vec<u8>) {
+        self.sent.push((to, frame.into()));
+    }
+    fn sever(&mut self, peer: NodeId, why: &str) {
+        self.severed.push((peer, why.to_owned()));
+    }
+    fn make_room(&mut self) -> Option<HostEvent> {
+        self.room_wanted += 1;
+        (!self.is_full).then_some(HostEvent::RoomMade)
+    }
+    fn prune(&mut self, _: Needed) {
+        self.truncations += 1;
+    }
+    fn checkpoint(&mut self, _: ClusterCheckpoint) {}
+    fn read_piece(&mut self, _: NodeId, _: Piece) -> Option<HostEvent> {
+        None
+    }
+    fn write_piece(&mut self, _: Piece, _: Bytes, _: Option<Whole>) -> Option<HostEvent> {
+        None
+    }
+}
+
+struct Rig {
+    sites: Vec<(Site<Greeter>, SiteEffects, Hands)>,
+    on_way: VecDeque<(NodeId, NodeId, Bytes)>,
+    /// Nothing reaches this site.
+    cut_off: Option<NodeId>,
+}
+
+const LOG_BYTES_MAX: u64 = 100;
+
+impl Rig {
+    /// Three sites, of which one leads.
+    fn new() -> Rig {
+        let site = |number: u16| {
+            let options = SiteOptions {
+                me: NodeId(number),
+                groups: BTreeMap::from([(GROUP, (1..=3).map(NodeId).collect())]),
+                seed: 7,
+                fsync: FsyncPolicy::Always,
+                tick_ms: 10,
+                log_bytes_max: LOG_BYTES_MAX,
+                nonce: u64::from(number),
+            };
+            let site = Site::recover(options, Greeter::default(), GroupImages::new()).expect("a site");
+            (site, SiteEffects::default(), Hands::default())
+        };
+        let mut rig = Rig { sites: (1..=3).map(site).collect(), on_way: VecDeque::new(), cut_off: None };
+        rig.run_until("somebody leads", |rig| rig.leader().is_some());
+        rig
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        let leads = |site: &Site<Greeter>| site.group(GROUP).is_some_and(|group| group.leads().is_some());
+        let number = self.sites.iter().position(|(site, ..)| leads(site))?;
+        Some(NodeId(number as u16 + 1))
+    }
+
+    fn follower(&self) -> NodeId {
+        let leader = self.leader();
+        [NodeId(1), NodeId(2), NodeId(3)].into_iter().find(|&site| Some(site) != leader).expect("a follower")
+    }
+
+    fn with<R>(&mut self, site: NodeId, act: impl FnOnce(&mut Site<Greeter>, &mut SiteEffects) -> R) -> R {
+        let (machine, effects, hands) = &mut self.sites[usize::from(site.0) - 1];
+        let result = act(machine, effects);
+        drive(machine, effects, 0, hands);
+        self.on_way.extend(hands.sent.drain(..).map(|(to, frame)| (site, to, frame)));
+        result
+    }
+
+    fn hands(&mut self, site: NodeId) -> &mut Hands {
+        &mut self.sites[usize::from(site.0) - 1].2
+    }
+
+    fn react(&mut self, site: NodeId, event: HostEvent) {
+        self.with(site, |machine, effects| machine.react(event, 0, effects));
+    }
+
+    /// Lets ticks go by and frames arrive until it is so.
+    fn run_until(&mut self, what: &str, is_so: impl Fn(&Rig) -> bool) {
+        for _ in 0..500 {
+            while let Some((from, bytes, to)) =
+                self.on_way.pop_front().map(|(from, to, bytes)| (from, bytes, to))
+            {
+                if ![Some(from), Some(to)].contains(&self.cut_off) || self.cut_off.is_none() {
+                    self.react(to, HostEvent::Frame { from, bytes });
+                }
+            }
+            if is_so(self) {
+                return;
+            }
+            for site in 1..=3 {
+                self.react(NodeId(site), HostEvent::Tick { wall_ms: 0 });
+            }
+        }
+        panic!("it never came so far that {what}");
+    }
+
+    /// Has a transaction at a site append to what a key has.
+    fn append(&mut self, site: NodeId, sequence: u64, text: &str) -> Vec<Answer> {
+        let id = RequestId { session: SessionId(u64::from(site.0)), sequence, attempt: 0 };
+        let key = Key::new(b"k");
+        let is_answered = move |rig: &Rig| !rig.sites[usize::from(site.0) - 1].1.answers.is_empty();
+        let mut answers = Vec::new();
+        self.with(site, |machine, effects| machine.begin(id, effects));
+        self.run_until("a transaction has begun", is_answered);
+        answers.extend(self.with(site, |_, effects| effects.answers.drain(..).next()));
+        self.with(site, |machine, effects| machine.read(id, &key, effects));
+        answers.extend(self.with(site, |_, effects| effects.answers.drain(..).next()));
+        let writes = vec![(key, Some(Entry::new(text)))];
+        self.with(site, |machine, effects| machine.commit(id, writes, effects));
+        self.run_until("a transaction is certified", is_answered);
+        answers.extend(self.with(site, |_, effects| effects.answers.drain(..).next()));
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    fn value(&self, site: NodeId) -> Option<Entry> {
+        self.sites[usize::from(site.0) - 1].0.protocol().register.value(&Key::new(b"k")).cloned()
+    }
+}
+
+#[test]
+fn a_transaction_at_a_follower_is_decided_at_all_sites() {
+    let mut rig = Rig::new();
+    let follower = rig.follower();
+    let answers = rig.append(follower, 1, "one");
+    assert_eq!(answers, [Answer::Begun, Answer::Value(None), Answer::Committed]);
+    let one = Some(Entry::new("one"));
+    rig.run_until("all have it", |rig| (1..=3).all(|site| rig.value(NodeId(site)) == one));
+    let answers = rig.append(follower, 2, "two");
+    assert_eq!(answers, [Answer::Begun, Answer::Value(one), Answer::Committed]);
+}
+
+#[test]
+fn messages_reach_the_protocol_and_bad_ones_cost_the_link() {
+    let mut rig = Rig::new();
+    rig.append(NodeId(1), 1, "one");
+    assert!(rig.sites[1].0.protocol().greeted_by.contains(&NodeId(1)));
+    let bad: [&[u8]; 6] =
+        [b"", b"\x09", b"\x03\x05helloX", b"\x03\x04hell", b"\x02\x00\x00", b"\x01\x07\x00"];
+    for (count, bytes) in bad.into_iter().enumerate() {
+        rig.react(NodeId(2), HostEvent::Frame { from: NodeId(3), bytes: Bytes::from_static(bytes) });
+        let severed = rig.hands(NodeId(2)).severed.len();
+        assert_eq!(severed, count + 1, "{bytes:?}");
+    }
+    assert_eq!(rig.append(NodeId(3), 1, "two").last(), Some(&Answer::Committed), "all goes on");
+}
+
+#[test]
+fn a_site_that_cannot_write_is_silent_until_there_is_room() {
+    let mut rig = Rig::new();
+    let follower = rig.follower();
+    rig.hands(follower).is_full = true;
+    let other = [NodeId(1), NodeId(2), NodeId(3)].into_iter().find(|&site| site != follower).expect("one");
+    assert_eq!(rig.append(other, 1, "one").last(), Some(&Answer::Committed), "two of three go on");
+    let is_idle = |rig: &Rig| rig.sites[usize::from(follower.0) - 1].0.is_idle();
+    assert!(!is_idle(&rig));
+    assert_eq!(rig.value(follower), None);
+    let asked = rig.hands(follower).room_wanted;
+    rig.run_until("it asks for room", |rig| rig.sites[usize::from(follower.0) - 1].2.room_wanted > asked);
+    rig.hands(follower).is_full = false;
+    rig.run_until("it has all", is_idle);
+    assert_eq!(rig.value(follower), Some(Entry::new("one")));
+}
+
+#[test]
+fn a_site_that_lacks_what_others_have_forgotten_begins_behind_their_base() {
+    let mut rig = Rig::new();
+    let follower = rig.follower();
+    rig.cut_off = Some(follower);
+    let other = [NodeId(1), NodeId(2), NodeId(3)].into_iter().find(|&site| site != follower).expect("one");
+    let last = 40;
+    for sequence in 1..=last {
+        let text = format!("{sequence}");
+        assert_eq!(rig.append(other, sequence, &text).last(), Some(&Answer::Committed));
+    }
+    let leader = rig.leader().expect("a leader");
+    assert!(rig.hands(leader).bases > 1 && rig.hands(leader).truncations > 1);
+    assert_eq!((rig.value(follower), rig.hands(follower).bases), (None, 0));
+    rig.cut_off = None;
+    let newest = Some(Entry::new(format!("{last}").as_str()));
+    rig.run_until("it has all", |rig| rig.value(follower) == newest);
+    assert!(rig.hands(follower).bases > 0, "it was given a base");
+}
+
+#[test]
+fn a_site_whose_sync_failed_says_nothing_more() {
+    let mut rig = Rig::new();
+    let follower = rig.follower();
+    rig.react(follower, HostEvent::JournalFailed("gone".to_owned()));
+    let (site, effects, _) = &rig.sites[usize::from(follower.0) - 1];
+    assert!(site.has_ended() && effects.ended.as_deref().is_some_and(|text| text.contains("gone")));
+    let id = RequestId { session: SessionId(9), sequence: 1, attempt: 0 };
+    rig.with(follower, |machine, effects| machine.begin(id, effects));
+    rig.on_way.clear();
+    for _ in 0..100 {
+        rig.react(follower, HostEvent::Tick { wall_ms: 0 });
+    }
+    assert!(rig.on_way.is_empty(), "it says nothing");
+}
