@@ -11,7 +11,8 @@
 //! * [`Effects::send`]: a message for another site, which may be lost, come twice, or overtake others.
 //! * [`Effects::propose`]: an entry for a group of sites to agree on. Every site of the group is given the
 //!   agreed entries in one order ([`Certifier::decided`]), each once in the life of its state, also after
-//!   a crash. A proposal may get lost, or be agreed on twice: protocols propose again, and know what they had.
+//!   a crash. A proposal may get lost, or be agreed on twice: protocols propose again, and know what they
+//!   had.
 //! * [`Effects::ask`]: a transaction waits until this site has been given every entry of a group that was
 //!   agreed on before the question ([`Certifier::reached`]).
 //! * [`Effects::answer`]: what the transaction's client is told.

@@ -20,7 +20,7 @@
 //! it has committed.
 //!
 //! Invariants:
-//! 1. A key's version grows, and is at most [`Register::decided`](struct@Register).
+//! 1. A key's version only grows, and is at most the number of decided entries.
 //! 2. The state is a function of the decided entries.
 
 use crate::{Answer, Certifier, Effects, Malformed};

@@ -1,8 +1,9 @@
 //! The one effects loop: [`drive`] has a [`Host`] perform the effects of a [`Machine`], and tells the machine
 //! what came of them.
 //!
-//! A machine is a node's state, of whichever family of protocols: [`ClusterNode`](crate::cluster::ClusterNode)
-//! orders requests, [`Site`](crate::site::Site) certifies transactions. The server performs effects for real,
+//! A machine is a node's state, of either family of protocols:
+//! [`ClusterNode`](crate::cluster::ClusterNode) orders requests, [`Site`](crate::site::Site) certifies
+//! transactions. The server performs effects for real,
 //! the simulator in virtual time, and a test by hand. Hosts differ in their methods only: the order of the
 //! effects, and what a machine must hear before anything else, is written here once. So what ships is what is
 //! simulated.
@@ -10,8 +11,8 @@
 //! # Order
 //!
 //! A record is written, and its machine told, before every other effect: frames and syncs may be meant for
-//! after it. [`Host::send`] is called before [`Host::sync`]. An event that a host returns goes to the machine,
-//! and the loop begins again, until the effects hold nothing for a host.
+//! after it. [`Host::send`] is called before [`Host::sync`]. An event that a host returns goes to the
+//! machine, and the loop begins again, until the effects hold nothing for a host.
 //!
 //! What concerns clients and operators (replies, warnings, changes of the map) stays in the machine's
 //! effects for the caller: it waits for nothing, and no event comes back.
@@ -158,12 +159,12 @@ pub trait Host {
     /// [`HostEvent::CheckpointFailed`].
     fn checkpoint(&mut self, job: ClusterCheckpoint);
 
-    /// Removes what is not needed any more: older checkpoints ([`crate::cluster::checkpoint::prune`]), and of the
-    /// journal what [`Journal::truncation`] leaves.
+    /// Removes what is not needed any more: older checkpoints ([`crate::cluster::checkpoint::prune`]), and of
+    /// the journal what [`Journal::truncation`] leaves.
     fn prune(&mut self, needed: Needed);
 
-    /// Reads a piece of a checkpoint for another node ([`crate::cluster::serve_piece`]). A failure has no event: the
-    /// other node asks again.
+    /// Reads a piece of a checkpoint for another node ([`crate::cluster::serve_piece`]). A failure has no
+    /// event: the other node asks again.
     fn read_piece(&mut self, to: NodeId, piece: Piece) -> Option<HostEvent>;
 
     /// Writes a piece of a checkpoint that another node gave, and checks the file if it is the last

@@ -2,8 +2,8 @@
 //!
 //! [`ClusterNode`] owns no thread, no file, no clock and no socket. Frames of other nodes, requests of
 //! clients, the journal's completions and the clock's ticks come in ([`ClusterEvent`]); frames, records for
-//! the journal and answers go out ([`ClusterEffects`]). A [`Host`](crate::host::Host) performs them, in one loop
-//! ([`drive`](crate::host::drive)).
+//! the journal and answers go out ([`ClusterEffects`]). A [`Host`](crate::host::Host) performs them, in one
+//! loop ([`drive`](crate::host::drive)).
 //!
 //! # The life of a request
 //!

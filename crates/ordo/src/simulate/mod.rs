@@ -107,7 +107,7 @@ struct What {
 #[command(next_help_heading = "Options that are otherwise drawn from the seed")]
 struct WishArgs {
     /// ordo (a node that stands alone), cluster (nodes that replicate partitions), or register (a replicated
-    /// register on the consensus library).
+    /// register, the smallest certified protocol).
     #[arg(long)]
     system: Option<SystemKind>,
     /// Hosts. With --system ordo there is one.
