@@ -23,7 +23,8 @@
 //! - [`scale`]: the same with virtual cores and a network that take time: how fast a cluster would be;
 //! - [`disk`]: a disk that loses and tears what was not synced;
 //! - [`world`]: hosts, clients, network and faults in virtual time, whatever runs in them;
-//! - [`cluster`]: nodes and clients that live there; [`traffic`]: what the clients ask for; [`cost`]: what
+//! - [`certified`]: sites of a certified protocol that live there;
+//! - [`cluster`]: nodes and clients that do; [`traffic`]: what the clients ask for; [`cost`]: what
 //!   computing costs;
 //! - [`watch`]: the oracles, one promise each; [`history`]: the checker of what clients saw;
 //! - [`options`], [`run`]: a run, from its seed or from a scenario file; [`minimize`]: the smallest run that

@@ -23,7 +23,7 @@ pub enum SystemKind {
     Ordo,
     /// A cluster of Ordo's nodes.
     Cluster,
-    /// A replicated register on the consensus library.
+    /// Sites of a certified protocol: a replicated register.
     Register,
 }
 
