@@ -18,7 +18,7 @@
 //! effects for the caller: it waits for nothing, and no event comes back.
 
 use crate::cluster::checkpoint::{ClusterCheckpoint, Needed};
-use crate::cluster::{Piece, Whole};
+use crate::cluster::pieces::{Piece, Whole, read_piece, write_piece};
 use bytes::Bytes;
 use log::{Disk, Journal, Kept, SyncTicket, Synced};
 use std::collections::VecDeque;
@@ -163,12 +163,12 @@ pub trait Host {
     /// the journal what [`Journal::truncation`] leaves.
     fn prune(&mut self, needed: Needed);
 
-    /// Reads a piece of a checkpoint for another node ([`crate::cluster::serve_piece`]). A failure has no
+    /// Reads a piece of a checkpoint for another node ([`serve_piece`]). A failure has no
     /// event: the other node asks again.
     fn read_piece(&mut self, to: NodeId, piece: Piece) -> Option<HostEvent>;
 
     /// Writes a piece of a checkpoint that another node gave, and checks the file if it is the last
-    /// ([`crate::cluster::store_piece`]).
+    /// ([`store_piece`]).
     fn write_piece(&mut self, piece: Piece, bytes: Bytes, whole: Option<Whole>) -> Option<HostEvent>;
 }
 
@@ -295,5 +295,24 @@ impl<D: Disk> CountedJournal<D> {
     /// A position as a number of the node's; 0 before the process's first.
     fn number(&self, position: Position) -> u64 {
         position.0.saturating_sub(self.before.0)
+    }
+}
+/// Reads a piece of a checkpoint for another node, and returns the event for this one.
+///
+/// # Errors
+/// The disk fails, or the file is gone.
+pub fn serve_piece<D: Disk>(disk: &D, to: NodeId, piece: Piece) -> io::Result<HostEvent> {
+    read_piece(disk, piece).map(|(total, bytes)| HostEvent::PieceRead { to, piece, total, bytes })
+}
+
+/// Writes a piece of a checkpoint that another node gave, and returns the event for this one. With the last
+/// piece the file is complete and durable, or it is not the checkpoint that it should be, and is removed.
+pub fn store_piece<D: Disk>(disk: &D, piece: Piece, bytes: &[u8], whole: Option<Whole>) -> HostEvent {
+    match write_piece(disk, piece, bytes, whole) {
+        Ok(()) => HostEvent::PieceWritten { piece, bytes: bytes.len() as u64, last: whole.is_some() },
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            HostEvent::PieceSpoilt { piece, cause: error.to_string() }
+        }
+        Err(error) => HostEvent::PieceUnwritten { piece, error: error.to_string() },
     }
 }

@@ -1,7 +1,8 @@
 //! What the log of a stopped node has, for people.
 
+use crate::cluster::CANDIDATES;
 use crate::cluster::LoadError;
-use crate::cluster::checkpoint::{CANDIDATES, begin_of_start};
+use crate::cluster::candidates::begin_of_start;
 use crate::cluster::stands_alone;
 use log::{Disk, Journal, OpenError};
 use order::{GroupBatch, skip::name_of};

@@ -18,21 +18,13 @@
 //! Both the nonce and the list are the state in the base of a group that no map has ([`IDENTITY`]), in the
 //! same journal as everything that they guard.
 
-use super::checkpoint::CANDIDATES;
-use super::frames::Frame;
-use super::machine::{CLOCK_TICKS, ClusterEffects, ClusterNode, Then};
-use super::peers::Condition;
-use super::recover::BaseState;
-use super::shape::BadFrame;
-use log::{Base, GroupImage, GroupImages, HardState, Kept};
+use super::base::{BaseState, CANDIDATES, IDENTITY, kept_aside};
+use log::{Base, GroupImage, GroupImages, Kept};
 use order::PartitionMap;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::codec::{Reader, put_varint};
 use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId};
-
-/// Under which number the journal keeps what a disk knows of itself: no partition has it.
-pub const IDENTITY: PartitionId = PartitionId(u16::MAX);
 
 /// The numbers that founders gave their disks.
 pub type Nonces = BTreeMap<NodeId, u64>;
@@ -133,17 +125,6 @@ fn kept(index: u64, nonce: u64, nonces: &Nonces) -> Kept {
     put_varint(&mut state, nonce);
     put_nonces(&mut state, nonces);
     kept_aside(IDENTITY, index, state)
-}
-
-/// What the journal keeps under a number that no partition has, in the place of what it has there. The index
-/// grows.
-pub(super) fn kept_aside(under: PartitionId, index: u64, state: Vec<u8>) -> Kept {
-    Kept {
-        base: Some(Base { index, state: state.into(), ..Base::default() }),
-        reset: true,
-        hard_state: Some(HardState { commit: index, ..HardState::default() }),
-        ..Kept::nothing(under)
-    }
 }
 
 /// What came of hearing another node.
@@ -306,72 +287,6 @@ impl Bootstrap {
     /// The same as was kept, for a record that lets the journal's older ones go. `None` if there is nothing.
     pub fn keep_again(&mut self) -> Option<Kept> {
         (self.kept > 0).then(|| self.keep())
-    }
-}
-
-impl ClusterNode {
-    /// Keeps what this node's disk must know of itself, and forms the cluster once that is possible.
-    pub(super) fn begin(&mut self, effects: &mut ClusterEffects) {
-        let formed = self.bootstrap.form(self.groups.synced_record());
-        self.formed(formed, effects);
-        let record = self.groups.records() + u64::from(effects.host.kept.is_empty());
-        if let Some(kept) = self.bootstrap.take_unkept(record) {
-            self.record(kept, effects);
-            self.groups.wait_for(Then::Nothing);
-        }
-    }
-
-    /// Another node tells how far it is.
-    pub(super) fn heard(
-        &mut self,
-        from: NodeId,
-        standing: Standing,
-        effects: &mut ClusterEffects,
-    ) -> Result<(), BadFrame> {
-        if let Standing::Formed(nonces) = &standing
-            && !nonces.is_empty()
-            && !nonces.keys().eq(self.first_map().nodes.keys())
-        {
-            return Err("it says that others have founded the cluster".into());
-        }
-        let heard = self.bootstrap.hear(from, standing, self.groups.synced_record());
-        self.formed(heard, effects);
-        Ok(())
-    }
-
-    fn formed(&mut self, heard: Heard, effects: &mut ClusterEffects) {
-        match heard {
-            Heard::Nothing => {}
-            Heard::Formed => self.groups.wake_all(),
-            Heard::Lost(text) => self.end(text, effects),
-        }
-    }
-
-    /// Tells the others this node's clock, without which groups that have no traffic between two nodes would
-    /// know nothing of it, and how far it is with the cluster's beginning.
-    pub(super) fn tell_clock(&self, effects: &mut ClusterEffects) {
-        let standing = self.bootstrap.standing(self.groups.synced_record());
-        let frame = Frame::Clock {
-            standing,
-            checkpoint: self.checkpoints.newest(),
-            hears_all: self.would_lead(),
-            map_version: self.map().version,
-        };
-        if !self.bootstrap.takes_part() {
-            for node in self.bootstrap.others() {
-                self.send(node, &frame, effects);
-                self.tell_time(node, effects);
-            }
-        } else if self.ticks.is_multiple_of(CLOCK_TICKS) {
-            let map = self.map().clone();
-            for &node in map.nodes.keys().filter(|&&node| node != self.options.me) {
-                self.send(node, &frame, effects);
-                self.tell_time(node, effects);
-            }
-            if self.own_condition() != Condition::Well {
-                self.tell_condition(effects);
-            }
-        }
     }
 }
 

@@ -21,7 +21,7 @@
 //! does not matter. Where a partition has two replicas, nobody can know which of them is wrong.
 //!
 //! The sum begins with 0 behind the epoch that brings the behaviour into force ([`COMPARES_STATES`]), and
-//! travels with checkpoints ([`super::recover::BaseState`]): a replica that begins behind one goes on with
+//! travels with checkpoints ([`super::base::BaseState`]): a replica that begins behind one goes on with
 //! the sum of the replica that wrote it. So a node that is started again with a diverged checkpoint halts
 //! again, as soon as an epoch was compared. Until then it serves: an operator must remove its data.
 //!
@@ -30,12 +30,8 @@
 //! 2. Of each replica at most [`KEPT_MAX`] digests are kept, the newest.
 //! 3. Nobody halts but by the reports of a majority of its partition's replicas in the map that is in force.
 
-use super::frames::Frame;
 use super::levels::COMPARES_STATES;
-use super::machine::{ClusterEffects, ClusterNode};
-use super::peers::Condition;
 use order::PartitionMap;
-use order::merge::EpochEnd;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::Noted;
 use txn::{Epoch, NodeId, PartitionId};
@@ -93,20 +89,30 @@ pub(super) struct Comparison {
     others: BTreeMap<(PartitionId, NodeId), Reports>,
     /// Other replicas whose last digest differed, and whether a majority has that of this node.
     differing: BTreeMap<(PartitionId, NodeId), bool>,
-    pub compared: Compared,
+    compared: Compared,
 }
 
-/// What comparing a report led to.
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Agreed,
-    /// The replica of this node differs from a majority, which has this digest.
-    IsMinority(u64),
+/// What comparing a report led to. `own` is the digest of this node's replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The replica of this node differs from a majority.
+    IsMinority { own: u64, majority: u64 },
+    /// Another replica differs, for the first time in a row.
     Differs {
+        own: u64,
+        other: u64,
         /// A majority has the digest of this node.
         other_is_minority: bool,
-        is_first: bool,
     },
+}
+
+/// What the engines do at the end of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Noting {
+    /// The sums begin there.
+    pub begins: bool,
+    /// The digest there is noted, to be compared.
+    pub compares: bool,
 }
 
 impl Comparison {
@@ -115,8 +121,30 @@ impl Comparison {
         Comparison { has_begun: map.level >= COMPARES_STATES, ..Comparison::default() }
     }
 
+    /// What was compared since the start.
+    pub fn compared(&self) -> Compared {
+        self.compared
+    }
+
+    /// An epoch is confirmed, with this behaviour in force behind it: what the engines do at its end.
+    pub fn at_end(&mut self, epoch: Epoch, level: u32) -> Noting {
+        let begins = !self.has_begun && level >= COMPARES_STATES;
+        self.has_begun |= begins;
+        Noting { begins, compares: self.has_begun && epoch.0.is_multiple_of(COMPARED_EVERY) }
+    }
+
+    /// An engine comes to this digest.
+    pub fn awaits(&mut self, partition: PartitionId, epoch: Epoch, noted: Noted) {
+        self.awaited.push_back((partition, epoch, noted));
+        // One that executes a long log has no use for what the others have forgotten.
+        if self.awaited.iter().filter(|(of, ..)| *of == partition).count() > KEPT_MAX {
+            let oldest = self.awaited.iter().position(|(of, ..)| *of == partition);
+            oldest.and_then(|oldest| self.awaited.remove(oldest));
+        }
+    }
+
     /// The newest digests of this node's replicas.
-    fn told(&self) -> Vec<StateReport> {
+    pub fn told(&self) -> Vec<StateReport> {
         let of = |(&partition, reports): (&PartitionId, &Reports)| {
             let newest = reports.iter().rev().take(TOLD_MAX);
             let newest: Vec<StateReport> =
@@ -127,7 +155,7 @@ impl Comparison {
     }
 
     /// Takes the digests that the engines have come to.
-    fn collect(&mut self) -> Vec<StateReport> {
+    pub fn collect(&mut self) -> Vec<StateReport> {
         let mut found = Vec::new();
         self.awaited.retain(|(partition, epoch, noted)| {
             let digest = noted.digest();
@@ -140,8 +168,30 @@ impl Comparison {
         found
     }
 
-    /// Holds another replica's digest of an epoch against that of this node. `None` if one is not known.
-    fn judge(
+    /// Another node says what its replica holds. Whether that is news.
+    pub fn hear(&mut self, from: NodeId, report: StateReport) -> bool {
+        keep(self.others.entry((report.partition, from)).or_default(), report.epoch, report.digest)
+    }
+
+    /// Forgets the replicas that are none by this map.
+    pub fn forget_former(&mut self, map: &PartitionMap) {
+        let is_replica = |partition: PartitionId, node: NodeId| {
+            map.partition(partition).replicas.values().any(|&replica| replica == node)
+        };
+        self.others.retain(|&(partition, node), _| is_replica(partition, node));
+        self.differing.retain(|&(partition, node), _| is_replica(partition, node));
+    }
+
+    /// The partition of which the replica at a node differs from a majority.
+    pub fn diverged(&self, node: NodeId) -> Option<PartitionId> {
+        let mut differing = self.differing.iter();
+        let found = differing.find(|&(&(_, other), &is_minority)| other == node && is_minority);
+        found.map(|(&(partition, _), _)| partition)
+    }
+
+    /// Holds another replica's digest of an epoch against that of this node. `None` if they are the same, or
+    /// one is not known, or it was said before that they differ.
+    pub fn judge(
         &mut self,
         me: NodeId,
         map: &PartitionMap,
@@ -159,7 +209,7 @@ impl Comparison {
         self.compared.epoch = self.compared.epoch.max(epoch);
         if own == other {
             self.differing.remove(&(partition, node));
-            return Some(Verdict::Agreed);
+            return None;
         }
         self.compared.differences += 1;
         let of = |replica: &NodeId| match *replica == me {
@@ -171,164 +221,11 @@ impl Comparison {
             having.count() * 2 > replicas.len()
         };
         if is_majority(other) {
-            return Some(Verdict::IsMinority(other));
+            return Some(Verdict::IsMinority { own, majority: other });
         }
         let other_is_minority = is_majority(own);
         let before = self.differing.insert((partition, node), other_is_minority);
-        Some(Verdict::Differs { other_is_minority, is_first: before.is_none() })
-    }
-}
-
-impl ClusterNode {
-    /// An epoch is confirmed, and no engine has heard of it: has the engines note what is compared.
-    pub(super) fn note_states(&mut self, end: &EpochEnd) {
-        let begins = !self.comparison.has_begun && end.map.level >= COMPARES_STATES;
-        self.comparison.has_begun |= begins;
-        let compares = self.comparison.has_begun && end.epoch.0.is_multiple_of(COMPARED_EVERY);
-        if !begins && !compares {
-            return;
-        }
-        let engines: Vec<_> = self.engines().map(|(partition, engine)| (partition, engine.clone())).collect();
-        for ((partition, engine), next) in engines.into_iter().zip(&end.next) {
-            let digests = engine.view().digests();
-            if begins {
-                digests.begin_at(next.prev());
-            }
-            if compares && !self.options.alone {
-                let noted = digests.note_at(next.prev());
-                self.comparison.awaited.push_back((partition, end.epoch, noted));
-            }
-        }
-        // One that executes a long log has no use for what the others have forgotten.
-        let excess = self.comparison.awaited.len().saturating_sub(KEPT_MAX * usize::from(self.partitions()));
-        self.comparison.awaited.drain(..excess);
-    }
-
-    /// Compares what this node's replicas hold where they have come, and tells the others.
-    pub(super) fn tell_states(&mut self, effects: &mut ClusterEffects) {
-        for StateReport { partition, epoch, .. } in self.comparison.collect() {
-            let replicas: Vec<NodeId> = self.map().partition(partition).replicas.values().copied().collect();
-            for node in replicas {
-                self.compare_state(partition, node, epoch, effects);
-                if self.is_stopped() {
-                    return;
-                }
-            }
-        }
-        let told = self.comparison.told();
-        if told.is_empty() {
-            return;
-        }
-        let map = self.map().clone();
-        for (&node, entry) in map.nodes.iter().filter(|&(&node, _)| node != self.options.me) {
-            // An older build does not know the frame.
-            if entry.level < COMPARES_STATES {
-                continue;
-            }
-            let is_shared = |report: &&StateReport| {
-                map.partition(report.partition).replicas.values().any(|&replica| replica == node)
-            };
-            let reports: Vec<StateReport> = told.iter().filter(is_shared).copied().collect();
-            if !reports.is_empty() {
-                self.send(node, &Frame::States(reports), effects);
-            }
-        }
-    }
-
-    /// Another node says what its replicas hold.
-    pub(super) fn hear_states(
-        &mut self,
-        from: NodeId,
-        reports: &[StateReport],
-        effects: &mut ClusterEffects,
-    ) {
-        let map = self.map().clone();
-        for &StateReport { partition, epoch, digest } in reports {
-            let is_replica = map.partition(partition).replicas.values().any(|&replica| replica == from);
-            if !is_replica || self.engine(partition).is_none() {
-                continue;
-            }
-            let kept = self.comparison.others.entry((partition, from)).or_default();
-            if keep(kept, epoch, digest) {
-                self.compare_state(partition, from, epoch, effects);
-            }
-            if self.is_stopped() {
-                return;
-            }
-        }
-        let is_replica = |partition: PartitionId, node: NodeId| {
-            map.partition(partition).replicas.values().any(|&replica| replica == node)
-        };
-        self.comparison.others.retain(|&(partition, node), _| is_replica(partition, node));
-        self.comparison.differing.retain(|&(partition, node), _| is_replica(partition, node));
-    }
-
-    fn compare_state(
-        &mut self,
-        partition: PartitionId,
-        node: NodeId,
-        epoch: Epoch,
-        effects: &mut ClusterEffects,
-    ) {
-        let (me, map) = (self.options.me, self.map().clone());
-        let verdict = self.comparison.judge(me, &map, partition, node, epoch);
-        let of = |reports: Option<&Reports>| reports.and_then(|reports| reports.get(&epoch)).copied();
-        let own = of(self.comparison.own.get(&partition)).unwrap_or_default();
-        let other = of(self.comparison.others.get(&(partition, node))).unwrap_or_default();
-        match verdict {
-            None | Some(Verdict::Agreed) => {}
-            Some(Verdict::IsMinority(majority)) => {
-                self.end_diverged(partition, epoch, (own, majority), effects);
-            }
-            Some(Verdict::Differs { is_first: false, .. }) => {}
-            Some(Verdict::Differs { other_is_minority: true, .. }) => effects.warnings.push(format!(
-                "the replica of {partition} at {node} has diverged: at the end of epoch {} its state digest \
-                 is {other:016x}, and that of this node and of a majority of the replicas is {own:016x}. It \
-                 halts by itself; stop {node} if it does not, remove its data directory, and replace it",
-                epoch.0
-            )),
-            Some(Verdict::Differs { other_is_minority: false, .. }) => effects.warnings.push(format!(
-                "the replicas of {partition} differ: at the end of epoch {} the state digest of this node \
-                 is {own:016x}, and that of {node} is {other:016x}. No majority says which one is wrong, so \
-                 both go on: compare their data, and replace the node that is wrong",
-                epoch.0
-            )),
-        }
-    }
-
-    /// A majority of the replicas of a partition holds something else than this node: the second digest.
-    fn end_diverged(
-        &mut self,
-        partition: PartitionId,
-        epoch: Epoch,
-        (own, majority): (u64, u64),
-        effects: &mut ClusterEffects,
-    ) {
-        let cause = format!(
-            "its replica of {partition} has diverged: at the end of epoch {} its state digest is {own:016x}, \
-             and a majority of the replicas has {majority:016x}",
-            epoch.0
-        );
-        let text = format!(
-            "this node holds something else than the others: {cause}. It serves nobody any more. Keep a copy \
-             of its data directory for a report of this bug, remove the directory, and replace this node: \
-             add one under a new name, and remove this one. If it is started with its data again, it may \
-             serve what is wrong until it halts again"
-        );
-        self.end(text, effects);
-        let map = self.map().clone();
-        let frame = Frame::Condition(Condition::Out(cause));
-        for &node in map.nodes.keys().filter(|&&node| node != self.options.me) {
-            self.send(node, &frame, effects);
-        }
-    }
-
-    /// Which partition's replica at a node is known to have diverged: a majority of the replicas differs from
-    /// it.
-    pub fn diverged(&self, node: NodeId) -> Option<PartitionId> {
-        let mut differing = self.comparison.differing.iter();
-        let found = differing.find(|&(&(_, other), &is_minority)| other == node && is_minority);
-        found.map(|(&(partition, _), _)| partition)
+        before.is_none().then_some(Verdict::Differs { own, other, other_is_minority })
     }
 }
 
@@ -368,17 +265,18 @@ mod tests {
 
     #[test]
     fn only_a_majority_without_this_replica_halts_it() {
-        let differs = |other_is_minority| Some(Verdict::Differs { other_is_minority, is_first: true });
-        assert_eq!(verdict(2, &[1]), Some(Verdict::Agreed));
-        assert_eq!(verdict(2, &[2]), differs(false));
-        assert_eq!(verdict(3, &[2]), differs(false));
-        assert_eq!(verdict(3, &[2, 2]), Some(Verdict::IsMinority(2)));
-        assert_eq!(verdict(3, &[2, 3]), differs(false));
-        assert_eq!(verdict(3, &[1, 2]), differs(true));
-        assert_eq!(verdict(4, &[2, 2]), differs(false));
-        assert_eq!(verdict(4, &[2, 2, 2]), Some(Verdict::IsMinority(2)));
-        assert_eq!(verdict(5, &[2, 2, 3]), differs(false));
-        assert_eq!(verdict(5, &[2, 2, 3, 2]), Some(Verdict::IsMinority(2)));
+        let differs = |other, other_is_minority| Some(Verdict::Differs { own: 1, other, other_is_minority });
+        let is_minority = Some(Verdict::IsMinority { own: 1, majority: 2 });
+        assert_eq!(verdict(2, &[1]), None);
+        assert_eq!(verdict(2, &[2]), differs(2, false));
+        assert_eq!(verdict(3, &[2]), differs(2, false));
+        assert_eq!(verdict(3, &[2, 2]), is_minority);
+        assert_eq!(verdict(3, &[2, 3]), differs(3, false));
+        assert_eq!(verdict(3, &[1, 2]), differs(2, true));
+        assert_eq!(verdict(4, &[2, 2]), differs(2, false));
+        assert_eq!(verdict(4, &[2, 2, 2]), is_minority);
+        assert_eq!(verdict(5, &[2, 2, 3]), differs(3, false));
+        assert_eq!(verdict(5, &[2, 2, 3, 2]), is_minority);
         assert_eq!(verdict(3, &[1, 1, 7]), None, "node 4 has no replica");
     }
 

@@ -5,8 +5,8 @@
 use super::bootstrap::Standing;
 use super::compare::StateReport;
 use super::feeds::{Answered, Fed, Item, Part};
-use super::install::Piece;
 use super::peers::Condition;
+use super::pieces::Piece;
 use bytes::Bytes;
 use order::{Control, PartitionMap, Submission, TIME_MS_END, put_submission, take_submission};
 use txn::codec::{Reader, put_bytes, put_reply, put_varint, take_reply};
@@ -285,20 +285,6 @@ fn take_waits(reader: &mut Reader<'_>) -> Option<Vec<RequestId>> {
         });
     }
     Some(waits)
-}
-
-/// An answer by itself, as bytes.
-pub(super) fn encode_answered(answered: &Answered) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_answered(&mut out, answered);
-    out
-}
-
-/// Reads what [`encode_answered`] wrote.
-pub(super) fn decode_answered(bytes: &[u8]) -> Option<Answered> {
-    let mut reader = Reader::new(bytes);
-    let answered = take_answered(&mut reader)?;
-    reader.is_empty().then_some(answered)
 }
 
 fn put_answered(out: &mut Vec<u8>, answered: &Answered) {
@@ -834,4 +820,18 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         }
         _ => return None,
     })
+}
+
+/// An answer by itself, as bytes.
+pub(super) fn encode_answered(answered: &Answered) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_answered(&mut out, answered);
+    out
+}
+
+/// Reads what [`encode_answered`] wrote.
+pub(super) fn decode_answered(bytes: &[u8]) -> Option<Answered> {
+    let mut reader = Reader::new(bytes);
+    let answered = take_answered(&mut reader)?;
+    reader.is_empty().then_some(answered)
 }

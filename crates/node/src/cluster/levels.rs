@@ -24,10 +24,7 @@
 //! 2. Nothing that follows the record which brings a behaviour into force becomes final at a node that does
 //!    not know it: such a node ends there. It gets no boot id either, so it has no clients.
 
-use super::machine::{ClusterEffects, ClusterNode};
-use super::recover::ClusterRecoverError;
-use order::{Control, LEVEL_FIRST, PartitionMap};
-use txn::PartitionId;
+use order::{LEVEL_FIRST, PartitionMap};
 
 /// The newest behaviour that this build knows: it knows all before it, too.
 ///
@@ -41,39 +38,24 @@ pub const CORRECTS_CLOCK: u32 = LEVEL_FIRST + 1;
 /// The behaviour that compares the replicas' states.
 pub const COMPARES_STATES: u32 = CORRECTS_CLOCK + 1;
 
+/// The cluster goes by something that this build does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "behaviour {in_force} is in force in this cluster, and this build of Ordo knows behaviours up to \
+     {known}: it would make something else of the same requests than the other nodes, so it takes no part. \
+     Start this node with the version of Ordo that the other nodes run, or a newer one; its data is untouched"
+)]
+pub struct TooOld {
+    /// In the cluster.
+    pub in_force: u32,
+    /// Here.
+    pub known: u32,
+}
+
 /// Whether a build may take part in a cluster with this map. The error says which build may.
-pub fn check_level(map: &PartitionMap, known: u32) -> Result<(), ClusterRecoverError> {
+pub fn check_level(map: &PartitionMap, known: u32) -> Result<(), TooOld> {
     if map.level <= known {
         return Ok(());
     }
-    Err(ClusterRecoverError::Level { in_force: map.level, known })
-}
-
-impl ClusterNode {
-    /// Orders that the newest behaviour comes into force which all nodes know, if this node leads
-    /// partition 0.
-    pub(super) fn lead_level(&mut self) {
-        let map = self.map().clone();
-        let known = map.level_known().unwrap_or(0).min(self.options.level);
-        if known <= map.level {
-            return;
-        }
-        // The order does not wait for those who leave, because one of them may be gone for good. One that
-        // runs would end at once, in the middle of handing over what it keeps.
-        let hands_over =
-            map.nodes.iter().any(|(&node, entry)| entry.leaving && entry.level < known && self.is_live(node));
-        if hands_over {
-            return;
-        }
-        if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
-            lead.change(Control::RaiseLevel { version: map.version, level: known });
-        }
-    }
-
-    /// Ends this node if something is in force that it does not know.
-    pub(super) fn look_at_level(&mut self, effects: &mut ClusterEffects) {
-        if let Err(error) = check_level(self.map(), self.options.level) {
-            self.end(error.to_string(), effects);
-        }
-    }
+    Err(TooOld { in_force: map.level, known })
 }

@@ -1,27 +1,37 @@
 //! The state machine: what happens to it, what it wants done, and the round in which the one leads to the
 //! other.
 
+mod begin;
+mod checkpoints;
+mod clocks;
+mod compare;
 mod deliver;
+mod leaders;
+mod levels;
+mod members;
+mod out;
 mod propose;
+mod retired;
 mod stand;
+mod transfer;
 mod turns;
 
-use super::ClusterOptions;
 use super::bootstrap::Bootstrap;
-use super::checkpoint::Checkpoints;
+use super::checkpoints::Checkpoints;
 use super::compare::{Compared, Comparison};
 use super::feeds::{Answered, Feeds, News, Said, Wish};
 use super::frames::Frame;
 use super::gateway::Gateway;
-use super::install::Installs;
 use super::lead::Lead;
 use super::leaders::Leaders;
-use super::members::{MEMBERS_TICKS, Membership};
+use super::members::Membership;
+use super::options::ClusterOptions;
 use super::out::Out;
 use super::peers::{Condition, Peers};
 use super::reads::{Read, Reads};
 use super::retired::Retired;
-use super::shape::{BadFrame, ReadAhead};
+use super::shape::{BadFrame, ReadAhead, check_frame, read_entries};
+use super::transfer::Transfer;
 use crate::clock::{Clock, ClockStatus};
 use crate::expiry::ExpiryScan;
 use crate::groups::Groups;
@@ -213,9 +223,7 @@ pub struct ClusterNode {
     executors: BTreeMap<PartitionId, Executor>,
     pub(super) gateway: Gateway,
     pub(super) leads: BTreeMap<PartitionId, Lead>,
-    /// Who leads each group, and in which term, as far as this node knows.
-    pub(super) leaders: BTreeMap<PartitionId, (NodeId, u64)>,
-    pub(super) placement: Leaders,
+    pub(super) leaders: Leaders,
     pub(super) reads: Reads,
     pub(super) peers: Peers,
     /// Changes that this node wants, until they are in the order.
@@ -229,7 +237,7 @@ pub struct ClusterNode {
     pub(super) clock: Clock,
     pub(super) ticks: u64,
     pub(super) checkpoints: Checkpoints,
-    pub(super) installs: Installs,
+    transfer: Transfer,
     /// Replicas that were told to fetch a checkpoint, and when.
     pub(super) behind: BTreeMap<(PartitionId, NodeId), u64>,
     /// Epochs that are confirmed, and where the local partitions stand behind them: some has not
@@ -311,8 +319,7 @@ impl ClusterNode {
             executors,
             gateway: Gateway::default(),
             leads: BTreeMap::new(),
-            leaders: BTreeMap::new(),
-            placement: Leaders::default(),
+            leaders: Leaders::default(),
             reads: Reads::new(nonce),
             peers: Peers::default(),
             wanted: Vec::new(),
@@ -322,7 +329,7 @@ impl ClusterNode {
             clock,
             ticks: 0,
             checkpoints,
-            installs: Installs::default(),
+            transfer: Transfer::default(),
             behind: BTreeMap::new(),
             unsettled: VecDeque::new(),
             settled,
@@ -382,7 +389,7 @@ impl ClusterNode {
 
     /// Who leads a group, as far as this node knows.
     pub fn leader(&self, partition: PartitionId) -> Option<NodeId> {
-        self.leaders.get(&partition).map(|&(node, _)| node)
+        self.leaders.of(partition).map(|(node, _)| node)
     }
 
     /// The epoch time, less the steady time that drivers tell: see [`crate::clock`].
@@ -455,7 +462,7 @@ impl ClusterNode {
             log_begin: self.checkpoints.durable_base(),
             has_lost_log: self.checkpoints.has_lost_log(),
             said: self.feeds.said(),
-            compared: self.comparison.compared,
+            compared: self.comparison.compared(),
             reads_waiting: self.reads.count(),
             log_bytes_since_checkpoint: self.checkpoints.log_bytes(),
             stopped: self.refusal_text().map(str::to_owned),
@@ -466,7 +473,7 @@ impl ClusterNode {
 
     /// What was compared with other replicas' states.
     pub fn compared(&self) -> Compared {
-        self.comparison.compared
+        self.comparison.compared()
     }
 
     /// Whether nothing that this node has taken, written or been told of is on its way.
@@ -478,7 +485,7 @@ impl ClusterNode {
             && self.wanted.is_empty()
             && self.groups.has_kept_all()
             && !self.checkpoints.are_taken()
-            && !self.is_installing()
+            && !self.transfer.is_installing()
             && self.merge.confirmed().epoch == self.merge.newest()
             && self.leads.values().all(|lead| !lead.has_work())
             && self
@@ -539,7 +546,7 @@ impl ClusterNode {
         if let Some(text) = self.refusal_text() {
             return Err(Refused::ReadOnly(text.into()));
         }
-        if self.stopping || self.installs.is_ending() || self.is_leaving() {
+        if self.stopping || self.transfer.is_ending() || self.membership.is_leaving() {
             return Err(Refused::ShuttingDown);
         }
         let limits = self.options.limits;
@@ -614,7 +621,7 @@ impl ClusterNode {
                     | HostEvent::JournalFailed(_)
             )
         ) || self.out.is_some();
-        if self.counters.stopped.is_some() || self.installs.is_ending() && !matters {
+        if self.counters.stopped.is_some() || self.transfer.is_ending() && !matters {
             effects.host.kept.clear();
             return;
         }
@@ -692,15 +699,15 @@ impl ClusterNode {
             HostEvent::PieceRead { to, piece, total, bytes } => {
                 self.piece_read(to, piece, total, bytes.into(), effects)
             }
-            HostEvent::PieceWritten { piece, bytes, last } => self.installs.written(piece, bytes, last),
+            HostEvent::PieceWritten { piece, bytes, last } => self.transfer.written(piece, bytes, last),
             HostEvent::PieceSpoilt { piece, cause } => {
-                if let Some(from) = self.installs.spoilt(piece) {
+                if let Some(from) = self.transfer.spoilt(piece) {
                     let why = format!("the checkpoint of {} that it gave is none: {cause}", piece.partition);
                     effects.host.severed.push((from, why));
                 }
             }
             HostEvent::PieceUnwritten { piece, error } => {
-                self.installs.unwritten(piece);
+                self.transfer.unwritten(piece);
                 effects.warnings.push(format!(
                     "a checkpoint that this node needs could not be written ({error}): it is fetched again \
                      until there is room on the disk"
@@ -754,7 +761,7 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) -> Result<(), BadFrame> {
         let (wall_ms, frame) = Frame::decode(bytes, &self.registry)?;
-        self.check_frame(&frame)?;
+        check_frame(&frame, self.map())?;
         self.peers.heard(from, wall_ms, self.now_ms, self.ticks);
         let is_about_nodes =
             matches!(frame, Frame::Clock { .. } | Frame::Condition(_) | Frame::MapWanted | Frame::Map(_));
@@ -775,9 +782,9 @@ impl ClusterNode {
             Frame::Elsewhere { partition, leader } => {
                 if self.leader(partition) == Some(from)
                     && !self.groups.contains_key(&partition)
-                    && self.placement.redirects(partition, self.ticks)
+                    && self.leaders.redirects(partition, self.ticks)
                 {
-                    self.leader_is(partition, leader.map(|leader| (leader, 0)));
+                    self.leaders.learn(partition, leader.map(|leader| (leader, 0)));
                 }
             }
             Frame::Behind { partition, epoch } => self.fall_behind(from, partition, epoch),
@@ -839,7 +846,7 @@ impl ClusterNode {
                     effects.known = Some(self.known.clone());
                 }
             }
-            Frame::Followed { partition, version } => self.followed(partition, version),
+            Frame::Followed { partition, version } => self.membership.followed(partition, version),
             Frame::Left { partition, version } => self.told_to_leave(from, partition, version, effects),
             Frame::Belongs { partition } => {
                 self.is_stranger(from, partition, effects);
@@ -867,7 +874,10 @@ impl ClusterNode {
         if examined.asks_for_vote && self.is_stranger(from, partition, effects) {
             return Ok(());
         }
-        self.read_ahead = self.entries_came(partition, &examined.appends)?;
+        if let Some(first) = examined.appends.first() {
+            let epoch = self.merge.epoch_at(partition, first.index.saturating_sub(1));
+            self.read_ahead = read_entries(partition, &examined.appends, epoch, self.map(), &self.registry)?;
+        }
         // What it refuses counts as lost.
         let _ = self.groups.handle(partition, Input::Message(message));
         // A leader must know its whole log before it takes anything.
@@ -939,11 +949,7 @@ impl ClusterNode {
                 return;
             }
         }
-        if self.ticks.is_multiple_of(MEMBERS_TICKS) {
-            self.lead_members(effects);
-            self.lead_level();
-            self.keep_more(effects);
-        }
+        self.look_at_members(effects);
         if self.ticks.is_multiple_of((EXPIRY_MS / self.options.tick_ms.max(1)).max(1)) {
             self.expire();
         }
@@ -965,7 +971,7 @@ impl ClusterNode {
         if self.counters.stopped.is_some() {
             return;
         }
-        while !self.installs.is_ending() {
+        while !self.transfer.is_ending() {
             self.turns(effects);
             self.execute(effects);
             if self.counters.stopped.is_some() {
@@ -987,16 +993,15 @@ impl ClusterNode {
         }
         self.feed(effects);
         self.flush(effects);
+        self.check_invariants();
     }
 
-    /// Wants a checkpoint, of the whole cluster.
-    pub(super) fn want_checkpoint(&mut self) {
-        let after = self.map().checkpoint;
-        let wanted = Control::Checkpoint { after };
-        if !self.wanted.contains(&wanted) {
-            self.wanted.push(wanted);
-            self.remind = true;
-        }
+    /// The invariants of the parts: after every round, the cheap ones also in release builds.
+    fn check_invariants(&self) {
+        self.groups.check_invariants();
+        self.transfer.check_invariants();
+        self.checkpoints.check_invariants();
+        self.reads.check_invariants();
     }
 
     /// Wants a boot id for this process.
@@ -1005,7 +1010,7 @@ impl ClusterNode {
         let is_own = |control: &Control| matches!(control, Control::Boot { node, .. } if *node == me);
         self.wanted.retain(|control| !is_own(control));
         // A process that fetches a checkpoint ends before it could use a boot id.
-        if self.boot != BootId(0) || self.is_installing() {
+        if self.boot != BootId(0) || self.transfer.is_installing() {
             return;
         }
         let Some(entry) = self.merge.confirmed().map.nodes.get(&me) else {

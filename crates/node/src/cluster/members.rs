@@ -12,18 +12,11 @@
 //!    directory without data cannot be taken for a new node's, so a voter never forgets a vote unnoticed.
 //! 2. No step is taken towards voters of whom no majority is heard.
 
-use super::frames::Frame;
-use super::machine::{ClusterEffects, ClusterNode};
-use agree::{Input, MemberChange};
+use agree::MemberChange;
 use log::Members;
-use order::Control;
+use order::{Control, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet};
-use txn::{BootId, Epoch, NodeId, PartitionId};
-
-/// Leaders look at their groups' members every so many ticks.
-pub(super) const MEMBERS_TICKS: u64 = 4;
-/// Who is at most so many entries behind has nearly everything.
-const ENTRIES_BEHIND_MAX: u64 = 8;
+use txn::{NodeId, PartitionId};
 
 /// What a node knows of the members of groups, beside the groups themselves.
 #[derive(Debug, Default)]
@@ -35,7 +28,83 @@ pub(super) struct Membership {
     left: BTreeSet<PartitionId>,
 }
 
+/// A node that is to leave, and that no group needs any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaver {
+    /// Out of the map, nobody would talk to it any more: it is to know before.
+    Tell(NodeId),
+    /// Its process has ended: the map goes on without it.
+    Remove(NodeId),
+}
+
 impl Membership {
+    /// A group's leader says that its members are as the map of a version wants them.
+    pub fn followed(&mut self, partition: PartitionId, version: u32) {
+        let known = self.followed.entry(partition).or_default();
+        *known = version.max(*known);
+    }
+
+    fn has_followed(&self, partition: PartitionId, version: u32) -> bool {
+        self.followed.get(&partition).is_some_and(|&followed| followed >= version)
+    }
+
+    /// Whether a change has to wait: it would take from a node all that it keeps, before it has what an
+    /// earlier one has given to it. If that node is down meanwhile, it would take itself for one that has
+    /// left.
+    pub fn comes_too_early(&self, control: &Control, map: &PartitionMap) -> bool {
+        let Control::PlaceReplicas { version, places } = control else {
+            return false;
+        };
+        if *version != map.version {
+            // The order refuses it, and whoever wants it hears of that.
+            return false;
+        }
+        let taken = |node: NodeId, partition: PartitionId| {
+            let zone = map.nodes.get(&node).map(|entry| entry.zone);
+            places
+                .iter()
+                .any(|&(given, to)| given == partition && map.nodes.get(&to).map(|entry| entry.zone) == zone)
+        };
+        map.nodes.keys().any(|&node| {
+            let (given, left): (Vec<_>, Vec<_>) =
+                map.kept_by(node).partition(|&partition| taken(node, partition));
+            !given.is_empty() && !left.iter().any(|&partition| self.has_followed(partition, map.version))
+        })
+    }
+
+    /// The next node to be taken out of the map, once all groups are as the map wants them.
+    pub fn leaver(&self, me: NodeId, map: &PartitionMap, is_live: impl Fn(NodeId) -> bool) -> Option<Leaver> {
+        if !map.partition_ids().all(|partition| self.has_followed(partition, map.version)) {
+            return None;
+        }
+        let mut leaving = map
+            .nodes
+            .iter()
+            .filter(|&(&node, entry)| entry.leaving && node != me && map.kept_by(node).next().is_none());
+        let (&node, _) = leaving.next()?;
+        Some(if is_live(node) { Leaver::Tell(node) } else { Leaver::Remove(node) })
+    }
+
+    /// A group goes on without this node.
+    pub fn leave(&mut self, partition: PartitionId) {
+        self.left.insert(partition);
+    }
+
+    /// The map wants this node to keep these.
+    pub fn is_wanted(&mut self, kept: &BTreeSet<PartitionId>) {
+        self.left.retain(|partition| !kept.contains(partition));
+    }
+
+    /// Whether a group goes on without this node.
+    pub fn has_left(&self, partition: PartitionId) -> bool {
+        self.left.contains(&partition)
+    }
+
+    /// Whether groups go on without this node, so that it executes no further.
+    pub fn is_leaving(&self) -> bool {
+        !self.left.is_empty()
+    }
+
     /// Groups that go on without this node.
     pub fn left(&self) -> impl Iterator<Item = PartitionId> {
         self.left.iter().copied()
@@ -75,7 +144,7 @@ pub(super) fn is_settled(wanted: &BTreeSet<NodeId>, members: &Members) -> bool {
 }
 
 /// Whether a node has a vote in a group.
-fn has_vote(members: &Members, node: NodeId) -> bool {
+pub(super) fn has_vote(members: &Members, node: NodeId) -> bool {
     let mut voters = members.voters.iter().chain(&members.voters_outgoing);
     voters.any(|&voter| voter == node)
 }
@@ -142,290 +211,10 @@ pub(super) fn next_step(situation: &Situation<'_>) -> Option<Step> {
     Some(Step::Change(MemberChange::Replace { voters: newcomers, leavers }))
 }
 
-impl ClusterNode {
-    fn wanted(&self, partition: PartitionId) -> BTreeSet<NodeId> {
-        let entry = self.map().partition(partition);
-        entry.replicas.values().copied().collect()
-    }
-
-    /// Leads the members of the groups that this node leads to the map.
-    pub(super) fn lead_members(&mut self, effects: &mut ClusterEffects) {
-        self.notice_leaving(effects);
-        if self.is_stopped() || self.installs.is_ending() {
-            return;
-        }
-        let led: Vec<PartitionId> = self.leads.keys().copied().collect();
-        for partition in led {
-            let wanted = self.wanted(partition);
-            let status = self.groups[&partition].status();
-            let members = &status.members;
-            let nodes = &self.map().nodes;
-            let started = |node: &NodeId| {
-                let entry = nodes.get(node);
-                members.voters.contains(node) || entry.is_some_and(|entry| entry.boot != BootId(0))
-            };
-            let near =
-                status.matched.iter().filter(|(_, matched)| matched + ENTRIES_BEHIND_MAX >= status.last);
-            let ready = near.map(|&(node, _)| node).filter(started).collect();
-            let live = wanted.iter().copied().filter(|&node| self.is_live(node)).collect();
-            let situation =
-                Situation { me: self.options.me, wanted: &wanted, members, live: &live, ready: &ready };
-            if is_settled(&wanted, members) {
-                self.tell_followed(partition, effects);
-            }
-            match next_step(&situation) {
-                Some(Step::Transfer(to)) => self.transfer(partition, to),
-                Some(Step::Change(change)) => {
-                    // What is refused is tried again.
-                    let _ = self.groups.handle(partition, Input::ChangeMembers(change));
-                }
-                // Who has left a group does not see how the map goes on, and so cannot lead another one to
-                // it.
-                None if !self.membership.left.is_empty() => {
-                    let other = live.intersection(&ready).find(|&&node| node != self.options.me);
-                    if let Some(&to) = other {
-                        self.transfer(partition, to);
-                    }
-                }
-                None => {}
-            }
-        }
-        if self.leads.contains_key(&PartitionId(0)) {
-            self.finish_leaving(effects);
-        }
-    }
-
-    /// A node that knows itself that a group goes on without it is not told so: it asks for no votes. Nor is
-    /// one that only learns, which is not missed: a map that does not want it is enough.
-    fn notice_leaving(&mut self, effects: &mut ClusterEffects) {
-        let me = self.options.me;
-        // Its own may be from before it came.
-        let map = self.newest_map().clone();
-        let kept: BTreeSet<PartitionId> = map.kept_by(me).collect();
-        let mut left = Vec::new();
-        for (&partition, group) in &*self.groups {
-            if !kept.contains(&partition) && !has_vote(&group.members(), me) {
-                left.push(partition);
-            }
-        }
-        for partition in left {
-            self.left(partition, map.version, effects);
-        }
-    }
-
-    /// Asks those who keep a group, by the newest map, whether it goes on without this node. Those whom this
-    /// node takes for its members, and asks for their votes, may all be gone or have left it as well.
-    pub(super) fn ask_whether_it_belongs(&self, effects: &mut ClusterEffects) {
-        let me = self.options.me;
-        let map = self.newest_map();
-        for &partition in self.groups.keys() {
-            let Some(entry) = map.partitions.get(usize::from(partition.0)) else {
-                continue;
-            };
-            let is_wanted = entry.replicas.values().any(|&node| node == me);
-            if !is_wanted && self.leader(partition).is_none() {
-                for &node in entry.replicas.values() {
-                    self.send(node, &Frame::Belongs { partition }, effects);
-                }
-            }
-        }
-    }
-
-    /// A group's members are as this node's map wants them.
-    fn tell_followed(&mut self, partition: PartitionId, effects: &mut ClusterEffects) {
-        let version = self.map().version;
-        match self.leader(PartitionId(0)) {
-            Some(leader) if leader == self.options.me => self.followed(partition, version),
-            Some(leader) => {
-                self.send(leader, &Frame::Followed { partition, version }, effects);
-            }
-            None => {}
-        }
-    }
-
-    /// A group's leader says that its members are as the map of a version wants them.
-    pub(super) fn followed(&mut self, partition: PartitionId, version: u32) {
-        let known = self.membership.followed.entry(partition).or_default();
-        *known = version.max(*known);
-    }
-
-    /// Whether a change has to wait: it would take from a node all that it keeps, before it has what an
-    /// earlier one has given to it. If that node is down meanwhile, it would take itself for one that has
-    /// left.
-    pub(super) fn comes_too_early(&self, control: &Control) -> bool {
-        let Control::PlaceReplicas { version, places } = control else {
-            return false;
-        };
-        let map = self.map();
-        if *version != map.version {
-            // The order refuses it, and whoever wants it hears of that.
-            return false;
-        }
-        let has_followed = |partition: &PartitionId| {
-            let followed = self.membership.followed.get(partition);
-            followed.is_some_and(|&version| version >= map.version)
-        };
-        let taken = |node: NodeId, partition: PartitionId| {
-            let zone = map.nodes.get(&node).map(|entry| entry.zone);
-            places
-                .iter()
-                .any(|&(given, to)| given == partition && map.nodes.get(&to).map(|entry| entry.zone) == zone)
-        };
-        map.nodes.keys().any(|&node| {
-            let kept: Vec<PartitionId> = map.kept_by(node).collect();
-            let (given, left): (Vec<_>, Vec<_>) =
-                kept.into_iter().partition(|&partition| taken(node, partition));
-            !given.is_empty() && !left.iter().any(has_followed)
-        })
-    }
-
-    /// Takes nodes out of the map that are to leave, once no group needs them and their processes have ended.
-    fn finish_leaving(&mut self, effects: &mut ClusterEffects) {
-        let map = self.map().clone();
-        let has_followed = |partition| {
-            let followed = self.membership.followed.get(&partition);
-            followed.is_some_and(|&version| version >= map.version)
-        };
-        if !map.partition_ids().all(has_followed) {
-            return;
-        }
-        let mut leaving = map.nodes.iter().filter(|&(&node, entry)| {
-            entry.leaving && node != self.options.me && map.kept_by(node).next().is_none()
-        });
-        let Some((&node, _)) = leaving.next() else {
-            return;
-        };
-        if self.is_live(node) {
-            // Out of the map, nobody would talk to it any more: it is to know before.
-            for partition in map.partition_ids() {
-                let version = map.version;
-                self.send(node, &Frame::Left { partition, version }, effects);
-            }
-        } else if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
-            lead.change(Control::RemoveNode { version: map.version, node });
-        }
-    }
-
-    /// Whether a node that takes itself for a member of a group is none any more: then it is told.
-    pub(super) fn is_stranger(
-        &self,
-        from: NodeId,
-        partition: PartitionId,
-        effects: &mut ClusterEffects,
-    ) -> bool {
-        let map = self.map();
-        // Who is behind does not know who is new.
-        if self.newest_map().version > map.version {
-            return false;
-        }
-        let Some(entry) = map.partitions.get(usize::from(partition.0)) else {
-            return false;
-        };
-        // The usual case, and the cheap question, first.
-        if entry.replicas.values().any(|&node| node == from) {
-            return false;
-        }
-        // Whoever knows no leader itself knows too little to judge.
-        if !self.leader(partition).is_some_and(|leader| leader != from && self.is_live(leader)) {
-            return false;
-        }
-        let group = self.groups.get(&partition);
-        if group.is_none_or(|group| has_part(&group.members(), from)) {
-            return false;
-        }
-        let version = map.version;
-        self.send(from, &Frame::Left { partition, version }, effects);
-        true
-    }
-
-    /// Another node says that a group goes on without this one. What its map wants the node must have heard
-    /// of as well, from that node or from others: it asks, and is told again.
-    pub(super) fn told_to_leave(
-        &mut self,
-        from: NodeId,
-        partition: PartitionId,
-        version: u32,
-        effects: &mut ClusterEffects,
-    ) {
-        let newest = self.newest_map();
-        if newest.version < version {
-            return self.send(from, &Frame::MapWanted, effects);
-        }
-        let mut replicas = newest.partition(partition).replicas.values();
-        if !replicas.any(|&node| node == self.options.me) {
-            self.left(partition, version, effects);
-        }
-    }
-
-    /// A group goes on without this node, says one who has the map of a version. If all do, it has left; the
-    /// files stay as they are. If it keeps others, it goes on with those ([`Self::retire`]). One that is to
-    /// leave waits for the last one.
-    ///
-    /// (A node that is to keep something has it before the last goes that it had: see
-    /// [`ClusterNode::comes_too_early`].)
-    pub(super) fn left(&mut self, partition: PartitionId, version: u32, effects: &mut ClusterEffects) {
-        let map = self.map();
-        let Some(entry) = map.partitions.get(usize::from(partition.0)) else {
-            return;
-        };
-        let is_wanted = entry.replicas.values().any(|&node| node == self.options.me);
-        if is_wanted && version <= map.version || !self.groups.contains_key(&partition) {
-            return;
-        }
-        let nodes = &self.newest_map().nodes;
-        let is_to_leave = nodes.get(&self.options.me).is_none_or(|entry| entry.leaving);
-        self.membership.left.insert(partition);
-        let mut kept = self.groups.keys();
-        if kept.any(|partition| !self.membership.left.contains(partition)) {
-            // What is being written is what it starts from.
-            if !is_to_leave && !self.checkpoints.is_one_coming() {
-                self.retire(version, effects);
-            }
-        } else {
-            let text = "this node has left the cluster: its replicas are with other nodes. Stop it for \
-                        good; its directory is not needed any more, and must not be started again under \
-                        this name";
-            self.end(text.to_owned(), effects);
-        }
-    }
-
-    /// Whether groups go on without this node, so that it executes no further.
-    pub(super) fn is_leaving(&self) -> bool {
-        !self.membership.left.is_empty()
-    }
-
-    /// Sees to it that this node keeps all that the map wants it to: with logs that begin at the beginning,
-    /// if its own do, and otherwise behind one checkpoint of everything, so that all its partitions stand at
-    /// the end of the same epoch.
-    pub(super) fn keep_more(&mut self, effects: &mut ClusterEffects) {
-        let kept = self.kept();
-        self.membership.left.retain(|partition| !kept.contains(partition));
-        let missing = kept.iter().find(|partition| !self.groups.contains_key(partition));
-        let Some(&missing) = missing.filter(|_| !self.is_installing()) else {
-            return;
-        };
-        match self.checkpoints.newest() {
-            // What it had promised there counts: it can't begin at the beginning.
-            Epoch(0) if self.retired.contains_key(&missing) => self.want_checkpoint(),
-            // A log that begins at the beginning does not go with the first checkpoint, which may count any
-            // moment.
-            Epoch(0) if self.checkpoints.is_one_coming() => {}
-            Epoch(0) => self.start_anew(effects),
-            epoch => {
-                if let Some(&source) = self.who_has(missing, None).first()
-                    && !self.installs.pauses(self.ticks)
-                {
-                    self.begin_install(epoch, source);
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::checkpoint::tests::node;
+    use crate::cluster::fixtures::map;
 
     fn nodes(numbers: &[u16]) -> Vec<NodeId> {
         numbers.iter().copied().map(NodeId).collect()
@@ -594,17 +383,20 @@ mod tests {
     #[test]
     fn nobody_gives_its_last_replica_away_before_it_has_what_it_was_given() {
         let (p0, p1) = (PartitionId(0), PartitionId(1));
-        // Of its zone it keeps 0 and 1, the other one the rest.
-        let mut node = node(0, &[p0], &[p0, p1]);
-        let version = node.map().version;
-        let place = |partition, to| Control::PlaceReplicas { version, places: vec![(partition, NodeId(to))] };
-        assert!(node.comes_too_early(&place(p0, 2)));
-        node.followed(p0, version);
-        assert!(node.comes_too_early(&place(p0, 2)), "it may not have 1");
-        assert!(!node.comes_too_early(&place(p1, 2)), "it has 0");
-        let outdated = Control::PlaceReplicas { version: version - 1, places: vec![(p0, NodeId(2))] };
-        assert!(!node.comes_too_early(&outdated), "it is to be refused");
-        node.followed(p1, version);
-        assert!(!node.comes_too_early(&place(p0, 2)));
+        // Of its zone node 1 keeps 0 and 1, node 2 the rest.
+        let map = map(&[p0, p1]);
+        let mut membership = Membership::default();
+        let place = |version, partition, to| Control::PlaceReplicas {
+            version,
+            places: vec![(partition, NodeId(to))],
+        };
+        let version = map.version;
+        assert!(membership.comes_too_early(&place(version, p0, 2), &map));
+        membership.followed(p0, version);
+        assert!(membership.comes_too_early(&place(version, p0, 2), &map), "it may not have 1");
+        assert!(!membership.comes_too_early(&place(version, p1, 2), &map), "it has 0");
+        assert!(!membership.comes_too_early(&place(version - 1, p0, 2), &map), "it is to be refused");
+        membership.followed(p1, version);
+        assert!(!membership.comes_too_early(&place(version, p0, 2), &map));
     }
 }

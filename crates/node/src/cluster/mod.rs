@@ -5,6 +5,14 @@
 //! the journal and answers go out ([`ClusterEffects`]). A [`Host`](crate::host::Host) performs them, in one
 //! loop ([`drive`](crate::host::drive)).
 //!
+//! # Parts and the round
+//!
+//! [`gateway`], [`lead`], [`leaders`], [`reads`], [`checkpoints`], [`transfer`], [`members`], [`compare`],
+//! [`out`], [`bootstrap`] and [`peers`] are parts: each keeps the state of one protocol to itself, takes
+//! inputs, and gives wishes. None names another, or the machine. [`machine`] is the round that carries wishes
+//! from part to part until nothing more has become possible; what it does for one of them is in the file of
+//! the same name below it.
+//!
 //! # The life of a request
 //!
 //! 1. The node that accepted it is its *gateway*: it gives it a number in the stream of its home group and
@@ -42,8 +50,8 @@
 //!
 //! # Checkpoints
 //!
-//! The order says at the end of which epochs they are taken ([`checkpoint`]). A replica whose leader no
-//! longer has the entries that it lacks fetches one, and starts anew behind it ([`install`]).
+//! The order says at the end of which epochs they are taken ([`checkpoints`]). A replica whose leader no
+//! longer has the entries that it lacks fetches one, and starts anew behind it ([`transfer`]).
 //!
 //! # Members
 //!
@@ -76,129 +84,47 @@
 //! 4. What waits is bounded: requests by [`Limits`](crate::Limits), epochs by
 //!    [`ClusterOptions::epochs_in_flight_max`].
 
+mod base;
 mod bootstrap;
+pub(crate) mod candidates;
 pub mod checkpoint;
-mod clocks;
+mod checkpoints;
 mod compare;
 mod feeds;
 mod frames;
 mod gateway;
-mod install;
+
 mod lead;
 mod leaders;
 pub mod levels;
 mod machine;
 mod members;
+mod options;
 mod out;
 mod peers;
+pub(crate) mod pieces;
 mod reads;
 mod recover;
 mod retired;
 mod shape;
 pub mod survivor;
+mod transfer;
 
-pub use bootstrap::{IDENTITY, Nonces, Standing, is_group_of_alone, joined_record, stands_alone};
+pub use base::{BadBase, CANDIDATES, IDENTITY};
+pub use bootstrap::{Nonces, Standing, is_group_of_alone, joined_record, stands_alone};
 pub use checkpoint::{ClusterCheckpoint, LoadError, Written};
 pub use compare::{COMPARED_EVERY, Compared, StateReport};
 pub use feeds::{Answered, Fed, Item, Part, Said};
 pub use frames::{Frame, FrameError, describe};
-pub use install::{Piece, Whole, serve_piece, store_piece};
 pub use leaders::TRANSFER_KEPT_MS;
-pub use levels::LEVEL;
+pub use levels::{LEVEL, TooOld};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
+pub use options::ClusterOptions;
 pub use peers::Condition;
+pub use pieces::{Piece, Whole};
 pub use recover::{ClusterRecoverError, ClusterStart, LoadedEngines, load_engines};
 
-use crate::clock::BOUND_MS;
-use crate::options::{CHECKPOINT_BYTES_DEFAULT, FsyncPolicy, Limits};
-use order::Skips;
-use std::sync::Arc;
-use txn::{NodeId, Procedure};
-
-/// What a node of a cluster is told at its start.
-#[derive(Clone)]
-pub struct ClusterOptions {
-    /// Which node it is.
-    pub me: NodeId,
-    /// It stands alone: no other node is part of its cluster, or ever will be.
-    pub alone: bool,
-    /// Decides when replicas stand for election, beside their numbers.
-    pub seed: u64,
-    /// When an entry counts as kept.
-    pub fsync: FsyncPolicy,
-    /// Bounds on what is on its way.
-    pub limits: Limits,
-    /// How long a tick is.
-    pub tick_ms: u64,
-    /// A checkpoint is ordered after as many bytes of log as the last one has, and this many at least. 0
-    /// means only on demand.
-    pub checkpoint_bytes: u64,
-    /// A group's entries that a checkpoint covers are kept in memory, for replicas that are a little behind,
-    /// while its log has at most so many bytes.
-    pub trail_bytes_max: u64,
-    /// How many epochs a group may have begun that are not confirmed.
-    pub epochs_in_flight_max: usize,
-    /// Whether epochs are executed while they are being agreed on. If not, they are delivered when they are
-    /// confirmed: only to measure what that costs.
-    pub speculate: bool,
-    /// What nodes tell each other of groups, and is larger than this, travels in parts of so many bytes.
-    pub feed_part_bytes: usize,
-    /// How much a node is told of groups, in all, that it has not said to have heard.
-    pub feed_window_bytes: u64,
-    /// By how much a clock may be off before it counts as wrong, and the cluster's date before it is
-    /// corrected.
-    pub clock_bound_ms: u64,
-    /// When a client is told that nobody knows how its request ended.
-    pub request_timeout_ms: u64,
-    /// The newest behaviour that this process knows: [`LEVEL`], but in tests of upgrades.
-    pub level: u32,
-    /// The name of the zone whose nodes should lead, as long as they can. None spreads the leaders over the
-    /// zones.
-    pub leaders_in: Option<String>,
-    /// Removes the keys that are its arguments if they have expired.
-    pub expire: Option<Arc<dyn Procedure>>,
-    /// The same for keys of the system's space, which its arguments name.
-    pub expire_system: Option<Arc<dyn Procedure>>,
-    /// What is not executed: the same at all nodes.
-    pub skips: Arc<Skips>,
-}
-
-impl ClusterOptions {
-    /// The defaults for a node.
-    pub fn new(me: NodeId) -> ClusterOptions {
-        ClusterOptions {
-            me,
-            alone: false,
-            seed: 0,
-            fsync: FsyncPolicy::Always,
-            limits: Limits::default(),
-            tick_ms: 50,
-            checkpoint_bytes: CHECKPOINT_BYTES_DEFAULT,
-            trail_bytes_max: 32 << 20,
-            epochs_in_flight_max: 4,
-            speculate: true,
-            feed_part_bytes: 256 << 10,
-            feed_window_bytes: 16 << 20,
-            clock_bound_ms: BOUND_MS,
-            request_timeout_ms: 10_000,
-            level: LEVEL,
-            leaders_in: None,
-            expire: None,
-            expire_system: None,
-            skips: Arc::default(),
-        }
-    }
-
-    /// The defaults for a node that stands alone, in [`order::PartitionMap::alone`].
-    pub fn alone() -> ClusterOptions {
-        ClusterOptions {
-            alone: true,
-            tick_ms: 100,
-            // One sync is on its way at a time, and what comes meanwhile shares the next one.
-            epochs_in_flight_max: 256,
-            // Nobody else could have an answer sooner than the disk.
-            request_timeout_ms: u64::MAX,
-            ..ClusterOptions::new(NodeId(1))
-        }
-    }
-}
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod script;

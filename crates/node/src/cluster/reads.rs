@@ -10,6 +10,17 @@
 //! Questions and answers may be lost. So a question is asked again under another name after a while, and the
 //! first answer to any of its names serves: however long answers take, and however short the while is, one of
 //! them arrives.
+//!
+//! ```text
+//!       a question is free          an index comes, and is agreed here         the epoch is confirmed
+//!  new ────────────────────► asked ────────────────────────────────► answered ────────────────────────► readable
+//!                           ▲     │
+//!                           └─────┘ asked again under another name
+//! ```
+//!
+//! Invariants ([`Reads::check_invariants`]):
+//! 1. Every name belongs to a question that is on its way, and at most [`QUESTIONS_MAX`] are.
+//! 2. Reads that are answered wait in the order of their epochs.
 
 use std::collections::{BTreeMap, VecDeque};
 use txn::hash::mix;
@@ -139,6 +150,14 @@ impl Reads {
         reads
     }
 
+    /// The module's invariants.
+    pub fn check_invariants(&self) {
+        assert!(self.rounds.len() <= QUESTIONS_MAX);
+        debug_assert!(self.names.values().all(|first| self.rounds.contains_key(first)));
+        debug_assert!(self.ahead.iter().all(|(_, name, _)| self.names.contains_key(name)));
+        debug_assert!(self.answered.iter().map(|(epoch, _)| epoch).is_sorted());
+    }
+
     /// Gives up reads that have waited since before this.
     pub fn give_up(&mut self, older_than_tick: u64) -> Vec<RequestId> {
         let mut given_up = Vec::new();
@@ -168,41 +187,4 @@ impl Reads {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use txn::SessionId;
-
-    fn read(sequence: u64, since_tick: u64) -> Read {
-        Read {
-            id: RequestId { session: SessionId(1), sequence, attempt: 0 },
-            partition: PartitionId(0),
-            since_tick,
-        }
-    }
-
-    #[test]
-    fn any_name_of_a_question_serves_its_reads_once() {
-        let mut reads = Reads::default();
-        reads.add(read(1, 0));
-        let first = reads.ask(0);
-        reads.add(read(2, 5));
-        let second = reads.ask(5);
-        assert_eq!(reads.ask_again(0, 6).len(), 1);
-        reads.learn(first, PartitionId(0), 7);
-        reads.learn(second, PartitionId(1), 3);
-        assert_eq!(reads.reached(PartitionId(0), 6), []);
-        assert_eq!(reads.reached(PartitionId(0), 7), [(first, 7)]);
-        reads.learn(second, PartitionId(0), 8);
-        let again = reads.ask_again(6, 9);
-        assert_eq!(again.len(), 2);
-        reads.answer(again[0], Epoch(4));
-        reads.answer(first, Epoch(9));
-        assert_eq!(reads.confirmed(Epoch(3)).len(), 0);
-        assert_eq!(reads.confirmed(Epoch(4)).len(), 1);
-        assert_eq!(reads.give_up(5).len(), 0);
-        assert_eq!(reads.give_up(6).len(), 1);
-        reads.answer(second, Epoch(5));
-        assert_eq!(reads.reached(PartitionId(0), 100), []);
-        assert_eq!((reads.count(), reads.confirmed(Epoch(9)).len()), (0, 0));
-    }
-}
+mod tests;

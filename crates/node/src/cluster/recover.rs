@@ -1,21 +1,25 @@
 //! From what the journal and the checkpoints hold to a running node.
 
-use super::ClusterOptions;
-use super::bootstrap::{Bootstrap, IDENTITY};
-use super::checkpoint::{self, CANDIDATES, Checkpoints, LoadError, log_begin_bases, newest_bases};
-use super::levels::check_level;
+use super::base::{BadBase, CANDIDATES, IDENTITY, first_base, read_base};
+use super::bootstrap::Bootstrap;
+use super::candidates::{self, log_begin_bases, newest_bases};
+use super::checkpoint::{self, LoadError};
+use super::checkpoints::Checkpoints;
+use super::levels::{TooOld, check_level};
 use super::machine::{Beginning, ClusterNode};
+use super::options::ClusterOptions;
 use super::retired::retired;
+use super::shape::held;
 use crate::schedule::Schedule;
 use agree::{Group, RaftGroup, SoloGroup};
 use execute::Engine;
-use log::{Base, Disk, Entry, EntryKind, GroupImages, Members};
-use order::merge::{Content, EpochEnd, Held, Merge, Start};
-use order::{GroupBatch, PartitionMap, Streams, digest_of};
+use log::{Disk, GroupImages};
+use order::merge::{EpochEnd, Merge, Start};
+use order::{GroupBatch, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use txn::codec::{Reader, RequestError, put_varint};
-use txn::{Epoch, PartitionId, Position, Registry, RequestName};
+use txn::codec::RequestError;
+use txn::{Epoch, PartitionId, Registry, RequestName};
 
 /// Between two words on the progress of loading so many records go by.
 const TOLD_EVERY: u64 = 4096;
@@ -59,21 +63,11 @@ pub enum ClusterRecoverError {
         cause: RequestError,
     },
     /// What a base says of the state cannot be read.
-    #[error("what the journal says of the checkpoint of {0} cannot be read: start the version that wrote it")]
-    Base(PartitionId),
+    #[error(transparent)]
+    Base(#[from] BadBase),
     /// The cluster goes by something that this build does not know.
-    #[error(
-        "behaviour {in_force} is in force in this cluster, and this build of Ordo knows behaviours up to \
-         {known}: it would make something else of the same requests than the other nodes, so it takes no \
-         part. Start this node with the version of Ordo that the other nodes run, or a newer one; its data \
-         is untouched"
-    )]
-    Level {
-        /// In the cluster.
-        in_force: u32,
-        /// Here.
-        known: u32,
-    },
+    #[error(transparent)]
+    Level(#[from] TooOld),
     /// What the journal says of checkpoints cannot be used.
     #[error("{0}")]
     Checkpoint(LoadError),
@@ -83,82 +77,6 @@ pub enum ClusterRecoverError {
     /// What the journal says of its disk cannot be read.
     #[error("what the journal says of its own disk cannot be read: start the version that wrote it")]
     Identity,
-}
-
-/// The state behind an epoch, beside the records: what a group's base carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct BaseState {
-    pub epoch: Epoch,
-    pub time_ms: u64,
-    pub digest: u64,
-    /// The partition's next position.
-    pub next: Position,
-    pub streams: Streams,
-    pub map: PartitionMap,
-    /// The partition's state digest, if it is known: see `compare`.
-    pub state_digest: Option<u64>,
-}
-
-impl BaseState {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        for number in [self.epoch.0, self.time_ms, self.digest, self.next.0] {
-            put_varint(&mut out, number);
-        }
-        self.streams.encode(&mut out);
-        self.map.encode(&mut out);
-        if let Some(digest) = self.state_digest {
-            out.extend_from_slice(&digest.to_le_bytes());
-        }
-        out
-    }
-
-    pub fn decode(bytes: &[u8]) -> Option<BaseState> {
-        let mut reader = Reader::new(bytes);
-        let state = BaseState {
-            epoch: Epoch(reader.varint()?),
-            time_ms: reader.varint()?,
-            digest: reader.varint()?,
-            next: Position(reader.varint()?),
-            streams: Streams::decode(&mut reader)?,
-            map: PartitionMap::decode(&mut reader)?,
-            state_digest: match reader.is_empty() {
-                true => None,
-                false => Some(reader.u64()?),
-            },
-        };
-        reader.is_empty().then_some(state)
-    }
-}
-
-/// The base of a group that has never had a checkpoint.
-fn first_base(map: &PartitionMap, partition: PartitionId) -> (Base, BaseState) {
-    let mut voters: Vec<_> = map.partition(partition).replicas.values().copied().collect();
-    voters.sort();
-    let state = BaseState {
-        epoch: Epoch(0),
-        time_ms: 0,
-        digest: 0,
-        next: Position::FIRST,
-        streams: Streams::default(),
-        map: map.clone(),
-        state_digest: None,
-    };
-    let base = Base { members: Members { voters, ..Members::default() }, ..Base::default() };
-    (base, state)
-}
-
-/// A base and what it says; that of a group that has never had a checkpoint if there is none.
-pub(super) fn read_base(
-    map: &PartitionMap,
-    partition: PartitionId,
-    base: Option<&Base>,
-) -> Result<(Base, BaseState), ClusterRecoverError> {
-    let Some(base) = base.filter(|base| base.index > 0) else {
-        return Ok(first_base(map, partition));
-    };
-    let state = BaseState::decode(&base.state).ok_or(ClusterRecoverError::Base(partition))?;
-    Ok((base.clone(), state))
 }
 
 /// Why a request cannot be skipped any more.
@@ -208,7 +126,7 @@ pub fn load_engines<D: Disk>(
     let mut began = begin.epoch;
     let mut unusable = None;
     let (engines, checkpoint_bytes) = match load_behind(disk, &kept, &begin, make_engine, tell) {
-        Err(error @ LoadError::File { .. }) if alone && checkpoint::starts_behind_candidate(images) => {
+        Err(error @ LoadError::File { .. }) if alone && candidates::starts_behind_candidate(images) => {
             let older = log_begin_bases(images)?;
             let loaded = load_behind(disk, &kept, &older, make_engine, tell)?;
             checkpoint::put_aside(disk, &kept, began);
@@ -226,10 +144,10 @@ pub fn load_engines<D: Disk>(
         let newest = checkpoint::put_newer_aside(disk, end).unwrap_or_default();
         newer = newest.map(|newest| (newest, end));
     }
-    let mut needed = checkpoint::log_bases(images);
+    let mut needed = candidates::log_bases(images);
     needed.insert(began);
     if unusable.is_none() {
-        needed.extend(checkpoint::candidate(images).map(|(epoch, _)| epoch));
+        needed.extend(candidates::candidate(images).map(|(epoch, _)| epoch));
     }
     // What cannot be removed now is removed later.
     let _ = checkpoint::prune_at_start(disk, &needed);
@@ -242,7 +160,7 @@ type Loaded = BTreeMap<PartitionId, Arc<dyn Engine>>;
 fn load_behind<D: Disk>(
     disk: &D,
     kept: &BTreeSet<PartitionId>,
-    begin: &checkpoint::Begin,
+    begin: &candidates::Begin,
     make_engine: &dyn Fn(PartitionId) -> Arc<dyn Engine>,
     tell: &mut dyn FnMut(u64),
 ) -> Result<(Loaded, u64), LoadError> {
@@ -290,7 +208,7 @@ impl ClusterNode {
             return Err(ClusterRecoverError::Checkpoint(uneven));
         }
         let (began, bases) = (begin.epoch, begin.bases);
-        let found = checkpoint::candidate(&start.images);
+        let found = candidates::candidate(&start.images);
         let unusable = found.as_ref().filter(|_| start.unusable).map(|(epoch, _)| *epoch);
         let candidate = found.filter(|_| !start.unusable);
         let retired = retired(&start.images);
@@ -390,21 +308,4 @@ impl ClusterNode {
             },
         ))
     }
-}
-
-/// What an entry brings to the merge, unread; `None` if it is not a batch.
-pub(super) fn held(entry: &Entry) -> Result<Option<Held>, RequestError> {
-    if entry.kind != EntryKind::Data || entry.data.is_empty() {
-        return Ok(None);
-    }
-    let epoch = GroupBatch::epoch_of(&entry.data).ok_or(RequestError::Malformed)?;
-    Ok(Some(Held {
-        epoch,
-        index: entry.index,
-        term: entry.term,
-        digest: digest_of(&entry.data),
-        bytes: entry.data.len() as u64,
-        batch: Content::Unread(entry.data.clone()),
-        noted: Default::default(),
-    }))
 }

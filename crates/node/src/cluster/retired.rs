@@ -10,9 +10,9 @@
 //! A node may have been told that a group goes on without it before the order tells it why. It says behind
 //! which map, and until then the node's own map is no reason to take the replica back.
 
-use super::machine::{ClusterEffects, ClusterNode, Then};
+use agree::Group;
 use log::{Base, GroupImages, Kept, Members};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use txn::PartitionId;
 use txn::codec::{Reader, put_varint};
 
@@ -26,6 +26,16 @@ pub(super) struct Retired {
 }
 
 impl Retired {
+    /// A group's replica that the map of a version gives to another node.
+    pub fn of(group: &dyn Group, version: u32) -> Retired {
+        let last = group.status().last;
+        let term = match group.entry(last) {
+            Some(entry) => entry.term,
+            None => group.base().term,
+        };
+        Retired { last: (last, term), version }
+    }
+
     /// What a base says of a replica that has moved away; `None` if it is another one's.
     fn read(base: &Base) -> Option<Retired> {
         if base.state.is_empty() || base.members != Members::default() {
@@ -36,7 +46,8 @@ impl Retired {
         reader.is_empty().then_some(Retired { last: (base.index, base.term), version })
     }
 
-    fn kept(&self, partition: PartitionId) -> Kept {
+    /// What the journal holds of it.
+    pub fn kept(&self, partition: PartitionId) -> Kept {
         let mut state = Vec::new();
         put_varint(&mut state, u64::from(self.version));
         let (index, term) = self.last;
@@ -44,6 +55,11 @@ impl Retired {
             base: Some(Base { index, term, members: Members::default(), state: state.into() }),
             ..Kept::nothing(partition)
         }
+    }
+
+    /// Whether the map of this version does not yet tell that the replica has moved.
+    pub fn is_newer_than(&self, version: u32) -> bool {
+        self.version > version
     }
 
     /// Whether a replica that begins behind an entry has all that this one had promised to have.
@@ -58,50 +74,4 @@ pub(super) fn retired(images: &GroupImages) -> BTreeMap<PartitionId, Retired> {
         Retired::read(&image.base).map(|retired| (partition, retired))
     };
     images.iter().filter_map(read).collect()
-}
-
-impl ClusterNode {
-    /// What the map wants this node to keep, without what it has given away under a newer map than its own.
-    pub(super) fn kept(&self) -> BTreeSet<PartitionId> {
-        let map = self.map();
-        let has_moved = |partition: &PartitionId| {
-            let retired = self.retired.get(partition);
-            retired.is_some_and(|retired| retired.version > map.version)
-        };
-        let kept = map.kept_by(self.options.me);
-        kept.filter(|partition| !has_moved(partition)).collect()
-    }
-
-    /// Groups go on without this node, which keeps others: it notes what it has promised there, and starts
-    /// anew without them.
-    pub(super) fn retire(&mut self, version: u32, effects: &mut ClusterEffects) {
-        let left: Vec<PartitionId> = self.membership.left().collect();
-        for partition in left {
-            let Some(group) = self.groups.get(&partition) else {
-                continue;
-            };
-            let last = group.status().last;
-            let term = match group.entry(last) {
-                Some(entry) => entry.term,
-                None => group.base().term,
-            };
-            let retired = Retired { last: (last, term), version };
-            let kept = retired.kept(partition);
-            self.retired.insert(partition, retired);
-            self.record(kept, effects);
-            let text = format!("{partition} has moved to another node: starts anew without it");
-            effects.warnings.push(text);
-        }
-        if self.is_spread {
-            self.start_behind_newest(effects);
-        }
-        self.groups.wait_for(Then::Installed);
-        self.installs.end();
-    }
-
-    /// What the journal holds of replicas that have moved away, for a record that lets its older ones go.
-    pub(super) fn retired_again(&self) -> impl Iterator<Item = Kept> {
-        let retired = self.retired.iter();
-        retired.map(|(&partition, retired)| retired.kept(partition))
-    }
 }

@@ -3,21 +3,21 @@
 //! A peer has proved that it belongs to the cluster, and may still be broken, or lie. So a frame is held
 //! against the cluster here, once: the partitions that it names, what it says of others, and lists that go
 //! together. What a frame says of a group's log or of a checkpoint is held against these where they are known
-//! ([`agree::Group::examine`], [`ClusterNode::entries_came`], [`super::install`]). A frame that
-//! cannot be costs its sender the link ([`super::Host::sever`]), and has no other effect.
+//! ([`agree::Group::examine`], [`read_entries`], [`super::transfer`]). A frame that cannot be costs its
+//! sender the link ([`Host::sever`](crate::host::Host::sever)), and has no other effect.
 
 use super::compare::{COMPARED_EVERY, StateReport, TOLD_MAX};
 use super::feeds::{Fed, Item, Part};
 use super::frames::{Frame, FrameError};
-use super::machine::ClusterNode;
 use super::out::CAUSE_BYTES_MAX;
 use super::peers::Condition;
 use agree::Contradiction;
 use log::{Entry, EntryKind};
-use order::GroupBatch;
+use order::merge::{Content, Held};
+use order::{GroupBatch, PartitionMap, digest_of};
 use std::sync::Arc;
 use txn::codec::RequestError;
-use txn::{BootId, PartitionId};
+use txn::{BootId, Epoch, PartitionId, Registry};
 
 /// Why a frame is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,109 +74,95 @@ fn partition_of(frame: &Frame) -> Option<PartitionId> {
     }
 }
 
-impl ClusterNode {
-    /// How many partitions the cluster has: that never changes.
-    pub(super) fn partitions(&self) -> u16 {
-        self.map().partitions.len() as u16
+/// Holds a frame against the cluster.
+pub(super) fn check_frame(frame: &Frame, own: &PartitionMap) -> Result<(), BadFrame> {
+    let partitions = own.partitions.len() as u16;
+    let is_known = |partition: PartitionId| partition.0 < partitions;
+    if let Some(partition) = partition_of(frame).filter(|&partition| !is_known(partition)) {
+        return Err(BadFrame(format!("it names {partition}, and the cluster has {partitions} partitions")));
     }
+    match frame {
+        Frame::Submit { submissions, .. } => {
+            for submission in submissions {
+                submission.check(partitions)?;
+                if submission.boot == BootId(0) {
+                    return Err("it submits a request that no process has taken".into());
+                }
+            }
+        }
+        Frame::Follow { kept, .. } => {
+            let is_sorted = kept.is_sorted_by(|a, b| a < b);
+            if !is_sorted || !kept.iter().all(|&kept| is_known(kept)) {
+                return Err("it keeps partitions that the cluster has not".into());
+            }
+        }
+        Frame::Feed { batches, answers, messages, part, .. } => {
+            check_batches(batches)?;
+            let told = answers.iter().map(|answered| answered.partition);
+            let mut told = told.chain(messages.iter().map(|(to, _)| *to));
+            if !told.all(is_known) {
+                return Err("it tells of partitions that the cluster has not".into());
+            }
+            if let Some(part) = part {
+                check_part(part, is_known)?;
+            }
+        }
+        Frame::Condition(Condition::Out(cause)) if cause.len() > CAUSE_BYTES_MAX => {
+            return Err("it says at length why it is out".into());
+        }
+        Frame::States(reports) => {
+            let is_real = |report: &StateReport| {
+                let is_compared = report.epoch.0 > 0 && report.epoch.0.is_multiple_of(COMPARED_EVERY);
+                is_known(report.partition) && is_compared
+            };
+            let is_sorted = reports.is_sorted_by_key(|report| (report.partition, report.epoch));
+            let are_many = reports.len() > TOLD_MAX * usize::from(partitions);
+            if are_many || !is_sorted || !reports.iter().all(is_real) {
+                return Err("it tells of states that are not compared".into());
+            }
+        }
+        Frame::Map(map) if (map.cluster != own.cluster || map.partitions.len() != own.partitions.len()) => {
+            return Err("its map is that of another cluster".into());
+        }
+        _ => {}
+    }
+    Ok(())
+}
 
-    /// Holds a frame against the cluster.
-    pub(super) fn check_frame(&self, frame: &Frame) -> Result<(), BadFrame> {
-        let partitions = self.partitions();
-        let is_known = |partition: PartitionId| partition.0 < partitions;
-        if let Some(partition) = partition_of(frame).filter(|&partition| !is_known(partition)) {
+/// Reads the batches of entries that a group's log is about to get from its leader, and holds them against
+/// the cluster and the epoch of what the log has before them.
+pub(super) fn read_entries(
+    partition: PartitionId,
+    entries: &[Entry],
+    mut epoch: Epoch,
+    own: &PartitionMap,
+    registry: &Registry,
+) -> Result<ReadAhead, BadFrame> {
+    let mut read = ReadAhead::new();
+    for entry in entries {
+        if entry.kind != EntryKind::Data || entry.data.is_empty() {
+            continue;
+        }
+        let batch = GroupBatch::decode(&entry.data, registry);
+        let batch = batch.map_err(|error| match error {
+            RequestError::Malformed => BadFrame("it has an entry that is no batch".to_owned()),
+            RequestError::UnknownProcedure(_) => BadFrame(format!(
+                "entry {} of {partition} means nothing to this build of Ordo ({error}): run the \
+                 version here that the other nodes run",
+                entry.index
+            )),
+        })?;
+        epoch.0 += 1;
+        if batch.epoch != epoch {
             return Err(BadFrame(format!(
-                "it names {partition}, and the cluster has {partitions} partitions"
+                "it has the batch of epoch {} in the place of epoch {} of {partition}",
+                batch.epoch.0, epoch.0
             )));
         }
-        match frame {
-            Frame::Submit { submissions, .. } => {
-                for submission in submissions {
-                    submission.check(partitions)?;
-                    if submission.boot == BootId(0) {
-                        return Err("it submits a request that no process has taken".into());
-                    }
-                }
-            }
-            Frame::Follow { kept, .. } => {
-                let is_sorted = kept.is_sorted_by(|a, b| a < b);
-                if !is_sorted || !kept.iter().all(|&kept| is_known(kept)) {
-                    return Err("it keeps partitions that the cluster has not".into());
-                }
-            }
-            Frame::Feed { batches, answers, messages, part, .. } => {
-                check_batches(batches)?;
-                let told = answers.iter().map(|answered| answered.partition);
-                let mut told = told.chain(messages.iter().map(|(to, _)| *to));
-                if !told.all(is_known) {
-                    return Err("it tells of partitions that the cluster has not".into());
-                }
-                if let Some(part) = part {
-                    check_part(part, is_known)?;
-                }
-            }
-            Frame::Condition(Condition::Out(cause)) if cause.len() > CAUSE_BYTES_MAX => {
-                return Err("it says at length why it is out".into());
-            }
-            Frame::States(reports) => {
-                let is_real = |report: &StateReport| {
-                    let is_compared = report.epoch.0 > 0 && report.epoch.0.is_multiple_of(COMPARED_EVERY);
-                    is_known(report.partition) && is_compared
-                };
-                let is_sorted = reports.is_sorted_by_key(|report| (report.partition, report.epoch));
-                let are_many = reports.len() > TOLD_MAX * usize::from(partitions);
-                if are_many || !is_sorted || !reports.iter().all(is_real) {
-                    return Err("it tells of states that are not compared".into());
-                }
-            }
-            Frame::Map(map) => {
-                let own = self.map();
-                if map.cluster != own.cluster || map.partitions.len() != own.partitions.len() {
-                    return Err("its map is that of another cluster".into());
-                }
-            }
-            _ => {}
-        }
-        Ok(())
+        batch.check(partition, own.partitions.len() as u16)?;
+        read.push((entry.index, entry.term, Arc::new(batch)));
     }
-
-    /// Reads the batches of entries that a group's log is about to get from its leader, and holds them
-    /// against the cluster and the epochs that the log has.
-    pub(super) fn entries_came(
-        &self,
-        partition: PartitionId,
-        entries: &[Entry],
-    ) -> Result<ReadAhead, BadFrame> {
-        let mut read = ReadAhead::new();
-        let Some(first) = entries.first() else {
-            return Ok(read);
-        };
-        let mut epoch = self.merge.epoch_at(partition, first.index.saturating_sub(1));
-        for entry in entries {
-            if entry.kind != EntryKind::Data || entry.data.is_empty() {
-                continue;
-            }
-            let batch = GroupBatch::decode(&entry.data, &self.registry);
-            let batch = batch.map_err(|error| match error {
-                RequestError::Malformed => BadFrame("it has an entry that is no batch".to_owned()),
-                RequestError::UnknownProcedure(_) => BadFrame(format!(
-                    "entry {} of {partition} means nothing to this build of Ordo ({error}): run the \
-                     version here that the other nodes run",
-                    entry.index
-                )),
-            })?;
-            epoch.0 += 1;
-            if batch.epoch != epoch {
-                return Err(BadFrame(format!(
-                    "it has the batch of epoch {} in the place of epoch {} of {partition}",
-                    batch.epoch.0, epoch.0
-                )));
-            }
-            batch.check(partition, self.partitions())?;
-            read.push((entry.index, entry.term, Arc::new(batch)));
-        }
-        Ok(read)
-    }
+    Ok(read)
 }
 
 /// Batches are of epochs that follow each other, from places of a log that do.
@@ -203,4 +189,21 @@ fn check_part(part: &Part, is_known: impl Fn(PartitionId) -> bool) -> Result<(),
         Some(end) if end > part.offset && end <= part.total => Ok(()),
         _ => Err("a part does not lie within its whole".into()),
     }
+}
+
+/// What an entry brings to the merge, unread; `None` if it is not a batch.
+pub(super) fn held(entry: &Entry) -> Result<Option<Held>, RequestError> {
+    if entry.kind != EntryKind::Data || entry.data.is_empty() {
+        return Ok(None);
+    }
+    let epoch = GroupBatch::epoch_of(&entry.data).ok_or(RequestError::Malformed)?;
+    Ok(Some(Held {
+        epoch,
+        index: entry.index,
+        term: entry.term,
+        digest: digest_of(&entry.data),
+        bytes: entry.data.len() as u64,
+        batch: Content::Unread(entry.data.clone()),
+        noted: Default::default(),
+    }))
 }

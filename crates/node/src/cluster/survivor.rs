@@ -16,10 +16,11 @@
 //! 2. A survivor whose journal does not have this record has no majority under the new number, nor under the
 //!    old one without the lost nodes. So it does not matter where this is interrupted: it is done again.
 
-use super::bootstrap::IDENTITY;
-use super::checkpoint::{self, CANDIDATES, LoadError, candidate_with, newest_bases};
+use super::base::{BadBase, BaseState, CANDIDATES, IDENTITY, read_base};
+use super::candidates::{candidate_with, newest_bases};
+use super::checkpoint::{self, LoadError};
 use super::levels::{LEVEL, check_level};
-use super::recover::{BaseState, ClusterRecoverError, read_base};
+use super::recover::ClusterRecoverError;
 use agree::sole_member;
 use log::{Base, Disk, GroupImages, Kept};
 use order::{GroupBatch, PartitionMap};
@@ -92,7 +93,7 @@ pub fn survey<D: Disk>(
     known: &PartitionMap,
     cluster: u64,
 ) -> Result<Survey, SurvivorError> {
-    check_level(known, LEVEL)?;
+    check_level(known, LEVEL).map_err(ClusterRecoverError::from)?;
     let mut groups = images.iter().filter(|(id, _)| **id < CANDIDATES);
     if !groups.any(|(_, image)| image.base.index > 0 || !image.entries.is_empty()) {
         return Err(SurvivorError::Nothing);
@@ -120,8 +121,9 @@ pub fn survey<D: Disk>(
     let mut is_sole = true;
     for partition in known.partition_ids() {
         let image = image_of(partition);
-        let (base, state) = read_base(first, partition, Some(&image.base))?;
-        check_level(&state.map, LEVEL)?;
+        let (base, state) =
+            read_base(first, partition, Some(&image.base)).map_err(ClusterRecoverError::from)?;
+        check_level(&state.map, LEVEL).map_err(ClusterRecoverError::from)?;
         // Only one group's batches change the map: its map is the newest one.
         let mut map = state.map;
         let mut extent = Extent { partition, agreed: state.epoch, last: state.epoch, time_ms: state.time_ms };
@@ -162,7 +164,7 @@ pub fn survey<D: Disk>(
 
 /// A base with the number of another cluster.
 fn base_of(cluster: u64, partition: PartitionId, base: &Base) -> Result<Base, LoadError> {
-    let state = BaseState::decode(&base.state).ok_or(LoadError::Base(partition))?;
+    let state = BaseState::decode(&base.state).ok_or(BadBase(partition))?;
     let mut map = state.map.clone();
     map.cluster = cluster;
     Ok(Base { state: BaseState { map, ..state }.encode().into(), ..base.clone() })
@@ -171,7 +173,8 @@ fn base_of(cluster: u64, partition: PartitionId, base: &Base) -> Result<Base, Lo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::checkpoint::tests::{ME, images, map, taken, write};
+    use crate::cluster::candidates::candidate;
+    use crate::cluster::fixtures::{ME, images, map, taken, write};
     use log::{Entry, EntryKind, GroupImage, Journal};
     use sim::disk::VirtualDisk;
     use std::sync::Arc;
@@ -235,7 +238,7 @@ mod tests {
             map.cluster = NEW;
             assert_eq!(state.map, map);
         }
-        let candidate = checkpoint::candidate(&after).expect("a candidate");
+        let candidate = candidate(&after).expect("a candidate");
         assert_eq!(candidate.0, Epoch(9));
         for base in candidate.1.values() {
             let state = BaseState::decode(&base.state).expect("a state");

@@ -92,7 +92,7 @@ impl Runtime {
         let MemberOptions { name, identity, has_run, node, peers, staleness_ms_max, is_gone } = cluster;
         check(&options, identity.map.partitions.len())?;
         // Before anything is touched.
-        check_level(&identity.map, node.level).map_err(StartError::Cluster)?;
+        check_level(&identity.map, node.level).map_err(|old| StartError::Cluster(old.into()))?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
         if !has_run && checkpoint::is_any(&*disk).map_err(StartError::Journal)? {
             return Err(StartError::OfAlone(options.dir.display().to_string()));

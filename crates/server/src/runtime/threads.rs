@@ -24,8 +24,9 @@ use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use log::{Preparer, SyncTicket};
 use node::FsyncPolicy;
-use node::cluster::{ClusterCheckpoint, Written, serve_piece, store_piece};
-use node::host::HostEvent;
+use node::cluster::{ClusterCheckpoint, Written};
+
+use node::host::{HostEvent, serve_piece, store_piece};
 use parking_lot::Mutex;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

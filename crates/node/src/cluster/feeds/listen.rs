@@ -241,7 +241,7 @@ impl ClusterNode {
         if !news.batches.is_empty() {
             followed.news_tick = now;
         }
-        self.leader_is(group, news.leader);
+        self.leaders.learn(group, news.leader);
         let boot = self.boot;
         for fed in news.batches {
             let epoch = fed.epoch;
@@ -260,7 +260,7 @@ impl ClusterNode {
                 self.lose_feed(group);
                 return Ok(());
             };
-            if let Err(why) = batch.check(group, self.partitions()) {
+            if let Err(why) = batch.check(group, self.map().partitions.len() as u16) {
                 self.lose_feed(group);
                 return Err(why.into());
             }

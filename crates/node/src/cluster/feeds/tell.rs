@@ -4,7 +4,7 @@ use super::parts::{Item, Large, Part};
 use super::{Answered, Fed, Recent, Wish};
 use crate::cluster::frames::{Frame, encode_answered};
 use crate::cluster::machine::{ClusterEffects, ClusterNode};
-use crate::cluster::recover;
+use crate::cluster::shape;
 use crate::session;
 use bytes::Bytes;
 use execute::siblings::{Sent, Twins};
@@ -381,7 +381,7 @@ impl ClusterNode {
                 }
                 let entry = self.groups.get(&group)?.entry(index)?;
                 // It was read before, and is in the order.
-                let Ok(Some(held)) = recover::held(&entry) else {
+                let Ok(Some(held)) = shape::held(&entry) else {
                     continue;
                 };
                 bytes += held.bytes;
@@ -400,7 +400,7 @@ impl ClusterNode {
         if !is_active(Mutant::FeedAgreedAhead) {
             agreed = agreed.min(follower.index);
         }
-        let leader = self.leaders.get(&group).copied();
+        let leader = self.leaders.of(group);
         let is_late = self.ticks >= follower.told_tick + FEED_TICKS;
         let has_news =
             agreed > follower.agreed || leader != follower.leader || has_room && follower.has_more();

@@ -1,7 +1,7 @@
 //! From the groups' logs to the engines: what is read, delivered, confirmed and taken back.
 
 use super::{ClusterEffects, ClusterNode, Executor};
-use crate::cluster::recover::held;
+use crate::cluster::shape::held;
 use log::Entry;
 use order::merge::{Confirmation, Content, Held, Retraction, Unreadable};
 use order::{Changed, Control};

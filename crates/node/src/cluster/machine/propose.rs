@@ -90,7 +90,7 @@ impl ClusterNode {
     /// Passes requests and changes on to the leaders of their groups.
     pub(super) fn pass_on(&mut self, effects: &mut ClusterEffects) {
         for partition in self.gateway.groups() {
-            let Some(&(leader, term)) = self.leaders.get(&partition) else {
+            let Some((leader, term)) = self.leaders.of(partition) else {
                 continue;
             };
             loop {
@@ -134,7 +134,7 @@ impl ClusterNode {
 
     /// A change is wanted of the one who leads group 0. Who wants it asks again until it is ordered.
     pub(super) fn take_change(&mut self, control: Control) {
-        if self.comes_too_early(&control) {
+        if self.membership.comes_too_early(&control, self.map()) {
             return;
         }
         if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
@@ -152,7 +152,7 @@ impl ClusterNode {
         }
         let known = || {
             let mut local = self.groups.keys().copied();
-            local.find(|partition| self.leaders.contains_key(partition))
+            local.find(|&partition| self.leader(partition).is_some())
         };
         if let Some(partition) = led.or_else(known) {
             // A question that is refused is asked again at a later tick.
@@ -211,9 +211,9 @@ impl ClusterNode {
     pub(super) fn tell_begun(&self, effects: &mut ClusterEffects) {
         let elsewhere: BTreeSet<NodeId> = self
             .leaders
-            .iter()
+            .all()
             .filter(|(partition, _)| !self.groups.contains_key(partition))
-            .map(|(_, &(leader, _))| leader)
+            .map(|(_, leader)| leader)
             .collect();
         for leader in elsewhere {
             self.send(leader, &Frame::Begun(self.begun), effects);

@@ -38,7 +38,7 @@ impl ClusterNode {
         if stuck >= BEGUN_TICKS && stuck.is_multiple_of(BEGUN_TICKS) {
             let newest = self.merge.newest();
             let mut late: BTreeSet<NodeId> = BTreeSet::new();
-            for (&group, &(leader, _)) in &self.leaders {
+            for (group, leader) in self.leaders.all() {
                 if self.merge.held(group) < newest && leader != self.options.me {
                     late.insert(leader);
                 }
@@ -80,7 +80,7 @@ impl ClusterNode {
             let since_turn = self.ticks.checked_sub(2 + 2 * turn as u64);
             let round_ticks = 2 * voters.len() as u64;
             let is_due = since_turn.is_some_and(|ticks| ticks.is_multiple_of(round_ticks));
-            if is_due && heard > voters.len() / 2 && !self.leaders.contains_key(&partition) {
+            if is_due && heard > voters.len() / 2 && self.leader(partition).is_none() {
                 due.push(partition);
             }
         }

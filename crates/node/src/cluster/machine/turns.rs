@@ -1,7 +1,7 @@
 //! The groups' turns: what consensus wants kept and said, and what follows once it is kept.
 
 use super::{ClusterEffects, ClusterNode, Then};
-use crate::cluster::checkpoint::CANDIDATES;
+use crate::cluster::base::CANDIDATES;
 use crate::cluster::frames::Frame;
 use crate::cluster::lead::Lead;
 use crate::groups::NowKept;
@@ -47,7 +47,7 @@ impl ClusterNode {
             }
         }
         let known = group.leader();
-        if self.leader_is(partition, known) {
+        if self.leaders.learn(partition, known) {
             // It has not heard what this node wants.
             self.remind |= known.is_some() && partition == PartitionId(0);
             // Nobody answers the questions of an earlier leader.
@@ -104,7 +104,7 @@ impl ClusterNode {
         let mut parts = Vec::new();
         if is_base(&kept) && !pending.iter().any(is_base) {
             parts.extend(self.bootstrap.keep_again());
-            parts.extend(self.candidate_again());
+            parts.extend(self.checkpoints.candidate_again());
             parts.extend(self.retired_again());
         }
         parts.push(kept);

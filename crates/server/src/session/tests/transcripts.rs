@@ -1,6 +1,6 @@
 //! Runs the transcripts in `transcripts/`: what clients send, and what they get for it.
 //!
-//! `UPDATE_TRANSCRIPTS=1` rewrites what clients get; look at the difference before you commit it.
+//! `UPDATE_EXPECT=1` rewrites what clients get; look at the difference before you commit it.
 //!
 //! ```text
 //! = A title: a new node, without data and without connections
@@ -24,6 +24,7 @@
 use super::Members;
 use super::node::TestNode;
 use crate::runtime::Membership;
+use expect_test::expect_file;
 use redis_surface::codec::{decode_reply, encode_command, inline};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -32,27 +33,12 @@ use txn::Reply;
 
 #[test]
 fn transcripts_come_out_as_they_are_written() {
-    let update = std::env::var_os("UPDATE_TRANSCRIPTS").is_some();
-    let mut differences = String::new();
     let files = files();
     assert!(!files.is_empty());
     for path in files {
         let written = std::fs::read_to_string(&path).expect("a text");
-        let came_out = run(&written);
-        if written == came_out {
-            continue;
-        }
-        if update {
-            std::fs::write(&path, came_out).expect("a writable directory");
-        } else {
-            let lines = written.lines().zip(came_out.lines());
-            let (number, (want, got)) =
-                lines.enumerate().find(|(_, (want, got))| want != got).unwrap_or((0, ("(its end)", "more")));
-            let place = format!("{}:{}", path.display(), number + 1);
-            let _ = writeln!(differences, "{place}:\n  written:  {want}\n  came out: {got}");
-        }
+        expect_file![path].assert_eq(&run(&written));
     }
-    assert!(differences.is_empty(), "UPDATE_TRANSCRIPTS=1 would rewrite:\n{differences}");
 }
 
 fn files() -> Vec<PathBuf> {

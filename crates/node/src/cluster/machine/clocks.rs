@@ -1,9 +1,9 @@
 //! What a node sees of the clocks of its groups, and what it has ordered about them.
 
-use super::frames::Frame;
-use super::levels::CORRECTS_CLOCK;
-use super::machine::{ClusterEffects, ClusterNode};
+use super::{ClusterEffects, ClusterNode};
 use crate::clock::{Sight, agreed, reached};
+use crate::cluster::frames::Frame;
+use crate::cluster::levels::CORRECTS_CLOCK;
 use agree::Role;
 use order::Control;
 use std::collections::BTreeMap;

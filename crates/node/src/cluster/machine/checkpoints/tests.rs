@@ -1,190 +1,22 @@
-//! What stays on the disk, and where a process starts. Also what other tests make nodes with checkpoints of.
+//! Where a process starts, and what it keeps.
 
 use super::*;
-use crate::cluster::{ClusterOptions, ClusterRecoverError, ClusterStart, load_engines};
-use execute::Serial;
-use log::{DiskFile, Entry, EntryKind, HardState, Members};
-use order::Described;
+use crate::checkpoint::file_bytes;
+use crate::cluster::base::{BaseState, CANDIDATES};
+use crate::cluster::candidates::{Taken, newest_bases};
+use crate::cluster::checkpoint::{LoadError, epoch_of_name, file_name, prune};
+use crate::cluster::fixtures::{
+    P0, P1, P2, base, bases, engine, image, images, map, node, recover, taken, write,
+};
+use crate::cluster::load_engines;
+use log::{Disk, Entry, EntryKind, GroupImage, GroupImages, HardState};
 use sim::disk::VirtualDisk;
-use txn::Registry;
-
-pub(in crate::cluster) const ME: NodeId = NodeId(1);
-const P0: PartitionId = PartitionId(0);
-const P1: PartitionId = PartitionId(1);
-const P2: PartitionId = PartitionId(2);
-
-/// Four nodes in two zones; the first one keeps these partitions, out of four, in its zone.
-pub(in crate::cluster) fn map(kept: &[PartitionId]) -> PartitionMap {
-    let described = |(number, zone): (usize, &str)| Described {
-        name: format!("n{number}"),
-        zone: zone.to_owned(),
-        peer_address: format!("n{number}:7001"),
-        client_address: format!("n{number}:6379"),
-    };
-    let zones = ["x", "x", "y", "y"].into_iter().enumerate();
-    let described: Vec<Described> = zones.map(described).collect();
-    let mut map = PartitionMap::new("test", &described, 4).expect("a map");
-    for (number, entry) in map.partitions.iter_mut().enumerate() {
-        let keeps = kept.contains(&PartitionId(number as u16));
-        for node in entry.replicas.values_mut().filter(|node| node.0 <= 2) {
-            *node = if keeps { ME } else { NodeId(2) };
-        }
-    }
-    map
-}
-
-/// A base at the end of an epoch, with nothing in the partition.
-pub(in crate::cluster) fn base(epoch: u64, map: &PartitionMap) -> Base {
-    let state = BaseState {
-        epoch: Epoch(epoch),
-        time_ms: 0,
-        digest: epoch,
-        next: Position::FIRST,
-        streams: Streams::default(),
-        map: map.clone(),
-        state_digest: None,
-    };
-    Base {
-        index: epoch,
-        term: 1,
-        members: Members { voters: vec![ME, NodeId(2), NodeId(3)], ..Members::default() },
-        state: state.encode().into(),
-    }
-}
-
-pub(in crate::cluster) fn bases(
-    epoch: u64,
-    map: &PartitionMap,
-    of: &[PartitionId],
-) -> BTreeMap<PartitionId, Base> {
-    of.iter().map(|&of| (of, base(epoch, map))).collect()
-}
-
-fn image(base: Base) -> GroupImage {
-    GroupImage { hard_state: HardState { term: 1, vote: 0, commit: base.index }, base, entries: Vec::new() }
-}
-
-pub(in crate::cluster) fn taken(epoch: u64, of: &[PartitionId]) -> Taken {
-    Taken { epoch: Epoch(epoch), bases: bases(epoch, &map(of), of), start: true, asked_tick: None }
-}
-
-/// A journal whose logs begin behind one checkpoint, and that knows of another.
-pub(in crate::cluster) fn images(own: u64, of: &[PartitionId], candidate: Taken) -> GroupImages {
-    let map = map(of);
-    let own = of.iter().map(|&partition| match own {
-        0 => (partition, GroupImage::default()),
-        own => (partition, image(base(own, &map))),
-    });
-    let kept = kept_aside(CANDIDATES, candidate.epoch.0, candidate.encode());
-    let candidate = image(kept.base.expect("a base"));
-    own.chain([(CANDIDATES, candidate)]).collect()
-}
-
-fn engine() -> Arc<dyn Engine> {
-    Arc::new(Serial::new())
-}
-
-pub(in crate::cluster) fn write(disk: &VirtualDisk, epoch: u64, of: &[PartitionId]) {
-    let part = |&partition: &PartitionId| {
-        let engine = engine();
-        Part {
-            partition,
-            header: Header {
-                position: Position::NONE,
-                epoch: Epoch(epoch),
-                time_ms: 0,
-                digest: epoch,
-                boot: 0,
-                clears: Vec::new(),
-            },
-            snapshot: Some(engine.view().open()),
-            engine,
-        }
-    };
-    let parts = of.iter().map(part).collect();
-    let epoch = Epoch(epoch);
-    let job = ClusterCheckpoint { epoch, parts };
-    let written = job.write(disk).expect("a disk that works");
-    let size = |&partition: &PartitionId| file_bytes(disk, &file_name(partition, epoch));
-    let sizes: Vec<u64> = of.iter().map(|of| size(of).expect("a file")).collect();
-    assert_eq!(written.bytes, sizes.iter().sum::<u64>());
-}
+use std::collections::BTreeSet;
 
 fn epochs(disk: &VirtualDisk) -> BTreeSet<u64> {
     let names = disk.list().expect("names");
     let epochs = names.iter().filter_map(|name| epoch_of_name(name));
     epochs.map(|epoch| epoch.0).collect()
-}
-
-fn recover(
-    images: GroupImages,
-    map: PartitionMap,
-    engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
-) -> Result<ClusterNode, ClusterRecoverError> {
-    let start = ClusterStart {
-        known: Arc::new(map.clone()),
-        map,
-        images,
-        engines,
-        checkpoint_bytes: 0,
-        unusable: false,
-        nonce: 1,
-    };
-    ClusterNode::recover(ClusterOptions::new(ME), Registry::new(), start)
-}
-
-/// A node whose logs begin behind the checkpoint of an epoch, or at the beginning if that is 0, where the map
-/// wants it to keep more than it does.
-pub(in crate::cluster) fn node(epoch: u64, keeps: &[PartitionId], wanted: &[PartitionId]) -> ClusterNode {
-    let map = map(wanted);
-    let engines = keeps.iter().map(|&partition| (partition, engine()));
-    let images = match epoch {
-        0 => GroupImages::new(),
-        epoch => {
-            let candidate = Taken {
-                epoch: Epoch(epoch),
-                bases: bases(epoch, &map, keeps),
-                start: true,
-                asked_tick: None,
-            };
-            let mut images = images(epoch, keeps, candidate);
-            for partition in keeps {
-                images.insert(*partition, image(base(epoch, &map)));
-            }
-            images
-        }
-    };
-    let node = recover(images, map, engines.collect());
-    node.unwrap_or_else(|error| panic!("it starts: {error}"))
-}
-
-#[test]
-fn what_is_written_after_a_list_was_made_stays_when_the_list_is_followed() {
-    let disk = VirtualDisk::new(1);
-    let begin = (Epoch(5), bases(5, &map(&[P0]), &[P0]));
-    let mut checkpoints = Checkpoints::new(begin.clone(), Epoch(3), Some(begin), None, Schedule::default());
-    checkpoints.writing = Some(taken(8, &[P0]));
-    checkpoints.recording.push_back(taken(7, &[P0]));
-    let needed = checkpoints.prune(0, Some(Epoch(4)));
-    for epoch in [1, 2, 3, 4, 5, 7, 8, 9] {
-        write(&disk, epoch, &[P0, P1]);
-    }
-    let unfinished = disk.create(&unfinished_name(P0, Epoch(10)), 0).expect("a file");
-    unfinished.write_at(0, b"begun").expect("written");
-    prune(&disk, &needed).expect("removed");
-    // 3 is where the logs begin, 4 is being fetched.
-    assert_eq!(epochs(&disk), BTreeSet::from([3, 4, 5, 7, 8, 9, 10]));
-    // By then the older ones are not needed, and the list speaks of newer ones.
-    checkpoints.durable_base = Epoch(7);
-    checkpoints.taken.extend(checkpoints.recording.pop_front());
-    checkpoints.taken.push_back(taken(9, &[P0]));
-    checkpoints.base = Epoch(7);
-    let needed = checkpoints.prune(FETCH_TICKS, None);
-    prune(&disk, &needed).expect("removed");
-    assert_eq!(epochs(&disk), BTreeSet::from([7, 8, 9, 10]));
-    checkpoints.writing = None;
-    prune(&disk, &checkpoints.prune(FETCH_TICKS, None)).expect("removed");
-    assert_eq!(epochs(&disk), BTreeSet::from([7, 9, 10]));
 }
 
 #[test]
@@ -319,13 +151,15 @@ fn a_node_without_checkpoints_waits_for_its_first_one_before_it_keeps_more() {
     let wanted = [P0, P1, P2];
     let mut effects = ClusterEffects::default();
     let mut node = node(0, &[P0, P1], &wanted);
-    node.checkpoints.recording.push_back(taken(3, &[P0, P1]));
+    let bases = || bases(3, &map(&[P0, P1]), &[P0, P1]);
+    node.checkpoints.record_fetched(Epoch(3), bases());
     node.keep_more(&mut effects);
     assert!(!effects.restart, "it would begin behind the checkpoint, and the new one at the beginning");
-    node.checkpoints.writing = node.checkpoints.recording.pop_front();
+    node.checkpoints.recorded(Epoch(2));
+    node.checkpoints.write(Epoch(3), bases());
     node.keep_more(&mut effects);
     assert!(!effects.restart);
-    node.checkpoints.writing = None;
+    node.checkpoints.failed();
     node.keep_more(&mut effects);
     assert!(effects.restart);
 }
