@@ -161,3 +161,122 @@ fn the_server_creates_files_for_its_own_user_only() {
         assert_eq!(word, None, "{}: use `private`, which sets the modes", path.display());
     }
 }
+
+/// The module that a file below `src` is, from the crate's root on.
+fn module_of(file: &Path) -> Vec<String> {
+    let mut module: Vec<String> =
+        file.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if matches!(module.last().map(String::as_str), Some("mod" | "lib")) {
+        module.pop();
+    }
+    module
+}
+
+/// What a tree of a `use` declaration names, one path after the other.
+fn paths_of(tree: &str, prefix: &str, found: &mut Vec<String>) {
+    let Some((head, rest)) = tree.split_once('{') else {
+        return found.push(format!("{prefix}{}", tree.split(" as ").next().unwrap_or_default()));
+    };
+    let prefix = format!("{prefix}{head}");
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let (mut depth, mut begin) = (0, 0);
+    for (place, sign) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match sign {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                let branch = &inner[begin..place];
+                if !branch.is_empty() {
+                    paths_of(branch, &prefix, found);
+                }
+                begin = place + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The paths of a source that begin in its crate, in `use` declarations and elsewhere.
+fn paths_in(text: &str) -> Vec<String> {
+    let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = code.join("\n");
+    let mut found = Vec::new();
+    for declaration in code.split("use ").skip(1) {
+        let tree: String = declaration.split(';').next().unwrap_or_default().split_whitespace().collect();
+        if tree.starts_with("super::") || tree.starts_with("crate::") {
+            paths_of(&tree, "", &mut found);
+        }
+    }
+    let is_word = |sign: char| sign.is_alphanumeric() || sign == '_' || sign == ':';
+    let words = code.split(|sign: char| !is_word(sign));
+    found.extend(
+        words.filter(|word| word.starts_with("super::") || word.starts_with("crate::")).map(str::to_owned),
+    );
+    found
+}
+
+/// The files of a crate, and the files that each of them names.
+fn arrows(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let sources = sources(src);
+    let own = sources.iter().map(|(path, text)| (path.strip_prefix(src).expect("below"), text));
+    let modules: BTreeMap<Vec<String>, String> =
+        own.clone().map(|(path, _)| (module_of(path), path.display().to_string())).collect();
+    let named = |module: &[String], path: &str| {
+        let mut at = module.to_vec();
+        for part in path.split("::") {
+            match part {
+                "crate" => at.clear(),
+                "super" => _ = at.pop(),
+                name => {
+                    at.push(name.to_owned());
+                    if !modules.contains_key(&at) {
+                        at.pop();
+                        break;
+                    }
+                }
+            }
+        }
+        modules.get(&at).cloned()
+    };
+    own.map(|(path, text)| {
+        let (module, file) = (module_of(path), path.display().to_string());
+        let mut named: BTreeSet<String> =
+            paths_in(text).iter().filter_map(|path| named(&module, path)).collect();
+        named.remove(&file);
+        (file, named)
+    })
+    .collect()
+}
+
+/// Files that name each other in a circle, if there are any.
+fn circle(arrows: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    fn walk<'a>(
+        file: &'a str,
+        arrows: &'a BTreeMap<String, BTreeSet<String>>,
+        way: &mut Vec<&'a str>,
+        done: &mut BTreeSet<&'a str>,
+    ) -> Option<Vec<String>> {
+        if let Some(begin) = way.iter().position(|before| *before == file) {
+            return Some(way[begin..].iter().map(|file| (*file).to_owned()).collect());
+        }
+        if !done.insert(file) {
+            return None;
+        }
+        way.push(file);
+        let found = arrows.get(file).into_iter().flatten().find_map(|next| walk(next, arrows, way, done));
+        way.pop();
+        found
+    }
+    let (mut way, mut done) = (Vec::new(), BTreeSet::new());
+    arrows.keys().find_map(|file| walk(file, arrows, &mut way, &mut done))
+}
+
+#[test]
+fn no_files_of_node_name_each_other_in_a_circle() {
+    let mut arrows = arrows(&root().join("crates/node/src"));
+    assert!(arrows["cluster/machine/transfer.rs"].contains("cluster/machine.rs"), "{arrows:#?}");
+    assert!(arrows["cluster/machine.rs"].contains("cluster/transfer.rs"), "{arrows:#?}");
+    assert_eq!(circle(&arrows), None, "a part names no whole: what both need goes into a file of its own");
+    arrows.get_mut("cluster/transfer.rs").expect("it is there").insert("cluster/machine.rs".to_owned());
+    assert!(circle(&arrows).is_some(), "the test notices one");
+}

@@ -5,12 +5,13 @@
 use super::bootstrap::Standing;
 use super::compare::StateReport;
 use super::feeds::{Answered, Fed, Item, Part};
+use super::numbers::{take_number, take_partition};
 use super::peers::Condition;
 use super::pieces::Piece;
 use bytes::Bytes;
 use order::{Control, PartitionMap, Submission, TIME_MS_END, put_submission, take_submission};
-use txn::codec::{Reader, put_bytes, put_reply, put_varint, take_reply};
-use txn::{BootId, Epoch, NodeId, PartitionId, Position, Registry, RequestId, SessionId, Stop};
+use txn::codec::{Reader, put_bytes, put_varint};
+use txn::{BootId, Epoch, NodeId, PartitionId, Registry, RequestId, SessionId};
 
 /// A frame.
 #[derive(Clone, Debug)]
@@ -219,12 +220,6 @@ const WELL: u8 = 0;
 const ENDING: u8 = 1;
 const OUT: u8 = 2;
 
-/// How an outcome begins.
-const REPLIED: u8 = 0;
-const ABORTED: u8 = 1;
-const RESTARTED: u8 = 2;
-const UNDECLARED: u8 = 3;
-
 fn put_piece(out: &mut Vec<u8>, piece: &Piece) {
     put_varint(out, u64::from(piece.partition.0));
     put_varint(out, piece.epoch.0);
@@ -285,46 +280,6 @@ fn take_waits(reader: &mut Reader<'_>) -> Option<Vec<RequestId>> {
         });
     }
     Some(waits)
-}
-
-fn put_answered(out: &mut Vec<u8>, answered: &Answered) {
-    let id = answered.id;
-    for number in [id.session.0, id.sequence, u64::from(id.attempt)] {
-        put_varint(out, number);
-    }
-    put_varint(out, u64::from(answered.partition.0));
-    put_varint(out, answered.position.0);
-    match &answered.outcome {
-        Ok(reply) => {
-            out.push(REPLIED);
-            put_reply(out, reply);
-        }
-        Err(Stop::Abort(reason)) => {
-            out.push(ABORTED);
-            put_bytes(out, reason.as_bytes());
-        }
-        Err(Stop::Restart) => out.push(RESTARTED),
-        Err(Stop::Undeclared) => out.push(UNDECLARED),
-    }
-}
-
-fn take_answered(reader: &mut Reader<'_>) -> Option<Answered> {
-    Some(Answered {
-        id: RequestId {
-            session: SessionId(reader.varint()?),
-            sequence: reader.varint()?,
-            attempt: reader.varint()?.try_into().ok()?,
-        },
-        partition: take_partition(reader)?,
-        position: Position(take_number(reader)?),
-        outcome: match reader.u8()? {
-            REPLIED => Ok(take_reply(reader)?),
-            ABORTED => Err(Stop::abort(String::from_utf8(reader.bytes()?.to_vec()).ok()?)),
-            RESTARTED => Err(Stop::Restart),
-            UNDECLARED => Err(Stop::Undeclared),
-            _ => return None,
-        },
-    })
 }
 
 impl Frame {
@@ -432,7 +387,7 @@ impl Frame {
                 }
                 put_varint(&mut out, answers.len() as u64);
                 for answered in answers {
-                    put_answered(&mut out, answered);
+                    answered.put(&mut out);
                 }
                 put_varint(&mut out, messages.len() as u64);
                 for (to, message) in messages {
@@ -660,19 +615,8 @@ fn take_submit(reader: &mut Reader<'_>, registry: &Registry) -> Result<Frame, Fr
     Ok(Frame::Submit { partition, submissions })
 }
 
-/// What counts something never comes near this: sums of such numbers have room.
-const NUMBERS_END: u64 = 1 << 61;
-
-fn take_number(reader: &mut Reader<'_>) -> Option<u64> {
-    reader.varint().filter(|&number| number < NUMBERS_END)
-}
-
 fn take_epoch(reader: &mut Reader<'_>) -> Option<Epoch> {
     take_number(reader).map(Epoch)
-}
-
-fn take_partition(reader: &mut Reader<'_>) -> Option<PartitionId> {
-    Some(PartitionId(u16::try_from(reader.varint()?).ok()?))
 }
 
 fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
@@ -730,7 +674,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             }
             let mut answers = Vec::new();
             for _ in 0..reader.varint()? {
-                answers.push(take_answered(reader)?);
+                answers.push(Answered::take(reader)?);
             }
             let mut messages = Vec::new();
             for _ in 0..reader.varint()? {
@@ -820,18 +764,4 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         }
         _ => return None,
     })
-}
-
-/// An answer by itself, as bytes.
-pub(super) fn encode_answered(answered: &Answered) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_answered(&mut out, answered);
-    out
-}
-
-/// Reads what [`encode_answered`] wrote.
-pub(super) fn decode_answered(bytes: &[u8]) -> Option<Answered> {
-    let mut reader = Reader::new(bytes);
-    let answered = take_answered(&mut reader)?;
-    reader.is_empty().then_some(answered)
 }

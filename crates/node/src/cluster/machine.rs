@@ -3,9 +3,12 @@
 
 mod begin;
 mod checkpoints;
+mod clients;
 mod clocks;
 mod compare;
 mod deliver;
+mod feeds;
+mod frames;
 mod leaders;
 mod levels;
 mod members;
@@ -13,44 +16,42 @@ mod out;
 mod propose;
 mod retired;
 mod stand;
+mod status;
 mod transfer;
 mod turns;
 
 use super::bootstrap::Bootstrap;
 use super::checkpoints::Checkpoints;
-use super::compare::{Compared, Comparison};
-use super::feeds::{Answered, Feeds, News, Said, Wish};
-use super::frames::Frame;
+use super::compare::Comparison;
+use super::feeds::{Answered, DOUBT_TICKS, Followers, Room, Sources};
 use super::gateway::Gateway;
 use super::lead::Lead;
 use super::leaders::Leaders;
 use super::members::Membership;
 use super::options::ClusterOptions;
 use super::out::Out;
-use super::peers::{Condition, Peers};
-use super::reads::{Read, Reads};
+use super::peers::Peers;
+use super::reads::Reads;
 use super::retired::Retired;
-use super::shape::{BadFrame, ReadAhead, check_frame, read_entries};
+use super::shape::ReadAhead;
+use super::status::ClusterStatus;
 use super::transfer::Transfer;
-use crate::clock::{Clock, ClockStatus};
+use crate::clock::Clock;
 use crate::expiry::ExpiryScan;
 use crate::groups::Groups;
 use crate::host::{HostEffects, HostEvent, Machine};
-use crate::refused::Refused;
-use agree::{Group, GroupStatus, Input};
-use bytes::Bytes;
+use agree::{Group, Input};
 use execute::Engine;
-use order::merge::{EpochEnd, Merge};
+use execute::siblings::Twins;
+use order::merge::Merge;
 use order::{Changed, Control, PartitionMap};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, Registry, Request, RequestId, Stop};
+use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, Registry, RequestId, Stop};
 
 /// A node of which nothing was heard for so many ticks is taken for gone.
 const SILENCE_TICKS: u64 = 10;
-/// What a leader was sent is doubted after so many ticks, and whether it will be heard how a request ended.
-pub(super) const DOUBT_TICKS: u64 = 20;
 /// A question for an index is asked again after so many ticks.
 const QUESTION_TICKS: u64 = 2;
 /// So often a leader looks for expired entries.
@@ -157,47 +158,6 @@ struct Executor {
     expiry: ExpiryScan,
 }
 
-/// Counters and places of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClusterStatus {
-    /// The last delivered epoch.
-    pub delivered: Epoch,
-    /// The last confirmed epoch.
-    pub confirmed: Epoch,
-    /// Epochs that were confirmed since the start.
-    pub epochs: u64,
-    /// Epochs that were taken back since the start.
-    pub retracted: u64,
-    /// What siblings here have said to those of other nodes.
-    pub said: Said,
-    /// Requests of this process's clients that are not known to be in the order.
-    pub waiting: u64,
-    /// What was compared with other replicas' states.
-    pub compared: Compared,
-    /// Strict reads that wait.
-    pub reads_waiting: usize,
-    /// Their bytes.
-    pub waiting_bytes: u64,
-    /// Bytes of agreed batches since the last checkpoint was ordered.
-    pub log_bytes_since_checkpoint: u64,
-    /// The epoch of the newest checkpoint that counts: a start finds it. 0 if there is none.
-    pub newest_checkpoint: Epoch,
-    /// Behind which epoch the logs on the disk begin.
-    pub log_begin: Epoch,
-    /// Part of the log is gone, and no checkpoint has yet what it held.
-    pub has_lost_log: bool,
-    /// Syncs of the journal that went well since the start.
-    pub syncs: u64,
-    /// Syncs of the journal that failed since the start.
-    pub sync_failures: u64,
-    /// Writes of the journal that failed since the start.
-    pub write_failures: u64,
-    /// Why this node takes no part, if it does not: what clients are told.
-    pub stopped: Option<String>,
-    /// Whether that is for good.
-    pub is_over: bool,
-}
-
 /// What a process begins with, beside what its files hold of the order.
 pub(super) struct Beginning {
     /// What no other process has.
@@ -214,18 +174,18 @@ pub(super) struct Beginning {
 
 /// See the [module's head](super).
 pub struct ClusterNode {
-    pub(super) options: ClusterOptions,
-    pub(super) registry: Registry,
+    options: ClusterOptions,
+    registry: Registry,
     nonce: u64,
-    pub(super) boot: BootId,
-    pub(super) merge: Merge,
-    pub(super) groups: Groups<Then>,
+    boot: BootId,
+    merge: Merge,
+    groups: Groups<Then>,
     executors: BTreeMap<PartitionId, Executor>,
-    pub(super) gateway: Gateway,
-    pub(super) leads: BTreeMap<PartitionId, Lead>,
-    pub(super) leaders: Leaders,
-    pub(super) reads: Reads,
-    pub(super) peers: Peers,
+    gateway: Gateway,
+    leads: BTreeMap<PartitionId, Lead>,
+    leaders: Leaders,
+    reads: Reads,
+    peers: Peers,
     /// Changes that this node wants, until they are in the order.
     wanted: Vec<Control>,
     /// The newest map of others that this node knows: it may be ahead of its own.
@@ -233,20 +193,20 @@ pub struct ClusterNode {
     /// The newest epoch that another node has begun.
     begun: Epoch,
     /// The steady time: see [`crate::clock`].
-    pub(super) now_ms: u64,
-    pub(super) clock: Clock,
-    pub(super) ticks: u64,
-    pub(super) checkpoints: Checkpoints,
+    now_ms: u64,
+    clock: Clock,
+    ticks: u64,
+    checkpoints: Checkpoints,
     transfer: Transfer,
     /// Replicas that were told to fetch a checkpoint, and when.
-    pub(super) behind: BTreeMap<(PartitionId, NodeId), u64>,
+    behind: BTreeMap<(PartitionId, NodeId), u64>,
     /// Epochs that are confirmed, and where the local partitions stand behind them: some has not
     /// final-committed it.
     unsettled: VecDeque<(Epoch, Vec<Position>)>,
     /// All local partitions have final-committed everything up to this epoch.
     settled: Epoch,
     /// What was read for transactions over several partitions up to this epoch is not known any more.
-    pub(super) forgotten: Epoch,
+    forgotten: Epoch,
     /// The last confirmed epoch that was looked at, and since when it is that one while others are begun.
     progress: (Epoch, u64),
     /// Wanted changes are passed on again.
@@ -255,17 +215,20 @@ pub struct ClusterNode {
     waits_for_room: bool,
     stopping: bool,
     /// Since when this process is about to end.
-    pub(super) ending_tick: Option<u64>,
+    ending_tick: Option<u64>,
     /// Why this node takes no part at present.
-    pub(super) out: Option<Out>,
-    pub(super) counters: ClusterStatus,
-    pub(super) bootstrap: Bootstrap,
-    pub(super) membership: Membership,
+    out: Option<Out>,
+    counters: ClusterStatus,
+    bootstrap: Bootstrap,
+    membership: Membership,
     /// Replicas of this node that have moved away.
-    pub(super) retired: BTreeMap<PartitionId, Retired>,
-    pub(super) feeds: Feeds,
-    pub(super) is_spread: bool,
-    pub(super) comparison: Comparison,
+    retired: BTreeMap<PartitionId, Retired>,
+    followers: Followers,
+    sources: Sources,
+    /// Whether a follower keeps a partition that this node keeps too.
+    twins: Twins,
+    is_spread: bool,
+    comparison: Comparison,
     /// The map that the cluster was founded with.
     first_map: Arc<PartitionMap>,
     /// Batches of the frame at hand, which were read to be checked.
@@ -301,6 +264,10 @@ impl ClusterNode {
         let clock = Clock::new(merge.confirmed().time_ms, options.clock_bound_ms);
         let settled = merge.confirmed().epoch;
         let comparison = Comparison::new(&merge.confirmed().map);
+        let room = Room {
+            window_bytes: options.feed_window_bytes / merge.confirmed().map.partitions.len() as u64,
+            part_bytes: options.feed_part_bytes,
+        };
         let executors = engines
             .into_iter()
             .zip(next)
@@ -345,7 +312,9 @@ impl ClusterNode {
             bootstrap,
             membership: Membership::default(),
             retired,
-            feeds: Feeds::new(nonce),
+            followers: Followers::new(nonce, room),
+            sources: Sources::new(nonce, room.window_bytes),
+            twins: Twins::default(),
             is_spread,
             comparison,
             first_map: Arc::new(first_map),
@@ -353,256 +322,9 @@ impl ClusterNode {
         }
     }
 
-    /// Whether this node stands alone.
-    pub fn is_alone(&self) -> bool {
-        self.options.alone
-    }
-
-    /// The map that is in force.
-    pub fn map(&self) -> &Arc<PartitionMap> {
-        &self.merge.confirmed().map
-    }
-
-    /// The newest map that this node knows: its own, or one of others, which is ahead of it.
-    pub(super) fn newest_map(&self) -> &Arc<PartitionMap> {
-        match self.known.version > self.map().version {
-            true => &self.known,
-            false => self.map(),
-        }
-    }
-
-    /// Where the order stands, as far as this node knows it to be final.
-    pub fn confirmed(&self) -> &EpochEnd {
-        self.merge.confirmed()
-    }
-
-    /// The map that the cluster was founded with: where a node begins that joins and follows the log from its
-    /// beginning.
-    pub fn first_map(&self) -> &Arc<PartitionMap> {
-        &self.first_map
-    }
-
-    /// This process's boot id; 0 until the order has given it one.
-    pub fn boot(&self) -> BootId {
-        self.boot
-    }
-
-    /// Who leads a group, as far as this node knows.
-    pub fn leader(&self, partition: PartitionId) -> Option<NodeId> {
-        self.leaders.of(partition).map(|(node, _)| node)
-    }
-
-    /// The epoch time, less the steady time that drivers tell: see [`crate::clock`].
-    pub fn epoch_lead_ms(&self) -> i64 {
-        self.clock.lead_ms()
-    }
-
-    /// What is known of this node's clock.
-    pub fn clock(&self) -> ClockStatus {
-        self.clock.status()
-    }
-
-    /// Where the local replica of a group stands.
-    pub fn group_status(&self, partition: PartitionId) -> Option<GroupStatus> {
-        self.groups.get(&partition).map(|group| group.status())
-    }
-
-    /// The local partitions' engines.
-    pub fn engines(&self) -> impl Iterator<Item = (PartitionId, &Arc<dyn Engine>)> {
-        self.executors.iter().map(|(&partition, executor)| (partition, &executor.engine))
-    }
-
-    /// A local partition's engine.
-    pub(super) fn engine(&self, partition: PartitionId) -> Option<&Arc<dyn Engine>> {
-        let executor = self.executors.get(&partition);
-        executor.map(|executor| &executor.engine)
-    }
-
-    /// Up to which epoch all local partitions have final-committed everything.
-    pub(super) fn settled(&self) -> Epoch {
-        self.settled
-    }
-
-    /// Up to which epoch local partitions have heard from another one.
-    pub(super) fn heard_of(&self, partition: PartitionId) -> Epoch {
-        let engines = self.engines();
-        let heard = engines.map(|(_, engine)| engine.heard(partition)).max();
-        heard.unwrap_or_default()
-    }
-
-    /// Whether something was heard of a node lately, and it takes part.
-    pub fn is_live(&self, node: NodeId) -> bool {
-        match node == self.options.me {
-            true => self.out.is_none(),
-            false => self.peers.is_live(node, self.silent_since()),
-        }
-    }
-
-    /// Whether something was heard of a node lately.
-    pub fn is_heard(&self, node: NodeId) -> bool {
-        node == self.options.me || self.peers.is_heard(node, self.silent_since())
-    }
-
-    /// How a node is, as it said last.
-    pub fn condition(&self, node: NodeId) -> Condition {
-        match node == self.options.me {
-            true => self.own_condition(),
-            false => self.peers.condition(node).clone(),
-        }
-    }
-
-    /// Counters and places.
-    pub fn status(&self) -> ClusterStatus {
-        ClusterStatus {
-            delivered: self.merge.delivered().epoch,
-            confirmed: self.merge.confirmed().epoch,
-            waiting: self.gateway.load().0,
-            waiting_bytes: self.gateway.load().1,
-            newest_checkpoint: self.checkpoints.newest(),
-            log_begin: self.checkpoints.durable_base(),
-            has_lost_log: self.checkpoints.has_lost_log(),
-            said: self.feeds.said(),
-            compared: self.comparison.compared(),
-            reads_waiting: self.reads.count(),
-            log_bytes_since_checkpoint: self.checkpoints.log_bytes(),
-            stopped: self.refusal_text().map(str::to_owned),
-            is_over: self.is_stopped(),
-            ..self.counters.clone()
-        }
-    }
-
-    /// What was compared with other replicas' states.
-    pub fn compared(&self) -> Compared {
-        self.comparison.compared()
-    }
-
-    /// Whether nothing that this node has taken, written or been told of is on its way.
-    pub fn is_idle(&self) -> bool {
-        self.out.is_none()
-            && self.gateway.load().0 == 0
-            && self.feeds.unanswered_count() == 0
-            && self.reads.count() == 0
-            && self.wanted.is_empty()
-            && self.groups.has_kept_all()
-            && !self.checkpoints.are_taken()
-            && !self.transfer.is_installing()
-            && self.merge.confirmed().epoch == self.merge.newest()
-            && self.leads.values().all(|lead| !lead.has_work())
-            && self
-                .executors
-                .values()
-                .all(|executor| executor.engine.view().final_position() >= executor.next.prev())
-    }
-
-    /// Whether this node has executed all that it knows of, and hears from the leaders of all its groups.
-    pub fn is_current(&self) -> bool {
-        self.out.is_none()
-            && self.merge.confirmed().epoch == self.merge.newest()
-            && self.hears_all()
-            && self
-                .groups
-                .keys()
-                .all(|&partition| self.leader(partition).is_some_and(|leader| self.is_live(leader)))
-            && self
-                .executors
-                .values()
-                .all(|executor| executor.engine.view().final_position() >= executor.next.prev())
-    }
-
-    /// Whether what is held waits until the engines are less far behind: a node that starts, or catches up.
-    /// [`ClusterEvent::Room`] tells it that they are.
-    pub fn waits_for_room(&self) -> bool {
-        self.waits_for_room
-    }
-
     /// Nothing is taken any more, and this is why.
     pub(super) fn stop_because(&mut self, text: &str) {
         self.counters.stopped = Some(text.to_owned());
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.counters.stopped.is_some()
-    }
-
-    /// Whether something is agreed here that the local engines have not final-committed.
-    pub(super) fn is_behind_the_order(&self) -> bool {
-        self.waits_for_room
-            || self.engines().any(|(_, engine)| engine.view().final_position() < engine.status().confirmed)
-    }
-
-    /// Who was heard since this tick is not taken for gone.
-    pub(super) fn silent_since(&self) -> u64 {
-        self.ticks.saturating_sub(SILENCE_TICKS)
-    }
-
-    /// Why requests are refused: this node is out, or it has ended.
-    fn refusal_text(&self) -> Option<&str> {
-        let ended = self.counters.stopped.as_deref();
-        ended.or_else(|| self.refusal())
-    }
-
-    /// Whether requests would be taken now.
-    pub fn admission(&self) -> Result<(), Refused> {
-        if let Some(text) = self.refusal_text() {
-            return Err(Refused::ReadOnly(text.into()));
-        }
-        if self.stopping || self.transfer.is_ending() || self.membership.is_leaving() {
-            return Err(Refused::ShuttingDown);
-        }
-        let limits = self.options.limits;
-        let (requests, bytes) = self.gateway.load();
-        let requests = requests.max(self.feeds.unanswered_count() as u64);
-        if self.boot == BootId(0)
-            || requests >= limits.in_flight_requests_max
-            || bytes >= limits.in_flight_bytes_max
-        {
-            return Err(Refused::Busy);
-        }
-        Ok(())
-    }
-
-    /// Takes requests, which keep their order, and empties `requests`; on `Err` they stay with the caller.
-    pub fn submit(
-        &mut self,
-        requests: &mut Vec<Arc<Request>>,
-        now_ms: u64,
-        effects: &mut ClusterEffects,
-    ) -> Result<(), Refused> {
-        self.now_ms = now_ms;
-        self.admission()?;
-        for request in requests.drain(..) {
-            let executor = request.route.partitions.first().copied();
-            if let Some(elsewhere) = executor.filter(|first| !self.executors.contains_key(first)) {
-                self.feeds.expect(request.id, elsewhere, self.ticks);
-            }
-            self.gateway.take(request, self.ticks);
-        }
-        self.pump(effects);
-        Ok(())
-    }
-
-    /// Takes strict reads of local partitions: [`ClusterEffects::readable`] tells when they may run.
-    pub fn read(
-        &mut self,
-        reads: impl IntoIterator<Item = (RequestId, PartitionId)>,
-        now_ms: u64,
-        effects: &mut ClusterEffects,
-    ) {
-        self.now_ms = now_ms;
-        let refusal = self.refusal_text().map(str::to_owned);
-        for (id, partition) in reads {
-            if let Some(text) = &refusal {
-                effects.refused.push((id, Err(Stop::abort(text.clone()))));
-                continue;
-            }
-            if !self.executors.contains_key(&partition) {
-                // There is nothing to be read here: it is told so at once.
-                effects.readable.push((id, partition, Position::NONE));
-                continue;
-            }
-            self.reads.add(Read { id, partition, since_tick: self.ticks });
-        }
-        self.pump(effects);
     }
 
     /// Takes an event.
@@ -656,12 +378,14 @@ impl ClusterNode {
             HostEvent::Frame { from, bytes } => self.frame(from, &bytes, effects),
             HostEvent::Connected(node) => {
                 self.gateway.lost(node);
-                self.feeds.lost(node);
+                self.followers.lost(node);
+                self.sources.lost(node);
                 self.look_at_feeds(effects);
             }
             HostEvent::Disconnected(node) => {
                 self.gateway.lost(node);
-                self.feeds.lost(node);
+                self.followers.lost(node);
+                self.sources.lost(node);
                 self.groups.tell_all(&Input::Unreachable(node));
             }
             HostEvent::Written(record) => {
@@ -728,7 +452,7 @@ impl ClusterNode {
                 format!("CLUSTERDOWN {text}"),
             ),
         };
-        let given_up = self.feeds.give_up(u64::MAX);
+        let given_up = self.sources.give_up(u64::MAX);
         for id in self.gateway.give_up(u64::MAX).into_iter().chain(given_up) {
             effects.refused.push((id, Err(Stop::abort(unknown.clone()))));
         }
@@ -740,157 +464,6 @@ impl ClusterNode {
         self.checkpoints.close();
         self.counters.stopped = Some(refusal);
         effects.ended = Some(text);
-    }
-
-    pub(super) fn send(&self, to: NodeId, frame: &Frame, effects: &mut ClusterEffects) {
-        let wall_ms = self.clock.wall_ms(self.now_ms);
-        effects.host.frames.push((to, frame.encode(wall_ms)));
-    }
-
-    /// Takes a frame, or drops the link of the node that sent it.
-    fn frame(&mut self, from: NodeId, bytes: &Bytes, effects: &mut ClusterEffects) {
-        if let Err(BadFrame(why)) = self.take_frame(from, bytes, effects) {
-            effects.host.severed.push((from, why));
-        }
-    }
-
-    fn take_frame(
-        &mut self,
-        from: NodeId,
-        bytes: &Bytes,
-        effects: &mut ClusterEffects,
-    ) -> Result<(), BadFrame> {
-        let (wall_ms, frame) = Frame::decode(bytes, &self.registry)?;
-        check_frame(&frame, self.map())?;
-        self.peers.heard(from, wall_ms, self.now_ms, self.ticks);
-        let is_about_nodes =
-            matches!(frame, Frame::Clock { .. } | Frame::Condition(_) | Frame::MapWanted | Frame::Map(_));
-        if self.is_mute() && !is_about_nodes {
-            return Ok(());
-        }
-        match frame {
-            Frame::Consensus { .. } if !self.bootstrap.takes_part() => {}
-            Frame::Consensus { partition, message } => {
-                self.group_hears(from, partition, message, effects)?;
-            }
-            Frame::Submit { partition, submissions } => self.submitted(from, partition, submissions, effects),
-            Frame::Expect { partition, boot, sequence } => {
-                if boot == self.boot {
-                    self.gateway.expected(partition, sequence);
-                }
-            }
-            Frame::Elsewhere { partition, leader } => {
-                if self.leader(partition) == Some(from)
-                    && !self.groups.contains_key(&partition)
-                    && self.leaders.redirects(partition, self.ticks)
-                {
-                    self.leaders.learn(partition, leader.map(|leader| (leader, 0)));
-                }
-            }
-            Frame::Behind { partition, epoch } => self.fall_behind(from, partition, epoch),
-            Frame::Fetch(piece) => self.wanted_by(from, piece, effects),
-            Frame::Piece { piece, total, base, bytes } => {
-                self.piece_came(from, piece, total, base, bytes, effects)?
-            }
-            Frame::Newest(epoch) => self.newest_is(from, epoch),
-            Frame::Begun(epoch) => self.hear_begun(epoch),
-            Frame::Change(control) => self.take_change(control),
-            Frame::Follow { partition, subscription, boot, after, waits, kept, settled, heard } => {
-                let wish = Wish { subscription, boot, after, waits, kept, settled, heard };
-                self.follow(from, partition, wish, effects);
-            }
-            Frame::Unfollow { partition, subscription } => self.unfollow(from, partition, subscription),
-            Frame::Feed {
-                partition,
-                subscription,
-                number,
-                batches,
-                held,
-                agreed,
-                leader,
-                answers,
-                messages,
-                part,
-                asks,
-            } => {
-                if asks {
-                    let heard = Frame::Heard { partition, subscription, number };
-                    self.send(from, &heard, effects);
-                }
-                let news = News { batches, held, agreed, leader, answers, messages, part };
-                self.fed(from, partition, subscription, number, news, effects)?;
-            }
-            Frame::Heard { partition, subscription, number } => {
-                self.feeds.heard(partition, from, subscription, number)
-            }
-            Frame::Clock { standing, checkpoint, hears_all, map_version } => {
-                self.checkpoints.heard(from, checkpoint);
-                self.peers.says(from, hears_all);
-                self.peers.tells_clock(from);
-                if map_version > self.newest_map().version {
-                    self.send(from, &Frame::MapWanted, effects);
-                }
-                if let Some(standing) = standing {
-                    self.heard(from, standing, effects)?;
-                }
-            }
-            Frame::Condition(condition) => self.peers.is_in(from, condition),
-            Frame::Time(epoch_ms) => self.peers.tells_time(from, epoch_ms, self.now_ms),
-            Frame::MapWanted => {
-                let map = Frame::Map(Box::new((**self.map()).clone()));
-                self.send(from, &map, effects);
-            }
-            Frame::Map(map) => {
-                if map.version > self.newest_map().version {
-                    self.known = Arc::from(map);
-                    effects.known = Some(self.known.clone());
-                }
-            }
-            Frame::Followed { partition, version } => self.membership.followed(partition, version),
-            Frame::Left { partition, version } => self.told_to_leave(from, partition, version, effects),
-            Frame::Belongs { partition } => {
-                self.is_stranger(from, partition, effects);
-            }
-            Frame::States(reports) => self.hear_states(from, &reports, effects),
-            Frame::Wish { partition, to, left_ms } => {
-                self.wished(partition, to, left_ms / self.options.tick_ms.max(1))
-            }
-        }
-        Ok(())
-    }
-
-    /// A group's replica here gets a message of another one.
-    fn group_hears(
-        &mut self,
-        from: NodeId,
-        partition: PartitionId,
-        message: Bytes,
-        effects: &mut ClusterEffects,
-    ) -> Result<(), BadFrame> {
-        let Some(group) = self.groups.get(&partition) else {
-            return Ok(());
-        };
-        let examined = group.examine(from, &message)?;
-        if examined.asks_for_vote && self.is_stranger(from, partition, effects) {
-            return Ok(());
-        }
-        if let Some(first) = examined.appends.first() {
-            let epoch = self.merge.epoch_at(partition, first.index.saturating_sub(1));
-            self.read_ahead = read_entries(partition, &examined.appends, epoch, self.map(), &self.registry)?;
-        }
-        // What it refuses counts as lost.
-        let _ = self.groups.handle(partition, Input::Message(message));
-        // A leader must know its whole log before it takes anything.
-        self.turns(effects);
-        self.read_ahead.clear();
-        Ok(())
-    }
-
-    /// Another node says that an epoch was begun. None can be far ahead of what some group has here: an epoch
-    /// is confirmed only with the batches of all groups, and few are begun behind it.
-    fn hear_begun(&mut self, epoch: Epoch) {
-        let latest = Epoch(self.merge.newest().0 + BEGUN_AHEAD_MAX);
-        self.begun = self.begun.max(epoch.min(latest));
     }
 
     fn tick(&mut self, wall_ms: u64, effects: &mut ClusterEffects) {
@@ -914,8 +487,8 @@ impl ClusterNode {
         }
         let late = before(self.options.request_timeout_ms / self.options.tick_ms.max(1));
         let mut given_up = self.gateway.give_up(late);
-        given_up.iter().for_each(|&id| self.feeds.forget(id));
-        given_up.extend(self.feeds.give_up(late));
+        given_up.iter().for_each(|&id| _ = self.sources.forget(id));
+        given_up.extend(self.sources.give_up(late));
         for id in given_up {
             let text = "ORDOUNKNOWN no majority answered in time: what this command writes may or may not \
                         take effect; send it through ORDO.IDEMPOTENT where that matters, and again";
@@ -999,6 +572,8 @@ impl ClusterNode {
     /// The invariants of the parts: after every round, the cheap ones also in release builds.
     fn check_invariants(&self) {
         self.groups.check_invariants();
+        self.followers.check_invariants();
+        self.sources.check_invariants();
         self.transfer.check_invariants();
         self.checkpoints.check_invariants();
         self.reads.check_invariants();

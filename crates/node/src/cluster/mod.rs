@@ -99,6 +99,7 @@ mod leaders;
 pub mod levels;
 mod machine;
 mod members;
+mod numbers;
 mod options;
 mod out;
 mod peers;
@@ -107,6 +108,7 @@ mod reads;
 mod recover;
 mod retired;
 mod shape;
+mod status;
 pub mod survivor;
 mod transfer;
 
@@ -118,11 +120,12 @@ pub use feeds::{Answered, Fed, Item, Part, Said};
 pub use frames::{Frame, FrameError, describe};
 pub use leaders::TRANSFER_KEPT_MS;
 pub use levels::{LEVEL, TooOld};
-pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
+pub use machine::{ClusterEffects, ClusterEvent, ClusterNode};
 pub use options::ClusterOptions;
 pub use peers::Condition;
 pub use pieces::{Piece, Whole};
 pub use recover::{ClusterRecoverError, ClusterStart, LoadedEngines, load_engines};
+pub use status::ClusterStatus;
 
 #[cfg(test)]
 mod fixtures;

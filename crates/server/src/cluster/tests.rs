@@ -69,6 +69,7 @@ pub(crate) fn view() -> ClusterView {
             sibling_rounds: 50,
             sibling_frames: 40,
             sibling_notes: 900,
+            feeds_lapsed: 6,
             states_compared: 80,
             states_differing: 2,
             states_epoch: 64,

@@ -51,6 +51,8 @@ pub struct ClusterCounters {
     pub sibling_frames: u64,
     /// What was said.
     pub sibling_notes: u64,
+    /// How often another node was told no more of a group, because more waited for it than there is room for.
+    pub feeds_lapsed: u64,
     /// State digests of other replicas that were compared with those of this node.
     pub states_compared: u64,
     /// Of those, the ones that differed: a replica has diverged.

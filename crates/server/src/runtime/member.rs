@@ -432,6 +432,7 @@ impl Member {
             sibling_rounds: status.said.rounds,
             sibling_frames: status.said.frames,
             sibling_notes: status.said.notes,
+            feeds_lapsed: status.said.lapsed,
             states_compared: status.compared.digests,
             states_differing: status.compared.differences,
             states_epoch: status.compared.epoch.0,

@@ -92,6 +92,7 @@ struct Plan {
     checkpoint_bytes: u64,
     trail_bytes_max: u64,
     feed_part_bytes: usize,
+    feed_window_bytes: u64,
     segment_bytes: u64,
     speculate: bool,
     costs: CostTable,
@@ -149,6 +150,8 @@ impl Plan {
             checkpoint_bytes: options.checkpoint_bytes,
             trail_bytes_max: draw.pick(&[0, 500, 5_000, 1 << 30]),
             feed_part_bytes: [256 << 10, 256 << 10, 2_000, 400][(mix(options.seed) % 4) as usize],
+            feed_window_bytes: [256 << 10, 256 << 10, 32 << 10, 4 << 10]
+                [(mix(options.seed) >> 2 & 3) as usize],
             segment_bytes: options.segment_bytes,
             speculate: true,
             costs: options.costs,

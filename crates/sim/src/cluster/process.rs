@@ -267,7 +267,7 @@ impl Process {
             speculate: plan.speculate,
             feed_part_bytes: plan.feed_part_bytes,
             // Little enough to make its bounds felt, and more than a slow network needs to get on.
-            feed_window_bytes: 256 << 10,
+            feed_window_bytes: plan.feed_window_bytes,
             request_timeout_ms: plan.request_timeout_ms,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),

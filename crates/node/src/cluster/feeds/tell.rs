@@ -1,19 +1,29 @@
 //! The side that is followed: what each follower is told, and when.
+//!
+//! ```text
+//!           a wish comes                     more waits than there is room for
+//!   unknown ────────────► following ───────────────────────────────────────────► lapsed
+//!      ▲                      │                                                     │
+//!      └── it goes to another, is lost, or needs what is gone                       │
+//!      └── all that waited is sent ─────────────────────────────────────────────────┘
+//! ```
+//!
+//! Invariants ([`Followers::check_invariants`]):
+//! 1. What waits for a follower is what there was to tell when it came anew, [`BACKLOG_WINDOWS`] of its
+//!    windows, and one item, at most. (All that there was, because it would come anew for the rest, and be
+//!    told the same again.)
+//! 2. Outcomes that may be asked for again are bounded in number and in bytes.
 
 use super::parts::{Item, Large, Part};
-use super::{Answered, Fed, Recent, Wish};
-use crate::cluster::frames::{Frame, encode_answered};
-use crate::cluster::machine::{ClusterEffects, ClusterNode};
-use crate::cluster::shape;
-use crate::session;
+use super::told::{Answered, Fed, Said, Wish};
 use bytes::Bytes;
-use execute::siblings::{Sent, Twins};
-use order::{GroupBatch, merge::Held};
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, Epoch, NodeId, PartitionId};
+use txn::{BootId, Epoch, NodeId, PartitionId, RequestId};
 
+/// So many outcomes are remembered for those who come anew, of at most so many bytes in all.
+const RECENT_MAX: usize = 16 << 10;
+const RECENT_BYTES_MAX: usize = 8 << 20;
 /// A frame with at least this share of what may be on its way counts as on its way.
 const HEAVY: u64 = 1 << 10;
 /// About how many bytes of batches go into one frame, of outcomes, and of messages, if as many may be on
@@ -21,10 +31,51 @@ const HEAVY: u64 = 1 << 10;
 const FRAME_BYTES_MAX: u64 = 1 << 20;
 /// A follower hears of every group at least once in so many ticks.
 const FEED_TICKS: u64 = 4;
+/// So many times what may be on its way to a follower may wait to be sent.
+const BACKLOG_WINDOWS: u64 = 4;
+/// What a follower is told in so many ticks after it came is what there was to tell.
+const FRESH_TICKS: u64 = 20;
+
+/// How much a follower of a group is told at once.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cluster) struct Room {
+    /// So many bytes may be on their way to it.
+    pub window_bytes: u64,
+    /// What is larger goes in parts of so many bytes.
+    pub part_bytes: usize,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { window_bytes: 1, part_bytes: 1 }
+    }
+}
+
+impl Room {
+    /// How many bytes go into a frame, but for the last item.
+    pub fn frame_bytes(&self) -> u64 {
+        FRAME_BYTES_MAX.min(self.window_bytes.max(1))
+    }
+
+    /// How many bytes may wait for a follower.
+    fn backlog_bytes(&self) -> u64 {
+        BACKLOG_WINDOWS * self.window_bytes
+    }
+}
+
+/// An outcome that may be asked for again.
+#[derive(Clone, Debug)]
+struct Recent {
+    /// Whose client waits.
+    node: NodeId,
+    /// An epoch that was confirmed when the request was executed: not before the request's own.
+    confirmed: Epoch,
+    answered: Answered,
+}
 
 /// A node that follows a group through this one.
 #[derive(Clone, Debug)]
-pub(super) struct Follower {
+pub(in crate::cluster) struct Follower {
     /// What it executes. It says so itself: this node's map may be older than its, or newer.
     kept: Vec<PartitionId>,
     subscription: u64,
@@ -39,11 +90,17 @@ pub(super) struct Follower {
     leader: Option<(NodeId, u64)>,
     told_tick: u64,
     /// What its clients wait for, and it was not yet sent.
-    answers: Vec<Answered>,
+    answers: VecDeque<Answered>,
     /// What the group's partition has to say to its partitions, as bytes of messages.
     messages: VecDeque<(PartitionId, Bytes)>,
     /// What is left of what goes to it in parts.
     large: VecDeque<Large>,
+    /// The bytes of all three, and how many of them there were when it came.
+    waiting_bytes: u64,
+    since_tick: u64,
+    fresh_bytes: u64,
+    /// More would have waited than there is room for: nothing joins what waits, and then it is over.
+    lapsed: bool,
     unheard: Unheard,
 }
 
@@ -80,51 +137,137 @@ impl Unheard {
     }
 }
 
+/// What there is to tell a follower of its group.
+#[derive(Clone, Debug)]
+pub(in crate::cluster) struct Pending {
+    /// Batches behind those that it was told of, if there is room.
+    pub batches: Vec<Fed>,
+    /// There are more.
+    pub has_more: bool,
+    /// Up to which index the group has agreed.
+    pub agreed: u64,
+    /// Who leads it.
+    pub leader: Option<(NodeId, u64)>,
+}
+
+/// What a follower is told in one frame.
+#[derive(Clone, Debug)]
+pub(in crate::cluster) struct Told {
+    pub subscription: u64,
+    pub number: u64,
+    pub batches: Vec<Fed>,
+    pub agreed: u64,
+    pub leader: Option<(NodeId, u64)>,
+    pub answers: Vec<Answered>,
+    pub messages: Vec<(PartitionId, Bytes)>,
+    pub part: Option<Part>,
+    /// It is to say that it has heard it.
+    pub asks: bool,
+    /// There is more, and room for it.
+    pub has_more: bool,
+}
+
+impl Told {
+    /// Whether partitions are told something.
+    pub fn says(&self) -> bool {
+        let says = |part: &Part| matches!(part.item, Item::Message(_));
+        !self.messages.is_empty() || self.part.as_ref().is_some_and(says)
+    }
+}
+
 impl Follower {
-    /// The group's log has other batches behind this epoch than it had.
-    pub fn rewind(&mut self, to: Epoch) {
+    fn new(wish: Wish, now_tick: u64) -> Follower {
+        Follower {
+            kept: wish.kept,
+            subscription: wish.subscription,
+            boot: wish.boot,
+            number: 0,
+            told: wish.after,
+            index: 0,
+            agreed: 0,
+            leader: None,
+            told_tick: 0,
+            answers: VecDeque::new(),
+            messages: VecDeque::new(),
+            large: VecDeque::new(),
+            waiting_bytes: 0,
+            since_tick: now_tick,
+            fresh_bytes: 0,
+            lapsed: false,
+            unheard: Unheard::default(),
+        }
+    }
+
+    /// What it executes.
+    pub fn kept(&self) -> &[PartitionId] {
+        &self.kept
+    }
+
+    /// The process that follows.
+    pub fn boot(&self) -> BootId {
+        self.boot
+    }
+
+    /// The last epoch that it was told of, and where the log has that; 0 where that must be looked for.
+    pub fn place(&self) -> (Epoch, u64) {
+        (self.told, self.index)
+    }
+
+    /// Whether it may be sent more before it says that it has heard something.
+    pub fn has_room(&self, room: Room) -> bool {
+        self.unheard.has_room(room.window_bytes)
+    }
+
+    /// Whether it is not to be told anything any more.
+    pub fn is_over(&self) -> bool {
+        self.lapsed && !self.has_more()
+    }
+
+    fn rewind(&mut self, to: Epoch) {
         if self.told > to && !is_active(Mutant::FeedWithoutRewind) {
             self.told = to;
             self.index = 0;
         }
     }
 
-    /// It has heard a frame of a subscription.
-    pub fn heard(&mut self, subscription: u64, number: u64) {
-        if self.subscription == subscription {
-            self.unheard.heard(number);
+    /// Whether something of so many bytes may wait for it. If not, it lapses.
+    fn admits(&mut self, bytes: usize, room: Room, now_tick: u64) -> bool {
+        if now_tick < self.since_tick + FRESH_TICKS {
+            self.fresh_bytes = self.waiting_bytes + bytes as u64;
         }
+        self.lapsed |= self.waiting_bytes > self.fresh_bytes + room.backlog_bytes();
+        if !self.lapsed {
+            self.waiting_bytes += bytes as u64;
+        }
+        !self.lapsed
     }
 
     /// It is to be told an outcome.
-    fn answer(&mut self, answered: Answered, part_bytes: usize, number: &mut u64) {
-        match answered.bytes() > part_bytes {
-            true => self.part(Item::Answer, encode_answered(&answered).into(), number),
-            false => self.answers.push(answered),
+    fn answer(&mut self, answered: Answered, room: Room, number: &mut u64, now_tick: u64) {
+        let bytes = answered.bytes();
+        if bytes > room.part_bytes {
+            let mut whole = Vec::new();
+            answered.put(&mut whole);
+            self.part(Item::Answer, whole.into(), room, number, now_tick);
+        } else if self.admits(bytes, room, now_tick) {
+            self.answers.push_back(answered);
         }
     }
 
     /// One of its partitions is to be told something.
-    fn say(&mut self, to: PartitionId, message: Bytes, part_bytes: usize, number: &mut u64) {
-        match message.len() > part_bytes {
-            true => self.part(Item::Message(to), message, number),
-            false => self.messages.push_back((to, message)),
+    fn say(&mut self, to: PartitionId, message: Bytes, room: Room, number: &mut u64, now_tick: u64) {
+        if message.len() > room.part_bytes {
+            self.part(Item::Message(to), message, room, number, now_tick);
+        } else if self.admits(message.len(), room, now_tick) {
+            self.messages.push_back((to, message));
         }
     }
 
-    fn part(&mut self, item: Item, whole: Bytes, number: &mut u64) {
-        *number += 1;
-        self.large.push_back(Large::new(item, *number, whole));
-    }
-
-    /// The part that goes into the next frame.
-    fn next_part(&mut self, part_bytes: usize) -> Option<Part> {
-        let large = self.large.front_mut()?;
-        let part = large.next(part_bytes);
-        if large.is_sent() {
-            self.large.pop_front();
+    fn part(&mut self, item: Item, whole: Bytes, room: Room, number: &mut u64, now_tick: u64) {
+        if self.admits(whole.len(), room, now_tick) {
+            *number += 1;
+            self.large.push_back(Large::new(item, *number, whole));
         }
-        Some(part)
     }
 
     /// Whether something waits to be told that takes room.
@@ -132,337 +275,242 @@ impl Follower {
         !self.answers.is_empty() || !self.messages.is_empty() || !self.large.is_empty()
     }
 
-    /// The answers that go into the next frame.
-    fn next_answers(&mut self, bytes_max: u64) -> Vec<Answered> {
-        let mut bytes = 0;
-        let fits = self.answers.iter().take_while(|answered| {
-            let has_room = bytes < bytes_max;
-            bytes += answered.bytes() as u64;
-            has_room
-        });
-        let count = fits.count();
-        self.answers.drain(..count).collect()
-    }
-
-    /// The messages that go into the next frame.
-    fn next_messages(&mut self, bytes_max: u64) -> Vec<(PartitionId, Bytes)> {
-        let mut bytes = 0;
-        let fits = self.messages.iter().take_while(|(_, message)| {
-            let has_room = bytes < bytes_max;
-            bytes += message.len() as u64;
-            has_room
-        });
-        let count = fits.count();
-        self.messages.drain(..count).collect()
-    }
-}
-
-impl ClusterNode {
-    /// Whether outcomes of other nodes' requests are wanted: see [`ClusterNode::executed`].
-    pub fn is_spread(&self) -> bool {
-        self.is_spread
-    }
-
-    /// Requests of other nodes' clients have final-committed here.
-    pub fn executed(
-        &mut self,
-        answered: impl IntoIterator<Item = Answered>,
-        now_ms: u64,
-        effects: &mut ClusterEffects,
-    ) {
-        self.now_ms = now_ms;
-        if self.is_stopped() {
-            return;
-        }
-        let confirmed = self.merge.confirmed().epoch;
-        for answered in answered {
-            let (boot, _) = session::boot_and_port(answered.id.session);
-            let Some(node) = self.map().node_of_boot(BootId(boot)) else {
-                continue;
-            };
-            if node == self.options.me {
-                continue;
-            }
-            let follower = self.feeds.followers.get_mut(&(answered.partition, node));
-            match follower {
-                Some(follower) if follower.kept.contains(&answered.partition) => continue,
-                Some(follower) => {
-                    let part_bytes = self.options.feed_part_bytes;
-                    follower.answer(answered.clone(), part_bytes, &mut self.feeds.large);
-                }
-                None => {}
-            }
-            self.feeds.remember(Recent { node, confirmed, answered });
-        }
-        self.feed(effects);
-    }
-
-    /// Local partitions have something to say to others.
-    pub fn say(&mut self, sent: impl IntoIterator<Item = Sent>, now_ms: u64, effects: &mut ClusterEffects) {
-        self.now_ms = now_ms;
-        if self.is_stopped() {
-            return;
-        }
-        let mut told: BTreeSet<(PartitionId, NodeId)> = BTreeSet::new();
-        for Sent { from, to, message } in sent {
-            let notes = message.notes() as u64;
-            let part_bytes = self.options.feed_part_bytes;
-            let pieces = message.encode_in_pieces(part_bytes);
-            let pieces: Vec<Bytes> = pieces.into_iter().map(Bytes::from).collect();
-            // It stays in memory as long as the log that makes it: until the next checkpoint.
-            let bytes = pieces.iter().map(|piece| piece.len() as u64);
-            self.checkpoints.note_bytes(bytes.sum());
-            let mut large = self.feeds.large;
-            let followers = self.feeds.of_group(from);
-            let mut notes_said = 0;
-            for (place, follower) in followers.filter(|(_, follower)| follower.kept.contains(&to)) {
-                told.insert(*place);
-                notes_said += notes;
-                for piece in &pieces {
-                    follower.say(to, piece.clone(), part_bytes, &mut large);
-                }
-            }
-            self.feeds.large = large;
-            self.feeds.said.notes += notes_said;
-        }
-        self.feeds.said.rounds += told.len() as u64;
-        self.feed(effects);
-    }
-
-    /// A node wants to follow a group through this one.
-    pub(in crate::cluster) fn follow(
-        &mut self,
-        from: NodeId,
-        group: PartitionId,
-        wish: Wish,
-        effects: &mut ClusterEffects,
-    ) {
-        let Wish { subscription, boot, after, waits, kept, settled, heard } = wish;
-        // One who has less than the follower is no help.
-        if !self.groups.contains_key(&group) || self.merge.held(group) < after {
-            return;
-        }
-        let older = self.feeds.followers.get(&(group, from));
-        if older.is_some_and(|older| older.subscription >= subscription && older.boot == boot) {
-            return;
-        }
-        // What was read there its partitions will need, and can't have.
-        if !kept.is_empty() && settled < self.forgotten {
-            if self.checkpoints.newest() < self.forgotten {
-                self.want_checkpoint();
-            }
-            return self.tell_behind(group, from, effects);
-        }
-        if let Some(engine) = self.engine(group) {
-            if self.is_twin(&kept) {
-                self.feeds.twins.store(true, Ordering::SeqCst);
-            }
-            for &partition in &kept {
-                engine.tell_again(partition, settled, heard);
-            }
-            // Whoever steps the engines next takes it from them.
-            effects.delivered = true;
-        }
-        let mut follower = Follower {
-            messages: VecDeque::new(),
-            large: VecDeque::new(),
-            unheard: Unheard::default(),
-            answers: Vec::new(),
-            kept,
-            subscription,
-            boot,
-            number: 0,
-            told: after,
-            index: 0,
-            agreed: 0,
-            leader: None,
-            told_tick: 0,
-        };
-        for answered in self.feeds.lacking(from, group, &waits, after) {
-            let part_bytes = self.options.feed_part_bytes;
-            follower.answer(answered, part_bytes, &mut self.feeds.large);
-        }
-        self.feeds.followers.insert((group, from), follower);
-    }
-
-    /// A subscription is over.
-    pub(in crate::cluster) fn unfollow(&mut self, from: NodeId, group: PartitionId, subscription: u64) {
-        let known = self.feeds.followers.get(&(group, from));
-        if known.is_some_and(|known| known.subscription == subscription) {
-            self.feeds.followers.remove(&(group, from));
-        }
-    }
-
-    /// Tells followers what is new.
-    pub(in crate::cluster) fn feed(&mut self, effects: &mut ClusterEffects) {
-        if self.feeds.followers.is_empty() {
-            self.feeds.twins.store(false, Ordering::SeqCst);
-            return;
-        }
-        let mut followers = std::mem::take(&mut self.feeds.followers);
-        followers.retain(|&(group, node), follower| {
-            loop {
-                match self.feed_one(group, node, follower, effects) {
-                    Some(true) => {}
-                    Some(false) => return true,
-                    None => return false,
-                }
-            }
-        });
-        let has_twins = followers.values().any(|follower| self.is_twin(&follower.kept));
-        self.feeds.twins.store(has_twins, Ordering::SeqCst);
-        self.feeds.followers = followers;
-    }
-
-    /// Whether a node that keeps these partitions keeps one that this node keeps too.
-    fn is_twin(&self, kept: &[PartitionId]) -> bool {
-        kept.iter().any(|&partition| self.engine(partition).is_some())
-    }
-
-    /// Whether what local partitions say to each other is for other nodes too.
-    pub fn twins(&self) -> &Twins {
-        &self.feeds.twins
-    }
-
-    /// Sends one frame, if there is anything to say. Whether there is more; `None` if the follower needs what
-    /// is gone.
-    fn feed_one(
-        &mut self,
-        group: PartitionId,
-        node: NodeId,
-        follower: &mut Follower,
-        effects: &mut ClusterEffects,
-    ) -> Option<bool> {
-        let kept: Vec<PartitionId> = match is_active(Mutant::FeedByOwnMap) {
-            true => self.map().kept_by(node).collect(),
-            false => follower.kept.clone(),
-        };
-        let boot = follower.boot;
-        // What this build cannot read ends it when it is to be delivered.
-        let fed = |held: &Held| {
-            let batch = held.batch.read(&self.registry).ok()?;
-            Some(Fed {
-                epoch: held.epoch,
-                index: held.index,
-                term: held.term,
-                digest: held.digest,
-                bytes: held.bytes,
-                noted: batch.last_of(boot),
-                part: batch.part_for(&kept).encode().into(),
-            })
-        };
-        let mut batches: Vec<Fed> = Vec::new();
-        let mut bytes = 0;
-        let mut is_full = false;
-        let window_bytes = self.options.feed_window_bytes / self.map().partitions.len() as u64;
-        let has_room = follower.unheard.has_room(window_bytes);
-        let bytes_max = FRAME_BYTES_MAX.min(window_bytes.max(1));
-        if !has_room {
-            // It is told of what it lacks when it has heard what is on its way.
-        } else if follower.told >= self.merge.confirmed().epoch {
-            for held in self.merge.held_behind(group, follower.told) {
-                if bytes >= bytes_max {
-                    is_full = true;
-                    break;
-                }
-                bytes += held.bytes;
-                let Some(fed) = fed(held) else { break };
-                batches.push(fed);
-            }
-        } else {
-            // What is confirmed is only in the log.
-            let Some(first) = self.index_behind(group, follower) else {
-                self.tell_behind(group, node, effects);
-                return None;
-            };
-            for index in first..=self.merge.group(group).1.0 {
-                if bytes >= bytes_max {
-                    break;
-                }
-                let entry = self.groups.get(&group)?.entry(index)?;
-                // It was read before, and is in the order.
-                let Ok(Some(held)) = shape::held(&entry) else {
-                    continue;
-                };
-                bytes += held.bytes;
-                let Some(fed) = fed(&held) else {
-                    continue;
-                };
-                batches.push(fed);
-            }
-            is_full = true;
-        }
+    /// What goes into the next frame; `None` if there is nothing to say.
+    pub fn tell(&mut self, pending: Pending, room: Room, now_tick: u64) -> Option<Told> {
+        let Pending { batches, has_more, mut agreed, leader } = pending;
         if let Some(last) = batches.last() {
-            follower.told = last.epoch;
-            follower.index = last.index;
+            self.told = last.epoch;
+            self.index = last.index;
         }
-        let mut agreed = self.merge.agreed_upto(group);
         if !is_active(Mutant::FeedAgreedAhead) {
-            agreed = agreed.min(follower.index);
+            agreed = agreed.min(self.index);
         }
-        let leader = self.leaders.of(group);
-        let is_late = self.ticks >= follower.told_tick + FEED_TICKS;
-        let has_news =
-            agreed > follower.agreed || leader != follower.leader || has_room && follower.has_more();
-        if batches.is_empty() && !has_news && !is_late && follower.number > 0 {
-            return Some(false);
+        let has_room = self.has_room(room);
+        let is_late = now_tick >= self.told_tick + FEED_TICKS;
+        let has_news = agreed > self.agreed || leader != self.leader || has_room && self.has_more();
+        if batches.is_empty() && !has_news && !is_late && self.number > 0 {
+            return None;
         }
-        let has_more = is_full && !batches.is_empty();
-        follower.number += 1;
-        follower.agreed = agreed;
-        follower.leader = leader;
-        follower.told_tick = self.ticks;
+        let has_more = has_more && !batches.is_empty();
+        self.number += 1;
+        (self.agreed, self.leader, self.told_tick) = (agreed, leader, now_tick);
         let (mut answers, mut messages, mut part) = (Vec::new(), Vec::new(), None);
+        let mut bytes: u64 = 0;
         if has_room {
-            answers = follower.next_answers(bytes_max);
-            messages = follower.next_messages(bytes_max);
-            part = follower.next_part(self.options.feed_part_bytes);
+            let bytes_max = room.frame_bytes();
+            answers = first_of(&mut self.answers, bytes_max, |answered| answered.bytes() as u64);
+            messages = first_of(&mut self.messages, bytes_max, |(_, message)| message.len() as u64);
+            part = self.large.front_mut().map(|large| large.next(room.part_bytes));
+            self.large.pop_front_if(|large| large.is_sent());
+            let answered = answers.iter().map(|answered| answered.bytes() as u64);
+            let said = messages.iter().map(|(_, message)| message.len() as u64);
+            let parted = part.iter().map(|part| part.bytes.len() as u64);
+            bytes = answered.chain(said).chain(parted).sum();
+            self.waiting_bytes -= bytes;
+            self.fresh_bytes = self.fresh_bytes.min(self.waiting_bytes);
         }
-        let answered = answers.iter().map(|answered| answered.bytes() as u64);
-        let said = messages.iter().map(|(_, message)| message.len() as u64);
-        let parted = part.iter().map(|part| part.bytes.len() as u64);
-        bytes += answered.chain(said).chain(parted).sum::<u64>();
-        let says = |part: &Part| matches!(part.item, Item::Message(_));
-        if !messages.is_empty() || part.as_ref().is_some_and(says) {
-            self.feeds.said.frames += 1;
+        bytes += batches.iter().map(|fed| fed.bytes).sum::<u64>();
+        if bytes * HEAVY >= room.window_bytes {
+            self.unheard.sent(self.number, bytes);
         }
-        if bytes * HEAVY >= window_bytes {
-            follower.unheard.sent(follower.number, bytes);
-        }
-        let frame = Frame::Feed {
-            partition: group,
-            subscription: follower.subscription,
-            number: follower.number,
+        Some(Told {
+            subscription: self.subscription,
+            number: self.number,
             batches,
-            held: self.merge.held(group),
             agreed,
             leader,
             answers,
             messages,
             part,
             // Asked for with every frame until it is heard: what is said of one says it of those before.
-            asks: !follower.unheard.is_empty(),
-        };
-        self.send(node, &frame, effects);
-        Some(follower.unheard.has_room(window_bytes) && (has_more || follower.has_more()))
-    }
-
-    /// The index of the first batch behind what a follower was told, which is confirmed here. `None` if it is
-    /// gone.
-    fn index_behind(&self, group: PartitionId, follower: &Follower) -> Option<u64> {
-        if follower.index > 0 {
-            return Some(follower.index + 1);
-        }
-        let log = self.groups.get(&group)?;
-        let mut first = self.merge.group(group).1.0;
-        while first > 0 {
-            let entry = log.entry(first)?;
-            match GroupBatch::epoch_of(&entry.data) {
-                Some(epoch) if epoch <= follower.told => break,
-                Some(epoch) if epoch.0 == follower.told.0 + 1 => return Some(first),
-                _ => first -= 1,
-            }
-        }
-        Some(first + 1)
+            asks: !self.unheard.is_empty(),
+            has_more: self.has_room(room) && (has_more || self.has_more()),
+        })
     }
 }
+
+/// Takes the first of some items, until they have so many bytes.
+fn first_of<T>(items: &mut VecDeque<T>, bytes_max: u64, bytes_of: impl Fn(&T) -> u64) -> Vec<T> {
+    let mut bytes = 0;
+    let fits = items.iter().take_while(|item| {
+        let has_room = bytes < bytes_max;
+        bytes += bytes_of(item);
+        has_room
+    });
+    let count = fits.count();
+    items.drain(..count).collect()
+}
+
+/// What a partition has to say to another one: its bytes, in pieces, and how many notes they are.
+#[derive(Clone, Debug)]
+pub(in crate::cluster) struct Saying {
+    pub from: PartitionId,
+    pub to: PartitionId,
+    pub pieces: Vec<Bytes>,
+    pub notes: u64,
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(in crate::cluster) struct Followers {
+    followers: BTreeMap<(PartitionId, NodeId), Follower>,
+    room: Room,
+    /// Outcomes for nodes that do not execute what their clients ask for.
+    recent: VecDeque<Recent>,
+    recent_bytes: usize,
+    /// What was said to partitions of other nodes.
+    said: Said,
+    /// The last number of what was sent in parts.
+    large: u64,
+}
+
+impl Followers {
+    /// Nobody yet. What goes in parts has other names than those of processes with another nonce.
+    pub fn new(nonce: u64, room: Room) -> Followers {
+        Followers { room, large: (nonce & 0xff_ffff_ffff) << 20, ..Followers::default() }
+    }
+
+    /// How much a follower is told at once.
+    pub fn room(&self) -> Room {
+        self.room
+    }
+
+    /// What was said to partitions of other nodes.
+    pub fn said(&self) -> Said {
+        self.said
+    }
+
+    /// A group's log has other batches behind this epoch than it had.
+    pub fn rewind(&mut self, group: PartitionId, to: Epoch) {
+        for (_, follower) in self.of_group(group) {
+            follower.rewind(to);
+        }
+    }
+
+    fn of_group(
+        &mut self,
+        group: PartitionId,
+    ) -> impl Iterator<Item = (&(PartitionId, NodeId), &mut Follower)> {
+        self.followers.range_mut((group, NodeId(0))..=(group, NodeId(u16::MAX)))
+    }
+
+    /// What was sent to a node may be lost.
+    pub fn lost(&mut self, node: NodeId) {
+        self.followers.retain(|&(_, follower), _| follower != node);
+    }
+
+    /// Those that are not heard of come anew.
+    pub fn keep_live(&mut self, is_live: impl Fn(NodeId) -> bool) {
+        self.followers.retain(|&(_, node), _| is_live(node));
+    }
+
+    /// A follower has heard a frame.
+    pub fn heard(&mut self, group: PartitionId, node: NodeId, subscription: u64, number: u64) {
+        let follower = self.followers.get_mut(&(group, node));
+        if let Some(follower) = follower.filter(|follower| follower.subscription == subscription) {
+            follower.unheard.heard(number);
+        }
+    }
+
+    /// A request of a node's client was executed here, when an epoch was confirmed that is not before its
+    /// own.
+    pub fn answer(&mut self, node: NodeId, confirmed: Epoch, answered: Answered, now_tick: u64) {
+        match self.followers.get_mut(&(answered.partition, node)) {
+            Some(follower) if follower.kept.contains(&answered.partition) => return,
+            Some(follower) => follower.answer(answered.clone(), self.room, &mut self.large, now_tick),
+            None => {}
+        }
+        self.remember(Recent { node, confirmed, answered });
+    }
+
+    /// Local partitions have something to say to others.
+    pub fn say(&mut self, all: &[Saying], now_tick: u64) {
+        let mut told: BTreeSet<(PartitionId, NodeId)> = BTreeSet::new();
+        let (room, mut large) = (self.room, self.large);
+        let (mut notes, mut lapsed) = (0, 0);
+        for saying in all {
+            let followers = self.of_group(saying.from);
+            for (place, follower) in followers.filter(|(_, follower)| follower.kept.contains(&saying.to)) {
+                told.insert(*place);
+                notes += saying.notes;
+                let before = follower.lapsed;
+                for piece in &saying.pieces {
+                    follower.say(saying.to, piece.clone(), room, &mut large, now_tick);
+                }
+                lapsed += u64::from(follower.lapsed && !before);
+            }
+        }
+        self.large = large;
+        self.said.notes += notes;
+        self.said.lapsed += lapsed;
+        self.said.rounds += told.len() as u64;
+    }
+
+    /// Whether a node's subscription is newer than the one that is known.
+    pub fn is_new(&self, group: PartitionId, node: NodeId, wish: &Wish) -> bool {
+        let older = self.followers.get(&(group, node));
+        !older.is_some_and(|older| older.subscription >= wish.subscription && older.boot == wish.boot)
+    }
+
+    /// A node follows a group through this one from now on.
+    pub fn follow(&mut self, group: PartitionId, node: NodeId, wish: Wish, now_tick: u64) {
+        let lacking = self.lacking(node, group, &wish.waits, wish.after);
+        let mut follower = Follower::new(wish, now_tick);
+        for answered in lacking {
+            follower.answer(answered, self.room, &mut self.large, now_tick);
+        }
+        self.followers.insert((group, node), follower);
+    }
+
+    /// A subscription is over.
+    pub fn unfollow(&mut self, group: PartitionId, node: NodeId, subscription: u64) {
+        let known = self.followers.get(&(group, node));
+        if known.is_some_and(|known| known.subscription == subscription) {
+            self.followers.remove(&(group, node));
+        }
+    }
+
+    /// All followers, to be told something and given back ([`Followers::put_back`]).
+    pub fn take(&mut self) -> BTreeMap<(PartitionId, NodeId), Follower> {
+        std::mem::take(&mut self.followers)
+    }
+
+    /// Those that still follow, and in how many frames partitions were told something.
+    pub fn put_back(&mut self, followers: BTreeMap<(PartitionId, NodeId), Follower>, frames: u64) {
+        self.followers = followers;
+        self.said.frames += frames;
+    }
+
+    /// The module's invariants.
+    pub fn check_invariants(&self) {
+        assert!(self.recent.len() <= RECENT_MAX);
+        debug_assert!(self.followers.values().all(|follower| follower.fresh_bytes <= follower.waiting_bytes));
+        debug_assert!(
+            self.followers.values().all(|follower| follower.has_more() || follower.waiting_bytes == 0)
+        );
+    }
+
+    fn remember(&mut self, recent: Recent) {
+        self.recent_bytes += recent.answered.bytes();
+        self.recent.push_back(recent);
+        while self.recent.len() > RECENT_MAX || self.recent_bytes > RECENT_BYTES_MAX {
+            let oldest = self.recent.pop_front();
+            self.recent_bytes -= oldest.map_or(0, |oldest| oldest.answered.bytes());
+        }
+    }
+
+    /// The outcomes that a node lacks which waited for these requests when it had confirmed an epoch. What it
+    /// was asked for later is in a later epoch, and may have been executed before its wish came.
+    fn lacking(&self, node: NodeId, group: PartitionId, waits: &[RequestId], after: Epoch) -> Vec<Answered> {
+        let waits: BTreeSet<&RequestId> = waits.iter().collect();
+        let of_node = self.recent.iter().filter(|recent| {
+            recent.node == node
+                && recent.answered.partition == group
+                && (recent.confirmed > after || waits.contains(&recent.answered.id))
+        });
+        of_node.map(|recent| recent.answered.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

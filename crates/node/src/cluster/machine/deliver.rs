@@ -76,7 +76,7 @@ impl ClusterNode {
                 executor.next = from;
             }
         }
-        self.feeds.retell();
+        self.sources.retell();
     }
 
     /// Tells the engines of epochs that are delivered and confirmed.
@@ -147,7 +147,7 @@ impl ClusterNode {
             {
                 self.boot = boot;
                 self.gateway.begin(boot);
-                self.feeds.renew();
+                self.sources.renew();
                 effects.boot = Some(boot);
             }
         }

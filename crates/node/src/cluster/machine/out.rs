@@ -128,7 +128,7 @@ impl ClusterNode {
     }
 
     fn is_handed_over_and_answered(&self) -> bool {
-        self.has_handed_over() && self.gateway.awaited() == 0 && self.feeds.unanswered_count() == 0
+        self.has_handed_over() && self.gateway.awaited() == 0 && self.sources.unanswered_count() == 0
     }
 
     /// Whoever waits for a request learns that nobody here will know how it ends.
@@ -148,7 +148,7 @@ impl ClusterNode {
                  the restart that is needed now"
             ),
         };
-        let foreign = self.feeds.give_up(u64::MAX);
+        let foreign = self.sources.give_up(u64::MAX);
         let given_up = self.gateway.give_up(u64::MAX).into_iter().chain(foreign);
         let refused = given_up.map(|id| (id, Err(Stop::abort(unknown.clone()))));
         effects.refused.extend(refused);

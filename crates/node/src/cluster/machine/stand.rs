@@ -1,6 +1,7 @@
 //! Whether this node leads: when it stands for election, and when it hands over.
 
-use super::{ClusterEffects, ClusterNode, DOUBT_TICKS, SILENCE_TICKS};
+use super::{ClusterEffects, ClusterNode, SILENCE_TICKS};
+use crate::cluster::feeds::DOUBT_TICKS;
 use crate::cluster::frames::Frame;
 use crate::cluster::peers::Condition;
 use agree::{ELECTION_TICKS, Input};
@@ -112,7 +113,7 @@ impl ClusterNode {
         }
         let text = "ORDOUNKNOWN this node ends, and no majority has answered: what this command writes may \
                     or may not take effect; send it through ORDO.IDEMPOTENT where that matters, and again";
-        let foreign = self.feeds.give_up(u64::MAX);
+        let foreign = self.sources.give_up(u64::MAX);
         for id in self.gateway.give_up(u64::MAX).into_iter().chain(foreign) {
             effects.refused.push((id, Err(Stop::abort(text))));
         }

@@ -122,7 +122,7 @@ impl ClusterNode {
         if let Some(retraction) = self.merge.replaced(partition, first.index) {
             self.retract(partition, &retraction, effects);
         }
-        self.feeds.rewind(partition, self.merge.held(partition));
+        self.followers.rewind(partition, self.merge.held(partition));
         for entry in &kept.entries {
             let own = self.leads.get_mut(&partition).and_then(|lead| {
                 let epoch = Epoch(self.merge.held(partition).0 + 1);
