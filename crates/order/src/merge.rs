@@ -145,6 +145,10 @@ pub struct Delivery {
     pub epoch: Epoch,
     /// For each local partition that the epoch involves: its part.
     pub batches: Vec<(PartitionId, Batch)>,
+    /// The next position of each local partition behind it.
+    pub next: Vec<Position>,
+    /// The bytes of its batches.
+    pub bytes: u64,
 }
 
 /// An epoch is final.
@@ -192,6 +196,8 @@ pub struct Merge {
     confirmed: EpochEnd,
     /// The ends of the epochs that are delivered and not confirmed.
     delivered: VecDeque<EpochEnd>,
+    /// Of the batches that are held and not delivered.
+    undelivered_bytes: u64,
     skips: Arc<Skips>,
 }
 
@@ -209,6 +215,7 @@ impl Merge {
             feeds: feeds.collect(),
             confirmed: start.end,
             delivered: VecDeque::new(),
+            undelivered_bytes: 0,
             skips: start.skips,
         }
     }
@@ -296,15 +303,25 @@ impl Merge {
     /// Only so many batches that are not confirmed are left of a group.
     fn truncate(&mut self, group: PartitionId, kept: usize) -> Option<Retraction> {
         let confirmed = self.confirmed.epoch;
-        let feed = self.feed(group);
-        if kept >= feed.held.len() {
+        if kept >= self.feed(group).held.len() {
             return None;
         }
+        let delivered = self.delivered.len();
+        let feed = self.feed(group);
+        let undelivered = feed.held.iter().skip(kept.max(delivered));
+        let bytes: u64 = undelivered.map(|held| held.bytes).sum();
         feed.held.truncate(kept);
         let epoch = Epoch(confirmed.0 + kept as u64 + 1);
         if self.delivered().epoch < epoch {
+            self.undelivered_bytes -= bytes;
             return None;
         }
+        // What was delivered of the others is not any more.
+        for feed in &self.feeds {
+            let taken_back = feed.held.iter().take(delivered).skip(kept);
+            self.undelivered_bytes += taken_back.map(|held| held.bytes).sum::<u64>();
+        }
+        self.undelivered_bytes -= bytes;
         self.delivered.truncate(kept);
         let end = self.delivered();
         let from = self.local.iter().copied().zip(end.next.iter().copied());
@@ -318,6 +335,7 @@ impl Merge {
     pub fn appended(&mut self, group: PartitionId, held: Held) {
         let next = self.held(group).0 + 1;
         assert_eq!(held.epoch.0, next, "{group} has skipped an epoch");
+        self.undelivered_bytes += held.bytes;
         self.feed(group).held.push_back(held);
     }
 
@@ -368,6 +386,18 @@ impl Merge {
     /// Up to which index a group has agreed on its log.
     pub fn agreed_upto(&self, group: PartitionId) -> u64 {
         self.feeds[usize::from(group.0)].agreed
+    }
+
+    /// The bytes of the batches that are held and not delivered.
+    pub fn undelivered_bytes(&self) -> u64 {
+        self.undelivered_bytes
+    }
+
+    /// The running sum is what there is.
+    pub fn check_invariants(&self) {
+        let undelivered =
+            |feed: &Feed| -> u64 { feed.held.iter().skip(self.delivered.len()).map(|held| held.bytes).sum() };
+        debug_assert_eq!(self.undelivered_bytes, self.feeds.iter().map(undelivered).sum::<u64>());
     }
 
     /// Whether the batches of all groups are held for the next epoch to be delivered.
@@ -492,9 +522,11 @@ impl Merge {
                 batches.push((self.local[local], part));
             }
         }
-        let epoch = end.epoch;
+        let (epoch, next) = (end.epoch, end.next.clone());
         self.delivered.push_back(end);
-        Some(Delivery { epoch, batches })
+        let bytes = self.feeds.iter().map(|feed| feed.held[place].bytes).sum();
+        self.undelivered_bytes -= bytes;
+        Some(Delivery { epoch, batches, next, bytes })
     }
 
     /// Whether the next epoch to be delivered is agreed in all groups already.

@@ -20,6 +20,7 @@ mod status;
 mod transfer;
 mod turns;
 
+use super::backlog::Backlog;
 use super::bootstrap::Bootstrap;
 use super::checkpoints::Checkpoints;
 use super::compare::Comparison;
@@ -45,7 +46,7 @@ use execute::Engine;
 use execute::siblings::Twins;
 use order::merge::Merge;
 use order::{Changed, Control, PartitionMap};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, Registry, RequestId, Stop};
@@ -200,9 +201,7 @@ pub struct ClusterNode {
     transfer: Transfer,
     /// Replicas that were told to fetch a checkpoint, and when.
     behind: BTreeMap<(PartitionId, NodeId), u64>,
-    /// Epochs that are confirmed, and where the local partitions stand behind them: some has not
-    /// final-committed it.
-    unsettled: VecDeque<(Epoch, Vec<Position>)>,
+    backlog: Backlog,
     /// All local partitions have final-committed everything up to this epoch.
     settled: Epoch,
     /// What was read for transactions over several partitions up to this epoch is not known any more.
@@ -264,6 +263,7 @@ impl ClusterNode {
         let clock = Clock::new(merge.confirmed().time_ms, options.clock_bound_ms);
         let settled = merge.confirmed().epoch;
         let comparison = Comparison::new(&merge.confirmed().map);
+        let backlog = Backlog::new(options.backlog_bytes_max);
         let room = Room {
             window_bytes: options.feed_window_bytes / merge.confirmed().map.partitions.len() as u64,
             part_bytes: options.feed_part_bytes,
@@ -298,7 +298,7 @@ impl ClusterNode {
             checkpoints,
             transfer: Transfer::default(),
             behind: BTreeMap::new(),
-            unsettled: VecDeque::new(),
+            backlog,
             settled,
             // Nobody has told this process.
             forgotten: settled,
@@ -546,6 +546,7 @@ impl ClusterNode {
         }
         while !self.transfer.is_ending() {
             self.turns(effects);
+            self.settle();
             self.execute(effects);
             if self.counters.stopped.is_some() {
                 return;
@@ -572,6 +573,8 @@ impl ClusterNode {
     /// The invariants of the parts: after every round, the cheap ones also in release builds.
     fn check_invariants(&self) {
         self.groups.check_invariants();
+        self.merge.check_invariants();
+        self.backlog.check_invariants();
         self.followers.check_invariants();
         self.sources.check_invariants();
         self.transfer.check_invariants();

@@ -7,11 +7,11 @@
 //!
 //! # Parts and the round
 //!
-//! [`gateway`], [`lead`], [`leaders`], [`reads`], [`checkpoints`], [`transfer`], [`members`], [`compare`],
-//! [`out`], [`bootstrap`] and [`peers`] are parts: each keeps the state of one protocol to itself, takes
-//! inputs, and gives wishes. None names another, or the machine. [`machine`] is the round that carries wishes
-//! from part to part until nothing more has become possible; what it does for one of them is in the file of
-//! the same name below it.
+//! [`gateway`], [`lead`], [`backlog`], [`leaders`], [`reads`], [`checkpoints`], [`transfer`], [`members`],
+//! [`compare`], [`out`], [`bootstrap`] and [`peers`] are parts: each keeps the state of one protocol to
+//! itself, takes inputs, and gives wishes. None names another, or the machine. [`machine`] is the round that
+//! carries wishes from part to part until nothing more has become possible; what it does for one of them is
+//! in the file of the same name below it.
 //!
 //! # The life of a request
 //!
@@ -82,8 +82,11 @@
 //! 2. A request of a live gateway is in its group's log at most once, and in the order of its stream.
 //! 3. What another node needs is decided by what that node says of itself: maps differ while they change.
 //! 4. What waits is bounded: requests by [`Limits`](crate::Limits), epochs by
-//!    [`ClusterOptions::epochs_in_flight_max`].
+//!    [`ClusterOptions::epochs_in_flight_max`], what is not executed by
+//!    [`ClusterOptions::backlog_bytes_max`], and what followers are told by
+//!    [`ClusterOptions::feed_window_bytes`].
 
+mod backlog;
 mod base;
 mod bootstrap;
 pub(crate) mod candidates;

@@ -28,6 +28,8 @@ pub struct ClusterOptions {
     /// A group's entries that a checkpoint covers are kept in memory, for replicas that are a little behind,
     /// while its log has at most so many bytes.
     pub trail_bytes_max: u64,
+    /// How many bytes of batches may wait to be executed before this node takes no more of them from others.
+    pub backlog_bytes_max: u64,
     /// How many epochs a group may have begun that are not confirmed.
     pub epochs_in_flight_max: usize,
     /// Whether epochs are executed while they are being agreed on. If not, they are delivered when they are
@@ -67,6 +69,7 @@ impl ClusterOptions {
             tick_ms: 50,
             checkpoint_bytes: CHECKPOINT_BYTES_DEFAULT,
             trail_bytes_max: 32 << 20,
+            backlog_bytes_max: 64 << 20,
             epochs_in_flight_max: 4,
             speculate: true,
             feed_part_bytes: 256 << 10,

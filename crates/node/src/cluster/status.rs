@@ -25,6 +25,10 @@ pub struct ClusterStatus {
     pub reads_waiting: usize,
     /// Their bytes.
     pub waiting_bytes: u64,
+    /// Bytes of batches that wait to be given to the engines.
+    pub backlog_bytes: u64,
+    /// How often that was too much, so that no more was taken from others.
+    pub backlog_full: u64,
     /// Bytes of agreed batches since the last checkpoint was ordered.
     pub log_bytes_since_checkpoint: u64,
     /// The epoch of the newest checkpoint that counts: a start finds it. 0 if there is none.

@@ -1,6 +1,7 @@
 //! Clusters that begin, grow, lose nodes and replace them, deterministically and in memory.
 
 mod agreement;
+mod backlog;
 mod bootstrap;
 mod clocks;
 mod compare;

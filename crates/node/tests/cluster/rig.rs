@@ -253,6 +253,11 @@ pub struct Rig {
     pub keeps_ended: bool,
     /// Nodes that wanted to start again.
     pub restarted: Vec<NodeId>,
+    /// The engines of this node execute nothing.
+    pub frozen: Option<NodeId>,
+    /// For nodes that start.
+    pub backlog_bytes_max: u64,
+    pub feed_window_bytes: u64,
 }
 
 async fn pair(mut tx: Tx, call: Call) -> Outcome {
@@ -318,6 +323,9 @@ impl Rig {
             severed: Vec::new(),
             keeps_ended: false,
             restarted: Vec::new(),
+            frozen: None,
+            backlog_bytes_max: 64 << 20,
+            feed_window_bytes: 16 << 20,
         }
     }
 
@@ -376,6 +384,8 @@ impl Rig {
             seed: 1,
             tick_ms: TICK_MS,
             leaders_in: self.leaders_in.clone(),
+            backlog_bytes_max: self.backlog_bytes_max,
+            feed_window_bytes: self.feed_window_bytes,
             level: self.levels.get(&node).copied().unwrap_or(LEVEL),
             ..ClusterOptions::new(node)
         };
@@ -649,7 +659,10 @@ impl Rig {
         }
         let mut foreign = Vec::new();
         let mut committed: Vec<Committed> = Vec::new();
-        let engines: Vec<_> = process.engines.clone().into_iter().collect();
+        let mut engines: Vec<_> = process.engines.clone().into_iter().collect();
+        if self.frozen == Some(node) {
+            engines.clear();
+        }
         let mut sent = Vec::new();
         loop {
             for &(partition, ref engine) in &engines {

@@ -70,6 +70,8 @@ pub(crate) fn view() -> ClusterView {
             sibling_frames: 40,
             sibling_notes: 900,
             feeds_lapsed: 6,
+            backlog_bytes: 512,
+            backlog_full: 3,
             states_compared: 80,
             states_differing: 2,
             states_epoch: 64,

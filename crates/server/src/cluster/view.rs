@@ -53,6 +53,10 @@ pub struct ClusterCounters {
     pub sibling_notes: u64,
     /// How often another node was told no more of a group, because more waited for it than there is room for.
     pub feeds_lapsed: u64,
+    /// Bytes of batches that wait to be given to the engines.
+    pub backlog_bytes: u64,
+    /// How often that was too much, so that no more was taken from others for a while.
+    pub backlog_full: u64,
     /// State digests of other replicas that were compared with those of this node.
     pub states_compared: u64,
     /// Of those, the ones that differed: a replica has diverged.

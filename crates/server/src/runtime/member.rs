@@ -433,6 +433,8 @@ impl Member {
             sibling_frames: status.said.frames,
             sibling_notes: status.said.notes,
             feeds_lapsed: status.said.lapsed,
+            backlog_bytes: status.backlog_bytes,
+            backlog_full: status.backlog_full,
             states_compared: status.compared.digests,
             states_differing: status.compared.differences,
             states_epoch: status.compared.epoch.0,

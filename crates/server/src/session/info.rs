@@ -589,6 +589,8 @@ fn ordo_cluster(view: &ClusterView, out: &mut String) {
     field(out, "sibling_messages", counters.sibling_frames);
     field(out, "sibling_notes", counters.sibling_notes);
     field(out, "feeds_lapsed", counters.feeds_lapsed);
+    field(out, "backlog_bytes", counters.backlog_bytes);
+    field(out, "backlog_full", counters.backlog_full);
     field(out, "states_compared", counters.states_compared);
     field(out, "states_differing", counters.states_differing);
     field(out, "states_epoch", counters.states_epoch);
@@ -633,7 +635,7 @@ mod tests {
                       nodes_out:0\r\nout:\r\n\
                       epochs_confirmed:90\r\nepochs_retracted:1\r\ntransactions:4000\r\n\
                       speculated_before_confirmation:3000\r\nrestarts:5\r\nsibling_rounds:50\r\n\
-                      sibling_messages:40\r\nsibling_notes:900\r\nfeeds_lapsed:6\r\n\
+                      sibling_messages:40\r\nsibling_notes:900\r\nfeeds_lapsed:6\r\nbacklog_bytes:512\r\nbacklog_full:3\r\n\
                       states_compared:80\r\nstates_differing:2\r\nstates_epoch:64\r\nmessages_sent:700\r\n\
                       message_bytes_sent:80000\r\nmessages_received:600\r\n\
                       message_bytes_received:70000\r\n";

@@ -93,6 +93,7 @@ struct Plan {
     trail_bytes_max: u64,
     feed_part_bytes: usize,
     feed_window_bytes: u64,
+    backlog_bytes_max: u64,
     segment_bytes: u64,
     speculate: bool,
     costs: CostTable,
@@ -152,6 +153,7 @@ impl Plan {
             feed_part_bytes: [256 << 10, 256 << 10, 2_000, 400][(mix(options.seed) % 4) as usize],
             feed_window_bytes: [256 << 10, 256 << 10, 32 << 10, 4 << 10]
                 [(mix(options.seed) >> 2 & 3) as usize],
+            backlog_bytes_max: [64 << 20, 64 << 20, 20_000, 1_000][(mix(options.seed) >> 4 & 3) as usize],
             segment_bytes: options.segment_bytes,
             speculate: true,
             costs: options.costs,

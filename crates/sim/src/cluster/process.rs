@@ -267,6 +267,7 @@ impl Process {
             speculate: plan.speculate,
             feed_part_bytes: plan.feed_part_bytes,
             // Little enough to make its bounds felt, and more than a slow network needs to get on.
+            backlog_bytes_max: plan.backlog_bytes_max,
             feed_window_bytes: plan.feed_window_bytes,
             request_timeout_ms: plan.request_timeout_ms,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),

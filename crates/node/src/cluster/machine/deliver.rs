@@ -9,11 +9,22 @@ use txn::codec::RequestError;
 use txn::mutant::{Mutant, is_active};
 use txn::{PartitionId, Position};
 
+/// Batches that are delivered after so many others are read when that is near.
+const READ_EPOCHS_MAX: u64 = 16;
+
 impl ClusterNode {
     /// What a new entry brings to the merge. It is read at once: what means nothing to this build must not be
     /// promised. What came from a leader was read before the group got it.
-    pub(super) fn read_entry(&self, entry: &Entry) -> Result<Option<Held>, RequestError> {
+    pub(super) fn read_entry(
+        &self,
+        partition: PartitionId,
+        entry: &Entry,
+    ) -> Result<Option<Held>, RequestError> {
         let held = held(entry)?;
+        if self.merge.held(partition).0 >= self.merge.delivered().epoch.0 + READ_EPOCHS_MAX {
+            // It waits for long: as bytes.
+            return Ok(held);
+        }
         let mut read = self.read_ahead.iter();
         let read = read.find(|(index, term, _)| (*index, *term) == (entry.index, entry.term));
         held.map(|held| {
@@ -58,6 +69,7 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) {
         self.counters.retracted += 1;
+        self.backlog.retract(retraction.epoch);
         effects.warnings.push(format!(
             "another leader's batch replaces epoch {} and what followed it",
             retraction.epoch.0
@@ -86,11 +98,13 @@ impl ClusterNode {
             let behind = executor.next.prev().0 - executor.engine.view().final_position().0;
             behind < in_flight_max
         };
-        while self.executors.values().all(room)
+        while self.backlog.has_room()
+            && self.executors.values().all(room)
             && (self.options.speculate || self.merge.is_next_agreed())
             && self.read_next(effects)
             && let Some(delivery) = self.merge.deliver(self.boot)
         {
+            self.backlog.deliver(delivery.epoch, delivery.next, delivery.bytes);
             for (partition, batch) in delivery.batches {
                 let Some(executor) = self.executors.get_mut(&partition) else {
                     continue;
@@ -107,7 +121,9 @@ impl ClusterNode {
                 effects.delivered = true;
             }
         }
-        self.waits_for_room = !self.executors.values().all(room) && self.merge.is_next_held();
+        let has_room = self.backlog.has_room() && self.executors.values().all(room);
+        self.waits_for_room = !has_room && self.merge.is_next_held();
+        self.look_at_backlog(effects);
         while self.counters.stopped.is_none()
             && let Some(confirmation) = self.merge.confirm()
         {
@@ -119,9 +135,6 @@ impl ClusterNode {
     pub(super) fn take_confirmation(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
         self.counters.epochs += 1;
         let end = &confirmation.end;
-        if end.map.partitions.len() > 1 {
-            self.unsettled.push_back((end.epoch, end.next.clone()));
-        }
         self.checkpoints.note_bytes(confirmation.bytes);
         self.note_states(end);
         let has_checkpoint =
@@ -164,11 +177,12 @@ impl ClusterNode {
     pub(in crate::cluster) fn settle(&mut self) {
         let finals: Vec<Position> =
             self.executors.values().map(|executor| executor.engine.view().final_position()).collect();
-        while let Some((epoch, _)) = self.unsettled.pop_front_if(|(_, next)| {
-            let mut both = finals.iter().zip(next.iter());
-            both.all(|(&reached, next)| reached >= next.prev())
-        }) {
+        if let Some(epoch) = self.backlog.executed(&finals, self.merge.confirmed().epoch) {
             self.settled = epoch;
+        }
+        if self.map().partitions.len() == 1 {
+            // Nobody tells it anything.
+            return;
         }
         // Where logs are cut, nobody begins any more. Where every node keeps all partitions, they begin
         // together.
@@ -182,6 +196,30 @@ impl ClusterNode {
                 executor.engine.forget(upto);
             }
         }
+    }
+
+    /// Looks how much waits to be executed.
+    fn look_at_backlog(&mut self, effects: &mut ClusterEffects) {
+        if let Some(after_ms) = self.backlog.look(self.merge.undelivered_bytes(), self.now_ms) {
+            effects.news.push(format!(
+                "this node takes again what the others order, after {after_ms} ms: half of what waited is \
+                 executed"
+            ));
+        }
+    }
+
+    /// Whether this node takes no further batches of a group now, because too much waits to be executed.
+    pub(super) fn refuses_batches(&mut self, partition: PartitionId, effects: &mut ClusterEffects) -> bool {
+        let refuses = self.backlog.refuses(self.merge.held(partition), self.merge.delivered().epoch);
+        if refuses && self.backlog.refused(self.now_ms) {
+            effects.warnings.push(format!(
+                "this node executes more slowly than the others order, or still executes what it lacked: {} \
+                 bytes wait here, so it takes no more for now, and acknowledges nothing that it has not \
+                 taken; what it serves falls behind. Look at what slows it down, if this does not pass",
+                self.merge.undelivered_bytes()
+            ));
+        }
+        refuses
     }
 
     /// Lets the reads go whose epoch is confirmed.

@@ -83,7 +83,8 @@ impl ClusterNode {
                 part,
                 asks,
             } => {
-                if asks {
+                // One that has no room does not say that it has heard something: so it is sent no more.
+                if asks && !self.refuses_batches(partition, effects) {
                     let heard = Frame::Heard { partition, subscription, number };
                     self.send(from, &heard, effects);
                 }
@@ -143,6 +144,10 @@ impl ClusterNode {
         };
         let examined = group.examine(from, &message)?;
         if examined.asks_for_vote && self.is_stranger(from, partition, effects) {
+            return Ok(());
+        }
+        if !examined.appends.is_empty() && self.refuses_batches(partition, effects) {
+            // As if it were lost: it is sent again.
             return Ok(());
         }
         if let Some(first) = examined.appends.first() {

@@ -21,6 +21,7 @@ impl ClusterNode {
         let mut groups = self.map().partition_ids();
         self.ending_tick.is_none()
             && self.out.is_none()
+            && !self.backlog.is_full()
             && groups.all(|group| {
                 let leader = self.leader(group);
                 leader.is_some_and(|leader| self.is_live(leader))

@@ -120,6 +120,8 @@ impl ClusterNode {
             compared: self.comparison.compared(),
             reads_waiting: self.reads.count(),
             log_bytes_since_checkpoint: self.checkpoints.log_bytes(),
+            backlog_bytes: self.merge.undelivered_bytes(),
+            backlog_full: self.backlog.times(),
             stopped: self.refusal_text().map(str::to_owned),
             is_over: self.is_stopped(),
             ..self.counters.clone()

@@ -140,7 +140,7 @@ impl ClusterNode {
                     batch: Content::Read(batch),
                     noted: Default::default(),
                 })),
-                None => self.read_entry(entry),
+                None => self.read_entry(partition, entry),
             };
             match found {
                 Ok(Some(held)) => self.merge.appended(partition, held),
