@@ -177,7 +177,7 @@ impl SnapshotReader {
             let read = view.read_at(&snapshot, &slots::version_key());
             if slots::version_of(read.entry.as_ref()) != wanted {
                 view.close(snapshot);
-                return ReadOutcome::Done(Err(Stop::Undeclared));
+                return ReadOutcome::Done(Err(Stop::Undeclared(None)));
             }
         }
         let now_ms = now_ms.max(snapshot.time_ms);

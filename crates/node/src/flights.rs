@@ -2,16 +2,17 @@
 //! and those among them that come again.
 //!
 //! A request comes again, invisibly, if it ended with [`Stop::Undeclared`]: it had touched a key of a
-//! partition that its words did not tell (a script), or slots have moved since it was routed. The first is
-//! known beforehand to be possible, and nothing is submitted behind such a request. The second may happen to
-//! any; but then it happens to all that were submitted behind it, as long as all of them are routed by the
-//! same slots, and so nothing overtakes it. Therefore a connection that has anything on its way goes on with
-//! the slots that it has; and as soon as something of it has to come again it submits nothing until the rest
-//! has ended, too.
+//! partition that its words did not tell (a script), or slots have moved since it was routed. One that
+//! strayed comes again with the partition that was missing, and everywhere if that is not known, or was not
+//! enough some times. The first is known beforehand to be possible, and nothing is submitted behind such a
+//! request. The second may happen to any; but then it happens to all that were submitted behind it, as long
+//! as all of them are routed by the same slots, and so nothing overtakes it. Therefore a connection that has
+//! anything on its way goes on with the slots that it has; and as soon as something of it has to come again
+//! it submits nothing until the rest has ended, too.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use txn::{Outcome, PartitionRoute, Request, RequestId, Slots, Stop};
+use txn::{Outcome, PartitionId, PartitionRoute, Request, RequestId, Slots, Stop};
 
 /// What is known of a transaction before it runs, by which it is routed.
 pub trait Reach: Clone {
@@ -23,6 +24,9 @@ pub trait Reach: Clone {
     fn compares_versions(&self) -> bool;
 }
 
+/// A request that strays comes again with what was missing, so often at most; then it goes everywhere.
+const WIDENED_MAX: u32 = 3;
+
 /// A request, and what is needed to route it again.
 #[derive(Clone, Debug)]
 pub struct Flight<R> {
@@ -32,24 +36,38 @@ pub struct Flight<R> {
     pub reach: R,
     /// It ended without having been executed, and is to be submitted again.
     again: bool,
+    /// Then: the partition that it would also have needed, if that is known.
+    missing: Option<PartitionId>,
 }
 
 impl<R: Reach> Flight<R> {
     /// One that begins.
     pub fn new(request: Arc<Request>, reach: R) -> Flight<R> {
-        Flight { request, reach, again: false }
+        Flight { request, reach, again: false, missing: None }
+    }
+
+    /// The partition that it would also have needed, if it is known to have strayed there.
+    pub fn missing(&self) -> Option<PartitionId> {
+        self.missing
     }
 
     /// The request as it comes again, with the newest slots that are known.
-    fn again(self, slots_version: u32, slots: &Slots, all_go_anywhere: &mut bool) -> Request {
+    /// `is_last`: none comes again behind it.
+    fn again(self, slots_version: u32, slots: &Slots, is_last: bool, all_go_anywhere: &mut bool) -> Request {
         let mut request = Request::clone(&self.request);
         request.id.attempt += 1;
         let is_old = request.slots_version < slots_version;
-        request.route = match is_old && !self.reach.may_stray() {
-            true => self.reach.route(slots),
-            // What its words tell was not enough, or might not be, and others come again behind it; or this
-            // node does not know the newest slots.
-            false => PartitionRoute::everywhere(slots),
+        // Where others come again behind it, it may not come once more.
+        let missing = self.missing.filter(|_| !is_old && is_last && request.id.attempt <= WIDENED_MAX);
+        request.route = match missing {
+            _ if is_old && !self.reach.may_stray() => self.reach.route(slots),
+            Some(missing) => {
+                let known = request.route.partitions.iter().copied();
+                PartitionRoute::over(known.chain([missing]), slots)
+            }
+            // What its words tell was not enough, or might not be; or this node does not know the newest
+            // slots.
+            None => PartitionRoute::everywhere(slots),
         };
         let is_everywhere = request.route.partitions.len() == usize::from(slots.of());
         *all_go_anywhere &= is_everywhere && !self.reach.compares_versions();
@@ -70,11 +88,14 @@ pub fn again<R: Reach>(
     slots: &Slots,
 ) -> Vec<Flight<R>> {
     let (mut home, mut all_go_anywhere) = (None, true);
-    let flights = flights.into_iter().map(|flight| {
+    let mut flights = flights.into_iter().peekable();
+    let flights = std::iter::from_fn(|| {
+        let flight = flights.next()?;
         let reach = flight.reach.clone();
-        let mut request = flight.again(slots_version, slots, &mut all_go_anywhere);
+        let is_last = flights.peek().is_none();
+        let mut request = flight.again(slots_version, slots, is_last, &mut all_go_anywhere);
         request.route.home = *home.get_or_insert(request.route.home);
-        Flight::new(Arc::new(request), reach)
+        Some(Flight::new(Arc::new(request), reach))
     });
     flights.collect()
 }
@@ -95,9 +116,10 @@ impl<R> Flights<R> {
         self.0.push_back(flight);
     }
 
-    /// One was tried elsewhere than in the order, and comes again.
-    pub fn add_again(&mut self, mut flight: Flight<R>) {
-        flight.again = true;
+    /// One was tried elsewhere than in the order, and comes again: what it would also have needed, if that is
+    /// known.
+    pub fn add_again(&mut self, mut flight: Flight<R>, missing: Option<PartitionId>) {
+        (flight.again, flight.missing) = (true, missing);
         self.0.push_back(flight);
     }
 
@@ -109,7 +131,10 @@ impl<R> Flights<R> {
         };
         let flight = &mut self.0[place];
         let was_right = flight.request.slots_version == Request::ANY_SLOTS;
-        flight.again = *outcome == Err(Stop::Undeclared) && !was_right;
+        flight.again = false;
+        if let Err(Stop::Undeclared(missing)) = outcome {
+            (flight.again, flight.missing) = (!was_right, *missing);
+        }
         let again = flight.again;
         if !again {
             self.0.remove(place);
@@ -184,8 +209,8 @@ mod tests {
             flights.add(flight(sequence, &["a"], false));
         }
         assert!(!flights.ended(id(2), &Ok(Reply::OK)));
-        assert!(flights.ended(id(3), &Err(Stop::Undeclared)));
-        assert!(flights.ended(id(1), &Err(Stop::Undeclared)));
+        assert!(flights.ended(id(3), &Err(Stop::Undeclared(None))));
+        assert!(flights.ended(id(1), &Err(Stop::Undeclared(None))));
         assert!(flights.take_again().is_empty(), "one is on its way");
         assert!(!flights.ended(id(4), &Err(Stop::abort("ERR"))));
         let again = flights.take_again().into_iter();
@@ -215,7 +240,7 @@ mod tests {
         let id = request.id;
         let mut flights = Flights::default();
         flights.add(strayed);
-        assert!(!flights.ended(id, &Err(Stop::Undeclared)), "once is enough");
+        assert!(!flights.ended(id, &Err(Stop::Undeclared(None))), "once is enough");
     }
 
     #[test]
@@ -223,6 +248,40 @@ mod tests {
         let strays = one_again(flight(1, &["strays"], false), 7, &new_slots());
         assert_eq!(strays.request.route.partitions.len(), 3);
         assert_eq!(strays.request.slots_version, Request::ANY_SLOTS);
+    }
+
+    #[test]
+    fn what_strayed_comes_again_with_what_was_missing_and_everywhere_after_some_times() {
+        let slots = Slots::even(6);
+        let mut request = Request::clone(&flight(1, &["strays"], false).request);
+        request.route = PartitionRoute::over([PartitionId(3)], &slots);
+        let mut flight = Flight::new(Arc::new(request), Of(vec![Key::from("strays")], false));
+        for (missing, want) in
+            [(1, &[1, 3][..]), (5, &[1, 3, 5]), (0, &[0, 1, 3, 5]), (2, &[0, 1, 2, 3, 4, 5])]
+        {
+            let mut flights = Flights::default();
+            let id = flight.request.id;
+            flights.add(flight);
+            assert!(flights.ended(id, &Err(Stop::Undeclared(Some(PartitionId(missing))))));
+            flight = again(flights.take_again(), 0, &slots).remove(0);
+            let partitions: Vec<u16> = flight.request.route.partitions.iter().map(|at| at.0).collect();
+            assert_eq!(partitions, want);
+        }
+        assert_eq!(flight.request.slots_version, Request::ANY_SLOTS);
+    }
+
+    #[test]
+    fn what_strayed_goes_everywhere_where_others_come_again_behind_it() {
+        let mut flights = Flights::default();
+        for sequence in 1..=2 {
+            flights.add(flight(sequence, &["strays"], false));
+        }
+        for sequence in 1..=2 {
+            assert!(flights.ended(id(sequence), &Err(Stop::Undeclared(Some(PartitionId(2))))));
+        }
+        let again = again(flights.take_again(), 0, &OLD);
+        let counts: Vec<usize> = again.iter().map(|flight| flight.request.route.partitions.len()).collect();
+        assert_eq!(counts, [3, 2]);
     }
 
     #[test]

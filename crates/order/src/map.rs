@@ -277,7 +277,7 @@ impl PartitionMap {
         let entry = self.partition(partition.unwrap_or_default());
         match request.slots_version == self.slots_version {
             true => Ok(Some(entry.slots_version)),
-            false => Err(Stop::Undeclared),
+            false => Err(Stop::Undeclared(None)),
         }
     }
 

@@ -284,8 +284,8 @@ impl Merge {
     /// is further back.
     pub fn epoch_at(&self, group: PartitionId, index: u64) -> Epoch {
         let feed = &self.feeds[usize::from(group.0)];
-        let before = feed.held.iter().take_while(|held| held.index <= index);
-        Epoch(self.confirmed.epoch.0 + before.count() as u64)
+        let before = feed.held.partition_point(|held| held.index <= index);
+        Epoch(self.confirmed.epoch.0 + before as u64)
     }
 
     /// A group's log has entries from this index on that replace what was there, or has lost them. Returns
@@ -381,6 +381,11 @@ impl Merge {
     pub fn agreed(&mut self, group: PartitionId, index: u64) {
         let feed = self.feed(group);
         feed.agreed = feed.agreed.max(index);
+    }
+
+    /// The last epoch of which a group has agreed on a batch that is held.
+    pub fn agreed_epoch(&self, group: PartitionId) -> Epoch {
+        self.epoch_at(group, self.agreed_upto(group))
     }
 
     /// Up to which index a group has agreed on its log.

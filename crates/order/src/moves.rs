@@ -151,7 +151,7 @@ impl Procedure for Misrouted {
         Footprint::of_keys(Vec::new(), Vec::new())
     }
     fn run(&self, _: Tx, _: Call) -> ProcedureFuture {
-        Box::pin(std::future::ready(Err(Stop::Undeclared)))
+        Box::pin(std::future::ready(Err(Stop::Undeclared(None))))
     }
 }
 

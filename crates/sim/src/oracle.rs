@@ -387,12 +387,16 @@ impl Turn {
             }
         }
     }
+    /// A key is of a partition that the transaction does not run at.
+    fn strayed_to(&self, key: &Key) -> Stop {
+        Stop::Undeclared(Some(self.slots.partition_of_key(key)))
+    }
     /// Those that a space is read from as a whole, which must be all that there are.
     fn parts_of(&self, space: Space) -> Result<&[Part], Stop> {
         match (self.parts.len(), space) {
             (_, Space::System) => Ok(&self.parts[..1]),
             (count, _) if count == 1 || count == usize::from(self.slots.of()) => Ok(&self.parts),
-            _ => Err(Stop::Undeclared),
+            _ => Err(Stop::Undeclared(None)),
         }
     }
 }
@@ -406,7 +410,7 @@ impl Access for Turn {
             None if self.cleared(key.space()) => Read::default(),
             None => match self.part_of(key) {
                 Some(part) => part.history.read(key, part.reader),
-                None => return Poll::Ready(Err(Stop::Undeclared)),
+                None => return Poll::Ready(Err(self.strayed_to(key))),
             },
         };
         read.entry.iter().for_each(|entry| self.meet(entry));
@@ -418,7 +422,7 @@ impl Access for Turn {
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         self.touched.writes.insert(key.clone());
         if self.part_of(key).is_none() {
-            return Err(Stop::Undeclared);
+            return Err(self.strayed_to(key));
         }
         self.writes.entries.insert(key.clone(), entry);
         Ok(())

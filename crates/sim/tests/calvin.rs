@@ -124,7 +124,7 @@ fn outdated_key_sets_are_noticed() {
             } else {
                 noticed += 1;
                 let place_holder = Request::new(request.id, nothing.clone(), Args::new());
-                run_serially(&serial, position, Arc::new(place_holder)).and(Err(Stop::Undeclared))
+                run_serially(&serial, position, Arc::new(place_holder)).and(Err(Stop::Undeclared(None)))
             };
             expected.insert(position, outcome);
             calvin.deliver(one(position, request));

@@ -206,7 +206,7 @@ fn a_count_over_two_of_three_partitions_is_not_answered() {
             });
             let count: Arc<dyn Procedure> = Arc::new(count);
             assert_eq!(world.ask(count.clone(), &[0, 1, 2], false)[0], Ok(Reply::Integer(3)));
-            assert_eq!(world.ask(count, &[0, 1], false)[0], Err(Stop::Undeclared));
+            assert_eq!(world.ask(count, &[0, 1], false)[0], Err(Stop::Undeclared(None)));
         }
     });
 }
@@ -223,7 +223,7 @@ fn a_clear_over_two_of_three_partitions_does_nothing() {
                 tx.clear().await?;
                 Ok(Reply::OK)
             });
-            assert_eq!(world.ask(Arc::new(clear), &[0, 1], false)[0], Err(Stop::Undeclared));
+            assert_eq!(world.ask(Arc::new(clear), &[0, 1], false)[0], Err(Stop::Undeclared(None)));
         }
     });
 }
@@ -250,7 +250,11 @@ fn whoever_strays_comes_again_whatever_it_makes_of_the_refusal() {
                     })
                 };
                 for answer in world.ask(Arc::new(stray), partitions, false) {
-                    assert_eq!(answer, Err(Stop::Undeclared), "{kind:?} at {partitions:?}");
+                    assert_eq!(
+                        answer,
+                        Err(Stop::Undeclared(Some(PartitionId(2)))),
+                        "{kind:?} at {partitions:?}"
+                    );
                 }
                 let found = world.ask(get_all(vec![here]), &[0], false);
                 assert_eq!(found[0], Ok(Reply::Integer(0)), "{kind:?} at {partitions:?}");

@@ -1,5 +1,6 @@
 //! What a transaction answers.
 
+use crate::PartitionId;
 use crate::blob::Blob;
 use crate::told::Told;
 use std::borrow::Cow;
@@ -93,10 +94,12 @@ pub enum Stop {
     /// reason.
     #[error("{0}")]
     Abort(Cow<'static, str>),
-    /// The transaction touched a key outside the key sets that its request declared, under an engine that
-    /// needs them. It is rolled back; its submitter finds the sets again and resubmits.
+    /// The transaction touched a key outside what its request declared: one of a partition where it is not
+    /// executed, which is named; or something else that would need more (it looked at a whole space, or at a
+    /// key outside its key sets under an engine that needs them, or it was routed by other slots). It is
+    /// rolled back; its submitter finds what it needs and resubmits.
     #[error("the transaction touched a key that its footprint does not name")]
-    Undeclared,
+    Undeclared(Option<PartitionId>),
 }
 
 impl Stop {

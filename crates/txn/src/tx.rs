@@ -192,7 +192,7 @@ pub fn lend_to_procedure<E>(
 
 /// Notes a refusal: see [`lend_to_procedure`].
 fn noted<T>(result: Result<T, Stop>) -> Result<T, Stop> {
-    if let Err(stop @ Stop::Undeclared) = &result {
+    if let Err(stop @ Stop::Undeclared(_)) = &result {
         refuse(stop.clone());
     }
     result
@@ -264,7 +264,10 @@ impl Tx {
     #[inline]
     fn stays_at(&self, key: &Key) -> Result<(), Stop> {
         match &self.request {
-            Some(request) if !request.route.holds(key) => noted(Err(Stop::Undeclared)),
+            Some(request) if !request.route.holds(key) => {
+                let missing = request.route.slots.partition_of_key(key);
+                noted(Err(Stop::Undeclared(Some(missing))))
+            }
             _ => Ok(()),
         }
     }
@@ -272,7 +275,7 @@ impl Tx {
     /// The same for what is at no partition alone.
     fn stays_in(&self, space: Space) -> Result<(), Stop> {
         match self.request.is_some() && space == Space::User {
-            true => noted(Err(Stop::Undeclared)),
+            true => noted(Err(Stop::Undeclared(None))),
             false => Ok(()),
         }
     }

@@ -99,7 +99,7 @@ struct Sink {
 
 impl Effects for Sink {
     fn committed(&mut self, committed: Committed) {
-        if committed.outcome == Err(Stop::Undeclared) {
+        if matches!(committed.outcome, Err(Stop::Undeclared(_))) {
             self.undeclared.push(committed.request);
             self.undeclared_total += 1;
             return;

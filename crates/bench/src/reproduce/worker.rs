@@ -57,7 +57,7 @@ impl Order {
         while self.engine.step(WorkerId(0), STEP, &mut self.committed) == Progress::Worked {}
         let all = self.committed.len();
         let given_back = self.committed.drain(..).filter_map(|committed| {
-            let is_undeclared = committed.outcome == Err(Stop::Undeclared);
+            let is_undeclared = matches!(committed.outcome, Err(Stop::Undeclared(_)));
             is_undeclared.then_some(committed.request)
         });
         let again: Vec<_> = given_back.collect();

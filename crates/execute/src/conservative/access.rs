@@ -74,7 +74,7 @@ pub(crate) struct FinalAccess {
     /// `None`: it may touch any key of its partitions.
     declared: Option<Declared>,
     /// It touched what it had not declared: whatever it returns, it leaves nothing behind.
-    undeclared: bool,
+    undeclared: Option<Option<PartitionId>>,
     /// At all partitions.
     pub(super) writes: Vec<(Key, Option<Entry>)>,
     pub(super) cleared: bool,
@@ -94,7 +94,7 @@ impl FinalAccess {
             member: None,
             slots: Slots::even(1),
             declared: None,
-            undeclared: false,
+            undeclared: None,
             writes: Vec::new(),
             cleared: false,
             fetched: 0,
@@ -110,7 +110,7 @@ impl FinalAccess {
         self.member = job.member.clone();
         self.slots = job.request.route.slots.clone();
         self.declared = declared.map(|sets| Declared { sets, next_read: 0, next_write: 0 });
-        self.undeclared = false;
+        self.undeclared = None;
         self.writes.clear();
         self.cleared = false;
         self.fetched = 0;
@@ -144,8 +144,7 @@ impl FinalAccess {
 
     /// What the transaction's end is, and what it does to the number of entries before its writes.
     pub(super) fn judged(&mut self, outcome: Outcome) -> (Outcome, LiveChange) {
-        let outcome = match outcome {
-            _ if self.undeclared => Err(Stop::Undeclared),
+        let outcome = match self.strayed().and(outcome) {
             Err(Stop::Restart) => {
                 Err(Stop::abort("ERR the procedure asked for a restart that nobody wanted"))
             }
@@ -170,11 +169,12 @@ impl FinalAccess {
 
     fn permit(&mut self, allowed: impl FnOnce(&mut Declared) -> bool) -> Result<(), Stop> {
         if let Some(declared) = &mut self.declared
-            && !self.undeclared
+            && self.undeclared.is_none()
+            && !allowed(declared)
         {
-            self.undeclared = !allowed(declared);
+            self.undeclared = Some(None);
         }
-        if self.undeclared { Err(Stop::Undeclared) } else { Ok(()) }
+        self.strayed()
     }
 
     /// Whether it may touch a key, which is another partition's or one of this.
@@ -184,21 +184,26 @@ impl FinalAccess {
         allowed: impl FnOnce(&mut Declared) -> bool,
     ) -> Result<(), Stop> {
         if let (Some(partition), Some(member)) = (elsewhere, &self.member) {
-            self.undeclared |= !member.has(partition);
+            let missing = (!member.has(partition)).then_some(Some(partition));
+            self.undeclared = self.undeclared.or(missing);
         }
         if elsewhere.is_none() || !is_active(Mutant::JudgeOwnKeysOnly) {
             self.permit(allowed)?;
         }
-        match self.undeclared {
-            true => Err(Stop::Undeclared),
-            false => Ok(()),
-        }
+        self.strayed()
+    }
+
+    /// Whether it has touched what it may not.
+    fn strayed(&self) -> Result<(), Stop> {
+        self.undeclared.map_or(Ok(()), |missing| Err(Stop::Undeclared(missing)))
     }
 
     /// For what looks at a whole space.
     fn enter_whole(&mut self, space: Space) -> Poll<Result<(), Stop>> {
         ready!(self.pay());
-        self.undeclared |= !self.has_all_of(space);
+        if !self.has_all_of(space) {
+            self.undeclared.get_or_insert(None);
+        }
         Poll::Ready(self.permit_all())
     }
 
@@ -246,7 +251,7 @@ impl Parts for FinalAccess {
     }
     fn there(&mut self, from: PartitionId, asked: &Asked) -> Poll<Result<Told, Stop>> {
         let Some(member) = &self.member else {
-            return Poll::Ready(Err(Stop::Undeclared));
+            return Poll::Ready(Err(Stop::Undeclared(None)));
         };
         let awaited = Awaited { from, asked: asked.clone() };
         match self.finals.take(member, &awaited) {

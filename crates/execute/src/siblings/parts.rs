@@ -92,7 +92,7 @@ pub(crate) fn scan_at(
     };
     Poll::Ready(match told {
         Told::Page(page) => Ok(page),
-        Told::Record(_) | Told::Count(_) => Err(Stop::Undeclared),
+        Told::Record(_) | Told::Count(_) => Err(Stop::Undeclared(None)),
     })
 }
 

@@ -74,7 +74,7 @@ impl Execution {
     /// For what looks at a whole space: waits for the head.
     fn enter_whole(&mut self, space: Space) -> Option<Poll<Stop>> {
         let waits = self.enter_head();
-        waits.or_else(|| (!self.has_all_of(space)).then_some(Poll::Ready(Stop::Undeclared)))
+        waits.or_else(|| (!self.has_all_of(space)).then_some(Poll::Ready(Stop::Undeclared(None))))
     }
     /// For what looks at much: waits for the head.
     fn enter_head(&mut self) -> Option<Poll<Stop>> {
@@ -160,7 +160,7 @@ impl Execution {
             return Poll::Ready(Ok(Read::default()));
         }
         let Some(member) = self.body.member.clone().filter(|member| member.has(from)) else {
-            return Poll::Ready(Err(Stop::Undeclared));
+            return Poll::Ready(Err(Stop::Undeclared(Some(from))));
         };
         self.take_from(&member, from, &Asked::Key(key.clone())).map_ok(Told::into_record)
     }
@@ -170,7 +170,7 @@ impl Execution {
     fn write_elsewhere(&mut self, key: &Key, at: PartitionId, entry: Option<Entry>) -> Result<(), Stop> {
         let body = &mut *self.body;
         if !body.member.as_ref().is_some_and(|member| member.has(at)) {
-            return Err(Stop::Undeclared);
+            return Err(Stop::Undeclared(Some(at)));
         }
         body.elsewhere.insert(key.clone(), entry);
         Ok(())
@@ -239,7 +239,7 @@ impl Parts for Execution {
     fn there(&mut self, from: PartitionId, asked: &Asked) -> Poll<Result<Told, Stop>> {
         match self.body.member.clone() {
             Some(member) => self.take_from(&member, from, asked),
-            None => Poll::Ready(Err(Stop::Undeclared)),
+            None => Poll::Ready(Err(Stop::Undeclared(None))),
         }
     }
 }

@@ -15,8 +15,9 @@
 //! [`ClusterOptions::epochs_in_flight_max`](super::ClusterOptions::epochs_in_flight_max) ahead of what it has
 //! executed.
 //!
-//! The batch of the next epoch to be delivered is always taken: without it nothing of what waits could be
-//! delivered.
+//! The batch of the next epoch to be delivered is always taken, and whatever it takes for its group to agree
+//! on it (behind a change of leader, the first entry of the new one): without that nothing of what waits
+//! could be delivered, and nothing of what is delivered could become final.
 //!
 //! Of what is delivered and not executed, the engines hold no more than a part of the bound, beside one
 //! epoch.
@@ -85,10 +86,10 @@ impl Backlog {
         Some(now_ms.saturating_sub(since_ms))
     }
 
-    /// Whether no further batch is taken of a group whose batches are held up to an epoch, where all are
-    /// delivered up to another one.
-    pub fn refuses(&self, held: Epoch, delivered: Epoch) -> bool {
-        self.is_full && held > delivered
+    /// Whether no further batch is taken of a group that has agreed on what is held of it up to an epoch,
+    /// where all are delivered up to another one.
+    pub fn refuses(&self, agreed: Epoch, delivered: Epoch) -> bool {
+        self.is_full && agreed > delivered
     }
 
     /// A batch was refused. Whether it is the first one in a while.

@@ -133,6 +133,8 @@ pub enum Frame {
         subscription: u64,
         /// The frame's number.
         number: u64,
+        /// The sender takes no further batches of the group for now, because too much waits to be executed.
+        is_full: bool,
     },
     /// Nothing but the clock, and where the sender stands.
     Clock {
@@ -214,6 +216,7 @@ const BELONGS: u8 = 21;
 const CONDITION: u8 = 22;
 const TIME: u8 = 24;
 const STATES: u8 = 25;
+const HEARD_FULL: u8 = 26;
 
 /// How a condition begins.
 const WELL: u8 = 0;
@@ -406,8 +409,8 @@ impl Frame {
                     put_bytes(&mut out, &part.bytes);
                 }
             }
-            Frame::Heard { partition, subscription, number } => {
-                out.push(HEARD);
+            Frame::Heard { partition, subscription, number, is_full } => {
+                out.push(if *is_full { HEARD_FULL } else { HEARD });
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, *subscription);
                 put_varint(&mut out, *number);
@@ -558,8 +561,9 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
                  messages{part} ({subscription}.{number})"
             )
         }
-        Frame::Heard { partition, subscription, number } => {
-            format!("{partition}: has heard {subscription}.{number}")
+        Frame::Heard { partition, subscription, number, is_full } => {
+            let full = if is_full { ", and is full" } else { "" };
+            format!("{partition}: has heard {subscription}.{number}{full}")
         }
         Frame::Clock { standing, .. } => match standing {
             Some(Standing::Bootstrapping { nonce }) => format!("clock {clock_ms}, new {nonce:x}"),
@@ -713,10 +717,11 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
                 asks,
             }
         }
-        HEARD => Frame::Heard {
+        tag @ (HEARD | HEARD_FULL) => Frame::Heard {
             partition: take_partition(reader)?,
             subscription: take_number(reader)?,
             number: take_number(reader)?,
+            is_full: tag == HEARD_FULL,
         },
         CLOCK => Frame::Clock {
             checkpoint: take_epoch(reader)?,

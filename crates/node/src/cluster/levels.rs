@@ -31,12 +31,17 @@ use order::{LEVEL_FIRST, PartitionMap};
 /// 1. What clusters begin with.
 /// 2. [`order::Control::CorrectClock`], and [`super::Frame::Time`].
 /// 3. State digests are summed and compared: [`super::Frame::States`], and a digest in the bases of groups.
-pub const LEVEL: u32 = COMPARES_STATES;
+/// 4. Nodes tell each other more: an outcome names the partition that was missing
+///    ([`txn::Stop::Undeclared`]), and a node that follows a group says when it has no room for batches
+///    ([`super::Frame::Heard`]).
+pub const LEVEL: u32 = TELLS_MORE;
 
 /// The behaviour that corrects clocks.
 pub const CORRECTS_CLOCK: u32 = LEVEL_FIRST + 1;
 /// The behaviour that compares the replicas' states.
 pub const COMPARES_STATES: u32 = CORRECTS_CLOCK + 1;
+/// The behaviour in which nodes tell each other what is missing, and whether they have room.
+pub const TELLS_MORE: u32 = COMPARES_STATES + 1;
 
 /// The cluster goes by something that this build does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

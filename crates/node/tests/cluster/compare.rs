@@ -148,7 +148,7 @@ fn of_two_replicas_that_differ_neither_halts_and_both_warn_once() {
 #[test]
 fn nodes_of_an_older_build_are_told_nothing_and_the_sum_begins_where_the_behaviour_does() {
     let mut rig = Rig::new(&["x", "y", "z"], 1);
-    rig.levels.insert(NodeId(3), ordo_node::cluster::LEVEL - 1);
+    rig.levels.insert(NodeId(3), ordo_node::cluster::levels::COMPARES_STATES - 1);
     rig.start_all();
     let registry = rig.registry.clone();
     rig.tap = Some(Box::new(move |_, bytes, _| {

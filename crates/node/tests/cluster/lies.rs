@@ -469,9 +469,10 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
             }
             _ => *asks ^= true,
         },
-        Frame::Heard { partition, subscription, number } => match dice.below(3) {
+        Frame::Heard { partition, subscription, number, is_full } => match dice.below(4) {
             0 => dice.change_partition(partition),
             1 => dice.change(subscription),
+            2 => *is_full ^= true,
             _ => dice.change(number),
         },
         Frame::Clock { standing, checkpoint, hears_all, map_version } => match dice.below(4) {
@@ -740,7 +741,7 @@ fn nonsense(node: &ClusterNode) -> Vec<(&'static str, Frame)> {
         ("a partition", Frame::Left { partition, version }),
         ("a partition", Frame::Belongs { partition }),
         ("a partition", Frame::Unfollow { partition, subscription: 1 }),
-        ("a partition", Frame::Heard { partition, subscription: 1, number: 1 }),
+        ("a partition", Frame::Heard { partition, subscription: 1, number: 1, is_full: false }),
         ("a request of no partition", submit(&[])),
         ("a request of a partition", submit(&[PARTITIONS])),
         ("a request twice of one", submit(&[1, 1])),

@@ -7,6 +7,7 @@ use crate::observe::{Books, Tally};
 use crate::runtime::{Port, Routing};
 use crate::shared::{MemoryState, Shared, ThreadCounters};
 use redis_surface::{CommandTable, Involved, Memory};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use txn::hash::FixedMap;
 use txn::hash::{hash_bytes, mix};
@@ -95,39 +96,66 @@ impl Reach {
     }
 }
 
-/// Scripts that have touched keys of partitions that their words did not tell. Their next calls go to all
-/// partitions at once, rather than to those that they name first, in vain.
+/// Scripts that have touched keys of partitions that their words did not tell. Their next calls go there,
+/// too, at once, rather than to those that they name first, in vain.
 #[derive(Default)]
-pub struct Strays {
-    /// How many calls went everywhere since the last that strayed, by script.
-    calls: FixedMap<u64, u32>,
+pub struct Strays(FixedMap<u64, Strayed>);
+
+/// A script that has strayed.
+#[derive(Default)]
+struct Strayed {
+    /// How many calls were made since the last that strayed.
+    calls: u32,
+    to: Beyond,
+}
+
+/// Where a call goes beyond what its words tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Beyond {
+    /// Also to these partitions.
+    These(BTreeSet<PartitionId>),
+    Everywhere,
+}
+
+impl Default for Beyond {
+    fn default() -> Beyond {
+        Beyond::These(BTreeSet::new())
+    }
 }
 
 /// How many scripts are remembered, at most. When one more strays, the others are forgotten.
 const STRAYS_MAX: usize = 1024;
 /// After so many calls one goes where its words tell: the script may have strayed once only.
-const CALLS_EVERYWHERE: u32 = 64;
+const CALLS_BEYOND: u32 = 64;
+/// A script that strays to more partitions strays anywhere.
+const STRAYED_TO_MAX: usize = 3;
 
 impl Strays {
-    /// A call of this script has strayed.
-    pub(super) fn note(&mut self, script: u64) {
-        if self.calls.len() >= STRAYS_MAX && !self.calls.contains_key(&script) {
-            self.calls.clear();
+    /// A call of this script has strayed, to this partition if that is known.
+    pub(super) fn note(&mut self, script: u64, missing: Option<PartitionId>) {
+        if self.0.len() >= STRAYS_MAX && !self.0.contains_key(&script) {
+            self.0.clear();
         }
-        self.calls.insert(script, 0);
+        let strayed = self.0.entry(script).or_default();
+        strayed.calls = 0;
+        let Beyond::These(known) = &mut strayed.to else {
+            return;
+        };
+        known.extend(missing);
+        if missing.is_none() || known.len() > STRAYED_TO_MAX {
+            strayed.to = Beyond::Everywhere;
+        }
     }
 
-    /// Whether the next call of this script goes to all partitions.
-    pub(super) fn goes_everywhere(&mut self, script: u64) -> bool {
-        let Some(calls) = self.calls.get_mut(&script) else {
-            return false;
-        };
-        *calls += 1;
-        let is_known = *calls <= CALLS_EVERYWHERE;
-        if !is_known {
-            self.calls.remove(&script);
+    /// Where the next call of this script goes beyond what its words tell, if anywhere.
+    pub(super) fn beyond(&mut self, script: u64) -> Option<Beyond> {
+        let strayed = self.0.get_mut(&script)?;
+        strayed.calls += 1;
+        if strayed.calls > CALLS_BEYOND {
+            self.0.remove(&script);
+            return None;
         }
-        is_known
+        Some(strayed.to.clone())
     }
 }
 
@@ -211,18 +239,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_that_strays_goes_everywhere_until_it_is_tried_again() {
+    fn a_script_goes_where_it_has_strayed_to_until_it_is_tried_again() {
+        let these = |all: &[u16]| Some(Beyond::These(all.iter().copied().map(PartitionId).collect()));
         let mut strays = Strays::default();
-        assert!(!strays.goes_everywhere(1));
-        strays.note(1);
-        for _ in 0..CALLS_EVERYWHERE {
-            assert!(strays.goes_everywhere(1) && !strays.goes_everywhere(2));
+        assert_eq!(strays.beyond(1), None);
+        strays.note(1, Some(PartitionId(4)));
+        for _ in 0..CALLS_BEYOND {
+            assert_eq!((strays.beyond(1), strays.beyond(2)), (these(&[4]), None));
         }
-        assert!(!strays.goes_everywhere(1), "it may not stray any more");
-        assert!(!strays.goes_everywhere(1), "nobody says that it did");
+        assert_eq!(strays.beyond(1), None, "it may not stray any more");
+        assert_eq!(strays.beyond(1), None, "nobody says that it did");
+        for (missing, known) in [(4, &[4][..]), (2, &[2, 4]), (2, &[2, 4]), (9, &[2, 4, 9])] {
+            strays.note(1, Some(PartitionId(missing)));
+            assert_eq!(strays.beyond(1), these(known));
+        }
+        strays.note(1, Some(PartitionId(3)));
+        assert_eq!(strays.beyond(1), Some(Beyond::Everywhere), "it strays anywhere");
+        strays.note(2, Some(PartitionId(3)));
+        strays.note(2, None);
+        assert_eq!(strays.beyond(2), Some(Beyond::Everywhere));
         for script in 0..10 * STRAYS_MAX as u64 {
-            strays.note(script);
+            strays.note(script, None);
         }
-        assert!(strays.calls.len() <= STRAYS_MAX && strays.goes_everywhere(10 * STRAYS_MAX as u64 - 1));
+        assert!(strays.0.len() <= STRAYS_MAX);
+        assert_eq!(strays.beyond(10 * STRAYS_MAX as u64 - 1), Some(Beyond::Everywhere));
     }
 }

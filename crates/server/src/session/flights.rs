@@ -1,7 +1,7 @@
 //! A connection's requests that are on their way through the order: see [`node::flights`].
 
 use super::{Desk, Reach, Session};
-use txn::{Outcome, PartitionRoute, Reply, RequestId, Slots};
+use txn::{Outcome, PartitionId, PartitionRoute, Reply, RequestId, Slots};
 
 pub(super) type Flight = node::flights::Flight<Reach>;
 
@@ -30,10 +30,10 @@ impl Session {
         desk.submissions.requests.push(request);
     }
 
-    /// Submits a read that was not right where it ran.
-    pub(super) fn order_again(&mut self, desk: &mut Desk<'_>, flight: Flight) {
+    /// Submits a read that was not right where it ran: what it would also have needed, if that is known.
+    pub(super) fn order_again(&mut self, desk: &mut Desk<'_>, flight: Flight, missing: Option<PartitionId>) {
         self.hold_for_answers();
-        self.flights.add_again(flight);
+        self.flights.add_again(flight, missing);
         self.fly_again(desk);
     }
 
@@ -61,7 +61,7 @@ impl Session {
             let has_strayed = request.slots_version == routing.version
                 && request.route.partitions.len() < usize::from(request.route.of());
             if let Some(script) = flight.reach.strays.filter(|_| has_strayed) {
-                desk.strays.note(script);
+                desk.strays.note(script, flight.missing());
             }
         }
         let lost = |flight: &Flight| flight.reach.has_lost_sight(&routing);

@@ -64,8 +64,8 @@ use crate::runtime::{self, ReadOutcome, Routing};
 use crate::shared::Shared;
 use acl::Identity;
 use channels::Subscriptions;
+use desk::{Beyond, Reach, too_long};
 pub use desk::{Commands, Desk, Strays, Submissions};
-use desk::{Reach, too_long};
 use flights::Flight;
 use node::Route;
 use node::flights::Flights;
@@ -412,9 +412,8 @@ impl Session {
             // Every replica derives the same keys when it takes the request out of the order.
             footprint.keys = procedure.footprint(&args).keys;
         }
-        let goes_everywhere = reach.strays.is_some_and(|script| desk.strays.goes_everywhere(script));
-        let involved = if goes_everywhere { &Involved::Unknown } else { &reach.involved };
-        let partition_route = self.partition_route(desk, involved);
+        let beyond = reach.strays.and_then(|script| desk.strays.beyond(script));
+        let partition_route = self.partition_route(desk, &reach.involved, beyond);
         if reach.has_lost_sight(&self.routing) {
             return self.answer(desk, &Reply::NilArray);
         }
@@ -448,13 +447,16 @@ impl Session {
             },
             _ => None,
         };
-        let comes_again = outcome == Some(Err(Stop::Undeclared));
-        if let Some(outcome) = outcome.filter(|_| !comes_again) {
+        let strayed = match outcome {
+            Some(Err(Stop::Undeclared(missing))) => Some(missing),
+            _ => None,
+        };
+        if let Some(outcome) = outcome.filter(|_| strayed.is_none()) {
             return self.answer_read(desk, outcome, completion);
         }
         self.await_reply(request, completion);
-        if comes_again {
-            return self.order_again(desk, flight);
+        if let Some(missing) = strayed {
+            return self.order_again(desk, flight, missing);
         }
         if may_widen {
             // What follows must not overtake it, should it come again.
@@ -539,7 +541,12 @@ impl Session {
 
     /// Through which group a transaction goes, and which partitions execute it: through the one that the
     /// connection's unfinished requests go through, so that they keep their order.
-    fn partition_route(&mut self, desk: &Desk<'_>, involved: &Involved) -> PartitionRoute {
+    fn partition_route(
+        &mut self,
+        desk: &Desk<'_>,
+        involved: &Involved,
+        beyond: Option<Beyond>,
+    ) -> PartitionRoute {
         let runtime = &desk.shared.runtime;
         if runtime.partitions_count() == 1 {
             return PartitionRoute::default();
@@ -549,7 +556,15 @@ impl Session {
         if !awaits {
             runtime.refresh_routing(&mut self.routing);
         }
-        let mut route = involved.route(&self.routing.slots);
+        let slots = &self.routing.slots;
+        let mut route = match beyond {
+            None => involved.route(slots),
+            Some(Beyond::Everywhere) => Involved::Unknown.route(slots),
+            Some(Beyond::These(more)) => {
+                let told = involved.route(slots);
+                PartitionRoute::over(told.partitions.iter().copied().chain(more), slots)
+            }
+        };
         match awaits {
             true => route.home = self.home,
             false => self.home = route.home,
@@ -571,8 +586,8 @@ impl Session {
             return None;
         }
         match runtime.read(desk.port, request) {
-            ReadOutcome::Done(Err(Stop::Undeclared)) => {
-                self.order_again(desk, flight);
+            ReadOutcome::Done(Err(Stop::Undeclared(missing))) => {
+                self.order_again(desk, flight, missing);
                 None
             }
             ReadOutcome::Done(outcome) => Some(outcome),
@@ -604,7 +619,7 @@ impl Session {
         } else if let Some(flight) = self.aside.take_if(|flight| is_it(flight)) {
             match outcome {
                 Err(Stop::Restart) => return self.order(desk, flight),
-                Err(Stop::Undeclared) => return self.order_again(desk, flight),
+                Err(Stop::Undeclared(missing)) => return self.order_again(desk, flight, missing),
                 _ => desk.counters.snapshot_reads.add(1),
             }
         } else if self.flights.is_late(id) || self.comes_again(desk, id, &outcome) {

@@ -308,7 +308,7 @@ fn answered(
             format!("client {number} gets reply {command} and waits for {}", asked.number),
         ));
     }
-    if outcome == Err(Stop::Undeclared) {
+    if matches!(outcome, Err(Stop::Undeclared(_))) {
         let text = format!(
             "client {number} is told that {} touches more partitions than it should have known of",
             asked.draft

@@ -151,7 +151,7 @@ impl Plan {
             checkpoint_bytes: options.checkpoint_bytes,
             trail_bytes_max: draw.pick(&[0, 500, 5_000, 1 << 30]),
             feed_part_bytes: [256 << 10, 256 << 10, 2_000, 400][(mix(options.seed) % 4) as usize],
-            feed_window_bytes: [256 << 10, 256 << 10, 32 << 10, 4 << 10]
+            feed_window_bytes: [256 << 10, 256 << 10, 128 << 10, 64 << 10]
                 [(mix(options.seed) >> 2 & 3) as usize],
             backlog_bytes_max: [64 << 20, 64 << 20, 20_000, 1_000][(mix(options.seed) >> 4 & 3) as usize],
             segment_bytes: options.segment_bytes,

@@ -377,7 +377,7 @@ impl PartitionWatch {
                 return None;
             }
             match self.oracle.expected(Position(place as u64 + 1))? {
-                Expected::Outcome(outcome) if *outcome != Err(Stop::Undeclared) => Some(outcome),
+                Expected::Outcome(outcome) if !matches!(outcome, Err(Stop::Undeclared(_))) => Some(outcome),
                 _ => None,
             }
         })

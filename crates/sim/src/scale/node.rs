@@ -199,7 +199,7 @@ impl Node {
 
     fn settle(&mut self, position: Position, request: Arc<Request>, outcome: txn::Outcome, now_ns: u64) {
         let is_home = request.route.home == self.at;
-        if outcome == Err(Stop::Undeclared) {
+        if matches!(outcome, Err(Stop::Undeclared(_))) {
             if !is_home {
                 return;
             }

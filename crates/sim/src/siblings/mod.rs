@@ -524,7 +524,7 @@ impl<'a> Run<'a> {
     fn ended(&mut self, at: usize, committed: Vec<Committed>) {
         for Committed { position, outcome, request, .. } in committed {
             self.note(position.0, || format!("{at} {position}: {request:?}: {outcome:?}"));
-            let is_undeclared = outcome == Err(Stop::Undeclared);
+            let is_undeclared = matches!(outcome, Err(Stop::Undeclared(_)));
             let partition = &mut self.partitions[at];
             let is_new = partition.ended.insert(position);
             assert!(is_new, "{at} final-committed {position} twice");
@@ -562,7 +562,7 @@ impl<'a> Run<'a> {
                 if is_declared(&request, &touched) {
                     oracle.run(&request, planned.time_ms);
                 } else {
-                    oracle.refuse(Stop::Undeclared, planned.time_ms);
+                    oracle.refuse(Stop::Undeclared(None), planned.time_ms);
                     self.report.undeclared += 1;
                 }
                 let ends = oracle.expected(oracle.last()).cloned();

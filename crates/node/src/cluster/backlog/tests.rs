@@ -23,8 +23,8 @@ impl Scripted for Part {
                 let refused_ms = self.0.look(number(bytes), number(ms));
                 refused_ms.map(|ms| format!("batches were refused for {ms} ms")).into_iter().collect()
             }
-            ["refuses", "held", held, "delivered", delivered] => {
-                said(self.0.refuses(epoch(held), epoch(delivered)))
+            ["refuses", "agreed", agreed, "delivered", delivered] => {
+                said(self.0.refuses(epoch(agreed), epoch(delivered)))
             }
             ["refused", "at", ms] => said(self.0.refused(number(ms))),
             ["room"] => said(self.0.has_room()),

@@ -102,6 +102,8 @@ pub(in crate::cluster) struct Follower {
     /// More would have waited than there is room for: nothing joins what waits, and then it is over.
     lapsed: bool,
     unheard: Unheard,
+    /// It takes no further batches, as it said last.
+    is_full: bool,
 }
 
 /// What a follower was sent and has not said to have heard.
@@ -195,6 +197,7 @@ impl Follower {
             fresh_bytes: 0,
             lapsed: false,
             unheard: Unheard::default(),
+            is_full: false,
         }
     }
 
@@ -213,8 +216,13 @@ impl Follower {
         (self.told, self.index)
     }
 
+    /// Whether it may be told of further batches.
+    pub fn takes_batches(&self, room: Room) -> bool {
+        !self.is_full && self.has_room(room)
+    }
+
     /// Whether it may be sent more before it says that it has heard something.
-    pub fn has_room(&self, room: Room) -> bool {
+    fn has_room(&self, room: Room) -> bool {
         self.unheard.has_room(room.window_bytes)
     }
 
@@ -323,7 +331,7 @@ impl Follower {
             messages,
             part,
             // Asked for with every frame until it is heard: what is said of one says it of those before.
-            asks: !self.unheard.is_empty(),
+            asks: !self.unheard.is_empty() || self.is_full,
             has_more: self.has_room(room) && (has_more || self.has_more()),
         })
     }
@@ -404,11 +412,12 @@ impl Followers {
         self.followers.retain(|&(_, node), _| is_live(node));
     }
 
-    /// A follower has heard a frame.
-    pub fn heard(&mut self, group: PartitionId, node: NodeId, subscription: u64, number: u64) {
+    /// A follower has heard a frame, and takes no further batches for now if it is full.
+    pub fn heard(&mut self, group: PartitionId, node: NodeId, name: u64, number: u64, is_full: bool) {
         let follower = self.followers.get_mut(&(group, node));
-        if let Some(follower) = follower.filter(|follower| follower.subscription == subscription) {
+        if let Some(follower) = follower.filter(|follower| follower.subscription == name) {
             follower.unheard.heard(number);
+            follower.is_full = is_full;
         }
     }
 

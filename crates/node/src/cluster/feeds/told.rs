@@ -11,6 +11,7 @@ const REPLIED: u8 = 0;
 const ABORTED: u8 = 1;
 const RESTARTED: u8 = 2;
 const UNDECLARED: u8 = 3;
+const UNDECLARED_AT: u8 = 4;
 
 /// A batch on its way to a follower.
 #[derive(Clone, Debug)]
@@ -68,7 +69,11 @@ impl Answered {
                 put_bytes(out, reason.as_bytes());
             }
             Err(Stop::Restart) => out.push(RESTARTED),
-            Err(Stop::Undeclared) => out.push(UNDECLARED),
+            Err(Stop::Undeclared(None)) => out.push(UNDECLARED),
+            Err(Stop::Undeclared(Some(missing))) => {
+                out.push(UNDECLARED_AT);
+                put_varint(out, u64::from(missing.0));
+            }
         }
     }
 
@@ -92,7 +97,8 @@ impl Answered {
                 REPLIED => Ok(take_reply(reader)?),
                 ABORTED => Err(Stop::abort(String::from_utf8(reader.bytes()?.to_vec()).ok()?)),
                 RESTARTED => Err(Stop::Restart),
-                UNDECLARED => Err(Stop::Undeclared),
+                UNDECLARED => Err(Stop::Undeclared(None)),
+                UNDECLARED_AT => Err(Stop::Undeclared(Some(take_partition(reader)?))),
                 _ => return None,
             },
         })

@@ -210,7 +210,8 @@ impl ClusterNode {
 
     /// Whether this node takes no further batches of a group now, because too much waits to be executed.
     pub(super) fn refuses_batches(&mut self, partition: PartitionId, effects: &mut ClusterEffects) -> bool {
-        let refuses = self.backlog.refuses(self.merge.held(partition), self.merge.delivered().epoch);
+        let agreed = self.merge.agreed_epoch(partition);
+        let refuses = self.backlog.refuses(agreed, self.merge.delivered().epoch);
         if refuses && self.backlog.refused(self.now_ms) {
             effects.warnings.push(format!(
                 "this node executes more slowly than the others order, or still executes what it lacked: {} \

@@ -5,6 +5,7 @@ use crate::cluster::feeds::{
     Answered, Fed, Follower, Item, News, Part, Pending, Place, Room, Saying, View, Wish,
 };
 use crate::cluster::frames::Frame;
+use crate::cluster::levels::TELLS_MORE;
 use crate::cluster::shape::{BadFrame, held};
 use crate::session;
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use order::merge::{Content, Held};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, NodeId, PartitionId};
+use txn::{BootId, NodeId, PartitionId, Stop};
 
 fn unreadable(group: PartitionId) -> BadFrame {
     BadFrame(format!("it says something of {group} that this node cannot read"))
@@ -38,7 +39,12 @@ impl ClusterNode {
             return;
         }
         let confirmed = self.merge.confirmed().epoch;
-        for answered in answered {
+        let names_missing = self.map().level >= TELLS_MORE;
+        for mut answered in answered {
+            if let Err(Stop::Undeclared(missing)) = &mut answered.outcome {
+                // An older build does not know that.
+                missing.take_if(|_| !names_missing);
+            }
             let (boot, _) = session::boot_and_port(answered.id.session);
             let node = self.map().node_of_boot(BootId(boot));
             if let Some(node) = node.filter(|&node| node != self.options.me) {
@@ -142,8 +148,8 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) -> Option<bool> {
         let room = self.followers.room();
-        let (batches, has_more) = match follower.has_room(room) {
-            // It is told of what it lacks when it has heard what is on its way.
+        let (batches, has_more) = match follower.takes_batches(room) {
+            // It is told of what it lacks when it has heard what is on its way, and has room for it.
             false => (Vec::new(), false),
             true if follower.place().0 >= self.merge.confirmed().epoch => {
                 self.unconfirmed_for(group, node, follower, room)

@@ -3,6 +3,7 @@
 use super::{BEGUN_AHEAD_MAX, ClusterEffects, ClusterNode};
 use crate::cluster::feeds::{News, Place, Wish};
 use crate::cluster::frames::Frame;
+use crate::cluster::levels::TELLS_MORE;
 use crate::cluster::shape::{BadFrame, check_frame, read_entries};
 use agree::Input;
 use bytes::Bytes;
@@ -83,17 +84,17 @@ impl ClusterNode {
                 part,
                 asks,
             } => {
-                // One that has no room does not say that it has heard something: so it is sent no more.
-                if asks && !self.refuses_batches(partition, effects) {
-                    let heard = Frame::Heard { partition, subscription, number };
+                if asks {
+                    let is_full = self.map().level >= TELLS_MORE && self.refuses_batches(partition, effects);
+                    let heard = Frame::Heard { partition, subscription, number, is_full };
                     self.send(from, &heard, effects);
                 }
                 let news = News { batches, held, agreed, leader, answers, messages, part };
                 let place = Place { group: partition, from, subscription, number };
                 self.fed_by(place, news, effects)?;
             }
-            Frame::Heard { partition, subscription, number } => {
-                self.followers.heard(partition, from, subscription, number)
+            Frame::Heard { partition, subscription, number, is_full } => {
+                self.followers.heard(partition, from, subscription, number, is_full);
             }
             Frame::Clock { standing, checkpoint, hears_all, map_version } => {
                 self.checkpoints.heard(from, checkpoint);

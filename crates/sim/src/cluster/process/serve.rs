@@ -140,9 +140,9 @@ impl Turn<'_> {
             };
             let is_across = self.system.plan.across;
             match read {
-                Some((Err(Stop::Undeclared), _)) if is_across => {
+                Some((Err(Stop::Undeclared(missing)), _)) if is_across => {
                     connection.requests.insert(id.sequence, number);
-                    connection.flights.add_again(flight);
+                    connection.flights.add_again(flight, missing);
                     connection.holds = true;
                     self.fly_again(client);
                 }
@@ -225,7 +225,7 @@ impl Turn<'_> {
         self.system.work.take_ns();
         match outcome {
             ReadOutcome::Done(outcome) => {
-                let comes_again = request.route.of() > 1 && outcome == Err(Stop::Undeclared);
+                let comes_again = request.route.of() > 1 && matches!(outcome, Err(Stop::Undeclared(_)));
                 if self.system.plan.is_judged_at(self.host) && !comes_again {
                     self.system.partition(partition).judge_read(SnapshotRead {
                         request: request.clone(),

@@ -38,7 +38,7 @@ impl Part {
         followers.retain(|(_, node), follower| {
             loop {
                 let behind = follower.place().0.0 + 1..=self.held;
-                let batches: Vec<Fed> = match follower.has_room(room) {
+                let batches: Vec<Fed> = match follower.takes_batches(room) {
                     true => behind.map(|epoch| self.fed(epoch)).take(3).collect(),
                     false => Vec::new(),
                 };
@@ -100,7 +100,10 @@ impl Scripted for Part {
             ["unfollow", from, name] => self.followers.unfollow(GROUP, node(from), number(name)),
             ["lost", from] => self.followers.lost(node(from)),
             ["heard", from, name, frame] => {
-                self.followers.heard(GROUP, node(from), number(name), number(frame));
+                self.followers.heard(GROUP, node(from), number(name), number(frame), false);
+            }
+            ["heard", from, name, frame, "full"] => {
+                self.followers.heard(GROUP, node(from), number(name), number(frame), true);
             }
             ["answer", from, sequence, "confirmed", epoch] => {
                 let outcome = Ok(Reply::Integer(1));
