@@ -206,13 +206,15 @@ fn orders_of(client: &mut Client, command: &[&str]) -> u64 {
     ordered(client) - before
 }
 
+/// The first run of a script that strays is ordered once for each partition that it turns out to lack.
 #[test]
-fn a_script_that_strays_is_ordered_twice_only_the_first_time() {
+fn a_script_that_strays_is_ordered_again_only_the_first_time() {
     let directory = tempfile::tempdir().expect("a directory");
     let cluster = processes::started(4, 2, PARTITIONS, directory.path());
     let mut client = Client::open(&cluster.addresses()[0].to_string(), PATIENCE).expect("a connection");
     let strays = "for i = 1, 50 do redis.call('SET', 'key' .. i, ARGV[1]) end return 'OK'";
-    assert_eq!(orders_of(&mut client, &["EVAL", strays, "1", "a", "1"]), 2);
+    let first = orders_of(&mut client, &["EVAL", strays, "1", "a", "1"]);
+    assert!((2..=u64::from(PARTITIONS)).contains(&first), "{first}");
     for value in ["2", "3", "4"] {
         assert_eq!(orders_of(&mut client, &["EVAL", strays, "1", "b", value]), 1);
     }
