@@ -262,8 +262,10 @@ impl Group for RaftGroup {
                 }
             }
             Input::Campaign => {
-                if self.raft.raft.leader_id == INVALID_ID {
-                    // One that cannot, as a learner, stays as it is.
+                // A sole voter leads at once, and the library panics if its log is not durable then. One that
+                // cannot lead, as a learner, stays as it is.
+                let log = &self.raft.raft.raft_log;
+                if self.raft.raft.leader_id == INVALID_ID && log.persisted == log.last_index() {
                     let _ = self.raft.campaign();
                 }
                 Ok(())
@@ -305,15 +307,16 @@ impl Group for RaftGroup {
         if is_promise {
             self.promise = Some(number);
         }
-        let mut messages = Vec::new();
-        let mut behind = Vec::new();
-        sort(ready.take_messages(), &mut messages, &mut behind);
-        let (free, bound): (Vec<Message>, Vec<Message>) = ready
-            .take_persisted_messages()
-            .into_iter()
-            .partition(|message| self.promise.is_none() && promises_nothing(message));
+        let (mut free, mut bound) = (ready.take_messages(), ready.take_persisted_messages());
+        if self.promise.is_some() {
+            // The library takes a leader's term to be durable. A sole voter elects itself, and speaks to its
+            // learners, in the turn that brings the term.
+            bound.splice(..0, free.drain(..));
+        } else {
+            free.extend(bound.extract_if(.., |message| promises_nothing(message)));
+        }
+        let (mut messages, mut promises, mut behind) = (Vec::new(), Vec::new(), Vec::new());
         sort(free, &mut messages, &mut behind);
-        let mut promises = Vec::new();
         sort(bound, &mut promises, &mut behind);
         let indices = ready
             .take_read_states()
@@ -466,5 +469,63 @@ pub(super) fn from_raft(entry: RaftEntry) -> Entry {
             EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => EntryKind::Membership,
         },
         data: entry.data,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: NodeId = NodeId(1);
+
+    fn sole_voter() -> RaftGroup {
+        let members = Members { voters: vec![ME], learners: vec![NodeId(2)], ..Members::default() };
+        let base = Base { index: 7, term: 4, members, state: Bytes::new() };
+        let hard_state = HardState { term: 4, vote: 1, commit: 7 };
+        RaftGroup::new(ME, PartitionId(0), base, Vec::new(), hard_state, 0, u64::MAX).expect("a log")
+    }
+
+    #[test]
+    fn a_sole_voter_tells_its_learner_nothing_of_a_term_that_is_not_durable() {
+        let mut group = sole_voter();
+        group.handle(Input::Campaign).expect("it may");
+        let mut promised = 0;
+        while let Some(turn) = group.turn() {
+            assert!(turn.messages.is_empty() || !turn.is_promise);
+            promised += turn.promises.len();
+            if turn.is_promise {
+                group.handle(Input::Propose(Bytes::from_static(b"batch"))).expect("it leads");
+                let next = group.turn().expect("entries");
+                assert!(next.messages.is_empty(), "the record of the term is not kept yet");
+                promised += next.promises.len();
+                group.kept(turn.number);
+                group.kept(next.number);
+                continue;
+            }
+            group.kept(turn.number);
+        }
+        assert_eq!(group.leads(), Some(5));
+        assert!(promised > 0, "it speaks to its learner");
+        group.handle(Input::Tick).expect("it may");
+        group.handle(Input::Tick).expect("it may");
+        assert!(!group.turn().expect("a heartbeat").messages.is_empty(), "what is durable binds nothing");
+    }
+
+    #[test]
+    fn who_is_to_lead_with_a_log_that_is_not_durable_waits() {
+        let mut group = sole_voter();
+        group.handle(Input::Campaign).expect("it may");
+        let first = group.turn().expect("a term");
+        let library = &mut group.raft.raft;
+        let term = library.term;
+        library.become_follower(term, INVALID_ID);
+        group.handle(Input::Campaign).expect("it may");
+        assert_eq!(group.leads(), None);
+        group.kept(first.number);
+        while let Some(turn) = group.turn() {
+            group.kept(turn.number);
+        }
+        group.handle(Input::Campaign).expect("it may");
+        assert!(group.leads().is_some());
     }
 }
