@@ -17,9 +17,10 @@ use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, Conf
 use txn::{NodeId, PartitionId};
 
 /// What a replica's log must get so that the replica is its group's only voter; `None` if it is that
-/// already.
+/// already, by agreement.
 ///
-/// # Errors The text says what is wrong with what was kept.
+/// # Errors
+/// The text says what is wrong with what was kept.
 pub fn sole_member(
     me: NodeId,
     partition: PartitionId,
@@ -27,8 +28,10 @@ pub fn sole_member(
     entries: &[Entry],
     hard_state: HardState,
 ) -> Result<Option<Kept>, String> {
+    let is_alone = |members: &Members| members.voters == [me] && members.voters_outgoing.is_empty();
+    let is_agreed = |entry: &Entry| entry.kind != EntryKind::Membership || entry.index <= hard_state.commit;
     let members = members_at_end(me, partition, base, entries.to_vec(), hard_state)?;
-    if members.voters == [me] && members.voters_outgoing.is_empty() {
+    if is_alone(&members) && entries.iter().all(is_agreed) {
         return Ok(None);
     }
     let mut changes = Vec::new();
@@ -151,6 +154,9 @@ mod tests {
         let all = [entries.clone(), kept.entries].concat();
         assert_eq!(all.last().expect("entries").index, hard_state.commit);
         assert_eq!(sole_member(ME, P, &base, &all, hard_state), Ok(None));
+        let not_agreed = HardState { commit: base.index, ..hard_state };
+        let again = sole_member(ME, P, &base, &all, not_agreed).expect("a log").expect("it is not agreed");
+        assert!(again.hard_state.expect("a term").commit > hard_state.commit);
         let group = RaftGroup::new(ME, P, base, all, hard_state, 0, u64::MAX);
         let mut group = group.expect("a log");
         let go = |group: &mut RaftGroup| {

@@ -84,7 +84,8 @@ pub struct Survey {
 
 /// Looks at what a stopped node has. `cluster` is the number that the cluster is to have.
 ///
-/// # Errors It says why no cluster can be made of it.
+/// # Errors
+/// It says why no cluster can be made of it.
 pub fn survey<D: Disk>(
     disk: &D,
     images: &GroupImages,
