@@ -97,7 +97,7 @@ pub(super) struct Comparison {
 pub(super) enum Verdict {
     /// The replica of this node differs from a majority.
     IsMinority { own: u64, majority: u64 },
-    /// Another replica differs, for the first time in a row.
+    /// Another replica differs, for the first time in a row, or with a majority against it for the first time.
     Differs {
         own: u64,
         other: u64,
@@ -168,9 +168,31 @@ impl Comparison {
         found
     }
 
-    /// Another node says what its replica holds. Whether that is news.
-    pub fn hear(&mut self, from: NodeId, report: StateReport) -> bool {
-        keep(self.others.entry((report.partition, from)).or_default(), report.epoch, report.digest)
+    /// Another node says what its replica holds: what that leads to, of which replicas. Its word may make the
+    /// majority against one that was heard before.
+    pub fn heard(
+        &mut self,
+        me: NodeId,
+        map: &PartitionMap,
+        from: NodeId,
+        report: StateReport,
+    ) -> Vec<(NodeId, Verdict)> {
+        let StateReport { partition, epoch, digest } = report;
+        if !keep(self.others.entry((partition, from)).or_default(), epoch, digest) {
+            return Vec::new();
+        }
+        let mut nodes = self.undecided(partition);
+        nodes.retain(|&node| node != from);
+        nodes.insert(0, from);
+        let judged = |node| Some((node, self.judge(me, map, partition, node, epoch)?));
+        nodes.into_iter().filter_map(judged).collect()
+    }
+
+    /// The replicas of a partition that differ, without a majority that is known to be against them.
+    fn undecided(&self, partition: PartitionId) -> Vec<NodeId> {
+        let undecided =
+            self.differing.iter().filter(|&(&(of, _), &is_minority)| of == partition && !is_minority);
+        undecided.map(|(&(_, node), _)| node).collect()
     }
 
     /// Forgets the replicas that are none by this map.
@@ -190,7 +212,7 @@ impl Comparison {
     }
 
     /// Holds another replica's digest of an epoch against that of this node. `None` if they are the same, or
-    /// one is not known, or it was said before that they differ.
+    /// one is not known, or that was said before.
     pub fn judge(
         &mut self,
         me: NodeId,
@@ -223,9 +245,10 @@ impl Comparison {
         if is_majority(other) {
             return Some(Verdict::IsMinority { own, majority: other });
         }
-        let other_is_minority = is_majority(own);
-        let before = self.differing.insert((partition, node), other_is_minority);
-        before.is_none().then_some(Verdict::Differs { own, other, other_is_minority })
+        let before = self.differing.get(&(partition, node)).copied();
+        let other_is_minority = before == Some(true) || is_majority(own);
+        self.differing.insert((partition, node), other_is_minority);
+        (before != Some(other_is_minority)).then_some(Verdict::Differs { own, other, other_is_minority })
     }
 }
 
@@ -257,8 +280,8 @@ mod tests {
         let mut last = None;
         for (place, &digest) in digests.iter().enumerate() {
             let node = NodeId(place as u16 + 2);
-            keep(comparison.others.entry((P0, node)).or_default(), epoch, digest);
-            last = comparison.judge(ME, &map, P0, node, epoch);
+            let report = StateReport { partition: P0, epoch, digest };
+            last = comparison.heard(ME, &map, node, report).pop().map(|(_, verdict)| verdict);
         }
         last
     }
@@ -273,6 +296,9 @@ mod tests {
         assert_eq!(verdict(3, &[2, 2]), is_minority);
         assert_eq!(verdict(3, &[2, 3]), differs(3, false));
         assert_eq!(verdict(3, &[1, 2]), differs(2, true));
+        assert_eq!(verdict(3, &[2, 1]), differs(2, true), "node 3 makes the majority against node 2");
+        assert_eq!(verdict(4, &[2, 1]), None, "said before");
+        assert_eq!(verdict(4, &[2, 1, 1]), differs(2, true));
         assert_eq!(verdict(4, &[2, 2]), differs(2, false));
         assert_eq!(verdict(4, &[2, 2, 2]), is_minority);
         assert_eq!(verdict(5, &[2, 2, 3]), differs(3, false));

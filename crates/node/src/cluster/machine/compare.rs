@@ -32,7 +32,10 @@ impl ClusterNode {
         for StateReport { partition, epoch, .. } in self.comparison.collect() {
             let replicas: Vec<NodeId> = self.map().partition(partition).replicas.values().copied().collect();
             for node in replicas {
-                self.compare_state(partition, node, epoch, effects);
+                let (me, map) = (self.options.me, self.map().clone());
+                if let Some(verdict) = self.comparison.judge(me, &map, partition, node, epoch) {
+                    self.conclude(partition, epoch, node, verdict, effects);
+                }
                 if self.is_stopped() {
                     return;
                 }
@@ -72,37 +75,36 @@ impl ClusterNode {
             if !is_replica || self.engine(partition).is_none() {
                 continue;
             }
-            if self.comparison.hear(from, report) {
-                self.compare_state(partition, from, epoch, effects);
-            }
-            if self.is_stopped() {
-                return;
+            for (node, verdict) in self.comparison.heard(self.options.me, &map, from, report) {
+                self.conclude(partition, epoch, node, verdict, effects);
+                if self.is_stopped() {
+                    return;
+                }
             }
         }
         self.comparison.forget_former(&map);
     }
 
-    fn compare_state(
+    /// The replica of a partition at a node differs from that of this node.
+    fn conclude(
         &mut self,
         partition: PartitionId,
-        node: NodeId,
         epoch: Epoch,
+        node: NodeId,
+        verdict: Verdict,
         effects: &mut ClusterEffects,
     ) {
-        let (me, map) = (self.options.me, self.map().clone());
-        let verdict = self.comparison.judge(me, &map, partition, node, epoch);
         match verdict {
-            None => {}
-            Some(Verdict::IsMinority { own, majority }) => {
+            Verdict::IsMinority { own, majority } => {
                 self.end_diverged(partition, epoch, (own, majority), effects);
             }
-            Some(Verdict::Differs { own, other, other_is_minority: true }) => effects.warnings.push(format!(
+            Verdict::Differs { own, other, other_is_minority: true } => effects.warnings.push(format!(
                 "the replica of {partition} at {node} has diverged: at the end of epoch {} its state digest \
                  is {other:016x}, and that of this node and of a majority of the replicas is {own:016x}. It \
                  halts by itself; stop {node} if it does not, remove its data directory, and replace it",
                 epoch.0
             )),
-            Some(Verdict::Differs { own, other, other_is_minority: false }) => effects.warnings.push(format!(
+            Verdict::Differs { own, other, other_is_minority: false } => effects.warnings.push(format!(
                 "the replicas of {partition} differ: at the end of epoch {} the state digest of this node \
                  is {own:016x}, and that of {node} is {other:016x}. No majority says which one is wrong, so \
                  both go on: compare their data, and replace the node that is wrong",
