@@ -208,6 +208,8 @@ impl Session {
             }
         }
         prefixes.extend(before);
+        prefixes.sort_unstable();
+        prefixes.dedup();
         Ok(prefixes)
     }
 
