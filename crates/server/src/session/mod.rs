@@ -43,6 +43,7 @@ mod keyspace;
 mod memory;
 mod observe;
 mod own_commands;
+mod reads;
 pub mod replies;
 mod sorts;
 #[cfg(test)]
@@ -69,6 +70,7 @@ pub use desk::{Commands, Desk, Strays, Submissions};
 use flights::Flight;
 use node::Route;
 use node::flights::Flights;
+use reads::StrictReads;
 use redis_surface::codec::Protocol;
 use redis_surface::{Involved, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
@@ -180,8 +182,7 @@ pub struct Session {
     hold: Option<Hold>,
     /// A read that runs on another thread.
     aside: Option<Flight>,
-    /// Reads that wait until this node knows that it may run them.
-    strict: Vec<Flight>,
+    strict: StrictReads,
     /// Requests that are on their way through the order.
     flights: Flights<Reach>,
     /// Through which group they go, and by whose slots they were routed.
@@ -219,7 +220,7 @@ impl Session {
             call: None,
             hold: None,
             aside: None,
-            strict: Vec::new(),
+            strict: StrictReads::default(),
             flights: Flights::default(),
             home: PartitionId(0),
             routing: Routing::alone(),
@@ -424,8 +425,8 @@ impl Session {
             _ => Route::Order,
         };
         // A replica by itself does not know what was acknowledged elsewhere.
-        let strict =
-            route != Route::Order && runtime.is_member() && !(self.readonly && runtime.is_fresh(desk.now_ms));
+        let may_be_old = self.readonly && runtime.is_fresh(desk.now_ms) && self.strict.is_empty();
+        let strict = route != Route::Order && runtime.is_member() && !may_be_old;
         let request = Arc::new(Request {
             id,
             slots_version: self.routing.version,
@@ -466,8 +467,11 @@ impl Session {
             let partition = request.route.partitions.first().copied();
             let read = (request.id, partition.unwrap_or_default());
             desk.submissions.strict.push(read);
-            self.strict.push(flight);
+            self.strict.add(flight);
             return;
+        }
+        if !self.strict.is_empty() {
+            return self.strict.add_ordered(flight);
         }
         if route == Route::Aside && runtime.read_aside(desk.port, request.clone()) {
             // What is sent behind it must not take effect before it reads.
@@ -572,51 +576,12 @@ impl Session {
         route
     }
 
-    /// A strict read may run now. `None` if it is answered later.
-    fn read_now(&mut self, desk: &mut Desk<'_>, flight: Flight) -> Option<txn::Outcome> {
-        let runtime = &desk.shared.runtime;
-        let request = &flight.request;
-        if request.footprint.weight == Weight::Heavy {
-            if self.aside.is_none() && runtime.read_aside(desk.port, request.clone()) {
-                self.aside = Some(flight);
-            } else {
-                self.hold_for_answers();
-                self.order(desk, flight);
-            }
-            return None;
-        }
-        match runtime.read(desk.port, request) {
-            ReadOutcome::Done(Err(Stop::Undeclared(missing))) => {
-                self.order_again(desk, flight, missing);
-                None
-            }
-            ReadOutcome::Done(outcome) => Some(outcome),
-            ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
-            ReadOutcome::MustOrder => {
-                // What follows must not overtake it.
-                self.hold_for_answers();
-                self.order(desk, flight);
-                None
-            }
-        }
-    }
-
     /// Takes the outcome of a request of this session.
-    pub fn arrived(&mut self, desk: &mut Desk<'_>, id: RequestId, mut outcome: txn::Outcome) {
-        let is_it = |flight: &Flight| flight.request.id == id;
-        if let Some(place) = self.strict.iter().position(is_it) {
-            let flight = self.strict.remove(place);
-            if outcome == Err(Stop::Restart) {
-                let Some(read) = self.read_now(desk, flight) else {
-                    return;
-                };
-                outcome = read;
-            }
-            if self.readonly {
-                outcome = told_of_age(outcome, desk.shared.runtime.staleness_ms_max());
-            }
-            desk.counters.snapshot_reads.add(1);
-        } else if let Some(flight) = self.aside.take_if(|flight| is_it(flight)) {
+    pub fn arrived(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: txn::Outcome) {
+        if self.strict_read_arrived(desk, id, &outcome) {
+            return self.fly_again(desk);
+        }
+        if let Some(flight) = self.aside.take_if(|flight| flight.request.id == id) {
             match outcome {
                 Err(Stop::Restart) => return self.order(desk, flight),
                 Err(Stop::Undeclared(missing)) => return self.order_again(desk, flight, missing),
@@ -625,23 +590,29 @@ impl Session {
         } else if self.flights.is_late(id) || self.comes_again(desk, id, &outcome) {
             return;
         }
+        self.ended(desk, id, outcome);
+        self.note_end(desk);
+        self.fly_again(desk);
+        self.read_in_turn(desk);
+    }
+
+    /// The connection is told of its own writes that are answered now.
+    fn note_end(&mut self, desk: &mut Desk<'_>) {
+        self.note_progress(desk.shared);
+        while let Some(names) = self.told_of_own() {
+            let behind = None;
+            self.delivered(desk, Delivery::Invalidate { names, behind });
+        }
+    }
+
+    /// Takes the last word on a request.
+    fn ended(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: txn::Outcome) {
         // What is read beside the order reaches nobody who takes events off replies.
         if let Ok(Reply::Told(told)) = &outcome
             && told.events.contains(&Event::ReadNothing)
         {
             desk.shared.hub.read_nothing(id);
         }
-        self.ended(desk, id, outcome);
-        self.note_progress(desk.shared);
-        while let Some(names) = self.told_of_own() {
-            let behind = None;
-            self.delivered(desk, Delivery::Invalidate { names, behind });
-        }
-        self.fly_again(desk);
-    }
-
-    /// Takes the last word on a request.
-    fn ended(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: txn::Outcome) {
         if !self.replies.arrived(id.sequence, outcome) {
             return;
         }
@@ -669,17 +640,6 @@ impl Session {
             self.replies.release(after);
         }
     }
-}
-
-/// A READONLY connection asks others only if its node is too far behind, which its error should say.
-fn told_of_age(outcome: txn::Outcome, staleness_ms_max: u64) -> txn::Outcome {
-    outcome.map_err(|stop| match &stop {
-        Stop::Abort(text) if text.starts_with("CLUSTERDOWN no majority") => Stop::abort(format!(
-            "{text}. (For READONLY connections, too: what this node has is more than staleness_ms_max, \
-             {staleness_ms_max} ms, old)"
-        )),
-        _ => stop,
-    })
 }
 
 /// Compares a word of a command with a lower-case name.

@@ -188,14 +188,25 @@ fn a_member_refuses_a_request_that_cannot_travel() {
 }
 
 #[test]
-fn a_readonly_connection_is_told_that_its_node_is_behind() {
-    let down = "CLUSTERDOWN no majority answered in time: nothing was read; try again";
-    let told = |text: &str| told_of_age(Err(Stop::abort(text.to_owned())), 500);
-    let error = told(down).expect_err("an error stays one").to_string();
-    assert!(error.starts_with(down), "{error}");
-    assert!(error.contains("staleness_ms_max, 500 ms"), "{error}");
-    assert_eq!(told("ERR other"), Err(Stop::abort("ERR other".to_owned())));
-    assert_eq!(told_of_age(Ok(Reply::OK), 500), Ok(Reply::OK));
+fn strict_reads_of_a_pipeline_run_in_the_order_sent() {
+    let mut room = TestNode::of_cluster();
+    assert_eq!(room.order("SET a 1"), "+OK\r\n");
+    for line in ["GET a", "GET a", "GET a"] {
+        assert_eq!(room.call(line), "");
+    }
+    let asked: Vec<RequestId> = room.submissions.strict.drain(..).map(|(id, _)| id).collect();
+    let may_run = || Err(Stop::Restart);
+    room.act(|session, desk| session.arrived(desk, asked[1], may_run()));
+    let other = room.connect();
+    room.send(other, b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n2\r\n");
+    room.take_answers();
+    assert_eq!(room.take_sent(other), b"+OK\r\n");
+    assert_eq!(room.sent(), "");
+    room.act(|session, desk| session.arrived(desk, asked[0], may_run()));
+    assert_eq!(room.sent(), "$1\r\n2\r\n$1\r\n2\r\n");
+    let stop = Stop::abort("CLUSTERDOWN nobody knows");
+    room.act(|session, desk| session.arrived(desk, asked[2], Err(stop)));
+    assert_eq!(room.sent(), "-CLUSTERDOWN nobody knows\r\n");
 }
 
 #[test]
