@@ -4,31 +4,7 @@ use crate::kind::{EngineKind, Needs};
 use crate::siblings::Message;
 use std::sync::Arc;
 use store::View;
-use txn::{Epoch, Group, Outcome, PartitionId, Position, Request};
-
-/// A merged batch: consecutive positions that share an epoch and its time.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    /// The epoch.
-    pub epoch: Epoch,
-    /// The epoch's time in milliseconds since 1970, never less than the previous epoch's.
-    pub time_ms: u64,
-    /// The position of the first request. The first batch starts at the store's final position plus one.
-    pub first: Position,
-    /// The requests, in order.
-    pub requests: Vec<Arc<Request>>,
-    /// The groups of multi-partition transactions among them, in order.
-    pub groups: Vec<Group>,
-    /// The chained digest of the order up to this epoch's end: siblings know each other by it.
-    pub digest: u64,
-}
-
-impl Batch {
-    /// The position after the last request.
-    pub fn end(&self) -> Position {
-        self.first.advanced(self.requests.len() as u64)
-    }
-}
+use txn::{Batch, Epoch, Outcome, PartitionId, Position, Request};
 
 /// What an engine is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,25 +154,10 @@ pub trait Engine: Send + Sync {
     /// that somebody steps: what waits for a worker afterwards is anybody's. Engines whose steps keep nothing
     /// need not do anything.
     fn finish(&self, _worker: WorkerId, _effects: &mut dyn Effects) {}
-    /// Takes what another partition says of transactions that it shares with this one. Messages may come in
-    /// any order, more than once, and before the epoch that they are about.
-    fn receive(&self, _from: PartitionId, _message: Message) {}
-    /// Says again, to a partition that may have lost it (with its process or in its retraction), what is to
-    /// be said of the transactions behind an epoch: all up to that one are final-committed there. Of those up
-    /// to `heard` it may have heard from another replica of this partition; of these it is told what is final
-    /// once they are, because it takes nothing else from a second one.
-    fn tell_again(&self, _to: PartitionId, _behind: Epoch, _heard: Epoch) {}
-    /// The newest epoch of which another partition has told; 0 if none.
-    fn heard(&self, _from: PartitionId) -> Epoch {
-        Epoch(0)
-    }
-    /// What was read in the epochs up to this one will not be asked for again: every replica has a checkpoint
-    /// behind it.
-    fn forget(&self, _upto: Epoch) {}
-    /// Takes out what is to be said to other partitions: one message for each. To be asked after steps,
-    /// deliveries and messages.
-    fn messages(&self) -> Vec<(PartitionId, Message)> {
-        Vec::new()
+    /// What it says to other partitions and hears of them: none if it executes one partition
+    /// ([`Needs::spans_partitions`]).
+    fn siblings(&self) -> Option<&dyn Siblings> {
+        None
     }
     /// Work that waits for a worker: lets a driver decide whom to wake. Cheap.
     fn waiting(&self) -> Waiting;
@@ -206,4 +167,24 @@ pub trait Engine: Send + Sync {
     fn workers(&self) -> usize;
     /// The records, at final snapshots.
     fn view(&self) -> &dyn View;
+}
+
+/// What an engine does whose transactions span partitions: [`crate::siblings`] tells how.
+pub trait Siblings: Send + Sync {
+    /// Takes what another partition says of transactions that it shares with this one. Messages may come in
+    /// any order, more than once, and before the epoch that they are about.
+    fn receive(&self, from: PartitionId, message: Message);
+    /// Takes out what is to be said to other partitions: one message for each. To be asked after steps,
+    /// deliveries and messages.
+    fn messages(&self) -> Vec<(PartitionId, Message)>;
+    /// Says again, to a partition that may have lost it (with its process or in its retraction), what is to
+    /// be said of the transactions behind an epoch: all up to that one are final-committed there. Of those up
+    /// to `heard` it may have heard from another replica of this partition; of these it is told what is final
+    /// once they are, because it takes nothing else from a second one.
+    fn tell_again(&self, to: PartitionId, behind: Epoch, heard: Epoch);
+    /// The newest epoch of which another partition has told; 0 if none.
+    fn heard(&self, from: PartitionId) -> Epoch;
+    /// What was read in the epochs up to this one will not be asked for again: every replica has a checkpoint
+    /// behind it.
+    fn forget(&self, upto: Epoch);
 }

@@ -210,6 +210,7 @@ mod tests {
             let engine = kind.make(made_for);
             assert_eq!(engine.kind(), kind);
             assert_eq!(engine.name(), kind.name());
+            assert_eq!(engine.siblings().is_some(), kind.needs().spans_partitions);
             let workers = if kind.needs().one_worker { 1 } else { made_for.workers };
             assert_eq!(engine.workers(), workers, "{kind}");
         }

@@ -37,7 +37,7 @@ pub mod ssmr;
 
 pub use calvin::Calvin;
 pub use engine::{
-    Assignment, Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId,
+    Assignment, Budget, Committed, Effects, Engine, Progress, Siblings, Status, Waiting, WorkerId,
 };
 pub use kind::{EngineError, EngineKind, Needs};
 pub use nocc::NoCc;

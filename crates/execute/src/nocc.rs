@@ -9,7 +9,7 @@
 //! A key has one version, always tagged [`Position::FIRST`], so that readers at any snapshot see what is
 //! there.
 
-use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::engine::{Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
 use crate::kind::EngineKind;
 use crate::running;
 use std::any::Any;
@@ -21,7 +21,8 @@ use store::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use store::{Final, Partition, RecordRef, Version, View};
 use txn::tx::Read;
 use txn::{
-    Access, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop, TxContext,
+    Access, Batch, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop,
+    TxContext,
 };
 
 /// The engine without concurrency control.

@@ -5,7 +5,7 @@
 //! (an unconfirmed transaction has simply not run, which makes a retraction the removal of queue entries),
 //! suspends nothing, and keeps the writes of the running transaction in a map until they are applied.
 
-use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::engine::{Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
 use crate::exclusive::Exclusive;
 use crate::kind::EngineKind;
 use crate::running;
@@ -17,8 +17,8 @@ use store::sync::Mutex;
 use store::{Partition, Version, View, digest};
 use txn::tx::Read;
 use txn::{
-    Access, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop, TxContext,
-    Weight,
+    Access, Batch, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop,
+    TxContext, Weight,
 };
 
 /// The serial engine.

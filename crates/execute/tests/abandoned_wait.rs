@@ -1,12 +1,12 @@
 //! A procedure that asks for a record and does not wait for the answer breaks the rule that it awaits its
 //! `Tx`. It gets what it deserves; those behind it must not wait for ever.
 
-use ordo_execute::{Batch, Budget, Committed, Engine, Sparkle, WorkerId};
+use ordo_execute::{Budget, Committed, Engine, Sparkle, WorkerId};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use txn::{Args, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId};
+use txn::{Args, Batch, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId};
 
 fn request(procedure: Arc<dyn Procedure>) -> Arc<Request> {
     let id = RequestId { session: SessionId(1), sequence: 1, attempt: 0 };

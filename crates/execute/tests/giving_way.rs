@@ -2,9 +2,11 @@
 //! it makes way.
 
 use ordo_execute::sparkle::Options;
-use ordo_execute::{Batch, Budget, Committed, Engine, Sparkle, WorkerId};
+use ordo_execute::{Budget, Committed, Engine, Sparkle, WorkerId};
 use std::sync::Arc;
-use txn::{Args, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId, Weight};
+use txn::{
+    Args, Batch, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId, Weight,
+};
 
 const LIGHT: Budget = Budget { operations: 100, heavy: false };
 const ANY: Budget = Budget { heavy: true, ..LIGHT };

@@ -1,8 +1,8 @@
 //! Whoever catches up with a long log delivers and confirms far more at once than an engine has room for.
 
-use ordo_execute::{Batch, Budget, Committed, Engine, Progress, Sparkle, WorkerId, sparkle};
+use ordo_execute::{Budget, Committed, Engine, Progress, Sparkle, WorkerId, sparkle};
 use std::sync::Arc;
-use txn::{Args, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId};
+use txn::{Args, Batch, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId};
 
 fn writes() -> Arc<dyn Procedure> {
     Arc::new(FnProcedure::new("write", |mut tx, _| async move {

@@ -1,11 +1,11 @@
 //! A request that only reads, as its footprint says, and writes: every engine refuses it alike.
 
-use ordo_execute::{Assignment, Batch, Budget, Committed, Engine, EngineKind, Progress, WorkerId};
+use ordo_execute::{Assignment, Budget, Committed, Engine, EngineKind, Progress, WorkerId};
 use std::sync::Arc;
 use txn::tx::WRITE_REFUSED;
 use txn::{
-    Args, Blob, Call, Epoch, FnProcedure, Key, Outcome, PartitionId, Position, Procedure, Reply, Request,
-    RequestId, SessionId, Tx,
+    Args, Batch, Blob, Call, Epoch, FnProcedure, Key, Outcome, PartitionId, Position, Procedure, Reply,
+    Request, RequestId, SessionId, Tx,
 };
 
 /// Writes in the way that its argument says, and makes nothing of what comes of it.

@@ -1,12 +1,13 @@
 //! Every engine that may serve leaves heavy requests to the threads of a server that may run them, and gives
 //! the other requests to any thread that steps it.
 
-use ordo_execute::{Assignment, Batch, Budget, Committed, Engine, EngineKind, Progress, WorkerId};
+use ordo_execute::{Assignment, Budget, Committed, Engine, EngineKind, Progress, WorkerId};
 use parking_lot::Mutex;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use txn::{
-    Args, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId, Stop, Weight,
+    Args, Batch, Epoch, FnProcedure, Key, Position, Procedure, Reply, Request, RequestId, SessionId, Stop,
+    Weight,
 };
 
 const LIGHT: Budget = Budget { operations: 4096, heavy: false };

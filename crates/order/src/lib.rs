@@ -9,14 +9,12 @@
 //! an argument.
 
 pub mod arrange;
-mod batch;
 mod group;
 mod map;
 pub mod merge;
 pub mod moves;
 pub mod skip;
 
-pub use batch::Batch;
 pub use group::{
     Admission, GroupBatch, Streams, Submission, TIME_MS_END, digest_of, put_submission, take_submission,
 };

@@ -33,7 +33,6 @@
 //! 3. Epochs, positions, times, digests and maps are a function of the groups' logs: all nodes have the same.
 
 use crate::arrange::{Arranged, Place, Placed, arrange};
-use crate::batch::Batch;
 use crate::group::{GroupBatch, Streams};
 use crate::map::{Changed, Control, PartitionMap};
 use crate::moves::{SlotMove, misrouted};
@@ -45,7 +44,7 @@ use txn::clock::CorrectClock;
 use txn::codec::RequestError;
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, Epoch, Group, PartitionId, PartitionRoute, Position, Registry, Request, SessionId};
+use txn::{Batch, BootId, Epoch, Group, PartitionId, PartitionRoute, Position, Registry, Request, SessionId};
 
 /// Where the merge stands after an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,11 +3,10 @@
 use crate::draw::Draw;
 use crate::oracle::{Expected, Oracle};
 use crate::program::{Programs, Shape, preloaded_entry};
-use execute::Batch;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use store::{Image, View};
-use txn::{Epoch, Key, Position, Request};
+use txn::{Batch, Epoch, Key, Position, Request};
 
 /// Makes the requests of a scenario.
 pub trait Source: Send {

@@ -3,7 +3,7 @@
 //! `ORDO_SEEDS=n` runs more seeds, `ORDO_SEED=s` runs one again, `ORDO_TRACE=1` prints its events.
 
 use execute::calvin::reconnoitre;
-use execute::{Batch, Budget, Calvin, Committed, Engine, Progress, Serial, WorkerId};
+use execute::{Budget, Calvin, Committed, Engine, Progress, Serial, WorkerId};
 use ordo_sim::draw::{Draw, seeds};
 use ordo_sim::program::Shape;
 use ordo_sim::scenario::{ProgramSource, Source};
@@ -12,8 +12,8 @@ use ordo_sim::workers::{self, Report};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::{
-    Args, Call, Epoch, FnProcedure, Footprint, KeySets, Outcome, Position, Reply, Request, ScanRange, Space,
-    Stop, Tx,
+    Args, Batch, Call, Epoch, FnProcedure, Footprint, KeySets, Outcome, Position, Reply, Request, ScanRange,
+    Space, Stop, Tx,
 };
 
 fn calvin(workers: usize, _draw: &mut Draw) -> Arc<dyn Engine> {

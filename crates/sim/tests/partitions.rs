@@ -3,14 +3,14 @@
 
 use execute::siblings::{AbortNumber, GroupId, Message, Note};
 use execute::sparkle::{Options, Sparkle};
-use execute::{Assignment, Batch, Budget, Committed, Engine, EngineKind, Progress, WorkerId};
+use execute::{Assignment, Budget, Committed, Engine, EngineKind, Progress, Siblings, WorkerId};
 use order::arrange::{Placed, arrange, places};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::key::partition_of_slot;
 use txn::{
-    Args, Call, Epoch, FnProcedure, Key, KeySets, Outcome, PartitionId, PartitionRoute, Position, Procedure,
-    Reply, Request, RequestId, ScanRange, SessionId, Space, Stop, Tx,
+    Args, Batch, Call, Epoch, FnProcedure, Key, KeySets, Outcome, PartitionId, PartitionRoute, Position,
+    Procedure, Reply, Request, RequestId, ScanRange, SessionId, Space, Stop, Tx,
 };
 
 /// Runs a test, with the model checker's latches too.
@@ -132,9 +132,9 @@ impl World {
                     let key = (at as u16, done.request.id.sequence);
                     self.outcomes.insert(key, done.outcome);
                 }
-                for (to, message) in self.engines[at].messages() {
+                for (to, message) in siblings_of(&self.engines[at]).messages() {
                     works = true;
-                    self.engines[usize::from(to.0)].receive(PartitionId(at as u16), message);
+                    siblings_of(&self.engines[usize::from(to.0)]).receive(PartitionId(at as u16), message);
                 }
             }
         }
@@ -372,8 +372,12 @@ fn a_malformed_anchor_is_ignored() {
         let message = Message { groups: vec![(id, vec![note])] };
         let bytes = message.encode();
         let message = Message::decode(&bytes).unwrap();
-        world.engines[0].receive(PartitionId(1), message);
+        siblings_of(&world.engines[0]).receive(PartitionId(1), message);
     });
+}
+
+fn siblings_of(engine: &Arc<dyn Engine>) -> &dyn Siblings {
+    engine.siblings().expect("it spans partitions")
 }
 
 /// A transaction whose values go to and fro twice; the process of partition 0 ends in the middle, and the
@@ -400,14 +404,14 @@ fn restart_with(era: u64) -> Option<Outcome> {
         engine.deliver(batch.clone());
         step(engine, &mut done);
     }
-    for (_, message) in world.engines[0].messages() {
-        world.engines[1].receive(PartitionId(0), message);
+    for (_, message) in siblings_of(&world.engines[0]).messages() {
+        siblings_of(&world.engines[1]).receive(PartitionId(0), message);
     }
     step(&world.engines[1], &mut done);
-    world.engines[1].messages();
+    siblings_of(&world.engines[1]).messages();
     world.engines[0] = sparkle(PartitionId(0), era << 16);
     world.engines[0].deliver(batch);
-    let [zero, one] = [0, 1].map(|at| &world.engines[at]);
+    let [zero, one] = [0, 1].map(|at| siblings_of(&world.engines[at]));
     one.tell_again(PartitionId(0), Epoch(0), zero.heard(PartitionId(1)));
     zero.tell_again(PartitionId(1), Epoch(0), one.heard(PartitionId(0)));
     for engine in &world.engines {

@@ -5,7 +5,7 @@
 
 use execute::siblings::{AbortNumber, Asked, Basis, GroupId, Message, Note, Told};
 use execute::sparkle::{Options, Sparkle};
-use execute::{Batch, Budget, Committed, Engine, Progress, WorkerId};
+use execute::{Budget, Committed, Engine, Progress, WorkerId};
 use ordo_sim::draw::seeds;
 use shuttle::scheduler::PctScheduler;
 use shuttle::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use txn::key::partition_of_slot;
 use txn::tx::Read;
 use txn::{
-    Args, Call, Entry, Epoch, FnProcedure, Group, Key, PartitionId, PartitionRoute, Position, Procedure,
-    Reply, Request, RequestId, SessionId, Tx,
+    Args, Batch, Call, Entry, Epoch, FnProcedure, Group, Key, PartitionId, PartitionRoute, Position,
+    Procedure, Reply, Request, RequestId, SessionId, Tx,
 };
 
 fn key_of(partition: u16) -> Key {

@@ -6,14 +6,16 @@
 #![cfg(feature = "shuttle")]
 
 use execute::sparkle::{Options, Sparkle};
-use execute::{Batch, Budget, Committed, Engine, Progress, WorkerId};
+use execute::{Budget, Committed, Engine, Progress, WorkerId};
 use ordo_sim::draw::seeds;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::sync::{Arc as ShuttleArc, Mutex};
 use shuttle::thread;
 use std::sync::Arc;
-use txn::{Args, Epoch, FnProcedure, Intent, Key, Position, Procedure, Reply, Request, RequestId, SessionId};
+use txn::{
+    Args, Batch, Epoch, FnProcedure, Intent, Key, Position, Procedure, Reply, Request, RequestId, SessionId,
+};
 
 /// Runs `model` under random and under priority schedules of each seed.
 fn explore(default_seeds: u64, iterations: usize, model: fn()) {

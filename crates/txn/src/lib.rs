@@ -25,6 +25,7 @@
 //!
 //! This crate depends on none of ours and has no clock, no thread, no file and no socket.
 
+pub mod batch;
 pub mod blob;
 pub mod clock;
 pub mod codec;
@@ -41,6 +42,7 @@ pub mod told;
 pub mod tx;
 pub mod value;
 
+pub use batch::Batch;
 pub use blob::Blob;
 pub use ids::{BootId, Epoch, NODES_MAX, NodeId, PartitionId, Position, RequestName, SessionId, ZoneId};
 pub use key::{Key, Space};

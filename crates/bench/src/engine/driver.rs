@@ -12,7 +12,7 @@
 use crate::report::Latencies;
 use crossbeam_utils::{Backoff, CachePadded};
 use execute::{
-    Assignment, Batch, Budget, Committed, Effects, Engine, EngineKind, Progress, ReadOutcome, SnapshotReader,
+    Assignment, Budget, Committed, Effects, Engine, EngineKind, Progress, ReadOutcome, SnapshotReader,
     WorkerId,
 };
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use store::{Image, View};
-use txn::{Epoch, Footprint, Key, Position, Request, RequestId, SessionId, Stop};
+use txn::{Batch, Epoch, Footprint, Key, Position, Request, RequestId, SessionId, Stop};
 use workloads::{Client, Draw, Generator, State, Tally, Workload};
 
 /// One of so many positions has its latency taken.

@@ -1,11 +1,11 @@
 //! What one real worker takes for a workload's transactions, in processor time.
 
-use execute::{Batch, Budget, Committed, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
+use execute::{Budget, Committed, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use rustix::time::{ClockId, clock_gettime};
 use sim::scale::Contender;
 use std::sync::Arc;
 use store::Image;
-use txn::{Epoch, PartitionId, Position, Request, RequestId, SessionId, Stop};
+use txn::{Batch, Epoch, PartitionId, Position, Request, RequestId, SessionId, Stop};
 use workloads::{Client, Workload};
 
 /// Requests of a batch.

@@ -88,7 +88,7 @@ mod schedule;
 pub use reconnaissance::reconnoitre;
 
 use crate::conservative::{Committer, Execution, Finals, Order};
-use crate::engine::{Assignment, Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::engine::{Assignment, Budget, Effects, Engine, Progress, Siblings, Status, Waiting, WorkerId};
 use crate::exclusive::Exclusive;
 use crate::kind::EngineKind;
 use crate::siblings::Message;
@@ -99,7 +99,7 @@ use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Partition, View};
-use txn::{Epoch, PartitionId, Position};
+use txn::{Batch, Epoch, PartitionId, Position};
 
 /// What the workers share.
 pub(super) struct Shared {
@@ -221,23 +221,9 @@ impl Engine for Calvin {
         }
     }
 
-    fn receive(&self, from: PartitionId, message: Message) {
-        let wake = |position| self.shared.wake(position);
-        self.shared.finals.receive(from, message, wake);
+    fn siblings(&self) -> Option<&dyn Siblings> {
+        Some(self)
     }
-    fn tell_again(&self, to: PartitionId, behind: Epoch, _: Epoch) {
-        self.shared.finals.tell_again(to, behind);
-    }
-    fn heard(&self, from: PartitionId) -> Epoch {
-        self.shared.finals.heard(from)
-    }
-    fn forget(&self, upto: Epoch) {
-        self.shared.finals.forget(upto);
-    }
-    fn messages(&self) -> Vec<(PartitionId, Message)> {
-        self.shared.finals.messages()
-    }
-
     fn waiting(&self) -> Waiting {
         let unscheduled = self.shared.order.confirmed();
         let executed = self.shared.executed.lock().len();
@@ -262,5 +248,24 @@ impl Engine for Calvin {
     }
     fn view(&self) -> &dyn View {
         &*self.shared.partition
+    }
+}
+
+impl Siblings for Calvin {
+    fn receive(&self, from: PartitionId, message: Message) {
+        let wake = |position| self.shared.wake(position);
+        self.shared.finals.receive(from, message, wake);
+    }
+    fn tell_again(&self, to: PartitionId, behind: Epoch, _: Epoch) {
+        self.shared.finals.tell_again(to, behind);
+    }
+    fn heard(&self, from: PartitionId) -> Epoch {
+        self.shared.finals.heard(from)
+    }
+    fn forget(&self, upto: Epoch) {
+        self.shared.finals.forget(upto);
+    }
+    fn messages(&self) -> Vec<(PartitionId, Message)> {
+        self.shared.finals.messages()
     }
 }

@@ -1,13 +1,13 @@
 //! The order that is waiting to be executed.
 
 use super::siblings::{Finals, Member};
-use crate::engine::{Batch, Status};
+use crate::engine::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::{Partition, View};
 use txn::mutant::{Mutant, is_active};
-use txn::{Position, Request, TxContext};
+use txn::{Batch, Position, Request, TxContext};
 
 /// A transaction with its place in the order.
 pub(crate) struct Job {

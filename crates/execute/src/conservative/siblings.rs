@@ -3,11 +3,10 @@
 //! A book has a latch, under which a value that comes meets whoever waits for it: either the value is there
 //! before somebody decides to wait, or the waiter is in the book when the value comes.
 
-use crate::engine::Batch;
 use crate::siblings::groups::{self, Groups};
 use crate::siblings::{Asked, Exchange, Message, Note, Told};
 use txn::mutant::{Mutant, is_active};
-use txn::{Epoch, PartitionId, Position};
+use txn::{Batch, Epoch, PartitionId, Position};
 
 /// The book of a sub-transaction.
 pub(crate) struct Book {

@@ -13,14 +13,13 @@
 //! what was read.
 
 use super::{GroupId, Message, Note};
-use crate::engine::Batch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, Ordering};
 use txn::mutant::{Mutant, is_active};
-use txn::{Epoch, Group, PartitionId, Position};
+use txn::{Batch, Epoch, Group, PartitionId, Position};
 
 /// A group of which this partition has delivered transactions, with a book of each.
 pub(crate) struct GroupBook<B> {

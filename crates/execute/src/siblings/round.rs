@@ -27,7 +27,8 @@ pub type Twins = Arc<AtomicBool>;
 /// nodes. Whether anybody here was told anything: then there may be something to step.
 pub fn exchange(engines: &[(PartitionId, Arc<dyn Engine>)], twins: &Twins, sent: &mut Vec<Sent>) -> bool {
     let mut told = false;
-    for (from, engine) in engines {
+    let spanning = || engines.iter().filter_map(|(partition, engine)| Some((*partition, engine.siblings()?)));
+    for (from, engine) in spanning() {
         let messages = engine.messages();
         if messages.is_empty() {
             continue;
@@ -35,8 +36,7 @@ pub fn exchange(engines: &[(PartitionId, Arc<dyn Engine>)], twins: &Twins, sent:
         // Looked at behind them: what is said again is among them only if it was set before.
         let has_twins = twins.load(Ordering::SeqCst) && !is_active(Mutant::KeepFromTwins);
         for (to, message) in messages {
-            let from = *from;
-            let Some((_, engine)) = engines.iter().find(|(partition, _)| *partition == to) else {
+            let Some((_, engine)) = spanning().find(|&(partition, _)| partition == to) else {
                 sent.push(Sent { from, to, message });
                 continue;
             };

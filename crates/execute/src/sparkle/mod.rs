@@ -82,7 +82,7 @@ mod window;
 
 pub use mutant::Mutant;
 
-use crate::engine::{Assignment, Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::engine::{Assignment, Budget, Effects, Engine, Progress, Siblings, Status, Waiting, WorkerId};
 use crate::kind::EngineKind;
 use crate::siblings::Message;
 use keystate::KeyState;
@@ -91,7 +91,7 @@ use shared::Shared;
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::{Partition, View};
-use txn::{Epoch, PartitionId, Position};
+use txn::{Batch, Epoch, PartitionId, Position};
 
 /// The speculation window where transactions have siblings, unless most is thrown away: what workers do while
 /// these are waited for. (In the scale model 16 nodes are 0.63 of what they should be without, and 0.99 with
@@ -216,6 +216,24 @@ impl Engine for Sparkle {
             worker.finish();
         }
     }
+    fn siblings(&self) -> Option<&dyn Siblings> {
+        Some(self)
+    }
+    fn waiting(&self) -> Waiting {
+        self.shared.waiting()
+    }
+    fn status(&self) -> Status {
+        self.shared.status()
+    }
+    fn workers(&self) -> usize {
+        self.workers.len()
+    }
+    fn view(&self) -> &dyn View {
+        &self.shared.partition
+    }
+}
+
+impl Siblings for Sparkle {
     fn receive(&self, from: PartitionId, message: Message) {
         self.shared.receive(from, message);
     }
@@ -230,17 +248,5 @@ impl Engine for Sparkle {
     }
     fn messages(&self) -> Vec<(PartitionId, Message)> {
         self.shared.siblings.groups.take()
-    }
-    fn waiting(&self) -> Waiting {
-        self.shared.waiting()
-    }
-    fn status(&self) -> Status {
-        self.shared.status()
-    }
-    fn workers(&self) -> usize {
-        self.workers.len()
-    }
-    fn view(&self) -> &dyn View {
-        &self.shared.partition
     }
 }

@@ -7,14 +7,14 @@ use super::slot::{Body, Slot};
 use super::status::{COMMITTED, DELIVERED, EMPTY, Effect, HEAVY, MULTI, Ticket, Word};
 use super::window::{Controller, ROUND, Window};
 use super::{Mutant, Options, Variant};
-use crate::engine::{Batch, Status, Waiting};
+use crate::engine::{Status, Waiting};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::Partition;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use txn::{PartitionId, Position, Request, TxContext, Weight};
+use txn::{Batch, PartitionId, Position, Request, TxContext, Weight};
 
 /// Started transactions beyond which committing comes before starting more.
 const COMMIT_LAG_MAX: u64 = 32;

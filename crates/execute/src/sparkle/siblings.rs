@@ -9,14 +9,13 @@
 
 use super::status::{COMMITTED, DOOMED, Effect, MULTI, PARKED, READY, RUNNING, Ticket};
 use super::{Shared, Variant};
-use crate::engine::Batch;
 use crate::siblings::groups::{self, Groups};
 use crate::siblings::{AbortNumber, Asked, Basis, Exchange, Message, Note, Told};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::sync::atomic::{AtomicU64, Ordering};
 use txn::mutant::{Mutant, is_active};
-use txn::{Epoch, PartitionId, Position};
+use txn::{Batch, Epoch, PartitionId, Position};
 
 /// The book of a sub-transaction, and what its engine notes beside it.
 pub(super) struct Book {

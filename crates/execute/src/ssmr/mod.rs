@@ -24,7 +24,7 @@
 //! - The thread waits only for siblings' reads of the transaction at hand.
 
 use crate::conservative::{Advanced, Committer, Execution, FinalAccess, Finals, Job, Order};
-use crate::engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::engine::{Budget, Committed, Effects, Engine, Progress, Siblings, Status, Waiting, WorkerId};
 use crate::exclusive::Exclusive;
 use crate::kind::EngineKind;
 use crate::siblings::Message;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Partition, View};
-use txn::{Epoch, PartitionId, Position, Weight};
+use txn::{Batch, Epoch, PartitionId, Position, Weight};
 
 /// Confirmed transactions that are taken from the queue at once.
 const TAKEN_MAX: usize = 32;
@@ -183,23 +183,9 @@ impl Engine for Ssmr {
         }
     }
 
-    fn receive(&self, from: PartitionId, message: Message) {
-        let wake = |_| *self.blocked.lock() = false;
-        self.finals.receive(from, message, wake);
+    fn siblings(&self) -> Option<&dyn Siblings> {
+        Some(self)
     }
-    fn tell_again(&self, to: PartitionId, behind: Epoch, _: Epoch) {
-        self.finals.tell_again(to, behind);
-    }
-    fn heard(&self, from: PartitionId) -> Epoch {
-        self.finals.heard(from)
-    }
-    fn forget(&self, upto: Epoch) {
-        self.finals.forget(upto);
-    }
-    fn messages(&self) -> Vec<(PartitionId, Message)> {
-        self.finals.messages()
-    }
-
     fn waiting(&self) -> Waiting {
         if *self.blocked.lock() {
             return Waiting::default();
@@ -224,5 +210,24 @@ impl Engine for Ssmr {
     }
     fn view(&self) -> &dyn View {
         &*self.partition
+    }
+}
+
+impl Siblings for Ssmr {
+    fn receive(&self, from: PartitionId, message: Message) {
+        let wake = |_| *self.blocked.lock() = false;
+        self.finals.receive(from, message, wake);
+    }
+    fn tell_again(&self, to: PartitionId, behind: Epoch, _: Epoch) {
+        self.finals.tell_again(to, behind);
+    }
+    fn heard(&self, from: PartitionId) -> Epoch {
+        self.finals.heard(from)
+    }
+    fn forget(&self, upto: Epoch) {
+        self.finals.forget(upto);
+    }
+    fn messages(&self) -> Vec<(PartitionId, Message)> {
+        self.finals.messages()
     }
 }

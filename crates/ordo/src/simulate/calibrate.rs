@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use clap::Args;
 use execute::{
-    Assignment, Batch, Budget, Engine, EngineKind, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
+    Assignment, Budget, Engine, EngineKind, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
 };
 use log::{Disk, DiskFile, Journal, Kept};
 use node::FsyncPolicy;
@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use txn::{
-    Epoch, Footprint, NodeId, PartitionRoute, Position, Registry, Reply, Request, RequestId, SessionId,
+    Batch, Epoch, Footprint, NodeId, PartitionRoute, Position, Registry, Reply, Request, RequestId, SessionId,
 };
 
 /// `ordo sim calibrate`.

@@ -2,14 +2,14 @@ mod member;
 
 use super::*;
 use crate::disk::RealDisk;
-use execute::{Batch, Effects, EngineKind, Serial, Status, Waiting};
+use execute::{Effects, EngineKind, Serial, Status, Waiting};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use store::View;
 use txn::Registry;
 use txn::{
-    Args, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture, Reply,
-    RequestId, Stop, Tx, Value, Weight,
+    Args, Batch, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture,
+    Reply, RequestId, Stop, Tx, Value, Weight,
 };
 
 /// `add key n`: adds to a number and returns the sum.

@@ -2,7 +2,7 @@
 
 use super::{Contender, Options};
 use execute::siblings::Message;
-use execute::{Budget, Committed, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId, calvin};
+use execute::{Budget, Committed, Engine, Progress, ReadOutcome, Siblings, SnapshotReader, WorkerId, calvin};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::Image;
@@ -280,7 +280,7 @@ impl Node {
     /// The sender's round: what it says, and when it has said it.
     pub(super) fn say(&mut self, now_ns: u64) -> (Vec<Sent>, u64) {
         let mut at_ns = now_ns;
-        let messages = self.engine.messages();
+        let messages = self.engine.siblings().map_or_else(Vec::new, Siblings::messages);
         self.counts.rounds += u64::from(!messages.is_empty());
         let sent = messages.into_iter().map(|(to, message)| {
             let notes = message.groups.iter().map(|(_, notes)| notes.len() as u64);

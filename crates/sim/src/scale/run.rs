@@ -4,13 +4,12 @@ use super::node::{self, Counts, Node, time_ms};
 use super::{Options, Report, judge::Judge};
 use crate::draw::Draw;
 use crate::world::queue::Queue;
-use execute::Batch;
 use execute::siblings::Message;
 use order::arrange::{Place, Placed, arrange_all};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::hash::mix;
-use txn::{Epoch, PartitionId};
+use txn::{Batch, Epoch, PartitionId};
 
 enum Event {
     /// What waits for an epoch is ordered.
@@ -154,7 +153,9 @@ impl Run<'_> {
             Event::Taken(letter) => {
                 let Letter { from, to, message, .. } = *letter;
                 let at = usize::from(to.0);
-                self.nodes[at].engine.receive(from, message);
+                if let Some(engine) = self.nodes[at].engine.siblings() {
+                    engine.receive(from, message);
+                }
                 self.wake(at, now_ns);
             }
         }
@@ -201,7 +202,9 @@ impl Run<'_> {
             ends.push(node.next);
             node.engine.deliver(batch);
             // Nobody begins anew, so nobody asks for what was read.
-            node.engine.forget(earlier);
+            if let Some(engine) = node.engine.siblings() {
+                engine.forget(earlier);
+            }
         }
         match self.options.times.confirm_ns {
             0 => self.handle(Event::Confirm(ends), now_ns),

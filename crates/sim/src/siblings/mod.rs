@@ -21,7 +21,7 @@ use crate::draw::{Draw, tracing};
 use crate::oracle::{Expected, Oracle};
 use execute::calvin::reconnoitre;
 use execute::siblings::Message;
-use execute::{Batch, Budget, Committed, Engine, Progress, WorkerId};
+use execute::{Budget, Committed, Engine, Progress, Siblings, WorkerId};
 use order::arrange::{Arranged, Placed, Scheduling, arrange_all, places};
 use program::{is_declared, keys, wander, wanted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use store::{Image, View};
 use txn::hash::mix;
 use txn::{
-    Epoch, FnProcedure, Outcome, PartitionId, PartitionRoute, Position, Procedure, Request, RequestId,
+    Batch, Epoch, FnProcedure, Outcome, PartitionId, PartitionRoute, Position, Procedure, Request, RequestId,
     SessionId, Slots, Space, Stop,
 };
 
@@ -345,9 +345,8 @@ impl<'a> Run<'a> {
 
     /// One partition says again what another one may have lost, or has from another process.
     fn say_again_to(&mut self, to: usize, from: usize, behind: Epoch) {
-        let heard = self.partitions[to].engine.heard(PartitionId(from as u16));
-        let engine = &self.partitions[from].engine;
-        engine.tell_again(PartitionId(to as u16), behind, heard);
+        let heard = siblings_of(&*self.partitions[to].engine).heard(PartitionId(from as u16));
+        siblings_of(&*self.partitions[from].engine).tell_again(PartitionId(to as u16), behind, heard);
         self.collect(from);
     }
 
@@ -368,7 +367,7 @@ impl<'a> Run<'a> {
         }
         let Some(common) = self.common() else { return };
         for partition in &mut self.partitions {
-            partition.engine.forget(epoch_of(common));
+            siblings_of(&*partition.engine).forget(epoch_of(common));
             partition.batches.retain(|epoch, _| *epoch > common);
             partition.checkpoints.retain(|epoch, _| *epoch >= common);
         }
@@ -482,7 +481,7 @@ impl<'a> Run<'a> {
 
     /// Takes what a partition has to say into the network.
     fn collect(&mut self, at: usize) {
-        for (to, message) in self.partitions[at].engine.messages() {
+        for (to, message) in siblings_of(&*self.partitions[at].engine).messages() {
             self.network.push((at, to, message));
         }
     }
@@ -498,8 +497,7 @@ impl<'a> Run<'a> {
         };
         self.report.messages += 1;
         self.note(place as u64, || format!("{from} to {to}: {message:?}"));
-        let engine = &self.partitions[usize::from(to.0)].engine;
-        engine.receive(PartitionId(from as u16), message);
+        siblings_of(&*self.partitions[usize::from(to.0)].engine).receive(PartitionId(from as u16), message);
         self.collect(usize::from(to.0));
     }
 
@@ -704,4 +702,8 @@ pub fn run(world: World<'_>, seed: u64, epochs: usize) -> Result<Report, String>
     let heads: Vec<_> = heads.collect();
     let left = run.network.len();
     Err(format!("seed {seed}: not over after {bound} turns, with {left} messages under way: {heads:#?}"))
+}
+
+fn siblings_of(engine: &dyn Engine) -> &dyn Siblings {
+    engine.siblings().expect("it spans partitions")
 }

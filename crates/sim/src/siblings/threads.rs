@@ -3,7 +3,7 @@
 //!
 //! All epochs are delivered and confirmed at once; every partition's workers carry its messages themselves.
 
-use super::{Report, Run, Told, World};
+use super::{Report, Run, Told, World, siblings_of};
 use execute::{Budget, Committed, Engine, Progress, WorkerId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,9 +34,9 @@ impl Shared {
     }
 
     fn carry(&self, at: usize) {
-        for (to, message) in self.engines[at].messages() {
+        for (to, message) in siblings_of(&*self.engines[at]).messages() {
             let to = usize::from(to.0);
-            self.engines[to].receive(PartitionId(at as u16), message);
+            siblings_of(&*self.engines[to]).receive(PartitionId(at as u16), message);
             // What it hears may make it say something.
             self.carry(to);
         }

@@ -3,12 +3,12 @@
 
 use crate::judge::images;
 use crate::oracle::Oracle;
-use execute::{Batch, Budget, Committed, Engine, Progress, WorkerId};
+use execute::{Budget, Committed, Engine, Progress, WorkerId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use txn::{
-    Args, Call, Epoch, Footprint, Key, Position, Procedure, ProcedureFuture, Reply, Request, RequestId,
-    SessionId, Space, Tx,
+    Args, Batch, Call, Epoch, Footprint, Key, Position, Procedure, ProcedureFuture, Reply, Request,
+    RequestId, SessionId, Space, Tx,
 };
 
 /// Checks an engine that has final-committed everything up to `end`, and that nobody uses, for the last time:

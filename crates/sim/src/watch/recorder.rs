@@ -1,12 +1,11 @@
 //! What a node tells its engine, written down; and what it may not tell, made the same in every run.
 
 use crate::traffic::weight_in_worlds;
-use execute::siblings::Message;
-use execute::{Batch, Budget, Effects, Engine, EngineKind, Progress, Status, Waiting, WorkerId};
+use execute::{Budget, Effects, Engine, EngineKind, Progress, Siblings, Status, Waiting, WorkerId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::View;
-use txn::{Epoch, PartitionId, Position};
+use txn::{Batch, Position};
 
 /// What a node told its engine.
 pub enum Told {
@@ -70,20 +69,11 @@ impl Engine for Recorder {
     fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
         self.engine.step(worker, budget, effects)
     }
-    fn receive(&self, from: PartitionId, message: Message) {
-        self.engine.receive(from, message);
+    fn finish(&self, worker: WorkerId, effects: &mut dyn Effects) {
+        self.engine.finish(worker, effects);
     }
-    fn tell_again(&self, to: PartitionId, behind: Epoch, heard: Epoch) {
-        self.engine.tell_again(to, behind, heard);
-    }
-    fn heard(&self, from: PartitionId) -> Epoch {
-        self.engine.heard(from)
-    }
-    fn forget(&self, upto: Epoch) {
-        self.engine.forget(upto);
-    }
-    fn messages(&self) -> Vec<(PartitionId, Message)> {
-        self.engine.messages()
+    fn siblings(&self) -> Option<&dyn Siblings> {
+        self.engine.siblings()
     }
     fn waiting(&self) -> Waiting {
         self.engine.waiting()
@@ -103,7 +93,7 @@ impl Engine for Recorder {
 mod tests {
     use super::*;
     use execute::Serial;
-    use txn::{Args, Registry, Request, RequestId, Weight};
+    use txn::{Args, Epoch, Registry, Request, RequestId, Weight};
 
     #[test]
     fn what_the_process_learnt_of_a_script_does_not_reach_an_engine() {

@@ -109,15 +109,8 @@ impl ClusterNode {
                 let Some(executor) = self.executors.get_mut(&partition) else {
                     continue;
                 };
-                executor.next = batch.first.advanced(batch.requests.len() as u64);
-                executor.engine.deliver(execute::Batch {
-                    epoch: batch.epoch,
-                    time_ms: batch.time_ms,
-                    first: batch.first,
-                    requests: batch.requests,
-                    groups: batch.groups,
-                    digest: batch.digest,
-                });
+                executor.next = batch.end();
+                executor.engine.deliver(batch);
                 effects.delivered = true;
             }
         }
@@ -193,7 +186,9 @@ impl ClusterNode {
         if upto > self.forgotten {
             self.forgotten = upto;
             for executor in self.executors.values() {
-                executor.engine.forget(upto);
+                if let Some(siblings) = executor.engine.siblings() {
+                    siblings.forget(upto);
+                }
             }
         }
     }

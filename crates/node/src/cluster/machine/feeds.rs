@@ -96,7 +96,7 @@ impl ClusterNode {
             }
             return self.tell_behind(group, from, effects);
         }
-        if let Some(engine) = self.engine(group) {
+        if let Some(engine) = self.siblings_of(group) {
             if self.is_twin(&wish.kept) {
                 self.twins.store(true, Ordering::SeqCst);
             }
@@ -355,7 +355,7 @@ impl ClusterNode {
         let Some(message) = Message::decode(message) else {
             return false;
         };
-        if let Some(engine) = self.engine(to) {
+        if let Some(engine) = self.siblings_of(to) {
             engine.receive(from, message);
             effects.delivered = true;
         }

@@ -6,7 +6,7 @@ use crate::cluster::compare::Compared;
 use crate::cluster::peers::Condition;
 use crate::cluster::status::ClusterStatus;
 use agree::GroupStatus;
-use execute::Engine;
+use execute::{Engine, Siblings};
 use order::PartitionMap;
 use order::merge::EpochEnd;
 use std::sync::Arc;
@@ -78,10 +78,15 @@ impl ClusterNode {
         executor.map(|executor| &executor.engine)
     }
 
+    /// What a local partition's engine says to other partitions and hears of them.
+    pub(super) fn siblings_of(&self, partition: PartitionId) -> Option<&dyn Siblings> {
+        self.engine(partition)?.siblings()
+    }
+
     /// Up to which epoch local partitions have heard from another one.
     pub(super) fn heard_of(&self, partition: PartitionId) -> Epoch {
         let engines = self.engines();
-        let heard = engines.map(|(_, engine)| engine.heard(partition)).max();
+        let heard = engines.filter_map(|(_, engine)| Some(engine.siblings()?.heard(partition))).max();
         heard.unwrap_or_default()
     }
 
