@@ -97,7 +97,7 @@ pub(super) struct Comparison {
 pub(super) enum Verdict {
     /// The replica of this node differs from a majority.
     IsMinority { own: u64, majority: u64 },
-    /// Another replica differs, for the first time in a row, or with a majority against it for the first time.
+    /// Another replica differs: for the first time in a row, or now with a majority against it.
     Differs {
         own: u64,
         other: u64,
