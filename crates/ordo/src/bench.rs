@@ -38,7 +38,7 @@ pub enum Bench {
 /// `ordo bench engine`.
 #[derive(Args)]
 pub struct EngineArgs {
-    /// Engines: serial, nocc, calvin, ssmr, sparkle; `sparkle@1` has one worker. Ratios are to the first.
+    /// Engines: serial, nocc, calvin, qstore, ssmr, sparkle; `sparkle@1` has one worker. Ratios are to the first.
     #[arg(
         long,
         required = true,

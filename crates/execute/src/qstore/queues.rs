@@ -1,0 +1,218 @@
+//! Execution queues: published in the order of their planners' priorities, and emptied by one executor for
+//! each range, who finds what each fragment depends on.
+
+use super::{Shared, execution::Work};
+use crate::engine::WorkerId;
+use crate::exclusive::Exclusive;
+use std::collections::{BTreeMap, VecDeque};
+use store::sync::Mutex;
+use store::sync::atomic::{AtomicU64, Ordering};
+use txn::mutant::{Mutant, is_active};
+use txn::{Position, Weight};
+
+/// What a transaction does to one of its records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fragment {
+    /// Of the record's key.
+    pub(super) hash: u64,
+    pub(super) position: Position,
+    pub(super) writes: bool,
+}
+
+/// What a planner has made of its transactions.
+#[derive(Default)]
+pub(super) struct Slice {
+    /// For each range, in the order of positions.
+    pub(super) queues: Vec<Vec<Fragment>>,
+    /// Transactions that touch no record here.
+    pub(super) without_fragments: Vec<Position>,
+    /// The slice's only transaction, if that one declares no keys.
+    pub(super) barrier: Option<Position>,
+}
+
+impl Slice {
+    pub(super) fn new(ranges: usize) -> Slice {
+        Slice { queues: vec![Vec::new(); ranges], ..Slice::default() }
+    }
+}
+
+/// What stands between planners and executors.
+#[derive(Default)]
+pub(super) struct Publisher {
+    /// The priority of the next slice to be published.
+    next: u64,
+    /// Slices whose predecessors are still being planned, or wait for a barrier.
+    early: BTreeMap<u64, Slice>,
+    /// A barrier was published and has not ended.
+    is_blocked: bool,
+}
+
+/// A part of the hash space.
+pub(super) struct Range {
+    /// Published and not yet taken by the executor.
+    published: Mutex<VecDeque<Fragment>>,
+    /// Fragments that are published and were not looked at.
+    pending: AtomicU64,
+    executor: Exclusive<Executor>,
+}
+
+/// What only the executor of a range sees.
+struct Executor {
+    /// The execution queue.
+    queue: VecDeque<Fragment>,
+    /// The last transaction that writes a key of each bucket, in the order of the queue. A position that is
+    /// not below the looking transaction's, or that was planned again, is left from what was retracted: all
+    /// before that had executed.
+    last_writers: Box<[Position]>,
+}
+
+/// Fragments that an executor looks at before it executes what has become ready.
+const FRAGMENTS_AT_ONCE: usize = 16;
+
+impl Range {
+    pub(super) fn new(buckets: usize) -> Range {
+        let last_writers = vec![Position::NONE; buckets].into();
+        Range {
+            published: Mutex::default(),
+            pending: AtomicU64::new(0),
+            executor: Exclusive::new(Executor { queue: VecDeque::new(), last_writers }),
+        }
+    }
+
+    pub(super) fn pending(&self) -> u64 {
+        self.pending.load(Ordering::SeqCst)
+    }
+
+    fn publish(&self, queue: &mut Vec<Fragment>) {
+        let count = queue.len() as u64;
+        let mut published = self.published.lock();
+        published.extend(queue.drain(..));
+        self.pending.fetch_add(count, Ordering::SeqCst);
+    }
+}
+
+impl Shared {
+    pub(super) fn range_of(&self, hash: u64) -> usize {
+        // Its first bits, as the store's index has it: a range is some of its shards.
+        ((hash >> 32) as usize * self.options.ranges) >> 32
+    }
+
+    /// Hands a slice over to the executors, when all before it were.
+    pub(super) fn publish(&self, priority: u64, slice: &mut Slice) {
+        let mut publisher = self.publisher.lock();
+        if publisher.is_blocked || priority != publisher.next && !is_active(Mutant::IgnorePriority) {
+            let ranges = slice.queues.len();
+            let slice = std::mem::replace(slice, Slice::new(ranges));
+            publisher.early.insert(priority, slice);
+            return;
+        }
+        self.hand_over(&mut publisher, slice);
+        self.publish_early(&mut publisher);
+    }
+
+    fn publish_early(&self, publisher: &mut Publisher) {
+        while !publisher.is_blocked
+            && let Some(first) = publisher.early.first_entry()
+            && (*first.key() == publisher.next || is_active(Mutant::IgnorePriority))
+        {
+            let mut slice = first.remove();
+            self.hand_over(publisher, &mut slice);
+        }
+    }
+
+    fn hand_over(&self, publisher: &mut Publisher, slice: &mut Slice) {
+        publisher.next += 1;
+        for (range, queue) in self.ranges.iter().zip(&mut slice.queues) {
+            if !queue.is_empty() {
+                range.publish(queue);
+            }
+        }
+        for position in slice.without_fragments.drain(..) {
+            self.ready.push(Work::Ready(position), self.slots.weight(position));
+        }
+        if let Some(barrier) = slice.barrier.take() {
+            publisher.is_blocked = true;
+            self.barrier.store(barrier.0, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the barrier can begin: everything before it is final, and so is it; or it is void, and only
+    /// has to end.
+    pub(super) fn is_barrier_due(&self) -> bool {
+        let barrier = Position(self.barrier.load(Ordering::SeqCst));
+        let is_next = || self.partition.published().position.next() == barrier && self.is_confirmed(barrier);
+        barrier != Position::NONE && (is_next() || self.is_void(barrier) || is_active(Mutant::PassBarrier))
+    }
+
+    /// Makes the barrier ready, if it can begin; whether it did.
+    pub(super) fn begin_barrier(&self) -> bool {
+        if !self.is_barrier_due() {
+            return false;
+        }
+        // Nobody begins it meanwhile, and none takes its place.
+        let _publisher = self.publisher.lock();
+        if !self.is_barrier_due() {
+            return false;
+        }
+        let barrier = Position(self.barrier.swap(0, Ordering::SeqCst));
+        self.ready.push(Work::Ready(barrier), self.slots.weight(barrier));
+        true
+    }
+
+    /// The barrier has ended: what is planned behind it is published.
+    pub(super) fn end_barrier(&self) {
+        let mut publisher = self.publisher.lock();
+        publisher.is_blocked = false;
+        self.publish_early(&mut publisher);
+    }
+
+    /// Looks at some fragments of a range in which no other worker is. Gives the light transactions that have
+    /// become ready to `ready`; whether there was anything to do.
+    pub(super) fn resolve_some(
+        &self,
+        worker: WorkerId,
+        left: &mut u32,
+        mut ready: impl FnMut(Position),
+    ) -> bool {
+        // Each worker begins with ranges of its own.
+        let first = worker.0 * self.ranges.len() / self.options.workers;
+        let ranges = self.ranges[first..].iter().chain(&self.ranges[..first]);
+        for range in ranges.filter(|range| range.pending() > 0) {
+            let worked = range.executor.step(|executor| {
+                if executor.queue.is_empty() {
+                    std::mem::swap(&mut executor.queue, &mut *range.published.lock());
+                }
+                let count = executor.queue.len().min(FRAGMENTS_AT_ONCE).min(*left as usize);
+                for _ in 0..count {
+                    let Some(fragment) = executor.queue.pop_front() else { break };
+                    *left -= 1;
+                    self.resolve(executor, fragment, &mut ready);
+                }
+                range.pending.fetch_sub(count as u64, Ordering::SeqCst);
+                count > 0
+            });
+            if worked {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn resolve(&self, executor: &mut Executor, fragment: Fragment, ready: &mut impl FnMut(Position)) {
+        let Fragment { hash, position, writes } = fragment;
+        let bucket = hash as usize & (executor.last_writers.len() - 1);
+        let last = executor.last_writers[bucket];
+        if writes && !is_active(Mutant::ForgetWriter) {
+            executor.last_writers[bucket] = position;
+        }
+        if last != Position::NONE && last < position && self.slots.wait(last, position) {
+            self.suspensions.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        match self.slots.resolve(position) {
+            Some(Weight::Light) => ready(position),
+            Some(Weight::Heavy) => self.ready.push(Work::Ready(position), Weight::Heavy),
+            None => {}
+        }
+    }
+}
