@@ -14,8 +14,8 @@
 //! | [`sparkle`] | in parallel and speculatively; timestamped locks and read dependencies detect what ran out of order (Sparkle, section 4.1) |
 //!
 //! Transactions over several partitions run at each of these; [`siblings`] is how their parts agree on what
-//! was read. Sparkle speculates on it; `calvin`, `qstore` and `ssmr` wait for what is final (`conservative`); `serial`
-//! and `nocc` execute one partition.
+//! was read. Sparkle speculates on it; `calvin`, `qstore` and `ssmr` wait for what is final (`conservative`);
+//! `serial` and `nocc` execute one partition.
 //!
 //! [`kind::EngineKind`] is the one list of them, with what each needs from those who run it.
 //!

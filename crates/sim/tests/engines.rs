@@ -5,6 +5,7 @@
 use execute::sparkle::{Options, Sparkle};
 use execute::{Assignment, Budget, Calvin, Engine, NoCc, Progress, QStore, Serial, Ssmr, WorkerId, qstore};
 use ordo_sim::draw::{Draw, one_seed, seeds};
+use ordo_sim::fragments::FragmentSource;
 use ordo_sim::judge::Judge;
 use ordo_sim::program::Shape;
 use ordo_sim::redis::RedisSource;
@@ -49,6 +50,10 @@ fn check_threads(make: Factory<'_>, source: MakeSource<'_>, default_seeds: u64) 
     }
     println!("{report:?}");
     report
+}
+
+fn fragments(draw: &mut Draw) -> Box<dyn Source> {
+    Box::new(FragmentSource::draw(draw))
 }
 
 fn redis(draw: &mut Draw) -> Box<dyn Source> {
@@ -119,6 +124,14 @@ fn qstore_equals_the_specification_on_virtual_workers() {
 #[test]
 fn qstore_equals_the_specification_on_real_threads() {
     check_threads(&qstore, &programs, 30);
+}
+
+#[test]
+fn calls_in_fragments_equal_the_specification() {
+    let report = check_source(&qstore, &fragments, 500);
+    assert!(one_seed() || report.rolled_back > 0 && report.suspensions > 0 && report.retractions > 0);
+    check_threads(&qstore, &fragments, 20);
+    check_source(&sparkle, &fragments, 50);
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! The workers: execute what is ready, look at fragments, plan, commit.
 
 use super::plan::Planner;
+use super::queues::Found;
+use super::slots::Waiter;
+use super::split::Split;
 use super::{Shared, is_barrier};
 use crate::conservative::{Advanced, Awaited, Ended, Execution, FinalAccess, Member};
 use crate::engine::{Budget, Committed, Effects, WorkerId};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
 use txn::mutant::{Mutant, is_active};
@@ -19,6 +23,8 @@ const OWN_MAX: usize = 32;
 pub(super) enum Work {
     /// A transaction whose fragments are resolved.
     Ready(Position),
+    /// A fragment of a split transaction, which has waited for an earlier transaction.
+    Fragment(Arc<Split>, u16),
     /// One that has what it waited for.
     Resumed(Execution),
 }
@@ -64,7 +70,7 @@ impl Ready {
         let mut queue = pool.work.lock();
         match work {
             Work::Ready(_) => queue.push_back(work),
-            Work::Resumed(_) => queue.push_front(work),
+            Work::Fragment(..) | Work::Resumed(_) => queue.push_front(work),
         }
         pool.count.fetch_add(1, Ordering::SeqCst);
     }
@@ -79,8 +85,8 @@ impl Ready {
 pub(super) struct Worker {
     /// Executing, when the budget was spent.
     current: Option<Execution>,
-    /// Light ready transactions of its own.
-    own: VecDeque<Position>,
+    /// Light work of its own.
+    own: VecDeque<Work>,
     planner: Planner,
     #[allow(clippy::vec_box, reason = "accesses move between executions as pointers")]
     spare: Vec<Box<FinalAccess>>,
@@ -124,14 +130,17 @@ impl Worker {
             self.advance(shared, execution, left);
             return true;
         }
-        if let Some(position) = self.own.pop_front() {
-            self.begin(shared, position, left);
-            return true;
-        }
-        let work = shared.ready.light.pop();
-        match work.or_else(|| if may_be_heavy { shared.ready.heavy.pop() } else { None }) {
+        let own = self.own.pop_front().or_else(|| shared.ready.light.pop());
+        match own.or_else(|| if may_be_heavy { shared.ready.heavy.pop() } else { None }) {
             Some(Work::Ready(position)) => {
                 self.begin(shared, position, left);
+                return true;
+            }
+            Some(Work::Fragment(split, index)) => {
+                *left -= 1;
+                if let Some(ended) = shared.execute_fragment(&split, index) {
+                    self.end_split(shared, ended);
+                }
                 return true;
             }
             Some(Work::Resumed(execution)) => {
@@ -145,11 +154,11 @@ impl Worker {
             *left -= 1;
             return true;
         }
-        let own = &mut self.own;
-        shared.resolve_some(worker, left, |position| own.push_back(position))
-            || shared.begin_barrier()
-            || self.planner.step(shared, left)
-            || shared.undo(left)
+        let worked = shared.resolve_some(worker, left, |found| match found {
+            Found::Ready(position) => self.own.push_back(Work::Ready(position)),
+            Found::Ended(ended) => self.end_split(shared, ended),
+        });
+        worked || shared.begin_barrier() || self.planner.step(shared, left) || shared.undo(left)
     }
 
     /// Ends the transaction at hand, or has it wait for its siblings; publishes what is planned; and leaves
@@ -160,8 +169,8 @@ impl Worker {
             self.advance(shared, execution, &mut left);
         }
         self.planner.publish(shared);
-        for position in self.own.drain(..) {
-            shared.ready.push(Work::Ready(position), Weight::Light);
+        for work in self.own.drain(..) {
+            shared.ready.push(work, Weight::Light);
         }
     }
 
@@ -199,21 +208,34 @@ impl Worker {
                 }
                 let position = ended.committed.position;
                 let is_barrier = ended.committed.request.footprint.keys.is_none();
-                if !shared.is_confirmed(position) {
-                    shared.speculated.fetch_add(1, Ordering::Relaxed);
-                }
                 self.end(shared, position, Some(ended), is_barrier);
             }
         }
     }
 
+    /// The last fragment of a split transaction was executed.
+    fn end_split(&mut self, shared: &Shared, ended: Ended) {
+        let position = ended.committed.position;
+        self.end(shared, position, Some(ended), false);
+    }
+
     /// A transaction has ended, and so those are resolved that waited for it.
     fn end(&mut self, shared: &Shared, position: Position, ended: Option<Ended>, is_barrier: bool) {
+        if !shared.is_confirmed(position) {
+            shared.speculated.fetch_add(1, Ordering::Relaxed);
+        }
         for waiter in shared.slots.end(position, ended) {
-            match shared.slots.resolve(waiter) {
-                Some(Weight::Light) if self.own.len() < OWN_MAX => self.own.push_front(waiter),
-                Some(weight) => shared.ready.push(Work::Ready(waiter), weight),
-                None => {}
+            let (work, weight) = match waiter {
+                Waiter::Whole(waiter) => match shared.slots.resolve(waiter) {
+                    Some(weight) => (Work::Ready(waiter), weight),
+                    None => continue,
+                },
+                Waiter::Fragment(split, index) => (Work::Fragment(split, index), Weight::Light),
+            };
+            if weight == Weight::Light && self.own.len() < OWN_MAX {
+                self.own.push_front(work);
+            } else {
+                shared.ready.push(work, weight);
             }
         }
         if is_barrier {

@@ -3,34 +3,40 @@
 //!
 //! # The two phases
 //! *Planning* (section 4.1). A planner takes a *slice*: the next positions of the delivered order. Slices are
-//! numbered in the order of their positions, and a slice's number is the priority of its planner.
-//! For each key that a transaction declares, the planner appends a *fragment* (position, hash of the key,
-//! whether the transaction writes it) to the execution queue of the key's *range*: a range is a part of the
-//! hash space, and a slice has one queue for each range. Planners share nothing while they plan, so all
-//! workers may plan at once. Afterwards a slice is *published*: its queues are appended to those of their
-//! ranges, slice after slice in the order of priorities ([`plan`]).
+//! numbered in the order of their positions, and a slice's number is the priority of its planner. For each
+//! key that a transaction declares, the planner appends a *fragment* to the execution queue of the key's
+//! *range*: a range is a part of the hash space, and a slice has one queue for each range. Planners share
+//! nothing while they plan, so all workers may plan at once ([`plan`]). Afterwards a slice is *published*:
+//! its queues are appended to those of their ranges, slice after slice in the order of priorities
+//! ([`queues`]).
 //!
-//! *Execution* (section 4.2). A range has one executor at a time. The executor takes the range's fragments in
-//! their order, and finds the conflict dependencies of each: the range has a table of the last writer of each
-//! bucket of keys, which nobody else looks at, so neither latches nor a lock table are needed ([`queues`]). A
-//! fragment whose last writer has executed is resolved at once. Else the fragment's transaction is noted with
-//! that writer, and resolved when the writer ends; the executor goes on with the next fragment and never
-//! stalls. Each transaction counts its unresolved fragments (the paper's batch metadata, [`slots`]): whoever
-//! resolves the last one has a transaction that is *ready*, and executes it.
+//! *Execution* (section 4.2). A range has one executor at a time, who takes the range's fragments in their
+//! order and finds the conflict dependency of each: the range has a table of the last writer of each bucket
+//! of keys, which nobody else looks at, so neither latches nor a lock table are needed ([`queues`]). A
+//! fragment whose last writer has executed is *resolved* at once. Else it is noted with that writer, and
+//! resolved when the writer ends; the executor goes on with the next fragment and never stalls.
 //!
-//! Workers take whichever role has work: they finish ready transactions first, then fragments, then slices.
-//! Phases overlap: the next slices are planned and published while fragments of earlier ones wait. No barrier
-//! stands between the phases or between slices.
+//! Workers take whichever role has work: they finish what is ready first, then fragments, then slices. Phases
+//! overlap: the next slices are planned and published while fragments of earlier ones wait. No barrier stands
+//! between the phases or between slices.
 //!
-//! # The paper's model, and where this engine leaves it
-//! 1. *A transaction is one logic fragment over all of its records.* Its procedure is an `async fn`, which
-//!    runs as a whole once every fragment is resolved; a single-key command is exactly one fragment of the
-//!    paper's. What the paper gains from fragments of one transaction that run in parallel is not gained.
-//! 2. *No speculation dependencies, no cascades.* A transaction installs its writes when its procedure has
-//!    returned. So an abort by its own logic comes before anybody can read what it wrote: the transactions
-//!    behind it wait as in the paper's conservative execution (section 4.3), but only for the procedure, and
-//!    no queue stalls. Speculation here is about the *order*: delivered transactions execute before they are
-//!    confirmed, and a retraction undoes them.
+//! # Two kinds of transactions
+//! A *split* transaction has declared fragments ([`txn::fragments`]), none of which depends on another one of
+//! them. Each is executed when it is resolved, by whoever resolves it, on the record itself: no future, no
+//! list of writes, one look-up. Whoever executes the last one ends the transaction ([`split`]).
+//!
+//! A *whole* transaction has declared keys only (most commands of Redis do), or fragments that depend on each
+//! other. It counts its unresolved fragments (the paper's batch metadata, [`slots`]), and its procedure runs
+//! when there is none left: as one logic fragment over all of its records.
+//!
+//! # Where this engine leaves the paper
+//! 1. *Data dependencies and abortable fragments* make a transaction whole. The paper executes such fragments
+//!    apart, too, and what that gains is not gained here.
+//! 2. *No speculation dependencies, no cascades.* A split transaction cannot abort, and a whole one installs
+//!    its writes when its procedure has returned. So an abort by a transaction's own logic comes before
+//!    anybody can read what it wrote: the transactions behind it wait as in the paper's conservative
+//!    execution (section 4.3), but only for the procedure, and no queue stalls. Speculation here is about the
+//!    *order*: delivered transactions execute before they are confirmed, and a retraction undoes them.
 //! 3. *Versions.* The store keeps several versions of a record, tagged with positions, and a transaction at
 //!    `p` reads the newest below `p`. So a writer does not wait for the readers before it: only the last
 //!    *writer* of a key is a dependency. (The paper writes in place, and so orders readers too.)
@@ -55,11 +61,12 @@
 //!
 //! # Retraction
 //! `retract(from)` makes all positions from `from` on *void*. Nothing is planned while there are void ones. A
-//! void transaction goes through its queues like any other, but ends without running ([`slots`] calls that
-//! executed, too), so counters and waiters need no repair. When every planned transaction has ended, a worker
-//! removes the versions that the void ones had installed, from the last position on backwards, and planning
-//! goes on with what was delivered meanwhile ([`commit`]). A transaction that cannot be retracted any more
-//! when it begins keeps no note of what it installed.
+//! void transaction goes through its queues like any other, but its procedure does not run, and neither do
+//! its fragments from then on ([`slots`] calls it executed in the end, too); so counters and waiters need no
+//! repair. When every planned transaction has ended, a worker removes the versions that the void ones had
+//! installed, from the last position on backwards, and planning goes on with what was delivered meanwhile
+//! ([`commit`]). A transaction that cannot be retracted any more when it begins keeps no note of what it
+//! installed.
 //!
 //! # Invariants
 //! - `final <= confirmed`, and `final <= executed prefix <= planned <= delivered`, but for what is void.
@@ -75,6 +82,7 @@ mod execution;
 mod plan;
 mod queues;
 mod slots;
+mod split;
 
 use crate::conservative::{Execution, Finals, Job, Order};
 use crate::engine::{Assignment, Budget, Effects, Engine, Progress, Siblings, Status, Waiting, WorkerId};

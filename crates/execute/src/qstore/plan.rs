@@ -1,12 +1,14 @@
 //! The planners: turn slices of the order into fragments in execution queues.
 
 use super::queues::{Fragment, Slice};
+use super::split::{Part, Split};
 use super::{Shared, is_barrier};
 use crate::conservative::Job;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use store::View;
 use store::sync::atomic::Ordering;
-use txn::Batch;
+use txn::{Batch, Weight, fragments};
 
 /// Whose turn it is to be planned.
 #[derive(Default)]
@@ -37,41 +39,67 @@ impl Planner {
         true
     }
 
-    /// Plans a slice, and publishes it if the budget allows; whether there was one. May overdraw the budget by what one slice has
-    /// more: planning touches nothing that others touch.
+    /// Plans a slice, and publishes it if the budget allows; whether there was one. May overdraw the budget
+    /// by what one slice has more: planning touches nothing that others touch.
     pub(super) fn step(&mut self, shared: &Shared, left: &mut u32) -> bool {
         let Some(priority) = shared.take_slice(*left as usize, &mut self.jobs) else {
             return false;
         };
-        let me = shared.options.partition;
-        for job in self.jobs.drain(..) {
-            let position = job.context.position;
-            let mut fragments = 0;
-            match &job.request.footprint.keys {
-                None => self.slice.barrier = Some(position),
-                Some(keys) => {
-                    let writes = keys.writes.iter().map(|key| (key, true));
-                    let reads = keys.reads.iter().map(|key| (key, false));
-                    for (key, writes) in writes.chain(reads).filter(|&(key, writes)| job.has(me, key, writes))
-                    {
-                        let hash = key.hash64();
-                        let queue = &mut self.slice.queues[shared.range_of(hash)];
-                        queue.push(Fragment { hash, position, writes });
-                        fragments += 1;
-                    }
-                    if fragments == 0 {
-                        self.slice.without_fragments.push(position);
-                    }
-                }
-            }
+        while let Some(job) = self.jobs.pop_front() {
+            let fragments = self.plan(shared, job);
             *left = left.saturating_sub(fragments + 1);
-            shared.slots.prepare(job, fragments);
         }
         self.unpublished = Some(priority);
         if *left > 0 {
             self.publish(shared);
         }
         true
+    }
+
+    /// Appends the fragments of a transaction to the queues. How many there are.
+    fn plan(&mut self, shared: &Shared, job: Job) -> u32 {
+        if job.request.footprint.weight == Weight::Light
+            && let Some(fragments) = fragments::independent(&job.request)
+            && !fragments.list().is_empty()
+        {
+            return self.plan_split(shared, Split::new(job, fragments, |hash| shared.range_of(hash)));
+        }
+        let position = job.context.position;
+        let mut fragments = 0;
+        match &job.request.footprint.keys {
+            None => self.slice.barrier = Some(position),
+            Some(keys) => {
+                let writes = keys.writes.iter().map(|key| (key, true));
+                let reads = keys.reads.iter().map(|key| (key, false));
+                let me = shared.options.partition;
+                for (key, writes) in writes.chain(reads).filter(|&(key, writes)| job.has(me, key, writes)) {
+                    let hash = key.hash64();
+                    let queue = &mut self.slice.queues[shared.range_of(hash)];
+                    queue.push(Fragment::Whole { hash, position, writes });
+                    fragments += 1;
+                }
+                if fragments == 0 {
+                    self.slice.without_fragments.push(position);
+                }
+            }
+        }
+        shared.slots.prepare(job, fragments);
+        fragments
+    }
+
+    fn plan_split(&mut self, shared: &Shared, split: Split) -> u32 {
+        let count = split.count();
+        let split = Arc::new(split);
+        let range_of = |index| shared.range_of(split.fragment(index).hash);
+        let mut from = 0;
+        while from < count {
+            let range = range_of(from);
+            let to = (from..count).find(|&index| range_of(index) != range).unwrap_or(count);
+            let part = Part { split: split.clone(), from, to };
+            self.slice.queues[range].push(Fragment::Part(part));
+            from = to;
+        }
+        u32::from(count)
     }
 }
 

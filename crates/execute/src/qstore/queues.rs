@@ -1,7 +1,11 @@
 //! Execution queues: published in the order of their planners' priorities, and emptied by one executor for
 //! each range, who finds what each fragment depends on.
 
-use super::{Shared, execution::Work};
+use super::Shared;
+use super::execution::Work;
+use super::slots::Waiter;
+use super::split::Part;
+use crate::conservative::Ended;
 use crate::engine::WorkerId;
 use crate::exclusive::Exclusive;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,13 +14,17 @@ use store::sync::atomic::{AtomicU64, Ordering};
 use txn::mutant::{Mutant, is_active};
 use txn::{Position, Weight};
 
-/// What a transaction does to one of its records.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fragment {
-    /// Of the record's key.
-    pub(super) hash: u64,
-    pub(super) position: Position,
-    pub(super) writes: bool,
+/// What stands in an execution queue.
+pub(super) enum Fragment {
+    /// What a transaction that is executed as a whole does to one of its records.
+    Whole {
+        /// Of the record's key.
+        hash: u64,
+        position: Position,
+        writes: bool,
+    },
+    /// Fragments of a split transaction.
+    Part(Part),
 }
 
 /// What a planner has made of its transactions.
@@ -32,7 +40,7 @@ pub(super) struct Slice {
 
 impl Slice {
     pub(super) fn new(ranges: usize) -> Slice {
-        Slice { queues: vec![Vec::new(); ranges], ..Slice::default() }
+        Slice { queues: (0..ranges).map(|_| Vec::new()).collect(), ..Slice::default() }
     }
 }
 
@@ -60,10 +68,22 @@ pub(super) struct Range {
 struct Executor {
     /// The execution queue.
     queue: VecDeque<Fragment>,
-    /// The last transaction that writes a key of each bucket, in the order of the queue. A position that is
-    /// not below the looking transaction's, or that was planned again, is left from what was retracted: all
-    /// before that had executed.
+    /// The last transaction that writes a key of each bucket, in the order of the queue; none where all
+    /// before have executed. A position that is not below the looking transaction's is left from what was
+    /// retracted: all before that had executed. So is one that was planned again, and then waiting for it
+    /// does no harm.
     last_writers: Box<[Position]>,
+    /// The buckets of the fragments that write, and wait, of the part that is being executed. They get their
+    /// last writer at its end: another fragment of it may have the same bucket, and then waits for the same
+    /// transaction.
+    waiting: Vec<usize>,
+}
+
+impl Executor {
+    /// Where the last transaction stands that writes a key with a hash.
+    fn bucket(&self, hash: u64) -> usize {
+        hash as usize & (self.last_writers.len() - 1)
+    }
 }
 
 /// Fragments that an executor looks at before it executes what has become ready.
@@ -75,7 +95,7 @@ impl Range {
         Range {
             published: Mutex::default(),
             pending: AtomicU64::new(0),
-            executor: Exclusive::new(Executor { queue: VecDeque::new(), last_writers }),
+            executor: Exclusive::new(Executor { queue: VecDeque::new(), last_writers, waiting: Vec::new() }),
         }
     }
 
@@ -166,13 +186,13 @@ impl Shared {
         self.publish_early(&mut publisher);
     }
 
-    /// Looks at some fragments of a range in which no other worker is. Gives the light transactions that have
-    /// become ready to `ready`; whether there was anything to do.
+    /// Looks at some fragments of a range in which no other worker is, and gives what can go on to `found`;
+    /// whether there was anything to do.
     pub(super) fn resolve_some(
         &self,
         worker: WorkerId,
         left: &mut u32,
-        mut ready: impl FnMut(Position),
+        mut found: impl FnMut(Found),
     ) -> bool {
         // Each worker begins with ranges of its own.
         let first = worker.0 * self.ranges.len() / self.options.workers;
@@ -182,14 +202,25 @@ impl Shared {
                 if executor.queue.is_empty() {
                     std::mem::swap(&mut executor.queue, &mut *range.published.lock());
                 }
-                let count = executor.queue.len().min(FRAGMENTS_AT_ONCE).min(*left as usize);
-                for _ in 0..count {
-                    let Some(fragment) = executor.queue.pop_front() else { break };
-                    *left -= 1;
-                    self.resolve(executor, fragment, &mut ready);
+                let before = executor.queue.len();
+                let mut looked_at = 0;
+                while *left > 0
+                    && looked_at < FRAGMENTS_AT_ONCE
+                    && let Some(fragment) = executor.queue.pop_front()
+                {
+                    match fragment {
+                        Fragment::Whole { hash, position, writes } => {
+                            *left -= 1;
+                            self.resolve(executor, hash, position, writes, &mut found);
+                        }
+                        Fragment::Part(part) => self.execute_part(executor, part, left, &mut found),
+                    }
+                    looked_at += 1;
                 }
-                range.pending.fetch_sub(count as u64, Ordering::SeqCst);
-                count > 0
+                // A part that the budget has cut is still there.
+                let gone = before - executor.queue.len();
+                range.pending.fetch_sub(gone as u64, Ordering::SeqCst);
+                looked_at > 0
             });
             if worked {
                 return true;
@@ -198,21 +229,79 @@ impl Shared {
         false
     }
 
-    fn resolve(&self, executor: &mut Executor, fragment: Fragment, ready: &mut impl FnMut(Position)) {
-        let Fragment { hash, position, writes } = fragment;
-        let bucket = hash as usize & (executor.last_writers.len() - 1);
-        let last = executor.last_writers[bucket];
+    /// Finds what a fragment of a whole transaction depends on.
+    fn resolve(
+        &self,
+        executor: &mut Executor,
+        hash: u64,
+        position: Position,
+        writes: bool,
+        found: &mut impl FnMut(Found),
+    ) {
+        let bucket = executor.bucket(hash);
+        let before = executor.last_writers[bucket];
         if writes && !is_active(Mutant::ForgetWriter) {
             executor.last_writers[bucket] = position;
         }
-        if last != Position::NONE && last < position && self.slots.wait(last, position) {
+        if before != Position::NONE
+            && before < position
+            && self.slots.wait(before, || Waiter::Whole(position))
+        {
             self.suspensions.fetch_add(1, Ordering::Relaxed);
             return;
         }
         match self.slots.resolve(position) {
-            Some(Weight::Light) => ready(position),
+            Some(Weight::Light) => found(Found::Ready(position)),
             Some(Weight::Heavy) => self.ready.push(Work::Ready(position), Weight::Heavy),
             None => {}
         }
     }
+
+    /// Executes fragments of a split transaction, but for those that must wait for an earlier transaction.
+    fn execute_part(
+        &self,
+        executor: &mut Executor,
+        part: Part,
+        left: &mut u32,
+        found: &mut impl FnMut(Found),
+    ) {
+        let Part { split, from, to } = part;
+        let position = split.position();
+        for index in from..to {
+            if *left == 0 {
+                executor.queue.push_front(Fragment::Part(Part { split, from: index, to }));
+                return;
+            }
+            *left -= 1;
+            let fragment = split.fragment(index);
+            let bucket = executor.bucket(fragment.hash);
+            let before = executor.last_writers[bucket];
+            let waiter = || Waiter::Fragment(split.clone(), index);
+            if before != Position::NONE && before < position && self.slots.wait(before, waiter) {
+                self.suspensions.fetch_add(1, Ordering::Relaxed);
+                if fragment.writes && !is_active(Mutant::ForgetWriter) {
+                    executor.waiting.push(bucket);
+                }
+                continue;
+            }
+            // Whoever comes behind it finds what it has written.
+            if fragment.writes {
+                executor.last_writers[bucket] = Position::NONE;
+            }
+            if let Some(ended) = self.execute_fragment(&split, index) {
+                found(Found::Ended(ended));
+            }
+        }
+        for bucket in executor.waiting.drain(..) {
+            executor.last_writers[bucket] = position;
+        }
+    }
+}
+
+/// What an executor finds in its queue.
+pub(super) enum Found {
+    /// A light transaction whose fragments are resolved.
+    Ready(Position),
+    /// The outcome of a split transaction.
+    Ended(Ended),
 }

@@ -6,8 +6,10 @@
 //!     └────────────────────────── final-committed, or undone ───────────────────────────────────────────┘
 //! ```
 
+use super::split::Split;
 use crate::conservative::{Ended, Job};
 use smallvec::SmallVec;
+use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use txn::{Position, Weight};
@@ -15,8 +17,15 @@ use txn::{Position, Weight};
 /// The bit of [`Slot::unresolved`] that says that the transaction is heavy.
 const HEAVY: u32 = 1 << 31;
 
-/// Transactions that wait for one that writes what they touch.
-pub(super) type Waiters = SmallVec<[Position; 4]>;
+/// What waits for a transaction that writes the same record.
+pub(super) enum Waiter {
+    /// A fragment of the transaction that has this position, which is executed as a whole.
+    Whole(Position),
+    /// A fragment of a split transaction, by its place among those of all ranges.
+    Fragment(Arc<Split>, u16),
+}
+
+pub(super) type Waiters = SmallVec<[Waiter; 4]>;
 
 struct Slot {
     /// Fragments that are not resolved, and [`HEAVY`].
@@ -75,15 +84,15 @@ impl Slots {
         self.at(position).executed.load(Ordering::SeqCst) >= position.0
     }
 
-    /// Has a transaction wait for an earlier one. False if that one has executed.
-    pub(super) fn wait(&self, writer: Position, waiter: Position) -> bool {
+    /// Has a fragment wait for an earlier transaction. False if that one has executed.
+    pub(super) fn wait(&self, writer: Position, waiter: impl FnOnce() -> Waiter) -> bool {
         if self.is_executed(writer) {
             return false;
         }
         let mut body = self.at(writer).body.lock();
         let waits = !self.is_executed(writer);
         if waits {
-            body.waiters.push(waiter);
+            body.waiters.push(waiter());
         }
         waits
     }
