@@ -8,7 +8,9 @@ use super::split::Part;
 use crate::conservative::Ended;
 use crate::engine::WorkerId;
 use crate::exclusive::Exclusive;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
+use store::Partition;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
 use txn::mutant::{Mutant, is_active};
@@ -80,6 +82,22 @@ struct Executor {
 }
 
 impl Executor {
+    /// Has the records of the next fragments loaded.
+    fn warm(&self, partition: &Partition<()>, count: usize) {
+        let mut hashes: SmallVec<[u64; FRAGMENTS_AT_ONCE]> = SmallVec::new();
+        for fragment in self.queue.iter().take(count) {
+            match fragment {
+                Fragment::Whole { hash, .. } => hashes.push(*hash),
+                Fragment::Part(Part { split, from, to }) => {
+                    hashes.extend((*from..*to).map(|index| split.fragment(index).hash));
+                }
+            }
+        }
+        if hashes.len() > 1 {
+            partition.warm(&hashes);
+        }
+    }
+
     /// Where the last transaction stands that writes a key with a hash.
     fn bucket(&self, hash: u64) -> usize {
         hash as usize & (self.last_writers.len() - 1)
@@ -203,6 +221,7 @@ impl Shared {
                     std::mem::swap(&mut executor.queue, &mut *range.published.lock());
                 }
                 let before = executor.queue.len();
+                executor.warm(&self.partition, FRAGMENTS_AT_ONCE.min(*left as usize));
                 let mut looked_at = 0;
                 while *left > 0
                     && looked_at < FRAGMENTS_AT_ONCE

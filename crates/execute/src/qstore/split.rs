@@ -120,13 +120,14 @@ impl Shared {
         let value = match record {
             None => execute(None).value,
             Some(mut record) => self.partition.with(&mut record, |cell| {
-                let found = cell.versions.read(position.prev(), self.partition.clears_of(key)).entry;
-                let Done { write, value } = execute(found.as_ref().filter(|entry| !entry.expired(now_ms)));
+                let found = cell.versions.entry(position.prev(), self.partition.clears_of(key));
+                let was_live = found.is_some();
+                let Done { write, value } = execute(found.filter(|entry| !entry.expired(now_ms)));
                 if let Some(entry) = write {
                     let term = digest::of_write(key, position, entry.as_ref());
                     split.terms.fetch_add(term, Ordering::Relaxed);
                     split.writes.fetch_add(1, Ordering::Relaxed);
-                    let change = i64::from(entry.is_some()) - i64::from(found.is_some());
+                    let change = i64::from(entry.is_some()) - i64::from(was_live);
                     if change != 0 && key.space() == Space::User {
                         split.live.fetch_add(change, Ordering::Relaxed);
                     }
