@@ -3,7 +3,7 @@
 use super::plan::Planner;
 use super::queues::Found;
 use super::slots::Waiter;
-use super::split::Split;
+use super::split::{Share, Split};
 use super::{Shared, is_barrier};
 use crate::conservative::{Advanced, Awaited, Ended, Execution, FinalAccess, Member};
 use crate::engine::{Budget, Committed, Effects, WorkerId};
@@ -138,7 +138,9 @@ impl Worker {
             }
             Some(Work::Fragment(split, index)) => {
                 *left -= 1;
-                if let Some(ended) = shared.execute_fragment(&split, index) {
+                let mut share = Share::default();
+                shared.execute_fragment(&split, index, &mut share);
+                if let Some(ended) = shared.add_share(&split, &share) {
                     self.end_split(shared, ended);
                 }
                 return true;

@@ -90,6 +90,7 @@ use crate::exclusive::Exclusive;
 use crate::kind::EngineKind;
 use crate::siblings::Message;
 use commit::Undo;
+use crossbeam_utils::CachePadded;
 use execution::{Ready, Work, Worker};
 use plan::Planning;
 use queues::{Publisher, Range};
@@ -102,7 +103,7 @@ use store::{Partition, View};
 use txn::{Batch, Epoch, PartitionId, Position};
 
 /// Ranges for each worker that runs at the same time: a worker that finds another one in a range has others.
-const RANGES_PER_WORKER: usize = 4;
+const RANGES_PER_WORKER: usize = 2;
 /// More ranges than this only make queues short.
 const RANGES_MAX: usize = 64;
 
@@ -148,25 +149,25 @@ struct Shared {
     finals: Arc<Finals>,
     /// Delivered and not yet planned.
     order: Order,
-    delivered: AtomicU64,
+    delivered: CachePadded<AtomicU64>,
     /// The last position that a planner has taken. Changed under the latch of `planning`.
-    planned: AtomicU64,
-    confirmed: AtomicU64,
+    planned: CachePadded<AtomicU64>,
+    confirmed: CachePadded<AtomicU64>,
     /// The first void position, or [`NOTHING_VOID`]. Changed under the latch of `planning`; to be read after
     /// `confirmed`, because what is delivered in the place of what is void may be confirmed at once.
-    void_from: AtomicU64,
-    planning: Mutex<Planning>,
+    void_from: CachePadded<AtomicU64>,
+    planning: CachePadded<Mutex<Planning>>,
     slots: Slots,
-    publisher: Mutex<Publisher>,
+    publisher: CachePadded<Mutex<Publisher>>,
     /// The barrier that is published and has not begun; 0 if there is none.
-    barrier: AtomicU64,
-    ranges: Box<[Range]>,
+    barrier: CachePadded<AtomicU64>,
+    ranges: Box<[CachePadded<Range>]>,
     ready: Ready,
     /// Positions that have all they need but their confirmation.
     unconfirmed: Mutex<BTreeSet<Position>>,
     /// Those that wait for their siblings.
     parked: Mutex<BTreeMap<Position, Execution>>,
-    committer: Exclusive<()>,
+    committer: CachePadded<Exclusive<()>>,
     undo: Exclusive<Undo>,
     suspensions: AtomicU64,
     speculated: AtomicU64,
@@ -240,19 +241,19 @@ impl QStore {
             partition: Arc::new(Partition::new()),
             finals: Arc::new(Finals::new(options.partition)),
             order: Order::default(),
-            delivered: AtomicU64::new(0),
-            planned: AtomicU64::new(0),
-            confirmed: AtomicU64::new(0),
-            void_from: AtomicU64::new(NOTHING_VOID),
-            planning: Mutex::default(),
+            delivered: CachePadded::default(),
+            planned: CachePadded::default(),
+            confirmed: CachePadded::default(),
+            void_from: CachePadded::new(AtomicU64::new(NOTHING_VOID)),
+            planning: CachePadded::default(),
             slots: Slots::new(capacity),
-            publisher: Mutex::default(),
-            barrier: AtomicU64::new(0),
-            ranges: (0..ranges).map(|_| Range::new(buckets)).collect(),
+            publisher: CachePadded::default(),
+            barrier: CachePadded::default(),
+            ranges: (0..ranges).map(|_| CachePadded::new(Range::new(buckets))).collect(),
             ready: Ready::default(),
             unconfirmed: Mutex::default(),
             parked: Mutex::default(),
-            committer: Exclusive::default(),
+            committer: CachePadded::default(),
             undo: Exclusive::default(),
             suspensions: AtomicU64::new(0),
             speculated: AtomicU64::new(0),
@@ -299,7 +300,7 @@ impl Engine for QStore {
     fn waiting(&self) -> Waiting {
         let shared = &self.shared;
         let (light, heavy) = shared.ready.counts();
-        let fragments: u64 = shared.ranges.iter().map(Range::pending).sum();
+        let fragments: u64 = shared.ranges.iter().map(|range| range.pending()).sum();
         let others = [shared.is_committable(), shared.is_barrier_due(), shared.is_undo_due()];
         let others = others.into_iter().filter(|&is_due| is_due).count() as u64;
         Waiting { light: light + fragments + shared.plannable() + others, heavy }

@@ -4,7 +4,7 @@
 use super::Shared;
 use super::execution::Work;
 use super::slots::Waiter;
-use super::split::Part;
+use super::split::{Part, Share};
 use crate::conservative::Ended;
 use crate::engine::WorkerId;
 use crate::exclusive::Exclusive;
@@ -286,13 +286,12 @@ impl Shared {
     ) {
         let Part { split, from, to } = part;
         let position = split.position();
-        for index in from..to {
-            if *left == 0 {
-                executor.queue.push_front(Fragment::Part(Part { split, from: index, to }));
-                return;
-            }
+        let mut share = Share::default();
+        let mut next = from;
+        while next < to && *left > 0 {
             *left -= 1;
-            let fragment = split.fragment(index);
+            let (index, fragment) = (next, split.fragment(next));
+            next += 1;
             let bucket = executor.bucket(fragment.hash);
             let before = executor.last_writers[bucket];
             let waiter = || Waiter::Fragment(split.clone(), index);
@@ -307,9 +306,14 @@ impl Shared {
             if fragment.writes {
                 executor.last_writers[bucket] = Position::NONE;
             }
-            if let Some(ended) = self.execute_fragment(&split, index) {
-                found(Found::Ended(ended));
-            }
+            self.execute_fragment(&split, index, &mut share);
+        }
+        if let Some(ended) = self.add_share(&split, &share) {
+            found(Found::Ended(ended));
+        }
+        if next < to {
+            executor.queue.push_front(Fragment::Part(Part { split, from: next, to }));
+            return;
         }
         for bucket in executor.waiting.drain(..) {
             executor.last_writers[bucket] = position;

@@ -90,20 +90,41 @@ impl Split {
     }
 }
 
+/// What a worker has done for a split transaction, and not made known.
+#[derive(Default)]
+pub(super) struct Share {
+    executed: u32,
+    live: i64,
+    writes: u32,
+    terms: u64,
+}
+
 impl Shared {
-    /// Executes one fragment, whose record's last writer has executed. The transaction's outcome, if it was
-    /// the last one.
-    pub(super) fn execute_fragment(&self, split: &Split, index: u16) -> Option<Ended> {
-        let position = split.position();
-        if !self.is_void(position) {
-            self.execute_on_record(split, index);
+    /// Executes one fragment, whose record's last writer has executed.
+    pub(super) fn execute_fragment(&self, split: &Split, index: u16, share: &mut Share) {
+        if !self.is_void(split.position()) {
+            self.execute_on_record(split, index, share);
         }
-        // Whoever executes the last one sees what the others did.
-        let was_last = split.remaining.fetch_sub(1, Ordering::AcqRel) == 1;
-        was_last.then(|| split.end(!self.is_confirmed(position)))
+        share.executed += 1;
     }
 
-    fn execute_on_record(&self, split: &Split, index: u16) {
+    /// Makes known what was done for a split transaction. Its outcome, if nothing is left to be done.
+    pub(super) fn add_share(&self, split: &Split, share: &Share) -> Option<Ended> {
+        let Share { executed, live, writes, terms } = *share;
+        if executed == 0 {
+            return None;
+        }
+        if writes > 0 {
+            split.live.fetch_add(live, Ordering::Relaxed);
+            split.writes.fetch_add(writes, Ordering::Relaxed);
+            split.terms.fetch_add(terms, Ordering::Relaxed);
+        }
+        // Whoever adds the last share sees what the others have added.
+        let was_last = split.remaining.fetch_sub(executed, Ordering::AcqRel) == executed;
+        was_last.then(|| split.end(!self.is_confirmed(split.position())))
+    }
+
+    fn execute_on_record(&self, split: &Split, index: u16, share: &mut Share) {
         let place = split.by_range[usize::from(index)];
         let Fragment { key, writes, .. } = &split.fragments.list()[usize::from(place)];
         let (position, now_ms) = (split.position(), split.job.context.now_ms);
@@ -124,12 +145,10 @@ impl Shared {
                 let was_live = found.is_some();
                 let Done { write, value } = execute(found.filter(|entry| !entry.expired(now_ms)));
                 if let Some(entry) = write {
-                    let term = digest::of_write(key, position, entry.as_ref());
-                    split.terms.fetch_add(term, Ordering::Relaxed);
-                    split.writes.fetch_add(1, Ordering::Relaxed);
-                    let change = i64::from(entry.is_some()) - i64::from(was_live);
-                    if change != 0 && key.space() == Space::User {
-                        split.live.fetch_add(change, Ordering::Relaxed);
+                    share.writes += 1;
+                    share.terms = share.terms.wrapping_add(digest::of_write(key, position, entry.as_ref()));
+                    if key.space() == Space::User {
+                        share.live += i64::from(entry.is_some()) - i64::from(was_live);
                     }
                     cell.versions.prune(self.partition.snapshots().watermark());
                     cell.versions.insert(Version { position, entry });
