@@ -40,8 +40,8 @@ pub trait Certifier: Send {
     /// A transaction that has begun reads a key. The answer is [`Answer::Value`].
     fn read(&mut self, id: RequestId, key: &Key, effects: &mut Effects);
 
-    /// A transaction ends with these writes; `None` deletes. The answer is [`Answer::Committed`] or
-    /// [`Answer::Conflict`].
+    /// A transaction ends with these writes; `None` deletes. The answer is [`Answer::Committed`],
+    /// [`Answer::CommittedBefore`] or [`Answer::Conflict`].
     fn commit(&mut self, id: RequestId, writes: Vec<(Key, Option<Entry>)>, effects: &mut Effects);
 
     /// A client has gone, or has rolled its transaction back: nobody waits for an answer.
@@ -52,6 +52,13 @@ pub trait Certifier: Send {
     /// # Errors
     /// No site of this protocol sends this: its sender loses its link.
     fn receive(&mut self, from: NodeId, message: &[u8], effects: &mut Effects) -> Result<(), Malformed>;
+
+    /// Looks at an entry that another site wants a group to agree on. What is refused here, this site neither
+    /// proposes nor promises; what is not, [`Certifier::decided`] must know.
+    ///
+    /// # Errors
+    /// This build does not know what the entry means: its sender loses its link.
+    fn check(&self, group: PartitionId, entry: &[u8]) -> Result<(), Malformed>;
 
     /// The next entry that a group has agreed on. Deterministic: all sites of the group do the same.
     ///
@@ -71,7 +78,8 @@ pub trait Certifier: Send {
     /// Begins behind the entry at which another site, or this one's earlier process, encoded its state.
     ///
     /// # Errors
-    /// As for [`Certifier::decided`].
+    /// This build does not know what the state means, and has changed nothing: another site that sent it loses
+    /// its link, and a process that has it in its journal does not start.
     fn restore(&mut self, group: PartitionId, state: &[u8]) -> Result<(), Malformed>;
 }
 
@@ -88,8 +96,14 @@ pub enum Answer {
     Value(Option<Entry>),
     /// Its writes have taken effect, and it has read what was there.
     Committed,
+    /// An earlier attempt of it has committed, and this one has no effect. What this one has read says nothing:
+    /// the other one may have read something else.
+    CommittedBefore,
     /// It has no effect, because another transaction wrote this key, which it had read. It may be run again.
     Conflict(Key),
+    /// It has no effect, because its site takes nothing now: it cannot write, or must be started again. It may
+    /// be run at another one.
+    Unavailable,
 }
 
 /// What a protocol wants done.

@@ -16,8 +16,8 @@
 //!
 //! A site proposes an entry again until it is decided, and a client runs its transaction again at another
 //! site when it hears nothing. So the replicated state knows the newest committed transaction of each
-//! session: an entry of a transaction that has committed has no further effect, and its client is told that
-//! it has committed.
+//! session, and which attempt of it that was: an entry of a transaction that has committed has no further
+//! effect, and its client is told that it has committed, and whether by this attempt.
 //!
 //! Invariants:
 //! 1. A key's version only grows, and is at most the number of decided entries.
@@ -34,6 +34,8 @@ pub const GROUP: PartitionId = PartitionId(0);
 /// An entry that is not decided after so many ticks is proposed again, and then after twice as many: a site
 /// that lags would otherwise make the log longer with every proposal, and lag more.
 const PROPOSE_AGAIN_TICKS: u64 = 20;
+/// At last it is proposed again at this interval.
+const PROPOSE_AGAIN_TICKS_MAX: u64 = 32 * PROPOSE_AGAIN_TICKS;
 
 /// One site's part. See the module's head.
 #[derive(Debug, Default)]
@@ -42,8 +44,8 @@ pub struct Register {
     decided: u64,
     /// What is there, and which entry wrote it. A deleted key keeps its version.
     keys: BTreeMap<Key, (u64, Option<Entry>)>,
-    /// The newest transaction of each session that has committed.
-    committed: BTreeMap<SessionId, u64>,
+    /// The newest transaction of each session that has committed, and by which attempt.
+    committed: BTreeMap<SessionId, (u64, u32)>,
     /// Transactions of this site's clients: not part of the replicated state.
     open: BTreeMap<RequestId, Open>,
     ticks: u64,
@@ -91,17 +93,24 @@ impl Register {
         reads.find(|&(key, &version)| self.version(key) != version).map(|(key, _)| key.clone())
     }
 
+    /// What a transaction is told that has committed.
+    fn committed(&self, id: RequestId) -> Option<Answer> {
+        let &(newest, attempt) = self.committed.get(&id.session)?;
+        let by_this = (id.sequence, id.attempt) == (newest, attempt) || is_active(Mutant::MistakeAttempts);
+        let answer = if by_this { Answer::Committed } else { Answer::CommittedBefore };
+        (id.sequence <= newest && !is_active(Mutant::CertifyTwice)).then_some(answer)
+    }
+
     /// Certifies a commit where it stands in the order.
     fn certify(&mut self, commit: Commit) -> Answer {
-        let RequestId { session, sequence, .. } = commit.id;
-        let newest = self.committed.get(&session).copied().unwrap_or(0);
-        if sequence <= newest && !is_active(Mutant::CertifyTwice) {
-            return Answer::Committed;
+        let RequestId { session, sequence, attempt } = commit.id;
+        if let Some(answer) = self.committed(commit.id) {
+            return answer;
         }
         if let Some(key) = self.conflict(commit.reads.iter().map(|(key, version)| (key, version))) {
             return Answer::Conflict(key);
         }
-        self.committed.insert(session, sequence);
+        self.committed.insert(session, (sequence, attempt));
         for (key, value) in commit.writes {
             self.keys.insert(key, (self.decided, value));
         }
@@ -123,8 +132,10 @@ impl Certifier for Register {
     }
 
     fn reached(&mut self, id: RequestId, effects: &mut Effects) {
-        if self.open.contains_key(&id) {
-            effects.answer(id, Answer::Begun);
+        match self.committed(id) {
+            Some(_) => self.finish(id, Answer::CommittedBefore, effects),
+            None if self.open.contains_key(&id) => effects.answer(id, Answer::Begun),
+            None => {}
         }
     }
 
@@ -138,11 +149,12 @@ impl Certifier for Register {
     }
 
     fn commit(&mut self, id: RequestId, writes: Vec<(Key, Option<Entry>)>, effects: &mut Effects) {
-        let ticks = self.ticks;
+        let (ticks, before) = (self.ticks, self.committed(id));
         let Some(open) = self.open.get_mut(&id) else { return };
         if writes.is_empty() {
             let reads = std::mem::take(&mut open.reads);
-            let answer = self.conflict(reads.iter()).map_or(Answer::Committed, Answer::Conflict);
+            let now = || self.conflict(reads.iter()).map_or(Answer::Committed, Answer::Conflict);
+            let answer = before.unwrap_or_else(now);
             return self.finish(id, answer, effects);
         }
         let entry = put_commit(id, &open.reads, &writes);
@@ -160,6 +172,10 @@ impl Certifier for Register {
         Err(Malformed)
     }
 
+    fn check(&self, _: PartitionId, entry: &[u8]) -> Result<(), Malformed> {
+        take_commit(entry).map(drop).ok_or(Malformed)
+    }
+
     fn decided(&mut self, _: PartitionId, entry: &[u8], effects: &mut Effects) -> Result<(), Malformed> {
         let commit = take_commit(entry).ok_or(Malformed)?;
         let id = commit.id;
@@ -173,7 +189,7 @@ impl Certifier for Register {
         self.ticks += 1;
         for proposed in self.open.values_mut().filter_map(|open| open.proposed.as_mut()) {
             if self.ticks >= proposed.again_tick {
-                proposed.wait_ticks *= 2;
+                proposed.wait_ticks = (proposed.wait_ticks * 2).min(PROPOSE_AGAIN_TICKS_MAX);
                 proposed.again_tick = self.ticks + proposed.wait_ticks;
                 effects.propose(GROUP, proposed.entry.clone());
             }
@@ -190,9 +206,8 @@ impl Certifier for Register {
             put_value(&mut out, value.as_ref());
         }
         put_varint(&mut out, self.committed.len() as u64);
-        for (session, sequence) in &self.committed {
-            put_varint(&mut out, session.0);
-            put_varint(&mut out, *sequence);
+        for (session, &(sequence, attempt)) in &self.committed {
+            [session.0, sequence, u64::from(attempt)].into_iter().for_each(|part| put_varint(&mut out, part));
         }
         out
     }
@@ -254,7 +269,8 @@ fn take_state(reader: &mut Reader<'_>) -> Option<Register> {
         state.keys.insert(key, (reader.varint()?, take_value(reader)?));
     }
     for _ in 0..reader.varint()? {
-        state.committed.insert(SessionId(reader.varint()?), reader.varint()?);
+        let (session, sequence) = (SessionId(reader.varint()?), reader.varint()?);
+        state.committed.insert(session, (sequence, u32::try_from(reader.varint()?).ok()?));
     }
     reader.is_empty().then_some(state)
 }
@@ -313,8 +329,36 @@ mod tests {
         assert_eq!(decide(&mut register, &first), None);
         let between = proposed(&mut register, id(2, 1, 0), &[("a", "2")]);
         assert_eq!(decide(&mut register, &between), Some(Answer::Committed));
-        assert_eq!(decide(&mut register, &second), Some(Answer::Committed));
+        assert_eq!(decide(&mut register, &second), Some(Answer::CommittedBefore), "it has read what is new");
         assert_eq!(register.keys[&Key::new(b"a")], (2, entry("2")));
+        let effects = &mut Effects::default();
+        register.begin(id(1, 1, 2), effects);
+        register.reached(id(1, 1, 2), effects);
+        assert_eq!(effects.answers, [(id(1, 1, 2), Answer::CommittedBefore)], "it need not read");
+    }
+
+    #[test]
+    fn an_attempt_that_was_decided_while_its_site_lagged_has_committed() {
+        let (mut register, mut other) = (Register::default(), Register::default());
+        let write = proposed(&mut register, id(1, 1, 3), &[("a", "1")]);
+        decide(&mut other, &write);
+        register.restore(GROUP, &other.snapshot(GROUP)).expect("a state");
+        assert_eq!(decide(&mut register, &write), Some(Answer::Committed));
+    }
+
+    #[test]
+    fn proposals_come_again_at_longer_intervals_up_to_a_bound() {
+        let mut register = Register::default();
+        proposed(&mut register, id(1, 1, 0), &[("a", "1")]);
+        let mut at = Vec::new();
+        for tick in 1..=4_000 {
+            let effects = &mut Effects::default();
+            register.tick(effects);
+            at.extend(effects.proposals.iter().map(|_| tick));
+        }
+        let between: Vec<u64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(at[0], PROPOSE_AGAIN_TICKS);
+        assert_eq!(between, [40, 80, 160, 320, 640, 640, 640, 640, 640]);
     }
 
     #[test]

@@ -39,6 +39,7 @@ use certify::{Answer, Certifier, Effects};
 use log::{Base, EntryKind, GroupImages, HardState, Kept, Members};
 use std::collections::BTreeMap;
 use txn::codec::{Reader, put_bytes, put_varint};
+use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, NodeId, PartitionId, RequestId};
 
@@ -119,10 +120,10 @@ impl Questions {
         self.asked.is_none() && self.next.is_empty() && self.answered.is_empty()
     }
 
-    fn forget(&mut self, id: RequestId) {
-        self.asked.iter_mut().for_each(|(asked, ..)| asked.retain(|other| *other != id));
-        self.next.retain(|other| *other != id);
-        self.answered.retain(|(_, other)| *other != id);
+    fn forget(&mut self, is_gone: impl Fn(RequestId) -> bool) {
+        self.asked.iter_mut().for_each(|(asked, ..)| asked.retain(|&id| !is_gone(id)));
+        self.next.retain(|&id| !is_gone(id));
+        self.answered.retain(|&(_, id)| !is_gone(id));
     }
 }
 
@@ -166,7 +167,7 @@ impl<C: Certifier> Site<C> {
     /// The text says what is wrong with the journal.
     pub fn recover(options: SiteOptions, protocol: C, mut images: GroupImages) -> Result<Site<C>, String> {
         let mut site = Site {
-            next_question: options.nonce << 32,
+            next_question: mix(options.nonce),
             protocol,
             groups: Groups::new(BTreeMap::new()),
             decided: BTreeMap::new(),
@@ -242,39 +243,49 @@ impl<C: Certifier> Site<C> {
 
     /// A client's transaction begins.
     pub fn begin(&mut self, id: RequestId, effects: &mut SiteEffects) {
-        self.client(effects, |protocol, wishes| protocol.begin(id, wishes));
+        // A session has one transaction at a time.
+        self.questions
+            .values_mut()
+            .for_each(|questions| questions.forget(|other| other.session == id.session));
+        self.client(id, effects, |protocol, wishes| protocol.begin(id, wishes));
     }
 
     /// A client's transaction reads a key.
     pub fn read(&mut self, id: RequestId, key: &Key, effects: &mut SiteEffects) {
-        self.client(effects, |protocol, wishes| protocol.read(id, key, wishes));
+        self.client(id, effects, |protocol, wishes| protocol.read(id, key, wishes));
     }
 
     /// A client's transaction ends with these writes.
     pub fn commit(&mut self, id: RequestId, writes: Vec<(Key, Option<Entry>)>, effects: &mut SiteEffects) {
-        self.client(effects, |protocol, wishes| protocol.commit(id, writes, wishes));
+        self.client(id, effects, |protocol, wishes| protocol.commit(id, writes, wishes));
     }
 
     /// A client has gone, or rolled its transaction back.
     pub fn forget(&mut self, id: RequestId) {
-        self.questions.values_mut().for_each(|questions| questions.forget(id));
+        self.questions.values_mut().for_each(|questions| questions.forget(|other| other == id));
         self.protocol.forget(id);
     }
 
-    fn client(&mut self, effects: &mut SiteEffects, call: impl FnOnce(&mut C, &mut Effects)) {
-        if self.silence.is_none() {
-            call(&mut self.protocol, &mut self.wishes);
-            self.round(effects);
+    fn client(&mut self, id: RequestId, effects: &mut SiteEffects, call: impl FnOnce(&mut C, &mut Effects)) {
+        if self.silence.is_some() {
+            return effects.answers.push((id, Answer::Unavailable));
         }
+        call(&mut self.protocol, &mut self.wishes);
+        self.round(effects);
     }
 
     /// Does what has become possible, until nothing more has.
     fn round(&mut self, effects: &mut SiteEffects) {
         while self.silence.is_none() {
-            while let Some((partition, turn)) = self.groups.next_turn() {
+            while self.silence.is_none()
+                && let Some((partition, turn)) = self.groups.next_turn()
+            {
                 if let Some(turn) = turn {
                     self.turn(partition, turn, effects);
                 }
+            }
+            if self.has_ended() {
+                return;
             }
             self.carry_out(effects);
             let kept = effects.host.kept.is_empty() && self.release(effects);
@@ -286,6 +297,22 @@ impl<C: Certifier> Site<C> {
             let everysec = self.options.fsync == FsyncPolicy::Everysec;
             let after_ticks = everysec.then(|| EVERYSEC_MS.div_ceil(self.options.tick_ms.max(1)));
             effects.host.sync |= self.groups.begin_sync(self.ticks, after_ticks);
+        }
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
+    }
+
+    /// # Panics
+    /// An invariant of the module's head does not hold.
+    fn check_invariants(&self) {
+        for (&partition, group) in self.groups.iter() {
+            let (base, decided, committed) =
+                (group.base().index, self.decided(partition), group.status().committed);
+            assert!(
+                base <= decided && decided <= committed,
+                "{partition} begins behind {base}, is decided up to {decided}, and agreed up to {committed}"
+            );
         }
     }
 
@@ -341,7 +368,7 @@ impl<C: Certifier> Site<C> {
             Some((.., asked_tick)) => *asked_tick = ticks,
             None if questions.next.is_empty() => return,
             None => {
-                self.next_question += 1;
+                self.next_question = self.next_question.wrapping_add(1);
                 questions.asked = Some((std::mem::take(&mut questions.next), self.next_question, ticks));
             }
         }
@@ -438,17 +465,29 @@ impl<C: Certifier> Site<C> {
     }
 
     /// Another site's log begins behind what this one needs next.
-    fn install(&mut self, partition: PartitionId, base: Base, effects: &mut SiteEffects) {
-        let Some(group) = self.groups.get(&partition) else { return };
+    fn install(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        base: Base,
+        effects: &mut SiteEffects,
+    ) -> Result<(), String> {
+        let Some(group) = self.groups.get(&partition) else {
+            return Err(format!("a base of {partition}, which is no group of this site"));
+        };
+        let is_member = |site| base.members.voters.contains(&site);
+        if !is_member(from) || !is_member(self.options.me) {
+            return Err(format!("a base of {partition} for {:?}", base.members.voters));
+        }
         let has_it = group.entry(base.index).is_some_and(|entry| entry.term == base.term);
         if base.index <= self.decided(partition) || has_it {
-            return;
+            return Ok(());
         }
         let index = base.index;
         if self.protocol.restore(partition, &base.state).is_err() {
-            return self.end(unread(partition, index), effects);
+            return Err(format!("a base of {partition} that means nothing to this build of Ordo"));
         }
-        let Some(decided) = self.decided.get_mut(&partition) else { return };
+        let Some(decided) = self.decided.get_mut(&partition) else { return Ok(()) };
         let hard_state = HardState { commit: index, ..decided.hard_state };
         *decided = Decided { index, term: base.term, bytes: 0, hard_state };
         let kept = Kept {
@@ -459,11 +498,15 @@ impl<C: Certifier> Site<C> {
         };
         match raft_group(&self.options, partition, base, Vec::new(), hard_state) {
             Ok(group) => self.groups.replace(partition, group),
-            Err(why) => return self.end(why, effects),
+            Err(why) => {
+                self.end(why, effects);
+                return Ok(());
+            }
         }
         self.record(kept, effects);
         self.groups.wait_for(());
         self.answer_questions(partition);
+        Ok(())
     }
 
     fn record(&mut self, kept: Kept, effects: &mut SiteEffects) {
@@ -522,24 +565,42 @@ impl<C: Certifier> Site<C> {
                 let Some(group) = self.groups.get(&partition) else {
                     return Err(format!("a message of {partition}, which is no group of this site"));
                 };
-                group.examine(from, &message).map_err(|Contradiction(why)| why.to_owned())?;
+                let examined = group.examine(from, &message);
+                let examined = examined.map_err(|Contradiction(why)| why.to_owned())?;
+                for entry in examined.appends.iter().filter(|entry| entry.kind == EntryKind::Data) {
+                    self.check(partition, &entry.data)?;
+                }
                 // What is refused counts as lost.
                 let _ = self.groups.handle(partition, Input::Message(message));
             }
-            Frame::Propose(partition, entry) if !entry.is_empty() => self.propose(partition, entry),
-            Frame::Propose(..) => return Err("an empty proposal".to_owned()),
+            Frame::Propose(_, entry) if entry.is_empty() => return Err("an empty proposal".to_owned()),
+            Frame::Propose(partition, entry) => {
+                self.check(partition, &entry)?;
+                self.propose(partition, entry);
+            }
             Frame::Protocol(message) => {
                 let heard = self.protocol.receive(from, &message, &mut self.wishes);
                 heard.map_err(|_| "a message that is none of this protocol".to_owned())?;
             }
-            Frame::Base(partition, base) => self.install(partition, base, effects),
+            Frame::Base(partition, base) => self.install(from, partition, base, effects)?,
         }
         Ok(())
+    }
+
+    /// Looks at an entry before this site has anything to do with it: what is agreed on cannot be refused.
+    fn check(&self, partition: PartitionId, entry: &[u8]) -> Result<(), String> {
+        // A leader begins with an empty one.
+        if entry.is_empty() {
+            return Ok(());
+        }
+        let checked = self.protocol.check(partition, entry);
+        checked.map_err(|_| format!("an entry of {partition} that means nothing to this build of Ordo"))
     }
 
     fn end(&mut self, text: String, effects: &mut SiteEffects) {
         self.groups.close();
         self.silence = Some(Silence::Ended);
+        self.wishes = Effects::default();
         effects.host = HostEffects::default();
         effects.ended = Some(text);
     }

@@ -3,18 +3,25 @@
 use bytes::Bytes;
 use certify::register::{GROUP, Register};
 use certify::{Answer, Certifier, Effects, Malformed};
-use log::{GroupImages, Kept};
+use log::{Base, GroupImages, Kept, Members};
 use ordo_node::FsyncPolicy;
 use ordo_node::cluster::checkpoint::Needed;
 use ordo_node::cluster::{ClusterCheckpoint, Piece, Whole};
 use ordo_node::host::{Host, HostEvent, Machine, Recorded, drive};
 use ordo_node::site::{Site, SiteEffects, SiteOptions};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use txn::{Entry, Key, NodeId, PartitionId, RequestId, SessionId};
+
+thread_local! {
+    /// A site whose build knows no entry.
+    static KNOWS_NOTHING: Cell<Option<NodeId>> = const { Cell::new(None) };
+}
 
 /// A register whose sites also greet each other.
 #[derive(Default)]
 struct Greeter {
+    me: Option<NodeId>,
     register: Register,
     greeted_by: Vec<NodeId>,
 }
@@ -38,6 +45,12 @@ impl Certifier for Greeter {
     fn receive(&mut self, from: NodeId, message: &[u8], _: &mut Effects) -> Result<(), Malformed> {
         self.greeted_by.push(from);
         if message == GREETING { Ok(()) } else { Err(Malformed) }
+    }
+    fn check(&self, group: PartitionId, entry: &[u8]) -> Result<(), Malformed> {
+        if self.me.is_some() && KNOWS_NOTHING.get() == self.me {
+            return Err(Malformed);
+        }
+        self.register.check(group, entry)
     }
     fn decided(&mut self, group: PartitionId, entry: &[u8], effects: &mut Effects) -> Result<(), Malformed> {
         self.register.decided(group, entry, effects)
@@ -125,7 +138,8 @@ impl Rig {
                 log_bytes_max: LOG_BYTES_MAX,
                 nonce: u64::from(number),
             };
-            let site = Site::recover(options, Greeter::default(), GroupImages::new()).expect("a site");
+            let greeter = Greeter { me: Some(NodeId(number)), ..Greeter::default() };
+            let site = Site::recover(options, greeter, GroupImages::new()).expect("a site");
             (site, SiteEffects::default(), Hands::default())
         };
         let mut rig = Rig { sites: (1..=3).map(site).collect(), on_way: VecDeque::new(), cut_off: None };
@@ -220,14 +234,57 @@ fn messages_reach_the_protocol_and_bad_ones_cost_the_link() {
     let mut rig = Rig::new();
     rig.append(NodeId(1), 1, "one");
     assert!(rig.sites[1].0.protocol().greeted_by.contains(&NodeId(1)));
-    let bad: [&[u8]; 6] =
-        [b"", b"\x09", b"\x03\x05helloX", b"\x03\x04hell", b"\x02\x00\x00", b"\x01\x07\x00"];
-    for (count, bytes) in bad.into_iter().enumerate() {
-        rig.react(NodeId(2), HostEvent::Frame { from: NodeId(3), bytes: Bytes::from_static(bytes) });
+    let bad: [&[u8]; 7] = [
+        b"",
+        b"\x09",
+        b"\x03\x05helloX",
+        b"\x03\x04hell",
+        b"\x02\x00\x00",
+        b"\x02\x00\x03bad",
+        b"\x01\x07\x00",
+    ];
+    let bad = bad.map(Bytes::from_static).into_iter().chain(bad_bases());
+    for (count, bytes) in bad.enumerate() {
+        rig.react(NodeId(2), HostEvent::Frame { from: NodeId(3), bytes: bytes.clone() });
         let severed = rig.hands(NodeId(2)).severed.len();
         assert_eq!(severed, count + 1, "{bytes:?}");
     }
     assert_eq!(rig.append(NodeId(3), 1, "two").last(), Some(&Answer::Committed), "all goes on");
+}
+
+/// Frames with a base of a group that lacks the sender or the site, and with a state that means nothing.
+fn bad_bases() -> Vec<Bytes> {
+    let frame = |voters: &[u16], state: Vec<u8>| {
+        let members = Members { voters: voters.iter().copied().map(NodeId).collect(), ..Members::default() };
+        let base = Base { index: 1_000, term: 1_000, members, state: state.into() };
+        let mut bytes = vec![4, 0];
+        base.encode(&mut bytes);
+        Bytes::from(bytes)
+    };
+    let state = Register::default().snapshot(GROUP);
+    vec![frame(&[1, 2], state.clone()), frame(&[1, 3], state), frame(&[1, 2, 3], b"bad".to_vec())]
+}
+
+#[test]
+fn a_site_promises_no_entry_that_it_does_not_know() {
+    let mut rig = Rig::new();
+    let follower = rig.follower();
+    let last = |rig: &Rig| {
+        let (site, ..) = &rig.sites[usize::from(follower.0) - 1];
+        site.group(GROUP).map(|group| group.status().last)
+    };
+    let other = [NodeId(1), NodeId(2), NodeId(3)].into_iter().find(|&site| site != follower).expect("one");
+    assert_eq!(rig.append(other, 1, "one").last(), Some(&Answer::Committed));
+    let one = Some(Entry::new("one"));
+    rig.run_until("all have it", |rig| (1..=3).all(|site| rig.value(NodeId(site)) == one));
+    let before = last(&rig);
+    KNOWS_NOTHING.set(Some(follower));
+    assert_eq!(rig.append(other, 2, "two").last(), Some(&Answer::Committed), "two of three go on");
+    assert_eq!((last(&rig), rig.value(follower)), (before, one));
+    assert!(rig.hands(follower).severed[0].1.contains("means nothing"));
+    KNOWS_NOTHING.set(None);
+    let two = Some(Entry::new("two"));
+    rig.run_until("it has all", |rig| rig.value(follower) == two);
 }
 
 #[test]
@@ -275,7 +332,11 @@ fn a_site_whose_sync_failed_says_nothing_more() {
     let (site, effects, _) = &rig.sites[usize::from(follower.0) - 1];
     assert!(site.has_ended() && effects.ended.as_deref().is_some_and(|text| text.contains("gone")));
     let id = RequestId { session: SessionId(9), sequence: 1, attempt: 0 };
-    rig.with(follower, |machine, effects| machine.begin(id, effects));
+    let answers = rig.with(follower, |machine, effects| {
+        machine.begin(id, effects);
+        std::mem::take(&mut effects.answers)
+    });
+    assert_eq!(answers, [(id, Answer::Unavailable)]);
     rig.on_way.clear();
     for _ in 0..100 {
         rig.react(follower, HostEvent::Tick { wall_ms: 0 });

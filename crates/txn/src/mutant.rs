@@ -166,6 +166,8 @@ pub enum Mutant {
     CertifyNothing,
     /// An entry of a transaction that has committed takes effect again.
     CertifyTwice,
+    /// An attempt is told that it has committed, where another attempt of the transaction has.
+    MistakeAttempts,
 }
 
 impl Mutant {
@@ -214,12 +216,13 @@ impl Mutant {
         Mutant::StayOut,
     ];
     /// Those that a site of a certified protocol can have.
-    pub const OF_SITES: [Mutant; 5] = [
+    pub const OF_SITES: [Mutant; 6] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ReadWithoutIndex,
         Mutant::CertifyNothing,
         Mutant::CertifyTwice,
+        Mutant::MistakeAttempts,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 23] = [

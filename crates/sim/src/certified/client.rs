@@ -193,37 +193,41 @@ fn answered(
     told: Told,
     core: &mut Core<Certified>,
 ) {
+    let hosts = system.plan.hosts;
     let session = system.session(client, slot);
     let Some(asked) = &mut session.asked else {
         return;
     };
-    let values = match told {
-        Told::Committed(values) => values,
+    let read = match told {
+        Told::Committed(values) => Some(values),
+        Told::CommittedBefore => None,
         Told::Conflict if session.attempt == attempt => return again(system, client, slot, core),
-        Told::Conflict => return,
+        Told::Unavailable if session.attempt == attempt => {
+            session.host = (session.host + 1) % hosts;
+            return again(system, client, slot, core);
+        }
+        Told::Conflict | Told::Unavailable => return,
     };
     let (operation, invoked_ns) = (asked.operation, asked.invoked_ns);
     let (number, left) = (session.number, session.left);
     session.asked = None;
-    let step = match operation {
-        Operation::Append { key, value } => {
-            system.tally.committed += 1;
-            system.acknowledged.push((key, value));
-            Step::Append { key, value }
-        }
-        Operation::Read { key } => {
-            system.tally.snapshot_reads += 1;
-            core.witness(values.len() as u64);
-            Step::Read { key, values }
-        }
-    };
+    core.witness(read.as_ref().map_or(0, |values| values.len() as u64));
+    let (Operation::Append { key, .. } | Operation::Read { key }) = operation;
+    let mut steps: Vec<Step> = read.into_iter().map(|values| Step::Read { key, values }).collect();
+    if let Operation::Append { key, value } = operation {
+        system.tally.committed += 1;
+        system.acknowledged.push((key, value));
+        steps.push(Step::Append { key, value });
+    } else {
+        system.tally.snapshot_reads += 1;
+    }
     system.tally.last_ns = core.now_ns();
     system.history.push(history::Operation {
         client: number,
         invoked_ns,
         completed_ns: Some(core.now_ns()),
         outcome: Outcome::Committed,
-        steps: vec![step],
+        steps,
     });
     if left > 0 {
         let after_ns = core.draw.below(1 + system.plan.think_us * 1_000);

@@ -112,10 +112,14 @@ impl fmt::Display for Operation {
 /// What a client is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The transaction has committed; a reader gets the list.
+    /// The transaction has committed, and has read this list.
     Committed(Vec<u64>),
+    /// An earlier attempt has, which may have read another one.
+    CommittedBefore,
     /// It conflicts with another one: it is to be run again.
     Conflict,
+    /// It is to be run at another site.
+    Unavailable,
 }
 
 /// What travels between clients and sites.
@@ -162,9 +166,10 @@ impl fmt::Display for Frame {
             Frame::Answer { session, sequence, attempt, told } => {
                 write!(f, "{session:x}.{sequence}.{attempt} ")?;
                 match told {
-                    Told::Committed(values) if values.is_empty() => write!(f, "committed"),
-                    Told::Committed(values) => write!(f, "{} values", values.len()),
+                    Told::Committed(values) => write!(f, "committed, read {} values", values.len()),
+                    Told::CommittedBefore => write!(f, "committed before"),
                     Told::Conflict => write!(f, "conflict"),
+                    Told::Unavailable => write!(f, "unavailable"),
                 }
             }
         }

@@ -218,10 +218,9 @@ impl Turn<'_> {
                 };
                 return site.commit(id, writes, effects);
             }
-            Answer::Committed => match operation {
-                Operation::Read { .. } => Told::Committed(std::mem::take(list)),
-                Operation::Append { .. } => Told::Committed(Vec::new()),
-            },
+            Answer::Committed => Told::Committed(std::mem::take(list)),
+            Answer::CommittedBefore => Told::CommittedBefore,
+            Answer::Unavailable => Told::Unavailable,
             Answer::Conflict(_) => {
                 self.system.tally.refused += 1;
                 Told::Conflict
