@@ -78,8 +78,8 @@ pub trait Certifier: Send {
     /// Begins behind the entry at which another site, or this one's earlier process, encoded its state.
     ///
     /// # Errors
-    /// This build does not know what the state means, and has changed nothing: another site that sent it loses
-    /// its link, and a process that has it in its journal does not start.
+    /// This build does not know what the state means, and has changed nothing: another site that sent it
+    /// loses its link, and a process that has it in its journal does not start.
     fn restore(&mut self, group: PartitionId, state: &[u8]) -> Result<(), Malformed>;
 }
 
@@ -96,13 +96,13 @@ pub enum Answer {
     Value(Option<Entry>),
     /// Its writes have taken effect, and it has read what was there.
     Committed,
-    /// An earlier attempt of it has committed, and this one has no effect. What this one has read says nothing:
-    /// the other one may have read something else.
+    /// An earlier attempt of it has committed, and this one has no effect. What this one has read says
+    /// nothing: the other one may have read something else.
     CommittedBefore,
     /// It has no effect, because another transaction wrote this key, which it had read. It may be run again.
     Conflict(Key),
-    /// It has no effect, because its site takes nothing now: it cannot write, or must be started again. It may
-    /// be run at another one.
+    /// It has no effect, because its site takes nothing now: it cannot write, or must be started again. It
+    /// may be run at another one.
     Unavailable,
 }
 
