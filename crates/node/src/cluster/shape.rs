@@ -7,7 +7,7 @@
 //! sender the link ([`Host::sever`](crate::host::Host::sever)), and has no other effect.
 
 use super::compare::{COMPARED_EVERY, StateReport, TOLD_MAX};
-use super::feeds::{Fed, Item, Part};
+use super::feeds::{Answered, Fed, Item, Part};
 use super::frames::{Frame, FrameError};
 use super::out::CAUSE_BYTES_MAX;
 use super::peers::Condition;
@@ -17,7 +17,7 @@ use order::merge::{Content, Held};
 use order::{GroupBatch, PartitionMap, digest_of};
 use std::sync::Arc;
 use txn::codec::RequestError;
-use txn::{BootId, Epoch, PartitionId, Registry};
+use txn::{BootId, Epoch, PartitionId, Registry, Stop};
 
 /// Why a frame is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,10 +98,11 @@ pub(super) fn check_frame(frame: &Frame, own: &PartitionMap) -> Result<(), BadFr
         }
         Frame::Feed { batches, answers, messages, part, .. } => {
             check_batches(batches)?;
-            let told = answers.iter().map(|answered| answered.partition);
-            let mut told = told.chain(messages.iter().map(|(to, _)| *to));
-            if !told.all(is_known) {
+            if !messages.iter().all(|(to, _)| is_known(*to)) {
                 return Err("it tells of partitions that the cluster has not".into());
+            }
+            for answered in answers {
+                check_answer(answered, own)?;
             }
             if let Some(part) = part {
                 check_part(part, is_known)?;
@@ -127,6 +128,19 @@ pub(super) fn check_frame(frame: &Frame, own: &PartitionMap) -> Result<(), BadFr
         _ => {}
     }
     Ok(())
+}
+
+/// Holds what was heard of a request's end against the cluster.
+pub(super) fn check_answer(answered: &Answered, own: &PartitionMap) -> Result<(), BadFrame> {
+    let missing = match &answered.outcome {
+        Err(Stop::Undeclared(missing)) => *missing,
+        _ => None,
+    };
+    let named = [Some(answered.partition), missing];
+    match named.into_iter().flatten().all(|partition| usize::from(partition.0) < own.partitions.len()) {
+        true => Ok(()),
+        false => Err("it tells of partitions that the cluster has not".into()),
+    }
 }
 
 /// Reads the batches of entries that a group's log is about to get from its leader, and holds them against

@@ -13,7 +13,7 @@ use crate::rig::{Rig, Tap};
 use bytes::Bytes;
 use execute::siblings::{Message, Note};
 use order::{Control, GroupBatch, PartitionMap};
-use ordo_node::cluster::{ClusterNode, Condition, Frame, Item, Part, Piece, Standing, describe};
+use ordo_node::cluster::{Answered, ClusterNode, Condition, Frame, Item, Part, Piece, Standing, describe};
 use ordo_node::host::HostEvent;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::hash::mix;
-use txn::{Epoch, NodeId, PartitionId, Registry, RequestId, SessionId};
+use txn::{Epoch, NodeId, PartitionId, Registry, RequestId, SessionId, Stop};
 
 const PARTITIONS: u16 = 3;
 const LIES_OF_A_CASE: u64 = 400;
@@ -437,9 +437,13 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
                 }
             }
             9 => match answers.first_mut() {
-                Some(answered) => match dice.below(3) {
+                Some(answered) => match dice.below(4) {
                     0 => dice.change_partition(&mut answered.partition),
                     1 => dice.change(&mut answered.position.0),
+                    2 => {
+                        let missing = PartitionId(dice.number(0) as u16);
+                        answered.outcome = Err(Stop::Undeclared(Some(missing)));
+                    }
                     _ => answered.id = any_wait(dice),
                 },
                 None => dice.change(number),
@@ -722,6 +726,24 @@ fn nonsense(node: &ClusterNode) -> Vec<(&'static str, Frame)> {
         settled: epoch,
         heard: epoch,
     };
+    let answer = |partition, missing| Frame::Feed {
+        partition: PartitionId(0),
+        subscription: 1,
+        number: 1,
+        batches: Vec::new(),
+        held: epoch,
+        agreed: 0,
+        leader: None,
+        answers: vec![Answered {
+            id: any_wait(&mut Dice(1)),
+            partition: PartitionId(partition),
+            position: txn::Position(1),
+            outcome: Err(Stop::Undeclared(Some(PartitionId(missing)))),
+        }],
+        messages: Vec::new(),
+        part: None,
+        asks: false,
+    };
     let message = |change: fn(&mut Consensus)| {
         let mut message = Consensus {
             kind: 8,
@@ -748,6 +770,8 @@ fn nonsense(node: &ClusterNode) -> Vec<(&'static str, Frame)> {
         ("an epoch", Frame::Begun(Epoch(u64::MAX))),
         ("partitions twice", follow(vec![PartitionId(1), PartitionId(1)])),
         ("a partition that is kept", follow(vec![partition])),
+        ("a partition that has executed", answer(PARTITIONS, 0)),
+        ("a partition that is missing", answer(0, PARTITIONS)),
         ("a map", Frame::Map(Box::new(strange))),
         ("a sender", message(|message| message.numbers[1] = 3)),
         ("a receiver", message(|message| message.numbers[0] = 3)),

@@ -6,7 +6,7 @@ use crate::cluster::feeds::{
 };
 use crate::cluster::frames::Frame;
 use crate::cluster::levels::TELLS_MORE;
-use crate::cluster::shape::{BadFrame, held};
+use crate::cluster::shape::{BadFrame, check_answer, held};
 use crate::session;
 use bytes::Bytes;
 use execute::siblings::{Message, Sent, Twins};
@@ -342,6 +342,7 @@ impl ClusterNode {
         match item {
             Item::Answer => {
                 let answered = Answered::decode(&whole);
+                let answered = answered.filter(|answered| check_answer(answered, self.map()).is_ok());
                 let is_readable = answered.is_some();
                 answered.into_iter().for_each(|answered| self.answer_came(answered, effects));
                 is_readable
