@@ -35,7 +35,7 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) {
         self.now_ms = now_ms;
-        if self.is_stopped() {
+        if self.is_stopped() || self.is_mute() {
             return;
         }
         let confirmed = self.merge.confirmed().epoch;
@@ -57,7 +57,7 @@ impl ClusterNode {
     /// Local partitions have something to say to others.
     pub fn say(&mut self, sent: impl IntoIterator<Item = Sent>, now_ms: u64, effects: &mut ClusterEffects) {
         self.now_ms = now_ms;
-        if self.is_stopped() {
+        if self.is_stopped() || self.is_mute() {
             return;
         }
         let part_bytes = self.options.feed_part_bytes;
