@@ -127,6 +127,15 @@ impl RaftGroup {
         self.raft.raft.state == StateRole::Leader
     }
 
+    /// A sole voter that stands for election leads at once, and the library panics if its log is not durable
+    /// then.
+    fn would_lead_too_early(&self) -> bool {
+        let raft = &self.raft.raft;
+        let is_sole =
+            self.members.voters == [NodeId(raft.id as u16)] && self.members.voters_outgoing.is_empty();
+        is_sole && !self.is_leader() && raft.raft_log.persisted < raft.raft_log.last_index()
+    }
+
     fn change(&mut self, change: MemberChange) -> Result<(), Refusal> {
         if !self.is_leader() {
             return Err(Refusal::NotLeader);
@@ -228,7 +237,9 @@ impl Group for RaftGroup {
         self.step_down_if_removed();
         let result = match input {
             Input::Tick => {
-                self.raft.tick();
+                if !self.would_lead_too_early() {
+                    self.raft.tick();
+                }
                 Ok(())
             }
             Input::Message(bytes) => match decode(&bytes) {
@@ -262,10 +273,8 @@ impl Group for RaftGroup {
                 }
             }
             Input::Campaign => {
-                // A sole voter leads at once, and the library panics if its log is not durable then. One that
-                // cannot lead, as a learner, stays as it is.
-                let log = &self.raft.raft.raft_log;
-                if self.raft.raft.leader_id == INVALID_ID && log.persisted == log.last_index() {
+                if self.raft.raft.leader_id == INVALID_ID && !self.would_lead_too_early() {
+                    // One that cannot lead, as a learner, stays as it is.
                     let _ = self.raft.campaign();
                 }
                 Ok(())
@@ -520,6 +529,9 @@ mod tests {
         let term = library.term;
         library.become_follower(term, INVALID_ID);
         group.handle(Input::Campaign).expect("it may");
+        for _ in 0..3 * ELECTION_TICKS {
+            group.handle(Input::Tick).expect("it may");
+        }
         assert_eq!(group.leads(), None);
         group.kept(first.number);
         while let Some(turn) = group.turn() {
