@@ -168,7 +168,17 @@ pub struct GroupStatus {
     pub matched: Vec<(NodeId, u64)>,
 }
 
+/// Who lacks no more entries than that has nearly all: it can lead, or vote, at once.
+const ENTRIES_BEHIND_MAX: u64 = 8;
+
 impl GroupStatus {
+    /// Whether a replica is known to have nearly all entries of this one, which leads.
+    pub fn has_nearly_all(&self, node: NodeId) -> bool {
+        self.matched
+            .iter()
+            .any(|&(other, matched)| other == node && matched + ENTRIES_BEHIND_MAX >= self.last)
+    }
+
     /// How many entries a replica lacks. `None` unless this one leads and has heard so: a new leader knows
     /// nothing of the others until they answer.
     pub fn lag(&self, node: NodeId) -> Option<u64> {

@@ -5,9 +5,6 @@ use crate::cluster::frames::Frame;
 use crate::cluster::leaders::{Placement, TRANSFER_KEPT_MS};
 use txn::{NodeId, PartitionId};
 
-/// Who lacks more entries than that is not handed a group for the sake of the spread.
-const ENTRIES_BEHIND_MAX: u64 = 8;
-
 impl ClusterNode {
     /// Whether some group has another leader than when this was asked last.
     pub fn take_leaders_changed(&mut self) -> bool {
@@ -98,10 +95,7 @@ impl ClusterNode {
     /// Whether a node could lead a group that this node leads, at once.
     fn may_take_over(&self, partition: PartitionId, node: NodeId) -> bool {
         let status = self.groups[&partition].status();
-        let has_all = status
-            .matched
-            .iter()
-            .any(|&(other, matched)| other == node && matched + ENTRIES_BEHIND_MAX >= status.last);
+        let has_all = status.has_nearly_all(node);
         has_all && self.peers.hears_all(node) && status.members.voters.contains(&node) && self.is_live(node)
     }
 }

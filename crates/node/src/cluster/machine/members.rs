@@ -11,9 +11,6 @@ use txn::{BootId, Epoch, NodeId, PartitionId};
 
 /// Leaders look at their groups' members every so many ticks.
 const MEMBERS_TICKS: u64 = 4;
-/// Who is at most so many entries behind has nearly everything.
-const ENTRIES_BEHIND_MAX: u64 = 8;
-
 impl ClusterNode {
     fn wanted(&self, partition: PartitionId) -> BTreeSet<NodeId> {
         let entry = self.map().partition(partition);
@@ -45,9 +42,8 @@ impl ClusterNode {
                 let entry = nodes.get(node);
                 members.voters.contains(node) || entry.is_some_and(|entry| entry.boot != BootId(0))
             };
-            let near =
-                status.matched.iter().filter(|(_, matched)| matched + ENTRIES_BEHIND_MAX >= status.last);
-            let ready = near.map(|&(node, _)| node).filter(started).collect();
+            let known = status.matched.iter().map(|&(node, _)| node);
+            let ready = known.filter(|&node| status.has_nearly_all(node)).filter(started).collect();
             let live = wanted.iter().copied().filter(|&node| self.is_live(node)).collect();
             let situation =
                 Situation { me: self.options.me, wanted: &wanted, members, live: &live, ready: &ready };
