@@ -286,7 +286,9 @@ impl ClusterNode {
             self.unfollow(from, group, subscription, effects);
             return Ok(());
         }
-        let is_told_something = !news.messages.is_empty() || news.part.is_some();
+        // Of one that lacks batches itself no patience is due.
+        let has_batches = news.held >= self.merge.newest();
+        let is_told_something = has_batches && (!news.messages.is_empty() || news.part.is_some());
         // These and outcomes may come in any order, and from anybody: only what is lost matters, and that is
         // what subscriptions see to. Over a slow link they would come too late for theirs again and again.
         for answered in news.answers.drain(..) {
@@ -452,10 +454,12 @@ impl ClusterNode {
                     able.push(node);
                 }
             }
+            // A full node is told no batches, by nobody.
+            let is_full = self.backlog.refuses(self.merge.agreed_epoch(group), self.merge.delivered().epoch);
             let view = View {
                 neighbour,
                 able,
-                is_missed: self.merge.held(group) < self.merge.newest(),
+                is_missed: !is_full && self.merge.held(group) < self.merge.newest(),
                 doubt: doubtful.get(&group).copied(),
             };
             let mut sources = std::mem::take(&mut self.sources);
