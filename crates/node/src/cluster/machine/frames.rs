@@ -85,7 +85,9 @@ impl ClusterNode {
                 asks,
             } => {
                 if asks {
-                    let is_full = self.map().level >= TELLS_MORE && self.refuses_batches(partition, effects);
+                    let source = self.map().nodes.get(&from);
+                    let knows_it = source.is_some_and(|source| source.level >= TELLS_MORE);
+                    let is_full = knows_it && self.refuses_batches(partition, effects);
                     let heard = Frame::Heard { partition, subscription, number, is_full };
                     self.send(from, &heard, effects);
                 }
