@@ -11,9 +11,8 @@
 //! whose backlog is full takes no further entries from leaders: it does not acknowledge them, so others make
 //! up the majority, and where too few are left for one, clients wait for it. It is sent what it has not taken
 //! when it has room, or fetches a checkpoint if the leader has nothing older any more. Where it leads it
-//! proposes no more epochs than
-//! [`ClusterOptions::epochs_in_flight_max`](super::ClusterOptions::epochs_in_flight_max) ahead of what it has
-//! executed.
+//! proposes nothing but the empty batches that other groups' epochs need, and hands over if that does not pass
+//! within [`FULL_MS_MAX`]: clients of its group need not wait for it.
 //!
 //! The batch of the next epoch to be delivered is always taken, and whatever it takes for its group to agree
 //! on it (behind a change of leader, the first entry of the new one): without that nothing of what waits
@@ -28,6 +27,8 @@
 use std::collections::VecDeque;
 use txn::{Epoch, Position};
 
+/// Who leads hands over when it has been full for so long.
+const FULL_MS_MAX: u64 = 1_000;
 /// Of what may wait, engines are given one part in so many, if that is more than one epoch.
 const DELIVERED_PART: u64 = 4;
 
@@ -44,7 +45,8 @@ struct Delivered {
 #[derive(Debug)]
 pub(super) struct Backlog {
     bytes_max: u64,
-    is_full: bool,
+    /// Since when it is full, if it is.
+    full_ms: Option<u64>,
     /// Since when batches are refused because of that.
     refused_ms: Option<u64>,
     /// How often that began.
@@ -58,7 +60,7 @@ impl Backlog {
     pub fn new(bytes_max: u64) -> Backlog {
         Backlog {
             bytes_max,
-            is_full: false,
+            full_ms: None,
             refused_ms: None,
             times: 0,
             delivered: VecDeque::new(),
@@ -73,23 +75,29 @@ impl Backlog {
 
     /// Whether it is full.
     pub fn is_full(&self) -> bool {
-        self.is_full
+        self.full_ms.is_some()
+    }
+
+    /// Whether it has been full for so long that somebody else should lead.
+    pub fn is_slow(&self, now_ms: u64) -> bool {
+        self.full_ms.is_some_and(|full_ms| now_ms >= full_ms + FULL_MS_MAX)
     }
 
     /// So many bytes are not delivered now. For how long batches were refused, if they are taken again.
     pub fn look(&mut self, undelivered_bytes: u64, now_ms: u64) -> Option<u64> {
-        self.is_full = match self.is_full {
+        let is_full = match self.is_full() {
             true => undelivered_bytes > self.bytes_max / 2,
             false => undelivered_bytes > self.bytes_max,
         };
-        let since_ms = self.refused_ms.take_if(|_| !self.is_full)?;
+        self.full_ms = is_full.then(|| self.full_ms.unwrap_or(now_ms));
+        let since_ms = self.refused_ms.take_if(|_| !is_full)?;
         Some(now_ms.saturating_sub(since_ms))
     }
 
     /// Whether no further batch is taken of a group that has agreed on what is held of it up to an epoch,
     /// where all are delivered up to another one.
     pub fn refuses(&self, agreed: Epoch, delivered: Epoch) -> bool {
-        self.is_full && agreed > delivered
+        self.is_full() && agreed > delivered
     }
 
     /// A batch was refused. Whether it is the first one in a while.

@@ -59,11 +59,12 @@ impl Lead {
         }
     }
 
-    /// Makes the batch of an epoch.
-    pub fn batch(&mut self, epoch: Epoch, time_ms: u64) -> GroupBatch {
+    /// Makes the batch of an epoch; if its backlog is full, without requests.
+    pub fn batch(&mut self, epoch: Epoch, time_ms: u64, is_full: bool) -> GroupBatch {
+        let requests_max = if is_full { 0 } else { BATCH_REQUESTS_MAX };
         let mut submissions: Vec<Submission> = Vec::new();
         let mut bytes = 0;
-        while submissions.len() < BATCH_REQUESTS_MAX
+        while submissions.len() < requests_max
             && let Some(next) = self.pending.front()
         {
             bytes += next.request.args.iter().map(|arg| arg.len()).sum::<usize>();

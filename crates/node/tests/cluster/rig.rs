@@ -255,6 +255,8 @@ pub struct Rig {
     pub restarted: Vec<NodeId>,
     /// The engines of this node execute nothing.
     pub frozen: Option<NodeId>,
+    /// But for so many steps of its engines.
+    pub frozen_steps: u64,
     /// For nodes that start.
     pub backlog_bytes_max: u64,
     pub feed_window_bytes: u64,
@@ -324,6 +326,7 @@ impl Rig {
             keeps_ended: false,
             restarted: Vec::new(),
             frozen: None,
+            frozen_steps: 0,
             backlog_bytes_max: 64 << 20,
             feed_window_bytes: 16 << 20,
         }
@@ -655,18 +658,32 @@ impl Rig {
         process.readable += process.effects.readable.drain(..).count();
         process.changed.append(&mut process.effects.changed);
         for answered in process.effects.answered.drain(..) {
+            if let Err(txn::Stop::Undeclared(Some(missing))) = answered.outcome {
+                assert!(
+                    usize::from(missing.0) < self.first.partitions.len(),
+                    "a session would go to {missing}"
+                );
+            }
             *self.answered.entry(answered.partition).or_default() += 1;
         }
         let mut foreign = Vec::new();
         let mut committed: Vec<Committed> = Vec::new();
         let mut engines: Vec<_> = process.engines.clone().into_iter().collect();
+        let mut steps_left = u64::MAX;
         if self.frozen == Some(node) {
+            steps_left = std::mem::take(&mut self.frozen_steps);
+        }
+        if steps_left == 0 {
             engines.clear();
         }
         let mut sent = Vec::new();
         loop {
             for &(partition, ref engine) in &engines {
-                while engine.step(WorkerId(0), Budget::ONE, &mut committed) == execute::Progress::Worked {}
+                while steps_left > 0
+                    && engine.step(WorkerId(0), Budget::ONE, &mut committed) == execute::Progress::Worked
+                {
+                    steps_left -= 1;
+                }
                 for committed in committed.drain(..) {
                     if committed.request.id.session == SessionId::INTERNAL {
                         continue;

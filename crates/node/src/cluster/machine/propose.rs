@@ -180,15 +180,18 @@ impl ClusterNode {
         for partition in led {
             let held = self.merge.held(partition);
             let in_flight = self.merge.unconfirmed(partition);
+            // Other groups' epochs need a batch of this one, but it need not bring more to be executed.
+            let agreed = self.merge.agreed_epoch(partition);
+            let is_full = self.backlog.refuses(agreed, self.merge.delivered().epoch);
             let Some(lead) = self.leads.get_mut(&partition) else {
                 continue;
             };
-            let wanted = lead.has_work() && in_flight < in_flight_max;
+            let wanted = lead.has_work() && in_flight < in_flight_max && !is_full;
             if held >= begun && !wanted {
                 continue;
             }
             let epoch = Epoch(held.0 + 1);
-            let batch = lead.batch(epoch, stamp_ms);
+            let batch = lead.batch(epoch, stamp_ms, is_full);
             match self.groups.handle(partition, Input::Propose(batch.encode().into())) {
                 Ok(()) => {
                     lead.proposed(batch);

@@ -31,6 +31,9 @@ impl ClusterNode {
     /// Groups wait for each other. Where two leaders do not hear each other, those who hear both pass on that
     /// an epoch was begun, and a leader that gets no further hands over to somebody who hears all.
     pub(super) fn look_for_progress(&mut self, effects: &mut ClusterEffects) {
+        if self.backlog.is_slow(self.now_ms) && self.ticks.is_multiple_of(DOUBT_TICKS) {
+            self.hand_over();
+        }
         let confirmed = self.merge.confirmed().epoch;
         if self.progress.0 != confirmed || self.merge.newest() == confirmed {
             self.progress = (confirmed, self.ticks);
@@ -143,8 +146,8 @@ impl ClusterNode {
         self.is_live(node) && *self.peers.condition(node) == Condition::Well
     }
 
-    /// Hands over what this node leads, because it is about to end: without it, the others would notice only
-    /// when nothing has been heard of it for a while, and nothing would be written until then.
+    /// Hands over what this node leads, because it is too slow or about to end: without it, the others would
+    /// notice only when nothing has been heard of it for a while, and nothing would be written until then.
     pub(in crate::cluster) fn hand_over(&mut self) {
         let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
         for partition in leads {
