@@ -24,8 +24,8 @@
 //! Invariants ([`Backlog::check_invariants`]):
 //! 1. What is delivered and not executed is of growing epochs, and its bytes are summed rightly.
 
-use std::collections::VecDeque;
-use txn::{Epoch, Position};
+use std::collections::{BTreeSet, VecDeque};
+use txn::{Epoch, PartitionId, Position};
 
 /// Who leads hands over when it has been full for so long.
 const FULL_MS_MAX: u64 = 1_000;
@@ -51,6 +51,8 @@ pub(super) struct Backlog {
     refused_ms: Option<u64>,
     /// How often that began.
     times: u64,
+    /// Groups of which a batch was refused, and none taken since: nobody knows how far they are.
+    missed: BTreeSet<PartitionId>,
     delivered: VecDeque<Delivered>,
     delivered_bytes: u64,
 }
@@ -63,6 +65,7 @@ impl Backlog {
             full_ms: None,
             refused_ms: None,
             times: 0,
+            missed: BTreeSet::new(),
             delivered: VecDeque::new(),
             delivered_bytes: 0,
         }
@@ -100,8 +103,19 @@ impl Backlog {
         self.is_full() && agreed > delivered
     }
 
-    /// A batch was refused. Whether it is the first one in a while.
-    pub fn refused(&mut self, now_ms: u64) -> bool {
+    /// Whether a batch was refused of a group, and none is taken since.
+    pub fn has_missed(&self) -> bool {
+        !self.missed.is_empty()
+    }
+
+    /// A batch of a group is taken.
+    pub fn took(&mut self, group: PartitionId) {
+        self.missed.remove(&group);
+    }
+
+    /// A batch of a group was refused. Whether it is the first one in a while.
+    pub fn refused(&mut self, group: PartitionId, now_ms: u64) -> bool {
+        self.missed.insert(group);
         let is_first = self.refused_ms.is_none();
         self.refused_ms.get_or_insert(now_ms);
         self.times += u64::from(is_first);

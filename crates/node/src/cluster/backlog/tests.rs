@@ -18,6 +18,7 @@ fn said(yes: bool) -> Vec<String> {
 impl Scripted for Part {
     fn input(&mut self, words: &[&str]) -> Vec<String> {
         let epoch = |word| Epoch(number(word));
+        let partition = |word: &str| PartitionId(number(word.trim_start_matches('g')) as u16);
         let wishes = match *words {
             ["undelivered", bytes, "at", ms] => {
                 let refused_ms = self.0.look(number(bytes), number(ms));
@@ -26,7 +27,14 @@ impl Scripted for Part {
             ["refuses", "agreed", agreed, "delivered", delivered] => {
                 said(self.0.refuses(epoch(agreed), epoch(delivered)))
             }
-            ["refused", "at", ms] => said(self.0.refused(number(ms))),
+            ["refused", "at", ms] => said(self.0.refused(PartitionId(0), number(ms))),
+            ["refused", group, "at", ms] => said(self.0.refused(partition(group), number(ms))),
+            ["took", group] => {
+                self.0.took(partition(group));
+                Vec::new()
+            }
+            ["missed"] => said(self.0.has_missed()),
+            ["slow", "at", ms] => said(self.0.is_slow(number(ms))),
             ["room"] => said(self.0.has_room()),
             ["deliver", of, "upto", position, "bytes", bytes] => {
                 self.0.deliver(epoch(of), vec![Position(number(position)).next()], number(bytes));

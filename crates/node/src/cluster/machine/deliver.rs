@@ -207,7 +207,7 @@ impl ClusterNode {
     pub(super) fn refuses_batches(&mut self, partition: PartitionId, effects: &mut ClusterEffects) -> bool {
         let agreed = self.merge.agreed_epoch(partition);
         let refuses = self.backlog.refuses(agreed, self.merge.delivered().epoch);
-        if refuses && self.backlog.refused(self.now_ms) {
+        if refuses && self.backlog.refused(partition, self.now_ms) {
             effects.warnings.push(format!(
                 "this node executes more slowly than the others order, or still executes what it lacked: {} \
                  bytes wait here, so it takes no more for now, and acknowledges nothing that it has not \

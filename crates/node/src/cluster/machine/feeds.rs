@@ -405,6 +405,7 @@ impl ClusterNode {
                 batch: Content::Read(Arc::new(batch)),
                 noted: (boot, fed.noted),
             };
+            self.backlog.took(group);
             match self.merge.told(group, held) {
                 Ok(None) => {}
                 Ok(Some(retraction)) => self.retract(group, &retraction, effects),

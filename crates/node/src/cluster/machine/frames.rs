@@ -154,6 +154,7 @@ impl ClusterNode {
             return Ok(());
         }
         if let Some(first) = examined.appends.first() {
+            self.backlog.took(partition);
             let epoch = self.merge.epoch_at(partition, first.index.saturating_sub(1));
             self.read_ahead = read_entries(partition, &examined.appends, epoch, self.map(), &self.registry)?;
         }

@@ -159,6 +159,7 @@ impl ClusterNode {
     /// Whether this node has executed all that it knows of, and hears from the leaders of all its groups.
     pub fn is_current(&self) -> bool {
         self.out.is_none()
+            && !self.backlog.has_missed()
             && self.merge.confirmed().epoch == self.merge.newest()
             && self.hears_all()
             && self
