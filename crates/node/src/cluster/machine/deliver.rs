@@ -7,7 +7,7 @@ use order::merge::{Confirmation, Content, Held, Retraction, Unreadable};
 use order::{Changed, Control};
 use txn::codec::RequestError;
 use txn::mutant::{Mutant, is_active};
-use txn::{PartitionId, Position};
+use txn::{Epoch, PartitionId, Position};
 
 /// Batches that are delivered after so many others are read when that is near.
 const READ_EPOCHS_MAX: u64 = 16;
@@ -21,8 +21,7 @@ impl ClusterNode {
         entry: &Entry,
     ) -> Result<Option<Held>, RequestError> {
         let held = held(entry)?;
-        if self.merge.held(partition).0 >= self.merge.delivered().epoch.0 + READ_EPOCHS_MAX {
-            // It waits for long: as bytes.
+        if self.waits_for_long(self.merge.held(partition)) {
             return Ok(held);
         }
         let mut read = self.read_ahead.iter();
@@ -35,6 +34,11 @@ impl ClusterNode {
             Ok(Held { batch, ..held })
         })
         .transpose()
+    }
+
+    /// Whether a batch that is taken behind this epoch waits for long: then as bytes.
+    pub(super) fn waits_for_long(&self, held: Epoch) -> bool {
+        held.0 >= self.merge.delivered().epoch.0 + READ_EPOCHS_MAX
     }
 
     /// What is in the order was made by a build that knew it: this one is too old.

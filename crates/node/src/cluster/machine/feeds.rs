@@ -402,7 +402,10 @@ impl ClusterNode {
                 term: fed.term,
                 digest: fed.digest,
                 bytes: fed.bytes,
-                batch: Content::Read(Arc::new(batch)),
+                batch: match self.waits_for_long(self.merge.held(group)) {
+                    true => Content::Unread(fed.part),
+                    false => Content::Read(Arc::new(batch)),
+                },
                 noted: (boot, fed.noted),
             };
             self.backlog.took(group);
