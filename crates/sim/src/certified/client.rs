@@ -10,7 +10,12 @@ struct Asked {
     operation: Operation,
     /// When it was first sent.
     invoked_ns: u64,
+    /// How often it was sent.
+    sent: u32,
 }
+
+/// Who has sent an operation so often waits no longer than others before it sends it again.
+const BACK_OFF_SENT_MAX: u32 = 7;
 
 /// One operation after the other.
 struct Session {
@@ -158,7 +163,7 @@ fn begin(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certi
         let value = u64::from(session.number) << 32 | session.sequence;
         Operation::Append { key, value }
     };
-    session.asked = Some(Asked { operation, invoked_ns: core.now_ns() });
+    session.asked = Some(Asked { operation, invoked_ns: core.now_ns(), sent: 0 });
     send(system, client, slot, core);
 }
 
@@ -166,7 +171,8 @@ fn send(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certif
     let timeout_ns = system.plan.timeout_ns;
     let session = system.session(client, slot);
     session.attempt += 1;
-    let Some(asked) = &session.asked else { return };
+    let Some(asked) = &mut session.asked else { return };
+    asked.sent += 1;
     let (number, attempt) = (session.number, session.attempt);
     let frame =
         Frame::Ask { session: number, sequence: session.sequence, attempt, operation: asked.operation };
@@ -176,12 +182,14 @@ fn send(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certif
     core.set_timer(me, timeout_ns, timer);
 }
 
-/// Asks again, after a while: clients that conflict with each other must not keep each other from committing.
+/// Asks again, after a while that grows: clients that conflict with each other must not keep each other from
+/// committing.
 fn again(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certified>) {
     let tick_ns = system.plan.tick_ns;
     let session = system.session(client, slot);
     let timer = Timer::Again { session: session.number, attempt: session.attempt };
-    let after_ns = 1 + core.draw.below(tick_ns * 2);
+    let sent = session.asked.as_ref().map_or(0, |asked| asked.sent);
+    let after_ns = 1 + core.draw.below(tick_ns << sent.min(BACK_OFF_SENT_MAX));
     core.set_timer(Address::Client(client), after_ns, timer);
 }
 
