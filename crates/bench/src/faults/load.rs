@@ -186,7 +186,9 @@ impl Load {
 
     /// Works as client `me` of a round until [`Load::end`].
     pub fn work(&self, round: u64, me: u64, resume: &Resume) -> Seen {
-        let mut worker = Worker::new(self, resume, self.seed ^ txn::hash::mix((round << 16) + me + 1));
+        // Every node has clients: a fault that spares one node must find somebody who writes there.
+        let node = (round + me) as usize % self.addresses.len();
+        let mut worker = Worker::new(self, resume, self.seed ^ txn::hash::mix((round << 16) + me + 1), node);
         while !self.is_over() {
             worker.work();
         }

@@ -62,14 +62,13 @@ pub struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// A client without a connection.
-    pub fn new(load: &'a Load, resume: &'a Resume, seed: u64) -> Worker<'a> {
-        let mut random = SplitMix::new(seed);
+    /// A client without a connection, which begins with a node.
+    pub fn new(load: &'a Load, resume: &'a Resume, seed: u64, node: usize) -> Worker<'a> {
         Worker {
             load,
             resume,
-            node: random.below(load.addresses().len() as u64) as usize,
-            random,
+            node,
+            random: SplitMix::new(seed),
             connection: None,
             client: 0,
             seen: Seen::default(),
