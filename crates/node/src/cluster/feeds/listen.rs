@@ -147,23 +147,23 @@ impl Sources {
     }
 
     /// News of a group have come: [`Sources::next`] gives what can be taken. `is_told_something`: so has
-    /// something else with them. `confirmed` is what is confirmed here. Gives whose subscription is to end,
-    /// and its name.
+    /// something else with them. Here `confirmed` is confirmed, and `newest` known of some group. Gives whose
+    /// subscription is to end, and its name.
     pub fn came(
         &mut self,
         place: Place,
         news: News,
         is_told_something: bool,
-        confirmed: Epoch,
+        (confirmed, newest): (Epoch, Epoch),
         now_tick: u64,
     ) -> Option<(NodeId, u64)> {
         let Place { group, from, subscription, number } = place;
         let mut ends = None;
-        let newest = self.subscriptions;
+        let last = self.subscriptions;
         let Some(followed) = self.followed.get_mut(&group) else {
             return Some((from, subscription));
         };
-        if number == 1 && (followed.over + 1..=newest).contains(&subscription) && news.held >= confirmed {
+        if number == 1 && (followed.over + 1..=last).contains(&subscription) && news.held >= confirmed {
             followed.over = subscription;
             followed.asked.take_if(|(_, name, _)| *name <= subscription);
             followed.early.clear();
@@ -179,8 +179,9 @@ impl Sources {
             }
             _ => return None,
         };
-        if is_told_something {
-            // Batches have to wait while that takes the room on the link.
+        if is_told_something && news.held >= newest {
+            // Batches have to wait while that takes the room on the link: but a source that lacks them itself
+            // has none that wait.
             followed.news_tick = now_tick;
         }
         if number < next && !is_active(Mutant::FeedOutOfTurn) {

@@ -286,9 +286,7 @@ impl ClusterNode {
             self.unfollow(from, group, subscription, effects);
             return Ok(());
         }
-        // Of one that lacks batches itself no patience is due.
-        let has_batches = news.held >= self.merge.newest();
-        let is_told_something = has_batches && (!news.messages.is_empty() || news.part.is_some());
+        let is_told_something = !news.messages.is_empty() || news.part.is_some();
         // These and outcomes may come in any order, and from anybody: only what is lost matters, and that is
         // what subscriptions see to. Over a slow link they would come too late for theirs again and again.
         for answered in news.answers.drain(..) {
@@ -303,8 +301,8 @@ impl ClusterNode {
             self.sources.lose(group);
             return Err(unreadable(group));
         }
-        let confirmed = self.merge.confirmed().epoch;
-        let ends = self.sources.came(place, news, is_told_something, confirmed, self.ticks);
+        let known = (self.merge.confirmed().epoch, self.merge.newest());
+        let ends = self.sources.came(place, news, is_told_something, known, self.ticks);
         if let Some((node, name)) = ends {
             self.unfollow(node, group, name, effects);
         }

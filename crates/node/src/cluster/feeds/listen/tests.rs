@@ -13,6 +13,7 @@ struct Part {
     live: BTreeSet<NodeId>,
     view: View,
     confirmed: Epoch,
+    newest: Epoch,
 }
 
 const GROUP: PartitionId = PartitionId(0);
@@ -20,7 +21,7 @@ const GROUP: PartitionId = PartitionId(0);
 impl Default for Part {
     fn default() -> Part {
         let (sources, live, view) = (Sources::new(0, 100), BTreeSet::new(), View::default());
-        Part { sources, now_tick: 0, live, view, confirmed: Epoch(0) }
+        Part { sources, now_tick: 0, live, view, confirmed: Epoch(0), newest: Epoch(0) }
     }
 }
 
@@ -29,6 +30,21 @@ fn id(word: &str) -> RequestId {
 }
 
 impl Part {
+    fn came(
+        &mut self,
+        from: &str,
+        name: &str,
+        frame: &str,
+        news: News,
+        is_told_something: bool,
+    ) -> Vec<String> {
+        let (from, subscription) = (node(from), number(name));
+        let place = Place { group: GROUP, from, subscription, number: number(frame) };
+        let known = (self.confirmed, self.newest);
+        let ends = self.sources.came(place, news, is_told_something, known, self.now_tick);
+        ends.map(|(node, name)| format!("end {name} of n{}", node.0)).into_iter().collect()
+    }
+
     fn taken(&mut self) -> Vec<String> {
         let mut taken = Vec::new();
         while let Some((from, news)) = self.sources.next(GROUP, self.now_tick) {
@@ -61,6 +77,21 @@ impl Scripted for Part {
             ["neighbour", of] => self.view.neighbour = Some(node(of)),
             ["missed"] => self.view.is_missed = true,
             ["confirmed", epoch] => self.confirmed = Epoch(number(epoch)),
+            ["newest", epoch] => self.newest = Epoch(number(epoch)),
+            // A frame that tells of no batch, but brings something for siblings.
+            ["frame", from, name, frame, "held", epoch, "notes"] => {
+                let news = News {
+                    batches: Vec::new(),
+                    held: Epoch(number(epoch)),
+                    agreed: 0,
+                    leader: None,
+                    answers: Vec::new(),
+                    messages: Vec::new(),
+                    part: None,
+                };
+                wishes = self.came(from, name, frame, news, true);
+                self.taken();
+            }
             ["wait", sequence] => self.sources.expect(id(sequence), GROUP, self.now_tick),
             ["answered", sequence] => wishes.push(self.sources.forget(id(sequence)).to_string()),
             // A frame that tells of one epoch, whose batch has so many bytes.
@@ -84,10 +115,7 @@ impl Scripted for Part {
                     messages: Vec::new(),
                     part: None,
                 };
-                let (from, subscription) = (node(from), number(name));
-                let place = Place { group: GROUP, from, subscription, number: number(frame) };
-                let ends = self.sources.came(place, news, false, self.confirmed, self.now_tick);
-                wishes.extend(ends.map(|(node, name)| format!("end {name} of n{}", node.0)));
+                wishes = self.came(from, name, frame, news, false);
                 wishes.extend(self.taken());
             }
             ["lost", from] => self.sources.lost(node(from)),
