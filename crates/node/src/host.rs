@@ -3,10 +3,9 @@
 //!
 //! A machine is a node's state, of either family of protocols:
 //! [`ClusterNode`](crate::cluster::ClusterNode) orders requests, [`Site`](crate::site::Site) certifies
-//! transactions. The server performs effects for real,
-//! the simulator in virtual time, and a test by hand. Hosts differ in their methods only: the order of the
-//! effects, and what a machine must hear before anything else, is written here once. So what ships is what is
-//! simulated.
+//! transactions. The server performs effects for real, the simulator in virtual time, and a test by hand.
+//! Hosts differ in their methods only: the order of the effects, and what a machine must hear before anything
+//! else, is written here once. So what ships is what is simulated.
 //!
 //! # Order
 //!
@@ -297,6 +296,7 @@ impl<D: Disk> CountedJournal<D> {
         position.0.saturating_sub(self.before.0)
     }
 }
+
 /// Reads a piece of a checkpoint for another node, and returns the event for this one.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What a leader has on its desk: requests and changes that go into its group's next batch.
+//! The requests and changes that go into the next batch of a group that this node leads.
 
 use order::{Admission, Control, GroupBatch, Streams, Submission, arrange};
 use std::collections::VecDeque;
