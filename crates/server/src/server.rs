@@ -9,7 +9,7 @@ use crate::config::{Config, ConfigError, PASSWORD_VARIABLE};
 use crate::disk::RealDisk;
 use crate::evict::Evictor;
 use crate::net::listen::{ListenError, Listener, listen};
-use crate::net::lobby::{Early, Lobby};
+use crate::net::starting::{Early, StartingServer};
 use crate::net::{Incoming, IoThread, Mailbox, Parts, WAKER};
 use crate::peers::PeerOptions;
 use crate::restart::Program;
@@ -213,11 +213,12 @@ impl Server {
         let auth_failures: Arc<AuthFailures> = Arc::default();
         // Clients that come meanwhile are told that the data is being loaded. Where there is none, they wait
         // a moment to be accepted.
-        let (lobby, listeners) = if !is_member && RealDisk::is_new(Path::new(&config.dir)) {
+        let (starting, listeners) = if !is_member && RealDisk::is_new(Path::new(&config.dir)) {
             (None, listeners)
         } else {
-            let lobby = Lobby::open(listeners, &config, tls.clone(), auth_failures.clone(), is_member);
-            (Some(lobby.map_err(StartError::Thread)?), Vec::new())
+            let starting =
+                StartingServer::open(listeners, &config, tls.clone(), auth_failures.clone(), is_member);
+            (Some(starting.map_err(StartError::Thread)?), Vec::new())
         };
 
         crate::watch::start().map_err(StartError::Thread)?;
@@ -274,8 +275,8 @@ impl Server {
         }
         let mut server =
             Server { shared, mailboxes: Vec::new(), threads: Vec::new(), report, addresses, tls_addresses };
-        let (listeners, early) = match lobby {
-            Some(lobby) => lobby.close(),
+        let (listeners, early) = match starting {
+            Some(starting) => starting.close(),
             None => (listeners, Vec::new()),
         };
         match server.start_threads(io_threads, listeners, early) {

@@ -205,12 +205,12 @@ fn qstore_equals_the_specification_under_every_explored_schedule() {
 /// Where workers sleep.
 #[derive(Default)]
 struct Bell {
-    state: Mutex<Bed>,
+    state: Mutex<Sleepers>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Bed {
+struct Sleepers {
     /// Deliveries, confirmations and retractions so far.
     events: u64,
     asleep: usize,
@@ -219,11 +219,11 @@ struct Bed {
 
 impl Bell {
     fn ring(&self) {
-        let mut bed = self.state.lock().unwrap();
-        bed.events += 1;
+        let mut sleepers = self.state.lock().unwrap();
+        sleepers.events += 1;
         // Who was woken and has not run yet is not asleep.
-        bed.asleep = 0;
-        drop(bed);
+        sleepers.asleep = 0;
+        drop(sleepers);
         self.changed.notify_all();
     }
 }
@@ -250,15 +250,15 @@ fn sleepers_model(seed: u64, at_once: bool, kind: Kind) {
                     let budget = Budget { operations, heavy: true };
                     let mut done = Vec::new();
                     while engine.step(WorkerId(worker), budget, &mut done) == Progress::Worked {}
-                    let mut bed = bell.state.lock().unwrap();
-                    if bed.events == seen {
-                        bed.asleep += 1;
+                    let mut sleepers = bell.state.lock().unwrap();
+                    if sleepers.events == seen {
+                        sleepers.asleep += 1;
                         bell.changed.notify_all();
                     }
-                    while bed.events == seen && !bed.stop {
-                        bed = bell.changed.wait(bed).unwrap();
+                    while sleepers.events == seen && !sleepers.stop {
+                        sleepers = bell.changed.wait(sleepers).unwrap();
                     }
-                    if bed.stop {
+                    if sleepers.stop {
                         return;
                     }
                 }
@@ -278,13 +278,13 @@ fn sleepers_model(seed: u64, at_once: bool, kind: Kind) {
     if at_once {
         workers = work();
     }
-    let mut bed = bell.state.lock().unwrap();
-    while bed.asleep < WORKERS {
-        bed = bell.changed.wait(bed).unwrap();
+    let mut sleepers = bell.state.lock().unwrap();
+    while sleepers.asleep < WORKERS {
+        sleepers = bell.changed.wait(sleepers).unwrap();
     }
     let (status, waiting) = (engine.status(), engine.waiting());
-    bed.stop = true;
-    drop(bed);
+    sleepers.stop = true;
+    drop(sleepers);
     bell.changed.notify_all();
     for worker in workers {
         worker.join().unwrap();

@@ -1,7 +1,7 @@
 //! A socket with its session.
 
 use super::intake::Intake;
-use crate::session::{Desk, Session};
+use crate::session::{Session, ThreadContext};
 use crate::tls::{Complaint, HANDSHAKE_MAX, Stream, Tls};
 use redis_surface::codec::RequestDecoder;
 use std::io::{ErrorKind, Write};
@@ -113,15 +113,18 @@ impl Connection {
 
     /// Goes on where it was held, decodes what is buffered, and reads once: no more than one `scratch`, and
     /// only as much as fits into `turn_ns`, so that one busy client can't keep the others waiting.
-    pub fn serve(&mut self, desk: &mut Desk<'_>, scratch: &mut [u8], turn_ns: u64) -> Fate {
-        let unread_max = match self.session.stranger(desk.shared) {
+    pub fn serve(&mut self, thread: &mut ThreadContext<'_>, scratch: &mut [u8], turn_ns: u64) -> Fate {
+        let unread_max = match self.session.stranger(thread.shared) {
             true => STRANGER_UNREAD_MAX,
-            false => desk.shared.clients.unread_max(),
+            false => thread.shared.clients.unread_max(),
         };
         self.session.limit_output(unread_max);
-        self.intake.go_on(&mut self.session, desk, turn_ns, unread_max);
+        self.intake.go_on(&mut self.session, thread, turn_ns, unread_max);
         let may_read = self.session.takes_commands() || self.intake.reads_ahead(&self.session);
-        if self.readable && !self.intake.turn_is_over() && may_read && self.read(desk, scratch) == Fate::Over
+        if self.readable
+            && !self.intake.turn_is_over()
+            && may_read
+            && self.read(thread, scratch) == Fate::Over
         {
             return Fate::Over;
         }
@@ -136,8 +139,8 @@ impl Connection {
             self.session.close_after_replies();
         }
         let held_bytes = self.intake.held_bytes();
-        if held_bytes as u64 > desk.config.client_query_buffer_limit {
-            desk.counters.query_limit_closed.add(1);
+        if held_bytes as u64 > thread.config.client_query_buffer_limit {
+            thread.counters.query_limit_closed.add(1);
             tracing::warn!(
                 "closing client {}: its unfinished command has {held_bytes} bytes, more than \
                  client-query-buffer-limit",
@@ -146,11 +149,11 @@ impl Connection {
             return Fate::Over;
         }
         self.session.client().input_bytes.store(held_bytes, Ordering::Relaxed);
-        desk.settle();
-        self.check_output_limit(desk)
+        thread.settle();
+        self.check_output_limit(thread)
     }
 
-    fn read(&mut self, desk: &mut Desk<'_>, scratch: &mut [u8]) -> Fate {
+    fn read(&mut self, thread: &mut ThreadContext<'_>, scratch: &mut [u8]) -> Fate {
         match self.stream.receive(scratch) {
             Ok(got) if got.bytes == 0 => {
                 // Finish what is under way: a client may send its last commands and close its half.
@@ -164,13 +167,13 @@ impl Connection {
                 // Where there is no more, the next bytes come with an event of their own. The socket's end
                 // does not, if that was announced together with these bytes.
                 self.readable = got.more || self.ended;
-                self.intake.take(&mut self.session, desk, &scratch[..got.bytes]);
+                self.intake.take(&mut self.session, thread, &scratch[..got.bytes]);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
                 let address = self.session.client().address;
-                desk.shared.tls.note_failure(address, &error);
+                thread.shared.tls.note_failure(address, &error);
                 return Fate::Over;
             }
         }
@@ -178,14 +181,14 @@ impl Connection {
     }
 
     /// Sends what can be sent, and closes clients that do not read.
-    pub fn flush(&mut self, desk: &Desk<'_>) -> Fate {
-        if self.check_output_limit(desk) == Fate::Over {
+    pub fn flush(&mut self, thread: &ThreadContext<'_>) -> Fate {
+        if self.check_output_limit(thread) == Fate::Over {
             return Fate::Over;
         }
         while self.writable && self.wants_to_send() {
             match self.stream.send(self.session.replies().ready()) {
                 Ok(sent) => {
-                    desk.counters.output_bytes.add(sent.bytes as u64);
+                    thread.counters.output_bytes.add(sent.bytes as u64);
                     self.writable = !sent.full;
                     self.session.replies().sent(sent.bytes);
                     self.stuck_since_ms = None;
@@ -197,11 +200,11 @@ impl Connection {
         if self.session.closing() && self.session.idle() && !self.wants_to_send() {
             return Fate::Over;
         }
-        self.check_output_limit(desk)
+        self.check_output_limit(thread)
     }
 
     /// Tells others what it has to send and what memory it takes, and applies `client-output-buffer-limit`.
-    pub fn check_output_limit(&mut self, desk: &Desk<'_>) -> Fate {
+    pub fn check_output_limit(&mut self, thread: &ThreadContext<'_>) -> Fate {
         let unsent = self.session.replies().unsent_bytes();
         let own_bytes = self.session.replies().own_bytes();
         let value_bytes = self.session.replies().value_bytes();
@@ -213,21 +216,21 @@ impl Connection {
         client.pushes.note_output(pushed, pushed_own);
         let input_bytes = self.intake.memory_bytes();
         let memory_bytes = own_bytes + value_bytes + input_bytes + self.session.held_bytes();
-        desk.shared.clients.note_memory(client, memory_bytes);
-        let limit = self.session.output_limit(desk.config);
+        thread.shared.clients.note_memory(client, memory_bytes);
+        let limit = self.session.output_limit(thread.config);
         let over = |bytes: u64| bytes > 0 && unsent as u64 > bytes;
         self.over_soft_limit_since_ms = match self.over_soft_limit_since_ms {
             _ if !over(limit.soft_bytes) => None,
-            None => Some(desk.now_ms),
+            None => Some(thread.now_ms),
             since => since,
         };
         self.stuck_since_ms = match self.stuck_since_ms {
             _ if !self.session.waits_for_reader() => None,
-            None => Some(desk.now_ms),
+            None => Some(thread.now_ms),
             since => since,
         };
         let lasts = |since_ms: Option<u64>, seconds: u64| {
-            since_ms.is_some_and(|since_ms| desk.now_ms.saturating_sub(since_ms) > seconds * 1000)
+            since_ms.is_some_and(|since_ms| thread.now_ms.saturating_sub(since_ms) > seconds * 1000)
         };
         let is_over = over(limit.hard_bytes)
             || lasts(self.over_soft_limit_since_ms, limit.soft_seconds)
@@ -237,7 +240,7 @@ impl Connection {
         }
         if is_over || self.session.client().pushes.is_overrun() {
             self.is_over_limit = true;
-            desk.counters.output_limit_closed.add(1);
+            thread.counters.output_limit_closed.add(1);
             let waiting = unsent + self.session.client().pushes.waiting_bytes();
             tracing::warn!(
                 "closing client {}: it has not read {waiting} bytes of what it was sent, more than \

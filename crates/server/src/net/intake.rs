@@ -4,7 +4,7 @@
 //! the session takes commands and the *turn* lasts: a turn is bounded in time and in bytes of replies, so
 //! that one busy client cannot keep the others waiting. Bytes that remain are the *backlog*.
 
-use crate::session::{Desk, Session};
+use crate::session::{Session, ThreadContext};
 use redis_surface::codec::{Limits, RequestDecoder};
 use std::sync::atomic::Ordering;
 
@@ -118,75 +118,81 @@ impl Intake {
 
     /// Begins a turn of `turn_ns`: the session goes on where it was held, and takes what is decoded from the
     /// backlog. Its client may leave `unread_max` bytes of replies unread.
-    pub fn go_on(&mut self, session: &mut Session, desk: &mut Desk<'_>, turn_ns: u64, unread_max: usize) {
+    pub fn go_on(
+        &mut self,
+        session: &mut Session,
+        thread: &mut ThreadContext<'_>,
+        turn_ns: u64,
+        unread_max: usize,
+    ) {
         self.ahead_max = unread_max / AHEAD_SHARE;
         self.turn = Turn {
-            ends_ns: desk.tally.read_ns() + turn_ns,
+            ends_ns: thread.tally.read_ns() + turn_ns,
             unsent_bytes: session.replies().unsent_bytes(),
             is_over: false,
         };
-        session.resume(desk);
+        session.resume(thread);
         self.decoder.limits = Limits {
-            bulk_bytes_max: desk.config.proto_max_bulk_len,
-            unauthenticated: session.stranger(desk.shared),
+            bulk_bytes_max: thread.config.proto_max_bulk_len,
+            unauthenticated: session.stranger(thread.shared),
         };
         if self.backlog {
-            self.decode_input(session, desk);
+            self.decode_input(session, thread);
         }
     }
 
     /// Takes bytes that the client has sent.
-    pub fn take(&mut self, session: &mut Session, desk: &mut Desk<'_>, bytes: &[u8]) {
-        desk.counters.input_bytes.add(bytes.len() as u64);
-        desk.tally.tick();
+    pub fn take(&mut self, session: &mut Session, thread: &mut ThreadContext<'_>, bytes: &[u8]) {
+        thread.counters.input_bytes.add(bytes.len() as u64);
+        thread.tally.tick();
         let client = session.client();
-        client.active_ms.store(desk.now_ms, Ordering::Relaxed);
+        client.active_ms.store(thread.now_ms, Ordering::Relaxed);
         client.input_bytes.store(self.input.len() + bytes.len(), Ordering::Relaxed);
         if !session.takes_commands() {
             self.input.append(bytes);
             self.backlog = true;
         } else if self.input.is_empty() {
-            let used = self.decode(session, desk, bytes);
+            let used = self.decode(session, thread, bytes);
             if used < bytes.len() {
-                let wanted = self.decoder.wanted_bytes().min(desk.config.proto_max_bulk_len as usize + 2);
+                let wanted = self.decoder.wanted_bytes().min(thread.config.proto_max_bulk_len as usize + 2);
                 self.input.bytes.reserve(wanted.clamp(bytes.len() - used, 1 << 20));
                 self.input.append(&bytes[used..]);
             }
         } else {
             self.input.append(bytes);
-            self.decode_input(session, desk);
+            self.decode_input(session, thread);
         }
     }
 
-    fn decode_input(&mut self, session: &mut Session, desk: &mut Desk<'_>) {
+    fn decode_input(&mut self, session: &mut Session, thread: &mut ThreadContext<'_>) {
         let mut input = std::mem::take(&mut self.input);
-        let used = self.decode(session, desk, input.rest());
+        let used = self.decode(session, thread, input.rest());
         input.forget(used);
         self.input = input;
     }
 
     /// Runs the commands in `bytes`, as far as the session takes them and the turn lasts. Returns how many
     /// bytes were used.
-    fn decode(&mut self, session: &mut Session, desk: &mut Desk<'_>, bytes: &[u8]) -> usize {
+    fn decode(&mut self, session: &mut Session, thread: &mut ThreadContext<'_>, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         let mut commands = 0_u32;
         while session.takes_commands() && !self.turn.is_over {
             match self.decoder.next(&mut rest) {
                 Ok(Some(argv)) => {
-                    session.command(desk, argv);
-                    self.decoder.limits.unauthenticated = session.stranger(desk.shared);
+                    session.command(thread, argv);
+                    self.decoder.limits.unauthenticated = session.stranger(thread.shared);
                     commands += 1;
                     if commands.is_multiple_of(COMMANDS_PER_LOOK) {
-                        desk.tally.tick();
+                        thread.tally.tick();
                     }
                     let unsent_bytes = session.replies().unsent_bytes();
-                    self.turn.is_over = desk.tally.now_ns() >= self.turn.ends_ns
+                    self.turn.is_over = thread.tally.now_ns() >= self.turn.ends_ns
                         || unsent_bytes.saturating_sub(self.turn.unsent_bytes) >= TURN_BYTES
-                        || session.is_over_hard_limit(desk.config);
+                        || session.is_over_hard_limit(thread.config);
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    session.refuse_input(desk, &error.reply());
+                    session.refuse_input(thread, &error.reply());
                     rest = &[];
                 }
             }

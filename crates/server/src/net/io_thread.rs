@@ -3,14 +3,14 @@
 use super::clients::Arrival;
 use super::connection::{Connection, Fate};
 use super::listen::Listener;
-use super::lobby::Early;
 use super::mailbox::{Incoming, Mailbox};
+use super::starting::Early;
 use crate::clock::Clocks;
 use crate::config::Config;
 use crate::hub::Delivery;
 use crate::observe::{Books, Tally};
 use crate::runtime::{Answer, Port, Refused};
-use crate::session::{Commands, Desk, Session, Strays, Submissions};
+use crate::session::{Commands, Session, Strays, Submissions, ThreadContext};
 use crate::shared::{Shared, ThreadCounters};
 use crate::tls::{Complaint, Stream};
 use mio::net::TcpStream;
@@ -99,9 +99,9 @@ pub struct Parts {
 }
 
 /// What the thread lends its sessions. No method, so that a connection may be borrowed beside it.
-macro_rules! desk {
+macro_rules! thread {
     ($thread:ident) => {
-        Desk {
+        ThreadContext {
             shared: &$thread.shared,
             port: &$thread.port,
             config: &$thread.config,
@@ -440,8 +440,8 @@ impl IoThread {
                 continue;
             };
             connection.listed = false;
-            let mut desk = desk!(self);
-            if connection.serve(&mut desk, &mut self.scratch, turn_ns) == Fate::Over {
+            let mut thread = thread!(self);
+            if connection.serve(&mut thread, &mut self.scratch, turn_ns) == Fate::Over {
                 self.close(token);
                 continue;
             }
@@ -494,8 +494,8 @@ impl IoThread {
             let Some(&token) = self.by_session.get(&id.session) else {
                 continue;
             };
-            self.with_connection(token, |connection, desk| {
-                connection.session().arrived(desk, id, outcome);
+            self.with_connection(token, |connection, thread| {
+                connection.session().arrived(thread, id, outcome);
             });
         }
         self.answers = answers;
@@ -529,13 +529,13 @@ impl IoThread {
             let Some(&token) = self.by_session.get(&session) else {
                 continue;
             };
-            self.with_connection(token, |connection, desk| {
+            self.with_connection(token, |connection, thread| {
                 let pushed_bytes = delivery.pushed_bytes();
                 let pushes = &connection.session().client().pushes;
                 pushes.taken(pushed_bytes, delivery.is_shared());
                 // Messages count as they come, not when all of them are there.
-                if pushed_bytes == 0 || connection.check_output_limit(desk) == Fate::Open {
-                    connection.session().delivered(desk, delivery);
+                if pushed_bytes == 0 || connection.check_output_limit(thread) == Fate::Open {
+                    connection.session().delivered(thread, delivery);
                 }
             });
         }
@@ -543,12 +543,12 @@ impl IoThread {
     }
 
     /// Does something with a connection, and then sees what it wants.
-    fn with_connection(&mut self, token: usize, act: impl FnOnce(&mut Connection, &mut Desk<'_>)) {
+    fn with_connection(&mut self, token: usize, act: impl FnOnce(&mut Connection, &mut ThreadContext<'_>)) {
         let Some(Some(connection)) = self.connections.get_mut(token) else {
             return;
         };
-        let mut desk = desk!(self);
-        act(connection, &mut desk);
+        let mut thread = thread!(self);
+        act(connection, &mut thread);
         list(&mut self.dirty, &mut connection.dirty, token);
         if connection.wants_attention() {
             list(&mut self.attention, &mut connection.listed, token);
@@ -563,8 +563,8 @@ impl IoThread {
                 continue;
             };
             connection.dirty = false;
-            let desk = desk!(self);
-            if connection.flush(&desk) == Fate::Over {
+            let thread = thread!(self);
+            if connection.flush(&thread) == Fate::Over {
                 self.close(token);
             } else if connection.wants_attention() {
                 // Its commands have waited until its client read.
@@ -605,7 +605,7 @@ impl IoThread {
             let Some(Some(connection)) = self.connections.get_mut(token) else {
                 continue;
             };
-            let desk = desk!(self);
+            let thread = thread!(self);
             if connection.is_overdue(self.now_ms) {
                 let address = connection.session().client().address;
                 self.shared.tls.complain(Complaint::Slow, address, "");
@@ -613,7 +613,7 @@ impl IoThread {
                 continue;
             }
             if connection.expired(self.now_ms, timeout_ms)
-                || connection.check_output_limit(&desk) == Fate::Over
+                || connection.check_output_limit(&thread) == Fate::Over
             {
                 self.close(token);
             }

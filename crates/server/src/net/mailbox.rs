@@ -1,6 +1,6 @@
 //! How other threads reach an I/O thread.
 
-use super::lobby::Early;
+use super::starting::Early;
 use crate::hub::Delivery;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ pub enum Incoming {
         /// Whether it came to `tls-port`.
         is_tls: bool,
     },
-    /// One that has waited in the lobby.
+    /// One that has waited for the server to start.
     Early(Box<Early>),
 }
 

@@ -14,7 +14,7 @@
 //! bounded when it is queued ([`crate::hub::PushQueue`]). Sockets are registered once, edge-triggered; a
 //! connection remembers that its socket may hold more.
 //!
-//! Before there is anything to serve, [`lobby`] answers: it hands listeners and connections to the threads.
+//! Before there is anything to serve, [`starting`] answers, and then hands listeners and connections over.
 
 #![deny(clippy::too_many_lines)]
 
@@ -23,9 +23,9 @@ mod connection;
 pub(crate) mod intake;
 mod io_thread;
 pub mod listen;
-pub(crate) mod lobby;
 pub(crate) mod mailbox;
 mod output;
+pub(crate) mod starting;
 
 pub use io_thread::{IoThread, Parts, WAKER};
 pub use mailbox::{Incoming, Mailbox};

@@ -2,7 +2,7 @@
 //!
 //! One thread accepts connections and answers what can be answered without data: AUTH, HELLO, CLIENT's
 //! labels, INFO (with `loading:1`), ECHO, SELECT 0, QUIT. Everything else is told -LOADING, as in Redis, so
-//! that no client hangs. When the server can serve, the lobby closes: listeners and connections go to the I/O
+//! that no client hangs. When the server can serve, this thread ends: listeners and connections go to the I/O
 //! threads, each connection with what it has said of itself and with the bytes that came and were not yet a
 //! command. Nobody is disconnected.
 
@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use txn::{Args, Blob, Reply};
 
-/// The token of the waker that ends the lobby.
+/// The token of the waker that ends the thread.
 const CLOSING: Token = Token(usize::MAX);
 /// Listeners have the tokens from here on; connections those below.
 const FIRST_LISTENER: usize = usize::MAX / 2;
@@ -63,16 +63,16 @@ pub struct Greeting {
 }
 
 /// The thread that answers while the server starts.
-pub struct Lobby {
+pub struct StartingServer {
     waker: Arc<Waker>,
     closing: Arc<AtomicBool>,
     thread: Option<JoinHandle<Left>>,
 }
 
-/// What the lobby leaves to the I/O threads.
+/// What the thread leaves to the I/O threads.
 pub type Left = (Vec<Listener>, Vec<Early>);
 
-impl Lobby {
+impl StartingServer {
     /// Takes the listeners and starts to answer, for a server that stands alone or for a member of a cluster.
     pub fn open(
         listeners: Vec<Listener>,
@@ -80,11 +80,11 @@ impl Lobby {
         tls: Arc<Tls>,
         auth_failures: Arc<AuthFailures>,
         is_member: bool,
-    ) -> io::Result<Lobby> {
+    ) -> io::Result<StartingServer> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), CLOSING)?);
         let closing = Arc::new(AtomicBool::new(false));
-        let mut desk = Desk {
+        let mut thread_state = StartingThread {
             poll,
             listeners,
             config: config.clone(),
@@ -96,13 +96,14 @@ impl Lobby {
             next: 0,
             since_s: now_s(),
         };
-        for place in 0..desk.listeners.len() {
+        for place in 0..thread_state.listeners.len() {
             let token = Token(FIRST_LISTENER + place);
-            let listener = &mut desk.listeners[place].socket;
-            (desk.poll.registry()).register(listener, token, Interest::READABLE)?;
+            let listener = &mut thread_state.listeners[place].socket;
+            (thread_state.poll.registry()).register(listener, token, Interest::READABLE)?;
         }
-        let thread = std::thread::Builder::new().name("ordo-lobby".to_owned()).spawn(move || desk.run())?;
-        Ok(Lobby { waker, closing, thread: Some(thread) })
+        let thread =
+            std::thread::Builder::new().name("ordo-starting".to_owned()).spawn(move || thread_state.run())?;
+        Ok(StartingServer { waker, closing, thread: Some(thread) })
     }
 
     /// Stops answering, and gives back the listeners and all connections.
@@ -114,21 +115,21 @@ impl Lobby {
         let thread = self.thread.take()?;
         self.closing.store(true, Ordering::SeqCst);
         if let Err(error) = self.waker.wake() {
-            tracing::debug!("the lobby looks by itself: {error}");
+            tracing::debug!("the starting server looks by itself: {error}");
         }
         thread.join().ok()
     }
 }
 
-impl Drop for Lobby {
+impl Drop for StartingServer {
     fn drop(&mut self) {
         // The server did not start: its clients are disconnected.
         self.end();
     }
 }
 
-/// The lobby's thread.
-struct Desk {
+/// The thread that answers meanwhile.
+struct StartingThread {
     poll: Poll,
     listeners: Vec<Listener>,
     config: Config,
@@ -141,7 +142,7 @@ struct Desk {
     since_s: u64,
 }
 
-/// A connection in the lobby.
+/// A connection to a server that starts.
 struct Guest {
     early: Early,
     from: SocketAddr,
@@ -152,7 +153,7 @@ struct Guest {
     handshake_until: Instant,
 }
 
-impl Desk {
+impl StartingThread {
     fn run(mut self) -> Left {
         let mut events = Events::with_capacity(256);
         let mut retry = false;
@@ -552,7 +553,7 @@ mod tests {
     use redis_surface::codec::decode_reply;
     use std::io::Write;
 
-    fn open(settings: &[(&str, &str)], is_member: bool) -> (Lobby, SocketAddr) {
+    fn open(settings: &[(&str, &str)], is_member: bool) -> (StartingServer, SocketAddr) {
         let mut config = Config::default();
         for (name, value) in [("port", "0"), ("bind", "127.0.0.1")].iter().chain(settings) {
             let setting = Config::setting(name).expect("exists");
@@ -561,8 +562,9 @@ mod tests {
         let listeners = super::super::listen::listen(&config).expect("a port");
         let address = listeners[0].socket.local_addr().expect("bound");
         let tls = Arc::new(Tls::new(&config).expect("none"));
-        let lobby = Lobby::open(listeners, &config, tls, Arc::default(), is_member).expect("a thread");
-        (lobby, address)
+        let starting =
+            StartingServer::open(listeners, &config, tls, Arc::default(), is_member).expect("a thread");
+        (starting, address)
     }
 
     struct Client(std::net::TcpStream);
@@ -668,7 +670,7 @@ mod tests {
             ("tls-key-file", text(&own.key)),
             ("tls-ca-cert-file", text(&authority.file)),
         ];
-        let (lobby, address) = open(&settings, false);
+        let (starting, address) = open(&settings, false);
         let shows = (own.cert.as_path(), own.key.as_path());
         let tls = ClientTls::from_files(&authority.file, Some(shows)).expect("files");
         let socket = std::net::TcpStream::connect(address).expect("it accepts");
@@ -689,7 +691,7 @@ mod tests {
         let mut said = Vec::new();
         plain.read_to_end(&mut said).expect("it is closed");
         assert_eq!(said.first(), Some(&21), "an alert");
-        let (_, early) = lobby.close();
+        let (_, early) = starting.close();
         let early = early.into_iter();
         let [mut early] = early
             .filter(|early| !early.stream.is_handshaking())
@@ -706,7 +708,7 @@ mod tests {
 
     #[test]
     fn who_stays_goes_on_where_it_was() {
-        let (lobby, address) = open(&[("requirepass", "secret")], false);
+        let (starting, address) = open(&[("requirepass", "secret")], false);
         let mut first = Client::to(address);
         assert!(first.call("HELLO 3 AUTH default secret SETNAME me").contains("Map"));
         let mut gone = Client::to(address);
@@ -714,7 +716,7 @@ mod tests {
         // A whole command, and a part of the next.
         first.send("PING\r\nGET ke");
         assert_eq!(first.read(), Some(Reply::error(&LOADING[1..])));
-        let (listeners, early) = lobby.close();
+        let (listeners, early) = starting.close();
         assert_eq!(listeners.len(), 1);
         let [mut early] = <[Early; 1]>::try_from(early).ok().expect("one stays");
         assert_eq!(early.greeting.password, Some(PasswordHash::of(b"secret")));

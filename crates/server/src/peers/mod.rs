@@ -5,7 +5,7 @@
 //! and there is no question which of two connections counts.
 //!
 //! ```text
-//!  whoever drives the node ──send──► link ══════════════► door ──► reading thread ──frames──► PeerEvents
+//!  whoever drives the node ──send──► link ══════════════► listener ──► reading thread ──frames──► PeerEvents
 //!                                     ▲     connection     (proof of the secret)
 //!                    dialling thread ─┘ (dials; writes what the kernel did not take at once)
 //! ```
@@ -27,17 +27,17 @@
 //!   frames for a link that has another one by now are dropped.
 //!
 //! A link that broke is dialled again after pauses that grow, and at once when the peer's own connection
-//! comes. A process has one thread at the door, and two for each peer that it ever had.
+//! comes. A process has one thread that listens, and two for each peer that it ever had.
 //!
 //! Locks are taken in one order: the table of peers, a link's orders, its outbox, a reader's slots. None of
 //! them is held while [`PeerEvents`] is called. The names have a lock that is held for nothing else.
 
 mod dial;
-mod door;
 mod frames;
 mod handshake;
 mod link;
 mod options;
+mod peer_listener;
 mod receive;
 mod socket;
 #[cfg(test)]
@@ -155,7 +155,7 @@ impl Shared {
 pub struct Peers {
     shared: Arc<Shared>,
     local_address: SocketAddr,
-    door: Waker,
+    listener_waker: Waker,
     /// None once they are stopped.
     threads: Mutex<Option<Vec<JoinHandle<()>>>>,
 }
@@ -229,11 +229,11 @@ impl Peers {
             crowded_out: AtomicU64::new(0),
         });
         let poll = Poll::new().map_err(system("making a poll"))?;
-        let waker = Waker::new(poll.registry(), door::WAKER).map_err(system("making a waker"))?;
-        let door =
-            door::Door::new(poll, listener, shared.clone()).map_err(system("watching the listener"))?;
-        let thread = spawn("ordo-peer-door".to_owned(), move || door.run())?;
-        Ok(Peers { shared, local_address, door: waker, threads: Mutex::new(Some(vec![thread])) })
+        let waker = Waker::new(poll.registry(), peer_listener::WAKER).map_err(system("making a waker"))?;
+        let listener = peer_listener::PeerListener::new(poll, listener, shared.clone())
+            .map_err(system("watching the listener"))?;
+        let thread = spawn("ordo-peer-listener".to_owned(), move || listener.run())?;
+        Ok(Peers { shared, local_address, listener_waker: waker, threads: Mutex::new(Some(vec![thread])) })
     }
 
     /// Where peers connect.
@@ -398,8 +398,8 @@ impl Peers {
             return;
         };
         self.shared.stopping.store(true, Ordering::SeqCst);
-        if let Err(error) = self.door.wake() {
-            tracing::error!("the thread at the peers' door could not be woken: {error}");
+        if let Err(error) = self.listener_waker.wake() {
+            tracing::error!("the thread that listens for peers could not be woken: {error}");
         }
         for peer in self.shared.peers.read().values() {
             peer.link.order(|orders| orders.stopping = true);

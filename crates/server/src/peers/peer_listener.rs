@@ -1,4 +1,4 @@
-//! The thread at the door: it accepts connections, and lets in who proves to be a peer.
+//! The thread that listens for peers: it accepts connections, and lets in who proves to be a peer.
 //!
 //! All handshakes are made by this one thread, a bounded number at a time, each in a bounded time. When all
 //! places are taken and one more comes, the oldest one of the address that has the most of them goes: so a
@@ -50,7 +50,7 @@ enum Outcome {
     Leaves(io::Error),
 }
 
-pub(super) struct Door {
+pub(super) struct PeerListener {
     poll: Poll,
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -60,10 +60,10 @@ pub(super) struct Door {
     warnings: Warnings<KINDS>,
 }
 
-impl Door {
-    pub fn new(poll: Poll, mut listener: TcpListener, shared: Arc<Shared>) -> io::Result<Door> {
+impl PeerListener {
+    pub fn new(poll: Poll, mut listener: TcpListener, shared: Arc<Shared>) -> io::Result<PeerListener> {
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        Ok(Door {
+        Ok(PeerListener {
             poll,
             listener,
             shared,

@@ -1,4 +1,4 @@
-//! The executor threads' bed: they sleep here while there is nothing to do, and nobody's work is overlooked.
+//! Where executor threads park while there is nothing to do, so that nobody's work is overlooked.
 //!
 //! An executor that finds nothing announces that it goes to sleep, looks *once more*, and sleeps. Who makes
 //! work looks for sleepers *after* the work can be seen. Both sides put a sequentially consistent operation
@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 #[derive(Default)]
-pub(super) struct Bed {
+pub(super) struct Parking {
     /// Executors that are asleep or about to be.
     sleepers: AtomicUsize,
     state: Mutex<State>,
@@ -23,7 +23,7 @@ struct State {
     stopping: bool,
 }
 
-impl Bed {
+impl Parking {
     /// Wakes up to `count` sleepers. Cheap if there are none.
     pub fn wake(&self, count: usize) {
         fence(Ordering::SeqCst);
@@ -72,12 +72,12 @@ mod tests {
     #[test]
     fn no_wake_up_is_lost() {
         const ITEMS: u64 = 20_000;
-        let bed = Arc::new(Bed::default());
+        let parking = Arc::new(Parking::default());
         let made = Arc::new(AtomicU64::new(0));
         let taken = Arc::new(AtomicU64::new(0));
         let sleepers: Vec<_> = (0..2)
             .map(|_| {
-                let (bed, made, taken) = (bed.clone(), made.clone(), taken.clone());
+                let (parking, made, taken) = (parking.clone(), made.clone(), taken.clone());
                 std::thread::spawn(move || {
                     loop {
                         while made
@@ -86,7 +86,7 @@ mod tests {
                         {
                             taken.fetch_add(1, Ordering::SeqCst);
                         }
-                        if !bed.sleep(|| made.load(Ordering::SeqCst) > 0) {
+                        if !parking.sleep(|| made.load(Ordering::SeqCst) > 0) {
                             return;
                         }
                     }
@@ -95,13 +95,13 @@ mod tests {
             .collect();
         for item in 1..=ITEMS {
             made.fetch_add(1, Ordering::SeqCst);
-            bed.wake(1);
+            parking.wake(1);
             // Every few items wait until all are taken: a lost wake-up hangs here.
             while item % 7 == 0 && taken.load(Ordering::SeqCst) < item {
                 std::thread::yield_now();
             }
         }
-        bed.stop();
+        parking.stop();
         for sleeper in sleepers {
             sleeper.join().unwrap();
         }

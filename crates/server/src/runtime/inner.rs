@@ -149,7 +149,7 @@ impl Inner {
             self.waits_for_room.store(true, Ordering::SeqCst);
         }
         if outcome.step && own.is_none() && !self.ports.notify_waiting() {
-            self.bed.wake(1);
+            self.parking.wake(1);
         }
     }
 
@@ -199,7 +199,7 @@ impl Inner {
     pub(super) fn wake_for_heavy(&self) {
         let heavy = self.engines.waiting().heavy;
         if heavy > 0 {
-            self.bed.wake(heavy.min(self.workers as u64) as usize);
+            self.parking.wake(heavy.min(self.workers as u64) as usize);
         }
     }
 
@@ -209,7 +209,7 @@ impl Inner {
         let light = if waiting.light > LIGHT_SURPLUS { waiting.light / LIGHT_SURPLUS } else { 0 };
         let count = waiting.heavy.saturating_add(light).min(self.workers as u64);
         if count > 0 {
-            self.bed.wake(count as usize);
+            self.parking.wake(count as usize);
         }
     }
 
@@ -224,7 +224,7 @@ impl Inner {
         if let Some(on_end) = &self.on_end {
             on_end(text);
         }
-        self.bed.stop();
+        self.parking.stop();
         self.ports.notify_all();
         self.progress.notify_all();
     }
@@ -260,7 +260,7 @@ impl Inner {
                 on_halt(&text);
             }
         }
-        self.bed.stop();
+        self.parking.stop();
         self.ports.notify_all();
         self.progress.notify_all();
         self.halted.get().cloned().unwrap_or_else(|| text.into())

@@ -797,7 +797,7 @@ impl Inner {
         }
         let Some(mut replies) = self.peer_worker.try_lock() else {
             // Another peer's thread is at it, and looks again before it ends; an executor makes sure.
-            self.bed.wake(1);
+            self.parking.wake(1);
             return;
         };
         self.step_as_peer(&mut replies);
@@ -817,7 +817,7 @@ impl Inner {
         // Its next step may be long in coming, and others can go on with what it has at hand only now.
         self.engines.finish(worker, replies);
         self.after_step(replies, None);
-        self.bed.wake(1);
+        self.parking.wake(1);
     }
 }
 

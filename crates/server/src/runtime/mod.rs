@@ -67,7 +67,7 @@ use crate::disk::RealDisk;
 use crate::observe::LatencyEvents;
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Interrupt, Lookups, Needs, Progress, SnapshotReader, WorkerId};
-use executors::Bed;
+use executors::Parking;
 use node::cluster::ClusterEvent;
 use order::Skips;
 use parking_lot::{Condvar, Mutex};
@@ -135,7 +135,7 @@ struct Inner {
     /// When a strict read is told that nobody knows.
     request_timeout: Duration,
     ports: Arc<Ports>,
-    bed: Bed,
+    parking: Parking,
     /// Stops what the reader threads run.
     interrupts: Vec<Interrupt>,
     /// What the readers' runs looked for.
@@ -321,7 +321,7 @@ impl Runtime {
         inner.after_step(&mut replies, Some(&port.shared));
         inner.wake_executors();
         // And whoever waits for it may be another caller, who sleeps.
-        inner.bed.wake(1);
+        inner.parking.wake(1);
         port.shared.notify();
     }
 
@@ -478,7 +478,7 @@ impl Runtime {
 
         *inner.stopping.lock() = true;
         inner.stop_asked.notify_all();
-        inner.bed.stop();
+        inner.parking.stop();
         *inner.reads.lock() = None;
         // The threads at the other ends go through what they were sent, and end.
         inner.core.lock().hands = None;
@@ -501,7 +501,7 @@ impl Runtime {
         let worker = WorkerId(inner.workers + inner.ports.count());
         let mut replies = Replies::default();
         loop {
-            inner.bed.wake(inner.workers);
+            inner.parking.wake(inner.workers);
             let step = AssertUnwindSafe(|| {
                 while inner.engines.step(worker, HELP, &mut replies) == Progress::Worked {
                     inner.after_step(&mut replies, None);

@@ -2,7 +2,7 @@
 
 use super::core::{Core, Hands};
 use super::engines::Engines;
-use super::executors::Bed;
+use super::executors::Parking;
 use super::member::{FromPeers, Member, Outside, PROTOCOL};
 use super::options::{MemberOptions, RecoveryReport, RuntimeOptions, StartError};
 use super::port::{Ports, Replies};
@@ -372,7 +372,7 @@ impl Runtime {
             request_timeout,
             core: Core::new(member, Hands { sync, sync_aside, files, checkpoint }),
             ports,
-            bed: Bed::default(),
+            parking: Parking::default(),
             lookups: readers.iter().flat_map(|(_, readers)| readers).map(SnapshotReader::lookups).collect(),
             interrupts: readers
                 .iter()

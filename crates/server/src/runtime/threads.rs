@@ -69,7 +69,7 @@ pub(super) fn executor(inner: &Arc<Inner>, worker: WorkerId) {
     };
     loop {
         while step() {}
-        if !inner.bed.sleep(&mut step) || inner.halted.get().is_some() {
+        if !inner.parking.sleep(&mut step) || inner.halted.get().is_some() {
             return;
         }
     }

@@ -1,7 +1,7 @@
 //! Users of connections: who a connection is, what it may do, and the subcommands of ACL that are the node's
 //! business.
 
-use super::{Completion, Desk, Reach, Session};
+use super::{Completion, Reach, Session, ThreadContext};
 use crate::acl;
 use crate::shared::Shared;
 use redis_surface::acl::check::sort_denied;
@@ -98,35 +98,35 @@ impl Session {
     /// Checks a user's password, and makes the connection that user's. `command` is for the log.
     pub(super) fn authenticate(
         &mut self,
-        desk: &Desk<'_>,
+        thread: &ThreadContext<'_>,
         command: &Blob,
         name: &Blob,
         password: &[u8],
     ) -> Result<(), Reply> {
-        let _attempt = self.take_attempt(desk)?;
-        let users = desk.shared.acl.users();
+        let _attempt = self.take_attempt(thread)?;
+        let users = thread.shared.acl.users();
         // Before it is known whether there is such a user, which the time must not tell.
         let password = PasswordHash::of(password);
         match users.get(name) {
             Some(member) if member.user.accepts(&password) => {
-                self.become_user(desk.shared, name, member.incarnation);
+                self.become_user(thread.shared, name, member.incarnation);
                 self.authenticated = true;
                 Ok(())
             }
             _ => {
                 let denial =
                     Denial { context: self.context(), reason: Blob::from("auth"), object: command.clone() };
-                self.note_denial(desk, name, denial);
+                self.note_denial(thread, name, denial);
                 let address = self.client.address;
-                desk.shared.auth_failures.note(address, name, desk.clocks.instant());
+                thread.shared.auth_failures.note(address, name, thread.clocks.instant());
                 Err(super::WRONG_PASSWORD)
             }
         }
     }
 
     /// Whether `default` takes any password.
-    pub(super) fn default_needs_no_password(desk: &Desk<'_>) -> bool {
-        desk.shared.acl.default_needs_no_password()
+    pub(super) fn default_needs_no_password(thread: &ThreadContext<'_>) -> bool {
+        thread.shared.acl.default_needs_no_password()
     }
 
     fn context(&self) -> Context {
@@ -136,15 +136,15 @@ impl Session {
         }
     }
 
-    fn note_denial(&self, desk: &Desk<'_>, user: &Blob, denial: Denial) {
-        let client = self.client.line(desk.now_ms);
-        let len_max = desk.config.acllog_max_len as usize;
-        desk.shared.acl.note(user, denial, client, desk.clocks.wall_ms(), len_max);
+    fn note_denial(&self, thread: &ThreadContext<'_>, user: &Blob, denial: Denial) {
+        let client = self.client.line(thread.now_ms);
+        let len_max = thread.config.acllog_max_len as usize;
+        thread.shared.acl.note(user, denial, client, thread.clocks.wall_ms(), len_max);
     }
 
     /// Users have changed: ends the connection if its user is gone, or takes away what it listens to.
-    pub(super) fn users_changed(&mut self, desk: &Desk<'_>) {
-        match self.user_is_gone(desk) {
+    pub(super) fn users_changed(&mut self, thread: &ThreadContext<'_>) {
+        match self.user_is_gone(thread) {
             true if self.replies.awaits() => self.close_after_replies(),
             true => self.client.kill(),
             false => {}
@@ -153,14 +153,19 @@ impl Session {
 
     /// Whether the connection's user is gone, or takes away what it listens to, which ends it.
     #[inline]
-    pub(super) fn user_is_gone(&mut self, desk: &Desk<'_>) -> bool {
-        self.follow_users(desk.shared);
+    pub(super) fn user_is_gone(&mut self, thread: &ThreadContext<'_>) -> bool {
+        self.follow_users(thread.shared);
         self.identity.is_gone
     }
 
     /// The error of a command that the connection's user may not run.
     #[inline]
-    pub(super) fn denied(&mut self, desk: &Desk<'_>, resolved: &Resolved, argv: &Args) -> Option<Reply> {
+    pub(super) fn denied(
+        &mut self,
+        thread: &ThreadContext<'_>,
+        resolved: &Resolved,
+        argv: &Args,
+    ) -> Option<Reply> {
         let user = self.identity.rights.as_ref()?;
         match check(user, resolved, argv) {
             // What a block's SORT may name is asked when it runs.
@@ -168,7 +173,7 @@ impl Session {
             Ok(()) => sort_denied(user, resolved, argv),
             Err(denied) => {
                 let denial = Denial::of(self.context(), denied, resolved, argv);
-                self.note_denial(desk, &self.identity.name, denial);
+                self.note_denial(thread, &self.identity.name, denial);
                 Some(denied.reply(resolved.command))
             }
         }
@@ -176,25 +181,25 @@ impl Session {
 
     /// The error of a command that the connection's user could run when it began to wait, and cannot run any
     /// more.
-    pub(super) fn denied_meanwhile(&mut self, desk: &Desk<'_>, argv: &Args) -> Option<Reply> {
-        self.follow_users(desk.shared);
+    pub(super) fn denied_meanwhile(&mut self, thread: &ThreadContext<'_>, argv: &Args) -> Option<Reply> {
+        self.follow_users(thread.shared);
         let resolved = table::resolve(argv).ok()?;
-        self.denied(desk, &resolved, argv)
+        self.denied(thread, &resolved, argv)
     }
 
     /// The error of a command of a block that the connection's user could run when it was queued, and cannot
     /// run any more.
     pub(super) fn denied_by_now(
         &mut self,
-        desk: &Desk<'_>,
+        thread: &ThreadContext<'_>,
         resolved: &Resolved,
         argv: &Args,
     ) -> Option<Reply> {
-        self.follow_users(desk.shared);
+        self.follow_users(thread.shared);
         let user = self.identity.rights.as_ref()?;
         let denied = check(user, resolved, argv).err()?;
         let denial = Denial::of(Context::Multi, denied, resolved, argv);
-        self.note_denial(desk, &self.identity.name, denial);
+        self.note_denial(thread, &self.identity.name, denial);
         Some(denied.reply_in_block())
     }
 
@@ -215,29 +220,35 @@ impl Session {
     }
 
     /// Runs a transaction in the name of the connection's user.
-    pub(super) fn act(&mut self, desk: &mut Desk<'_>, deed: Deed, reach: Reach, then: Option<Completion>) {
+    pub(super) fn act(
+        &mut self,
+        thread: &mut ThreadContext<'_>,
+        deed: Deed,
+        reach: Reach,
+        then: Option<Completion>,
+    ) {
         let acting = Acting {
             user: self.is_restricted().then(|| self.identity.name.clone()),
-            default: desk.shared.acl.settings_default(),
-            all_channels: desk.config.all_channels_by_default(),
+            default: thread.shared.acl.settings_default(),
+            all_channels: thread.config.all_channels_by_default(),
             deed,
         };
         let footprint = acting.footprint(false);
         let completion = Completion::Acted(then.map(Box::new));
-        let procedure = desk.commands.acting.clone();
-        self.transact(desk, procedure, acting.to_args(), footprint, reach, Some(completion));
+        let procedure = thread.commands.acting.clone();
+        self.transact(thread, procedure, acting.to_args(), footprint, reach, Some(completion));
     }
 
     /// Takes what came of it, and gives the reply for the client.
-    pub(super) fn acted(&mut self, desk: &mut Desk<'_>, reply: Reply) -> Reply {
+    pub(super) fn acted(&mut self, thread: &mut ThreadContext<'_>, reply: Reply) -> Reply {
         let done = Done::from_reply(reply);
         let name = self.identity.name.clone();
         for denial in done.denials {
-            self.note_denial(desk, &name, denial);
+            self.note_denial(thread, &name, denial);
         }
         if done.has_changed_users {
-            desk.shared.refresh_users(desk.port, Some(self.client.id));
-            if self.user_is_gone(desk) {
+            thread.shared.refresh_users(thread.port, Some(self.client.id));
+            if self.user_is_gone(thread) {
                 self.close_after_replies();
             }
         }
@@ -250,14 +261,14 @@ impl Session {
     }
 
     /// ACL LOAD. `None` if it is answered later.
-    pub(super) fn load_users(&mut self, desk: &mut Desk<'_>) -> Option<Reply> {
-        let Some(path) = desk.config.acl_path() else {
+    pub(super) fn load_users(&mut self, thread: &mut ThreadContext<'_>) -> Option<Reply> {
+        let Some(path) = thread.config.acl_path() else {
             return Some(NO_FILE);
         };
-        match acl::read_file(&path, desk.config) {
+        match acl::read_file(&path, thread.config) {
             Ok(users) => {
                 let reach = Reach::of(redis_surface::Involved::Everything);
-                self.act(desk, Deed::Replace(users), reach, None);
+                self.act(thread, Deed::Replace(users), reach, None);
                 None
             }
             Err(error) => Some(Reply::error_owned(format!("ERR {error}"))),
@@ -265,25 +276,25 @@ impl Session {
     }
 
     /// After CONFIG SET of `requirepass`: the user `default` gets it. `None` if it is answered later.
-    pub(super) fn set_default_password(&mut self, desk: &mut Desk<'_>) -> Option<Reply> {
-        let password = desk.shared.settings.now().requirepass.clone();
-        desk.shared.acl.set_password(&password);
-        if !desk.shared.acl.users().has_default() {
+    pub(super) fn set_default_password(&mut self, thread: &mut ThreadContext<'_>) -> Option<Reply> {
+        let password = thread.shared.settings.now().requirepass.clone();
+        thread.shared.acl.set_password(&password);
+        if !thread.shared.acl.users().has_default() {
             return Some(Reply::OK);
         }
         let argv = acl::password_rules(&password);
         let reach = Reach::of(redis_surface::Involved::Everything);
-        self.act(desk, Deed::Command(argv, Memory::Ample), reach, None);
+        self.act(thread, Deed::Command(argv, Memory::Ample), reach, None);
         None
     }
 }
 
 /// ACL SAVE.
-pub(super) fn save_users(desk: &Desk<'_>) -> Reply {
-    let Some(path) = desk.config.acl_path() else {
+pub(super) fn save_users(thread: &ThreadContext<'_>) -> Reply {
+    let Some(path) = thread.config.acl_path() else {
         return NO_FILE;
     };
-    match acl::write_file(&path, &desk.shared.acl.users()) {
+    match acl::write_file(&path, &thread.shared.acl.users()) {
         Ok(()) => Reply::OK,
         Err(error) => {
             tracing::error!("the ACL file {path} could not be written: {error}");
@@ -315,11 +326,11 @@ pub(super) fn generate_password(argv: &Args) -> Reply {
 }
 
 /// ACL LOG [count | RESET]
-pub(super) fn log(desk: &Desk<'_>, argv: &Args) -> Reply {
+pub(super) fn log(thread: &ThreadContext<'_>, argv: &Args) -> Reply {
     let count = match &argv[2..] {
         [] => LOG_SHOWN,
         [word] if options::is(word, "reset") => {
-            desk.shared.acl.forget();
+            thread.shared.acl.forget();
             return Reply::OK;
         }
         [count] => match options::integer(count) {
@@ -328,5 +339,5 @@ pub(super) fn log(desk: &Desk<'_>, argv: &Args) -> Reply {
         },
         _ => return errors::subcommand_syntax("ACL", &argv[1]),
     };
-    desk.shared.acl.log(count, desk.clocks.wall_ms())
+    thread.shared.acl.log(count, thread.clocks.wall_ms())
 }

@@ -10,7 +10,7 @@ use super::sorts::{
     may_write, speaks_http, waits_for_writers,
 };
 use super::transaction::{self, Published};
-use super::{Completion, Desk, Hold, NO_AUTH, Session};
+use super::{Completion, Hold, NO_AUTH, Session, ThreadContext};
 use crate::observe::Subject;
 use crate::shared::MemoryState;
 use redis_surface::acl::{Deed, secrets};
@@ -28,34 +28,34 @@ const BLOCK_OUT_OF_MEMORY: Reply = Reply::error(
 
 impl Session {
     /// Takes a command all the way: refuses, holds, queues or runs it.
-    pub(super) fn admit(&mut self, desk: &mut Desk<'_>, mut argv: Args) {
+    pub(super) fn admit(&mut self, thread: &mut ThreadContext<'_>, mut argv: Args) {
         let resolved = match table::resolve(&argv) {
             Ok(resolved) => resolved,
-            Err(error) => return self.refuse_unresolved(desk, error, &argv),
+            Err(error) => return self.refuse_unresolved(thread, error, &argv),
         };
         let (command, number) = (resolved.command, resolved.number());
         let password_refusal = hash_passwords(command, &mut argv);
         self.client.note_command(number);
-        if self.user_is_gone(desk) {
+        if self.user_is_gone(thread) {
             return self.close_after_replies();
         }
-        if let Some(error) = self.access_refusal(desk, &resolved, &argv) {
-            return self.reject(desk, Some(number), error);
+        if let Some(error) = self.access_refusal(thread, &resolved, &argv) {
+            return self.reject(thread, Some(number), error);
         }
         if makes_much(command) {
-            desk.shared.look_at_memory();
+            thread.shared.look_at_memory();
         }
-        let memory = desk.memory();
+        let memory = thread.memory();
         if let Some(error) = self.memory_refusal(command, memory) {
-            return self.reject(desk, Some(number), error);
+            return self.reject(thread, Some(number), error);
         }
-        if self.waits_for_pause_or_eviction(desk, command) {
+        if self.waits_for_pause_or_eviction(thread, command) {
             self.client.paused.store(true, Ordering::Relaxed);
             self.hold = Some(Hold::Pause(argv));
             return;
         }
         if self.block.is_some() && !ends_block(command) {
-            return self.queue(desk, resolved, argv);
+            return self.queue(thread, resolved, argv);
         }
         let bulky_max = bulky_max(command, &argv);
         if self.waits_for_replies(command, bulky_max) {
@@ -64,27 +64,27 @@ impl Session {
         }
         self.is_bulky = bulky_max.is_some();
         if authenticates(command, &argv) && self.attempt.is_none() {
-            let Some(at_once) = self.begin_attempt(desk, argv) else {
+            let Some(at_once) = self.begin_attempt(thread, argv) else {
                 return;
             };
             argv = at_once;
         }
-        self.begin_call(desk, &resolved, &argv);
-        self.note_reads(desk, command, &argv, true);
+        self.begin_call(thread, &resolved, &argv);
+        self.note_reads(thread, command, &argv, true);
         if !matches!(command.run, Run::Connection(_)) {
             self.forget_caching();
         }
         match password_refusal {
             Some(error) => {
                 self.call_is_about(|| Subject::Words(Box::new(argv)));
-                self.answer(desk, &error);
+                self.answer(thread, &error);
             }
-            None => self.run(desk, resolved, argv, memory),
+            None => self.run(thread, resolved, argv, memory),
         }
     }
 
     /// Answers words that name no command, or too few or too many words for their command.
-    fn refuse_unresolved(&mut self, desk: &Desk<'_>, error: ResolveError, argv: &Args) {
+    fn refuse_unresolved(&mut self, thread: &ThreadContext<'_>, error: ResolveError, argv: &Args) {
         if speaks_http(argv) {
             tracing::warn!("a client sent an HTTP request, perhaps a web page's: its connection is closed");
             return self.close_after_replies();
@@ -93,21 +93,26 @@ impl Session {
             ResolveError::Arity(resolved) => Some(resolved.number()),
             ResolveError::Unknown | ResolveError::UnknownSubcommand(_) => None,
         };
-        self.reject(desk, number, error.reply(argv, Caller::Block));
+        self.reject(thread, number, error.reply(argv, Caller::Block));
     }
 
     /// The error of a command that this connection may not run, or cannot run in its present state.
-    fn access_refusal(&mut self, desk: &Desk<'_>, resolved: &Resolved, argv: &Args) -> Option<Reply> {
+    fn access_refusal(
+        &mut self,
+        thread: &ThreadContext<'_>,
+        resolved: &Resolved,
+        argv: &Args,
+    ) -> Option<Reply> {
         let command = resolved.command;
-        if !self.authenticated && !command.is(Flags::NO_AUTH) && self.stranger(desk.shared) {
+        if !self.authenticated && !command.is(Flags::NO_AUTH) && self.stranger(thread.shared) {
             return Some(NO_AUTH);
         }
-        self.denied(desk, resolved, argv)
+        self.denied(thread, resolved, argv)
             .or_else(|| self.refuses_while_listening(command))
             .or_else(|| self.refuses_while_monitoring(command))
             .or_else(|| {
                 // As Redis answers PING while it cannot write its file: a health check sends PING.
-                let reason = (command.name == "ping").then(|| desk.shared.runtime.out()).flatten()?;
+                let reason = (command.name == "ping").then(|| thread.shared.runtime.out()).flatten()?;
                 Some(Reply::error_owned(reason.to_string()))
             })
     }
@@ -126,17 +131,17 @@ impl Session {
     }
 
     /// Whether a command waits for the end of CLIENT PAUSE, or for entries to be evicted.
-    fn waits_for_pause_or_eviction(&self, desk: &Desk<'_>, command: &Command) -> bool {
+    fn waits_for_pause_or_eviction(&self, thread: &ThreadContext<'_>, command: &Command) -> bool {
         let writes = match is_exec(command) {
             true => self.block_writes(),
             false => waits_for_writers(command),
         };
-        let is_paused = desk.shared.pause.holds(writes, desk.now_ms) && !during_pause(command);
+        let is_paused = thread.shared.pause.holds(writes, thread.now_ms) && !during_pause(command);
         let needs_memory = || match is_exec(command) {
             true => self.needs_memory(),
             false => command.is(Flags::DENYOOM) && self.block.is_none(),
         };
-        is_paused || desk.shared.memory() == MemoryState::Evicting && needs_memory()
+        is_paused || thread.shared.memory() == MemoryState::Evicting && needs_memory()
     }
 
     /// Whether a command waits until the commands before it are answered.
@@ -151,36 +156,42 @@ impl Session {
     }
 
     /// Runs a command that was admitted.
-    fn run(&mut self, desk: &mut Desk<'_>, resolved: Resolved, argv: Args, memory: Memory) {
+    fn run(&mut self, thread: &mut ThreadContext<'_>, resolved: Resolved, argv: Args, memory: Memory) {
         let command = resolved.command;
         if command.is(Flags::BLOCKING)
             && let Some(wait) = Wait::of(&argv)
         {
             self.call_is_about(|| Subject::Words(Box::new(argv)));
-            return self.begin_waiting(desk, wait);
+            return self.begin_waiting(thread, wait);
         }
         match command.run {
             Run::Pure(_) if command.name == "ping" && self.only_listens() => {
-                self.answer(desk, &Session::pong(&argv));
+                self.answer(thread, &Session::pong(&argv));
             }
             Run::Connection(own) => {
                 if argv.len() > 1 {
                     self.call_is_about(|| Subject::Words(Box::new(argv.clone())));
                 }
-                let reply = self.own_command(desk, own, &argv);
+                let reply = self.own_command(thread, own, &argv);
                 self.attempt = None;
                 if let Some(reply) = reply {
-                    self.answer(desk, &reply);
+                    self.answer(thread, &reply);
                 }
             }
-            _ => self.run_prepared(desk, resolved, argv, memory),
+            _ => self.run_prepared(thread, resolved, argv, memory),
         }
     }
 
     /// Runs a command that is a transaction, or that depends on nothing but its words.
-    fn run_prepared(&mut self, desk: &mut Desk<'_>, resolved: Resolved, argv: Args, memory: Memory) {
+    fn run_prepared(
+        &mut self,
+        thread: &mut ThreadContext<'_>,
+        resolved: Resolved,
+        argv: Args,
+        memory: Memory,
+    ) {
         let command = resolved.command;
-        let reach = desk.reach(std::slice::from_ref(&argv));
+        let reach = thread.reach(std::slice::from_ref(&argv));
         let is_pure = matches!(command.run, Run::Pure(_) | Run::Container(_));
         let acts = self.must_act(command);
         if acts || is_pure && argv.len() > 1 {
@@ -188,29 +199,34 @@ impl Session {
             self.call_is_about(|| Subject::Words(Box::new(argv.clone())));
         }
         if acts {
-            return self.act(desk, Deed::Command(argv, memory), reach, None);
+            return self.act(thread, Deed::Command(argv, memory), reach, None);
         }
         let publishes = command.is(Flags::PUBSUB);
         let published = publishes.then(|| Published::of(&argv)).flatten();
         let completion = published.map(Completion::Publish);
-        let table = &desk.commands.table;
+        let table = &thread.commands.table;
         let prepared = match memory {
             Memory::Short => table.prepare_short(resolved, argv),
             Memory::Ample => table.prepare_resolved(resolved, argv),
         };
         match prepared.action {
             Action::Transaction { procedure, args, footprint } => {
-                self.transact(desk, procedure, args, footprint, reach, completion);
+                self.transact(thread, procedure, args, footprint, reach, completion);
             }
-            Action::Reply(reply) => self.answer(desk, &reply),
-            Action::Connection { .. } | Action::Acl { .. } => self.answer(desk, &errors::NOT_IN_BLOCK),
+            Action::Reply(reply) => self.answer(thread, &reply),
+            Action::Connection { .. } | Action::Acl { .. } => self.answer(thread, &errors::NOT_IN_BLOCK),
         }
     }
 
     /// Refuses a command (`number`, if the table has it), and with it the block that it was meant for.
-    pub(super) fn reject(&mut self, desk: &Desk<'_>, number: Option<CommandNumber>, mut error: Reply) {
+    pub(super) fn reject(
+        &mut self,
+        thread: &ThreadContext<'_>,
+        number: Option<CommandNumber>,
+        mut error: Reply,
+    ) {
         if let Some(number) = number {
-            desk.counters.calls.lock().of(number).rejected += 1;
+            thread.counters.calls.lock().of(number).rejected += 1;
         }
         if number.is_some_and(|number| is_exec(number.command())) {
             self.end_block();
@@ -218,7 +234,7 @@ impl Session {
         } else if let Some(block) = &mut self.block {
             block.faulty = true;
         }
-        self.answer(desk, &error);
+        self.answer(thread, &error);
     }
 }
 

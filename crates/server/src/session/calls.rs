@@ -4,7 +4,7 @@
 //! replies with the request that it becomes ([`super::replies`]), comes back with the request's outcome, and
 //! ends with the reply.
 
-use super::{Desk, Session};
+use super::{Session, ThreadContext};
 use crate::observe::Subject;
 use crate::shared::Shared;
 use redis_surface::table::{self, Command, CommandNumber, ConnectionCommand, Flags, Resolved, Run};
@@ -18,28 +18,28 @@ pub(super) const NO_MONITOR_IN_BLOCK: Reply =
 impl Session {
     /// A command is run from here on.
     #[inline]
-    pub(super) fn begin_call(&mut self, desk: &Desk<'_>, resolved: &Resolved, argv: &Args) {
+    pub(super) fn begin_call(&mut self, thread: &ThreadContext<'_>, resolved: &Resolved, argv: &Args) {
         let command = resolved.command;
         if !command.is(Flags::FAST) {
             // What was done before it ended before it.
-            desk.settle();
+            thread.settle();
         }
-        self.call = Some(desk.tally.begin(resolved.number(), &argv[0]));
-        if !desk.shared.monitors.is_empty() {
-            self.show_to_monitors(desk, command, argv);
+        self.call = Some(thread.tally.begin(resolved.number(), &argv[0]));
+        if !thread.shared.monitors.is_empty() {
+            self.show_to_monitors(thread, command, argv);
         }
     }
 
     /// What is being answered has this reply.
     #[inline]
-    pub(super) fn end_call(&mut self, desk: &Desk<'_>, reply: &Reply) {
+    pub(super) fn end_call(&mut self, thread: &ThreadContext<'_>, reply: &Reply) {
         let Some(call) = self.call.take() else {
             return;
         };
         let takes_long = !call.command().is(Flags::FAST);
-        desk.tally.end(call, self.client.id, reply);
+        thread.tally.end(call, self.client.id, reply);
         if takes_long {
-            desk.settle();
+            thread.settle();
         }
     }
 
@@ -54,48 +54,48 @@ impl Session {
     }
 
     /// That the connection has waited is no part of how long its call takes.
-    pub(super) fn call_goes_on(&mut self, desk: &Desk<'_>) {
+    pub(super) fn call_goes_on(&mut self, thread: &ThreadContext<'_>) {
         if let Some(call) = &mut self.call {
-            desk.tally.begin_again(call);
+            thread.tally.begin_again(call);
         }
     }
 
     /// Tells those who monitor of a command that is about to run.
-    pub(super) fn show_to_monitors(&self, desk: &Desk<'_>, command: &Command, argv: &[Blob]) {
+    pub(super) fn show_to_monitors(&self, thread: &ThreadContext<'_>, command: &Command, argv: &[Blob]) {
         let is_exec = matches!(command.run, Run::Connection(ConnectionCommand::Exec));
         // EXEC is shown behind the commands of its block.
         if !is_exec || self.runs_no_block() {
-            self.show_all_to_monitors(desk, command, argv);
+            self.show_all_to_monitors(thread, command, argv);
         }
     }
 
-    fn show_all_to_monitors(&self, desk: &Desk<'_>, command: &Command, argv: &[Blob]) {
+    fn show_all_to_monitors(&self, thread: &ThreadContext<'_>, command: &Command, argv: &[Blob]) {
         // Those that Redis skips are those that run others, which it shows behind them.
         if command.is(Flags::ADMIN) {
             return;
         }
-        desk.shared.monitors.tell(desk.clocks.wall(), self.client.address, argv);
+        thread.shared.monitors.tell(thread.clocks.wall(), self.client.address, argv);
     }
 
     /// Tells those who monitor of a block's commands, and then of EXEC.
     pub(super) fn show_block_to_monitors(
         &self,
-        desk: &Desk<'_>,
+        thread: &ThreadContext<'_>,
         numbers: &[CommandNumber],
         commands: &[Args],
     ) {
         for (number, argv) in numbers.iter().zip(commands) {
-            self.show_all_to_monitors(desk, number.command(), argv);
+            self.show_all_to_monitors(thread, number.command(), argv);
         }
         if let Some(exec) = table::find(b"exec") {
-            self.show_all_to_monitors(desk, exec, &[Blob::from("exec")]);
+            self.show_all_to_monitors(thread, exec, &[Blob::from("exec")]);
         }
     }
 
     /// MONITOR.
-    pub(super) fn monitor(&mut self, desk: &Desk<'_>) -> Reply {
+    pub(super) fn monitor(&mut self, thread: &ThreadContext<'_>) -> Reply {
         if !self.client.monitors.swap(true, Ordering::Relaxed) {
-            desk.shared.monitors.add(self.listener());
+            thread.shared.monitors.add(self.listener());
         }
         Reply::OK
     }

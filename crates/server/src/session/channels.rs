@@ -1,6 +1,6 @@
 //! SUBSCRIBE and its kin, and what reaches the connection from others.
 
-use super::{Desk, Session};
+use super::{Session, ThreadContext};
 use crate::hub::{Delivery, Kind, Listener};
 use crate::net::clients::REDIRECTION_BROKEN;
 use crate::shared::Shared;
@@ -97,27 +97,27 @@ impl Session {
     /// SUBSCRIBE and its kin: what confirms them, once for each name. `None` if the command is none of them.
     pub(super) fn confirmations(
         &mut self,
-        desk: &Desk<'_>,
+        thread: &ThreadContext<'_>,
         command: ConnectionCommand,
         names: &[Blob],
     ) -> Option<Vec<Reply>> {
         use ConnectionCommand as C;
         Some(match command {
-            C::Subscribe => self.subscribe(desk, Kind::Channel, names),
-            C::PSubscribe => self.subscribe(desk, Kind::Pattern, names),
-            C::SSubscribe => self.subscribe(desk, Kind::Shard, names),
-            C::Unsubscribe => self.unsubscribe(desk, Kind::Channel, names),
-            C::PUnsubscribe => self.unsubscribe(desk, Kind::Pattern, names),
-            C::SUnsubscribe => self.unsubscribe(desk, Kind::Shard, names),
+            C::Subscribe => self.subscribe(thread, Kind::Channel, names),
+            C::PSubscribe => self.subscribe(thread, Kind::Pattern, names),
+            C::SSubscribe => self.subscribe(thread, Kind::Shard, names),
+            C::Unsubscribe => self.unsubscribe(thread, Kind::Channel, names),
+            C::PUnsubscribe => self.unsubscribe(thread, Kind::Pattern, names),
+            C::SUnsubscribe => self.unsubscribe(thread, Kind::Shard, names),
             _ => return None,
         })
     }
 
     /// SUBSCRIBE, PSUBSCRIBE, SSUBSCRIBE.
-    fn subscribe(&mut self, desk: &Desk<'_>, kind: Kind, names: &[Blob]) -> Vec<Reply> {
-        let hub = &desk.shared.hub;
+    fn subscribe(&mut self, thread: &ThreadContext<'_>, kind: Kind, names: &[Blob]) -> Vec<Reply> {
+        let hub = &thread.shared.hub;
         if self.subscriptions.count() == 0 {
-            hub.begin_interest(&desk.shared.runtime);
+            hub.begin_interest(&thread.shared.runtime);
         }
         let word = match kind {
             Kind::Channel => "subscribe",
@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// UNSUBSCRIBE, PUNSUBSCRIBE, SUNSUBSCRIBE: from these, or from all.
-    fn unsubscribe(&mut self, desk: &Desk<'_>, kind: Kind, names: &[Blob]) -> Vec<Reply> {
+    fn unsubscribe(&mut self, thread: &ThreadContext<'_>, kind: Kind, names: &[Blob]) -> Vec<Reply> {
         let word = match kind {
             Kind::Channel => "unsubscribe",
             Kind::Pattern => "punsubscribe",
@@ -151,7 +151,7 @@ impl Session {
         };
         let mut confirmed = Vec::with_capacity(all.len());
         for name in &all {
-            self.forget(desk.shared, kind, name);
+            self.forget(thread.shared, kind, name);
             confirmed.push(self.confirmation(word, kind, Reply::Bulk(name.clone())));
         }
         if all.is_empty() {
@@ -229,7 +229,7 @@ impl Session {
     }
 
     /// Takes what others have for the connection.
-    pub fn delivered(&mut self, desk: &mut Desk<'_>, delivery: Delivery) {
+    pub fn delivered(&mut self, thread: &mut ThreadContext<'_>, delivery: Delivery) {
         match delivery {
             Delivery::Message { push, kind, name } => {
                 // Behind the end of the subscription it would pass for a reply (RESP2).
@@ -266,21 +266,21 @@ impl Session {
                     self.replies.push_at_once(&Reply::Push(push), self.protocol);
                 }
             }
-            Delivery::Users => self.users_changed(desk),
-            Delivery::Look => self.look_again(desk),
-            Delivery::Unblock { wait, with_error } => self.unblocked(desk, wait, with_error),
+            Delivery::Users => self.users_changed(thread),
+            Delivery::Look => self.look_again(thread),
+            Delivery::Unblock { wait, with_error } => self.unblocked(thread, wait, with_error),
         }
     }
 
     /// PUBSUB and its subcommands.
-    pub(super) fn pubsub(desk: &Desk<'_>, command: PubSubCommand, argv: &Args) -> Reply {
+    pub(super) fn pubsub(thread: &ThreadContext<'_>, command: PubSubCommand, argv: &Args) -> Reply {
         let names = argv.get(2..).unwrap_or_default();
         let lists = matches!(command, PubSubCommand::Channels | PubSubCommand::ShardChannels);
         if lists && names.len() > 1 {
             return errors::subcommand_syntax("PUBSUB", &argv[1]);
         }
         let list = |kind: Kind| {
-            desk.shared.hub.channels(|channels| {
+            thread.shared.hub.channels(|channels| {
                 let shown = channels.names(kind).map(|(name, _)| name);
                 let matching = shown.filter(|name| match names {
                     [wanted, ..] => pattern::matches(wanted, name),
@@ -290,7 +290,7 @@ impl Session {
             })
         };
         let count = |kind: Kind| {
-            desk.shared.hub.channels(|channels| {
+            thread.shared.hub.channels(|channels| {
                 let count = |name: &Blob| Reply::Integer(channels.count(kind, name) as i64);
                 let pairs = names.iter().map(|name| (Reply::Bulk(name.clone()), count(name)));
                 Reply::Array(pairs.flat_map(|(name, count)| [name, count]).collect())
@@ -302,7 +302,7 @@ impl Session {
             PubSubCommand::NumSub => count(Kind::Channel),
             PubSubCommand::ShardNumSub => count(Kind::Shard),
             PubSubCommand::NumPat => {
-                let hub = &desk.shared.hub;
+                let hub = &thread.shared.hub;
                 let patterns = hub.channels(|channels| channels.names(Kind::Pattern).count());
                 Reply::Integer(patterns as i64)
             }

@@ -1,6 +1,6 @@
 //! CLIENT and its subcommands.
 
-use super::{Desk, Session, Speech, is_word};
+use super::{Session, Speech, ThreadContext, is_word};
 use crate::hub::Delivery;
 use crate::net::clients::Client;
 use redis_surface::commands::options;
@@ -40,7 +40,7 @@ impl Session {
     /// Runs a subcommand of CLIENT.
     pub(super) fn client_command(
         &mut self,
-        desk: &mut Desk<'_>,
+        thread: &mut ThreadContext<'_>,
         command: ConnectionCommand,
         argv: &Args,
     ) -> Reply {
@@ -60,26 +60,26 @@ impl Session {
             },
             (C::ClientSetInfo, [attribute, value]) => self.set_info(attribute, value),
             (C::ClientInfo, _) => {
-                Reply::Verbatim("txt", Blob::from(format!("{}\n", self.client.line(desk.now_ms))))
+                Reply::Verbatim("txt", Blob::from(format!("{}\n", self.client.line(thread.now_ms))))
             }
-            (C::ClientList, filter) => list(desk, filter),
-            (C::ClientKill, filter) => self.kill(desk, filter),
+            (C::ClientList, filter) => list(thread, filter),
+            (C::ClientKill, filter) => self.kill(thread, filter),
             (C::ClientReply, [mode]) => self.set_speech(mode).unwrap_or(Reply::OK),
             (C::ClientNoEvict, [mode]) => match switch(mode) {
                 Some(on) => {
-                    desk.shared.clients.set_no_evict(&self.client, on);
+                    thread.shared.clients.set_no_evict(&self.client, on);
                     Reply::OK
                 }
                 None => errors::SYNTAX,
             },
             (C::ClientNoTouch, [mode]) if switch(mode).is_some() => Reply::OK,
             (C::ClientPause, [_, _, _, ..]) => errors::subcommand_syntax("CLIENT", &argv[1]),
-            (C::ClientPause, [timeout, mode @ ..]) => pause(desk, timeout, mode),
+            (C::ClientPause, [timeout, mode @ ..]) => pause(thread, timeout, mode),
             (C::ClientUnpause, _) => {
-                desk.shared.pause.end();
+                thread.shared.pause.end();
                 Reply::OK
             }
-            (C::ClientUnblock, [id, how @ ..]) => unblock(desk, id, how),
+            (C::ClientUnblock, [id, how @ ..]) => unblock(thread, id, how),
             (C::ClientCaching, [word]) => self.caching(word),
             (C::ClientGetRedir, _) => self.redirection(),
             (C::ClientTrackingInfo, _) => self.tracking_info(),
@@ -126,10 +126,10 @@ impl Session {
         }
     }
 
-    fn kill(&mut self, desk: &Desk<'_>, filter: &[Blob]) -> Reply {
+    fn kill(&mut self, thread: &ThreadContext<'_>, filter: &[Blob]) -> Reply {
         // The old form names an address and answers OK; the new one filters and answers with a number.
         if let [address] = filter {
-            let victim = desk
+            let victim = thread
                 .shared
                 .clients
                 .all()
@@ -148,17 +148,17 @@ impl Session {
             Err(error) => return error,
         };
         if let Some(user) = &filter.user
-            && desk.shared.acl.users().get(user.as_bytes()).is_none()
+            && thread.shared.acl.users().get(user.as_bytes()).is_none()
         {
             return Reply::error_owned(format!("ERR No such user '{user}'"));
         }
-        let victims: Vec<_> = desk
+        let victims: Vec<_> = thread
             .shared
             .clients
             .all()
             .into_iter()
             .filter(|client| {
-                filter.accepts(client, desk.now_ms) && !(filter.skip_me && client.id == self.client.id)
+                filter.accepts(client, thread.now_ms) && !(filter.skip_me && client.id == self.client.id)
             })
             .collect();
         for victim in &victims {
@@ -272,15 +272,15 @@ impl Filter {
     }
 }
 
-fn list(desk: &Desk<'_>, filter: &[Blob]) -> Reply {
+fn list(thread: &ThreadContext<'_>, filter: &[Blob]) -> Reply {
     let filter = match Filter::parse(filter, false) {
         Ok(filter) => filter,
         Err(error) => return error,
     };
     let mut text = String::new();
-    for client in desk.shared.clients.all() {
-        if filter.accepts(&client, desk.now_ms) {
-            text.push_str(&client.line(desk.now_ms));
+    for client in thread.shared.clients.all() {
+        if filter.accepts(&client, thread.now_ms) {
+            text.push_str(&client.line(thread.now_ms));
             text.push('\n');
         }
     }
@@ -288,7 +288,7 @@ fn list(desk: &Desk<'_>, filter: &[Blob]) -> Reply {
 }
 
 /// CLIENT UNBLOCK.
-fn unblock(desk: &Desk<'_>, id: &Blob, how: &[Blob]) -> Reply {
+fn unblock(thread: &ThreadContext<'_>, id: &Blob, how: &[Blob]) -> Reply {
     let with_error = match how {
         [] => false,
         [word] if is_word(word, "timeout") => false,
@@ -300,7 +300,7 @@ fn unblock(desk: &Desk<'_>, id: &Blob, how: &[Blob]) -> Reply {
     let Some(id) = number(id) else {
         return NOT_AN_INTEGER;
     };
-    let waiting = desk.shared.clients.by_id(id);
+    let waiting = thread.shared.clients.by_id(id);
     let waiting = waiting.filter(|client| client.blocked.load(Ordering::SeqCst));
     Reply::Integer(match waiting {
         Some(client) => {
@@ -313,7 +313,7 @@ fn unblock(desk: &Desk<'_>, id: &Blob, how: &[Blob]) -> Reply {
     })
 }
 
-fn pause(desk: &Desk<'_>, timeout: &Blob, mode: &[Blob]) -> Reply {
+fn pause(thread: &ThreadContext<'_>, timeout: &Blob, mode: &[Blob]) -> Reply {
     let writes_only = match mode {
         [] => false,
         [word] if is_word(word, "all") => false,
@@ -322,8 +322,8 @@ fn pause(desk: &Desk<'_>, timeout: &Blob, mode: &[Blob]) -> Reply {
     };
     match options::timeout_ms(timeout) {
         Ok(timeout_ms) => {
-            let until_ms = desk.now_ms.saturating_add(timeout_ms);
-            desk.shared.pause.pause(until_ms, writes_only, desk.now_ms);
+            let until_ms = thread.now_ms.saturating_add(timeout_ms);
+            thread.shared.pause.pause(until_ms, writes_only, thread.now_ms);
             Reply::OK
         }
         Err(error) => error,

@@ -10,7 +10,7 @@ mod slot_keys;
 mod tests;
 pub(super) mod topology;
 
-use super::{Desk, Hold, Session};
+use super::{Hold, Session, ThreadContext};
 use crate::cluster::config;
 use crate::cluster::identity::Maps;
 use crate::cluster::{ChangeOutcome, ClusterChange, ClusterStatus, ClusterView};
@@ -29,8 +29,8 @@ const NAME_BYTES_MAX: usize = 64;
 
 impl Session {
     /// CLUSTER.
-    pub(super) fn cluster(desk: &Desk<'_>, command: ClusterCommand, argv: &Args) -> Reply {
-        let runtime = &desk.shared.runtime;
+    pub(super) fn cluster(thread: &ThreadContext<'_>, command: ClusterCommand, argv: &Args) -> Reply {
+        let runtime = &thread.shared.runtime;
         match runtime.cluster_view() {
             None => DISABLED,
             Some(view) => reply(&view, command, &argv[2..], |slot| runtime.store_of_slot(slot)),
@@ -38,8 +38,8 @@ impl Session {
     }
 
     /// READONLY and READWRITE.
-    pub(super) fn set_readonly(&mut self, desk: &Desk<'_>, readonly: bool) -> Reply {
-        if desk.shared.runtime.cluster_view().is_none() {
+    pub(super) fn set_readonly(&mut self, thread: &ThreadContext<'_>, readonly: bool) -> Reply {
+        if thread.shared.runtime.cluster_view().is_none() {
             return DISABLED;
         }
         self.note_readonly(readonly);
@@ -52,37 +52,37 @@ impl Session {
     }
 
     /// ASKING: slots do not move between nodes while clients look, so there is nothing to ask for.
-    pub(super) fn asking(desk: &Desk<'_>) -> Reply {
-        match desk.shared.runtime.cluster_view() {
+    pub(super) fn asking(thread: &ThreadContext<'_>) -> Reply {
+        match thread.shared.runtime.cluster_view() {
             None => DISABLED,
             Some(_) => Reply::OK,
         }
     }
 
     /// ORDO.CLUSTER STATUS.
-    pub(super) fn cluster_status(desk: &Desk<'_>) -> Reply {
-        let Some(view) = desk.shared.runtime.cluster_view() else {
+    pub(super) fn cluster_status(thread: &ThreadContext<'_>) -> Reply {
+        let Some(view) = thread.shared.runtime.cluster_view() else {
             return NO_MEMBER;
         };
         let mut status = (*view.status).clone();
         for node in &mut status.nodes {
-            node.waiting = node.boot == 0 && desk.shared.joiners.waits(&node.name, desk.now_ms);
+            node.waiting = node.boot == 0 && thread.shared.joiners.waits(&node.name, thread.now_ms);
         }
         self::status(&status)
     }
 
     /// ORDO.CLUSTER MAP: the first map and the newest, for a node that joins. It may say its name.
-    pub(super) fn cluster_map(desk: &Desk<'_>, argv: &Args) -> Reply {
-        let Some(view) = desk.shared.runtime.cluster_view() else {
+    pub(super) fn cluster_map(thread: &ThreadContext<'_>, argv: &Args) -> Reply {
+        let Some(view) = thread.shared.runtime.cluster_view() else {
             return NO_MEMBER;
         };
         let name = argv.get(2).and_then(|word| std::str::from_utf8(word).ok());
         let mut known = view.map.nodes.values();
         if let Some(entry) = known.find(|entry| Some(entry.name.as_str()) == name) {
-            desk.shared.joiners.heard(&entry.name, desk.now_ms);
+            thread.shared.joiners.heard(&entry.name, thread.now_ms);
         }
         match serde_json::to_vec(
-            &Maps::of(&view.first_map, &view.map).with_skips(desk.shared.runtime.skips()),
+            &Maps::of(&view.first_map, &view.map).with_skips(thread.shared.runtime.skips()),
         ) {
             Ok(json) => Reply::bulk(json),
             Err(error) => Reply::error_owned(format!(
@@ -96,12 +96,12 @@ impl Session {
     /// `None` if the change was started: it is answered once it ended.
     pub(super) fn change_cluster(
         &mut self,
-        desk: &Desk<'_>,
+        thread: &ThreadContext<'_>,
         command: OrdoClusterCommand,
         argv: &Args,
     ) -> Option<Reply> {
         if command == OrdoClusterCommand::SlotKeys {
-            let Some(ticket) = desk.shared.runtime.slot_keys() else {
+            let Some(ticket) = thread.shared.runtime.slot_keys() else {
                 return Some(NO_MEMBER);
             };
             self.hold = Some(Hold::Change(ticket));
@@ -111,7 +111,7 @@ impl Session {
             Ok(change) => change,
             Err(error) => return Some(error),
         };
-        let runtime = &desk.shared.runtime;
+        let runtime = &thread.shared.runtime;
         if runtime.cluster_view().is_none() {
             return Some(NO_MEMBER);
         }

@@ -1,19 +1,19 @@
 //! CONFIG and its subcommands.
 
-use super::Desk;
+use super::ThreadContext;
 use crate::config::{Change, Config, Kind, OLD_NAMES, SETTINGS, foreign};
 use redis_surface::{errors, pattern};
 use txn::{Blob, Reply};
 
 /// CONFIG RESETSTAT.
-pub(super) fn reset_stat(desk: &Desk<'_>) -> Reply {
-    desk.shared.reset_totals();
+pub(super) fn reset_stat(thread: &ThreadContext<'_>) -> Reply {
+    thread.shared.reset_totals();
     Reply::OK
 }
 
 /// CONFIG REWRITE.
-pub(super) fn rewrite(desk: &Desk<'_>) -> Reply {
-    match desk.shared.settings.now().rewrite_file() {
+pub(super) fn rewrite(thread: &ThreadContext<'_>) -> Reply {
+    match thread.shared.settings.now().rewrite_file() {
         Ok(()) => Reply::OK,
         Err(error) => {
             tracing::warn!("CONFIG REWRITE failed: {error}");
@@ -26,8 +26,8 @@ pub(super) fn rewrite(desk: &Desk<'_>) -> Reply {
 const CLUSTER_ENABLED: &str = "cluster-enabled";
 
 /// CONFIG GET. A setting is told under each of its names that matches.
-pub(super) fn get(desk: &Desk<'_>, patterns: &[Blob]) -> Reply {
-    let config = desk.shared.settings.now();
+pub(super) fn get(thread: &ThreadContext<'_>, patterns: &[Blob]) -> Reply {
+    let config = thread.shared.settings.now();
     let matches = |name: &str| {
         patterns.iter().any(|word| pattern::matches(&word.to_ascii_lowercase(), name.as_bytes()))
     };
@@ -56,12 +56,12 @@ pub(super) fn names(argv: &[Blob], setting: &str) -> bool {
 }
 
 /// CONFIG SET: all pairs, or none.
-pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
+pub(super) fn set(thread: &ThreadContext<'_>, pairs: &[Blob]) -> Reply {
     let (pairs, odd) = pairs.as_chunks::<2>();
     if !odd.is_empty() {
         return errors::SYNTAX;
     }
-    let result = desk.shared.settings.change(|config: &mut Config| -> Result<(), Reply> {
+    let result = thread.shared.settings.change(|config: &mut Config| -> Result<(), Reply> {
         let mut seen: Vec<&str> = Vec::new();
         for [name, value] in pairs {
             let name = String::from_utf8_lossy(name);
@@ -103,7 +103,7 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
         }
         // Also where a file's name is the same: what is in it may have changed.
         if let Some(name) = seen.iter().find(|name| name.starts_with("tls-")) {
-            desk.shared.tls.reread(config).map_err(|error| {
+            thread.shared.tls.reread(config).map_err(|error| {
                 Reply::error_owned(format!(
                     "ERR CONFIG SET failed (possibly related to argument '{name}') - Unable to update \
                          TLS configuration. {error}"
@@ -111,14 +111,14 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
             })?;
         }
         if seen.iter().any(|name| name.starts_with("maxmemory")) {
-            desk.shared.memory_settings_changed(config);
+            thread.shared.memory_settings_changed(config);
         }
         Ok(())
     });
     match result {
         Ok(()) => {
-            let config = desk.shared.settings.now();
-            desk.shared.look_at_settings(&config);
+            let config = thread.shared.settings.now();
+            thread.shared.look_at_settings(&config);
             Reply::OK
         }
         Err(error) => error,

@@ -6,7 +6,7 @@
 //! under `always` they are, otherwise this node's is synced for the asking, and nothing is said of the
 //! others.
 
-use super::{Desk, Hold, Session};
+use super::{Hold, Session, ThreadContext};
 use crate::cluster::{ChangeTicket, ReplicaStatus};
 use redis_surface::commands::options;
 use txn::{Blob, Reply};
@@ -31,8 +31,8 @@ fn until_ms(word: &Blob, now_ms: u64) -> Result<u64, Reply> {
 }
 
 /// How many replicas beside one are certain to have what was acknowledged.
-fn certain(desk: &Desk<'_>) -> i64 {
-    let Some(view) = desk.shared.runtime.cluster_view() else {
+fn certain(thread: &ThreadContext<'_>) -> i64 {
+    let Some(view) = thread.shared.runtime.cluster_view() else {
         return 0;
     };
     // Replicas without a vote have no part in what is acknowledged.
@@ -47,18 +47,18 @@ fn durable(local: i64, replicas: i64) -> Reply {
 }
 
 /// WAIT numreplicas timeout
-pub(super) fn wait(desk: &Desk<'_>, args: &[Blob]) -> Reply {
+pub(super) fn wait(thread: &ThreadContext<'_>, args: &[Blob]) -> Reply {
     if let Err(error) = options::integer(&args[0]) {
         return error;
     }
-    match until_ms(&args[1], desk.now_ms) {
-        Ok(_) => Reply::Integer(certain(desk)),
+    match until_ms(&args[1], thread.now_ms) {
+        Ok(_) => Reply::Integer(certain(thread)),
         Err(error) => error,
     }
 }
 
 /// What WAITAOF asks for: whether of this node's disk, and until when it waits.
-fn asked(desk: &Desk<'_>, args: &[Blob]) -> Result<(bool, u64), Reply> {
+fn asked(thread: &ThreadContext<'_>, args: &[Blob]) -> Result<(bool, u64), Reply> {
     let wants_local = match options::integer(&args[0])? {
         local @ (0 | 1) => local == 1,
         _ => return Err(LOCAL),
@@ -66,13 +66,13 @@ fn asked(desk: &Desk<'_>, args: &[Blob]) -> Result<(bool, u64), Reply> {
     if options::integer(&args[1])? < 0 {
         return Err(REPLICAS);
     }
-    Ok((wants_local, until_ms(&args[2], desk.now_ms)?))
+    Ok((wants_local, until_ms(&args[2], thread.now_ms)?))
 }
 
 /// WAITAOF in a block, which waits for nothing.
-pub(super) fn synced_now(desk: &Desk<'_>, args: &[Blob]) -> Reply {
-    match asked(desk, args) {
-        Ok(_) if desk.config.appendfsync == node::FsyncPolicy::Always => durable(1, certain(desk)),
+pub(super) fn synced_now(thread: &ThreadContext<'_>, args: &[Blob]) -> Reply {
+    match asked(thread, args) {
+        Ok(_) if thread.config.appendfsync == node::FsyncPolicy::Always => durable(1, certain(thread)),
         Ok(_) => durable(0, 0),
         Err(error) => error,
     }
@@ -80,15 +80,15 @@ pub(super) fn synced_now(desk: &Desk<'_>, args: &[Blob]) -> Reply {
 
 impl Session {
     /// WAITAOF numlocal numreplicas timeout
-    pub(super) fn wait_for_disk(&mut self, desk: &Desk<'_>, args: &[Blob]) -> Option<Reply> {
-        let (wants_local, until_ms) = match asked(desk, args) {
+    pub(super) fn wait_for_disk(&mut self, thread: &ThreadContext<'_>, args: &[Blob]) -> Option<Reply> {
+        let (wants_local, until_ms) = match asked(thread, args) {
             Ok(asked) => asked,
             Err(error) => return Some(error),
         };
-        if desk.config.appendfsync == node::FsyncPolicy::Always {
-            return Some(durable(1, certain(desk)));
+        if thread.config.appendfsync == node::FsyncPolicy::Always {
+            return Some(durable(1, certain(thread)));
         }
-        match desk.shared.runtime.sync_log() {
+        match thread.shared.runtime.sync_log() {
             None => Some(durable(1, 0)),
             Some(_) if !wants_local => Some(durable(0, 0)),
             Some(ticket) => {
@@ -99,11 +99,11 @@ impl Session {
     }
 
     /// Looks whether the log is on disk that a WAITAOF waits for.
-    pub(super) fn look_at_disk(&mut self, desk: &mut Desk<'_>, syncing: Syncing) {
+    pub(super) fn look_at_disk(&mut self, thread: &mut ThreadContext<'_>, syncing: Syncing) {
         match syncing.ticket.try_take() {
-            Some(Ok(_)) => self.answer(desk, &durable(1, 0)),
-            Some(Err(error)) => self.answer(desk, &Reply::error_owned(format!("ERR {error}"))),
-            None if syncing.until_ms <= desk.now_ms => self.answer(desk, &durable(0, 0)),
+            Some(Ok(_)) => self.answer(thread, &durable(1, 0)),
+            Some(Err(error)) => self.answer(thread, &Reply::error_owned(format!("ERR {error}"))),
+            None if syncing.until_ms <= thread.now_ms => self.answer(thread, &durable(0, 0)),
             None => self.hold = Some(Hold::Sync(syncing)),
         }
     }

@@ -1,6 +1,6 @@
 //! A connection's requests that are on their way through the order: see [`node::flights`].
 
-use super::{Desk, Reach, Session};
+use super::{Reach, Session, ThreadContext};
 use txn::{Outcome, PartitionId, PartitionRoute, Reply, RequestId, Slots};
 
 pub(super) type Flight = node::flights::Flight<Reach>;
@@ -19,41 +19,51 @@ impl node::flights::Reach for Reach {
 
 impl Session {
     /// Submits a request whose place the order must decide.
-    pub(super) fn order(&mut self, desk: &mut Desk<'_>, flight: Flight) {
+    pub(super) fn order(&mut self, thread: &mut ThreadContext<'_>, flight: Flight) {
         let request = flight.request.clone();
-        desk.counters.submitted.add(1);
+        thread.counters.submitted.add(1);
         let bytes: usize = request.args.iter().map(|word| word.len()).sum();
-        desk.submissions.bytes += bytes;
+        thread.submissions.bytes += bytes;
         if request.route.of() > 1 {
             self.flights.add(flight);
         }
-        desk.submissions.requests.push(request);
+        thread.submissions.requests.push(request);
     }
 
     /// Submits a read that was not right where it ran: what it would also have needed, if that is known.
-    pub(super) fn order_again(&mut self, desk: &mut Desk<'_>, flight: Flight, missing: Option<PartitionId>) {
+    pub(super) fn order_again(
+        &mut self,
+        thread: &mut ThreadContext<'_>,
+        flight: Flight,
+        missing: Option<PartitionId>,
+    ) {
         self.hold_for_answers();
         self.flights.add_again(flight, missing);
-        self.fly_again(desk);
+        self.submit_again(thread);
     }
 
     /// Whether a request that has ended comes again.
-    pub(super) fn comes_again(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: &Outcome) -> bool {
+    pub(super) fn comes_again(
+        &mut self,
+        thread: &mut ThreadContext<'_>,
+        id: RequestId,
+        outcome: &Outcome,
+    ) -> bool {
         let comes_again = self.flights.ended(id, outcome);
         if comes_again {
             self.hold_for_answers();
-            self.fly_again(desk);
+            self.submit_again(thread);
         }
         comes_again
     }
 
     /// Submits what comes again, as soon as nothing else is on its way.
-    pub(super) fn fly_again(&mut self, desk: &mut Desk<'_>) {
+    pub(super) fn submit_again(&mut self, thread: &mut ThreadContext<'_>) {
         let again = self.flights.take_again();
         if again.is_empty() {
             return;
         }
-        desk.shared.runtime.refresh_routing(&mut self.routing);
+        thread.shared.runtime.refresh_routing(&mut self.routing);
         let routing = self.routing.clone();
         for flight in &again {
             let request = &flight.request;
@@ -61,17 +71,17 @@ impl Session {
             let has_strayed = request.slots_version == routing.version
                 && request.route.partitions.len() < usize::from(request.route.of());
             if let Some(script) = flight.reach.strays.filter(|_| has_strayed) {
-                desk.strays.note(script, flight.missing());
+                thread.strays.note(script, flight.missing());
             }
         }
         let lost = |flight: &Flight| flight.reach.has_lost_sight(&routing);
         let (lost, again): (Vec<Flight>, Vec<Flight>) = again.into_iter().partition(lost);
         for flight in lost {
-            self.ended(desk, flight.request.id, Ok(Reply::NilArray));
+            self.ended(thread, flight.request.id, Ok(Reply::NilArray));
         }
         for flight in node::flights::again(again, routing.version, &routing.slots) {
             self.home = flight.request.route.home;
-            self.order(desk, flight);
+            self.order(thread, flight);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! AUTH, HELLO, RESET.
 
-use super::{Desk, Hold, Session, Speech, is_word};
+use super::{Hold, Session, Speech, ThreadContext, is_word};
 use crate::auth_failures::Attempt;
-use crate::net::lobby::Greeting;
+use crate::net::starting::Greeting;
 use crate::shared::Shared;
 use redis_surface::acl::DEFAULT_USER;
 use redis_surface::codec::Protocol;
@@ -36,21 +36,21 @@ pub(super) struct Held {
 
 impl Session {
     /// Begins an attempt to authenticate, and gives its words back unless it has to wait.
-    pub(super) fn begin_attempt(&mut self, desk: &Desk<'_>, argv: Args) -> Option<Args> {
-        let attempt = self.attempt_of(desk);
+    pub(super) fn begin_attempt(&mut self, thread: &ThreadContext<'_>, argv: Args) -> Option<Args> {
+        let attempt = self.attempt_of(thread);
         if attempt.delay.is_zero() {
             self.attempt = Some(attempt);
             return Some(argv);
         }
-        let until_ms = desk.now_ms + attempt.delay.as_millis() as u64;
+        let until_ms = thread.now_ms + attempt.delay.as_millis() as u64;
         self.hold = Some(Hold::Attempt(Box::new(Held { argv, attempt, until_ms })));
         None
     }
 
-    fn attempt_of(&self, desk: &Desk<'_>) -> Attempt {
-        let delay_max = Duration::from_millis(desk.config.auth_delay_max_ms);
-        let failures = &desk.shared.auth_failures;
-        failures.begin(self.client.address.ip(), desk.clocks.instant(), delay_max)
+    fn attempt_of(&self, thread: &ThreadContext<'_>) -> Attempt {
+        let delay_max = Duration::from_millis(thread.config.auth_delay_max_ms);
+        let failures = &thread.shared.auth_failures;
+        failures.begin(self.client.address.ip(), thread.clocks.instant(), delay_max)
     }
 
     /// When an authentication that waits goes on, in milliseconds since 1970.
@@ -62,26 +62,26 @@ impl Session {
     }
 
     /// Goes on with an authentication that has waited, if it has waited long enough.
-    pub(super) fn look_at_attempt(&mut self, desk: &mut Desk<'_>) {
-        if self.attempt_at_ms().is_none_or(|until_ms| desk.now_ms < until_ms) {
+    pub(super) fn look_at_attempt(&mut self, thread: &mut ThreadContext<'_>) {
+        if self.attempt_at_ms().is_none_or(|until_ms| thread.now_ms < until_ms) {
             return;
         }
         if let Some(Hold::Attempt(held)) = self.hold.take() {
             self.attempt = Some(held.attempt);
-            self.admit(desk, held.argv);
+            self.admit(thread, held.argv);
             self.attempt = None;
-            self.note_progress(desk.shared);
-            self.looked_at(desk);
+            self.note_progress(thread.shared);
+            self.looked_at(thread);
         }
     }
 
     /// The attempt that has waited as long as it must. What is no command by itself cannot wait, and is
     /// refused if it would have to.
-    pub(super) fn take_attempt(&mut self, desk: &Desk<'_>) -> Result<Attempt, Reply> {
+    pub(super) fn take_attempt(&mut self, thread: &ThreadContext<'_>) -> Result<Attempt, Reply> {
         if let Some(attempt) = self.attempt.take() {
             return Ok(attempt);
         }
-        let attempt = self.attempt_of(desk);
+        let attempt = self.attempt_of(thread);
         match attempt.delay.is_zero() {
             true => Ok(attempt),
             false => Err(NOT_YET),
@@ -99,25 +99,25 @@ impl Session {
         *self.client.labels.lock() = greeting.labels;
     }
 
-    pub(super) fn auth(&mut self, desk: &Desk<'_>, argv: &Args) -> Reply {
+    pub(super) fn auth(&mut self, thread: &ThreadContext<'_>, argv: &Args) -> Reply {
         let result = match &argv[1..] {
-            [_] if Session::default_needs_no_password(desk) => Err(NO_PASSWORD_SET),
-            [password] => self.authenticate(desk, &argv[0], &Blob::new(DEFAULT_USER), password),
-            [user, password] => self.authenticate(desk, &argv[0], user, password),
+            [_] if Session::default_needs_no_password(thread) => Err(NO_PASSWORD_SET),
+            [password] => self.authenticate(thread, &argv[0], &Blob::new(DEFAULT_USER), password),
+            [user, password] => self.authenticate(thread, &argv[0], user, password),
             _ => Err(errors::SYNTAX),
         };
         result.err().unwrap_or(Reply::OK)
     }
 
-    pub(super) fn hello(&mut self, desk: &Desk<'_>, argv: &Args) -> Reply {
-        match self.greet(desk, argv) {
-            Ok(()) => self.introduction(desk),
+    pub(super) fn hello(&mut self, thread: &ThreadContext<'_>, argv: &Args) -> Reply {
+        match self.greet(thread, argv) {
+            Ok(()) => self.introduction(thread),
             Err(error) => error,
         }
     }
 
     /// Takes HELLO's arguments: all of them, or none.
-    fn greet(&mut self, desk: &Desk<'_>, argv: &Args) -> Result<(), Reply> {
+    fn greet(&mut self, thread: &ThreadContext<'_>, argv: &Args) -> Result<(), Reply> {
         let mut words = argv[1..].iter();
         let mut protocol = self.protocol;
         let mut name = None;
@@ -138,7 +138,7 @@ impl Session {
                 let (Some(user), Some(password)) = (words.next(), words.next()) else {
                     return Err(syntax(option));
                 };
-                self.authenticate(desk, &argv[0], user, password)?;
+                self.authenticate(thread, &argv[0], user, password)?;
             } else if is_word(option, "setname") {
                 let Some(word) = words.next() else {
                     return Err(syntax(option));
@@ -148,7 +148,7 @@ impl Session {
                 return Err(syntax(option));
             }
         }
-        if self.stranger(desk.shared) {
+        if self.stranger(thread.shared) {
             return Err(Reply::error(
                 "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
                  <proto> AUTH <user> <pass> option can be used to authenticate the client and select the \
@@ -167,28 +167,28 @@ impl Session {
         self.client.protocol.store(if protocol == Protocol::Resp3 { 3 } else { 2 }, Ordering::Relaxed);
     }
 
-    fn introduction(&self, desk: &Desk<'_>) -> Reply {
+    fn introduction(&self, thread: &ThreadContext<'_>) -> Reply {
         let text = |text: &'static str| Reply::bulk(text);
         Reply::Map(vec![
             (text("server"), text("redis")),
             (text("version"), text(redis_surface::REDIS_VERSION)),
             (text("proto"), Reply::Integer(if self.protocol == Protocol::Resp3 { 3 } else { 2 })),
             (text("id"), Reply::Integer(self.client.id as i64)),
-            (text("mode"), text(super::info::mode(desk))),
-            (text("role"), text(super::info::role(desk, "replica"))),
+            (text("mode"), text(super::info::mode(thread))),
+            (text("role"), text(super::info::role(thread, "replica"))),
             (text("modules"), Reply::Array(Vec::new())),
         ])
     }
 
-    pub(super) fn reset(&mut self, desk: &Desk<'_>) -> Reply {
+    pub(super) fn reset(&mut self, thread: &ThreadContext<'_>) -> Reply {
         self.end_block();
-        self.unsubscribe_from_all(desk.shared);
-        self.track_no_more(desk.shared);
-        self.monitor_no_more(desk.shared);
+        self.unsubscribe_from_all(thread.shared);
+        self.track_no_more(thread.shared);
+        self.monitor_no_more(thread.shared);
         self.set_protocol(Protocol::Resp2);
         self.speech = Speech::On;
-        self.become_default(desk.shared);
-        desk.shared.clients.set_no_evict(&self.client, false);
+        self.become_default(thread.shared);
+        thread.shared.clients.set_no_evict(&self.client, false);
         self.note_readonly(false);
         self.client.labels.lock().name.clear();
         Reply::Status("RESET".into())

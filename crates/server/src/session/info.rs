@@ -1,6 +1,6 @@
 //! INFO: Redis's sections and field names, and a section `ordo` of our own.
 
-use super::Desk;
+use super::ThreadContext;
 use super::cluster::topology::{Topology, split_address};
 use super::keyspace::Keyspace;
 use super::memory::MemoryUse;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Reply, ScanRange, Space};
 
-type Section = (&'static str, bool, fn(&Desk<'_>, &mut String));
+type Section = (&'static str, bool, fn(&ThreadContext<'_>, &mut String));
 
 /// Name, whether INFO without arguments shows it, and its text.
 const SECTIONS: &[Section] = &[
@@ -30,12 +30,12 @@ const SECTIONS: &[Section] = &[
     ("Commandstats", false, commandstats),
     ("Errorstats", true, errorstats),
     ("Latencystats", false, latencystats),
-    ("Cluster", true, |desk, out| {
-        let enabled = desk.shared.runtime.cluster_view().is_some();
+    ("Cluster", true, |thread, out| {
+        let enabled = thread.shared.runtime.cluster_view().is_some();
         field(out, "cluster_enabled", u8::from(enabled));
     }),
-    (ORDO_CLUSTER, true, |desk, out| {
-        if let Some(view) = desk.shared.runtime.cluster_view() {
+    (ORDO_CLUSTER, true, |thread, out| {
+        if let Some(view) = thread.shared.runtime.cluster_view() {
             ordo_cluster(&view, out);
         }
     }),
@@ -47,7 +47,7 @@ const SECTIONS: &[Section] = &[
 const ORDO_CLUSTER: &str = "Ordo_cluster";
 
 /// INFO [section ...].
-pub(super) fn command(desk: &Desk<'_>, argv: &Args) -> Reply {
+pub(super) fn command(thread: &ThreadContext<'_>, argv: &Args) -> Reply {
     let wanted: Vec<String> =
         argv[1..].iter().map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect();
     let shows = |name: &str, by_default: bool| {
@@ -62,13 +62,13 @@ pub(super) fn command(desk: &Desk<'_>, argv: &Args) -> Reply {
     };
     let mut text = String::new();
     for (name, by_default, write) in SECTIONS {
-        let missing = *name == ORDO_CLUSTER && desk.shared.runtime.cluster_view().is_none();
+        let missing = *name == ORDO_CLUSTER && thread.shared.runtime.cluster_view().is_none();
         if shows(name, *by_default) && !missing {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }
             let _ = write!(text, "# {name}\r\n");
-            write(desk, &mut text);
+            write(thread, &mut text);
         }
     }
     Reply::Verbatim("txt", Blob::from(text))
@@ -90,15 +90,15 @@ fn human(bytes: u64) -> String {
 }
 
 /// What Redis calls the kind of server.
-pub(super) fn mode(desk: &Desk<'_>) -> &'static str {
-    match desk.shared.runtime.cluster_view() {
+pub(super) fn mode(thread: &ThreadContext<'_>) -> &'static str {
+    match thread.shared.runtime.cluster_view() {
         Some(_) => "cluster",
         None => "standalone",
     }
 }
 
-fn server(desk: &Desk<'_>, out: &mut String) {
-    let uptime_s = desk.now_ms.saturating_sub(desk.shared.started_ms) / 1000;
+fn server(thread: &ThreadContext<'_>, out: &mut String) {
+    let uptime_s = thread.now_ms.saturating_sub(thread.shared.started_ms) / 1000;
     field(out, "redis_version", REDIS_VERSION);
     // Ordo is no build of Redis: exporters take these for labels.
     field(out, "redis_git_sha1", "00000000");
@@ -106,38 +106,38 @@ fn server(desk: &Desk<'_>, out: &mut String) {
     field(out, "redis_build_id", env!("CARGO_PKG_VERSION"));
     field(out, "server_name", "ordo");
     field(out, "ordo_version", env!("CARGO_PKG_VERSION"));
-    field(out, "redis_mode", mode(desk));
+    field(out, "redis_mode", mode(thread));
     field(out, "os", format_args!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
     field(out, "arch_bits", usize::BITS);
     field(out, "monotonic_clock", "POSIX clock_gettime");
     field(out, "multiplexing_api", "epoll");
     field(out, "process_supervised", "no");
     field(out, "process_id", std::process::id());
-    field(out, "run_id", &desk.shared.run_id);
-    field(out, "tcp_port", desk.shared.address.port());
-    field(out, "server_time_usec", desk.clocks.wall_ms() * 1000);
+    field(out, "run_id", &thread.shared.run_id);
+    field(out, "tcp_port", thread.shared.address.port());
+    field(out, "server_time_usec", thread.clocks.wall_ms() * 1000);
     field(out, "uptime_in_seconds", uptime_s);
     field(out, "uptime_in_days", uptime_s / 86_400);
-    let hz = Parameter::named("hz").map_or("", |hz| hz.get(desk.config));
+    let hz = Parameter::named("hz").map_or("", |hz| hz.get(thread.config));
     field(out, "hz", hz);
     field(out, "configured_hz", hz);
     // Redis's clock of uses: seconds, in 24 bits.
-    field(out, "lru_clock", (desk.now_ms / 1000) & 0xff_ffff);
+    field(out, "lru_clock", (thread.now_ms / 1000) & 0xff_ffff);
     let executable = std::env::current_exe().unwrap_or_default();
     field(out, "executable", executable.display());
-    let file = desk.config.file.as_ref().map(|file| file.display().to_string());
+    let file = thread.config.file.as_ref().map(|file| file.display().to_string());
     field(out, "config_file", file.unwrap_or_default());
-    field(out, "io_threads_active", u64::from(desk.shared.io_threads > 1));
+    field(out, "io_threads_active", u64::from(thread.shared.io_threads > 1));
 }
 
-fn clients(desk: &Desk<'_>, out: &mut String) {
-    let all = desk.shared.clients.all();
+fn clients(thread: &ThreadContext<'_>, out: &mut String) {
+    let all = thread.shared.clients.all();
     let largest = |pick: fn(&crate::net::clients::Client) -> usize| {
         all.iter().map(|client| pick(client)).max().unwrap_or(0)
     };
     field(out, "connected_clients", all.len());
     field(out, "cluster_connections", 0);
-    field(out, "maxclients", desk.config.maxclients);
+    field(out, "maxclients", thread.config.maxclients);
     field(
         out,
         "client_recent_max_input_buffer",
@@ -158,24 +158,24 @@ fn clients(desk: &Desk<'_>, out: &mut String) {
         all.iter().filter(|client| client.watched.load(Ordering::Relaxed) > 0).count(),
     );
     field(out, "clients_in_timeout_table", 0);
-    let (keys, gone) = desk.shared.hub.waited_for();
+    let (keys, gone) = thread.shared.hub.waited_for();
     field(out, "total_blocking_keys", keys);
     field(out, "total_blocking_keys_on_nokey", gone);
 }
 
-fn memory(desk: &Desk<'_>, out: &mut String) {
-    let MemoryUse { used, peak, startup, buffers, dataset } = MemoryUse::of(desk);
+fn memory(thread: &ThreadContext<'_>, out: &mut String) {
+    let MemoryUse { used, peak, startup, buffers, dataset } = MemoryUse::of(thread);
     let resident = resident_bytes();
     let share = |part: u64, whole: u64| format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64);
     let ratio = |part: u64, whole: u64| format!("{:.2}", part as f64 / whole.max(1) as f64);
     let total = system_bytes();
-    let counted = scripts(desk);
+    let counted = scripts(thread);
     for (name, bytes) in [
         ("used_memory", used),
         ("used_memory_rss", resident),
         ("used_memory_peak", peak),
         ("total_system_memory", total),
-        ("maxmemory", desk.config.maxmemory),
+        ("maxmemory", thread.config.maxmemory),
     ] {
         field(out, name, bytes);
         field(out, &format!("{name}_human"), human(bytes));
@@ -185,7 +185,7 @@ fn memory(desk: &Desk<'_>, out: &mut String) {
     field(out, "used_memory_startup", startup);
     field(out, "used_memory_dataset", dataset);
     field(out, "used_memory_dataset_perc", share(dataset, used));
-    field(out, "maxmemory_policy", &desk.config.maxmemory_policy);
+    field(out, "maxmemory_policy", &thread.config.maxmemory_policy);
     // The allocator hands on what it has: what is resident is what it holds.
     field(out, "allocator_allocated", used);
     field(out, "allocator_active", resident);
@@ -195,8 +195,8 @@ fn memory(desk: &Desk<'_>, out: &mut String) {
     field(out, "allocator_rss_ratio", ratio(resident, resident));
     field(out, "mem_fragmentation_ratio", ratio(resident, used));
     field(out, "mem_fragmentation_bytes", resident.saturating_sub(used));
-    field(out, "mem_clients_normal", desk.shared.clients.memory_bytes());
-    field(out, "mem_clients_pushes", desk.shared.pushes.total_bytes());
+    field(out, "mem_clients_normal", thread.shared.clients.memory_bytes());
+    field(out, "mem_clients_pushes", thread.shared.pushes.total_bytes());
     field(out, "mem_allocator", "mimalloc");
     field(out, "number_of_cached_scripts", counted.scripts);
     field(out, "number_of_functions", counted.functions);
@@ -242,10 +242,10 @@ struct KeptScripts {
 }
 
 /// Counts the scripts and functions among the store's own records, of which it looks at so many at most.
-fn scripts(desk: &Desk<'_>) -> KeptScripts {
+fn scripts(thread: &ThreadContext<'_>) -> KeptScripts {
     const RECORDS_MAX: usize = 16_384;
     let mut kept = KeptScripts::default();
-    let Some(view) = desk.shared.runtime.kept().next() else {
+    let Some(view) = thread.shared.runtime.kept().next() else {
         return kept;
     };
     let snapshot = view.open();
@@ -281,8 +281,8 @@ pub(super) fn peak_bytes() -> u64 {
     proc_bytes("/proc/self/status", "VmHWM:")
 }
 
-fn persistence(desk: &Desk<'_>, out: &mut String) {
-    let status = desk.shared.runtime.status();
+fn persistence(thread: &ThreadContext<'_>, out: &mut String) {
+    let status = thread.shared.runtime.status();
     let node = status.node;
     let save = if node.checkpoint_error.is_none() { "ok" } else { "err" };
     let write = if node.refused.is_none() { "ok" } else { "err" };
@@ -290,7 +290,7 @@ fn persistence(desk: &Desk<'_>, out: &mut String) {
     field(out, "async_loading", 0);
     field(out, "rdb_changes_since_last_save", status.changes_since_checkpoint);
     field(out, "rdb_bgsave_in_progress", u8::from(node.checkpoint_in_progress));
-    field(out, "rdb_last_save_time", desk.shared.last_save_s());
+    field(out, "rdb_last_save_time", thread.shared.last_save_s());
     field(out, "rdb_last_bgsave_status", save);
     field(out, "rdb_saves", node.checkpoints);
     field(out, "aof_enabled", 1);
@@ -315,9 +315,9 @@ fn persistence(desk: &Desk<'_>, out: &mut String) {
     );
 }
 
-fn stats(desk: &Desk<'_>, out: &mut String) {
-    let totals = desk.shared.totals();
-    let rates = desk.shared.rates();
+fn stats(thread: &ThreadContext<'_>, out: &mut String) {
+    let totals = thread.shared.totals();
+    let rates = thread.shared.rates();
     field(out, "total_connections_received", totals.connections);
     field(out, "total_commands_processed", totals.commands);
     field(out, "instantaneous_ops_per_sec", rates.commands);
@@ -326,26 +326,26 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
     field(out, "instantaneous_input_kbps", format_args!("{:.2}", rates.input_bytes as f64 / 1024.0));
     field(out, "instantaneous_output_kbps", format_args!("{:.2}", rates.output_bytes as f64 / 1024.0));
     field(out, "rejected_connections", totals.rejected);
-    field(out, "evicted_clients", desk.shared.clients.evicted());
+    field(out, "evicted_clients", thread.shared.clients.evicted());
     field(out, "client_query_buffer_limit_disconnections", totals.query_limit_closed);
     field(out, "client_output_buffer_limit_disconnections", totals.output_limit_closed);
     field(out, "total_error_replies", totals.errors);
-    for (reason, count) in desk.shared.acl.denied() {
+    for (reason, count) in thread.shared.acl.denied() {
         let name = if reason == "command" { "cmd" } else { reason };
         field(out, &format!("acl_access_denied_{name}"), count);
     }
     field(out, "expired_keys", totals.expired_keys);
     field(out, "keyspace_hits", totals.hits);
     field(out, "keyspace_misses", totals.misses);
-    field(out, "evicted_keys", desk.shared.evicted.load(Ordering::Relaxed));
+    field(out, "evicted_keys", thread.shared.evicted.load(Ordering::Relaxed));
     let count = |kind: Kind| {
-        let hub = &desk.shared.hub;
+        let hub = &thread.shared.hub;
         hub.channels(|channels| channels.names(kind).count())
     };
     field(out, "pubsub_channels", count(Kind::Channel));
     field(out, "pubsub_patterns", count(Kind::Pattern));
     field(out, "pubsubshard_channels", count(Kind::Shard));
-    let (keys, items, prefixes) = desk.shared.hub.tracked();
+    let (keys, items, prefixes) = thread.shared.hub.tracked();
     field(out, "tracking_total_keys", keys);
     field(out, "tracking_total_items", items);
     field(out, "tracking_total_prefixes", prefixes);
@@ -373,15 +373,15 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
 }
 
 /// `master`, or what Redis calls a node of a cluster that leads nothing.
-pub(super) fn role(desk: &Desk<'_>, follower: &'static str) -> &'static str {
-    match desk.shared.runtime.cluster_view() {
+pub(super) fn role(thread: &ThreadContext<'_>, follower: &'static str) -> &'static str {
+    match thread.shared.runtime.cluster_view() {
         Some(view) if Topology::of(&view).primary_of(view.me).is_some() => follower,
         _ => "master",
     }
 }
 
-fn replication(desk: &Desk<'_>, out: &mut String) {
-    match desk.shared.runtime.cluster_view() {
+fn replication(thread: &ThreadContext<'_>, out: &mut String) {
+    match thread.shared.runtime.cluster_view() {
         Some(view) => places(&view, out),
         None => {
             field(out, "role", "master");
@@ -389,7 +389,7 @@ fn replication(desk: &Desk<'_>, out: &mut String) {
         }
     }
     field(out, "master_failover_state", "no-failover");
-    field(out, "master_replid", &desk.shared.run_id);
+    field(out, "master_replid", &thread.shared.run_id);
     field(out, "master_repl_offset", 0);
     field(out, "master_replid2", "0".repeat(40));
     field(out, "second_repl_offset", -1);
@@ -405,9 +405,9 @@ fn replication(desk: &Desk<'_>, out: &mut String) {
 }
 
 /// ROLE. Positions of the order stand where Redis has offsets: nobody lags behind a node in bytes.
-pub(super) fn role_command(desk: &Desk<'_>) -> Reply {
+pub(super) fn role_command(thread: &ThreadContext<'_>) -> Reply {
     let text = |text: &str| Reply::bulk(text.as_bytes());
-    let Some(view) = desk.shared.runtime.cluster_view() else {
+    let Some(view) = thread.shared.runtime.cluster_view() else {
         return Reply::Array(vec![text("master"), Reply::Integer(0), Reply::Array(Vec::new())]);
     };
     let topology = Topology::of(&view);
@@ -460,7 +460,7 @@ fn places(view: &ClusterView, out: &mut String) {
     field(out, "connected_slaves", followers.count());
 }
 
-fn cpu(_: &Desk<'_>, out: &mut String) {
+fn cpu(_: &ThreadContext<'_>, out: &mut String) {
     // Fields 14 and 15 of /proc/self/stat, in ticks of 10 ms; the name before them may hold spaces, and ends
     // with ')'.
     let times = std::fs::read_to_string("/proc/self/stat").ok().and_then(|text| {
@@ -473,8 +473,8 @@ fn cpu(_: &Desk<'_>, out: &mut String) {
     zeros(out, &["used_cpu_sys_children", "used_cpu_user_children"]);
 }
 
-fn commandstats(desk: &Desk<'_>, out: &mut String) {
-    for (number, count) in desk.shared.call_totals().iter() {
+fn commandstats(thread: &ThreadContext<'_>, out: &mut String) {
+    for (number, count) in thread.shared.call_totals().iter() {
         let us = count.ns / 1000;
         let us_per_call = match count.calls {
             0 => 0.0,
@@ -491,9 +491,9 @@ fn commandstats(desk: &Desk<'_>, out: &mut String) {
     }
 }
 
-fn latencystats(desk: &Desk<'_>, out: &mut String) {
-    let percentiles = &desk.config.latency_tracking_info_percentiles.0;
-    for (number, count) in desk.shared.call_totals().iter() {
+fn latencystats(thread: &ThreadContext<'_>, out: &mut String) {
+    let percentiles = &thread.config.latency_tracking_info_percentiles.0;
+    for (number, count) in thread.shared.call_totals().iter() {
         let Some(histogram) = &count.histogram else {
             continue;
         };
@@ -509,16 +509,16 @@ fn latencystats(desk: &Desk<'_>, out: &mut String) {
     }
 }
 
-fn errorstats(desk: &Desk<'_>, out: &mut String) {
-    for (code, count) in desk.shared.error_totals() {
+fn errorstats(thread: &ThreadContext<'_>, out: &mut String) {
+    for (code, count) in thread.shared.error_totals() {
         // A script's code may hold what has a meaning in INFO; Redis replaces it in the same way.
         let code = code.replace(['#', ':', '\r', '\n'], "_");
         field(out, &format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
-fn keyspace(desk: &Desk<'_>, out: &mut String) {
-    let runtime = &desk.shared.runtime;
+fn keyspace(thread: &ThreadContext<'_>, out: &mut String) {
+    let runtime = &thread.shared.runtime;
     let Keyspace { keys, expires, ttl_ms_average } = Keyspace::of(runtime.kept(), runtime.epoch_ms());
     if keys > 0 {
         let told = format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms_average}");
@@ -526,12 +526,12 @@ fn keyspace(desk: &Desk<'_>, out: &mut String) {
     }
 }
 
-fn ordo(desk: &Desk<'_>, out: &mut String) {
-    let status = desk.shared.runtime.status();
+fn ordo(thread: &ThreadContext<'_>, out: &mut String) {
+    let status = thread.shared.runtime.status();
     let (node, engine) = (&status.node, &status.engine);
-    let totals = desk.shared.totals();
+    let totals = thread.shared.totals();
     field(out, "engine", status.engine_name);
-    field(out, "io_threads", desk.shared.io_threads);
+    field(out, "io_threads", thread.shared.io_threads);
     field(out, "workers", status.workers);
     field(out, "appendfsync", status.fsync);
     field(out, "delivered_position", node.delivered);
@@ -541,7 +541,7 @@ fn ordo(desk: &Desk<'_>, out: &mut String) {
     field(out, "confirmed_position", node.confirmed);
     field(out, "final_committed_position", node.final_committed);
     field(out, "checkpoint_epoch", node.checkpoint.0);
-    field(out, "epoch_time_ms", desk.shared.runtime.engine().view().final_time_ms());
+    field(out, "epoch_time_ms", thread.shared.runtime.engine().view().final_time_ms());
     field(out, "batches", node.epochs);
     field(out, "in_flight_bytes", node.in_flight_bytes);
     field(out, "syncs", node.syncs);

@@ -1,6 +1,6 @@
 //! MEMORY: what takes how much of it.
 
-use super::Desk;
+use super::ThreadContext;
 use super::info::peak_bytes;
 use super::keyspace;
 use crate::memory::{resident_bytes, used_bytes};
@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use txn::{Blob, Reply};
 
 /// MEMORY and those of its subcommands that tell of the server.
-pub(super) fn command(desk: &Desk<'_>, command: MemoryCommand) -> Reply {
+pub(super) fn command(thread: &ThreadContext<'_>, command: MemoryCommand) -> Reply {
     match command {
-        MemoryCommand::Doctor => text(doctor(desk)),
+        MemoryCommand::Doctor => text(doctor(thread)),
         MemoryCommand::MallocStats => text(of_process()),
         MemoryCommand::Purge => Reply::OK,
-        MemoryCommand::Stats => stats(desk),
+        MemoryCommand::Stats => stats(thread),
     }
 }
 
@@ -24,8 +24,8 @@ fn text(text: String) -> Reply {
 }
 
 /// How many bytes the buffers of all connections take.
-fn buffer_bytes(desk: &Desk<'_>) -> u64 {
-    let clients = desk.shared.clients.all();
+fn buffer_bytes(thread: &ThreadContext<'_>) -> u64 {
+    let clients = thread.shared.clients.all();
     let buffered = clients.iter().map(|client| {
         client.input_bytes.load(Ordering::Relaxed) + client.buffer_bytes.load(Ordering::Relaxed)
     });
@@ -46,10 +46,10 @@ pub(super) struct MemoryUse {
 }
 
 impl MemoryUse {
-    pub fn of(desk: &Desk<'_>) -> MemoryUse {
+    pub fn of(thread: &ThreadContext<'_>) -> MemoryUse {
         let used = used_bytes();
-        let startup = desk.shared.startup_bytes.min(used);
-        let buffers = buffer_bytes(desk);
+        let startup = thread.shared.startup_bytes.min(used);
+        let buffers = buffer_bytes(thread);
         MemoryUse {
             used,
             peak: peak_bytes().max(used),
@@ -60,9 +60,9 @@ impl MemoryUse {
     }
 }
 
-fn stats(desk: &Desk<'_>) -> Reply {
-    let MemoryUse { used, peak, startup, buffers, dataset: data } = MemoryUse::of(desk);
-    let keys = keyspace::keys(desk.shared.runtime.kept());
+fn stats(thread: &ThreadContext<'_>) -> Reply {
+    let MemoryUse { used, peak, startup, buffers, dataset: data } = MemoryUse::of(thread);
+    let keys = keyspace::keys(thread.shared.runtime.kept());
     let percent = |part: u64, whole: u64| match whole {
         0 => 0.0,
         whole => part as f64 * 100.0 / whole as f64,
@@ -76,7 +76,7 @@ fn stats(desk: &Desk<'_>) -> Reply {
         ("clients.slaves", number(0)),
         ("clients.normal", number(buffers)),
         ("cluster.links", number(0)),
-        ("aof.buffer", number(desk.shared.runtime.status().node.in_flight_bytes)),
+        ("aof.buffer", number(thread.shared.runtime.status().node.in_flight_bytes)),
         ("lua.caches", number(0)),
         ("functions.caches", number(0)),
         ("db.0", database(keys, &number)),
@@ -103,11 +103,11 @@ fn database(keys: u64, number: &impl Fn(u64) -> Reply) -> Reply {
     ])
 }
 
-fn doctor(desk: &Desk<'_>) -> String {
+fn doctor(thread: &ThreadContext<'_>) -> String {
     let used = used_bytes();
     let peak = peak_bytes().max(used);
-    let limit = desk.config.maxmemory;
-    let buffers = buffer_bytes(desk);
+    let limit = thread.config.maxmemory;
+    let buffers = buffer_bytes(thread);
     let mut found = Vec::new();
     if limit > 0 && used > limit {
         found.push(format!(

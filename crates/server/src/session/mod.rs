@@ -2,7 +2,7 @@
 //!
 //! A session takes commands one at a time ([`Session::command`]) and sorts them:
 //!
-//! - **reads** run at once, at the newest final snapshot, while nothing of this connection is unfinished;
+//! - **reads** run at once, at the newest final snapshot, while nothing of this connection is unfinished.
 //!   One that takes long runs on another thread, and the connection waits for it;
 //! - **everything else that touches data** becomes a request for the order. A read behind an unfinished write
 //!   goes the same way, so that commands take effect in the order in which they were sent;
@@ -15,8 +15,8 @@
 //!
 //! Replies leave in the order of the commands, whatever finishes first: see [`replies`].
 //!
-//! A session owns no socket, thread, channel or clock. Its thread lends it a [`Desk`] for each call. The
-//! session leaves there the requests that the node is to order, and reads there what time it is; outcomes
+//! A session owns no socket, thread, channel or clock. Its thread lends it a [`ThreadContext`] for each call.
+//! The session leaves there the requests that the node is to order, and reads there what time it is; outcomes
 //! come back by [`Session::arrived`], other connections' words by [`Session::delivered`].
 //!
 //! A command's way: [`Session::command`] takes it, [`admission`] refuses, holds, queues or runs it,
@@ -34,7 +34,6 @@ mod channels;
 mod client;
 mod cluster;
 mod config;
-mod desk;
 mod durability;
 mod flights;
 mod identity;
@@ -48,6 +47,7 @@ pub mod replies;
 mod sorts;
 #[cfg(test)]
 mod tests;
+mod thread_context;
 mod tracking;
 mod transaction;
 mod waiting;
@@ -65,8 +65,6 @@ use crate::runtime::{self, ReadOutcome, Routing};
 use crate::shared::Shared;
 use acl::Identity;
 use channels::Subscriptions;
-use desk::{Beyond, Reach, too_long};
-pub use desk::{Commands, Desk, Strays, Submissions};
 use flights::Flight;
 use node::Route;
 use node::flights::Flights;
@@ -77,6 +75,8 @@ use replies::{Answered, Replies, Treatment, reply_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use thread_context::{Beyond, Reach, too_long};
+pub use thread_context::{Commands, Strays, Submissions, ThreadContext};
 use tracking::Tracks;
 use transaction::{Block, Published};
 use txn::{
@@ -335,28 +335,28 @@ impl Session {
     }
 
     /// Ends the connection with an error that is its client's fault.
-    pub fn refuse_input(&mut self, desk: &Desk<'_>, error: &Reply) {
-        desk.counters.note_reply(error);
+    pub fn refuse_input(&mut self, thread: &ThreadContext<'_>, error: &Reply) {
+        thread.counters.note_reply(error);
         self.replies.push(error, self.protocol);
         self.close_after_replies();
     }
 
     /// Takes a command.
-    pub fn command(&mut self, desk: &mut Desk<'_>, argv: Args) {
-        desk.counters.commands.add(1);
+    pub fn command(&mut self, thread: &mut ThreadContext<'_>, argv: Args) {
+        thread.counters.commands.add(1);
         if self.speech == Speech::SkipNext {
             self.speech = Speech::Skipping;
         }
-        self.admit(desk, argv);
-        self.note_progress(desk.shared);
-        self.looked_at(desk);
+        self.admit(thread, argv);
+        self.note_progress(thread.shared);
+        self.looked_at(thread);
     }
 
     /// The present command was looked at: if it waits for nothing, that was all.
-    fn looked_at(&mut self, desk: &Desk<'_>) {
+    fn looked_at(&mut self, thread: &ThreadContext<'_>) {
         if self.hold.is_none() {
             // What is not answered by a reply of its own has ended as well.
-            self.end_call(desk, &Reply::Nil);
+            self.end_call(thread, &Reply::Nil);
             if self.speech == Speech::Skipping {
                 self.speech = Speech::On;
             }
@@ -364,7 +364,7 @@ impl Session {
     }
 
     /// Goes on with a command that was held, if what it waited for is over.
-    pub fn resume(&mut self, desk: &mut Desk<'_>) {
+    pub fn resume(&mut self, thread: &mut ThreadContext<'_>) {
         if self.replies.awaits() {
             return;
         }
@@ -373,28 +373,28 @@ impl Session {
             Some(Hold::Command(argv) | Hold::Pause(argv)) => {
                 // Unless it has to wait on.
                 self.client.paused.store(false, Ordering::Relaxed);
-                self.admit(desk, argv);
-                self.note_progress(desk.shared);
+                self.admit(thread, argv);
+                self.note_progress(thread.shared);
             }
             Some(hold @ (Hold::Waiting | Hold::Attempt(_))) => self.hold = Some(hold),
-            Some(Hold::Save(saves)) if desk.shared.saves_ended() < saves => {
-                desk.shared.start_save();
+            Some(Hold::Save(saves)) if thread.shared.saves_ended() < saves => {
+                thread.shared.start_save();
                 self.hold = Some(Hold::Save(saves));
             }
-            Some(Hold::Save(_)) => self.answer(desk, &Session::saved(desk)),
-            Some(Hold::Sync(syncing)) => self.look_at_disk(desk, syncing),
+            Some(Hold::Save(_)) => self.answer(thread, &Session::saved(thread)),
+            Some(Hold::Sync(syncing)) => self.look_at_disk(thread, syncing),
             Some(Hold::Change(ticket)) => match ticket.try_take() {
-                Some(outcome) => self.answer(desk, &cluster::changed(outcome)),
+                Some(outcome) => self.answer(thread, &cluster::changed(outcome)),
                 None => self.hold = Some(Hold::Change(ticket)),
             },
         }
-        self.looked_at(desk);
+        self.looked_at(thread);
     }
 
     /// Runs a transaction: at a snapshot if that is the same to everyone, else through the order.
     fn transact(
         &mut self,
-        desk: &mut Desk<'_>,
+        thread: &mut ThreadContext<'_>,
         procedure: Arc<dyn Procedure>,
         args: Args,
         mut footprint: Footprint,
@@ -405,18 +405,18 @@ impl Session {
             footprint.weight = Weight::Heavy;
         }
         let id = RequestId { session: self.id, sequence: self.replies.next_sequence(), attempt: 0 };
-        let runtime = &desk.shared.runtime;
+        let runtime = &thread.shared.runtime;
         if let Some(error) = too_long(&args, runtime.is_member()) {
-            return self.answer(desk, &error);
+            return self.answer(thread, &error);
         }
         if runtime.engine_needs().declared_keys && footprint.keys.is_none() {
             // Every replica derives the same keys when it takes the request out of the order.
             footprint.keys = procedure.footprint(&args).keys;
         }
-        let beyond = reach.strays.and_then(|script| desk.strays.beyond(script));
-        let partition_route = self.partition_route(desk, &reach.involved, beyond);
+        let beyond = reach.strays.and_then(|script| thread.strays.beyond(script));
+        let partition_route = self.partition_route(thread, &reach.involved, beyond);
         if reach.has_lost_sight(&self.routing) {
-            return self.answer(desk, &Reply::NilArray);
+            return self.answer(thread, &Reply::NilArray);
         }
         let asker = node::Asker { unfinished: self.has_unfinished_requests(), readonly: self.readonly };
         let route = match partition_route.partitions.len() {
@@ -425,7 +425,7 @@ impl Session {
             _ => Route::Order,
         };
         // A replica by itself does not know what was acknowledged elsewhere.
-        let may_be_old = self.readonly && runtime.is_fresh(desk.now_ms) && self.strict.is_empty();
+        let may_be_old = self.readonly && runtime.is_fresh(thread.now_ms) && self.strict.is_empty();
         let strict = route != Route::Order && runtime.is_member() && !may_be_old;
         let request = Arc::new(Request {
             id,
@@ -441,7 +441,7 @@ impl Session {
         let flight = Flight::new(request, reach);
         let request = &flight.request;
         let outcome = match route {
-            Route::Snapshot if !strict => match desk.shared.runtime.read(desk.port, request) {
+            Route::Snapshot if !strict => match thread.shared.runtime.read(thread.port, request) {
                 ReadOutcome::Done(outcome) => Some(outcome),
                 ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
                 ReadOutcome::MustOrder => None,
@@ -453,11 +453,11 @@ impl Session {
             _ => None,
         };
         if let Some(outcome) = outcome.filter(|_| strayed.is_none()) {
-            return self.answer_read(desk, outcome, completion);
+            return self.answer_read(thread, outcome, completion);
         }
         self.await_reply(request, completion);
         if let Some(missing) = strayed {
-            return self.order_again(desk, flight, missing);
+            return self.order_again(thread, flight, missing);
         }
         if may_widen {
             // What follows must not overtake it, should it come again.
@@ -466,31 +466,36 @@ impl Session {
         if strict {
             let partition = request.route.partitions.first().copied();
             let read = (request.id, partition.unwrap_or_default());
-            desk.submissions.strict.push(read);
+            thread.submissions.strict.push(read);
             self.strict.add(flight);
             return;
         }
         if !self.strict.is_empty() {
             return self.strict.add_ordered(flight);
         }
-        if route == Route::Aside && runtime.read_aside(desk.port, request.clone()) {
+        if route == Route::Aside && runtime.read_aside(thread.port, request.clone()) {
             // What is sent behind it must not take effect before it reads.
             self.aside = Some(flight);
             return;
         }
-        self.order(desk, flight);
+        self.order(thread, flight);
     }
 
     /// Answers the present command with what it read at a snapshot.
-    fn answer_read(&mut self, desk: &mut Desk<'_>, outcome: txn::Outcome, completion: Option<Completion>) {
-        desk.counters.snapshot_reads.add(1);
+    fn answer_read(
+        &mut self,
+        thread: &mut ThreadContext<'_>,
+        outcome: txn::Outcome,
+        completion: Option<Completion>,
+    ) {
+        thread.counters.snapshot_reads.add(1);
         let reply = reply_of(outcome);
         let reply = match completion {
             None => Some(reply),
-            Some(completion) => self.complete(desk, completion, reply),
+            Some(completion) => self.complete(thread, completion, reply),
         };
         if let Some(reply) = reply {
-            self.answer(desk, &reply);
+            self.answer(thread, &reply);
         }
     }
 
@@ -513,17 +518,17 @@ impl Session {
     }
 
     /// Answers the present command.
-    fn answer(&mut self, desk: &Desk<'_>, reply: &Reply) {
-        desk.counters.note_reply(reply);
-        self.end_call(desk, reply);
+    fn answer(&mut self, thread: &ThreadContext<'_>, reply: &Reply) {
+        thread.counters.note_reply(reply);
+        self.end_call(thread, reply);
         if self.speaks() {
             self.replies.push(reply, self.protocol);
         }
     }
 
     /// Answers the command that was held.
-    fn answer_late(&mut self, desk: &Desk<'_>, reply: &Reply) {
-        self.answer(desk, reply);
+    fn answer_late(&mut self, thread: &ThreadContext<'_>, reply: &Reply) {
+        self.answer(thread, reply);
         if self.speech == Speech::Skipping && self.hold.is_none() {
             self.speech = Speech::On;
         }
@@ -547,11 +552,11 @@ impl Session {
     /// connection's unfinished requests go through, so that they keep their order.
     fn partition_route(
         &mut self,
-        desk: &Desk<'_>,
+        thread: &ThreadContext<'_>,
         involved: &Involved,
         beyond: Option<Beyond>,
     ) -> PartitionRoute {
-        let runtime = &desk.shared.runtime;
+        let runtime = &thread.shared.runtime;
         if runtime.partitions_count() == 1 {
             return PartitionRoute::default();
         }
@@ -577,41 +582,41 @@ impl Session {
     }
 
     /// Takes the outcome of a request of this session.
-    pub fn arrived(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: txn::Outcome) {
-        if self.strict_read_arrived(desk, id, &outcome) {
-            return self.fly_again(desk);
+    pub fn arrived(&mut self, thread: &mut ThreadContext<'_>, id: RequestId, outcome: txn::Outcome) {
+        if self.strict_read_arrived(thread, id, &outcome) {
+            return self.submit_again(thread);
         }
         if let Some(flight) = self.aside.take_if(|flight| flight.request.id == id) {
             match outcome {
-                Err(Stop::Restart) => return self.order(desk, flight),
-                Err(Stop::Undeclared(missing)) => return self.order_again(desk, flight, missing),
-                _ => desk.counters.snapshot_reads.add(1),
+                Err(Stop::Restart) => return self.order(thread, flight),
+                Err(Stop::Undeclared(missing)) => return self.order_again(thread, flight, missing),
+                _ => thread.counters.snapshot_reads.add(1),
             }
-        } else if self.flights.is_late(id) || self.comes_again(desk, id, &outcome) {
+        } else if self.flights.is_late(id) || self.comes_again(thread, id, &outcome) {
             return;
         }
-        self.ended(desk, id, outcome);
-        self.note_end(desk);
-        self.fly_again(desk);
-        self.read_in_turn(desk);
+        self.ended(thread, id, outcome);
+        self.note_end(thread);
+        self.submit_again(thread);
+        self.read_in_turn(thread);
     }
 
     /// The connection is told of its own writes that are answered now.
-    fn note_end(&mut self, desk: &mut Desk<'_>) {
-        self.note_progress(desk.shared);
+    fn note_end(&mut self, thread: &mut ThreadContext<'_>) {
+        self.note_progress(thread.shared);
         while let Some(names) = self.told_of_own() {
             let behind = None;
-            self.delivered(desk, Delivery::Invalidate { names, behind });
+            self.delivered(thread, Delivery::Invalidate { names, behind });
         }
     }
 
     /// Takes the last word on a request.
-    fn ended(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: txn::Outcome) {
+    fn ended(&mut self, thread: &mut ThreadContext<'_>, id: RequestId, outcome: txn::Outcome) {
         // What is read beside the order reaches nobody who takes events off replies.
         if let Ok(Reply::Told(told)) = &outcome
             && told.events.contains(&Event::ReadNothing)
         {
-            desk.shared.hub.read_nothing(id);
+            thread.shared.hub.read_nothing(id);
         }
         if !self.replies.arrived(id.sequence, outcome) {
             return;
@@ -625,13 +630,13 @@ impl Session {
                 Treatment::Send => (Some(reply), true),
                 Treatment::Drop => (Some(reply), false),
                 Treatment::Complete { completion, speaks } => {
-                    (self.complete(desk, *completion, reply), speaks)
+                    (self.complete(thread, *completion, reply), speaks)
                 }
             };
             if let Some(reply) = reply {
-                desk.counters.note_reply(&reply);
+                thread.counters.note_reply(&reply);
                 if let Some(call) = self.call.take() {
-                    desk.tally.end(call, self.client.id, &reply);
+                    thread.tally.end(call, self.client.id, &reply);
                 }
                 if speaks {
                     self.replies.complete(&reply, protocol, bulky);

@@ -1,6 +1,6 @@
 //! SLOWLOG and LATENCY.
 
-use super::Desk;
+use super::ThreadContext;
 use crate::observe::{CallCount, LatencyEvents, Samples, SlowEntry};
 use redis_surface::commands::options;
 use redis_surface::errors;
@@ -19,8 +19,8 @@ const GRAPH_ROWS: usize = 4;
 const GRAPH_STEPS: [char; 3] = ['_', 'o', '#'];
 
 /// SLOWLOG and its subcommands.
-pub(super) fn slow_log(desk: &Desk<'_>, command: SlowLogCommand, argv: &Args) -> Reply {
-    let log = &desk.shared.slow_log;
+pub(super) fn slow_log(thread: &ThreadContext<'_>, command: SlowLogCommand, argv: &Args) -> Reply {
+    let log = &thread.shared.slow_log;
     match (command, argv.get(2..).unwrap_or_default()) {
         (SlowLogCommand::Len, _) => Reply::Integer(log.len() as i64),
         (SlowLogCommand::Reset, _) => {
@@ -54,12 +54,12 @@ fn slow_entry(entry: SlowEntry) -> Reply {
 }
 
 /// LATENCY and its subcommands.
-pub(super) fn latency(desk: &Desk<'_>, command: LatencyCommand, argv: &Args) -> Reply {
-    let events = &desk.shared.latency;
-    let now_s = desk.clocks.wall_ms() / 1000;
+pub(super) fn latency(thread: &ThreadContext<'_>, command: LatencyCommand, argv: &Args) -> Reply {
+    let events = &thread.shared.latency;
+    let now_s = thread.clocks.wall_ms() / 1000;
     let words = argv.get(2..).unwrap_or_default();
     match command {
-        LatencyCommand::Doctor => text(doctor(events, desk.config.slowlog_log_slower_than, now_s)),
+        LatencyCommand::Doctor => text(doctor(events, thread.config.slowlog_log_slower_than, now_s)),
         LatencyCommand::Graph => match events.of(&words[0]) {
             Some((event, kept)) => text(graph(event, &kept, now_s)),
             None => Reply::error_owned(format!(
@@ -91,7 +91,7 @@ pub(super) fn latency(desk: &Desk<'_>, command: LatencyCommand, argv: &Args) -> 
             };
             Reply::Integer(events.forget(is_meant) as i64)
         }
-        LatencyCommand::Histogram => histograms(desk, words),
+        LatencyCommand::Histogram => histograms(thread, words),
     }
 }
 
@@ -100,8 +100,8 @@ fn text(text: String) -> Reply {
 }
 
 /// LATENCY HISTOGRAM [command ...]
-fn histograms(desk: &Desk<'_>, names: &[Blob]) -> Reply {
-    let totals = desk.shared.call_totals();
+fn histograms(thread: &ThreadContext<'_>, names: &[Blob]) -> Reply {
+    let totals = thread.shared.call_totals();
     let wanted: Vec<CommandNumber> = names.iter().filter_map(|name| table::find_number(name)).collect();
     let is_wanted = |number: CommandNumber| {
         let name = number.command().name;

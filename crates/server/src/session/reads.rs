@@ -8,7 +8,7 @@
 //! Invariant: while reads wait here, nothing that was sent before them is unfinished, and nothing that was
 //! sent behind them is under way.
 
-use super::{Desk, Flight, Session};
+use super::{Flight, Session, ThreadContext};
 use crate::runtime::{self, ReadOutcome};
 use std::collections::VecDeque;
 use txn::{Outcome, RequestId, Stop, Weight};
@@ -72,57 +72,57 @@ impl Session {
     /// Whether what has arrived is an answer to a strict read. Then all run whose turn it is.
     pub(super) fn strict_read_arrived(
         &mut self,
-        desk: &mut Desk<'_>,
+        thread: &mut ThreadContext<'_>,
         id: RequestId,
         outcome: &Outcome,
     ) -> bool {
         let is_it = self.strict.answered(id, outcome);
         if is_it {
-            self.read_in_turn(desk);
+            self.read_in_turn(thread);
         }
         is_it
     }
 
     /// Runs the strict reads whose turn it is.
-    pub(super) fn read_in_turn(&mut self, desk: &mut Desk<'_>) {
+    pub(super) fn read_in_turn(&mut self, thread: &mut ThreadContext<'_>) {
         while !self.has_unfinished_requests()
             && let Some((flight, state)) = self.strict.next()
         {
             let id = flight.request.id;
             let outcome = match state {
-                State::NeedsOrder | State::Asks => return self.order(desk, flight),
+                State::NeedsOrder | State::Asks => return self.order(thread, flight),
                 State::Fails(stop) => Err(stop),
-                State::MayRun => match self.read_now(desk, flight) {
+                State::MayRun => match self.read_now(thread, flight) {
                     Some(outcome) => outcome,
                     None => return,
                 },
             };
             let outcome = match self.readonly {
-                true => with_staleness(outcome, desk.shared.runtime.staleness_ms_max()),
+                true => with_staleness(outcome, thread.shared.runtime.staleness_ms_max()),
                 false => outcome,
             };
-            desk.counters.snapshot_reads.add(1);
-            self.ended(desk, id, outcome);
-            self.note_end(desk);
+            thread.counters.snapshot_reads.add(1);
+            self.ended(thread, id, outcome);
+            self.note_end(thread);
         }
     }
 
     /// A strict read may run now. `None` if it is answered later.
-    fn read_now(&mut self, desk: &mut Desk<'_>, flight: Flight) -> Option<Outcome> {
-        let runtime = &desk.shared.runtime;
+    fn read_now(&mut self, thread: &mut ThreadContext<'_>, flight: Flight) -> Option<Outcome> {
+        let runtime = &thread.shared.runtime;
         let request = &flight.request;
         if request.footprint.weight == Weight::Heavy {
-            if runtime.read_aside(desk.port, request.clone()) {
+            if runtime.read_aside(thread.port, request.clone()) {
                 self.aside = Some(flight);
             } else {
                 self.hold_for_answers();
-                self.order(desk, flight);
+                self.order(thread, flight);
             }
             return None;
         }
-        match runtime.read(desk.port, request) {
+        match runtime.read(thread.port, request) {
             ReadOutcome::Done(Err(Stop::Undeclared(missing))) => {
-                self.order_again(desk, flight, missing);
+                self.order_again(thread, flight, missing);
                 None
             }
             ReadOutcome::Done(outcome) => Some(outcome),
@@ -130,7 +130,7 @@ impl Session {
             ReadOutcome::MustOrder => {
                 // What follows must not overtake it.
                 self.hold_for_answers();
-                self.order(desk, flight);
+                self.order(thread, flight);
                 None
             }
         }

@@ -14,7 +14,7 @@ use txn::hash::{hash_bytes, mix};
 use txn::{Args, PartitionId, Procedure, Reply, Request, RequestId};
 
 /// What a session needs while it handles commands: its thread's, lent for the length of a round.
-pub struct Desk<'a> {
+pub struct ThreadContext<'a> {
     /// What all threads share.
     pub shared: &'a Arc<Shared>,
     /// Where this thread's requests are answered.
@@ -37,7 +37,7 @@ pub struct Desk<'a> {
     pub now_ms: u64,
 }
 
-impl Desk<'_> {
+impl ThreadContext<'_> {
     /// Counts the calls that have ended.
     #[inline]
     pub fn settle(&self) {

@@ -1,6 +1,6 @@
 //! CLIENT TRACKING: the connection is told when keys that it has read are written.
 
-use super::{Completion, Desk, Reach, Session, is_word};
+use super::{Completion, Reach, Session, ThreadContext, is_word};
 use crate::hub::{Listener, TrackingMode, TrackingOptions};
 use crate::net::clients::{BROADCAST, REDIRECTION_BROKEN, TRACKS};
 use crate::shared::Shared;
@@ -55,7 +55,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn parse(desk: &Desk<'_>, words: &[Blob]) -> Result<Asked, Reply> {
+    fn parse(thread: &ThreadContext<'_>, words: &[Blob]) -> Result<Asked, Reply> {
         let mut options = TrackingOptions::default();
         let (mut broadcasts, mut opt_in, mut opt_out) = (false, false, false);
         let mut prefixes: Vec<Blob> = Vec::new();
@@ -73,7 +73,7 @@ impl Asked {
                     }
                     let id = redis_surface::parse::unsigned(&rest[0]).ok_or(errors::NOT_AN_INTEGER)?;
                     rest = &rest[1..];
-                    let other = desk
+                    let other = thread
                         .shared
                         .clients
                         .by_id(id)
@@ -98,29 +98,29 @@ impl Asked {
 
 impl Session {
     /// CLIENT TRACKING. `None` if it is answered later.
-    pub(super) fn track(&mut self, desk: &mut Desk<'_>, words: &[Blob]) -> Option<Reply> {
+    pub(super) fn track(&mut self, thread: &mut ThreadContext<'_>, words: &[Blob]) -> Option<Reply> {
         let Some((mode, words)) = words.split_first() else {
             return Some(errors::SYNTAX);
         };
-        let asked = match Asked::parse(desk, words) {
+        let asked = match Asked::parse(thread, words) {
             Ok(asked) => asked,
             Err(error) => return Some(error),
         };
         if is_word(mode, "off") {
-            self.track_no_more(desk.shared);
+            self.track_no_more(thread.shared);
             return Some(Reply::OK);
         }
         if !is_word(mode, "on") {
             return Some(errors::SYNTAX);
         }
-        let options = match self.tracking_options(desk, asked) {
+        let options = match self.tracking_options(thread, asked) {
             Ok(options) => options,
             Err(error) => return Some(error),
         };
         let is_new = self.tracks.is_none();
-        let hub = &desk.shared.hub;
+        let hub = &thread.shared.hub;
         if is_new {
-            hub.begin_interest(&desk.shared.runtime);
+            hub.begin_interest(&thread.shared.runtime);
         }
         let redirect = options.redirect.as_ref().map_or(0, |(id, _)| *id);
         let broadcasts = matches!(options.mode, TrackingMode::Broadcast(_));
@@ -140,19 +140,19 @@ impl Session {
         // What was executed before anybody was interested, perhaps a moment ago, tells nothing when it is
         // committed: nothing is read before that has ended.
         let footprint = Footprint { keys: None, read_only: false, weight: Weight::Light };
-        let procedure = desk.commands.watch.clone();
+        let procedure = thread.commands.watch.clone();
         let reach = Reach::of(Involved::Everything);
         let completion = Some(Completion::Answer(Reply::OK));
-        self.transact(desk, procedure, Args::new(), footprint, reach, completion);
+        self.transact(thread, procedure, Args::new(), footprint, reach, completion);
         None
     }
 
-    fn tracking_options(&self, desk: &Desk<'_>, asked: Asked) -> Result<TrackingOptions, Reply> {
+    fn tracking_options(&self, thread: &ThreadContext<'_>, asked: Asked) -> Result<TrackingOptions, Reply> {
         let Asked { mut options, broadcasts, opt_in, opt_out, prefixes } = asked;
         if !prefixes.is_empty() && !broadcasts {
             return Err(Reply::error("ERR PREFIX option requires BCAST mode to be enabled"));
         }
-        if broadcasts && desk.shared.runtime.is_spread() {
+        if broadcasts && thread.shared.runtime.is_spread() {
             return Err(BROADCAST_MISSES_KEYS);
         }
         if let Some(before) = &self.tracks {
@@ -305,7 +305,13 @@ impl Session {
     }
 
     /// Has it remembered what a command, alone or in a block, is about to read, if it is to be.
-    pub(super) fn note_reads(&mut self, desk: &Desk<'_>, command: &Command, argv: &Args, is_alone: bool) {
+    pub(super) fn note_reads(
+        &mut self,
+        thread: &ThreadContext<'_>,
+        command: &Command,
+        argv: &Args,
+        is_alone: bool,
+    ) {
         let Some(tracks) = &mut self.tracks else {
             return;
         };
@@ -322,15 +328,15 @@ impl Session {
             return;
         }
         if let Involved::Keys(keys) = redis_surface::involved(argv) {
-            let keys_max = desk.config.tracking_table_max_keys;
+            let keys_max = thread.config.tracking_table_max_keys;
             let session = self.client.session;
-            let runtime = &desk.shared.runtime;
+            let runtime = &thread.shared.runtime;
             let reads = keys.iter().map(|key| (key.clone(), runtime.end_for(key)));
-            desk.shared.hub.reads(session, reads, keys_max);
+            thread.shared.hub.reads(session, reads, keys_max);
             if runtime.is_spread() {
                 // Nobody would tell of a later write.
                 let others = keys.iter().filter(|&key| !runtime.keeps(key));
-                others.for_each(|key| desk.shared.hub.written_unheard(key));
+                others.for_each(|key| thread.shared.hub.written_unheard(key));
             }
             let reads = tracks.reads.get_or_insert_default();
             reads.by_script = is_alone && matches!(command.run, Run::Script(_));

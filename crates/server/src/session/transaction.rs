@@ -4,7 +4,7 @@
 //! they are still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
 use super::sorts::{bulky_max, waits_for_writers};
-use super::{Completion, Desk, Reach, Session, config, is_word};
+use super::{Completion, Reach, Session, ThreadContext, config, is_word};
 use crate::observe::Subject;
 use redis_surface::acl::Deed;
 use redis_surface::table::{self, CommandNumber, ConnectionCommand, Flags, Resolved, Run};
@@ -56,10 +56,10 @@ impl Published {
     }
 
     /// The reply: how many connections of this node get it.
-    fn counted(&self, desk: &Desk<'_>, reply: Reply) -> Reply {
+    fn counted(&self, thread: &ThreadContext<'_>, reply: Reply) -> Reply {
         match reply {
             Reply::Integer(_) => {
-                let hub = &desk.shared.hub;
+                let hub = &thread.shared.hub;
                 Reply::Integer(hub.receivers(&self.channel, self.is_sharded) as i64)
             }
             other => other,
@@ -152,21 +152,21 @@ impl Session {
     }
 
     /// Queues a command in the open block.
-    pub(super) fn queue(&mut self, desk: &mut Desk<'_>, resolved: Resolved, argv: Args) {
+    pub(super) fn queue(&mut self, thread: &mut ThreadContext<'_>, resolved: Resolved, argv: Args) {
         if resolved.command.is(Flags::NO_MULTI) {
-            return self.reject(desk, Some(resolved.number()), errors::NOT_IN_BLOCK);
+            return self.reject(thread, Some(resolved.number()), errors::NOT_IN_BLOCK);
         }
         if config::names(&argv, "requirepass")
             && matches!(resolved.command.run, Run::Connection(ConnectionCommand::ConfigSet))
         {
-            return self.reject(desk, Some(resolved.number()), PASSWORD_IN_BLOCK);
+            return self.reject(thread, Some(resolved.number()), PASSWORD_IN_BLOCK);
         }
         if let Some(block) = &mut self.block {
             block.bytes += argv.iter().map(|word| WORD_BYTES + word.len()).sum::<usize>();
-            if block.bytes as u64 > desk.config.client_query_buffer_limit {
+            if block.bytes as u64 > thread.config.client_query_buffer_limit {
                 // What is refused anyway need not be kept.
                 *block = Block::default();
-                return self.reject(desk, Some(resolved.number()), TOO_LONG);
+                return self.reject(thread, Some(resolved.number()), TOO_LONG);
             }
             block.needs_memory |= resolved.command.is(Flags::DENYOOM);
             block.writes |= waits_for_writers(resolved.command);
@@ -177,10 +177,10 @@ impl Session {
             block.commands.push(argv);
         }
         self.show_block();
-        self.answer(desk, &Reply::Status("QUEUED".into()));
+        self.answer(thread, &Reply::Status("QUEUED".into()));
     }
 
-    pub(super) fn exec(&mut self, desk: &mut Desk<'_>) -> Option<Reply> {
+    pub(super) fn exec(&mut self, thread: &mut ThreadContext<'_>) -> Option<Reply> {
         let Some(block) = &self.block else {
             return Some(Reply::error("ERR EXEC without MULTI"));
         };
@@ -195,8 +195,8 @@ impl Session {
         if block.commands.is_empty() && watched.is_empty() {
             return Some(Reply::Array(Vec::new()));
         }
-        if !desk.shared.monitors.is_empty() && !block.commands.is_empty() {
-            self.show_block_to_monitors(desk, &block.numbers, &block.commands);
+        if !thread.shared.monitors.is_empty() && !block.commands.is_empty() {
+            self.show_block_to_monitors(thread, &block.numbers, &block.commands);
         }
         let numbers = std::mem::take(&mut block.numbers);
         self.call_is_about(|| Subject::Block(numbers.into()));
@@ -212,7 +212,7 @@ impl Session {
                         self.caching(&argv[2]);
                     }
                     _ if is_own => {}
-                    _ => self.note_reads(desk, resolved.command, &argv, false),
+                    _ => self.note_reads(thread, resolved.command, &argv, false),
                 }
             }
             match is_own {
@@ -223,7 +223,7 @@ impl Session {
         let found = ordered.iter().enumerate();
         let published =
             found.filter_map(|(place, argv)| Some((place, Published::of(argv)?))).collect::<Vec<_>>();
-        let mut reach = desk.reach(&ordered);
+        let mut reach = thread.reach(&ordered);
         if !watched.is_empty() {
             let keys = Involved::Keys(watched.keys().cloned().collect());
             reach.involved = reach.involved.with(keys);
@@ -234,7 +234,7 @@ impl Session {
             watched,
             commands: ordered,
             // What the scripts among them will write shows only while they run.
-            memory: desk.memory(),
+            memory: thread.memory(),
         };
         let is_of_users = |argv: &Args| {
             table::resolve(argv).is_ok_and(|resolved| matches!(resolved.command.run, Run::Acl(_)))
@@ -248,14 +248,14 @@ impl Session {
             (!own.is_empty() || !published.is_empty()).then_some(Completion::Exec { own, published });
         self.forget_caching();
         if acts {
-            self.act(desk, Deed::Block(block), reach, completion);
+            self.act(thread, Deed::Block(block), reach, completion);
             return None;
         }
-        self.transact(desk, desk.commands.block.clone(), block.to_args(), footprint, reach, completion);
+        self.transact(thread, thread.commands.block.clone(), block.to_args(), footprint, reach, completion);
         None
     }
 
-    pub(super) fn watch(&mut self, desk: &mut Desk<'_>, argv: &Args) -> Option<Reply> {
+    pub(super) fn watch(&mut self, thread: &mut ThreadContext<'_>, argv: &Args) -> Option<Reply> {
         if self.block.is_some() {
             return Some(Reply::error("ERR WATCH inside MULTI is not allowed"));
         }
@@ -263,13 +263,18 @@ impl Session {
         let args = Args(argv[1..].iter().cloned().collect());
         let reach = Reach::of(Involved::Keys(keys.clone()));
         let completion = Some(Completion::Watch(keys));
-        self.transact(desk, desk.commands.watch.clone(), args, Footprint::read_only(), reach, completion);
+        self.transact(thread, thread.commands.watch.clone(), args, Footprint::read_only(), reach, completion);
         None
     }
 
     /// Runs a command of the connection itself that was queued, if its user may run it still. What it replies
     /// is appended: SUBSCRIBE and its kin confirm each name.
-    fn own_command_of_block(&mut self, desk: &mut Desk<'_>, argv: &Args, replies: &mut Vec<Reply>) {
+    fn own_command_of_block(
+        &mut self,
+        thread: &mut ThreadContext<'_>,
+        argv: &Args,
+        replies: &mut Vec<Reply>,
+    ) {
         let resolved = table::resolve(argv).ok();
         let Some((resolved, command)) = resolved.and_then(|resolved| match resolved.command.run {
             Run::Connection(command) => Some((resolved, command)),
@@ -277,13 +282,13 @@ impl Session {
         }) else {
             return replies.push(errors::NOT_IN_BLOCK);
         };
-        if let Some(error) = self.denied_by_now(desk, &resolved, argv) {
+        if let Some(error) = self.denied_by_now(thread, &resolved, argv) {
             return replies.push(error);
         }
         let listens = command != ConnectionCommand::SSubscribe;
-        match listens.then(|| self.confirmations(desk, command, &argv[1..])) {
+        match listens.then(|| self.confirmations(thread, command, &argv[1..])) {
             Some(Some(confirmed)) => replies.extend(confirmed),
-            _ => replies.push(self.value_command(desk, command, argv)),
+            _ => replies.push(self.value_command(thread, command, argv)),
         }
     }
 
@@ -291,25 +296,25 @@ impl Session {
     /// gets. `None` if there is none yet.
     pub(super) fn complete(
         &mut self,
-        desk: &mut Desk<'_>,
+        thread: &mut ThreadContext<'_>,
         completion: Completion,
         reply: Reply,
     ) -> Option<Reply> {
         Some(match completion {
             Completion::Acted(then) => {
-                let reply = self.acted(desk, reply);
+                let reply = self.acted(thread, reply);
                 return match then {
-                    Some(then) => self.complete(desk, *then, reply),
+                    Some(then) => self.complete(thread, *then, reply),
                     None => Some(reply),
                 };
             }
-            Completion::Attempt => return self.attempted(desk, reply),
-            Completion::StreamEnds => return self.ends_are_known(desk, reply),
+            Completion::Attempt => return self.attempted(thread, reply),
+            Completion::StreamEnds => return self.ends_are_known(thread, reply),
             Completion::Answer(answer) => match reply {
                 Reply::Error(_) => reply,
                 _ => answer,
             },
-            Completion::Publish(published) => published.counted(desk, reply),
+            Completion::Publish(published) => published.counted(thread, reply),
             Completion::Watch(keys) => {
                 let Some(states) = Watched::from_reply(&keys, &reply) else {
                     return Some(reply);
@@ -333,7 +338,7 @@ impl Session {
                 };
                 for (place, published) in published {
                     if let Some(reply) = ordered.get_mut(place) {
-                        *reply = published.counted(desk, std::mem::replace(reply, Reply::Nil));
+                        *reply = published.counted(thread, std::mem::replace(reply, Reply::Nil));
                     }
                 }
                 let mut replies = Vec::with_capacity(ordered.len() + own.len());
@@ -341,7 +346,7 @@ impl Session {
                 let mut commands = 0;
                 for (place, argv) in own {
                     replies.extend(ordered.by_ref().take(place - commands));
-                    self.own_command_of_block(desk, &argv, &mut replies);
+                    self.own_command_of_block(thread, &argv, &mut replies);
                     commands = place + 1;
                 }
                 replies.extend(ordered);

@@ -7,8 +7,8 @@
 //! is written and nobody is before it, it tries again. A node is not told of what is written at partitions
 //! that it does not keep: there it tries again every so often.
 
-use super::desk::too_long;
-use super::{Completion, Desk, Hold, Reach, Session};
+use super::thread_context::too_long;
+use super::{Completion, Hold, Reach, Session, ThreadContext};
 use crate::shared::Shared;
 use redis_surface::waiting::Wait;
 use redis_surface::{Action, Involved, table};
@@ -60,13 +60,13 @@ impl Session {
     }
 
     /// Begins to wait.
-    pub(super) fn begin_waiting(&mut self, desk: &mut Desk<'_>, wait: Wait) {
-        if let Some(error) = too_long(wait.argv(), desk.shared.runtime.is_member()) {
-            return self.answer(desk, &error);
+    pub(super) fn begin_waiting(&mut self, thread: &mut ThreadContext<'_>, wait: Wait) {
+        if let Some(error) = too_long(wait.argv(), thread.shared.runtime.is_member()) {
+            return self.answer(thread, &error);
         }
         let ends = wait.ends();
         // Not less than it asks for, wherever in its millisecond it begins.
-        let now_ms = desk.clocks.steady_ms() + 1;
+        let now_ms = thread.clocks.steady_ms() + 1;
         self.waiting = Some(Box::new(Waiting {
             keys: wait.keys().iter().map(Key::from).collect(),
             look_ms: None,
@@ -79,20 +79,20 @@ impl Session {
             ended: None,
         }));
         if ends.is_empty() {
-            return self.attempt(desk);
+            return self.attempt(thread);
         }
         let keys = ends.iter().map(Key::from).collect();
         let reach = Reach::of(Involved::Keys(keys));
-        let procedure = desk.commands.stream_ends.clone();
+        let procedure = thread.commands.stream_ends.clone();
         let args = Args(ends.into_iter().collect());
         let completion = Some(Completion::StreamEnds);
-        self.transact(desk, procedure, args, Footprint::read_only(), reach, completion);
+        self.transact(thread, procedure, args, Footprint::read_only(), reach, completion);
     }
 
     /// The ends of the streams that the command waits for are known.
-    pub(super) fn ends_are_known(&mut self, desk: &mut Desk<'_>, reply: Reply) -> Option<Reply> {
+    pub(super) fn ends_are_known(&mut self, thread: &mut ThreadContext<'_>, reply: Reply) -> Option<Reply> {
         let Reply::Array(ends) = reply else {
-            self.stop_waiting(desk);
+            self.stop_waiting(thread);
             return Some(reply);
         };
         let ids = ends.into_iter().filter_map(|end| match end {
@@ -103,14 +103,14 @@ impl Session {
         if let Some(waiting) = &mut self.waiting {
             waiting.wait.ends_are(&ids);
         }
-        self.attempt(desk);
+        self.attempt(thread);
         None
     }
 
     /// Tries the command for those keys for which nobody was there before.
-    fn attempt(&mut self, desk: &mut Desk<'_>) {
+    fn attempt(&mut self, thread: &mut ThreadContext<'_>) {
         let session = self.id();
-        let hub = desk.shared.hub.clone();
+        let hub = thread.shared.hub.clone();
         let Some(waiting) = &mut self.waiting else {
             return;
         };
@@ -123,73 +123,73 @@ impl Session {
         };
         let Some(argv) = argv else {
             waiting.tries = false;
-            return self.wait_on(desk);
+            return self.wait_on(thread);
         };
         waiting.tries = true;
         waiting.again = false;
         let is_second = std::mem::take(&mut waiting.is_second);
         if !is_first {
-            self.call_goes_on(desk);
+            self.call_goes_on(thread);
             // As in Redis 7.2: what the user may do may have changed meanwhile.
-            if let Some(error) = self.denied_meanwhile(desk, &argv) {
-                self.stop_waiting(desk);
-                return self.answer_late(desk, &error);
+            if let Some(error) = self.denied_meanwhile(thread, &argv) {
+                self.stop_waiting(thread);
+                return self.answer_late(thread, &error);
             }
         }
         let Ok(resolved) = table::resolve(&argv) else {
             return;
         };
-        let reach = desk.reach(std::slice::from_ref(&argv));
+        let reach = thread.reach(std::slice::from_ref(&argv));
         let completion = Some(Completion::Attempt);
         let again = match behind {
-            Some(words) => Some((desk.commands.behind.clone(), words)),
+            Some(words) => Some((thread.commands.behind.clone(), words)),
             None if is_first => None,
-            None => Some((desk.commands.retry.clone(), argv.clone())),
+            None => Some((thread.commands.retry.clone(), argv.clone())),
         };
         if let Some((procedure, words)) = again {
             let mut footprint = resolved.command.footprint_without_keys();
             footprint.read_only &= !is_second;
-            return self.transact(desk, procedure, words, footprint, reach, completion);
+            return self.transact(thread, procedure, words, footprint, reach, completion);
         }
-        let prepared = desk.commands.table.prepare_resolved(resolved, argv);
+        let prepared = thread.commands.table.prepare_resolved(resolved, argv);
         if let Action::Transaction { procedure, args, footprint } = prepared.action {
-            self.transact(desk, procedure, args, footprint, reach, completion);
+            self.transact(thread, procedure, args, footprint, reach, completion);
         }
     }
 
     /// An attempt has ended. The reply, if that is the last word.
-    pub(super) fn attempted(&mut self, desk: &mut Desk<'_>, reply: Reply) -> Option<Reply> {
+    pub(super) fn attempted(&mut self, thread: &mut ThreadContext<'_>, reply: Reply) -> Option<Reply> {
         let waiting = self.waiting.as_mut()?;
         waiting.tries = false;
         if !Wait::found_nothing(&reply) {
-            self.stop_waiting(desk);
+            self.stop_waiting(thread);
             return Some(reply);
         }
-        if let Some(reply) = self.time_is_up(desk) {
+        if let Some(reply) = self.time_is_up(thread) {
             return Some(reply);
         }
-        self.wait_on(desk);
+        self.wait_on(thread);
         None
     }
 
     /// The reply if the command does not wait any longer.
-    fn time_is_up(&mut self, desk: &Desk<'_>) -> Option<Reply> {
+    fn time_is_up(&mut self, thread: &ThreadContext<'_>) -> Option<Reply> {
         let waiting = self.waiting.as_ref()?;
         let reply = match waiting.ended {
             Some(true) => UNBLOCKED,
             Some(false) => Wait::NOTHING,
-            None if waiting.deadline_ms.is_some_and(|at_ms| at_ms <= desk.now_ms) => Wait::NOTHING,
+            None if waiting.deadline_ms.is_some_and(|at_ms| at_ms <= thread.now_ms) => Wait::NOTHING,
             None => return None,
         };
-        self.stop_waiting(desk);
+        self.stop_waiting(thread);
         Some(reply)
     }
 
     /// There is nothing yet.
-    fn wait_on(&mut self, desk: &mut Desk<'_>) {
+    fn wait_on(&mut self, thread: &mut ThreadContext<'_>) {
         if self.closing {
             // Nobody is there to wait, or may.
-            return self.stop_waiting(desk);
+            return self.stop_waiting(thread);
         }
         let listener = self.listener();
         let Some(waiting) = &mut self.waiting else {
@@ -199,28 +199,28 @@ impl Session {
         if !waiting.has_entered {
             waiting.has_entered = true;
             waiting.is_second = true;
-            let hub = &desk.shared.hub;
-            hub.begin_interest(&desk.shared.runtime);
+            let hub = &thread.shared.hub;
+            hub.begin_interest(&thread.shared.runtime);
             hub.wait(&listener, &waiting.keys, &waiting.wait.manner);
             self.client.waits.fetch_add(1, Ordering::SeqCst);
             self.client.blocked.store(true, Ordering::SeqCst);
-            return self.attempt(desk);
+            return self.attempt(thread);
         }
         if std::mem::take(&mut waiting.again) {
-            return self.attempt(desk);
+            return self.attempt(thread);
         }
-        let runtime = &desk.shared.runtime;
+        let runtime = &thread.shared.runtime;
         let is_told = |key: &Key| runtime.keeps(key);
         let looks = runtime.is_spread() && !waiting.keys.iter().all(is_told);
-        waiting.look_ms = looks.then_some(desk.now_ms + LOOK_MS);
+        waiting.look_ms = looks.then_some(thread.now_ms + LOOK_MS);
     }
 
     /// The command waits no more.
-    pub(super) fn stop_waiting(&mut self, desk: &Desk<'_>) {
+    pub(super) fn stop_waiting(&mut self, thread: &ThreadContext<'_>) {
         let Some(waiting) = self.waiting.take() else {
             return;
         };
-        self.leave_lines(desk.shared, &waiting);
+        self.leave_lines(thread.shared, &waiting);
         if matches!(self.hold, Some(Hold::Waiting)) {
             self.hold = None;
         }
@@ -236,35 +236,35 @@ impl Session {
     }
 
     /// A key was written, or the time may be up.
-    pub(super) fn look_again(&mut self, desk: &mut Desk<'_>) {
+    pub(super) fn look_again(&mut self, thread: &mut ThreadContext<'_>) {
         let Some(waiting) = &mut self.waiting else {
-            return self.look_at_attempt(desk);
+            return self.look_at_attempt(thread);
         };
         if waiting.tries {
             waiting.again = true;
             return;
         }
-        self.call_goes_on(desk);
-        match self.time_is_up(desk) {
-            Some(reply) => self.answer_late(desk, &reply),
-            None => self.attempt(desk),
+        self.call_goes_on(thread);
+        match self.time_is_up(thread) {
+            Some(reply) => self.answer_late(thread, &reply),
+            None => self.attempt(thread),
         }
     }
 
     /// CLIENT UNBLOCK of this wait, which may have ended since.
-    pub(super) fn unblocked(&mut self, desk: &mut Desk<'_>, wait: u64, with_error: bool) {
+    pub(super) fn unblocked(&mut self, thread: &mut ThreadContext<'_>, wait: u64, with_error: bool) {
         let is_meant =
             |waiting: &Waiting| waiting.has_entered && self.client.waits.load(Ordering::SeqCst) == wait;
         if !self.waiting.as_deref().is_some_and(is_meant) {
             return;
         }
-        self.call_goes_on(desk);
+        self.call_goes_on(thread);
         if let Some(waiting) = &mut self.waiting {
             waiting.ended = Some(with_error);
             if !waiting.tries
-                && let Some(reply) = self.time_is_up(desk)
+                && let Some(reply) = self.time_is_up(thread)
             {
-                self.answer_late(desk, &reply);
+                self.answer_late(thread, &reply);
             }
         }
     }

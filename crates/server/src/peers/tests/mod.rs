@@ -207,7 +207,7 @@ fn nowhere() -> String {
 }
 
 fn connect(node: &Node) -> TcpStream {
-    let stream = TcpStream::connect(node.peers.local_address()).expect("the door");
+    let stream = TcpStream::connect(node.peers.local_address()).expect("the listener");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     stream.set_nodelay(true).expect("a socket");
     stream
@@ -234,10 +234,10 @@ fn dial_by_hand(me: u16, to: &Node) -> TcpStream {
     let (mut side, mut message) = Dialling::begin(&identity, to.me(), &nonce);
     let mut stream = connect(to);
     loop {
-        stream.write_all(&message).expect("the door listens");
+        stream.write_all(&message).expect("the listener listens");
         let mut bytes = vec![0; side.wants()];
-        stream.read_exact(&mut bytes).expect("the door answers");
-        match side.take(&identity, &PLAIN, &bytes).expect("the door is right") {
+        stream.read_exact(&mut bytes).expect("the listener answers");
+        match side.take(&identity, &PLAIN, &bytes).expect("the listener is right") {
             Step::Continue(next) => message = next,
             Step::Done(..) => return stream,
         }

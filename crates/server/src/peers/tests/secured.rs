@@ -79,11 +79,11 @@ fn pass(from: &mut Stream, to: &mut Stream) -> bool {
 
 /// Stands between those who dial it and a node, and speaks TLS with both.
 fn stand_between(tls: Arc<Tls>, node: SocketAddr) -> String {
-    let door = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = door.local_addr().expect("bound").to_string();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
     std::thread::spawn(move || {
-        while let Ok((guest, _)) = door.accept() {
-            let host = TcpStream::connect(node).expect("the node's door");
+        while let Ok((guest, _)) = listener.accept() {
+            let host = TcpStream::connect(node).expect("the node's listener");
             for stream in [&guest, &host] {
                 stream.set_nonblocking(true).expect("a socket");
             }
@@ -214,7 +214,7 @@ fn a_certificate_alone_is_not_enough_and_neither_is_the_secret() {
     // One that shows none.
     let two = house.start(2);
     let nobody = ClientTls::from_files(&house.authority.file, None).expect("a file");
-    let socket = TcpStream::connect(two.peers.local_address()).expect("the door");
+    let socket = TcpStream::connect(two.peers.local_address()).expect("the listener");
     socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let mut stream = nobody.over(socket).expect("its own side is over");
     let said = stream.read(&mut [0]).expect_err("refused").to_string();

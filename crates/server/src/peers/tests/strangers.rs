@@ -89,7 +89,7 @@ fn a_handshake_that_was_overheard_opens_no_door() {
     two.ear.wait_frame(b"hello");
     overheard.extend(frame);
     let mut replayed = connect(&two);
-    replayed.write_all(&overheard).expect("the door listens");
+    replayed.write_all(&overheard).expect("the listener listens");
     let answer = read_to_end(&mut replayed);
     // The end may come as a reset, which takes the last byte with it.
     let wrong = Refusal::WrongSecret as u8;
@@ -104,7 +104,7 @@ fn noise_is_refused_before_anything_is_made_of_it() {
     let one = Node::start(1);
     one.set(&[(2, nowhere())]);
     let mut noise = connect(&one);
-    noise.write_all(&[b'*'; 66]).expect("the door listens");
+    noise.write_all(&[b'*'; 66]).expect("the listener listens");
     assert_eq!(read_to_end(&mut noise), [Refusal::OtherFormat as u8]);
     assert_eq!(one.peers.stats().refused, 1);
 }
@@ -121,7 +121,7 @@ fn a_handshake_ends_in_time_however_slowly_it_comes() {
     let mut slow = connect(&one);
     slow.set_read_timeout(Some(limit / 8)).expect("a socket");
     loop {
-        // The door closes while somebody still writes: the write may see it first.
+        // The listener closes while somebody still writes: the write may see it first.
         if slow.write_all(b"O").is_err() {
             break;
         }
@@ -143,14 +143,14 @@ fn strangers_do_not_keep_peers_out() {
     let timing = Timing { handshake_max: PATIENCE * 2, ..Timing::default() };
     let one = Node::start_with(options(1), timing);
     one.set(&[(2, nowhere())]);
-    let count = door::HANDSHAKES_MAX * 3;
+    let count = peer_listener::HANDSHAKES_MAX * 3;
     let mut strangers: Vec<TcpStream> = (0..count).map(|_| connect(&one)).collect();
     let mut peer = dial_by_hand(2, &one);
     peer.write_all(b"\x02\0\0\0in").expect("sent");
     one.ear.wait_frame(b"in");
     // The oldest ones had to go, and the newest ones are still there.
     let crowded = one.peers.stats().crowded_out as usize;
-    assert!((count - door::HANDSHAKES_MAX..=count).contains(&crowded), "{crowded}");
+    assert!((count - peer_listener::HANDSHAKES_MAX..=count).contains(&crowded), "{crowded}");
     assert_eq!(read_to_end(&mut strangers[0]), b"");
     let newest = &mut strangers[count - 1];
     newest.set_nonblocking(true).expect("a socket");
@@ -173,14 +173,15 @@ fn a_crowd_from_one_address_does_not_push_others_out() {
     let own: SocketAddr = "127.0.0.9:0".parse().expect("an address");
     socket.bind(&own.into()).expect("all of 127/8 is ours");
     let target: SocketAddr = SocketAddr::from(([127, 0, 0, 1], port));
-    socket.connect(&target.into()).expect("the door");
+    socket.connect(&target.into()).expect("the listener");
     let mut slow = TcpStream::from(socket);
     slow.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    slow.write_all(b"ORDO").expect("the door listens");
-    let crowd: Vec<TcpStream> =
-        (0..door::HANDSHAKES_MAX * 2).map(|_| TcpStream::connect(target).expect("the door")).collect();
-    eventually("the crowd", || one.peers.stats().crowded_out as usize > door::HANDSHAKES_MAX);
-    slow.write_all(&[b'?'; WANTED_BYTES_MAX - 4]).expect("the door still listens");
+    slow.write_all(b"ORDO").expect("the listener listens");
+    let crowd: Vec<TcpStream> = (0..peer_listener::HANDSHAKES_MAX * 2)
+        .map(|_| TcpStream::connect(target).expect("the listener"))
+        .collect();
+    eventually("the crowd", || one.peers.stats().crowded_out as usize > peer_listener::HANDSHAKES_MAX);
+    slow.write_all(&[b'?'; WANTED_BYTES_MAX - 4]).expect("the listener still listens");
     assert_eq!(read_to_end(&mut slow), [Refusal::OtherFormat as u8]);
     drop(crowd);
 }

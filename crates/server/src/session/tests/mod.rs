@@ -3,7 +3,7 @@
 mod node;
 mod transcripts;
 
-use super::desk::REPLICATED_BYTES_MAX;
+use super::thread_context::REPLICATED_BYTES_MAX;
 use super::*;
 use crate::cluster::{ChangeAnswer, ChangeTicket, ClusterChange, ClusterView, tests::view};
 use crate::hub::{Listener, TrackingOptions};
@@ -60,8 +60,8 @@ impl TestNode {
         &mut self.connections[0].session
     }
 
-    fn act(&mut self, act: impl FnOnce(&mut Session, &mut Desk<'_>)) {
-        self.with(0, |session, _, desk| act(session, desk));
+    fn act(&mut self, act: impl FnOnce(&mut Session, &mut ThreadContext<'_>)) {
+        self.with(0, |session, _, thread| act(session, thread));
     }
 
     fn sent(&mut self) -> String {
@@ -71,7 +71,7 @@ impl TestNode {
     /// Sends a command and takes what is answered at once.
     fn call(&mut self, line: &str) -> String {
         let argv = inline::split(line.as_bytes()).expect("balanced quotes");
-        self.act(|session, desk| session.command(desk, argv));
+        self.act(|session, thread| session.command(thread, argv));
         self.sent()
     }
 
@@ -106,7 +106,7 @@ impl TestNode {
     /// Takes what lies in the mailbox.
     fn look_into_mailbox(&mut self) -> String {
         for (_, delivery) in self.session().client().mailbox.take_deliveries() {
-            self.act(|session, desk| session.delivered(desk, delivery));
+            self.act(|session, thread| session.delivered(thread, delivery));
         }
         self.sent()
     }
@@ -148,14 +148,14 @@ fn a_change_is_answered_when_it_ends_and_holds_what_is_behind_it() {
     ] {
         assert_eq!(room.call(line), "", "{line} takes its time");
         assert!(room.session().waits_for_time() && !room.session().takes_commands());
-        room.act(|session, desk| session.resume(desk));
+        room.act(|session, thread| session.resume(thread));
         assert_eq!(room.sent(), "");
         let (_, answer) = members.asked.lock().pop().expect("it was asked");
         match outcome {
             Some(outcome) => answer.answer(outcome.map(str::to_owned).map_err(str::to_owned)),
             None => drop(answer),
         }
-        room.act(|session, desk| session.resume(desk));
+        room.act(|session, thread| session.resume(thread));
         assert_eq!(room.sent(), reply);
         assert!(room.session().takes_commands());
     }
@@ -196,16 +196,16 @@ fn strict_reads_of_a_pipeline_run_in_the_order_sent() {
     }
     let asked: Vec<RequestId> = room.submissions.strict.drain(..).map(|(id, _)| id).collect();
     let may_run = || Err(Stop::Restart);
-    room.act(|session, desk| session.arrived(desk, asked[1], may_run()));
+    room.act(|session, thread| session.arrived(thread, asked[1], may_run()));
     let other = room.connect();
     room.send(other, b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n2\r\n");
     room.take_answers();
     assert_eq!(room.take_sent(other), b"+OK\r\n");
     assert_eq!(room.sent(), "");
-    room.act(|session, desk| session.arrived(desk, asked[0], may_run()));
+    room.act(|session, thread| session.arrived(thread, asked[0], may_run()));
     assert_eq!(room.sent(), "$1\r\n2\r\n$1\r\n2\r\n");
     let stop = Stop::abort("CLUSTERDOWN nobody knows");
-    room.act(|session, desk| session.arrived(desk, asked[2], Err(stop)));
+    room.act(|session, thread| session.arrived(thread, asked[2], Err(stop)));
     assert_eq!(room.sent(), "-CLUSTERDOWN nobody knows\r\n");
 }
 
@@ -252,18 +252,18 @@ fn a_wait_is_not_ended_by_what_was_meant_for_the_one_before() {
     assert_eq!(room.order("BLPOP k 0"), "");
     assert!(waits());
     let first = number();
-    room.act(|session, desk| session.delivered(desk, unblock(first, true)));
+    room.act(|session, thread| session.delivered(thread, unblock(first, true)));
     assert_eq!(room.sent(), "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n");
     // The next command is being tried.
     assert_eq!(room.call("BLPOP k 0"), "");
-    room.act(|session, desk| session.delivered(desk, unblock(first, true)));
+    room.act(|session, thread| session.delivered(thread, unblock(first, true)));
     room.answered();
     assert!(waits(), "it waits");
-    room.act(|session, desk| session.delivered(desk, unblock(first, true)));
+    room.act(|session, thread| session.delivered(thread, unblock(first, true)));
     assert_eq!(room.sent(), "");
     assert!(waits(), "it waits on");
     let second = number();
-    room.act(|session, desk| session.delivered(desk, unblock(second, false)));
+    room.act(|session, thread| session.delivered(thread, unblock(second, false)));
     assert_eq!(room.sent(), "*-1\r\n");
     assert!(!waits());
 }
@@ -315,14 +315,14 @@ fn who_begins_to_wait_looks_once_behind_all_that_is_under_way() {
             let first = std::mem::take(&mut room.submissions).requests;
             let answers = room.shared.runtime.ask(&room.port, first, || false);
             for (id, outcome) in answers.expect("room for a few") {
-                room.act(|session, desk| session.arrived(desk, id, outcome));
+                room.act(|session, thread| session.arrived(thread, id, outcome));
             }
         }
         assert!(!room.submissions.requests[0].footprint.read_only, "{line}");
         room.answered();
         let wait = room.session().client().waits.load(Ordering::SeqCst);
         let unblock = Delivery::Unblock { wait, with_error: false };
-        room.act(|session, desk| session.delivered(desk, unblock));
+        room.act(|session, thread| session.delivered(thread, unblock));
         assert_eq!(room.sent(), "*-1\r\n");
     }
 }

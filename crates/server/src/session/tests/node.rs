@@ -9,7 +9,7 @@ use crate::net::intake::Intake;
 use crate::net::mailbox::Mailbox;
 use crate::observe::Tally;
 use crate::runtime::{Membership, Port, Runtime, RuntimeOptions};
-use crate::session::{Commands, Desk, Session, Strays, Submissions};
+use crate::session::{Commands, Session, Strays, Submissions, ThreadContext};
 use crate::shared::{Origin, Shared, ThreadCounters};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -116,10 +116,10 @@ impl TestNode {
     pub(super) fn with<R>(
         &mut self,
         place: usize,
-        act: impl FnOnce(&mut Session, &mut Intake, &mut Desk<'_>) -> R,
+        act: impl FnOnce(&mut Session, &mut Intake, &mut ThreadContext<'_>) -> R,
     ) -> R {
         let config = self.shared.settings.now();
-        let mut desk = Desk {
+        let mut thread = ThreadContext {
             shared: &self.shared,
             port: &self.port,
             config: &config,
@@ -132,16 +132,16 @@ impl TestNode {
             now_ms: self.now_ms,
         };
         let connection = &mut self.connections[place];
-        let done = act(&mut connection.session, &mut connection.intake, &mut desk);
-        desk.settle();
+        let done = act(&mut connection.session, &mut connection.intake, &mut thread);
+        thread.settle();
         done
     }
 
     /// Hands over bytes that a client has sent.
     pub(super) fn send(&mut self, place: usize, bytes: &[u8]) {
-        self.with(place, |session, intake, desk| {
-            intake.go_on(session, desk, TURN_NS, usize::MAX);
-            intake.take(session, desk, bytes);
+        self.with(place, |session, intake, thread| {
+            intake.go_on(session, thread, TURN_NS, usize::MAX);
+            intake.take(session, thread, bytes);
         });
     }
 
@@ -198,7 +198,7 @@ impl TestNode {
                 is_busy = true;
                 let pushes = &self.connections[place].session.client().pushes;
                 pushes.taken(delivery.pushed_bytes(), delivery.is_shared());
-                self.with(place, |session, _, desk| session.delivered(desk, delivery));
+                self.with(place, |session, _, thread| session.delivered(thread, delivery));
             }
         }
         is_busy
@@ -217,13 +217,13 @@ impl TestNode {
             return true;
         }
         if session.deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms) {
-            self.with(place, |session, _, desk| session.delivered(desk, Delivery::Look));
+            self.with(place, |session, _, thread| session.delivered(thread, Delivery::Look));
             return true;
         }
         let was_held = session.waits_for_time();
         let is_ready = session.resumable() || session.takes_commands() && intake.has_backlog();
         if is_ready || was_held {
-            self.with(place, |session, intake, desk| intake.go_on(session, desk, TURN_NS, usize::MAX));
+            self.with(place, |session, intake, thread| intake.go_on(session, thread, TURN_NS, usize::MAX));
         }
         is_ready || was_held && !self.connections[place].session.waits_for_time()
     }
@@ -251,7 +251,7 @@ impl TestNode {
             if let Some(place) = self.connections.iter().position(is_it)
                 && self.connections[place].is_open
             {
-                self.with(place, |session, _, desk| session.arrived(desk, id, outcome));
+                self.with(place, |session, _, thread| session.arrived(thread, id, outcome));
             }
         }
         is_busy

@@ -144,7 +144,7 @@ impl Turn<'_> {
                     connection.requests.insert(id.sequence, number);
                     connection.flights.add_again(flight, missing);
                     connection.holds = true;
-                    self.fly_again(client);
+                    self.submit_again(client);
                 }
                 Some((outcome, position)) => {
                     let place = Place::Snapshot(position);
@@ -187,7 +187,7 @@ impl Turn<'_> {
     }
 
     /// Submits again what was not executed, once nothing else of its connection is on its way.
-    pub(super) fn fly_again(&mut self, client: u16) {
+    pub(super) fn submit_again(&mut self, client: u16) {
         let Some(connection) = self.process.connections.get_mut(&client) else {
             return;
         };
@@ -338,14 +338,14 @@ impl Turn<'_> {
         };
         if connection.flights.ended(id, &outcome) {
             connection.holds = true;
-            self.fly_again(client);
+            self.submit_again(client);
             return Ok(());
         }
         let Some(number) = connection.requests.remove(&id.sequence) else {
             return Ok(());
         };
         self.answer(client, number, outcome, place);
-        self.fly_again(client);
+        self.submit_again(client);
         let mut requests = Vec::new();
         self.go_on(client, &mut requests)?;
         self.process.backlog.extend(requests);
