@@ -11,8 +11,8 @@
 //! whose backlog is full takes no further entries from leaders: it does not acknowledge them, so others make
 //! up the majority, and where too few are left for one, clients wait for it. It is sent what it has not taken
 //! when it has room, or fetches a checkpoint if the leader has nothing older any more. Where it leads it
-//! proposes nothing but the empty batches that other groups' epochs need, and hands over if that does not pass
-//! within [`FULL_MS_MAX`]: clients of its group need not wait for it.
+//! proposes nothing but the empty batches that other groups' epochs need, and hands over if that does not
+//! pass within [`FULL_MS_MAX`]: clients of its group need not wait for it.
 //!
 //! The batch of the next epoch to be delivered is always taken, and whatever it takes for its group to agree
 //! on it (behind a change of leader, the first entry of the new one): without that nothing of what waits

@@ -67,11 +67,13 @@ impl Session {
         let routing = self.routing.clone();
         for flight in &again {
             let request = &flight.request;
+            let (known, of) = (request.route.partitions.len(), usize::from(request.route.of()));
             // Otherwise slots have moved.
-            let has_strayed = request.slots_version == routing.version
-                && request.route.partitions.len() < usize::from(request.route.of());
+            let has_strayed = request.slots_version == routing.version && known < of;
+            // Who lacks the last one goes everywhere, whichever of them its next call's words tell.
+            let lacks_last = of > 2 && known + 1 == of;
             if let Some(script) = flight.reach.strays.filter(|_| has_strayed) {
-                thread.strays.note(script, flight.missing());
+                thread.strays.note(script, flight.missing().filter(|_| !lacks_last));
             }
         }
         let lost = |flight: &Flight| flight.reach.has_lost_sight(&routing);
