@@ -11,7 +11,6 @@ use processes::PATIENCE;
 use server::client::{Answer, Client, put_command};
 use sim::draw::Draw;
 use std::net::SocketAddr;
-use std::time::Instant;
 
 const PARTITIONS: u16 = 4;
 /// Keys that the random commands share: few enough to meet, enough to be everywhere.
@@ -213,21 +212,17 @@ fn a_script_that_strays_is_ordered_again_only_the_first_time() {
     let directory = tempfile::tempdir().expect("a directory");
     let cluster = processes::started(4, 2, PARTITIONS, directory.path());
     let mut client = Client::open(&cluster.addresses()[0].to_string(), PATIENCE).expect("a connection");
-    let began = Instant::now();
     let mut number = 0;
-    let strays = loop {
-        assert!(began.elapsed() < PATIENCE, "its partitions are never named one by one");
+    // Partitions are named once the behaviour of all nodes is in force.
+    let strays = processes::until("partitions are named one by one", || {
         number += 1;
         let strays = format!(
             "local number = {number} for i = 1, 50 do redis.call('SET', 'key' .. i, ARGV[1]) end return 'OK'"
         );
         let first = orders_of(&mut client, &["EVAL", &strays, "1", "a", "1"]);
         assert!((2..=u64::from(PARTITIONS)).contains(&first), "{first}");
-        // Partitions are named once the behaviour of all nodes is in force.
-        if first == u64::from(PARTITIONS) {
-            break strays;
-        }
-    };
+        (first == u64::from(PARTITIONS)).then_some(strays)
+    });
     for value in ["2", "3", "4"] {
         assert_eq!(orders_of(&mut client, &["EVAL", &strays, "1", "b", value]), 1);
     }
