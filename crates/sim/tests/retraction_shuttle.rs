@@ -5,7 +5,7 @@
 
 use execute::siblings::{AbortNumber, Asked, Basis, GroupId, Message, Note, Told};
 use execute::sparkle::{Options, Sparkle};
-use execute::{Budget, Committed, Engine, Progress, WorkerId};
+use execute::{Budget, Committed, Engine, Progress, Siblings, WorkerId};
 use ordo_sim::draw::seeds;
 use shuttle::scheduler::PctScheduler;
 use shuttle::sync::atomic::{AtomicBool, Ordering};
