@@ -7,13 +7,9 @@
 //! counters with what the calls say they updated.
 
 use crate::dice::{Dice, Skew};
-use crate::{Client, Draw, Generator, MISSING, State, Tally, Workload, bytes_at, malformed, row};
+use crate::{Client, Draw, Generator, Native, State, Tally, Workload, bytes_at, malformed, row};
 use std::sync::Arc;
-use txn::fragments::{self, Done};
-use txn::{
-    Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, Fragments, Key, PartitionRoute, Procedure,
-    ProcedureFuture, Reply, Stop, Tx, Value,
-};
+use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, Reply, Stop, Tx};
 
 /// Marks an operation as an update. Numbers of records stay below it.
 const UPDATE: u32 = 1 << 31;
@@ -102,35 +98,25 @@ fn updated(old: &Blob) -> Result<Blob, Stop> {
     Ok(Blob::new(bytes))
 }
 
-/// Each operation is a fragment.
-fn execute(args: &Args, place: usize, found: Option<&Entry>, _: &[Reply]) -> Result<Done, Stop> {
-    let is_update = operations(args)?.nth(place).is_some_and(|operation| operation & UPDATE != 0);
-    let old = match found.map(|entry| &entry.value) {
-        Some(Value::String(old)) => old,
-        _ => return Ok(Done { write: None, value: Reply::error(MISSING) }),
-    };
-    let new = if is_update { Some(Some(Entry::new(updated(old)?))) } else { None };
-    Ok(Done { write: new, value: Reply::Nil })
-}
-
-/// The number of updates, unless a row was not what it should be.
-fn reply(args: &Args, values: &[Reply]) -> Reply {
-    let wrong = values.iter().find(|value| value.is_error());
-    wrong.cloned().unwrap_or_else(|| {
-        let updates =
-            operations(args).map_or(0, |all| all.filter(|operation| operation & UPDATE != 0).count());
-        Reply::Integer(updates as i64)
-    })
-}
-
-/// The only procedure.
-struct AccessRecords;
-
-impl Procedure for AccessRecords {
-    fn name(&self) -> &str {
-        "ycsb.access"
+/// Replies with the number of updates.
+async fn access(mut tx: Tx, call: Call) -> Outcome {
+    let mut updates = 0;
+    for operation in operations(&call)? {
+        let key = record(operation & !UPDATE);
+        if operation & UPDATE == 0 {
+            row(tx.get(&key).await?)?;
+            continue;
+        }
+        let new = updated(&row(tx.get_for_update(&key).await?)?)?;
+        tx.put(&key, new).await?;
+        updates += 1;
     }
-    fn footprint(&self, args: &Args) -> Footprint {
+    Ok(Reply::Integer(updates))
+}
+
+const ACCESS: Native = Native {
+    name: "ycsb.access",
+    footprint: |args| {
         let Ok(operations) = operations(args) else {
             return Footprint::unknown();
         };
@@ -140,17 +126,9 @@ impl Procedure for AccessRecords {
             set.push(record(operation & !UPDATE));
         }
         Footprint::of_keys(reads, writes)
-    }
-    fn fragments(&self, args: &Args) -> Option<Fragments> {
-        let fragment =
-            |operation| Fragment::independent(record(operation & !UPDATE), operation & UPDATE != 0);
-        let list = operations(args).ok()?.map(fragment).collect();
-        Fragments::new(list, FragmentCode { execute, reply })
-    }
-    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        Box::pin(fragments::run(tx, call))
-    }
-}
+    },
+    run: |tx, call| Box::pin(access(tx, call)),
+};
 
 struct YcsbGenerator {
     ycsb: Ycsb,
@@ -206,7 +184,7 @@ impl Workload for Ycsb {
         "ycsb"
     }
     fn procedures(&self) -> Vec<Arc<dyn Procedure>> {
-        vec![Arc::new(AccessRecords)]
+        vec![ACCESS.shared()]
     }
     fn load(&self, seed: u64, _part: usize, sink: &mut dyn FnMut(Key, Entry)) {
         let mut dice = Dice::new(!seed, 0);
@@ -223,7 +201,7 @@ impl Workload for Ycsb {
         Box::new(YcsbGenerator {
             ycsb: self.clone(),
             dice: Dice::new(seed, client.index as u64),
-            access: Arc::new(AccessRecords),
+            access: ACCESS.shared(),
             numbers: Vec::with_capacity(self.operations),
             bytes: Vec::with_capacity(4 * self.operations),
         })

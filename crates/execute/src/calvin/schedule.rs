@@ -4,11 +4,12 @@ use super::Shared;
 use super::execution::Work;
 use super::locks::{LockTable, Request};
 use crate::conservative::Job;
+use crate::siblings::parts::reader_of;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::sync::atomic::Ordering;
 use txn::mutant::{Mutant, is_active};
-use txn::{Key, KeySets, PartitionId, Position};
+use txn::{Key, KeySets, PartitionId, Position, Space};
 
 /// Confirmed transactions that are taken from the queue at once.
 const TAKEN_MAX: usize = 32;
@@ -65,11 +66,13 @@ fn key_at(keys: &KeySets, index: usize) -> Option<(&Key, bool)> {
 /// The keys that a transaction locks at this partition: of those that it names at all of its partitions.
 fn locked_here(job: &Job, me: PartitionId) -> Option<Arc<KeySets>> {
     let all = job.request.footprint.keys.as_ref()?;
-    if job.member.is_none() {
+    let Some(member) = &job.member else {
         return Some(all.clone());
-    }
-    let reads = all.reads.iter().filter(|key| job.has(me, key, false));
-    let writes = all.writes.iter().filter(|key| job.has(me, key, true));
+    };
+    let is_read = |key: &Key| reader_of(&member.group.id, key, &job.request.route.slots) == me;
+    let is_written = |key: &Key| key.space() == Space::System || is_read(key);
+    let reads = all.reads.iter().filter(|key| is_read(key));
+    let writes = all.writes.iter().filter(|key| is_written(key));
     Some(Arc::new(KeySets {
         reads: reads.cloned().collect(),
         writes: writes.cloned().collect(),
