@@ -33,9 +33,14 @@ fn every_engine_runs_and_leaves_a_serial_state() {
     ];
     for (workload, settings) in workloads {
         for reads in [Reads::Design, Reads::Order] {
-            let report = short("sparkle,sparkle@1,serial,calvin,calvin@1,ssmr", workload, settings, reads);
+            let report = short(
+                "sparkle,sparkle@1,serial,calvin,calvin@1,ssmr,qstore,qstore@1",
+                workload,
+                settings,
+                reads,
+            );
             assert!(report.violations.is_empty(), "{:?}", report.violations);
-            assert_eq!(report.records.len(), 6);
+            assert_eq!(report.records.len(), 8);
             for record in &report.records {
                 assert!(record.committed > 0, "{record:?}");
                 assert!(record.latency_us.max > 0.0, "{record:?}");

@@ -5,7 +5,7 @@
 //! variant, and the compiler names the rest.
 
 use crate::engine::{Assignment, Engine};
-use crate::{Calvin, NoCc, Serial, Sparkle, Ssmr, sparkle};
+use crate::{Calvin, NoCc, QStore, Serial, Sparkle, Ssmr, qstore, sparkle};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub enum EngineKind {
     NoCc,
     /// One scheduler locks declared keys in the order ([`crate::calvin`]).
     Calvin,
+    /// Plans declared keys into execution queues ([`crate::qstore`]).
+    QStore,
     /// One confirmed transaction at a time, which waits for its siblings ([`crate::ssmr`]).
     Ssmr,
     /// Speculation in parallel ([`crate::sparkle`]).
@@ -83,8 +85,14 @@ impl std::error::Error for EngineError {}
 
 impl EngineKind {
     /// All engines, from the plainest on.
-    pub const ALL: [EngineKind; 5] =
-        [EngineKind::Serial, EngineKind::NoCc, EngineKind::Calvin, EngineKind::Ssmr, EngineKind::Sparkle];
+    pub const ALL: [EngineKind; 6] = [
+        EngineKind::Serial,
+        EngineKind::NoCc,
+        EngineKind::Calvin,
+        EngineKind::QStore,
+        EngineKind::Ssmr,
+        EngineKind::Sparkle,
+    ];
 
     /// The name, as `--engine` and the settings take it.
     pub const fn name(self) -> &'static str {
@@ -92,6 +100,7 @@ impl EngineKind {
             EngineKind::Serial => "serial",
             EngineKind::NoCc => "nocc",
             EngineKind::Calvin => "calvin",
+            EngineKind::QStore => "qstore",
             EngineKind::Ssmr => "ssmr",
             EngineKind::Sparkle => "sparkle",
         }
@@ -113,7 +122,7 @@ impl EngineKind {
             EngineKind::NoCc => {
                 Needs { spans_partitions: false, whole_transactions: true, correct: false, ..parallel }
             }
-            EngineKind::Calvin => Needs { declared_keys: true, ..parallel },
+            EngineKind::Calvin | EngineKind::QStore => Needs { declared_keys: true, ..parallel },
             EngineKind::Ssmr => Needs { one_worker: true, ..parallel },
             EngineKind::Sparkle => parallel,
         }
@@ -158,6 +167,7 @@ impl EngineKind {
             EngineKind::Serial => Arc::new(Serial::new()),
             EngineKind::NoCc => Arc::new(NoCc::new(made_for.workers)),
             EngineKind::Calvin => Arc::new(Calvin::of(made_for)),
+            EngineKind::QStore => Arc::new(QStore::new(qstore::Options::of(made_for))),
             EngineKind::Ssmr => Arc::new(Ssmr::of(made_for.partition)),
             EngineKind::Sparkle => Arc::new(Sparkle::new(sparkle::Options::of(made_for))),
         }
@@ -189,17 +199,18 @@ mod tests {
         }
         for wrong in ["", "Sparkle", "sparkl", " serial"] {
             let error = wrong.parse::<EngineKind>().unwrap_err().to_string();
-            let want = format!("'{wrong}' is no engine: choose from serial, nocc, calvin, ssmr, sparkle");
+            let want =
+                format!("'{wrong}' is no engine: choose from serial, nocc, calvin, qstore, ssmr, sparkle");
             assert_eq!(error, want);
         }
         assert_eq!(EngineKind::correct_of("ssmr"), Ok(EngineKind::Ssmr));
         let error = EngineKind::correct_of("nocc").unwrap_err();
         assert_eq!(error, EngineError::Incorrect(EngineKind::NoCc));
-        assert!(error.to_string().ends_with("Choose from serial, calvin, ssmr, sparkle"), "{error}");
+        assert!(error.to_string().ends_with("Choose from serial, calvin, qstore, ssmr, sparkle"), "{error}");
         assert_eq!((EngineKind::Serial.check(1), EngineKind::Calvin.check(3)), (Ok(()), Ok(())));
         let error = EngineKind::Serial.check(3).unwrap_err();
         assert_eq!(error, EngineError::OnePartition(EngineKind::Serial, 3));
-        assert!(error.to_string().ends_with("Choose from calvin, ssmr, sparkle"), "{error}");
+        assert!(error.to_string().ends_with("Choose from calvin, qstore, ssmr, sparkle"), "{error}");
         assert_eq!(EngineKind::NoCc.check(3), Err(EngineError::Incorrect(EngineKind::NoCc)));
     }
 
@@ -221,10 +232,10 @@ mod tests {
         let those_with = |has: fn(Needs) -> bool| -> Vec<&str> {
             EngineKind::ALL.into_iter().filter(|kind| has(kind.needs())).map(EngineKind::name).collect()
         };
-        assert_eq!(those_with(|needs| needs.declared_keys), ["calvin"]);
-        assert_eq!(those_with(|needs| needs.spans_partitions), ["calvin", "ssmr", "sparkle"]);
+        assert_eq!(those_with(|needs| needs.declared_keys), ["calvin", "qstore"]);
+        assert_eq!(those_with(|needs| needs.spans_partitions), ["calvin", "qstore", "ssmr", "sparkle"]);
         assert_eq!(those_with(|needs| needs.one_worker), ["serial", "ssmr"]);
         assert_eq!(those_with(|needs| needs.whole_transactions), ["serial", "nocc"]);
-        assert_eq!(those_with(|needs| needs.correct), ["serial", "calvin", "ssmr", "sparkle"]);
+        assert_eq!(those_with(|needs| needs.correct), ["serial", "calvin", "qstore", "ssmr", "sparkle"]);
     }
 }

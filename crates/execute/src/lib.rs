@@ -9,12 +9,13 @@
 //! | [`serial`] | one confirmed transaction at a time: the specification |
 //! | [`nocc`] | in parallel without any concurrency control: the bound that the others are measured against, wrong under conflicts |
 //! | [`calvin`] | in parallel behind one scheduler that locks every transaction's keys, in order, before it runs |
+//! | [`qstore`] | in parallel: planners put declared keys into execution queues, executors resolve these in order, and what is resolved runs (Q-Store, section 4) |
 //! | [`ssmr`] | one confirmed transaction at a time, which waits for its siblings at other partitions |
 //! | [`sparkle`] | in parallel and speculatively; timestamped locks and read dependencies detect what ran out of order (Sparkle, section 4.1) |
 //!
 //! Transactions over several partitions run at each of these; [`siblings`] is how their parts agree on what
-//! was read. Sparkle speculates on it; `calvin` and `ssmr` wait for what is final (`conservative`); `serial`
-//! and `nocc` execute one partition.
+//! was read. Sparkle speculates on it; `calvin`, `qstore` and `ssmr` wait for what is final (`conservative`);
+//! `serial` and `nocc` execute one partition.
 //!
 //! [`kind::EngineKind`] is the one list of them, with what each needs from those who run it.
 //!
@@ -27,6 +28,7 @@ pub mod engine;
 mod exclusive;
 pub mod kind;
 pub mod nocc;
+pub mod qstore;
 mod running;
 mod scan;
 pub mod serial;
@@ -41,6 +43,7 @@ pub use engine::{
 };
 pub use kind::{EngineError, EngineKind, Needs};
 pub use nocc::NoCc;
+pub use qstore::QStore;
 pub use running::{Witness, watch, watch_no_more};
 pub use serial::Serial;
 pub use snapshot::{Interrupt, Lookups, Pause, ReadOutcome, SnapshotReader, run_read_only};

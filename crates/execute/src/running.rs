@@ -55,6 +55,17 @@ impl Future for Watched {
     }
 }
 
+/// Executes a part of a request that is no incarnation of its procedure.
+pub(crate) fn see<R>(request: &Request, context: &TxContext, part: impl FnOnce() -> R) -> R {
+    let witness = WITNESS.get().filter(|_| IS_WATCHED.load(Ordering::Relaxed));
+    let Some(witness) = witness else {
+        return part();
+    };
+    let (mut part, mut result) = (Some(part), None);
+    witness.see(context.name, request, &mut || result = part.take().map(|part| part()));
+    result.expect("a witness lets every part happen")
+}
+
 /// Starts an incarnation of a request.
 ///
 /// A panic before the first await counts like one after it: as an outcome.

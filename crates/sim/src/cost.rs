@@ -13,6 +13,8 @@ pub struct CostTable {
     pub sparkle_operation_ns: u64,
     /// The same of Calvin.
     pub calvin_operation_ns: u64,
+    /// The same of Q-Store.
+    pub qstore_operation_ns: u64,
     /// The same of S-SMR.
     pub ssmr_operation_ns: u64,
     /// A transaction of the serial engine, which runs each in one step.
@@ -37,6 +39,7 @@ impl CostTable {
     pub const DEFAULT: CostTable = CostTable {
         sparkle_operation_ns: 140,
         calvin_operation_ns: 160,
+        qstore_operation_ns: 140,
         ssmr_operation_ns: 130,
         serial_operation_ns: 650,
         command_ns: 100,
@@ -52,6 +55,7 @@ impl CostTable {
         match kind {
             EngineKind::Sparkle => self.sparkle_operation_ns,
             EngineKind::Calvin => self.calvin_operation_ns,
+            EngineKind::QStore => self.qstore_operation_ns,
             EngineKind::Ssmr => self.ssmr_operation_ns,
             // Whole transactions.
             EngineKind::Serial | EngineKind::NoCc => self.serial_operation_ns,

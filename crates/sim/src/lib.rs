@@ -37,6 +37,7 @@ pub mod cost;
 pub mod disk;
 pub mod draw;
 mod engine;
+pub mod fragments;
 pub mod history;
 pub mod judge;
 mod keeper;

@@ -212,6 +212,8 @@ impl Options {
         // By a draw of its own: most seeds go on meaning the same.
         let is_ssmr = drawn == EngineKind::Serial && Draw::new(mix(seed ^ 0x7373_6D72)).percent(50);
         let drawn = if is_ssmr { EngineKind::Ssmr } else { drawn };
+        let is_qstore = drawn == EngineKind::Calvin && Draw::new(mix(seed ^ 0x7173_746F)).percent(50);
+        let drawn = if is_qstore { EngineKind::QStore } else { drawn };
         let engine = wishes.engine.unwrap_or(drawn);
         let drawn = match system {
             SystemKind::Ordo => 1,
@@ -310,6 +312,8 @@ impl Options {
                     EngineKind::Calvin,
                     EngineKind::Ssmr,
                 ]);
+                let is_qstore = drawn == EngineKind::Calvin && Draw::new(mix(seed ^ 0x7173_706E)).percent(50);
+                let drawn = if is_qstore { EngineKind::QStore } else { drawn };
                 options.engine = wishes.engine.unwrap_or(drawn);
                 options.moves = Draw::new(mix(seed ^ 0x6D6F_7665)).pick(&[0, 0, 1, 2, 5]);
             }

@@ -3,8 +3,9 @@
 //! `ORDO_SEEDS=n` runs more seeds, `ORDO_SEED=s` runs one again, `ORDO_TRACE=1` prints its events.
 
 use execute::sparkle::{Options, Sparkle};
-use execute::{Budget, Calvin, Engine, NoCc, Progress, Serial, Ssmr, WorkerId};
+use execute::{Assignment, Budget, Calvin, Engine, NoCc, Progress, QStore, Serial, Ssmr, WorkerId, qstore};
 use ordo_sim::draw::{Draw, one_seed, seeds};
+use ordo_sim::fragments::FragmentSource;
 use ordo_sim::judge::Judge;
 use ordo_sim::program::Shape;
 use ordo_sim::redis::RedisSource;
@@ -51,6 +52,10 @@ fn check_threads(make: Factory<'_>, source: MakeSource<'_>, default_seeds: u64) 
     report
 }
 
+fn fragments(draw: &mut Draw) -> Box<dyn Source> {
+    Box::new(FragmentSource::draw(draw))
+}
+
 fn redis(draw: &mut Draw) -> Box<dyn Source> {
     Box::new(RedisSource::draw(draw, 1))
 }
@@ -71,6 +76,17 @@ fn sparkle(workers: usize, draw: &mut Draw) -> Arc<dyn Engine> {
 
 fn calvin(workers: usize, _draw: &mut Draw) -> Arc<dyn Engine> {
     Arc::new(Calvin::new(workers))
+}
+
+fn qstore(workers: usize, draw: &mut Draw) -> Arc<dyn Engine> {
+    // Small rings make positions share slots, and few buckets make keys share them.
+    Arc::new(QStore::new(qstore::Options {
+        capacity: draw.pick(&[32, 64, 4096]),
+        ranges: draw.pick(&[1, 2, 8, 64]),
+        slice_max: draw.pick(&[1, 3, 128]),
+        buckets: draw.pick(&[1, 4, 1024]),
+        ..qstore::Options::of(Assignment::alone(workers))
+    }))
 }
 
 fn ssmr(_workers: usize, _draw: &mut Draw) -> Arc<dyn Engine> {
@@ -97,6 +113,25 @@ fn calvin_equals_the_specification_on_virtual_workers() {
 #[test]
 fn calvin_equals_the_specification_on_real_threads() {
     check_threads(&calvin, &programs, 15);
+}
+
+#[test]
+fn qstore_equals_the_specification_on_virtual_workers() {
+    let report = check(&qstore, 300);
+    assert!(one_seed() || report.suspensions > 0 && report.retractions > 0 && report.snapshot_reads > 0);
+}
+
+#[test]
+fn qstore_equals_the_specification_on_real_threads() {
+    check_threads(&qstore, &programs, 30);
+}
+
+#[test]
+fn calls_in_fragments_equal_the_specification() {
+    let report = check_source(&qstore, &fragments, 500);
+    assert!(one_seed() || report.rolled_back > 0 && report.suspensions > 0 && report.retractions > 0);
+    check_threads(&qstore, &fragments, 20);
+    check_source(&sparkle, &fragments, 50);
 }
 
 #[test]
@@ -184,6 +219,7 @@ fn redis_traffic_on_sparkle_equals_the_specification() {
 #[test]
 fn redis_traffic_on_the_other_engines_equals_the_specification() {
     check_source(&calvin, &redis, 20);
+    check_source(&qstore, &redis, 40);
     check_source(&ssmr, &redis, 20);
     check_source(&serial, &redis, 20);
 }

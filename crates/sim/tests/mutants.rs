@@ -1,13 +1,14 @@
 //! The tests of the tests: each deliberate defect of an engine must be caught, within a bounded number of
 //! seeds.
 
-use execute::Engine;
 use execute::sparkle::{Mutant, Options, Sparkle};
+use execute::{Assignment, Engine, QStore, qstore};
 use ordo_sim::draw::Draw;
 use ordo_sim::scenario::{ProgramSource, Source};
 use ordo_sim::workers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use txn::mutant;
 
 /// The oracle has this many runs to find a defect.
 const SEEDS_MAX: u64 = 3_000;
@@ -16,7 +17,7 @@ fn programs(draw: &mut Draw) -> Box<dyn Source> {
     Box::new(ProgramSource::draw(draw))
 }
 
-/// The first seed that finds the defect, and what it found.
+/// The first seed that finds a defect of Sparkle, and what it found.
 fn find(mutant: Mutant) -> Option<(u64, String)> {
     let make = |workers: usize, draw: &mut Draw| -> Arc<dyn Engine> {
         let capacity = draw.pick(&[32, 64, 4096]);
@@ -27,8 +28,12 @@ fn find(mutant: Mutant) -> Option<(u64, String)> {
             ..Options::new(workers)
         }))
     };
+    find_in(&make)
+}
+
+fn find_in(make: workers::Factory<'_>) -> Option<(u64, String)> {
     (1..=SEEDS_MAX).find_map(|seed| {
-        match catch_unwind(AssertUnwindSafe(|| workers::run(&make, &programs, seed, 60))) {
+        match catch_unwind(AssertUnwindSafe(|| workers::run(make, &programs, seed, 60))) {
             Ok(Ok(_)) => None,
             Ok(Err(failure)) => Some((seed, failure.fault)),
             // An engine's own assertion is as good a find.
@@ -49,4 +54,24 @@ fn every_mutant_of_sparkle_is_caught() {
         }
     }
     assert!(survivors.is_empty(), "these defects were not found in {SEEDS_MAX} seeds: {survivors:?}");
+}
+
+#[test]
+fn the_mutants_of_qstore_are_caught() {
+    let make = |workers: usize, draw: &mut Draw| -> Arc<dyn Engine> {
+        let defaults = qstore::Options::of(Assignment::alone(workers));
+        Arc::new(QStore::new(qstore::Options { capacity: draw.pick(&[32, 64, 4096]), ..defaults }))
+    };
+    for mutant in [
+        mutant::Mutant::IgnorePriority,
+        mutant::Mutant::ForgetWriter,
+        mutant::Mutant::KeepRetracted,
+        mutant::Mutant::PassBarrier,
+    ] {
+        let found = mutant::with(mutant, || find_in(&make));
+        let Some((seed, fault)) = found else {
+            panic!("{mutant:?} was not found in {SEEDS_MAX} seeds");
+        };
+        println!("{mutant:?}: seed {seed}: {:.150}", fault.replace('\n', " "));
+    }
 }

@@ -104,7 +104,7 @@ fn the_same_options_give_the_same_run() {
 #[test]
 fn baselines_leave_the_state_of_the_serial_execution_over_partitions_too() {
     for seed in seeds(2) {
-        for contender in [EngineKind::Calvin, EngineKind::Ssmr].map(Contender::of) {
+        for contender in [EngineKind::Calvin, EngineKind::QStore, EngineKind::Ssmr].map(Contender::of) {
             for workload in [synthetic(3, 50), tpcc(3)] {
                 let report = judged(&options(3, contender, workload, seed));
                 assert!(report.committed > 50, "{contender}: {report:?}");

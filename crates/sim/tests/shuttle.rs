@@ -8,7 +8,7 @@
 #![cfg(feature = "shuttle")]
 
 use execute::sparkle::{Mutant, Options as SparkleOptions, Sparkle};
-use execute::{Budget, Committed, Engine, Progress, WorkerId};
+use execute::{Assignment, Budget, Committed, Engine, Progress, QStore, WorkerId, qstore};
 use ordo_sim::draw::{Draw, seeds};
 use ordo_sim::judge::{Judge, check_end};
 use ordo_sim::program::Shape;
@@ -84,8 +84,26 @@ fn explore(default_seeds: u64, iterations: usize, model: impl Fn(u64) + Clone + 
     }
 }
 
-fn sparkle(workers: usize, mutant: Option<Mutant>) -> Arc<dyn Engine> {
-    Arc::new(Sparkle::new(SparkleOptions { capacity: 32, mutant, ..SparkleOptions::new(workers) }))
+/// An engine that is explored.
+#[derive(Clone, Copy)]
+enum Kind {
+    Sparkle(Option<Mutant>),
+    QStore,
+}
+
+impl Kind {
+    fn make(self, workers: usize) -> Arc<dyn Engine> {
+        match self {
+            Kind::Sparkle(mutant) => {
+                let options = SparkleOptions { capacity: 32, mutant, ..SparkleOptions::new(workers) };
+                Arc::new(Sparkle::new(options))
+            }
+            Kind::QStore => {
+                let defaults = qstore::Options::of(Assignment::alone(workers));
+                Arc::new(QStore::new(qstore::Options { capacity: 32, ranges: 2, buckets: 4, ..defaults }))
+            }
+        }
+    }
 }
 
 /// A handful of transactions over one or two keys, with everything that programs can do.
@@ -107,11 +125,11 @@ fn scenario(seed: u64) -> Scenario {
 }
 
 /// The engine on two threads while a third delivers, retracts, delivers again and confirms.
-fn engine_model(seed: u64, mutant: Option<Mutant>) {
+fn engine_model(seed: u64, kind: Kind) {
     const WORKERS: usize = 2;
     let mut scenario = scenario(seed);
     let mut draw = Draw::new(seed ^ 1);
-    let engine = sparkle(WORKERS, mutant);
+    let engine = kind.make(WORKERS);
     let committed: ShuttleArc<Mutex<Vec<Committed>>> = ShuttleArc::new(Mutex::new(Vec::new()));
     let stop = ShuttleArc::new(AtomicBool::new(false));
     let operations = draw.pick(&[1, u32::MAX]);
@@ -170,13 +188,18 @@ fn engine_model(seed: u64, mutant: Option<Mutant>) {
     for committed in committed.lock().unwrap().drain(..) {
         judge.judge(&scenario, &committed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
-    check_end(&*engine, &*sparkle(1, None), &scenario, &judge)
+    check_end(&*engine, &*kind.make(1), &scenario, &judge)
         .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
 }
 
 #[test]
 fn sparkle_equals_the_specification_under_every_explored_schedule() {
-    explore(100, 20, |seed| engine_model(seed, None));
+    explore(100, 20, |seed| engine_model(seed, Kind::Sparkle(None)));
+}
+
+#[test]
+fn qstore_equals_the_specification_under_every_explored_schedule() {
+    explore(100, 20, |seed| engine_model(seed, Kind::QStore));
 }
 
 /// Where workers sleep.
@@ -211,11 +234,11 @@ impl Bell {
 ///
 /// If `at_once`, the order has said everything before anybody wakes: what is forgotten then, no later event
 /// makes good.
-fn sleepers_model(seed: u64, at_once: bool, mutant: Option<Mutant>) {
+fn sleepers_model(seed: u64, at_once: bool, kind: Kind) {
     const WORKERS: usize = 3;
     let mut scenario = scenario(seed);
     let mut draw = Draw::new(seed ^ 2);
-    let engine = sparkle(WORKERS, mutant);
+    let engine = kind.make(WORKERS);
     let bell = ShuttleArc::new(Bell::default());
     let operations = draw.pick(&[1, u32::MAX]);
     let work = || {
@@ -271,13 +294,15 @@ fn sleepers_model(seed: u64, at_once: bool, mutant: Option<Mutant>) {
 
 #[test]
 fn nobody_sleeps_over_what_can_be_done() {
-    explore(100, 20, |seed| sleepers_model(seed, false, None));
-    explore(50, 40, |seed| sleepers_model(seed, true, None));
+    for kind in [Kind::Sparkle(None), Kind::QStore] {
+        explore(100, 20, move |seed| sleepers_model(seed, false, kind));
+        explore(50, 40, move |seed| sleepers_model(seed, true, kind));
+    }
     // Three have to meet in a few steps each.
     let caught = catch_unwind(|| {
         for seed in seeds(300) {
-            let mutant = Some(Mutant::LeaveCommittable);
-            let model = move || sleepers_model(seed, true, mutant);
+            let kind = Kind::Sparkle(Some(Mutant::LeaveCommittable));
+            let model = move || sleepers_model(seed, true, kind);
             run(Bursts::new(seed, 3_000), model);
         }
     });
@@ -288,8 +313,9 @@ fn nobody_sleeps_over_what_can_be_done() {
 #[test]
 fn mutants_are_caught_by_the_model_checker() {
     for mutant in [Mutant::SkipDoomOnInstall, Mutant::DoomMissesCommitted, Mutant::LoseWakeUp] {
-        let caught =
-            catch_unwind(AssertUnwindSafe(|| explore(60, 20, move |seed| engine_model(seed, Some(mutant)))));
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            explore(60, 20, move |seed| engine_model(seed, Kind::Sparkle(Some(mutant))))
+        }));
         assert!(caught.is_err(), "{mutant:?} was not found");
     }
 }

@@ -19,6 +19,7 @@ enum Kind {
 }
 
 const CALVIN: Kind = Kind::Other(EngineKind::Calvin);
+const QSTORE: Kind = Kind::Other(EngineKind::QStore);
 const SSMR: Kind = Kind::Other(EngineKind::Ssmr);
 
 /// Which way a seed is run.
@@ -98,13 +99,18 @@ fn calvin_over_partitions_is_the_specification() {
 }
 
 #[test]
+fn qstore_over_partitions_is_the_specification() {
+    check(QSTORE, 300);
+}
+
+#[test]
 fn ssmr_over_partitions_is_the_specification() {
     check(SSMR, 300);
 }
 
 #[test]
 fn real_threads_give_the_specification_too() {
-    for kind in [Kind::Sparkle(Variant::default()), CALVIN, SSMR] {
+    for kind in [Kind::Sparkle(Variant::default()), CALVIN, QSTORE, SSMR] {
         for seed in seeds(8) {
             if let Err(wrong) = one_way(run_on_threads, kind, seed) {
                 panic!("{kind:?}: {wrong}");
@@ -152,6 +158,7 @@ fn defects_of_engines_that_wait_are_found() {
     ] {
         find(mutant, SSMR);
         find(mutant, CALVIN);
+        find(mutant, QSTORE);
     }
     for mutant in [
         Mutant::TellBeforeLocked,
@@ -165,7 +172,7 @@ fn defects_of_engines_that_wait_are_found() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for kind in [Kind::Sparkle(Variant::default()), CALVIN, SSMR] {
+    for kind in [Kind::Sparkle(Variant::default()), CALVIN, QSTORE, SSMR] {
         for seed in seeds(10) {
             let (first, second) = (one(kind, seed), one(kind, seed));
             assert!(first.is_ok(), "{first:?}");

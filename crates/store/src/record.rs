@@ -6,7 +6,7 @@ use crate::usage::Usage;
 use thin_vec::ThinVec;
 use triomphe::Arc;
 use txn::tx::Read;
-use txn::{Entry, Key, Position};
+use txn::{Entry, Key, Position, Value};
 
 /// What a transaction left of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,13 @@ impl Versions {
     pub fn newest(&self) -> Option<&Version> {
         (!self.is_empty()).then_some(&self.newest)
     }
+    /// The newest version's string, if it is one.
+    pub(crate) fn newest_bytes(&self) -> &[u8] {
+        match self.newest.entry.as_ref().map(|entry| &entry.value) {
+            Some(Value::String(bytes)) => bytes.as_bytes(),
+            _ => &[],
+        }
+    }
     /// The newest version at or below `upto`, clears not considered.
     #[inline]
     pub fn at(&self, upto: Position) -> Option<&Version> {
@@ -77,6 +84,13 @@ impl Versions {
             return None;
         }
         self.older.iter().find(|version| version.position > position).or_else(|| self.newest())
+    }
+    /// What a reader that sees versions up to `upto` finds.
+    #[inline]
+    pub fn entry(&self, upto: Position, clears: &Clears) -> Option<&Entry> {
+        let version = self.at(upto)?;
+        let entry = version.entry.as_ref()?;
+        (version.position >= clears.newest_upto(upto)).then_some(entry)
     }
     /// What a reader that sees versions up to `upto` gets (a transaction at `p` passes `p - 1`).
     #[inline]
@@ -94,8 +108,7 @@ impl Versions {
     }
     /// Whether a reader that sees versions up to `upto` finds an entry.
     pub fn live(&self, upto: Position, clears: &Clears) -> bool {
-        self.at(upto)
-            .is_some_and(|version| version.entry.is_some() && version.position >= clears.newest_upto(upto))
+        self.entry(upto, clears).is_some()
     }
     /// Adds a version.
     pub fn insert(&mut self, version: Version) {
@@ -231,6 +244,10 @@ impl<M: Meta> Record<M> {
         let cell = self.cell.lock();
         debug_assert!(!cell.versions.is_dead(), "a record with something in it was removed");
         cell
+    }
+    /// Latches the record if nobody else does.
+    pub(crate) fn try_latch(&self) -> Option<MutexGuard<'_, RecordCell<M>>> {
+        self.cell.try_lock()
     }
     #[inline]
     pub(crate) fn latch_any(&self) -> MutexGuard<'_, RecordCell<M>> {

@@ -51,6 +51,10 @@ mod real {
         pub fn read(&self) -> shuttle::sync::RwLockReadGuard<'_, T> {
             self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
         }
+        /// Takes shared access if nobody has, or waits for, exclusive access.
+        pub fn try_read(&self) -> Option<shuttle::sync::RwLockReadGuard<'_, T>> {
+            self.0.try_read().ok()
+        }
         /// Waits for exclusive access.
         pub fn write(&self) -> shuttle::sync::RwLockWriteGuard<'_, T> {
             self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())

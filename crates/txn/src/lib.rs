@@ -29,6 +29,7 @@ pub mod batch;
 pub mod blob;
 pub mod clock;
 pub mod codec;
+pub mod fragments;
 pub mod hash;
 pub mod ids;
 pub mod key;
@@ -44,6 +45,7 @@ pub mod value;
 
 pub use batch::Batch;
 pub use blob::Blob;
+pub use fragments::{Fragment, FragmentCode, Fragments};
 pub use ids::{BootId, Epoch, NODES_MAX, NodeId, PartitionId, Position, RequestName, SessionId, ZoneId};
 pub use key::{Key, Space};
 pub use procedure::{Call, FnProcedure, Procedure, ProcedureFuture, ProcedureId, Registry};

@@ -57,6 +57,14 @@ pub enum Mutant {
     TellBeforeLocked,
     /// Calvin judges its own partition's keys only by what the request names.
     JudgeOwnKeysOnly,
+    /// Q-Store publishes slices as they are planned.
+    IgnorePriority,
+    /// Q-Store takes no note of who writes a key.
+    ForgetWriter,
+    /// Q-Store begins a transaction without declared keys as soon as it comes to it.
+    PassBarrier,
+    /// Q-Store leaves what a retracted transaction has written.
+    KeepRetracted,
     /// A sub-transaction that waits for a sibling does not hear that the value has come.
     LoseSiblingWake,
     /// What is said of a group before it is delivered is dropped.

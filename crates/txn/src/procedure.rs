@@ -1,6 +1,7 @@
 //! Procedures and their registry.
 
 use crate::clock::{CORRECT_CLOCK, CorrectClock};
+use crate::fragments::Fragments;
 use crate::hash::{FixedMap, hash_bytes};
 use crate::reply::Outcome;
 use crate::request::{Args, Footprint, Request};
@@ -22,6 +23,12 @@ pub trait Procedure: Send + Sync + 'static {
     /// What a call touches, as far as the arguments tell.
     fn footprint(&self, _args: &Args) -> Footprint {
         Footprint::unknown()
+    }
+
+    /// The call as operations on one record each, if it is declared so: then [`Procedure::run`] is
+    /// [`crate::fragments::run`].
+    fn fragments(&self, _args: &Args) -> Option<Fragments> {
+        None
     }
 
     /// Starts one incarnation.

@@ -177,7 +177,8 @@ impl Tally {
     }
 }
 
-/// A procedure that is a function of its arguments alone: every procedure of this crate.
+/// A procedure that is a function of its arguments alone: every procedure of this crate that declares no
+/// fragments.
 struct Native {
     name: &'static str,
     footprint: fn(&Args) -> Footprint,
@@ -210,9 +211,12 @@ fn malformed() -> Stop {
     Stop::abort("WRONG the arguments are not what this procedure's generator encodes")
 }
 
+const MISSING: &str =
+    "WRONG a row is absent, or not of the workload's making: load the workload's records first";
+
 /// A row that must exist at this point of every serial execution.
 fn missing() -> Stop {
-    Stop::abort("WRONG a row is absent, or not of the workload's making: load the workload's records first")
+    Stop::abort(MISSING)
 }
 
 /// The row of a record that must exist.

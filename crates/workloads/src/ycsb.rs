@@ -7,9 +7,13 @@
 //! counters with what the calls say they updated.
 
 use crate::dice::{Dice, Skew};
-use crate::{Client, Draw, Generator, Native, State, Tally, Workload, bytes_at, malformed, row};
+use crate::{Client, Draw, Generator, MISSING, State, Tally, Workload, bytes_at, malformed, row};
 use std::sync::Arc;
-use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, Reply, Stop, Tx};
+use txn::fragments::{self, Done};
+use txn::{
+    Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, Fragments, Key, PartitionRoute, Procedure,
+    ProcedureFuture, Reply, Stop, Tx, Value,
+};
 
 /// Marks an operation as an update. Numbers of records stay below it.
 const UPDATE: u32 = 1 << 31;
@@ -98,25 +102,35 @@ fn updated(old: &Blob) -> Result<Blob, Stop> {
     Ok(Blob::new(bytes))
 }
 
-/// Replies with the number of updates.
-async fn access(mut tx: Tx, call: Call) -> Outcome {
-    let mut updates = 0;
-    for operation in operations(&call)? {
-        let key = record(operation & !UPDATE);
-        if operation & UPDATE == 0 {
-            row(tx.get(&key).await?)?;
-            continue;
-        }
-        let new = updated(&row(tx.get_for_update(&key).await?)?)?;
-        tx.put(&key, new).await?;
-        updates += 1;
-    }
-    Ok(Reply::Integer(updates))
+/// Each operation is a fragment.
+fn execute(args: &Args, place: usize, found: Option<&Entry>, _: &[Reply]) -> Result<Done, Stop> {
+    let is_update = operations(args)?.nth(place).is_some_and(|operation| operation & UPDATE != 0);
+    let old = match found.map(|entry| &entry.value) {
+        Some(Value::String(old)) => old,
+        _ => return Ok(Done { write: None, value: Reply::error(MISSING) }),
+    };
+    let new = if is_update { Some(Some(Entry::new(updated(old)?))) } else { None };
+    Ok(Done { write: new, value: Reply::Nil })
 }
 
-const ACCESS: Native = Native {
-    name: "ycsb.access",
-    footprint: |args| {
+/// The number of updates, unless a row was not what it should be.
+fn reply(args: &Args, values: &[Reply]) -> Reply {
+    let wrong = values.iter().find(|value| value.is_error());
+    wrong.cloned().unwrap_or_else(|| {
+        let updates =
+            operations(args).map_or(0, |all| all.filter(|operation| operation & UPDATE != 0).count());
+        Reply::Integer(updates as i64)
+    })
+}
+
+/// The only procedure.
+struct AccessRecords;
+
+impl Procedure for AccessRecords {
+    fn name(&self) -> &str {
+        "ycsb.access"
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
         let Ok(operations) = operations(args) else {
             return Footprint::unknown();
         };
@@ -126,9 +140,17 @@ const ACCESS: Native = Native {
             set.push(record(operation & !UPDATE));
         }
         Footprint::of_keys(reads, writes)
-    },
-    run: |tx, call| Box::pin(access(tx, call)),
-};
+    }
+    fn fragments(&self, args: &Args) -> Option<Fragments> {
+        let fragment =
+            |operation| Fragment::independent(record(operation & !UPDATE), operation & UPDATE != 0);
+        let list = operations(args).ok()?.map(fragment).collect();
+        Fragments::new(list, FragmentCode { execute, reply })
+    }
+    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
+        Box::pin(fragments::run(tx, call))
+    }
+}
 
 struct YcsbGenerator {
     ycsb: Ycsb,
@@ -184,7 +206,7 @@ impl Workload for Ycsb {
         "ycsb"
     }
     fn procedures(&self) -> Vec<Arc<dyn Procedure>> {
-        vec![ACCESS.shared()]
+        vec![Arc::new(AccessRecords)]
     }
     fn load(&self, seed: u64, _part: usize, sink: &mut dyn FnMut(Key, Entry)) {
         let mut dice = Dice::new(!seed, 0);
@@ -201,7 +223,7 @@ impl Workload for Ycsb {
         Box::new(YcsbGenerator {
             ycsb: self.clone(),
             dice: Dice::new(seed, client.index as u64),
-            access: ACCESS.shared(),
+            access: Arc::new(AccessRecords),
             numbers: Vec::with_capacity(self.operations),
             bytes: Vec::with_capacity(4 * self.operations),
         })

@@ -4,12 +4,11 @@ use super::Shared;
 use super::execution::Work;
 use super::locks::{LockTable, Request};
 use crate::conservative::Job;
-use crate::siblings::parts::reader_of;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::sync::atomic::Ordering;
 use txn::mutant::{Mutant, is_active};
-use txn::{Key, KeySets, PartitionId, Position, Space};
+use txn::{Key, KeySets, PartitionId, Position};
 
 /// Confirmed transactions that are taken from the queue at once.
 const TAKEN_MAX: usize = 32;
@@ -66,13 +65,11 @@ fn key_at(keys: &KeySets, index: usize) -> Option<(&Key, bool)> {
 /// The keys that a transaction locks at this partition: of those that it names at all of its partitions.
 fn locked_here(job: &Job, me: PartitionId) -> Option<Arc<KeySets>> {
     let all = job.request.footprint.keys.as_ref()?;
-    let Some(member) = &job.member else {
+    if job.member.is_none() {
         return Some(all.clone());
-    };
-    let is_read = |key: &Key| reader_of(&member.group.id, key, &job.request.route.slots) == me;
-    let is_written = |key: &Key| key.space() == Space::System || is_read(key);
-    let reads = all.reads.iter().filter(|key| is_read(key));
-    let writes = all.writes.iter().filter(|key| is_written(key));
+    }
+    let reads = all.reads.iter().filter(|key| job.has(me, key, false));
+    let writes = all.writes.iter().filter(|key| job.has(me, key, true));
     Some(Arc::new(KeySets {
         reads: reads.cloned().collect(),
         writes: writes.cloned().collect(),

@@ -6,6 +6,7 @@ use super::order::Job;
 use super::siblings::{Awaited, Finals, Member};
 use crate::siblings::parts::{self, Parts};
 use crate::siblings::{Asked, GroupId, Told};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 use std::task::{Poll, ready};
@@ -78,6 +79,9 @@ pub(crate) struct FinalAccess {
     /// At all partitions.
     pub(super) writes: Vec<(Key, Option<Entry>)>,
     pub(super) cleared: bool,
+    /// The order may still change: the keys of what is installed are noted.
+    pub(super) is_retractable: bool,
+    pub(super) installed: SmallVec<[Key; 2]>,
     /// How many of the declared keys were looked at, and what was read of this partition's, to be told.
     fetched: usize,
     to_tell: Vec<(Asked, Told)>,
@@ -97,6 +101,8 @@ impl FinalAccess {
             undeclared: None,
             writes: Vec::new(),
             cleared: false,
+            is_retractable: false,
+            installed: SmallVec::new(),
             fetched: 0,
             to_tell: Vec::new(),
             left: 0,
@@ -113,6 +119,7 @@ impl FinalAccess {
         self.undeclared = None;
         self.writes.clear();
         self.cleared = false;
+        self.is_retractable = false;
         self.fetched = 0;
         self.to_tell.clear();
         self.pause = None;

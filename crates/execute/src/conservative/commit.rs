@@ -2,9 +2,11 @@
 
 use super::siblings::{Finals, Member};
 use crate::engine::Committed;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use store::sync::Mutex;
 use store::{Final, Partition, View};
+use txn::Key;
 
 /// What a transaction does to the number of live entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,10 @@ pub(crate) struct Ended {
     pub(crate) terms: u64,
     /// Its book, if it has siblings.
     pub(crate) member: Option<Member>,
+    /// The keys of the versions that it installed, if it is [`Execution::retractable`].
+    ///
+    /// [`Execution::retractable`]: super::Execution::retractable
+    pub(crate) installed: SmallVec<[Key; 2]>,
 }
 
 /// Executions that have ended and wait for those before them: from the final position's successor on.

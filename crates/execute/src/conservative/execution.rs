@@ -64,6 +64,12 @@ impl Execution {
         Execution { job, stage, access }
     }
 
+    /// Says whether the order may still change, so that what it installs may have to be removed.
+    pub(crate) fn retractable(mut self, is_retractable: bool) -> Execution {
+        self.access.is_retractable = is_retractable;
+        self
+    }
+
     pub(crate) fn position(&self) -> Position {
         self.job.context.position
     }
@@ -128,7 +134,10 @@ impl Execution {
                 let partition = access.partition();
                 let position = job.context.position;
                 terms = terms.wrapping_add(digest::of_write(&key, position, entry.as_ref()));
-                install(partition, position, access.cleared, key, entry, &mut live);
+                install(partition, position, access.cleared, &key, entry, &mut live);
+                if access.is_retractable {
+                    access.installed.push(key);
+                }
             }
         }
         *left = left.saturating_sub(1);
@@ -139,6 +148,7 @@ impl Execution {
             live,
             terms: terms.wrapping_add(end),
             member: job.member,
+            installed: std::mem::take(&mut access.installed),
         };
         Advanced::Ended(ended, access)
     }
@@ -148,11 +158,11 @@ fn install(
     partition: &Partition<()>,
     position: Position,
     cleared: bool,
-    key: Key,
+    key: &Key,
     entry: Option<Entry>,
     live: &mut LiveChange,
 ) {
-    let mut record = partition.get_or_insert(&key);
+    let mut record = partition.get_or_insert(key);
     let watermark = partition.snapshots().watermark();
     partition.with(&mut record, |cell| {
         if key.space() == Space::User {

@@ -1,5 +1,5 @@
 //! What those engines share that run a transaction only when nothing can change what it reads:
-//! [`crate::calvin`] and [`crate::ssmr`].
+//! [`crate::calvin`], [`crate::ssmr`] and [`crate::qstore`].
 //!
 //! Only confirmed transactions run ([`order`]), one by one or with all their locks, so there is one
 //! incarnation of each: what it reads is final, it is never undone, and its outcome waits only until all
@@ -34,7 +34,7 @@ mod order;
 mod siblings;
 
 pub(crate) use access::FinalAccess;
-pub(crate) use commit::Committer;
+pub(crate) use commit::{Committer, Ended, LiveChange};
 pub(crate) use execution::{Advanced, Execution};
 pub(crate) use order::{Job, Order};
 pub(crate) use siblings::{Awaited, Finals, Member};

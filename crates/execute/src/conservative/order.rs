@@ -2,12 +2,13 @@
 
 use super::siblings::{Finals, Member};
 use crate::engine::Status;
+use crate::siblings::parts::reader_of;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::{Partition, View};
 use txn::mutant::{Mutant, is_active};
-use txn::{Batch, Position, Request, TxContext};
+use txn::{Batch, Key, PartitionId, Position, Request, Space, TxContext};
 
 /// A transaction with its place in the order.
 pub(crate) struct Job {
@@ -15,6 +16,18 @@ pub(crate) struct Job {
     pub(crate) request: Arc<Request>,
     /// Its book, if it has siblings.
     pub(crate) member: Option<Member>,
+}
+
+impl Job {
+    /// Whether one of its keys concerns a partition: its siblings read and write those that do not. Each
+    /// partition keeps what is written of the system's space.
+    pub(crate) fn has(&self, me: PartitionId, key: &Key, is_written: bool) -> bool {
+        let Some(member) = &self.member else {
+            return true;
+        };
+        is_written && key.space() == Space::System
+            || reader_of(&member.group.id, key, &self.request.route.slots) == me
+    }
 }
 
 /// Delivered transactions that nobody took yet.
@@ -65,6 +78,22 @@ impl Order {
             if is_active(Mutant::RunUnconfirmed) { incoming.delivered } else { incoming.confirmed };
         while taken.len() < count
             && incoming.queue.front().is_some_and(|job| job.context.position <= confirmed)
+            && let Some(job) = incoming.queue.pop_front()
+        {
+            taken.push_back(job);
+        }
+    }
+
+    /// Moves up to `count` delivered transactions, in order, for as long as they fit behind so many others.
+    pub(crate) fn take_delivered(
+        &self,
+        count: usize,
+        taken: &mut VecDeque<Job>,
+        mut fits: impl FnMut(usize, &Job) -> bool,
+    ) {
+        let mut incoming = self.0.lock();
+        while taken.len() < count
+            && incoming.queue.front().is_some_and(|job| fits(taken.len(), job))
             && let Some(job) = incoming.queue.pop_front()
         {
             taken.push_back(job);

@@ -12,8 +12,9 @@ use sim::scale::{self, Contender, Report, SparkleVariant};
 /// `ordo bench model`.
 #[derive(Args)]
 pub struct ModelCommand {
-    /// Engines, one run of the model for each: sparkle, calvin, ssmr, or, with `--nodes 1` only, serial and
-    /// nocc (no concurrency control). Ratios are to the first. docs/benchmarks.md tells what they are.
+    /// Engines, one run of the model for each: sparkle, calvin, qstore, ssmr, or, with `--nodes 1` only,
+    /// serial and nocc (no concurrency control). Ratios are to the first. docs/benchmarks.md tells what they
+    /// are.
     #[arg(
         long,
         default_value = "sparkle",

@@ -52,6 +52,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<()> {
     };
     let sparkle_operation_ns = engine(EngineKind::Sparkle)?;
     let calvin_operation_ns = engine(EngineKind::Calvin)?;
+    let qstore_operation_ns = engine(EngineKind::QStore)?;
     let ssmr_operation_ns = engine(EngineKind::Ssmr)?;
     let serial_operation_ns = engine(EngineKind::Serial)?;
     eprintln!("measuring the order ...");
@@ -62,6 +63,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<()> {
     let costs = CostTable {
         sparkle_operation_ns,
         calvin_operation_ns,
+        qstore_operation_ns,
         ssmr_operation_ns,
         serial_operation_ns,
         command_ns: command_ns()?,

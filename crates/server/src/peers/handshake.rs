@@ -248,6 +248,7 @@ fn engine_number(kind: EngineKind) -> u8 {
         EngineKind::Ssmr => 2,
         EngineKind::Serial => 3,
         EngineKind::NoCc => 4,
+        EngineKind::QStore => 5,
     }
 }
 

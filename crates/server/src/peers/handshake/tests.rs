@@ -246,6 +246,7 @@ fn nodes_with_different_engines_refuse_each_other() {
         (EngineKind::Ssmr, 2),
         (EngineKind::Serial, 3),
         (EngineKind::NoCc, 4),
+        (EngineKind::QStore, 5),
     ];
     for (engine, number) in numbers {
         let mut said = identity(1);

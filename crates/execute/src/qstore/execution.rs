@@ -1,0 +1,284 @@
+//! The workers: execute what is ready, look at fragments, plan, commit.
+
+use super::plan::Planner;
+use super::queues::Found;
+use super::slots::Waiter;
+use super::split::{Share, Split};
+use super::{Shared, is_barrier};
+use crate::conservative::{Advanced, Awaited, Ended, Execution, FinalAccess, Member};
+use crate::engine::{Budget, Committed, Effects, WorkerId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use store::sync::Mutex;
+use store::sync::atomic::{AtomicU64, Ordering};
+use txn::mutant::{Mutant, is_active};
+use txn::{Position, Weight};
+
+/// Accesses that a worker keeps for the transactions to come.
+const SPARE_MAX: usize = 8;
+/// Ready transactions that a worker keeps for itself.
+const OWN_MAX: usize = 32;
+
+/// What a worker can go on with.
+pub(super) enum Work {
+    /// A transaction whose fragments are resolved.
+    Ready(Position),
+    /// A fragment of a split transaction, which has waited for an earlier transaction.
+    Fragment(Arc<Split>, u16),
+    /// One that has what it waited for.
+    Resumed(Execution),
+}
+
+/// Work for any worker.
+#[derive(Default)]
+pub(super) struct Ready {
+    light: Pool,
+    heavy: Pool,
+}
+
+#[derive(Default)]
+struct Pool {
+    work: Mutex<VecDeque<Work>>,
+    /// How much there is: spares the latch, since mostly there is none.
+    count: AtomicU64,
+}
+
+impl Pool {
+    fn pop(&self) -> Option<Work> {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let work = self.work.lock().pop_front();
+        if work.is_some() {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+        work
+    }
+}
+
+impl Ready {
+    fn pool(&self, weight: Weight) -> &Pool {
+        match weight {
+            Weight::Light => &self.light,
+            Weight::Heavy => &self.heavy,
+        }
+    }
+
+    /// Adds some. Transactions that have been parked go first: others wait for them.
+    pub(super) fn push(&self, work: Work, weight: Weight) {
+        let pool = self.pool(weight);
+        let mut queue = pool.work.lock();
+        match work {
+            Work::Ready(_) => queue.push_back(work),
+            Work::Fragment(..) | Work::Resumed(_) => queue.push_front(work),
+        }
+        pool.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How much there is, light and heavy.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.light.count.load(Ordering::SeqCst), self.heavy.count.load(Ordering::SeqCst))
+    }
+}
+
+/// What a worker keeps between steps.
+pub(super) struct Worker {
+    /// Executing, when the budget was spent.
+    current: Option<Execution>,
+    /// Light work of its own.
+    own: VecDeque<Work>,
+    planner: Planner,
+    #[allow(clippy::vec_box, reason = "accesses move between executions as pointers")]
+    spare: Vec<Box<FinalAccess>>,
+    committed: Vec<Committed>,
+}
+
+impl Worker {
+    pub(super) fn new(ranges: usize) -> Worker {
+        Worker {
+            current: None,
+            own: VecDeque::new(),
+            planner: Planner::new(ranges),
+            spare: Vec::new(),
+            committed: Vec::new(),
+        }
+    }
+
+    /// Works for up to the budget's operations; whether there was anything to do.
+    pub(super) fn step(
+        &mut self,
+        shared: &Shared,
+        worker: WorkerId,
+        budget: Budget,
+        effects: &mut dyn Effects,
+    ) -> bool {
+        let mut left = budget.operations;
+        let mut worked = shared.commit(&mut left, &mut self.committed);
+        while left > 0 && self.work(shared, worker, budget.heavy, &mut left) {
+            worked = true;
+        }
+        worked |= shared.commit(&mut left, &mut self.committed);
+        for committed in self.committed.drain(..) {
+            effects.committed(committed);
+        }
+        worked
+    }
+
+    /// Does what is most urgent.
+    fn work(&mut self, shared: &Shared, worker: WorkerId, may_be_heavy: bool, left: &mut u32) -> bool {
+        if let Some(execution) = self.current.take() {
+            self.advance(shared, execution, left);
+            return true;
+        }
+        let own = self.own.pop_front().or_else(|| shared.ready.light.pop());
+        match own.or_else(|| if may_be_heavy { shared.ready.heavy.pop() } else { None }) {
+            Some(Work::Ready(position)) => {
+                self.begin(shared, position, left);
+                return true;
+            }
+            Some(Work::Fragment(split, index)) => {
+                *left -= 1;
+                let mut share = Share::default();
+                shared.execute_fragment(&split, index, &mut share);
+                if let Some(ended) = shared.add_share(&split, &share) {
+                    self.end_split(shared, ended);
+                }
+                return true;
+            }
+            Some(Work::Resumed(execution)) => {
+                self.advance(shared, execution, left);
+                return true;
+            }
+            None => {}
+        }
+        // Others may have planned behind it.
+        if self.planner.publish(shared) {
+            *left -= 1;
+            return true;
+        }
+        let worked = shared.resolve_some(worker, left, |found| match found {
+            Found::Ready(position) => self.own.push_back(Work::Ready(position)),
+            Found::Ended(ended) => self.end_split(shared, ended),
+        });
+        worked || shared.begin_barrier() || self.planner.step(shared, left) || shared.undo(left)
+    }
+
+    /// Ends the transaction at hand, or has it wait for its siblings; publishes what is planned; and leaves
+    /// the rest to anybody.
+    pub(super) fn finish(&mut self, shared: &Shared) {
+        while let Some(execution) = self.current.take() {
+            let mut left = u32::MAX;
+            self.advance(shared, execution, &mut left);
+        }
+        self.planner.publish(shared);
+        for work in self.own.drain(..) {
+            shared.ready.push(work, Weight::Light);
+        }
+    }
+
+    fn begin(&mut self, shared: &Shared, position: Position, left: &mut u32) {
+        let is_confirmed = shared.is_confirmed(position);
+        if shared.is_void(position) {
+            let is_barrier = shared.slots.take(position, |_| true).is_some_and(|job| is_barrier(&job));
+            *left = left.saturating_sub(1);
+            self.end(shared, position, None, is_barrier);
+            return;
+        }
+        // What a sibling is told must be final.
+        let may_tell = is_confirmed || is_active(Mutant::RunUnconfirmed);
+        let Some(job) = shared.slots.take(position, |job| job.member.is_none() || may_tell) else {
+            shared.await_confirmation(position);
+            return;
+        };
+        let access = self.spare.pop().unwrap_or_else(|| {
+            let (partition, finals) = (shared.partition.clone(), shared.finals.clone());
+            Box::new(FinalAccess::new(partition, finals))
+        });
+        let declared = job.request.footprint.keys.clone();
+        let execution = Execution::begin(job, declared, access).retractable(!is_confirmed);
+        self.advance(shared, execution, left);
+    }
+
+    /// Goes on until the execution has ended, waits, or the budget has ended.
+    fn advance(&mut self, shared: &Shared, execution: Execution, left: &mut u32) {
+        match execution.advance(left) {
+            Advanced::Spent(execution) => self.current = Some(execution),
+            Advanced::Waits(execution, member, awaited) => shared.park(execution, &member, awaited),
+            Advanced::Ended(ended, access) => {
+                if self.spare.len() < SPARE_MAX {
+                    self.spare.push(access);
+                }
+                let position = ended.committed.position;
+                let is_barrier = ended.committed.request.footprint.keys.is_none();
+                self.end(shared, position, Some(ended), is_barrier);
+            }
+        }
+    }
+
+    /// The last fragment of a split transaction was executed.
+    fn end_split(&mut self, shared: &Shared, ended: Ended) {
+        let position = ended.committed.position;
+        self.end(shared, position, Some(ended), false);
+    }
+
+    /// A transaction has ended, and so those are resolved that waited for it.
+    fn end(&mut self, shared: &Shared, position: Position, ended: Option<Ended>, is_barrier: bool) {
+        if !shared.is_confirmed(position) {
+            shared.speculated.fetch_add(1, Ordering::Relaxed);
+        }
+        for waiter in shared.slots.end(position, ended) {
+            let (work, weight) = match waiter {
+                Waiter::Whole(waiter) => match shared.slots.resolve(waiter) {
+                    Some(weight) => (Work::Ready(waiter), weight),
+                    None => continue,
+                },
+                Waiter::Fragment(split, index) => (Work::Fragment(split, index), Weight::Light),
+            };
+            if weight == Weight::Light && self.own.len() < OWN_MAX {
+                self.own.push_front(work);
+            } else {
+                shared.ready.push(work, weight);
+            }
+        }
+        if is_barrier {
+            shared.end_barrier();
+        }
+    }
+}
+
+impl Shared {
+    /// Keeps a transaction that is ready until it is confirmed, or void.
+    fn await_confirmation(&self, position: Position) {
+        // Whoever confirms or retracts it waits for this latch.
+        let mut unconfirmed = self.unconfirmed.lock();
+        if self.is_confirmed(position) || self.is_void(position) {
+            drop(unconfirmed);
+            self.ready.push(Work::Ready(position), self.slots.weight(position));
+        } else {
+            unconfirmed.insert(position);
+        }
+    }
+
+    /// Parks a transaction until a sibling has told what it needs.
+    fn park(&self, execution: Execution, member: &Member, awaited: Awaited) {
+        // Whoever wakes it waits for this latch.
+        let mut parked = self.parked.lock();
+        if self.finals.wait(member, awaited) {
+            parked.insert(execution.position(), execution);
+            self.suspensions.fetch_add(1, Ordering::Relaxed);
+        } else {
+            drop(parked);
+            let weight = execution.weight();
+            self.ready.push(Work::Resumed(execution), weight);
+        }
+    }
+
+    /// A parked transaction has what it waited for.
+    pub(super) fn wake(&self, position: Position) {
+        let execution = self.parked.lock().remove(&position);
+        if let Some(execution) = execution {
+            let weight = execution.weight();
+            self.ready.push(Work::Resumed(execution), weight);
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Q-Store: plan a part of the order into execution queues, then execute the queues (Q-Store, sections 3
+//! and 4).
+//!
+//! # The two phases
+//! *Planning* (section 4.1). A planner takes a *slice*: the next positions of the delivered order. Slices are
+//! numbered in the order of their positions, and a slice's number is the priority of its planner. For each
+//! key that a transaction declares, the planner appends a *fragment* to the execution queue of the key's
+//! *range*: a range is a part of the hash space, and a slice has one queue for each range. Planners share
+//! nothing while they plan, so all workers may plan at once ([`plan`]). Afterwards a slice is *published*:
+//! its queues are appended to those of their ranges, slice after slice in the order of priorities
+//! ([`queues`]).
+//!
+//! *Execution* (section 4.2). A range has one executor at a time, who takes the range's fragments in their
+//! order and finds the conflict dependency of each: the range has a table of the last writer of each bucket
+//! of keys, which nobody else looks at, so neither latches nor a lock table are needed ([`queues`]). A
+//! fragment whose last writer has executed is *resolved* at once. Else it is noted with that writer, and
+//! resolved when the writer ends; the executor goes on with the next fragment and never stalls.
+//!
+//! Workers take whichever role has work: they finish what is ready first, then fragments, then slices. Phases
+//! overlap: the next slices are planned and published while fragments of earlier ones wait. No barrier stands
+//! between the phases or between slices.
+//!
+//! # Two kinds of transactions
+//! A *split* transaction has declared fragments ([`txn::fragments`]), none of which depends on another one of
+//! them. Each is executed when it is resolved, by whoever resolves it, on the record itself: no future, no
+//! list of writes, one look-up. Whoever executes the last one ends the transaction ([`split`]).
+//!
+//! A *whole* transaction has declared keys only (most commands of Redis do), or fragments that depend on each
+//! other. It counts its unresolved fragments (the paper's batch metadata, [`slots`]), and its procedure runs
+//! when there is none left: as one logic fragment over all of its records.
+//!
+//! # Where this engine leaves the paper
+//! 1. *Data dependencies and abortable fragments* make a transaction whole. The paper executes such fragments
+//!    apart, too, and what that gains is not gained here.
+//! 2. *No speculation dependencies, no cascades.* A split transaction cannot abort, and a whole one installs
+//!    its writes when its procedure has returned. So an abort by a transaction's own logic comes before
+//!    anybody can read what it wrote: the transactions behind it wait as in the paper's conservative
+//!    execution (section 4.3), but only for the procedure, and no queue stalls. Speculation here is about the
+//!    *order*: delivered transactions execute before they are confirmed, and a retraction undoes them.
+//! 3. *Versions.* The store keeps several versions of a record, tagged with positions, and a transaction at
+//!    `p` reads the newest below `p`. So a writer does not wait for the readers before it: only the last
+//!    *writer* of a key is a dependency. (The paper writes in place, and so orders readers too.)
+//! 4. *Latches.* Executors of different ranges never meet at a record by planning, but snapshot readers and
+//!    the collection of old versions do, so the store's record latches stay. Nobody but these ever waits at
+//!    one.
+//! 5. *Buckets instead of records.* Two keys of one bucket count as one record: a false dependency delays,
+//!    and changes no result.
+//! 6. *Commit* is not at the end of a batch. The transaction behind the final position commits as soon as it
+//!    is executed and confirmed (section 5 allows that for conservative execution, which point 2 is).
+//! 7. *Several partitions.* The paper sends execution queues to the servers that own the records. Here the
+//!    order does that: every partition has the transaction in its own order, plans the keys that are its own,
+//!    and tells its siblings what it read. `conservative` tells that protocol; what is told must be final, so
+//!    a transaction over several partitions waits, besides, until its position is confirmed.
+//!
+//! # Transactions that do not declare their keys
+//! Such a transaction is a *barrier*: a slice of its own. Nothing behind it is published before it has ended,
+//! and it begins when everything before it has final-committed and its own position is confirmed. It may
+//! touch, scan, count and clear whatever it likes. A transaction that touches a key which it did not declare
+//! ends with [`txn::Stop::Undeclared`], as in [`crate::calvin`], and comes again at a new position: the dry
+//! run that finds its keys is [`crate::calvin::reconnoitre`].
+//!
+//! # Retraction
+//! `retract(from)` makes all positions from `from` on *void*. Nothing is planned while there are void ones. A
+//! void transaction goes through its queues like any other, but its procedure does not run, and neither do
+//! its fragments from then on ([`slots`] calls it executed in the end, too); so counters and waiters need no
+//! repair. When every planned transaction has ended, a worker removes the versions that the void ones had
+//! installed, from the last position on backwards, and planning goes on with what was delivered meanwhile
+//! ([`commit`]). A transaction that cannot be retracted any more when it begins keeps no note of what it
+//! installed.
+//!
+//! # Invariants
+//! - `final <= confirmed`, and `final <= executed prefix <= planned <= delivered`, but for what is void.
+//! - Fragments stand in the queue of a range in the order of their positions.
+//! - Of two transactions that touch one bucket, the later one executes behind every earlier one that writes
+//!   there: each writer waits for the last one before it, and each reader for the last writer.
+//! - A transaction waits only for earlier ones, for its confirmation and for its siblings, so there is no
+//!   deadlock; nobody spins.
+//! - A slot is used again only when its position has final-committed or was undone.
+
+mod commit;
+mod execution;
+mod plan;
+mod queues;
+mod slots;
+mod split;
+
+use crate::conservative::{Execution, Finals, Job, Order};
+use crate::engine::{Assignment, Budget, Effects, Engine, Progress, Siblings, Status, Waiting, WorkerId};
+use crate::exclusive::Exclusive;
+use crate::kind::EngineKind;
+use crate::siblings::Message;
+use commit::Undo;
+use crossbeam_utils::CachePadded;
+use execution::{Ready, Work, Worker};
+use plan::Planning;
+use queues::{Publisher, Range};
+use slots::Slots;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use store::sync::Mutex;
+use store::sync::atomic::{AtomicU64, Ordering};
+use store::{Partition, View};
+use txn::{Batch, Epoch, PartitionId, Position};
+
+/// Ranges for each worker that runs at the same time: a worker that finds another one in a range has others.
+const RANGES_PER_WORKER: usize = 2;
+/// More ranges than this only make queues short.
+const RANGES_MAX: usize = 64;
+
+/// No position is void.
+const NOTHING_VOID: u64 = u64::MAX;
+
+/// How a [`QStore`] engine is built.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Workers that may step the engine: ids from 0.
+    pub workers: usize,
+    /// Transactions that can be between planning and final commit; more wait in a queue. A power of two.
+    pub capacity: usize,
+    /// Execution queues of a slice: parts of the hash space. A power of two.
+    pub ranges: usize,
+    /// Transactions of a slice, at most.
+    pub slice_max: usize,
+    /// Keys of a range that are told apart: a power of two.
+    pub buckets: usize,
+    /// Which partition it executes.
+    pub partition: PartitionId,
+}
+
+impl Options {
+    /// The defaults for what an engine is made for.
+    pub fn of(made_for: Assignment) -> Options {
+        let ranges = (made_for.at_once.max(1) * RANGES_PER_WORKER).next_power_of_two().min(RANGES_MAX);
+        Options {
+            workers: made_for.workers,
+            capacity: 4096,
+            ranges,
+            slice_max: 128,
+            buckets: 131_072 / ranges,
+            partition: made_for.partition,
+        }
+    }
+}
+
+/// What the workers share.
+struct Shared {
+    options: Options,
+    partition: Arc<Partition<()>>,
+    finals: Arc<Finals>,
+    /// Delivered and not yet planned.
+    order: Order,
+    delivered: CachePadded<AtomicU64>,
+    /// The last position that a planner has taken. Changed under the latch of `planning`.
+    planned: CachePadded<AtomicU64>,
+    confirmed: CachePadded<AtomicU64>,
+    /// The first void position, or [`NOTHING_VOID`]. Changed under the latch of `planning`; to be read after
+    /// `confirmed`, because what is delivered in the place of what is void may be confirmed at once.
+    void_from: CachePadded<AtomicU64>,
+    planning: CachePadded<Mutex<Planning>>,
+    slots: Slots,
+    publisher: CachePadded<Mutex<Publisher>>,
+    /// The barrier that is published and has not begun; 0 if there is none.
+    barrier: CachePadded<AtomicU64>,
+    ranges: Box<[CachePadded<Range>]>,
+    ready: Ready,
+    /// Positions that have all they need but their confirmation.
+    unconfirmed: Mutex<BTreeSet<Position>>,
+    /// Those that wait for their siblings.
+    parked: Mutex<BTreeMap<Position, Execution>>,
+    committer: CachePadded<Exclusive<()>>,
+    undo: Exclusive<Undo>,
+    suspensions: AtomicU64,
+    speculated: AtomicU64,
+}
+
+impl Shared {
+    /// Whether a position is final, so that no retraction can reach it.
+    fn is_confirmed(&self, position: Position) -> bool {
+        position.0 <= self.confirmed.load(Ordering::SeqCst) && !self.is_void(position)
+    }
+
+    /// Whether a planned position was retracted.
+    fn is_void(&self, position: Position) -> bool {
+        position.0 >= self.void_from.load(Ordering::SeqCst)
+    }
+
+    fn confirm(&self, upto: Position) {
+        self.order.confirm(upto);
+        self.confirmed.fetch_max(upto.0, Ordering::SeqCst);
+        let confirmed = {
+            let mut unconfirmed = self.unconfirmed.lock();
+            let later = unconfirmed.split_off(&upto.next());
+            std::mem::replace(&mut *unconfirmed, later)
+        };
+        self.make_ready_again(confirmed);
+    }
+
+    fn retract(&self, from: Position) {
+        {
+            let _planning = self.planning.lock();
+            self.order.retract(from, &self.finals);
+            self.delivered.fetch_min(from.prev().0, Ordering::SeqCst);
+            if from.0 <= self.planned.load(Ordering::SeqCst) {
+                self.void_from.fetch_min(from.0, Ordering::SeqCst);
+            }
+        }
+        let void = self.unconfirmed.lock().split_off(&from);
+        self.make_ready_again(void);
+    }
+
+    fn make_ready_again(&self, positions: BTreeSet<Position>) {
+        for position in positions {
+            self.ready.push(Work::Ready(position), self.slots.weight(position));
+        }
+    }
+}
+
+/// Whether a transaction touches what nobody knows before it runs.
+fn is_barrier(job: &Job) -> bool {
+    job.request.footprint.keys.is_none()
+}
+
+/// The Q-Store engine.
+pub struct QStore {
+    shared: Shared,
+    workers: Box<[Mutex<Worker>]>,
+}
+
+impl QStore {
+    /// An engine over an empty store.
+    ///
+    /// # Panics
+    /// If there is no worker, or the capacity, the ranges or the buckets are not powers of two.
+    pub fn new(options: Options) -> QStore {
+        let Options { workers, capacity, ranges, buckets, .. } = options;
+        assert!(workers > 0, "an engine needs a worker");
+        let are_powers = [capacity, ranges, buckets].into_iter().all(usize::is_power_of_two);
+        assert!(are_powers, "capacity, ranges and buckets must be powers of two");
+        let shared = Shared {
+            options,
+            partition: Arc::new(Partition::new()),
+            finals: Arc::new(Finals::new(options.partition)),
+            order: Order::default(),
+            delivered: CachePadded::default(),
+            planned: CachePadded::default(),
+            confirmed: CachePadded::default(),
+            void_from: CachePadded::new(AtomicU64::new(NOTHING_VOID)),
+            planning: CachePadded::default(),
+            slots: Slots::new(capacity),
+            publisher: CachePadded::default(),
+            barrier: CachePadded::default(),
+            ranges: (0..ranges).map(|_| CachePadded::new(Range::new(buckets))).collect(),
+            ready: Ready::default(),
+            unconfirmed: Mutex::default(),
+            parked: Mutex::default(),
+            committer: CachePadded::default(),
+            undo: Exclusive::default(),
+            suspensions: AtomicU64::new(0),
+            speculated: AtomicU64::new(0),
+        };
+        let workers = (0..workers).map(|_| Mutex::new(Worker::new(ranges))).collect();
+        QStore { shared, workers }
+    }
+}
+
+impl Engine for QStore {
+    fn kind(&self) -> EngineKind {
+        EngineKind::QStore
+    }
+
+    fn deliver(&self, batch: Batch) {
+        self.shared.deliver(batch);
+    }
+    fn confirm(&self, upto: Position) {
+        self.shared.confirm(upto);
+    }
+    fn retract(&self, from: Position) {
+        self.shared.retract(from);
+    }
+
+    fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
+        let Some(mut of_worker) = self.workers[worker.0].try_lock() else {
+            return Progress::Idle;
+        };
+        match of_worker.step(&self.shared, worker, budget, effects) {
+            true => Progress::Worked,
+            false => Progress::Idle,
+        }
+    }
+
+    fn finish(&self, worker: WorkerId, _: &mut dyn Effects) {
+        if let Some(mut worker) = self.workers[worker.0].try_lock() {
+            worker.finish(&self.shared);
+        }
+    }
+
+    fn siblings(&self) -> Option<&dyn Siblings> {
+        Some(self)
+    }
+    fn waiting(&self) -> Waiting {
+        let shared = &self.shared;
+        let (light, heavy) = shared.ready.counts();
+        let fragments: u64 = shared.ranges.iter().map(|range| range.pending()).sum();
+        let others = [shared.is_committable(), shared.is_barrier_due(), shared.is_undo_due()];
+        let others = others.into_iter().filter(|&is_due| is_due).count() as u64;
+        Waiting { light: light + fragments + shared.plannable() + others, heavy }
+    }
+
+    fn status(&self) -> Status {
+        let shared = &self.shared;
+        let parked = shared.parked.lock().len() + shared.unconfirmed.lock().len();
+        Status {
+            suspensions: shared.suspensions.load(Ordering::Relaxed),
+            speculated_before_confirmation: shared.speculated.load(Ordering::Relaxed),
+            parked: parked as u64,
+            ..shared.order.status(&shared.partition)
+        }
+    }
+
+    fn workers(&self) -> usize {
+        self.workers.len()
+    }
+    fn view(&self) -> &dyn View {
+        &*self.shared.partition
+    }
+}
+
+impl Siblings for QStore {
+    fn receive(&self, from: PartitionId, message: Message) {
+        let wake = |position| self.shared.wake(position);
+        self.shared.finals.receive(from, message, wake);
+    }
+    fn tell_again(&self, to: PartitionId, behind: Epoch, _: Epoch) {
+        self.shared.finals.tell_again(to, behind);
+    }
+    fn heard(&self, from: PartitionId) -> Epoch {
+        self.shared.finals.heard(from)
+    }
+    fn forget(&self, upto: Epoch) {
+        self.shared.finals.forget(upto);
+    }
+    fn messages(&self) -> Vec<(PartitionId, Message)> {
+        self.shared.finals.messages()
+    }
+}

@@ -1,0 +1,153 @@
+//! The planners: turn slices of the order into fragments in execution queues.
+
+use super::queues::{Fragment, Slice};
+use super::split::{Part, Split};
+use super::{Shared, is_barrier};
+use crate::conservative::Job;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use store::View;
+use store::sync::atomic::Ordering;
+use txn::{Batch, Weight, fragments};
+
+/// Whose turn it is to be planned.
+#[derive(Default)]
+pub(super) struct Planning {
+    /// The priority of the next slice.
+    next_priority: u64,
+}
+
+/// A worker's part of planning.
+pub(super) struct Planner {
+    jobs: VecDeque<Job>,
+    slice: Slice,
+    /// The slice's priority, if it is planned and not published: the budget was spent.
+    unpublished: Option<u64>,
+}
+
+impl Planner {
+    pub(super) fn new(ranges: usize) -> Planner {
+        Planner { jobs: VecDeque::new(), slice: Slice::new(ranges), unpublished: None }
+    }
+
+    /// Publishes the slice that the last step has planned; whether there was one.
+    pub(super) fn publish(&mut self, shared: &Shared) -> bool {
+        let Some(priority) = self.unpublished.take() else {
+            return false;
+        };
+        shared.publish(priority, &mut self.slice);
+        true
+    }
+
+    /// Plans a slice, and publishes it if the budget allows; whether there was one. May overdraw the budget
+    /// by what one slice has more: planning touches nothing that others touch.
+    pub(super) fn step(&mut self, shared: &Shared, left: &mut u32) -> bool {
+        let Some(priority) = shared.take_slice(*left as usize, &mut self.jobs) else {
+            return false;
+        };
+        while let Some(job) = self.jobs.pop_front() {
+            let fragments = self.plan(shared, job);
+            *left = left.saturating_sub(fragments + 1);
+        }
+        self.unpublished = Some(priority);
+        if *left > 0 {
+            self.publish(shared);
+        }
+        true
+    }
+
+    /// Appends the fragments of a transaction to the queues. How many there are.
+    fn plan(&mut self, shared: &Shared, job: Job) -> u32 {
+        if job.request.footprint.weight == Weight::Light
+            && let Some(fragments) = fragments::independent(&job.request)
+            && !fragments.list().is_empty()
+        {
+            return self.plan_split(shared, Split::new(job, fragments, |hash| shared.range_of(hash)));
+        }
+        let position = job.context.position;
+        let mut fragments = 0;
+        match &job.request.footprint.keys {
+            None => self.slice.barrier = Some(position),
+            Some(keys) => {
+                let writes = keys.writes.iter().map(|key| (key, true));
+                let reads = keys.reads.iter().map(|key| (key, false));
+                let me = shared.options.partition;
+                for (key, writes) in writes.chain(reads).filter(|&(key, writes)| job.has(me, key, writes)) {
+                    let hash = key.hash64();
+                    let queue = &mut self.slice.queues[shared.range_of(hash)];
+                    queue.push(Fragment::Whole { hash, position, writes });
+                    fragments += 1;
+                }
+                if fragments == 0 {
+                    self.slice.without_fragments.push(position);
+                }
+            }
+        }
+        shared.slots.prepare(job, fragments);
+        fragments
+    }
+
+    fn plan_split(&mut self, shared: &Shared, split: Split) -> u32 {
+        let count = split.count();
+        let split = Arc::new(split);
+        let range_of = |index| shared.range_of(split.fragment(index).hash);
+        let mut from = 0;
+        while from < count {
+            let range = range_of(from);
+            let to = (from..count).find(|&index| range_of(index) != range).unwrap_or(count);
+            let part = Part { split: split.clone(), from, to };
+            self.slice.queues[range].push(Fragment::Part(part));
+            from = to;
+        }
+        u32::from(count)
+    }
+}
+
+impl Shared {
+    pub(super) fn deliver(&self, batch: Batch) {
+        let (first, last) = (batch.first, batch.end().prev());
+        self.order.deliver(batch, &self.finals);
+        if [&self.delivered, &self.planned].iter().all(|position| position.load(Ordering::SeqCst) == 0) {
+            // The first batch ever: the store may have been loaded.
+            self.planned.store(first.prev().0, Ordering::SeqCst);
+        }
+        self.delivered.store(last.0, Ordering::SeqCst);
+    }
+
+    /// How many delivered transactions can be planned now.
+    pub(super) fn plannable(&self) -> u64 {
+        if self.void_from.load(Ordering::SeqCst) != super::NOTHING_VOID {
+            return 0;
+        }
+        let planned = self.planned.load(Ordering::SeqCst);
+        let room = self.partition.final_position().0 + self.options.capacity as u64;
+        self.delivered.load(Ordering::SeqCst).min(room).saturating_sub(planned)
+    }
+
+    /// Takes the next slice: up to `count` transactions that declare their keys, or one that does not. Its
+    /// priority.
+    fn take_slice(&self, count: usize, jobs: &mut VecDeque<Job>) -> Option<u64> {
+        if self.plannable() == 0 {
+            return None;
+        }
+        let mut planning = self.planning.lock();
+        let plannable = self.plannable();
+        // All planners get something.
+        let share = (plannable as usize).div_ceil(self.options.workers).max(SLICE_MIN);
+        let count = count.min(share).min(plannable as usize).min(self.options.slice_max);
+        let mut is_alone = false;
+        self.order.take_delivered(count, jobs, |taken, job| {
+            let fits = !is_alone && (taken == 0 || !is_barrier(job));
+            is_alone |= is_barrier(job);
+            fits
+        });
+        let last = jobs.back()?.context.position;
+        self.planned.store(last.0, Ordering::SeqCst);
+        let priority = planning.next_priority;
+        planning.next_priority += 1;
+        Some(priority)
+    }
+}
+
+/// Fewer transactions are not worth a second planner.
+const SLICE_MIN: usize = 16;

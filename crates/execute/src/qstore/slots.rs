@@ -1,0 +1,129 @@
+//! The transactions that are planned and have not final-committed: a ring of slots by position.
+//!
+//! ```text
+//!   free ──prepare──► planned ──the last fragment is resolved──► ready ──take──► executing ──end──► executed
+//!     ▲                                                            └──────────── void ────────────────┘ │
+//!     └────────────────────────── final-committed, or undone ───────────────────────────────────────────┘
+//! ```
+
+use super::split::Split;
+use crate::conservative::{Ended, Job};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use store::sync::Mutex;
+use store::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use txn::{Position, Weight};
+
+/// The bit of [`Slot::unresolved`] that says that the transaction is heavy.
+const HEAVY: u32 = 1 << 31;
+
+/// What waits for a transaction that writes the same record.
+pub(super) enum Waiter {
+    /// A fragment of the transaction that has this position, which is executed as a whole.
+    Whole(Position),
+    /// A fragment of a split transaction, by its place among those of all ranges.
+    Fragment(Arc<Split>, u16),
+}
+
+pub(super) type Waiters = SmallVec<[Waiter; 4]>;
+
+struct Slot {
+    /// Fragments that are not resolved, and [`HEAVY`].
+    unresolved: AtomicU32,
+    /// The last position that was executed in this slot, as far as it was not undone.
+    executed: AtomicU64,
+    body: Mutex<Body>,
+}
+
+#[derive(Default)]
+struct Body {
+    /// From `prepare` to `take`.
+    job: Option<Job>,
+    waiters: Waiters,
+    /// From `end` to the final commit; none if the transaction was void.
+    ended: Option<Ended>,
+}
+
+/// The ring.
+pub(super) struct Slots(Box<[Slot]>);
+
+impl Slots {
+    /// Room for so many positions: a power of two.
+    pub(super) fn new(capacity: usize) -> Slots {
+        let slot =
+            |_| Slot { unresolved: AtomicU32::new(0), executed: AtomicU64::new(0), body: Mutex::default() };
+        Slots((0..capacity).map(slot).collect())
+    }
+
+    fn at(&self, position: Position) -> &Slot {
+        &self.0[position.0 as usize & (self.0.len() - 1)]
+    }
+
+    /// Takes in a transaction that has so many fragments.
+    pub(super) fn prepare(&self, job: Job, fragments: u32) {
+        let slot = self.at(job.context.position);
+        let heavy = if job.request.footprint.weight == Weight::Heavy { HEAVY } else { 0 };
+        slot.unresolved.store(fragments | heavy, Ordering::Relaxed);
+        // The latch makes the counter known to whoever finds the fragments.
+        slot.body.lock().job = Some(job);
+    }
+
+    pub(super) fn weight(&self, position: Position) -> Weight {
+        weight_of(self.at(position).unresolved.load(Ordering::Relaxed))
+    }
+
+    /// One fragment of a transaction is resolved. The transaction's weight, if it was the last one.
+    pub(super) fn resolve(&self, position: Position) -> Option<Weight> {
+        let before = self.at(position).unresolved.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before & !HEAVY > 0, "{position} has no unresolved fragment");
+        (before & !HEAVY == 1).then(|| weight_of(before))
+    }
+
+    /// Whether a transaction that was planned has executed.
+    pub(super) fn is_executed(&self, position: Position) -> bool {
+        self.at(position).executed.load(Ordering::SeqCst) >= position.0
+    }
+
+    /// Has a fragment wait for an earlier transaction. False if that one has executed.
+    pub(super) fn wait(&self, writer: Position, waiter: impl FnOnce() -> Waiter) -> bool {
+        if self.is_executed(writer) {
+            return false;
+        }
+        let mut body = self.at(writer).body.lock();
+        let waits = !self.is_executed(writer);
+        if waits {
+            body.waiters.push(waiter());
+        }
+        waits
+    }
+
+    /// Takes out a transaction that is ready, if it `may` begin.
+    pub(super) fn take(&self, position: Position, may: impl FnOnce(&Job) -> bool) -> Option<Job> {
+        self.at(position).body.lock().job.take_if(|job| may(job))
+    }
+
+    /// A transaction has ended; without `ended` if it is void. Who waited for it.
+    pub(super) fn end(&self, position: Position, ended: Option<Ended>) -> Waiters {
+        let slot = self.at(position);
+        let mut body = slot.body.lock();
+        body.ended = ended;
+        let waiters = std::mem::take(&mut body.waiters);
+        slot.executed.store(position.0, Ordering::SeqCst);
+        waiters
+    }
+
+    /// Takes out what a transaction that has executed leaves; none if it was void.
+    pub(super) fn take_ended(&self, position: Position) -> Option<Ended> {
+        self.at(position).body.lock().ended.take()
+    }
+
+    /// A transaction that was void is undone: its position may be planned again.
+    pub(super) fn free(&self, position: Position) {
+        // Not below what the slot's earlier positions had reached.
+        self.at(position).executed.store(position.prev().0, Ordering::SeqCst);
+    }
+}
+
+fn weight_of(unresolved: u32) -> Weight {
+    if unresolved & HEAVY == 0 { Weight::Light } else { Weight::Heavy }
+}

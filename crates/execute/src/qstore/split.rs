@@ -1,0 +1,163 @@
+//! Transactions that are executed fragment by fragment, each where its record's turn comes.
+
+use super::Shared;
+use crate::conservative::{Ended, Job, LiveChange};
+use crate::engine::Committed;
+use crate::running;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use store::sync::Mutex;
+use store::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use store::{Version, digest};
+use txn::fragments::{Done, Fragment, Fragments};
+use txn::{Entry, Position, Reply, Space};
+
+/// A transaction whose fragments depend on nothing but their records.
+pub(super) struct Split {
+    job: Job,
+    fragments: Fragments,
+    /// The places of the fragments, those of one range behind each other.
+    by_range: SmallVec<[u16; 16]>,
+    /// Fragments that have not been executed.
+    remaining: AtomicU32,
+    /// What the fragments did to the number of live entries, in how many records, and to the state digest.
+    live: AtomicI64,
+    writes: AtomicU32,
+    terms: AtomicU64,
+    /// The values that are not nil, with their fragments' places.
+    values: Mutex<Vec<(u16, Reply)>>,
+}
+
+/// Fragments of a split transaction that are in one range: these places in [`Split::by_range`].
+pub(super) struct Part {
+    pub(super) split: Arc<Split>,
+    pub(super) from: u16,
+    pub(super) to: u16,
+}
+
+impl Split {
+    /// Splits a transaction that has fragments; `range_of` says in which range a hash is.
+    pub(super) fn new(job: Job, fragments: Fragments, range_of: impl Fn(u64) -> usize) -> Split {
+        let count = fragments.list().len();
+        let mut by_range: SmallVec<[u16; 16]> = (0..count as u16).collect();
+        by_range.sort_by_key(|&place| range_of(fragments.list()[usize::from(place)].hash));
+        Split {
+            job,
+            fragments,
+            by_range,
+            remaining: AtomicU32::new(count as u32),
+            live: AtomicI64::new(0),
+            writes: AtomicU32::new(0),
+            terms: AtomicU64::new(0),
+            values: Mutex::default(),
+        }
+    }
+
+    pub(super) fn position(&self) -> Position {
+        self.job.context.position
+    }
+
+    pub(super) fn count(&self) -> u16 {
+        self.by_range.len() as u16
+    }
+
+    /// The fragment at a place of `by_range`.
+    pub(super) fn fragment(&self, index: u16) -> &Fragment {
+        &self.fragments.list()[usize::from(self.by_range[usize::from(index)])]
+    }
+
+    /// The outcome, once every fragment was executed.
+    fn end(&self, is_retractable: bool) -> Ended {
+        let Job { context, request, .. } = &self.job;
+        let mut all = vec![Reply::Nil; self.by_range.len()];
+        for (place, value) in self.values.lock().drain(..) {
+            all[usize::from(place)] = value;
+        }
+        let written = self.fragments.list().iter().filter(|fragment| is_retractable && fragment.writes);
+        Ended {
+            committed: Committed {
+                position: context.position,
+                request: request.clone(),
+                outcome: Ok(self.fragments.reply(&request.args, &all)),
+                writes: self.writes.load(Ordering::Relaxed) as usize,
+            },
+            now_ms: context.now_ms,
+            live: LiveChange::By(self.live.load(Ordering::Relaxed)),
+            terms: self.terms.load(Ordering::Relaxed),
+            member: None,
+            installed: written.map(|fragment| fragment.key.clone()).collect(),
+        }
+    }
+}
+
+/// What a worker has done for a split transaction, and not made known.
+#[derive(Default)]
+pub(super) struct Share {
+    executed: u32,
+    live: i64,
+    writes: u32,
+    terms: u64,
+}
+
+impl Shared {
+    /// Executes one fragment, whose record's last writer has executed.
+    pub(super) fn execute_fragment(&self, split: &Split, index: u16, share: &mut Share) {
+        if !self.is_void(split.position()) {
+            self.execute_on_record(split, index, share);
+        }
+        share.executed += 1;
+    }
+
+    /// Makes known what was done for a split transaction. Its outcome, if nothing is left to be done.
+    pub(super) fn add_share(&self, split: &Split, share: &Share) -> Option<Ended> {
+        let Share { executed, live, writes, terms } = *share;
+        if executed == 0 {
+            return None;
+        }
+        if writes > 0 {
+            split.live.fetch_add(live, Ordering::Relaxed);
+            split.writes.fetch_add(writes, Ordering::Relaxed);
+            split.terms.fetch_add(terms, Ordering::Relaxed);
+        }
+        // Whoever adds the last share sees what the others have added.
+        let was_last = split.remaining.fetch_sub(executed, Ordering::AcqRel) == executed;
+        was_last.then(|| split.end(!self.is_confirmed(split.position())))
+    }
+
+    fn execute_on_record(&self, split: &Split, index: u16, share: &mut Share) {
+        let place = split.by_range[usize::from(index)];
+        let Fragment { key, writes, .. } = &split.fragments.list()[usize::from(place)];
+        let (position, now_ms) = (split.position(), split.job.context.now_ms);
+        let args = &split.job.request.args;
+        let record = match writes {
+            true => Some(self.partition.get_or_insert(key)),
+            false => self.partition.get(key),
+        };
+        let execute = |found: Option<&Entry>| {
+            let execute = || split.fragments.execute(args, usize::from(place), found, &[]);
+            let done = running::see(&split.job.request, &split.job.context, execute);
+            done.unwrap_or_else(|stop| Done { write: None, value: Reply::error_owned(stop.to_string()) })
+        };
+        let value = match record {
+            None => execute(None).value,
+            Some(mut record) => self.partition.with(&mut record, |cell| {
+                let found = cell.versions.entry(position.prev(), self.partition.clears_of(key));
+                let was_live = found.is_some();
+                let Done { write, value } = execute(found.filter(|entry| !entry.expired(now_ms)));
+                if let Some(entry) = write {
+                    share.writes += 1;
+                    share.terms = share.terms.wrapping_add(digest::of_write(key, position, entry.as_ref()));
+                    if key.space() == Space::User {
+                        share.live += i64::from(entry.is_some()) - i64::from(was_live);
+                    }
+                    cell.versions.prune(self.partition.snapshots().watermark());
+                    cell.versions.insert(Version { position, entry });
+                }
+                value
+            }),
+        };
+        if value != Reply::Nil {
+            split.values.lock().push((place, value));
+        }
+    }
+}
