@@ -36,6 +36,7 @@ pub mod siblings;
 pub mod snapshot;
 pub mod sparkle;
 pub mod ssmr;
+mod tentative;
 
 pub use calvin::Calvin;
 pub use engine::{

@@ -63,8 +63,22 @@ pub enum Mutant {
     ForgetWriter,
     /// Q-Store begins a transaction without declared keys as soon as it comes to it.
     PassBarrier,
-    /// Q-Store leaves what a retracted transaction has written.
+    /// Q-Store, or ParSpec, leaves what a retracted transaction has written.
     KeepRetracted,
+    /// Q-Store, or ParSpec, final-commits what is not confirmed.
+    CommitUnconfirmed,
+    /// ParSpec takes no note of who has read a record.
+    ForgetReader,
+    /// ParSpec reads a record that an earlier transaction is going to write.
+    PassWaitFlag,
+    /// ParSpec has more active transactions than a readers-array tells apart.
+    OutgrowReaders,
+    /// ParSpec x-commits a transaction that was doomed after it had finished.
+    XCommitDoomed,
+    /// ParSpec's clears doom nobody.
+    ClearInSilence,
+    /// ParSpec does not wake who waits for an x-commit.
+    LoseXCommitWake,
     /// A sub-transaction that waits for a sibling does not hear that the value has come.
     LoseSiblingWake,
     /// What is said of a group before it is delivered is dropped.

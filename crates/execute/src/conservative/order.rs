@@ -6,7 +6,7 @@ use crate::siblings::parts::reader_of;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::sync::Mutex;
-use store::{Partition, View};
+use store::{Meta, Partition, View};
 use txn::mutant::{Mutant, is_active};
 use txn::{Batch, Key, PartitionId, Position, Request, Space, TxContext};
 
@@ -110,7 +110,7 @@ impl Order {
     }
 
     /// How far the order has come.
-    pub(crate) fn status(&self, partition: &Partition<()>) -> Status {
+    pub(crate) fn status(&self, partition: &Partition<impl Meta>) -> Status {
         let incoming = self.0.lock();
         let final_committed = partition.final_position();
         // A loaded store starts with everything delivered, confirmed and committed.

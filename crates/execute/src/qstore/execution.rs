@@ -113,11 +113,11 @@ impl Worker {
         effects: &mut dyn Effects,
     ) -> bool {
         let mut left = budget.operations;
-        let mut worked = shared.commit(&mut left, &mut self.committed);
+        let mut worked = shared.retirement.commit(&shared.ground(), &mut left, &mut self.committed);
         while left > 0 && self.work(shared, worker, budget.heavy, &mut left) {
             worked = true;
         }
-        worked |= shared.commit(&mut left, &mut self.committed);
+        worked |= shared.retirement.commit(&shared.ground(), &mut left, &mut self.committed);
         for committed in self.committed.drain(..) {
             effects.committed(committed);
         }
@@ -160,7 +160,10 @@ impl Worker {
             Found::Ready(position) => self.own.push_back(Work::Ready(position)),
             Found::Ended(ended) => self.end_split(shared, ended),
         });
-        worked || shared.begin_barrier() || self.planner.step(shared, left) || shared.undo(left)
+        worked
+            || shared.begin_barrier()
+            || self.planner.step(shared, left)
+            || shared.retirement.undo(&shared.ground(), left, |_| {})
     }
 
     /// Ends the transaction at hand, or has it wait for its siblings; publishes what is planned; and leaves
@@ -177,8 +180,8 @@ impl Worker {
     }
 
     fn begin(&mut self, shared: &Shared, position: Position, left: &mut u32) {
-        let is_confirmed = shared.is_confirmed(position);
-        if shared.is_void(position) {
+        let is_confirmed = shared.order.is_confirmed(position);
+        if shared.order.is_void(position) {
             let is_barrier = shared.slots.take(position, |_| true).is_some_and(|job| is_barrier(&job));
             *left = left.saturating_sub(1);
             self.end(shared, position, None, is_barrier);
@@ -223,7 +226,7 @@ impl Worker {
 
     /// A transaction has ended, and so those are resolved that waited for it.
     fn end(&mut self, shared: &Shared, position: Position, ended: Option<Ended>, is_barrier: bool) {
-        if !shared.is_confirmed(position) {
+        if !shared.order.is_confirmed(position) {
             shared.speculated.fetch_add(1, Ordering::Relaxed);
         }
         for waiter in shared.slots.end(position, ended) {
@@ -251,7 +254,7 @@ impl Shared {
     fn await_confirmation(&self, position: Position) {
         // Whoever confirms or retracts it waits for this latch.
         let mut unconfirmed = self.unconfirmed.lock();
-        if self.is_confirmed(position) || self.is_void(position) {
+        if self.order.is_confirmed(position) || self.order.is_void(position) {
             drop(unconfirmed);
             self.ready.push(Work::Ready(position), self.slots.weight(position));
         } else {

@@ -60,36 +60,29 @@
 //! run that finds its keys is [`crate::calvin::reconnoitre`].
 //!
 //! # Retraction
-//! `retract(from)` makes all positions from `from` on *void*. Nothing is planned while there are void ones. A
-//! void transaction goes through its queues like any other, but its procedure does not run, and neither do
-//! its fragments from then on ([`slots`] calls it executed in the end, too); so counters and waiters need no
-//! repair. When every planned transaction has ended, a worker removes the versions that the void ones had
-//! installed, from the last position on backwards, and planning goes on with what was delivered meanwhile
-//! ([`commit`]). A transaction that cannot be retracted any more when it begins keeps no note of what it
+//! [`crate::tentative`] tells how what is retracted is undone. A void transaction goes through its queues like
+//! any other; from then on neither its procedure runs nor do its fragments ([`slots`] calls it executed in the
+//! end, too). A transaction that cannot be retracted any more when it begins keeps no note of what it
 //! installed.
 //!
 //! # Invariants
-//! - `final <= confirmed`, and `final <= executed prefix <= planned <= delivered`, but for what is void.
 //! - Fragments stand in the queue of a range in the order of their positions.
 //! - Of two transactions that touch one bucket, the later one executes behind every earlier one that writes
 //!   there: each writer waits for the last one before it, and each reader for the last writer.
 //! - A transaction waits only for earlier ones, for its confirmation and for its siblings, so there is no
 //!   deadlock; nobody spins.
-//! - A slot is used again only when its position has final-committed or was undone.
 
-mod commit;
 mod execution;
 mod plan;
 mod queues;
 mod slots;
 mod split;
 
-use crate::conservative::{Execution, Finals, Job, Order};
+use crate::conservative::{Execution, Finals, Job};
 use crate::engine::{Assignment, Budget, Effects, Engine, Progress, Siblings, Status, Waiting, WorkerId};
-use crate::exclusive::Exclusive;
 use crate::kind::EngineKind;
 use crate::siblings::Message;
-use commit::Undo;
+use crate::tentative::{Ground, Retirement, TentativeOrder};
 use crossbeam_utils::CachePadded;
 use execution::{Ready, Work, Worker};
 use plan::Planning;
@@ -106,9 +99,6 @@ use txn::{Batch, Epoch, PartitionId, Position};
 const RANGES_PER_WORKER: usize = 2;
 /// More ranges than this only make queues short.
 const RANGES_MAX: usize = 64;
-
-/// No position is void.
-const NOTHING_VOID: u64 = u64::MAX;
 
 /// How a [`QStore`] engine is built.
 #[derive(Clone, Copy, Debug)]
@@ -147,16 +137,7 @@ struct Shared {
     options: Options,
     partition: Arc<Partition<()>>,
     finals: Arc<Finals>,
-    /// Delivered and not yet planned.
-    order: Order,
-    delivered: CachePadded<AtomicU64>,
-    /// The last position that a planner has taken. Changed under the latch of `planning`.
-    planned: CachePadded<AtomicU64>,
-    confirmed: CachePadded<AtomicU64>,
-    /// The first void position, or [`NOTHING_VOID`]. Changed under the latch of `planning`; to be read after
-    /// `confirmed`, because what is delivered in the place of what is void may be confirmed at once.
-    void_from: CachePadded<AtomicU64>,
-    planning: CachePadded<Mutex<Planning>>,
+    order: TentativeOrder<Planning>,
     slots: Slots,
     publisher: CachePadded<Mutex<Publisher>>,
     /// The barrier that is published and has not begun; 0 if there is none.
@@ -167,26 +148,18 @@ struct Shared {
     unconfirmed: Mutex<BTreeSet<Position>>,
     /// Those that wait for their siblings.
     parked: Mutex<BTreeMap<Position, Execution>>,
-    committer: CachePadded<Exclusive<()>>,
-    undo: Exclusive<Undo>,
+    retirement: CachePadded<Retirement>,
     suspensions: AtomicU64,
     speculated: AtomicU64,
 }
 
 impl Shared {
-    /// Whether a position is final, so that no retraction can reach it.
-    fn is_confirmed(&self, position: Position) -> bool {
-        position.0 <= self.confirmed.load(Ordering::SeqCst) && !self.is_void(position)
-    }
-
-    /// Whether a planned position was retracted.
-    fn is_void(&self, position: Position) -> bool {
-        position.0 >= self.void_from.load(Ordering::SeqCst)
+    fn ground(&self) -> Ground<'_, (), Planning, Slots> {
+        Ground { partition: &self.partition, finals: &self.finals, order: &self.order, slots: &self.slots }
     }
 
     fn confirm(&self, upto: Position) {
         self.order.confirm(upto);
-        self.confirmed.fetch_max(upto.0, Ordering::SeqCst);
         let confirmed = {
             let mut unconfirmed = self.unconfirmed.lock();
             let later = unconfirmed.split_off(&upto.next());
@@ -196,14 +169,7 @@ impl Shared {
     }
 
     fn retract(&self, from: Position) {
-        {
-            let _planning = self.planning.lock();
-            self.order.retract(from, &self.finals);
-            self.delivered.fetch_min(from.prev().0, Ordering::SeqCst);
-            if from.0 <= self.planned.load(Ordering::SeqCst) {
-                self.void_from.fetch_min(from.0, Ordering::SeqCst);
-            }
-        }
+        self.order.retract(from, &self.finals);
         let void = self.unconfirmed.lock().split_off(&from);
         self.make_ready_again(void);
     }
@@ -240,12 +206,7 @@ impl QStore {
             options,
             partition: Arc::new(Partition::new()),
             finals: Arc::new(Finals::new(options.partition)),
-            order: Order::default(),
-            delivered: CachePadded::default(),
-            planned: CachePadded::default(),
-            confirmed: CachePadded::default(),
-            void_from: CachePadded::new(AtomicU64::new(NOTHING_VOID)),
-            planning: CachePadded::default(),
+            order: TentativeOrder::default(),
             slots: Slots::new(capacity),
             publisher: CachePadded::default(),
             barrier: CachePadded::default(),
@@ -253,8 +214,7 @@ impl QStore {
             ready: Ready::default(),
             unconfirmed: Mutex::default(),
             parked: Mutex::default(),
-            committer: CachePadded::default(),
-            undo: Exclusive::default(),
+            retirement: CachePadded::default(),
             suspensions: AtomicU64::new(0),
             speculated: AtomicU64::new(0),
         };
@@ -269,7 +229,7 @@ impl Engine for QStore {
     }
 
     fn deliver(&self, batch: Batch) {
-        self.shared.deliver(batch);
+        self.shared.order.deliver(batch, &self.shared.finals);
     }
     fn confirm(&self, upto: Position) {
         self.shared.confirm(upto);
@@ -301,7 +261,8 @@ impl Engine for QStore {
         let shared = &self.shared;
         let (light, heavy) = shared.ready.counts();
         let fragments: u64 = shared.ranges.iter().map(|range| range.pending()).sum();
-        let others = [shared.is_committable(), shared.is_barrier_due(), shared.is_undo_due()];
+        let ground = shared.ground();
+        let others = [ground.is_committable(), shared.is_barrier_due(), ground.is_undo_due()];
         let others = others.into_iter().filter(|&is_due| is_due).count() as u64;
         Waiting { light: light + fragments + shared.plannable() + others, heavy }
     }

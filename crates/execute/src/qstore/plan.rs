@@ -7,8 +7,7 @@ use crate::conservative::Job;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::View;
-use store::sync::atomic::Ordering;
-use txn::{Batch, Weight, fragments};
+use txn::{Position, Weight, fragments};
 
 /// Whose turn it is to be planned.
 #[derive(Default)]
@@ -104,48 +103,32 @@ impl Planner {
 }
 
 impl Shared {
-    pub(super) fn deliver(&self, batch: Batch) {
-        let (first, last) = (batch.first, batch.end().prev());
-        self.order.deliver(batch, &self.finals);
-        if [&self.delivered, &self.planned].iter().all(|position| position.load(Ordering::SeqCst) == 0) {
-            // The first batch ever: the store may have been loaded.
-            self.planned.store(first.prev().0, Ordering::SeqCst);
-        }
-        self.delivered.store(last.0, Ordering::SeqCst);
-    }
-
     /// How many delivered transactions can be planned now.
     pub(super) fn plannable(&self) -> u64 {
-        if self.void_from.load(Ordering::SeqCst) != super::NOTHING_VOID {
-            return 0;
-        }
-        let planned = self.planned.load(Ordering::SeqCst);
-        let room = self.partition.final_position().0 + self.options.capacity as u64;
-        self.delivered.load(Ordering::SeqCst).min(room).saturating_sub(planned)
+        self.order.takeable(self.room())
+    }
+
+    fn room(&self) -> Position {
+        self.partition.final_position().advanced(self.options.capacity as u64)
     }
 
     /// Takes the next slice: up to `count` transactions that declare their keys, or one that does not. Its
     /// priority.
     fn take_slice(&self, count: usize, jobs: &mut VecDeque<Job>) -> Option<u64> {
-        if self.plannable() == 0 {
-            return None;
-        }
-        let mut planning = self.planning.lock();
-        let plannable = self.plannable();
         // All planners get something.
-        let share = (plannable as usize).div_ceil(self.options.workers).max(SLICE_MIN);
-        let count = count.min(share).min(plannable as usize).min(self.options.slice_max);
+        let share = |plannable: u64| (plannable as usize).div_ceil(self.options.workers).max(SLICE_MIN);
+        let count = |plannable| count.min(share(plannable)).min(self.options.slice_max);
         let mut is_alone = false;
-        self.order.take_delivered(count, jobs, |taken, job| {
+        let fits = |taken, job: &Job| {
             let fits = !is_alone && (taken == 0 || !is_barrier(job));
             is_alone |= is_barrier(job);
             fits
-        });
-        let last = jobs.back()?.context.position;
-        self.planned.store(last.0, Ordering::SeqCst);
-        let priority = planning.next_priority;
-        planning.next_priority += 1;
-        Some(priority)
+        };
+        self.order.take(jobs, self.room(), count, fits, |planning| {
+            let priority = planning.next_priority;
+            planning.next_priority += 1;
+            priority
+        })
     }
 }
 

@@ -178,8 +178,10 @@ impl Shared {
     /// has to end.
     pub(super) fn is_barrier_due(&self) -> bool {
         let barrier = Position(self.barrier.load(Ordering::SeqCst));
-        let is_next = || self.partition.published().position.next() == barrier && self.is_confirmed(barrier);
-        barrier != Position::NONE && (is_next() || self.is_void(barrier) || is_active(Mutant::PassBarrier))
+        let is_next =
+            || self.partition.published().position.next() == barrier && self.order.is_confirmed(barrier);
+        barrier != Position::NONE
+            && (is_next() || self.order.is_void(barrier) || is_active(Mutant::PassBarrier))
     }
 
     /// Makes the barrier ready, if it can begin; whether it did.

@@ -8,6 +8,7 @@
 
 use super::split::Split;
 use crate::conservative::{Ended, Job};
+use crate::tentative::Executed;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use store::sync::Mutex;
@@ -79,11 +80,6 @@ impl Slots {
         (before & !HEAVY == 1).then(|| weight_of(before))
     }
 
-    /// Whether a transaction that was planned has executed.
-    pub(super) fn is_executed(&self, position: Position) -> bool {
-        self.at(position).executed.load(Ordering::SeqCst) >= position.0
-    }
-
     /// Has a fragment wait for an earlier transaction. False if that one has executed.
     pub(super) fn wait(&self, writer: Position, waiter: impl FnOnce() -> Waiter) -> bool {
         if self.is_executed(writer) {
@@ -111,14 +107,16 @@ impl Slots {
         slot.executed.store(position.0, Ordering::SeqCst);
         waiters
     }
+}
 
-    /// Takes out what a transaction that has executed leaves; none if it was void.
-    pub(super) fn take_ended(&self, position: Position) -> Option<Ended> {
+impl Executed for Slots {
+    fn is_executed(&self, position: Position) -> bool {
+        self.at(position).executed.load(Ordering::SeqCst) >= position.0
+    }
+    fn take_ended(&self, position: Position) -> Option<Ended> {
         self.at(position).body.lock().ended.take()
     }
-
-    /// A transaction that was void is undone: its position may be planned again.
-    pub(super) fn free(&self, position: Position) {
+    fn free(&self, position: Position) {
         // Not below what the slot's earlier positions had reached.
         self.at(position).executed.store(position.prev().0, Ordering::SeqCst);
     }

@@ -102,7 +102,7 @@ pub(super) struct Share {
 impl Shared {
     /// Executes one fragment, whose record's last writer has executed.
     pub(super) fn execute_fragment(&self, split: &Split, index: u16, share: &mut Share) {
-        if !self.is_void(split.position()) {
+        if !self.order.is_void(split.position()) {
             self.execute_on_record(split, index, share);
         }
         share.executed += 1;
@@ -121,7 +121,7 @@ impl Shared {
         }
         // Whoever adds the last share sees what the others have added.
         let was_last = split.remaining.fetch_sub(executed, Ordering::AcqRel) == executed;
-        was_last.then(|| split.end(!self.is_confirmed(split.position())))
+        was_last.then(|| split.end(!self.order.is_confirmed(split.position())))
     }
 
     fn execute_on_record(&self, split: &Split, index: u16, share: &mut Share) {

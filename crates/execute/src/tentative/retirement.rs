@@ -1,0 +1,171 @@
+//! Final commit in order, and the undoing of what was retracted.
+
+use super::TentativeOrder;
+use crate::conservative::{Ended, Finals, LiveChange};
+use crate::engine::Committed;
+use crate::exclusive::Exclusive;
+use smallvec::SmallVec;
+use store::{Final, Meta, Partition, View};
+use txn::mutant::{Mutant, is_active};
+use txn::{Key, Position};
+
+/// The slots of the transactions that were taken.
+pub(crate) trait Executed {
+    /// Whether a transaction that was taken has ended.
+    fn is_executed(&self, position: Position) -> bool;
+    /// Takes out what a transaction that has ended leaves; none if it was void.
+    fn take_ended(&self, position: Position) -> Option<Ended>;
+    /// A transaction is undone: its position may be taken again.
+    fn free(&self, position: Position);
+}
+
+/// How transactions leave their slots.
+#[derive(Default)]
+pub(crate) struct Retirement {
+    committer: Exclusive<()>,
+    undo: Exclusive<Undo>,
+}
+
+/// How far the undoing of a retraction has come.
+#[derive(Default)]
+struct Undo {
+    /// Up to here every transaction that was taken has ended.
+    ended: Position,
+    /// From here on everything is undone; none if the undoing has not begun.
+    undone: Option<Position>,
+    /// Written by the position before, and to be removed.
+    keys: SmallVec<[Key; 2]>,
+}
+
+/// What a step of [`Retirement`] works on.
+pub(crate) struct Ground<'a, M, T, S> {
+    pub(crate) partition: &'a Partition<M>,
+    pub(crate) finals: &'a Finals,
+    pub(crate) order: &'a TentativeOrder<T>,
+    pub(crate) slots: &'a S,
+}
+
+impl<M: Meta, T, S: Executed> Ground<'_, M, T, S> {
+    /// Whether the position behind the final one can final-commit.
+    pub(crate) fn is_committable(&self) -> bool {
+        let next = self.partition.final_position().next();
+        next <= self.order.committable_upto() && self.slots.is_executed(next)
+    }
+
+    /// Whether there is something void, and nothing to be done before it can be undone.
+    pub(crate) fn is_undo_due(&self) -> bool {
+        self.order.has_void() && self.slots.is_executed(self.order.taken())
+    }
+
+    fn remove_version(&self, key: &Key, position: Position) {
+        if is_active(Mutant::KeepRetracted) {
+            return;
+        }
+        if let Some(mut record) = self.partition.get(key) {
+            self.partition.with(&mut record, |cell| cell.versions.remove(position));
+        }
+    }
+}
+
+impl Retirement {
+    /// Final-commits what can be; whether there was any.
+    pub(crate) fn commit<M: Meta, T, S: Executed>(
+        &self,
+        ground: &Ground<'_, M, T, S>,
+        left: &mut u32,
+        committed: &mut Vec<Committed>,
+    ) -> bool {
+        let Ground { partition, finals, order, slots } = ground;
+        *left > 0
+            && ground.is_committable()
+            && self.committer.step(|()| {
+                let upto = order.committable_upto();
+                let mut at = partition.published();
+                let before = at.position;
+                let mut digest = partition.digests().run();
+                while *left > 0
+                    && at.position < upto
+                    && slots.is_executed(at.position.next())
+                    && let Some(ended) = slots.take_ended(at.position.next())
+                {
+                    *left -= 1;
+                    let live = match ended.live {
+                        LiveChange::By(change) => at.live + change,
+                        LiveChange::To(live) => live,
+                    };
+                    digest.add(ended.committed.position, ended.terms);
+                    at = Final { position: ended.committed.position, time_ms: ended.now_ms, live };
+                    if let Some(member) = &ended.member {
+                        finals.settle(member);
+                    }
+                    committed.push(ended.committed);
+                }
+                drop(digest);
+                if at.position != before {
+                    partition.publish(at);
+                    partition.snapshots().raise(at.position);
+                }
+                at.position != before
+            })
+    }
+
+    /// Undoes void transactions, once all that were taken have ended; whether it did anything. `resume` is
+    /// told the last position that is left, before anything is taken behind it.
+    pub(crate) fn undo<M: Meta, T, S: Executed>(
+        &self,
+        ground: &Ground<'_, M, T, S>,
+        left: &mut u32,
+        resume: impl Fn(Position),
+    ) -> bool {
+        ground.order.has_void() && self.undo.step(|undo| undo.step(ground, left, &resume))
+    }
+}
+
+impl Undo {
+    fn step<M: Meta, T, S: Executed>(
+        &mut self,
+        ground: &Ground<'_, M, T, S>,
+        left: &mut u32,
+        resume: &impl Fn(Position),
+    ) -> bool {
+        let Ground { partition, order, slots, .. } = ground;
+        if !order.has_void() {
+            return false;
+        }
+        // To be read after that: nothing is taken while there is something void.
+        let taken = order.taken();
+        let mut undone = match self.undone {
+            Some(undone) => undone,
+            None => {
+                self.ended = self.ended.max(partition.final_position());
+                while self.ended < taken && slots.is_executed(self.ended.next()) {
+                    self.ended = self.ended.next();
+                }
+                if self.ended < taken {
+                    return false;
+                }
+                taken.next()
+            }
+        };
+        while *left > 0 {
+            *left -= 1;
+            if let Some(key) = self.keys.pop() {
+                ground.remove_version(&key, undone);
+                continue;
+            }
+            if order.is_void(undone.prev()) {
+                undone = undone.prev();
+                self.keys = slots.take_ended(undone).map(|ended| ended.installed).unwrap_or_default();
+                slots.free(undone);
+                continue;
+            }
+            // More may have become void meanwhile.
+            if order.resume(undone, || resume(undone.prev())) {
+                *self = Undo::default();
+                return true;
+            }
+        }
+        self.undone = Some(undone);
+        true
+    }
+}
