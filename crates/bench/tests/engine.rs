@@ -34,7 +34,7 @@ fn every_engine_runs_and_leaves_a_serial_state() {
     for (workload, settings) in workloads {
         for reads in [Reads::Design, Reads::Order] {
             let report = short(
-                "sparkle,sparkle@1,serial,calvin,calvin@1,ssmr,qstore,qstore@1",
+                "sparkle,sparkle@1,serial,calvin,calvin@1,ssmr,qstore,qstore@1,parspec,parspec@1",
                 workload,
                 settings,
                 reads,

@@ -5,7 +5,7 @@
 //! variant, and the compiler names the rest.
 
 use crate::engine::{Assignment, Engine};
-use crate::{Calvin, NoCc, QStore, Serial, Sparkle, Ssmr, qstore, sparkle};
+use crate::{Calvin, NoCc, ParSpec, QStore, Serial, Sparkle, Ssmr, parspec, qstore, sparkle};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ pub enum EngineKind {
     Calvin,
     /// Plans declared keys into execution queues ([`crate::qstore`]).
     QStore,
+    /// Speculation in parallel that commits in the order of delivery ([`crate::parspec`]).
+    ParSpec,
     /// One confirmed transaction at a time, which waits for its siblings ([`crate::ssmr`]).
     Ssmr,
     /// Speculation in parallel ([`crate::sparkle`]).
@@ -85,11 +87,12 @@ impl std::error::Error for EngineError {}
 
 impl EngineKind {
     /// All engines, from the plainest on.
-    pub const ALL: [EngineKind; 6] = [
+    pub const ALL: [EngineKind; 7] = [
         EngineKind::Serial,
         EngineKind::NoCc,
         EngineKind::Calvin,
         EngineKind::QStore,
+        EngineKind::ParSpec,
         EngineKind::Ssmr,
         EngineKind::Sparkle,
     ];
@@ -101,6 +104,7 @@ impl EngineKind {
             EngineKind::NoCc => "nocc",
             EngineKind::Calvin => "calvin",
             EngineKind::QStore => "qstore",
+            EngineKind::ParSpec => "parspec",
             EngineKind::Ssmr => "ssmr",
             EngineKind::Sparkle => "sparkle",
         }
@@ -123,6 +127,7 @@ impl EngineKind {
                 Needs { spans_partitions: false, whole_transactions: true, correct: false, ..parallel }
             }
             EngineKind::Calvin | EngineKind::QStore => Needs { declared_keys: true, ..parallel },
+            EngineKind::ParSpec => Needs { spans_partitions: false, ..parallel },
             EngineKind::Ssmr => Needs { one_worker: true, ..parallel },
             EngineKind::Sparkle => parallel,
         }
@@ -168,6 +173,7 @@ impl EngineKind {
             EngineKind::NoCc => Arc::new(NoCc::new(made_for.workers)),
             EngineKind::Calvin => Arc::new(Calvin::of(made_for)),
             EngineKind::QStore => Arc::new(QStore::new(qstore::Options::of(made_for))),
+            EngineKind::ParSpec => Arc::new(ParSpec::new(parspec::Options::of(made_for))),
             EngineKind::Ssmr => Arc::new(Ssmr::of(made_for.partition)),
             EngineKind::Sparkle => Arc::new(Sparkle::new(sparkle::Options::of(made_for))),
         }
@@ -199,18 +205,22 @@ mod tests {
         }
         for wrong in ["", "Sparkle", "sparkl", " serial"] {
             let error = wrong.parse::<EngineKind>().unwrap_err().to_string();
-            let want =
-                format!("'{wrong}' is no engine: choose from serial, nocc, calvin, qstore, ssmr, sparkle");
+            let want = format!(
+                "'{wrong}' is no engine: choose from serial, nocc, calvin, qstore, parspec, ssmr, sparkle"
+            );
             assert_eq!(error, want);
         }
         assert_eq!(EngineKind::correct_of("ssmr"), Ok(EngineKind::Ssmr));
         let error = EngineKind::correct_of("nocc").unwrap_err();
         assert_eq!(error, EngineError::Incorrect(EngineKind::NoCc));
-        assert!(error.to_string().ends_with("Choose from serial, calvin, qstore, ssmr, sparkle"), "{error}");
+        assert!(
+            error.to_string().ends_with("Choose from serial, calvin, qstore, parspec, ssmr, sparkle"),
+            "{error}"
+        );
         assert_eq!((EngineKind::Serial.check(1), EngineKind::Calvin.check(3)), (Ok(()), Ok(())));
         let error = EngineKind::Serial.check(3).unwrap_err();
         assert_eq!(error, EngineError::OnePartition(EngineKind::Serial, 3));
-        assert!(error.to_string().ends_with("Choose from calvin, qstore, ssmr, sparkle"), "{error}");
+        assert!(error.to_string().ends_with("Choose from calvin, qstore, parspec, ssmr, sparkle"), "{error}");
         assert_eq!(EngineKind::NoCc.check(3), Err(EngineError::Incorrect(EngineKind::NoCc)));
     }
 
@@ -236,6 +246,9 @@ mod tests {
         assert_eq!(those_with(|needs| needs.spans_partitions), ["calvin", "qstore", "ssmr", "sparkle"]);
         assert_eq!(those_with(|needs| needs.one_worker), ["serial", "ssmr"]);
         assert_eq!(those_with(|needs| needs.whole_transactions), ["serial", "nocc"]);
-        assert_eq!(those_with(|needs| needs.correct), ["serial", "calvin", "qstore", "ssmr", "sparkle"]);
+        assert_eq!(
+            those_with(|needs| needs.correct),
+            ["serial", "calvin", "qstore", "parspec", "ssmr", "sparkle"]
+        );
     }
 }

@@ -28,7 +28,9 @@ pub mod engine;
 mod exclusive;
 pub mod kind;
 pub mod nocc;
+pub mod parspec;
 pub mod qstore;
+mod ready;
 mod running;
 mod scan;
 pub mod serial;
@@ -37,6 +39,7 @@ pub mod snapshot;
 pub mod sparkle;
 pub mod ssmr;
 mod tentative;
+mod window;
 
 pub use calvin::Calvin;
 pub use engine::{
@@ -44,6 +47,7 @@ pub use engine::{
 };
 pub use kind::{EngineError, EngineKind, Needs};
 pub use nocc::NoCc;
+pub use parspec::ParSpec;
 pub use qstore::QStore;
 pub use running::{Witness, watch, watch_no_more};
 pub use serial::Serial;

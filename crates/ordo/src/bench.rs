@@ -38,13 +38,13 @@ pub enum Bench {
 /// `ordo bench engine`.
 #[derive(Args)]
 pub struct EngineArgs {
-    /// Engines: serial, nocc, calvin, qstore, ssmr, sparkle; `sparkle@1` has one worker. Ratios are to the
+    /// Engines: serial, nocc, calvin, qstore, parspec, ssmr, sparkle; `sparkle@1` has one worker. Ratios are to the
     /// first.
     #[arg(
         long,
         required = true,
         value_delimiter = ',',
-        value_name = "serial|nocc|calvin|qstore|ssmr|sparkle[@WORKERS]"
+        value_name = "serial|nocc|calvin|qstore|parspec|ssmr|sparkle[@WORKERS]"
     )]
     engine: Vec<Contender>,
     /// tpcc, new-order-payment, synthetic, ycsb or bank.

@@ -237,7 +237,7 @@ fn refused(words: &[&str]) -> String {
 fn an_engine_that_cannot_serve_is_refused_with_what_to_do() {
     let said = refused(&["--engine", "nocc"]);
     assert!(said.contains("has no concurrency control"), "{said}");
-    assert!(said.contains("Choose from serial, calvin, qstore, ssmr, sparkle"), "{said}");
+    assert!(said.contains("Choose from serial, calvin, qstore, parspec, ssmr, sparkle"), "{said}");
     let said = refused(&["--engine", "sparkl"]);
     assert!(said.contains("'sparkl' is no engine"), "{said}");
     // By its own setting: what cluster.toml says is judged with it.

@@ -106,7 +106,7 @@ fn the_help_says_what_each_command_is_and_guesses_only_what_is_near() {
     assert!(said.contains("'nosuch'") && !said.contains("bench"), "{said}");
     assert!(refused(&["srve"]).contains("'serve'"));
     let said = refused(&["bench", "engine"]);
-    assert!(said.contains("serial|nocc|calvin|qstore|ssmr|sparkle"), "{said}");
+    assert!(said.contains("serial|nocc|calvin|qstore|parspec|ssmr|sparkle"), "{said}");
     let said = refused(&["bench", "faults", "--rounds", "0"]);
     assert!(said.contains("give at least 1"), "{said}");
     let said = refused(&["bench", "faults", "--faults", "cut-link", "--network", "loopback"]);

@@ -13,6 +13,8 @@ pub struct CostTable {
     pub sparkle_operation_ns: u64,
     /// The same of Calvin.
     pub calvin_operation_ns: u64,
+    /// The same of ParSpec.
+    pub parspec_operation_ns: u64,
     /// The same of Q-Store.
     pub qstore_operation_ns: u64,
     /// The same of S-SMR.
@@ -39,6 +41,7 @@ impl CostTable {
     pub const DEFAULT: CostTable = CostTable {
         sparkle_operation_ns: 140,
         calvin_operation_ns: 160,
+        parspec_operation_ns: 200,
         qstore_operation_ns: 140,
         ssmr_operation_ns: 130,
         serial_operation_ns: 650,
@@ -55,6 +58,7 @@ impl CostTable {
         match kind {
             EngineKind::Sparkle => self.sparkle_operation_ns,
             EngineKind::Calvin => self.calvin_operation_ns,
+            EngineKind::ParSpec => self.parspec_operation_ns,
             EngineKind::QStore => self.qstore_operation_ns,
             EngineKind::Ssmr => self.ssmr_operation_ns,
             // Whole transactions.

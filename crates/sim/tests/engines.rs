@@ -3,7 +3,10 @@
 //! `ORDO_SEEDS=n` runs more seeds, `ORDO_SEED=s` runs one again, `ORDO_TRACE=1` prints its events.
 
 use execute::sparkle::{Options, Sparkle};
-use execute::{Assignment, Budget, Calvin, Engine, NoCc, Progress, QStore, Serial, Ssmr, WorkerId, qstore};
+use execute::{
+    Assignment, Budget, Calvin, Engine, NoCc, ParSpec, Progress, QStore, Serial, Ssmr, WorkerId, parspec,
+    qstore,
+};
 use ordo_sim::draw::{Draw, one_seed, seeds};
 use ordo_sim::fragments::FragmentSource;
 use ordo_sim::judge::Judge;
@@ -89,6 +92,15 @@ fn qstore(workers: usize, draw: &mut Draw) -> Arc<dyn Engine> {
     }))
 }
 
+fn parspec(workers: usize, draw: &mut Draw) -> Arc<dyn Engine> {
+    Arc::new(ParSpec::new(parspec::Options {
+        // Small capacities make positions share slots.
+        capacity: draw.pick(&[32, 64, 4096]),
+        max_spec: draw.pick(&[None, None, Some(1), Some(7), Some(64)]),
+        ..parspec::Options::of(Assignment::alone(workers))
+    }))
+}
+
 fn ssmr(_workers: usize, _draw: &mut Draw) -> Arc<dyn Engine> {
     Arc::new(Ssmr::new())
 }
@@ -113,6 +125,17 @@ fn calvin_equals_the_specification_on_virtual_workers() {
 #[test]
 fn calvin_equals_the_specification_on_real_threads() {
     check_threads(&calvin, &programs, 15);
+}
+
+#[test]
+fn parspec_equals_the_specification_on_virtual_workers() {
+    let report = check(&parspec, 500);
+    assert!(report.restarts > 0 && report.suspensions > 0, "{report:?}");
+}
+
+#[test]
+fn parspec_equals_the_specification_on_real_threads() {
+    check_threads(&parspec, &programs, 30);
 }
 
 #[test]
@@ -220,6 +243,7 @@ fn redis_traffic_on_sparkle_equals_the_specification() {
 fn redis_traffic_on_the_other_engines_equals_the_specification() {
     check_source(&calvin, &redis, 20);
     check_source(&qstore, &redis, 40);
+    check_source(&parspec, &redis, 40);
     check_source(&ssmr, &redis, 20);
     check_source(&serial, &redis, 20);
 }

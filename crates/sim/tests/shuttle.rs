@@ -8,7 +8,7 @@
 #![cfg(feature = "shuttle")]
 
 use execute::sparkle::{Mutant, Options as SparkleOptions, Sparkle};
-use execute::{Assignment, Budget, Committed, Engine, Progress, QStore, WorkerId, qstore};
+use execute::{Assignment, Budget, Committed, Engine, ParSpec, Progress, QStore, WorkerId, parspec, qstore};
 use ordo_sim::draw::{Draw, seeds};
 use ordo_sim::judge::{Judge, check_end};
 use ordo_sim::program::Shape;
@@ -88,6 +88,7 @@ fn explore(default_seeds: u64, iterations: usize, model: impl Fn(u64) + Clone + 
 #[derive(Clone, Copy)]
 enum Kind {
     Sparkle(Option<Mutant>),
+    ParSpec,
     QStore,
 }
 
@@ -97,6 +98,10 @@ impl Kind {
             Kind::Sparkle(mutant) => {
                 let options = SparkleOptions { capacity: 32, mutant, ..SparkleOptions::new(workers) };
                 Arc::new(Sparkle::new(options))
+            }
+            Kind::ParSpec => {
+                let defaults = parspec::Options::of(Assignment::alone(workers));
+                Arc::new(ParSpec::new(parspec::Options { capacity: 32, ..defaults }))
             }
             Kind::QStore => {
                 let defaults = qstore::Options::of(Assignment::alone(workers));
@@ -198,6 +203,11 @@ fn sparkle_equals_the_specification_under_every_explored_schedule() {
 }
 
 #[test]
+fn parspec_equals_the_specification_under_every_explored_schedule() {
+    explore(100, 20, |seed| engine_model(seed, Kind::ParSpec));
+}
+
+#[test]
 fn qstore_equals_the_specification_under_every_explored_schedule() {
     explore(100, 20, |seed| engine_model(seed, Kind::QStore));
 }
@@ -294,7 +304,7 @@ fn sleepers_model(seed: u64, at_once: bool, kind: Kind) {
 
 #[test]
 fn nobody_sleeps_over_what_can_be_done() {
-    for kind in [Kind::Sparkle(None), Kind::QStore] {
+    for kind in [Kind::Sparkle(None), Kind::ParSpec, Kind::QStore] {
         explore(100, 20, move |seed| sleepers_model(seed, false, kind));
         explore(50, 40, move |seed| sleepers_model(seed, true, kind));
     }

@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(contender, Contender { kind: EngineKind::Sparkle, workers: Some(2) });
         assert!("sparkle@0".parse::<Contender>().is_err());
         let error = "sparkl".parse::<Contender>().unwrap_err().to_string();
-        assert!(error.contains("serial, nocc, calvin, qstore, ssmr, sparkle"), "{error}");
+        assert!(error.contains("serial, nocc, calvin, qstore, parspec, ssmr, sparkle"), "{error}");
     }
 
     #[test]

@@ -42,7 +42,7 @@
 //! Scans, counts and clears of the whole key space are such transactions over all partitions.
 //!
 //! # Bounding the work that is thrown away
-//! - The speculation window adapts ([`window`]): it shrinks when restarts cost more than speculation gains.
+//! - The speculation window adapts ([`crate::window`]): it shrinks when restarts cost more than speculation gains.
 //!   What it leaves out then is not resumed, undone (its versions and locks stay) or executed again until the
 //!   head has come closer.
 //! - An undone transaction keeps the locks of what it had written: it will most likely write that again, so
@@ -72,13 +72,11 @@ mod commit;
 mod execution;
 mod keystate;
 mod mutant;
-mod ready;
 mod schedule;
 mod shared;
 mod siblings;
 mod slot;
 mod status;
-mod window;
 
 pub use mutant::Mutant;
 

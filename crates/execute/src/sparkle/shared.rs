@@ -1,13 +1,13 @@
 //! What the workers share.
 
 use super::keystate::KeyState;
-use super::ready::ReadySet;
 use super::siblings::{Member, Siblings};
 use super::slot::{Body, Slot};
 use super::status::{COMMITTED, DELIVERED, EMPTY, Effect, HEAVY, MULTI, Ticket, Word};
-use super::window::{Controller, ROUND, Window};
 use super::{Mutant, Options, Variant};
 use crate::engine::{Status, Waiting};
+use crate::ready::ReadySet;
+use crate::window::{Controller, ROUND, Window};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::sync::Arc;

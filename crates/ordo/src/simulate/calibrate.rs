@@ -52,6 +52,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<()> {
     };
     let sparkle_operation_ns = engine(EngineKind::Sparkle)?;
     let calvin_operation_ns = engine(EngineKind::Calvin)?;
+    let parspec_operation_ns = engine(EngineKind::ParSpec)?;
     let qstore_operation_ns = engine(EngineKind::QStore)?;
     let ssmr_operation_ns = engine(EngineKind::Ssmr)?;
     let serial_operation_ns = engine(EngineKind::Serial)?;
@@ -63,6 +64,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<()> {
     let costs = CostTable {
         sparkle_operation_ns,
         calvin_operation_ns,
+        parspec_operation_ns,
         qstore_operation_ns,
         ssmr_operation_ns,
         serial_operation_ns,

@@ -126,7 +126,7 @@ struct WishArgs {
     /// programs, redis, append, bank or tpcc.
     #[arg(long)]
     workload: Option<WorkloadKind>,
-    /// serial, calvin, qstore, ssmr or sparkle.
+    /// serial, calvin, qstore, parspec, ssmr or sparkle.
     #[arg(long, value_parser = EngineKind::correct_of)]
     engine: Option<EngineKind>,
     /// Virtual workers of a node.
@@ -539,7 +539,7 @@ struct ModelArgs {
     /// one model each.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     workers: Vec<u16>,
-    /// serial, calvin, qstore, ssmr or sparkle. With several, one model each.
+    /// serial, calvin, qstore, parspec, ssmr or sparkle. With several, one model each.
     #[arg(long, default_value = "sparkle", value_delimiter = ',', value_parser = EngineKind::correct_of)]
     engine: Vec<EngineKind>,
     /// bank, tpcc, redis, programs or append.

@@ -249,6 +249,7 @@ fn engine_number(kind: EngineKind) -> u8 {
         EngineKind::Serial => 3,
         EngineKind::NoCc => 4,
         EngineKind::QStore => 5,
+        EngineKind::ParSpec => 6,
     }
 }
 

@@ -247,6 +247,7 @@ fn nodes_with_different_engines_refuse_each_other() {
         (EngineKind::Serial, 3),
         (EngineKind::NoCc, 4),
         (EngineKind::QStore, 5),
+        (EngineKind::ParSpec, 6),
     ];
     for (engine, number) in numbers {
         let mut said = identity(1);

@@ -6,7 +6,7 @@ use txn::Position;
 /// Positions of one window, as a bitmap: adding is one atomic or, and the earliest is found by looking
 /// forward from the head.
 #[derive(Debug)]
-pub(super) struct ReadySet {
+pub(crate) struct ReadySet {
     words: Box<[AtomicU64]>,
     /// A hint that may be too high for a moment, and is never too low.
     count: AtomicU64,
@@ -14,7 +14,7 @@ pub(super) struct ReadySet {
 }
 
 impl ReadySet {
-    pub(super) fn new(capacity: usize) -> ReadySet {
+    pub(crate) fn new(capacity: usize) -> ReadySet {
         let words = capacity.div_ceil(64);
         ReadySet {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
@@ -23,10 +23,10 @@ impl ReadySet {
         }
     }
     #[inline]
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
-    pub(super) fn insert(&self, position: Position) {
+    pub(crate) fn insert(&self, position: Position) {
         let bit = position.0 & self.mask;
         // Counted first: whoever sees the bit finds it counted.
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -36,7 +36,7 @@ impl ReadySet {
         }
     }
     /// Whether there is one from `head` on, before `limit`, which is in the same window.
-    pub(super) fn has_before(&self, head: Position, limit: Position) -> bool {
+    pub(crate) fn has_before(&self, head: Position, limit: Position) -> bool {
         let mut words = self.words(head, limit);
         self.len() > 0 && words.any(|(index, bits)| self.words[index].load(Ordering::SeqCst) & bits != 0)
     }
@@ -57,7 +57,7 @@ impl ReadySet {
         })
     }
     /// How many there are from `head` on, before `limit`.
-    pub(super) fn count_before(&self, head: Position, limit: Position) -> u64 {
+    pub(crate) fn count_before(&self, head: Position, limit: Position) -> u64 {
         if self.len() == 0 {
             return 0;
         }
@@ -68,7 +68,7 @@ impl ReadySet {
             .into()
     }
     /// The earliest from `head` on, before `limit`.
-    pub(super) fn first_before(&self, head: Position, limit: Position) -> Option<Position> {
+    pub(crate) fn first_before(&self, head: Position, limit: Position) -> Option<Position> {
         if self.len() == 0 {
             return None;
         }
@@ -80,7 +80,7 @@ impl ReadySet {
     }
     /// Takes the earliest from `head` on, before `limit`; gives its place in the ring. (Not its position: the
     /// head may have moved on since the caller read it. The slot knows.)
-    pub(super) fn take_before(&self, head: Position, limit: Position) -> Option<u64> {
+    pub(crate) fn take_before(&self, head: Position, limit: Position) -> Option<u64> {
         if self.len() == 0 {
             return None;
         }

@@ -19,10 +19,10 @@
 use store::sync::atomic::{AtomicU64, Ordering};
 
 /// Commits between two looks, or incarnations that were thrown away.
-pub(super) const ROUND: u64 = 64;
+pub(crate) const ROUND: u64 = 64;
 
 #[derive(Debug)]
-pub(super) struct Window {
+pub(crate) struct Window {
     size: AtomicU64,
     /// Two for each that runs at the same time: one that does, and one to run when the first parks.
     least: u64,
@@ -33,24 +33,24 @@ pub(super) struct Window {
 
 /// The committer's part: behind its latch.
 #[derive(Debug, Default)]
-pub(super) struct Controller {
+pub(crate) struct Controller {
     commits: u64,
     restarts_before: u64,
 }
 
 impl Window {
-    pub(super) fn new(at_once: usize, min: usize, capacity: usize) -> Window {
+    pub(crate) fn new(at_once: usize, min: usize, capacity: usize) -> Window {
         let least = (2 * at_once.max(1)).min(capacity) as u64;
         let min = least.max(min.min(capacity) as u64);
         Window { size: AtomicU64::new((capacity as u64 / 16).max(min)), least, min, max: capacity as u64 }
     }
     #[inline]
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
     /// Counts commits; `restarts` is cumulative. To be called after every [`ROUND`] of those too: nothing may
     /// commit for long while everything behind it is executed again and again.
-    pub(super) fn committed(&self, controller: &mut Controller, commits: u64, restarts: u64) {
+    pub(crate) fn committed(&self, controller: &mut Controller, commits: u64, restarts: u64) {
         controller.commits += commits;
         let thrown_away = restarts - controller.restarts_before;
         if controller.commits.max(thrown_away) < ROUND {

@@ -1,0 +1,297 @@
+//! ParSpec: speculative execution in parallel, committed speculatively in the order of delivery (Archie,
+//! section 4).
+//!
+//! Up to MaxSpec transactions are *active*: they were delivered, and execute in parallel. What one writes
+//! nobody sees before it *x-commits* (commits speculatively), and they x-commit one after the other in the
+//! order of their positions (the paper's *rule-comp*). So a record has one speculative version that a reader
+//! may have to see, its newest one, and what has x-committed cannot be aborted by another speculative
+//! transaction. When the order is confirmed, all that it names has x-committed as a rule, and its versions
+//! are there: the final commit makes them visible by moving one timestamp.
+//!
+//! # What can go wrong, and what finds it
+//! Each record has a *wait-flag*, the active transaction that is going to write it, and a *readers-array*, the
+//! active transactions that have read it ([`object`]).
+//! 1. *A reader was too early*: whoever announces a write dooms all later ones that have read the record. From
+//!    then on later readers find the wait-flag of an earlier transaction, and wait for its x-commit (sections
+//!    4.1 and 4.2).
+//! 2. *Two writers of one record*: the later one waits for the earlier one's x-commit. If the later one was
+//!    first, it loses the wait-flag and is doomed.
+//!
+//! A doomed transaction starts over at once, also when it has finished and waits for its turn. It cannot be
+//! doomed any more when everything before it has x-committed, and then it needs no readers-array either.
+//!
+//! # The x-commit
+//! Transactions that have finished wait for their turn. Whoever finds the next one finished becomes the one
+//! who x-commits, and goes on until the next one has not finished: the baton is one atomic, and nobody is
+//! woken for it ([`x_commit`]). The paper's steps:
+//! - *A* installs the versions and lets the wait-flags go, so that later transactions may see them.
+//! - *B* moves `x_committed` (its SCTS and LastX-committedTx), and has those go on who waited.
+//! - *C* is what nobody waits for: old versions are collected by another step. The record keeps its newest
+//!   version in place and the others in a list, so that it need not be copied from a `spec-version` into the
+//!   list of versions: a snapshot of the final position does not see it before the final commit has come.
+//!
+//! What a transaction adds to the state digest is computed when it finishes, too, not in its turn.
+//!
+//! # Where this engine leaves the paper
+//! 1. *Nobody spins* where the paper spins (at wait-flags, and for the turn): such a transaction is parked, its
+//!    future in its slot, and the worker takes another one.
+//! 2. *A sliding window.* The paper activates the next MaxSpec transactions when all of the last ones have
+//!    x-committed, since a readers-array has one bit for each position modulo MaxSpec. Here a bit is counted
+//!    from the last reader ([`object`]), so each x-commit lets the next transaction begin. MaxSpec adapts
+//!    ([`crate::window`]) up to 64, unless it is fixed.
+//! 3. *A restarted transaction keeps its wait-flags*: it will most likely write the same, and whoever is behind
+//!    it would only be doomed again. What it does not write after all is let go at its x-commit.
+//! 4. *An order that differs* comes as a retraction: what was retracted is undone and executed again where it
+//!    is delivered again. The paper validates each such transaction, and keeps what has read the same. Here
+//!    what it computes may depend on its position and on its batch's time too, which differ then.
+//! 5. *The final commit* still hands out replies, one for each transaction: no more than that is done for it.
+//!
+//! Scans, counts and clears of the whole key space wait until everything before them has final-committed. (A
+//! clear dooms every later transaction that has begun.) Read-only transactions at the final snapshot are
+//! [`crate::snapshot`]'s, for all engines.
+//!
+//! # Retraction
+//! [`crate::tentative`] tells how what is retracted is undone. A void transaction takes its turn like any
+//! other, without a procedure and without writes.
+//!
+//! # Invariants
+//! - `x_committed <= taken <= x_committed + MaxSpec`.
+//! - Only active transactions hold wait-flags, and a record's wait-flag is that of the earliest active one that
+//!   has announced to write it.
+//! - Waiting goes from later to earlier transactions, so there is no deadlock; the one behind `x_committed`
+//!   waits for nobody but, before it looks at the whole key space, the final commit.
+
+mod execution;
+mod object;
+mod schedule;
+mod slots;
+mod x_commit;
+
+use crate::conservative::Finals;
+use crate::engine::{Assignment, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::kind::EngineKind;
+use crate::ready::ReadySet;
+use crate::tentative::{Ground, Retirement, TentativeOrder};
+use crate::window::{Controller, Window};
+use crossbeam_utils::CachePadded;
+use object::{Object, READERS_MAX};
+use schedule::Worker;
+use slots::Slots;
+use std::sync::Arc;
+use store::sync::Mutex;
+use store::sync::atomic::{AtomicU64, Ordering};
+use store::{Partition, View};
+use txn::mutant::{Mutant, is_active};
+use txn::{Batch, PartitionId, Position, Weight};
+use x_commit::XCommitter;
+
+/// How a [`ParSpec`] engine is built.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Workers that may step the engine: ids from 0.
+    pub workers: usize,
+    /// About how many of them run at the same time.
+    pub at_once: usize,
+    /// Transactions that can be between their start and their final commit; more wait in a queue. A power of
+    /// two.
+    pub capacity: usize,
+    /// The paper's MaxSpec, from 1 to 64: how many transactions are active at the same time. `None` adapts it.
+    pub max_spec: Option<u64>,
+}
+
+impl Options {
+    /// The defaults for what an engine is made for.
+    pub fn of(made_for: Assignment) -> Options {
+        Options { workers: made_for.workers, at_once: made_for.at_once, capacity: 4096, max_spec: None }
+    }
+}
+
+/// What the workers share.
+struct Shared {
+    partition: Arc<Partition<Object>>,
+    /// Of transactions over several partitions, which there are none of.
+    finals: Finals,
+    capacity: u64,
+    order: TentativeOrder<()>,
+    slots: Slots,
+    /// Up to here everything has x-committed: the paper's SCTS and LastX-committedTx.
+    x_committed: CachePadded<AtomicU64>,
+    x_committer: CachePadded<XCommitter>,
+    /// Active transactions that can go on.
+    light: ReadySet,
+    heavy: ReadySet,
+    /// The one that waits until everything before it has final-committed; 0 if there is none.
+    waits_for_all: CachePadded<AtomicU64>,
+    retirement: CachePadded<Retirement>,
+    max_spec: Option<u64>,
+    window: Window,
+    controller: Mutex<Controller>,
+    restarts: AtomicU64,
+    suspensions: AtomicU64,
+    parked: AtomicU64,
+    speculated: AtomicU64,
+}
+
+impl Shared {
+    fn ground(&self) -> Ground<'_, Object, (), Slots> {
+        Ground { partition: &self.partition, finals: &self.finals, order: &self.order, slots: &self.slots }
+    }
+
+    /// Up to here everything has x-committed.
+    fn x_committed(&self) -> Position {
+        // A loaded store begins behind what it holds.
+        Position(self.x_committed.load(Ordering::SeqCst)).max(self.partition.final_position())
+    }
+
+    /// The last position that may be active.
+    fn active_upto(&self) -> Position {
+        let max_spec = match is_active(Mutant::OutgrowReaders) {
+            true => self.capacity,
+            false => self.max_spec.unwrap_or_else(|| self.window.size()),
+        };
+        let room = self.partition.final_position().advanced(self.capacity);
+        self.x_committed().advanced(max_spec).min(room)
+    }
+
+    /// Whether an active transaction was doomed or retracted.
+    fn is_doomed(&self, position: Position) -> bool {
+        self.slots.is_doomed(position) || self.order.is_void(position)
+    }
+
+    /// An earlier transaction has found out that an active one ran too early.
+    fn doom(&self, position: Position) {
+        if self.slots.doom(position) {
+            // It has finished, so its execution is in its slot; a void one's, which nobody dooms in earnest,
+            // too.
+            self.light.insert(position);
+        }
+    }
+
+    fn make_ready(&self, position: Position, weight: Weight) {
+        match weight {
+            Weight::Light => self.light.insert(position),
+            Weight::Heavy => self.heavy.insert(position),
+        }
+    }
+
+    /// Whether a transaction may look at the whole key space: everything before it is final, and so is it.
+    fn may_see_all(&self, position: Position) -> bool {
+        self.partition.final_position().next() == position && self.order.is_confirmed(position)
+    }
+
+    /// The transaction that has waited for everything before it, and need not any more.
+    fn waited_for_all(&self) -> Option<Position> {
+        let position = Position(self.waits_for_all.load(Ordering::SeqCst));
+        let need_not = || self.may_see_all(position) || self.order.is_void(position);
+        (position != Position::NONE && need_not()).then_some(position)
+    }
+
+    /// Whether it is the caller who has it go on.
+    fn leaves_waiting_for_all(&self, position: Position) -> bool {
+        self.waits_for_all.compare_exchange(position.0, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+}
+
+/// The ParSpec engine.
+pub struct ParSpec {
+    shared: Arc<Shared>,
+    workers: Box<[Mutex<Worker>]>,
+}
+
+impl ParSpec {
+    /// An engine over an empty store.
+    ///
+    /// # Panics
+    /// If there is no worker, the capacity is not a power of two, or MaxSpec is not from 1 to 64.
+    pub fn new(options: Options) -> ParSpec {
+        let Options { workers, at_once, capacity, max_spec } = options;
+        assert!(workers > 0, "an engine needs a worker");
+        assert!(capacity.is_power_of_two(), "the capacity must be a power of two");
+        assert!(
+            max_spec.is_none_or(|max_spec| (1..=READERS_MAX).contains(&max_spec)),
+            "MaxSpec must be from 1 to {READERS_MAX}"
+        );
+        let shared = Arc::new(Shared {
+            partition: Arc::new(Partition::new()),
+            finals: Finals::new(PartitionId(0)),
+            capacity: capacity as u64,
+            order: TentativeOrder::default(),
+            slots: Slots::new(capacity),
+            x_committed: CachePadded::default(),
+            x_committer: CachePadded::default(),
+            light: ReadySet::new(capacity),
+            heavy: ReadySet::new(capacity),
+            waits_for_all: CachePadded::default(),
+            retirement: CachePadded::default(),
+            max_spec,
+            window: Window::new(at_once, 0, READERS_MAX as usize),
+            controller: Mutex::default(),
+            restarts: AtomicU64::new(0),
+            suspensions: AtomicU64::new(0),
+            parked: AtomicU64::new(0),
+            speculated: AtomicU64::new(0),
+        });
+        let workers = (0..workers).map(|_| Mutex::default()).collect();
+        ParSpec { shared, workers }
+    }
+}
+
+impl Engine for ParSpec {
+    fn kind(&self) -> EngineKind {
+        EngineKind::ParSpec
+    }
+    fn deliver(&self, batch: Batch) {
+        self.shared.order.deliver(batch, &self.shared.finals);
+    }
+    fn confirm(&self, upto: Position) {
+        self.shared.order.confirm(upto);
+    }
+    fn retract(&self, from: Position) {
+        self.shared.order.retract(from, &self.shared.finals);
+    }
+    fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
+        let Some(mut worker) = self.workers[worker.0].try_lock() else {
+            return Progress::Idle;
+        };
+        match worker.step(&self.shared, budget, effects) {
+            true => Progress::Worked,
+            false => Progress::Idle,
+        }
+    }
+    fn finish(&self, worker: WorkerId, _: &mut dyn Effects) {
+        if let Some(mut worker) = self.workers[worker.0].try_lock() {
+            worker.finish(&self.shared);
+        }
+    }
+    fn waiting(&self) -> Waiting {
+        let shared = &self.shared;
+        let ground = shared.ground();
+        let others = [
+            shared.is_x_commit_due(),
+            shared.waited_for_all().is_some(),
+            ground.is_committable(),
+            ground.is_undo_due(),
+        ];
+        let others = others.into_iter().filter(|&is_due| is_due).count() as u64;
+        let takeable = shared.order.takeable(shared.active_upto());
+        Waiting { light: shared.light.len() + takeable + others, heavy: shared.heavy.len() }
+    }
+    fn status(&self) -> Status {
+        let shared = &self.shared;
+        Status {
+            restarts: shared.restarts.load(Ordering::Relaxed),
+            suspensions: shared.suspensions.load(Ordering::Relaxed),
+            speculated_before_confirmation: shared.speculated.load(Ordering::Relaxed),
+            window: shared.max_spec.unwrap_or_else(|| shared.window.size()),
+            parked: shared.parked.load(Ordering::Relaxed),
+            ready: shared.light.len() + shared.heavy.len(),
+            ..shared.order.status(&shared.partition)
+        }
+    }
+    fn workers(&self) -> usize {
+        self.workers.len()
+    }
+    fn view(&self) -> &dyn View {
+        &*self.shared.partition
+    }
+}
