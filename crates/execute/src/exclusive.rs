@@ -54,6 +54,14 @@ impl<T> Exclusive<T> {
     }
 }
 
+impl<T> Exclusive<T> {
+    /// Has `change` done while no worker is in a step: waits for the one that is. Whoever comes in vain
+    /// meanwhile relies on the caller to step afterwards.
+    pub(crate) fn exclude<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        change(&mut self.state.lock())
+    }
+}
+
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;

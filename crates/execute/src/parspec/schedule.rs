@@ -83,7 +83,7 @@ impl Worker {
     /// Takes the next transaction of the order.
     fn begin(&mut self, shared: &Arc<Shared>, may_be_heavy: bool, left: &mut u32) -> bool {
         let fits = |_: usize, _: &Job| true;
-        let taken = shared.order.take(&mut self.taken, shared.active_upto(), |_| 1, fits, |()| ());
+        let taken = shared.order.take(&mut self.taken, || shared.active_upto(), |_| 1, fits, |()| ());
         if taken.is_none() {
             return false;
         }

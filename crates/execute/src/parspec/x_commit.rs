@@ -159,8 +159,9 @@ impl Shared {
         access
     }
 
-    /// Everything behind a position is undone.
+    /// Everything behind a position is undone. Whoever x-commits may have looked at what is next before that,
+    /// so it is not done while anybody does.
     pub(super) fn forget_x_commits_behind(&self, last: Position) {
-        self.x_committed.store(last.0, Ordering::SeqCst);
+        self.x_committer.under_way.exclude(|_| self.x_committed.store(last.0, Ordering::SeqCst));
     }
 }

@@ -124,11 +124,17 @@ impl Shared {
             is_alone |= is_barrier(job);
             fits
         };
-        self.order.take(jobs, self.room(), count, fits, |planning| {
-            let priority = planning.next_priority;
-            planning.next_priority += 1;
-            priority
-        })
+        self.order.take(
+            jobs,
+            || self.room(),
+            count,
+            fits,
+            |planning| {
+                let priority = planning.next_priority;
+                planning.next_priority += 1;
+                priority
+            },
+        )
     }
 }
 

@@ -124,16 +124,17 @@ impl<T> TentativeOrder<T> {
     pub(crate) fn take<R>(
         &self,
         jobs: &mut VecDeque<Job>,
-        upto: Position,
+        upto: impl Fn() -> Position,
         count: impl FnOnce(u64) -> usize,
         fits: impl FnMut(usize, &Job) -> bool,
         decide: impl FnOnce(&mut T) -> R,
     ) -> Option<R> {
-        if self.takeable(upto) == 0 {
+        if self.takeable(upto()) == 0 {
             return None;
         }
         let mut taking = self.taking.lock();
-        let takeable = self.takeable(upto);
+        // An undoing that ended meanwhile may have lowered it.
+        let takeable = self.takeable(upto());
         self.order.take_delivered(count(takeable).min(takeable as usize), jobs, fits);
         let last = jobs.back()?.context.position;
         self.taken.store(last.0, Ordering::SeqCst);
