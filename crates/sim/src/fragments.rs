@@ -125,6 +125,11 @@ impl FragmentSource {
     /// Draws one.
     pub fn draw(draw: &mut Draw) -> FragmentSource {
         let shape = Shape { declared_percent: draw.pick(&[50, 90, 100]), ..Shape::draw(draw) };
+        FragmentSource::of(shape, draw)
+    }
+
+    /// Draws one over the keys of a shape.
+    pub fn of(shape: Shape, draw: &mut Draw) -> FragmentSource {
         FragmentSource {
             keys: shape.keys(),
             programs: ProgramSource::new(shape),

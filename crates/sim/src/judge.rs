@@ -180,6 +180,10 @@ pub fn check_end(
         ));
     }
     check_snapshot(view, &snapshot, oracle)?;
+    let (digest, want) = (view.digests().note_at(end).digest(), oracle.digest_behind(scenario.options.start));
+    if digest != Some(want) {
+        return Err(format!("the state digest is {digest:x?} and must be {want:x}"));
+    }
 
     let images = images(view, &snapshot, 1 + end.0 as usize % 50);
     check_images(&images, end, oracle)?;

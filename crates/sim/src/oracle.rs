@@ -117,6 +117,24 @@ impl Oracle {
         (self.last, self.last_time_ms) = (position, time_ms);
         self.times.insert(position, time_ms);
     }
+    /// The state digest of all that ran behind a position.
+    pub fn digest_behind(&self, from: Position) -> u64 {
+        let mut digest = 0_u64;
+        for (key, versions) in &self.history.versions {
+            for (&position, entry) in versions.range(from.next()..) {
+                digest = digest.wrapping_add(store::digest::of_write(key, position, entry.as_ref()));
+            }
+        }
+        for &clear in self.history.clears.iter().filter(|&&clear| clear > from) {
+            digest = digest.wrapping_add(store::digest::of_clear(clear));
+        }
+        for (&position, outcome) in self.outcomes.range(from.next()..) {
+            if !matches!(outcome, Expected::Outcome(Ok(_))) {
+                digest = digest.wrapping_add(store::digest::of_error(position));
+            }
+        }
+        digest
+    }
     /// The last position that was run.
     pub fn last(&self) -> Position {
         self.last

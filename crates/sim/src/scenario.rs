@@ -130,12 +130,17 @@ impl Scenario {
     }
 
     /// Loads the store, and the oracle, with what the transactions up to the start left: entries, tombstones
-    /// (some of them beyond the horizon, or about to be) and perhaps a range tombstone.
+    /// (some of them beyond the horizon, or about to be) and perhaps a range tombstone. The state digest begins
+    /// there.
     pub fn preload(&mut self, view: &dyn View) {
         let start = self.options.start;
-        if start == Position::NONE {
-            return;
+        if start > Position::NONE {
+            self.load(view, start);
         }
+        view.digests().begin_at(start);
+    }
+
+    fn load(&mut self, view: &dyn View, start: Position) {
         let clear = Position(self.draw.below(start.0));
         let clears: Vec<Position> =
             if self.draw.percent(30) && clear > Position::NONE { vec![clear] } else { vec![] };

@@ -10,9 +10,10 @@
 use execute::sparkle::{Mutant, Options as SparkleOptions, Sparkle};
 use execute::{Assignment, Budget, Committed, Engine, ParSpec, Progress, QStore, WorkerId, parspec, qstore};
 use ordo_sim::draw::{Draw, seeds};
+use ordo_sim::fragments::FragmentSource;
 use ordo_sim::judge::{Judge, check_end};
 use ordo_sim::program::Shape;
-use ordo_sim::scenario::{Options, ProgramSource, Scenario};
+use ordo_sim::scenario::{Options, ProgramSource, Scenario, Source};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::sync::{Arc as ShuttleArc, Condvar, Mutex};
@@ -112,8 +113,10 @@ impl Kind {
 }
 
 /// A handful of transactions over one or two keys, with everything that programs can do.
-fn scenario(seed: u64) -> Scenario {
+fn scenario(seed: u64, kind: Kind) -> Scenario {
     let mut draw = Draw::new(seed);
+    // Fragments, too, where they are executed apart.
+    let in_fragments = matches!(kind, Kind::QStore) && draw.percent(50);
     let shape = Shape {
         hot_keys: draw.pick(&[1, 2]),
         cold_keys: 2,
@@ -126,15 +129,20 @@ fn scenario(seed: u64) -> Scenario {
     let transactions = draw.between(2, 5);
     let options =
         Options { unconfirmed_max: 8, start: Position::NONE, ..Options::draw(&mut draw, transactions) };
-    Scenario::new(options, Box::new(ProgramSource::new(shape)), Draw::new(draw.bits()))
+    let source: Box<dyn Source> = match in_fragments {
+        true => Box::new(FragmentSource::of(shape, &mut draw)),
+        false => Box::new(ProgramSource::new(shape)),
+    };
+    Scenario::new(options, source, Draw::new(draw.bits()))
 }
 
 /// The engine on two threads while a third delivers, retracts, delivers again and confirms.
 fn engine_model(seed: u64, kind: Kind) {
     const WORKERS: usize = 2;
-    let mut scenario = scenario(seed);
+    let mut scenario = scenario(seed, kind);
     let mut draw = Draw::new(seed ^ 1);
     let engine = kind.make(WORKERS);
+    scenario.preload(engine.view());
     let committed: ShuttleArc<Mutex<Vec<Committed>>> = ShuttleArc::new(Mutex::new(Vec::new()));
     let stop = ShuttleArc::new(AtomicBool::new(false));
     let operations = draw.pick(&[1, u32::MAX]);
@@ -246,7 +254,7 @@ impl Bell {
 /// makes good.
 fn sleepers_model(seed: u64, at_once: bool, kind: Kind) {
     const WORKERS: usize = 3;
-    let mut scenario = scenario(seed);
+    let mut scenario = scenario(seed, kind);
     let mut draw = Draw::new(seed ^ 2);
     let engine = kind.make(WORKERS);
     let bell = ShuttleArc::new(Bell::default());

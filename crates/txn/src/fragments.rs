@@ -26,7 +26,7 @@ pub struct Fragment {
     /// The record's key.
     pub key: Key,
     /// The key's [`Key::hash64`].
-    pub hash: u64,
+    hash: u64,
     /// It may write the record; else it only reads.
     pub writes: bool,
     /// The places of earlier fragments whose values it needs: its data dependencies.
@@ -40,6 +40,11 @@ impl Fragment {
     pub fn independent(key: Key, writes: bool) -> Fragment {
         let hash = key.hash64();
         Fragment { key, hash, writes, inputs: SmallVec::new(), abortable: false }
+    }
+
+    /// The key's [`Key::hash64`].
+    pub fn hash(&self) -> u64 {
+        self.hash
     }
 }
 
@@ -68,16 +73,21 @@ pub struct FragmentCode {
 
 /// A call as fragments.
 ///
-/// Guarantees: (1) keys, and even their hashes, are distinct; (2) inputs are places of earlier fragments; (3)
-/// there are at most [`Fragments::COUNT_MAX`].
+/// Guarantees: (1) keys are distinct; (2) inputs are places of earlier fragments; (3) there are at most
+/// [`Fragments::COUNT_MAX`].
 #[derive(Clone, Debug)]
 pub struct Fragments {
     list: Vec<Fragment>,
     code: FragmentCode,
+    /// No two keys have one hash, so that an engine may tell records by it.
+    hashes_differ: bool,
 }
 
+/// Lists up to this long are compared all with all.
+const COMPARED_MAX: usize = 32;
+
 impl Fragments {
-    /// Their places fit into 16 bits, and whether they are distinct is seen by comparing all with all.
+    /// Their places fit into 16 bits.
     pub const COUNT_MAX: usize = 4096;
 
     /// A list of fragments. `None` if it does not keep the guarantees.
@@ -85,13 +95,26 @@ impl Fragments {
         let is_early = |(place, fragment): (usize, &Fragment)| {
             fragment.inputs.iter().all(|&input| usize::from(input) < place)
         };
-        let is_new = |(place, fragment): (usize, &Fragment)| {
-            list[..place].iter().all(|earlier| earlier.hash != fragment.hash)
+        if list.len() > Fragments::COUNT_MAX || !list.iter().enumerate().all(is_early) {
+            return None;
+        }
+        let hashes_differ = match list.len() <= COMPARED_MAX {
+            true => list
+                .iter()
+                .enumerate()
+                .all(|(place, fragment)| list[..place].iter().all(|earlier| earlier.hash != fragment.hash)),
+            false => {
+                let mut hashes: Vec<u64> = list.iter().map(|fragment| fragment.hash).collect();
+                hashes.sort_unstable();
+                hashes.is_sorted_by(|one, next| one < next)
+            }
         };
-        let keeps = list.len() <= Fragments::COUNT_MAX
-            && list.iter().enumerate().all(is_early)
-            && list.iter().enumerate().all(is_new);
-        keeps.then_some(Fragments { list, code })
+        let keys_differ = || {
+            let mut keys: Vec<&Key> = list.iter().map(|fragment| &fragment.key).collect();
+            keys.sort_unstable();
+            keys.is_sorted_by(|one, next| one < next)
+        };
+        (hashes_differ || keys_differ()).then_some(Fragments { list, code, hashes_differ })
     }
 
     /// The fragments, in the order in which their places count.
@@ -101,7 +124,8 @@ impl Fragments {
 
     /// Whether no fragment depends on another one in any way, so that each may be executed by itself.
     pub fn are_independent(&self) -> bool {
-        self.list.iter().all(|fragment| fragment.inputs.is_empty() && !fragment.abortable)
+        self.hashes_differ
+            && self.list.iter().all(|fragment| fragment.inputs.is_empty() && !fragment.abortable)
     }
 
     /// Executes one fragment.
@@ -129,16 +153,19 @@ impl Fragments {
         }
     }
 
-    /// The reply of a transaction whose fragments have these values.
+    /// The reply of a transaction whose fragments have these values. What they have written stays, also if the
+    /// reply panics, which then is an error.
     pub fn reply(&self, args: &Args, values: &[Reply]) -> Reply {
-        (self.code.reply)(args, values)
+        let replied = catch_unwind(AssertUnwindSafe(|| (self.code.reply)(args, values)));
+        replied.unwrap_or(Reply::error("ERR the reply panicked: what the transaction wrote is there"))
     }
 }
 
 /// Whether each fragment of a request may be executed by itself, where its record is; and if so, the
 /// fragments.
 pub fn independent(request: &Request) -> Option<Fragments> {
-    let fragments = request.procedure.fragments(&request.args)?;
+    // If that panics, so does the procedure, where it is an outcome.
+    let fragments = catch_unwind(AssertUnwindSafe(|| request.procedure.fragments(&request.args))).ok()??;
     let is_allowed = |fragment: &Fragment| {
         request.route.holds(&fragment.key) && !(fragment.writes && request.footprint.read_only)
     };
@@ -226,6 +253,20 @@ mod tests {
         }
         let fragments = Fragments::new(vec![abortable], code()).expect("it keeps the guarantees");
         assert_eq!(fragments.execute(&Args::new(), 0, None, &[]), Err(Stop::abort("ERR no")));
+        let panics = FragmentCode { reply: |_, _| panic!("on purpose"), ..code() };
+        let fragments = Fragments::new(Vec::new(), panics).expect("it keeps the guarantees");
+        assert!(fragments.reply(&Args::new(), &[]).is_error());
         std::panic::set_hook(hook);
+    }
+
+    #[test]
+    fn keys_of_one_hash_are_told_apart_and_not_executed_apart() {
+        let mut twins = ["a", "b"].map(fragment).to_vec();
+        twins[1].hash = twins[0].hash;
+        let fragments = Fragments::new(twins, code()).expect("the keys are distinct");
+        assert!(!fragments.are_independent());
+        let mut many: Vec<_> = (0..=COMPARED_MAX).map(|number| fragment(&number.to_string())).collect();
+        many.push(fragment("0"));
+        assert!(Fragments::new(many, code()).is_none(), "a key twice");
     }
 }

@@ -35,7 +35,7 @@ pub struct Ycsb {
 pub struct Options {
     /// How many records there are.
     pub keys: u32,
-    /// How many records a call reads or updates.
+    /// How many records a call reads or updates: at most [`Fragments::COUNT_MAX`].
     pub operations: usize,
     /// How many operations in 100 only read.
     pub read_percent: u32,
@@ -58,9 +58,11 @@ impl Ycsb {
         if keys == 0 || keys >= UPDATE {
             return Err(format!("{keys} keys: choose from 1 to {}", UPDATE - 1));
         }
-        if operations == 0 || operations > keys as usize {
+        let operations_max = Fragments::COUNT_MAX.min(keys as usize);
+        if operations == 0 || operations > operations_max {
             return Err(format!(
-                "{operations} operations of different records: choose from 1 to the {keys} keys"
+                "{operations} operations of different records out of {keys}: choose from 1 to \
+                 {operations_max}"
             ));
         }
         if read_percent > 100 {

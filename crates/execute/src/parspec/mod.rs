@@ -270,7 +270,7 @@ impl Engine for ParSpec {
             shared.is_x_commit_due(),
             shared.waited_for_all().is_some(),
             ground.is_committable(),
-            ground.is_undo_due(),
+            shared.retirement.is_undo_due(&ground),
         ];
         let others = others.into_iter().filter(|&is_due| is_due).count() as u64;
         let takeable = shared.order.takeable(shared.active_upto());

@@ -146,7 +146,7 @@ impl Shared {
                 false => access.writes.list.iter().map(|write| write.record.key().clone()).collect(),
             },
         });
-        if !self.order.is_confirmed(position) {
+        if !self.order.is_confirmed(position) && !self.order.is_void(position) {
             self.speculated.fetch_add(1, Ordering::Relaxed);
         }
         // First, so that whoever was woken finds it.

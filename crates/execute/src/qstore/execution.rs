@@ -130,6 +130,11 @@ impl Worker {
             self.advance(shared, execution, left);
             return true;
         }
+        // All later slices wait for it.
+        if self.planner.publish(shared) {
+            *left -= 1;
+            return true;
+        }
         let own = self.own.pop_front().or_else(|| shared.ready.light.pop());
         match own.or_else(|| if may_be_heavy { shared.ready.heavy.pop() } else { None }) {
             Some(Work::Ready(position)) => {
@@ -150,11 +155,6 @@ impl Worker {
                 return true;
             }
             None => {}
-        }
-        // Others may have planned behind it.
-        if self.planner.publish(shared) {
-            *left -= 1;
-            return true;
         }
         let worked = shared.resolve_some(worker, left, |found| match found {
             Found::Ready(position) => self.own.push_back(Work::Ready(position)),
@@ -226,7 +226,7 @@ impl Worker {
 
     /// A transaction has ended, and so those are resolved that waited for it.
     fn end(&mut self, shared: &Shared, position: Position, ended: Option<Ended>, is_barrier: bool) {
-        if !shared.order.is_confirmed(position) {
+        if !shared.order.is_confirmed(position) && !shared.order.is_void(position) {
             shared.speculated.fetch_add(1, Ordering::Relaxed);
         }
         for waiter in shared.slots.end(position, ended) {

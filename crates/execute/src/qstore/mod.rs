@@ -196,10 +196,11 @@ impl QStore {
     /// An engine over an empty store.
     ///
     /// # Panics
-    /// If there is no worker, or the capacity, the ranges or the buckets are not powers of two.
+    /// If there is no worker, or a slice has no room, or the capacity, the ranges or the buckets are not powers
+    /// of two.
     pub fn new(options: Options) -> QStore {
-        let Options { workers, capacity, ranges, buckets, .. } = options;
-        assert!(workers > 0, "an engine needs a worker");
+        let Options { workers, capacity, ranges, buckets, slice_max, .. } = options;
+        assert!(workers > 0 && slice_max > 0, "an engine needs a worker, and a slice a transaction");
         let are_powers = [capacity, ranges, buckets].into_iter().all(usize::is_power_of_two);
         assert!(are_powers, "capacity, ranges and buckets must be powers of two");
         let shared = Shared {
@@ -262,7 +263,8 @@ impl Engine for QStore {
         let (light, heavy) = shared.ready.counts();
         let fragments: u64 = shared.ranges.iter().map(|range| range.pending()).sum();
         let ground = shared.ground();
-        let others = [ground.is_committable(), shared.is_barrier_due(), ground.is_undo_due()];
+        let is_undo_due = shared.retirement.is_undo_due(&ground);
+        let others = [ground.is_committable(), shared.is_barrier_due(), is_undo_due];
         let others = others.into_iter().filter(|&is_due| is_due).count() as u64;
         Waiting { light: light + fragments + shared.plannable() + others, heavy }
     }

@@ -89,7 +89,7 @@ impl Planner {
     fn plan_split(&mut self, shared: &Shared, split: Split) -> u32 {
         let count = split.count();
         let split = Arc::new(split);
-        let range_of = |index| shared.range_of(split.fragment(index).hash);
+        let range_of = |index| shared.range_of(split.fragment(index).hash());
         let mut from = 0;
         while from < count {
             let range = range_of(from);

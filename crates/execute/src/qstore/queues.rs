@@ -1,10 +1,10 @@
 //! Execution queues: published in the order of their planners' priorities, and emptied by one executor for
 //! each range, who finds what each fragment depends on.
 
-use super::Shared;
 use super::execution::Work;
 use super::slots::Waiter;
 use super::split::{Part, Share};
+use super::{RANGES_PER_WORKER, Shared};
 use crate::conservative::Ended;
 use crate::engine::WorkerId;
 use crate::exclusive::Exclusive;
@@ -19,12 +19,7 @@ use txn::{Position, Weight};
 /// What stands in an execution queue.
 pub(super) enum Fragment {
     /// What a transaction that is executed as a whole does to one of its records.
-    Whole {
-        /// Of the record's key.
-        hash: u64,
-        position: Position,
-        writes: bool,
-    },
+    Whole { hash: u64, position: Position, writes: bool },
     /// Fragments of a split transaction.
     Part(Part),
 }
@@ -89,7 +84,7 @@ impl Executor {
             match fragment {
                 Fragment::Whole { hash, .. } => hashes.push(*hash),
                 Fragment::Part(Part { split, from, to }) => {
-                    hashes.extend((*from..*to).map(|index| split.fragment(index).hash));
+                    hashes.extend((*from..*to).map(|index| split.fragment(index).hash()));
                 }
             }
         }
@@ -215,7 +210,7 @@ impl Shared {
         mut found: impl FnMut(Found),
     ) -> bool {
         // Each worker begins with ranges of its own.
-        let first = worker.0 * self.ranges.len() / self.options.workers;
+        let first = worker.0 * RANGES_PER_WORKER % self.ranges.len();
         let ranges = self.ranges[first..].iter().chain(&self.ranges[..first]);
         for range in ranges.filter(|range| range.pending() > 0) {
             let worked = range.executor.step(|executor| {
@@ -294,7 +289,7 @@ impl Shared {
             *left -= 1;
             let (index, fragment) = (next, split.fragment(next));
             next += 1;
-            let bucket = executor.bucket(fragment.hash);
+            let bucket = executor.bucket(fragment.hash());
             let before = executor.last_writers[bucket];
             let waiter = || Waiter::Fragment(split.clone(), index);
             if before != Position::NONE && before < position && self.slots.wait(before, waiter) {

@@ -40,7 +40,7 @@ impl Split {
     pub(super) fn new(job: Job, fragments: Fragments, range_of: impl Fn(u64) -> usize) -> Split {
         let count = fragments.list().len();
         let mut by_range: SmallVec<[u16; 16]> = (0..count as u16).collect();
-        by_range.sort_by_key(|&place| range_of(fragments.list()[usize::from(place)].hash));
+        by_range.sort_by_key(|&place| range_of(fragments.list()[usize::from(place)].hash()));
         Split {
             job,
             fragments,
@@ -66,19 +66,26 @@ impl Split {
         &self.fragments.list()[usize::from(self.by_range[usize::from(index)])]
     }
 
-    /// The outcome, once every fragment was executed.
-    fn end(&self, is_retractable: bool) -> Ended {
-        let Job { context, request, .. } = &self.job;
+    /// The reply, from the values of all fragments.
+    fn reply(&self) -> Reply {
         let mut all = vec![Reply::Nil; self.by_range.len()];
         for (place, value) in self.values.lock().drain(..) {
             all[usize::from(place)] = value;
         }
+        self.fragments.reply(&self.job.request.args, &all)
+    }
+
+    /// The outcome, once every fragment was executed. A void transaction's is never told: some of its fragments
+    /// may have been left out.
+    fn end(&self, is_void: bool, is_retractable: bool) -> Ended {
+        let Job { context, request, .. } = &self.job;
+        let reply = || running::see(request, context, || self.reply());
         let written = self.fragments.list().iter().filter(|fragment| is_retractable && fragment.writes);
         Ended {
             committed: Committed {
                 position: context.position,
                 request: request.clone(),
-                outcome: Ok(self.fragments.reply(&request.args, &all)),
+                outcome: Ok(if is_void { Reply::Nil } else { reply() }),
                 writes: self.writes.load(Ordering::Relaxed) as usize,
             },
             now_ms: context.now_ms,
@@ -103,7 +110,9 @@ impl Shared {
     /// Executes one fragment, whose record's last writer has executed.
     pub(super) fn execute_fragment(&self, split: &Split, index: u16, share: &mut Share) {
         if !self.order.is_void(split.position()) {
-            self.execute_on_record(split, index, share);
+            // The witness first: whole transactions latch records while it sees them.
+            let Job { context, request, .. } = &split.job;
+            running::see(request, context, || self.execute_on_record(split, index, share));
         }
         share.executed += 1;
     }
@@ -121,7 +130,9 @@ impl Shared {
         }
         // Whoever adds the last share sees what the others have added.
         let was_last = split.remaining.fetch_sub(executed, Ordering::AcqRel) == executed;
-        was_last.then(|| split.end(!self.order.is_confirmed(split.position())))
+        let position = split.position();
+        // In this order: what is not void now has no fragment that was left out.
+        was_last.then(|| split.end(self.order.is_void(position), !self.order.is_confirmed(position)))
     }
 
     fn execute_on_record(&self, split: &Split, index: u16, share: &mut Share) {
@@ -134,8 +145,7 @@ impl Shared {
             false => self.partition.get(key),
         };
         let execute = |found: Option<&Entry>| {
-            let execute = || split.fragments.execute(args, usize::from(place), found, &[]);
-            let done = running::see(&split.job.request, &split.job.context, execute);
+            let done = split.fragments.execute(args, usize::from(place), found, &[]);
             done.unwrap_or_else(|stop| Done { write: None, value: Reply::error_owned(stop.to_string()) })
         };
         let value = match record {

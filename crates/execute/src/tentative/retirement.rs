@@ -5,6 +5,7 @@ use crate::conservative::{Ended, Finals, LiveChange};
 use crate::engine::Committed;
 use crate::exclusive::Exclusive;
 use smallvec::SmallVec;
+use store::sync::atomic::{AtomicBool, Ordering};
 use store::{Final, Meta, Partition, View};
 use txn::mutant::{Mutant, is_active};
 use txn::{Key, Position};
@@ -24,6 +25,8 @@ pub(crate) trait Executed {
 pub(crate) struct Retirement {
     committer: Exclusive<()>,
     undo: Exclusive<Undo>,
+    /// Something is undone, and not everything.
+    is_undoing: AtomicBool,
 }
 
 /// How far the undoing of a retraction has come.
@@ -31,9 +34,9 @@ pub(crate) struct Retirement {
 struct Undo {
     /// Up to here every transaction that was taken has ended.
     ended: Position,
-    /// From here on everything is undone; none if the undoing has not begun.
+    /// From here on everything is undone, but for `keys`; none if the undoing has not begun.
     undone: Option<Position>,
-    /// Written by the position before, and to be removed.
+    /// Written at `undone`, and to be removed.
     keys: SmallVec<[Key; 2]>,
 }
 
@@ -50,11 +53,6 @@ impl<M: Meta, T, S: Executed> Ground<'_, M, T, S> {
     pub(crate) fn is_committable(&self) -> bool {
         let next = self.partition.final_position().next();
         next <= self.order.committable_upto() && self.slots.is_executed(next)
-    }
-
-    /// Whether there is something void, and nothing to be done before it can be undone.
-    pub(crate) fn is_undo_due(&self) -> bool {
-        self.order.has_void() && self.slots.is_executed(self.order.taken())
     }
 
     fn remove_version(&self, key: &Key, position: Position) {
@@ -117,7 +115,22 @@ impl Retirement {
         left: &mut u32,
         resume: impl Fn(Position),
     ) -> bool {
-        ground.order.has_void() && self.undo.step(|undo| undo.step(ground, left, &resume))
+        ground.order.has_void()
+            && self.undo.step(|undo| {
+                let worked = undo.step(ground, left, &resume);
+                self.is_undoing.store(undo.undone.is_some(), Ordering::SeqCst);
+                worked
+            })
+    }
+
+    /// Whether there is something void, and nothing to be done before it can be undone.
+    pub(crate) fn is_undo_due<M: Meta, T, S: Executed>(&self, ground: &Ground<'_, M, T, S>) -> bool {
+        let Ground { partition, order, slots, .. } = ground;
+        let have_ended = || {
+            let first = partition.final_position().next();
+            (first.0..=order.taken().0).all(|position| slots.is_executed(Position(position)))
+        };
+        order.has_void() && (self.is_undoing.load(Ordering::SeqCst) || have_ended())
     }
 }
 
