@@ -10,12 +10,13 @@
 //! | [`nocc`] | in parallel without any concurrency control: the bound that the others are measured against, wrong under conflicts |
 //! | [`calvin`] | in parallel behind one scheduler that locks every transaction's keys, in order, before it runs |
 //! | [`qstore`] | in parallel: planners put declared keys into execution queues, executors resolve these in order, and what is resolved runs (Q-Store, section 4) |
+//! | [`parspec`] | in parallel and speculatively; transactions commit speculatively in the order of delivery, so that a confirmation makes visible what is there (Archie, section 4) |
 //! | [`ssmr`] | one confirmed transaction at a time, which waits for its siblings at other partitions |
 //! | [`sparkle`] | in parallel and speculatively; timestamped locks and read dependencies detect what ran out of order (Sparkle, section 4.1) |
 //!
 //! Transactions over several partitions run at each of these; [`siblings`] is how their parts agree on what
 //! was read. Sparkle speculates on it; `calvin`, `qstore` and `ssmr` wait for what is final (`conservative`);
-//! `serial` and `nocc` execute one partition.
+//! `serial`, `nocc` and `parspec` execute one partition.
 //!
 //! [`kind::EngineKind`] is the one list of them, with what each needs from those who run it.
 //!

@@ -214,6 +214,8 @@ impl Options {
         let drawn = if is_ssmr { EngineKind::Ssmr } else { drawn };
         let is_qstore = drawn == EngineKind::Calvin && Draw::new(mix(seed ^ 0x7173_746F)).percent(50);
         let drawn = if is_qstore { EngineKind::QStore } else { drawn };
+        let is_parspec = drawn == EngineKind::Sparkle && Draw::new(mix(seed ^ 0x7061_7273)).percent(15);
+        let drawn = if is_parspec { EngineKind::ParSpec } else { drawn };
         let engine = wishes.engine.unwrap_or(drawn);
         let drawn = match system {
             SystemKind::Ordo => 1,

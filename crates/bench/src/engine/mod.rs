@@ -56,7 +56,7 @@ impl FromStr for Contender {
 impl Contender {
     /// Whether read-only transactions bypass the order, as its design says.
     fn reads_at_snapshots(self) -> bool {
-        matches!(self.kind, EngineKind::NoCc | EngineKind::Sparkle)
+        matches!(self.kind, EngineKind::NoCc | EngineKind::Sparkle | EngineKind::ParSpec)
     }
 }
 
