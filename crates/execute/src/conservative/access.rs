@@ -1,12 +1,11 @@
 //! A transaction's side of an engine that runs it on final reads: nothing but a step's budget and its
 //! siblings ever suspend it.
 
-use super::commit::LiveChange;
+use super::commit::{Installed, LiveChange};
 use super::order::Job;
 use super::siblings::{Awaited, Finals, Member};
 use crate::siblings::parts::{self, Parts};
 use crate::siblings::{Asked, GroupId, Told};
-use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 use std::task::{Poll, ready};
@@ -79,9 +78,9 @@ pub(crate) struct FinalAccess {
     /// At all partitions.
     pub(super) writes: Vec<(Key, Option<Entry>)>,
     pub(super) cleared: bool,
-    /// The order may still change: the keys of what is installed are noted.
-    pub(super) is_retractable: bool,
-    pub(super) installed: SmallVec<[Key; 2]>,
+    /// The records of what is installed are noted.
+    pub(super) notes_installed: bool,
+    pub(super) installed: Installed<()>,
     /// How many of the declared keys were looked at, and what was read of this partition's, to be told.
     fetched: usize,
     to_tell: Vec<(Asked, Told)>,
@@ -101,8 +100,8 @@ impl FinalAccess {
             undeclared: None,
             writes: Vec::new(),
             cleared: false,
-            is_retractable: false,
-            installed: SmallVec::new(),
+            notes_installed: false,
+            installed: Installed::new(),
             fetched: 0,
             to_tell: Vec::new(),
             left: 0,
@@ -119,7 +118,7 @@ impl FinalAccess {
         self.undeclared = None;
         self.writes.clear();
         self.cleared = false;
-        self.is_retractable = false;
+        self.notes_installed = false;
         self.fetched = 0;
         self.to_tell.clear();
         self.pause = None;

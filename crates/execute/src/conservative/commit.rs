@@ -5,8 +5,7 @@ use crate::engine::Committed;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use store::sync::Mutex;
-use store::{Final, Partition, View};
-use txn::Key;
+use store::{Final, Partition, RecordRef, View};
 
 /// What a transaction does to the number of live entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +16,8 @@ pub(crate) enum LiveChange {
     To(i64),
 }
 
-/// An execution that has ended.
-pub(crate) struct Ended {
+/// An execution that has ended, over records with an engine's `M` in each.
+pub(crate) struct Ended<M = ()> {
     pub(crate) committed: Committed,
     pub(crate) now_ms: u64,
     pub(crate) live: LiveChange,
@@ -26,11 +25,12 @@ pub(crate) struct Ended {
     pub(crate) terms: u64,
     /// Its book, if it has siblings.
     pub(crate) member: Option<Member>,
-    /// The keys of the versions that it installed, if it is [`Execution::retractable`].
-    ///
-    /// [`Execution::retractable`]: super::Execution::retractable
-    pub(crate) installed: SmallVec<[Key; 2]>,
+    /// The records in which it has installed versions, where the engine wants to know.
+    pub(crate) installed: Installed<M>,
 }
+
+/// Records in which a transaction has installed versions.
+pub(crate) type Installed<M> = SmallVec<[RecordRef<M>; 2]>;
 
 /// Executions that have ended and wait for those before them: from the final position's successor on.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use crate::running;
 use crate::siblings::parts::Parts;
 use std::sync::Arc;
 use std::task::Poll;
-use store::{Partition, Version, digest};
+use store::{Partition, RecordRef, Version, digest};
 use txn::{Entry, Key, KeySets, Outcome, Position, ProcedureFuture, Space, Stop, Weight};
 
 /// A transaction that has begun.
@@ -64,9 +64,9 @@ impl Execution {
         Execution { job, stage, access }
     }
 
-    /// Says whether the order may still change, so that what it installs may have to be removed.
-    pub(crate) fn retractable(mut self, is_retractable: bool) -> Execution {
-        self.access.is_retractable = is_retractable;
+    /// It notes in which records it installs versions.
+    pub(crate) fn noting_installed(mut self) -> Execution {
+        self.access.notes_installed = true;
         self
     }
 
@@ -134,9 +134,9 @@ impl Execution {
                 let partition = access.partition();
                 let position = job.context.position;
                 terms = terms.wrapping_add(digest::of_write(&key, position, entry.as_ref()));
-                install(partition, position, access.cleared, &key, entry, &mut live);
-                if access.is_retractable {
-                    access.installed.push(key);
+                let record = install(partition, position, access.cleared, &key, entry, &mut live);
+                if access.notes_installed {
+                    access.installed.push(record);
                 }
             }
         }
@@ -161,7 +161,7 @@ fn install(
     key: &Key,
     entry: Option<Entry>,
     live: &mut LiveChange,
-) {
+) -> RecordRef<()> {
     let mut record = partition.get_or_insert(key);
     let watermark = partition.snapshots().watermark();
     partition.with(&mut record, |cell| {
@@ -175,4 +175,5 @@ fn install(
         cell.versions.prune(watermark);
         cell.versions.insert(Version { position, entry });
     });
+    record
 }

@@ -34,7 +34,7 @@ mod order;
 mod siblings;
 
 pub(crate) use access::FinalAccess;
-pub(crate) use commit::{Committer, Ended, LiveChange};
+pub(crate) use commit::{Committer, Ended, Installed, LiveChange};
 pub(crate) use execution::{Advanced, Execution};
 pub(crate) use order::{Job, Order};
 pub(crate) use siblings::{Awaited, Finals, Member};

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::object::Object;
-use crate::conservative::{Job, LiveChange};
+use crate::conservative::{Installed, Job, LiveChange};
 use crate::running;
 use std::any::Any;
 use std::sync::Arc;
@@ -227,9 +227,12 @@ impl Speculation {
         }
     }
 
-    /// Is empty for the next transaction.
-    pub(super) fn clear(&mut self) {
+    /// The records that it has written, if it has left anything. It is empty for the next transaction.
+    pub(super) fn take_installed(&mut self, leaves_writes: bool) -> Installed<Object> {
+        let written = self.writes.list.drain(..).filter(|write| leaves_writes && write.is_written);
+        let installed = written.map(|write| write.record).collect();
         self.writes.clear();
+        installed
     }
 
     fn wait<T>(&mut self, pause: Pause) -> Poll<Result<T, Stop>> {

@@ -26,9 +26,9 @@
 //! woken for it ([`x_commit`]). The paper's steps:
 //! - *A* installs the versions and lets the wait-flags go, so that later transactions may see them.
 //! - *B* moves `x_committed` (its SCTS and LastX-committedTx), and has those go on who waited.
-//! - *C* is what nobody waits for: old versions are collected by another step. The record keeps its newest
-//!   version in place and the others in a list, so that it need not be copied from a `spec-version` into the
-//!   list of versions: a snapshot of the final position does not see it before the final commit has come.
+//! - *C* has nothing left to do. The record keeps its newest version in place and the others in a list, so
+//!   that it need not be copied from a `spec-version` into the list of versions: a snapshot of the final
+//!   position does not see it before the final commit has come. What it supersedes is collected after that.
 //!
 //! What a transaction adds to the state digest is computed when it finishes, too, not in its turn.
 //!
@@ -122,7 +122,7 @@ struct Shared {
     heavy: ReadySet,
     /// The one that waits until everything before it has final-committed; 0 if there is none.
     waits_for_all: CachePadded<AtomicU64>,
-    retirement: CachePadded<Retirement>,
+    retirement: CachePadded<Retirement<Object>>,
     max_spec: Option<u64>,
     window: Window,
     controller: Mutex<Controller>,
@@ -133,7 +133,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn ground(&self) -> Ground<'_, Object, (), Slots> {
+    fn ground(&self) -> Ground<'_, (), Slots> {
         Ground { partition: &self.partition, finals: &self.finals, order: &self.order, slots: &self.slots }
     }
 

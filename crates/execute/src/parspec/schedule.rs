@@ -1,12 +1,14 @@
 //! The workers: what they do next, and when a transaction is parked.
 
+use super::Shared;
 use super::execution::{Advanced, Execution, Speculation};
-use super::{Shared, object::READERS_MAX};
+use super::object::{Object, READERS_MAX};
 use crate::conservative::Job;
 use crate::engine::{Budget, Committed, Effects};
 use crate::window::ROUND;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use store::RecordRef;
 use store::sync::atomic::Ordering;
 use txn::{Position, Weight};
 
@@ -22,6 +24,7 @@ pub(super) struct Worker {
     #[allow(clippy::vec_box, reason = "accesses move between executions as pointers")]
     pub(super) spare: Vec<Box<Speculation>>,
     committed: Vec<Committed>,
+    superseded: Vec<RecordRef<Object>>,
 }
 
 impl Worker {
@@ -42,7 +45,8 @@ impl Worker {
     /// Final-commits what can be; whether there was any.
     fn commit(&mut self, shared: &Shared, left: &mut u32) -> bool {
         let before = self.committed.len();
-        let worked = shared.retirement.commit(&shared.ground(), left, &mut self.committed);
+        let worked =
+            shared.retirement.commit(&shared.ground(), left, &mut self.committed, &mut self.superseded);
         let commits = (self.committed.len() - before) as u64;
         if commits > 0
             && let Some(mut controller) = shared.controller.try_lock()
@@ -217,15 +221,16 @@ impl Worker {
     }
 
     /// Takes back an access.
-    pub(super) fn recycle(&mut self, mut access: Box<Speculation>) {
+    pub(super) fn recycle(&mut self, access: Box<Speculation>) {
         if self.spare.len() < SPARE_MAX {
-            access.clear();
             self.spare.push(access);
         }
     }
 
     /// Leaves the transaction at hand to anybody.
     pub(super) fn finish(&mut self, shared: &Shared) {
+        // The store's own collection comes there.
+        self.superseded.clear();
         if let Some(execution) = self.current.take() {
             let (position, weight) = (execution.position(), execution.weight());
             shared.slots.keep(execution);

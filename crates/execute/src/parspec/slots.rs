@@ -9,6 +9,7 @@
 //! ```
 
 use super::execution::Execution;
+use super::object::Object;
 use crate::conservative::Ended;
 use crate::tentative::Executed;
 use store::sync::Mutex;
@@ -36,7 +37,7 @@ struct Body {
     /// Positions that are parked until this one has x-committed.
     waiters: Vec<Position>,
     /// From the x-commit to the final commit; none if the transaction was void.
-    ended: Option<Ended>,
+    ended: Option<Ended<Object>>,
 }
 
 /// The ring.
@@ -118,7 +119,7 @@ impl Slots {
     }
 
     /// A transaction has x-committed; without `ended` if it is void. Who waited for it.
-    pub(super) fn end(&self, position: Position, ended: Option<Ended>) -> Vec<Position> {
+    pub(super) fn end(&self, position: Position, ended: Option<Ended<Object>>) -> Vec<Position> {
         let slot = self.at(position);
         let mut body = slot.body.lock();
         body.ended = ended;
@@ -128,10 +129,12 @@ impl Slots {
 }
 
 impl Executed for Slots {
+    type Meta = Object;
+
     fn is_executed(&self, position: Position) -> bool {
         self.at(position).executed.load(Ordering::SeqCst) >= position.0
     }
-    fn take_ended(&self, position: Position) -> Option<Ended> {
+    fn take_ended(&self, position: Position) -> Option<Ended<Object>> {
         self.at(position).body.lock().ended.take()
     }
     fn free(&self, position: Position) {

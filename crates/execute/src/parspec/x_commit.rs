@@ -58,15 +58,7 @@ impl Worker {
             shared.x_committer.is_cut.store(under_way.is_some(), Ordering::SeqCst);
             worked
         });
-        // Step C: nobody waits for it.
-        let watermark = shared.partition.snapshots().watermark();
-        for access in accesses {
-            for write in access.writes.list.iter().filter(|write| write.is_written) {
-                let mut record = write.record.clone();
-                shared.partition.with(&mut record, |cell| cell.versions.prune(watermark));
-            }
-            self.recycle(access);
-        }
+        accesses.into_iter().for_each(|access| self.recycle(access));
         worked
     }
 }
@@ -134,17 +126,15 @@ impl Shared {
         let XCommit { mut execution, live, writes, .. } = x_commit;
         let position = execution.position();
         let outcome = execution.outcome.take();
-        let Execution { job, access, .. } = execution;
+        let Execution { job, mut access, .. } = execution;
+        let installed = access.take_installed(writes > 0);
         let ended = outcome.map(|outcome: Outcome| Ended {
             committed: Committed { position, request: job.request, outcome, writes },
             now_ms: job.context.now_ms,
             live,
             terms: access.terms,
             member: None,
-            installed: match self.order.is_confirmed(position) {
-                true => Default::default(),
-                false => access.writes.list.iter().map(|write| write.record.key().clone()).collect(),
-            },
+            installed,
         });
         if !self.order.is_confirmed(position) && !self.order.is_void(position) {
             self.speculated.fetch_add(1, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use crate::conservative::{Advanced, Awaited, Ended, Execution, FinalAccess, Memb
 use crate::engine::{Budget, Committed, Effects, WorkerId};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use store::RecordRef;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
 use txn::mutant::{Mutant, is_active};
@@ -91,6 +92,7 @@ pub(super) struct Worker {
     #[allow(clippy::vec_box, reason = "accesses move between executions as pointers")]
     spare: Vec<Box<FinalAccess>>,
     committed: Vec<Committed>,
+    superseded: Vec<RecordRef<()>>,
 }
 
 impl Worker {
@@ -101,6 +103,7 @@ impl Worker {
             planner: Planner::new(ranges),
             spare: Vec::new(),
             committed: Vec::new(),
+            superseded: Vec::new(),
         }
     }
 
@@ -113,15 +116,20 @@ impl Worker {
         effects: &mut dyn Effects,
     ) -> bool {
         let mut left = budget.operations;
-        let mut worked = shared.retirement.commit(&shared.ground(), &mut left, &mut self.committed);
+        let mut worked = self.commit(shared, &mut left);
         while left > 0 && self.work(shared, worker, budget.heavy, &mut left) {
             worked = true;
         }
-        worked |= shared.retirement.commit(&shared.ground(), &mut left, &mut self.committed);
+        worked |= self.commit(shared, &mut left);
         for committed in self.committed.drain(..) {
             effects.committed(committed);
         }
         worked
+    }
+
+    /// Final-commits what can be; whether there was any.
+    fn commit(&mut self, shared: &Shared, left: &mut u32) -> bool {
+        shared.retirement.commit(&shared.ground(), left, &mut self.committed, &mut self.superseded)
     }
 
     /// Does what is most urgent.
@@ -145,7 +153,7 @@ impl Worker {
                 *left -= 1;
                 let mut share = Share::default();
                 shared.execute_fragment(&split, index, &mut share);
-                if let Some(ended) = shared.add_share(&split, &share) {
+                if let Some(ended) = shared.add_share(&split, share) {
                     self.end_split(shared, ended);
                 }
                 return true;
@@ -169,6 +177,8 @@ impl Worker {
     /// Ends the transaction at hand, or has it wait for its siblings; publishes what is planned; and leaves
     /// the rest to anybody.
     pub(super) fn finish(&mut self, shared: &Shared) {
+        // The store's own collection comes there.
+        self.superseded.clear();
         while let Some(execution) = self.current.take() {
             let mut left = u32::MAX;
             self.advance(shared, execution, &mut left);
@@ -198,7 +208,7 @@ impl Worker {
             Box::new(FinalAccess::new(partition, finals))
         });
         let declared = job.request.footprint.keys.clone();
-        let execution = Execution::begin(job, declared, access).retractable(!is_confirmed);
+        let execution = Execution::begin(job, declared, access).noting_installed();
         self.advance(shared, execution, left);
     }
 

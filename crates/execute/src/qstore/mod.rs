@@ -62,8 +62,7 @@
 //! # Retraction
 //! [`crate::tentative`] tells how what is retracted is undone. A void transaction goes through its queues like
 //! any other; from then on neither its procedure runs nor do its fragments ([`slots`] calls it executed in the
-//! end, too). A transaction that cannot be retracted any more when it begins keeps no note of what it
-//! installed.
+//! end, too).
 //!
 //! # Invariants
 //! - Fragments stand in the queue of a range in the order of their positions.
@@ -148,13 +147,13 @@ struct Shared {
     unconfirmed: Mutex<BTreeSet<Position>>,
     /// Those that wait for their siblings.
     parked: Mutex<BTreeMap<Position, Execution>>,
-    retirement: CachePadded<Retirement>,
+    retirement: CachePadded<Retirement<()>>,
     suspensions: AtomicU64,
     speculated: AtomicU64,
 }
 
 impl Shared {
-    fn ground(&self) -> Ground<'_, (), Planning, Slots> {
+    fn ground(&self) -> Ground<'_, Planning, Slots> {
         Ground { partition: &self.partition, finals: &self.finals, order: &self.order, slots: &self.slots }
     }
 

@@ -305,7 +305,7 @@ impl Shared {
             }
             self.execute_fragment(&split, index, &mut share);
         }
-        if let Some(ended) = self.add_share(&split, &share) {
+        if let Some(ended) = self.add_share(&split, share) {
             found(Found::Ended(ended));
         }
         if next < to {

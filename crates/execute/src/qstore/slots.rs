@@ -110,6 +110,8 @@ impl Slots {
 }
 
 impl Executed for Slots {
+    type Meta = ();
+
     fn is_executed(&self, position: Position) -> bool {
         self.at(position).executed.load(Ordering::SeqCst) >= position.0
     }

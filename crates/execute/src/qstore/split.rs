@@ -1,7 +1,7 @@
 //! Transactions that are executed fragment by fragment, each where its record's turn comes.
 
 use super::Shared;
-use crate::conservative::{Ended, Job, LiveChange};
+use crate::conservative::{Ended, Installed, Job, LiveChange};
 use crate::engine::Committed;
 use crate::running;
 use smallvec::SmallVec;
@@ -24,8 +24,15 @@ pub(super) struct Split {
     live: AtomicI64,
     writes: AtomicU32,
     terms: AtomicU64,
+    gathered: Mutex<Gathered>,
+}
+
+#[derive(Default)]
+struct Gathered {
     /// The values that are not nil, with their fragments' places.
-    values: Mutex<Vec<(u16, Reply)>>,
+    values: SmallVec<[(u16, Reply); 1]>,
+    /// The records in which versions were installed.
+    installed: Installed<()>,
 }
 
 /// Fragments of a split transaction that are in one range: these places in [`Split::by_range`].
@@ -49,7 +56,7 @@ impl Split {
             live: AtomicI64::new(0),
             writes: AtomicU32::new(0),
             terms: AtomicU64::new(0),
-            values: Mutex::default(),
+            gathered: Mutex::default(),
         }
     }
 
@@ -67,9 +74,9 @@ impl Split {
     }
 
     /// The reply, from the values of all fragments.
-    fn reply(&self) -> Reply {
+    fn reply(&self, values: &mut SmallVec<[(u16, Reply); 1]>) -> Reply {
         let mut all = vec![Reply::Nil; self.by_range.len()];
-        for (place, value) in self.values.lock().drain(..) {
+        for (place, value) in values.drain(..) {
             all[usize::from(place)] = value;
         }
         self.fragments.reply(&self.job.request.args, &all)
@@ -77,10 +84,10 @@ impl Split {
 
     /// The outcome, once every fragment was executed. A void transaction's is never told: some of its fragments
     /// may have been left out.
-    fn end(&self, is_void: bool, is_retractable: bool) -> Ended {
+    fn end(&self, is_void: bool) -> Ended {
+        let Gathered { mut values, installed } = std::mem::take(&mut *self.gathered.lock());
         let Job { context, request, .. } = &self.job;
-        let reply = || running::see(request, context, || self.reply());
-        let written = self.fragments.list().iter().filter(|fragment| is_retractable && fragment.writes);
+        let mut reply = || running::see(request, context, || self.reply(&mut values));
         Ended {
             committed: Committed {
                 position: context.position,
@@ -92,7 +99,7 @@ impl Split {
             live: LiveChange::By(self.live.load(Ordering::Relaxed)),
             terms: self.terms.load(Ordering::Relaxed),
             member: None,
-            installed: written.map(|fragment| fragment.key.clone()).collect(),
+            installed,
         }
     }
 }
@@ -104,6 +111,7 @@ pub(super) struct Share {
     live: i64,
     writes: u32,
     terms: u64,
+    gathered: Gathered,
 }
 
 impl Shared {
@@ -118,8 +126,8 @@ impl Shared {
     }
 
     /// Makes known what was done for a split transaction. Its outcome, if nothing is left to be done.
-    pub(super) fn add_share(&self, split: &Split, share: &Share) -> Option<Ended> {
-        let Share { executed, live, writes, terms } = *share;
+    pub(super) fn add_share(&self, split: &Split, share: Share) -> Option<Ended> {
+        let Share { executed, live, writes, terms, gathered } = share;
         if executed == 0 {
             return None;
         }
@@ -128,11 +136,15 @@ impl Shared {
             split.writes.fetch_add(writes, Ordering::Relaxed);
             split.terms.fetch_add(terms, Ordering::Relaxed);
         }
+        if !(gathered.values.is_empty() && gathered.installed.is_empty()) {
+            let mut all = split.gathered.lock();
+            all.values.extend(gathered.values);
+            all.installed.extend(gathered.installed);
+        }
         // Whoever adds the last share sees what the others have added.
         let was_last = split.remaining.fetch_sub(executed, Ordering::AcqRel) == executed;
-        let position = split.position();
-        // In this order: what is not void now has no fragment that was left out.
-        was_last.then(|| split.end(self.order.is_void(position), !self.order.is_confirmed(position)))
+        // What is not void now has no fragment that was left out.
+        was_last.then(|| split.end(self.order.is_void(split.position())))
     }
 
     fn execute_on_record(&self, split: &Split, index: u16, share: &mut Share) {
@@ -150,24 +162,33 @@ impl Shared {
         };
         let value = match record {
             None => execute(None).value,
-            Some(mut record) => self.partition.with(&mut record, |cell| {
-                let found = cell.versions.entry(position.prev(), self.partition.clears_of(key));
-                let was_live = found.is_some();
-                let Done { write, value } = execute(found.filter(|entry| !entry.expired(now_ms)));
-                if let Some(entry) = write {
-                    share.writes += 1;
-                    share.terms = share.terms.wrapping_add(digest::of_write(key, position, entry.as_ref()));
-                    if key.space() == Space::User {
-                        share.live += i64::from(entry.is_some()) - i64::from(was_live);
+            Some(mut record) => {
+                let mut has_written = false;
+                let value = self.partition.with(&mut record, |cell| {
+                    let found = cell.versions.entry(position.prev(), self.partition.clears_of(key));
+                    let was_live = found.is_some();
+                    let Done { write, value } = execute(found.filter(|entry| !entry.expired(now_ms)));
+                    if let Some(entry) = write {
+                        has_written = true;
+                        share.writes += 1;
+                        share.terms =
+                            share.terms.wrapping_add(digest::of_write(key, position, entry.as_ref()));
+                        if key.space() == Space::User {
+                            share.live += i64::from(entry.is_some()) - i64::from(was_live);
+                        }
+                        cell.versions.prune(self.partition.snapshots().watermark());
+                        cell.versions.insert(Version { position, entry });
                     }
-                    cell.versions.prune(self.partition.snapshots().watermark());
-                    cell.versions.insert(Version { position, entry });
+                    value
+                });
+                if has_written {
+                    share.gathered.installed.push(record);
                 }
                 value
-            }),
+            }
         };
         if value != Reply::Nil {
-            split.values.lock().push((place, value));
+            share.gathered.values.push((place, value));
         }
     }
 }

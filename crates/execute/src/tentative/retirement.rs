@@ -1,80 +1,107 @@
 //! Final commit in order, and the undoing of what was retracted.
 
 use super::TentativeOrder;
-use crate::conservative::{Ended, Finals, LiveChange};
+use crate::conservative::{Ended, Finals, Installed, LiveChange};
 use crate::engine::Committed;
 use crate::exclusive::Exclusive;
-use smallvec::SmallVec;
 use store::sync::atomic::{AtomicBool, Ordering};
-use store::{Final, Meta, Partition, View};
+use store::{Final, Meta, Partition, RecordRef, View};
+use txn::Position;
 use txn::mutant::{Mutant, is_active};
-use txn::{Key, Position};
 
 /// The slots of the transactions that were taken.
 pub(crate) trait Executed {
+    /// What the engine keeps in each record.
+    type Meta: Meta;
     /// Whether a transaction that was taken has ended.
     fn is_executed(&self, position: Position) -> bool;
     /// Takes out what a transaction that has ended leaves; none if it was void.
-    fn take_ended(&self, position: Position) -> Option<Ended>;
+    fn take_ended(&self, position: Position) -> Option<Ended<Self::Meta>>;
     /// A transaction is undone: its position may be taken again.
     fn free(&self, position: Position);
 }
 
 /// How transactions leave their slots.
-#[derive(Default)]
-pub(crate) struct Retirement {
+pub(crate) struct Retirement<M> {
     committer: Exclusive<()>,
-    undo: Exclusive<Undo>,
+    undo: Exclusive<Undo<M>>,
     /// Something is undone, and not everything.
     is_undoing: AtomicBool,
 }
 
+impl<M> Default for Retirement<M> {
+    fn default() -> Retirement<M> {
+        Retirement {
+            committer: Exclusive::default(),
+            undo: Exclusive::new(Undo::default()),
+            is_undoing: AtomicBool::new(false),
+        }
+    }
+}
+
 /// How far the undoing of a retraction has come.
-#[derive(Default)]
-struct Undo {
+struct Undo<M> {
     /// Up to here every transaction that was taken has ended.
     ended: Position,
-    /// From here on everything is undone, but for `keys`; none if the undoing has not begun.
+    /// From here on everything is undone, but for `records`; none if the undoing has not begun.
     undone: Option<Position>,
-    /// Written at `undone`, and to be removed.
-    keys: SmallVec<[Key; 2]>,
+    /// Written at `undone`, where the versions are to be removed.
+    records: Installed<M>,
+}
+
+impl<M> Default for Undo<M> {
+    fn default() -> Undo<M> {
+        Undo { ended: Position::NONE, undone: None, records: Installed::new() }
+    }
 }
 
 /// What a step of [`Retirement`] works on.
-pub(crate) struct Ground<'a, M, T, S> {
-    pub(crate) partition: &'a Partition<M>,
+pub(crate) struct Ground<'a, T, S: Executed> {
+    pub(crate) partition: &'a Partition<S::Meta>,
     pub(crate) finals: &'a Finals,
     pub(crate) order: &'a TentativeOrder<T>,
     pub(crate) slots: &'a S,
 }
 
-impl<M: Meta, T, S: Executed> Ground<'_, M, T, S> {
+impl<T, S: Executed> Ground<'_, T, S> {
     /// Whether the position behind the final one can final-commit.
     pub(crate) fn is_committable(&self) -> bool {
         let next = self.partition.final_position().next();
         next <= self.order.committable_upto() && self.slots.is_executed(next)
     }
 
-    fn remove_version(&self, key: &Key, position: Position) {
-        if is_active(Mutant::KeepRetracted) {
-            return;
-        }
-        if let Some(mut record) = self.partition.get(key) {
+    fn remove_version(&self, mut record: RecordRef<S::Meta>, position: Position) {
+        if !is_active(Mutant::KeepRetracted) {
             self.partition.with(&mut record, |cell| cell.versions.remove(position));
+        }
+    }
+
+    /// Drops the versions that nobody needs any more behind those that have final-committed.
+    fn collect(&self, superseded: &mut Vec<RecordRef<S::Meta>>, left: &mut u32) {
+        let watermark = self.partition.snapshots().watermark();
+        while *left > 0
+            && let Some(mut record) = superseded.pop()
+        {
+            *left -= 1;
+            self.partition.with(&mut record, |cell| cell.versions.prune(watermark));
         }
     }
 }
 
-impl Retirement {
-    /// Final-commits what can be; whether there was any.
-    pub(crate) fn commit<M: Meta, T, S: Executed>(
+impl<M: Meta> Retirement<M> {
+    /// Final-commits what can be; whether there was any. In `superseded` are records in which there may be
+    /// versions that nobody needs any more: what the budget leaves is the caller's, until the next time.
+    pub(crate) fn commit<T, S: Executed<Meta = M>>(
         &self,
-        ground: &Ground<'_, M, T, S>,
+        ground: &Ground<'_, T, S>,
         left: &mut u32,
         committed: &mut Vec<Committed>,
+        superseded: &mut Vec<RecordRef<M>>,
     ) -> bool {
         let Ground { partition, finals, order, slots } = ground;
-        *left > 0
+        let had_superseded = !superseded.is_empty();
+        ground.collect(superseded, left);
+        let worked = *left > 0
             && ground.is_committable()
             && self.committer.step(|()| {
                 let upto = order.committable_upto();
@@ -97,6 +124,7 @@ impl Retirement {
                         finals.settle(member);
                     }
                     committed.push(ended.committed);
+                    superseded.extend(ended.installed);
                 }
                 drop(digest);
                 if at.position != before {
@@ -104,14 +132,16 @@ impl Retirement {
                     partition.snapshots().raise(at.position);
                 }
                 at.position != before
-            })
+            });
+        ground.collect(superseded, left);
+        worked || had_superseded
     }
 
     /// Undoes void transactions, once all that were taken have ended; whether it did anything. `resume` is
     /// told the last position that is left, before anything is taken behind it.
-    pub(crate) fn undo<M: Meta, T, S: Executed>(
+    pub(crate) fn undo<T, S: Executed<Meta = M>>(
         &self,
-        ground: &Ground<'_, M, T, S>,
+        ground: &Ground<'_, T, S>,
         left: &mut u32,
         resume: impl Fn(Position),
     ) -> bool {
@@ -124,7 +154,7 @@ impl Retirement {
     }
 
     /// Whether there is something void, and nothing to be done before it can be undone.
-    pub(crate) fn is_undo_due<M: Meta, T, S: Executed>(&self, ground: &Ground<'_, M, T, S>) -> bool {
+    pub(crate) fn is_undo_due<T, S: Executed<Meta = M>>(&self, ground: &Ground<'_, T, S>) -> bool {
         let Ground { partition, order, slots, .. } = ground;
         let have_ended = || {
             let first = partition.final_position().next();
@@ -134,10 +164,10 @@ impl Retirement {
     }
 }
 
-impl Undo {
-    fn step<M: Meta, T, S: Executed>(
+impl<M: Meta> Undo<M> {
+    fn step<T, S: Executed<Meta = M>>(
         &mut self,
-        ground: &Ground<'_, M, T, S>,
+        ground: &Ground<'_, T, S>,
         left: &mut u32,
         resume: &impl Fn(Position),
     ) -> bool {
@@ -162,13 +192,13 @@ impl Undo {
         };
         while *left > 0 {
             *left -= 1;
-            if let Some(key) = self.keys.pop() {
-                ground.remove_version(&key, undone);
+            if let Some(record) = self.records.pop() {
+                ground.remove_version(record, undone);
                 continue;
             }
             if order.is_void(undone.prev()) {
                 undone = undone.prev();
-                self.keys = slots.take_ended(undone).map(|ended| ended.installed).unwrap_or_default();
+                self.records = slots.take_ended(undone).map(|ended| ended.installed).unwrap_or_default();
                 slots.free(undone);
                 continue;
             }
