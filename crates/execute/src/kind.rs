@@ -220,7 +220,7 @@ mod tests {
         assert_eq!((EngineKind::Serial.check(1), EngineKind::Calvin.check(3)), (Ok(()), Ok(())));
         let error = EngineKind::Serial.check(3).unwrap_err();
         assert_eq!(error, EngineError::OnePartition(EngineKind::Serial, 3));
-        assert!(error.to_string().ends_with("Choose from calvin, qstore, parspec, ssmr, sparkle"), "{error}");
+        assert!(error.to_string().ends_with("Choose from calvin, qstore, ssmr, sparkle"), "{error}");
         assert_eq!(EngineKind::NoCc.check(3), Err(EngineError::Incorrect(EngineKind::NoCc)));
     }
 

@@ -76,7 +76,8 @@ impl Versions {
         if self.newest.position <= upto {
             return self.newest();
         }
-        self.older.iter().rev().find(|version| version.position <= upto)
+        let upto = self.older.partition_point(|version| version.position <= upto);
+        self.older.get(upto.checked_sub(1)?)
     }
     /// The oldest version above `position`.
     pub fn above(&self, position: Position) -> Option<&Version> {

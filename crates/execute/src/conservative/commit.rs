@@ -27,6 +27,8 @@ pub(crate) struct Ended<M = ()> {
     pub(crate) member: Option<Member>,
     /// The records in which it has installed versions, where the engine wants to know.
     pub(crate) installed: Installed<M>,
+    /// It has ended before it was confirmed.
+    pub(crate) was_early: bool,
 }
 
 /// Records in which a transaction has installed versions.

@@ -149,6 +149,7 @@ impl Execution {
             terms: terms.wrapping_add(end),
             member: job.member,
             installed: std::mem::take(&mut access.installed),
+            was_early: false,
         };
         Advanced::Ended(ended, access)
     }

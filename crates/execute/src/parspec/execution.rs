@@ -32,7 +32,9 @@ pub(super) enum Advanced {
     Spent(Execution),
     /// An earlier transaction is going to write what it wants to read or write.
     WaitsFor(Execution, Position),
-    /// It wants the whole key space.
+    /// It wants to scan: everything before it must have x-committed.
+    WaitsForTurn(Execution),
+    /// It wants to count or to clear: everything before it must have final-committed.
     WaitsForAll(Execution),
     /// Its procedure has returned.
     Returned(Execution),
@@ -93,6 +95,7 @@ impl Execution {
             return match pause {
                 Pause::Budget => Advanced::Spent(self),
                 Pause::Writer(writer) => Advanced::WaitsFor(self, writer),
+                Pause::Turn => Advanced::WaitsForTurn(self),
                 Pause::All => Advanced::WaitsForAll(self),
             };
         }
@@ -141,6 +144,8 @@ enum Pause {
     Budget,
     /// An earlier transaction holds the wait-flag.
     Writer(Position),
+    /// It waits until everything before it has x-committed.
+    Turn,
     /// It waits until everything before it has final-committed.
     All,
 }
@@ -151,6 +156,8 @@ pub(super) struct Write {
     pub(super) record: RecordRef<Object>,
     pub(super) entry: Option<Entry>,
     pub(super) is_written: bool,
+    /// This incarnation has announced it: it has the wait-flag, or is doomed.
+    is_announced: bool,
 }
 
 /// The records that a transaction writes, in the order of its first touches.
@@ -161,6 +168,8 @@ pub(super) struct WriteSet {
     places: FixedMap<Key, usize>,
 }
 
+/// An access keeps room for so many records.
+const ROOM_KEPT: usize = 256;
 /// Lists up to this long are searched one by one.
 const LINEAR_MAX: usize = 32;
 
@@ -171,8 +180,8 @@ impl WriteSet {
             false => self.list.iter().rposition(|write| write.record.key() == key),
         }
     }
-    fn push(&mut self, record: RecordRef<Object>) -> usize {
-        self.list.push(Write { record, entry: None, is_written: false });
+    fn push(&mut self, record: RecordRef<Object>, is_announced: bool) -> usize {
+        self.list.push(Write { record, entry: None, is_written: false, is_announced });
         let place = self.list.len() - 1;
         let unplaced = match self.list.len() {
             LINEAR_MAX.. if self.places.is_empty() => 0..=place,
@@ -223,7 +232,7 @@ impl Speculation {
         self.cleared = false;
         self.terms = 0;
         for write in &mut self.writes.list {
-            (write.entry, write.is_written) = (None, false);
+            (write.entry, write.is_written, write.is_announced) = (None, false, false);
         }
     }
 
@@ -231,6 +240,9 @@ impl Speculation {
     pub(super) fn take_installed(&mut self, leaves_writes: bool) -> Installed<Object> {
         let written = self.writes.list.drain(..).filter(|write| leaves_writes && write.is_written);
         let installed = written.map(|write| write.record).collect();
+        if self.writes.list.capacity() > ROOM_KEPT {
+            self.writes = WriteSet::default();
+        }
         self.writes.clear();
         installed
     }
@@ -250,13 +262,17 @@ impl Speculation {
         self.doomed().then_some(Poll::Ready(Stop::Restart))
     }
 
-    /// For what looks at the whole space: waits until everything before it has final-committed.
-    fn enter_whole(&mut self) -> Option<Poll<Stop>> {
+    /// For what looks at the whole key space: waits until everything before it is there, or even final.
+    fn enter_whole(&mut self, must_be_final: bool) -> Option<Poll<Stop>> {
         if let Some(stopped) = self.enter() {
             return Some(stopped);
         }
-        if !self.shared.may_see_all(self.position) {
+        if must_be_final && !self.shared.may_see_all(self.position) {
             self.pause = Some(Pause::All);
+            return Some(Poll::Pending);
+        }
+        if self.shared.x_committed().next() != self.position {
+            self.pause = Some(Pause::Turn);
             return Some(Poll::Pending);
         }
         None
@@ -275,6 +291,16 @@ impl Speculation {
         cell.meta.writer = me;
         cell.meta.take_readers_behind(me, |reader| self.shared.doom(reader));
         Ok(())
+    }
+
+    /// It has announced to write a record, which may have a place among its writes.
+    fn announced(&mut self, place: Option<usize>, record: RecordRef<Object>) {
+        match place {
+            Some(place) => self.writes.list[place].is_announced = true,
+            None => {
+                self.writes.push(record, true);
+            }
+        }
     }
 
     /// Reads a record under its latch; or the earlier transaction that is going to write it.
@@ -329,8 +355,8 @@ impl Access for Speculation {
             Ok(read) => read,
             Err(writer) => return self.wait(Pause::Writer(writer)),
         };
-        if intent == Intent::Update && place.is_none() {
-            self.writes.push(record);
+        if intent == Intent::Update {
+            self.announced(place, record);
         }
         // As in the paper, an operation looks at its end: what it has read may be newer than what it read
         // before.
@@ -342,23 +368,22 @@ impl Access for Speculation {
             return stopped.map(Err);
         }
         let place = self.writes.find(key);
-        let mut record = match place {
-            Some(place) => self.writes.list[place].record.clone(),
+        let mut record = match place.map(|place| &self.writes.list[place]) {
+            Some(write) if write.is_announced => return Poll::Ready(Ok(())),
+            Some(write) => write.record.clone(),
             None => self.shared.partition.get_or_insert(key),
         };
         if let Err(writer) = self.shared.partition.with(&mut record, |cell| self.announce(cell)) {
             return self.wait(Pause::Writer(writer));
         }
-        if place.is_none() {
-            self.writes.push(record);
-        }
+        self.announced(place, record);
         Poll::Ready(Ok(()))
     }
 
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         let place = self.writes.find(key).unwrap_or_else(|| {
             // It goes on although it was refused: it is doomed, and this leads to nothing.
-            self.writes.push(self.shared.partition.get_or_insert(key))
+            self.writes.push(self.shared.partition.get_or_insert(key), false)
         });
         let write = &mut self.writes.list[place];
         (write.entry, write.is_written) = (entry, true);
@@ -366,7 +391,7 @@ impl Access for Speculation {
     }
 
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
-        if let Some(stopped) = self.enter_whole() {
+        if let Some(stopped) = self.enter_whole(false) {
             return stopped.map(Err);
         }
         let cleared = self.cleared && range.space == Space::User;
@@ -379,7 +404,7 @@ impl Access for Speculation {
     }
 
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
-        if let Some(stopped) = self.enter_whole() {
+        if let Some(stopped) = self.enter_whole(true) {
             return stopped.map(Err);
         }
         let partition = &self.shared.partition;
@@ -395,7 +420,7 @@ impl Access for Speculation {
     }
 
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
-        if let Some(stopped) = self.enter_whole() {
+        if let Some(stopped) = self.enter_whole(true) {
             return stopped.map(Err);
         }
         for write in &mut self.writes.list {

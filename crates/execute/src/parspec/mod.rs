@@ -118,18 +118,23 @@ struct Shared {
     x_committed: CachePadded<AtomicU64>,
     x_committer: CachePadded<XCommitter>,
     /// Active transactions that can go on.
-    light: ReadySet,
-    heavy: ReadySet,
+    light: CachePadded<ReadySet>,
+    heavy: CachePadded<ReadySet>,
     /// The one that waits until everything before it has final-committed; 0 if there is none.
     waits_for_all: CachePadded<AtomicU64>,
     retirement: CachePadded<Retirement<Object>>,
     max_spec: Option<u64>,
-    window: Window,
-    controller: Mutex<Controller>,
+    window: CachePadded<Window>,
+    controller: CachePadded<Mutex<Controller>>,
+    counts: CachePadded<Counts>,
+}
+
+/// What [`Status`] tells.
+#[derive(Default)]
+struct Counts {
     restarts: AtomicU64,
     suspensions: AtomicU64,
     parked: AtomicU64,
-    speculated: AtomicU64,
 }
 
 impl Shared {
@@ -161,17 +166,38 @@ impl Shared {
     /// An earlier transaction has found out that an active one ran too early.
     fn doom(&self, position: Position) {
         if self.slots.doom(position) {
-            // It has finished, so its execution is in its slot; a void one's, which nobody dooms in earnest,
-            // too.
-            self.light.insert(position);
+            self.make_ready(position);
         }
     }
 
-    fn make_ready(&self, position: Position, weight: Weight) {
-        match weight {
+    /// An active transaction, whose execution is in its slot, can go on.
+    fn make_ready(&self, position: Position) {
+        match self.slots.weight(position) {
             Weight::Light => self.light.insert(position),
             Weight::Heavy => self.heavy.insert(position),
         }
+    }
+
+    /// Takes the earliest transaction that can go on; its place in the ring.
+    fn take_ready(&self, may_be_heavy: bool) -> Option<u64> {
+        let head = self.x_committed().next();
+        let end = head.advanced(self.capacity);
+        if may_be_heavy && self.heavy.len() > 0 {
+            let before = self.light.first_before(head, end).unwrap_or(end);
+            if let Some(place) = self.heavy.take_before(head, before) {
+                return Some(place);
+            }
+        }
+        self.light.take_before(head, end)
+    }
+
+    /// Whether an earlier transaction than one that is executing waits for a worker. A procedure may go round
+    /// for ever on a state that never was, until the earlier one dooms it.
+    fn has_earlier(&self, position: Position, may_be_heavy: bool) -> bool {
+        let head = self.x_committed().next();
+        self.light.has_before(head, position)
+            || may_be_heavy && self.heavy.has_before(head, position)
+            || self.waited_for_all().is_some()
     }
 
     /// Whether a transaction may look at the whole key space: everything before it is final, and so is it.
@@ -219,20 +245,25 @@ impl ParSpec {
             slots: Slots::new(capacity),
             x_committed: CachePadded::default(),
             x_committer: CachePadded::default(),
-            light: ReadySet::new(capacity),
-            heavy: ReadySet::new(capacity),
+            light: CachePadded::new(ReadySet::new(capacity)),
+            heavy: CachePadded::new(ReadySet::new(capacity)),
             waits_for_all: CachePadded::default(),
             retirement: CachePadded::default(),
             max_spec,
-            window: Window::new(at_once, 0, READERS_MAX as usize),
-            controller: Mutex::default(),
-            restarts: AtomicU64::new(0),
-            suspensions: AtomicU64::new(0),
-            parked: AtomicU64::new(0),
-            speculated: AtomicU64::new(0),
+            window: CachePadded::new(Window::new(at_once, 0, READERS_MAX as usize)),
+            controller: CachePadded::default(),
+            counts: CachePadded::default(),
         });
         let workers = (0..workers).map(|_| Mutex::default()).collect();
         ParSpec { shared, workers }
+    }
+}
+
+impl Drop for ParSpec {
+    fn drop(&mut self) {
+        // An execution's access has its share of what the slots are in.
+        self.shared.slots.clear();
+        self.shared.forget_x_commit();
     }
 }
 
@@ -279,11 +310,11 @@ impl Engine for ParSpec {
     fn status(&self) -> Status {
         let shared = &self.shared;
         Status {
-            restarts: shared.restarts.load(Ordering::Relaxed),
-            suspensions: shared.suspensions.load(Ordering::Relaxed),
-            speculated_before_confirmation: shared.speculated.load(Ordering::Relaxed),
+            restarts: shared.counts.restarts.load(Ordering::Relaxed),
+            suspensions: shared.counts.suspensions.load(Ordering::Relaxed),
+            speculated_before_confirmation: shared.retirement.speculated(),
             window: shared.max_spec.unwrap_or_else(|| shared.window.size()),
-            parked: shared.parked.load(Ordering::Relaxed),
+            parked: shared.counts.parked.load(Ordering::Relaxed),
             ready: shared.light.len() + shared.heavy.len(),
             ..shared.order.status(&shared.partition)
         }

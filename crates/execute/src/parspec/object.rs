@@ -5,7 +5,7 @@ use txn::Position;
 use txn::mutant::{Mutant, is_active};
 
 /// Positions that a readers-array has room for: the largest MaxSpec.
-pub(super) const READERS_MAX: u64 = 64;
+pub(super) const READERS_MAX: u64 = u64::BITS as u64;
 
 /// The wait-flag and the readers-array of a record.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(super) struct Object {
     /// The wait-flag and its order: the active transaction that is going to write the record. None if there
     /// is none. Let go at that one's x-commit.
     pub(super) writer: Position,
-    /// The last position that was read by.
+    /// The latest reader's position, or one behind it.
     latest: Position,
     /// Bit `i` tells that `latest - i` has read the record. So a position needs no place of its own, and
     /// nobody has to clear a bit before its place is used again, as the paper's array by position modulo
@@ -42,10 +42,14 @@ impl Object {
         let behind = self.latest.0 - reader.0;
         if behind < READERS_MAX {
             self.readers |= 1 << behind;
-        } else {
-            // Who is there was retracted, and its place in the order comes again.
-            (self.latest, self.readers) = (reader, 1);
+            return;
         }
+        // The latest one was retracted: an active one is not so far from another. Those may be active that are
+        // less than a window behind this one.
+        let beyond = behind - (READERS_MAX - 1);
+        self.latest.0 -= beyond;
+        self.readers = if beyond < READERS_MAX { self.readers >> beyond } else { 0 };
+        self.readers |= 1 << (READERS_MAX - 1);
     }
 
     /// Takes out the readers later than `writer`.
@@ -110,6 +114,11 @@ mod tests {
         object.read_by(Position(125));
         assert_eq!(behind(&mut object, 120), [125]);
         assert_eq!(object.weight(), 1);
-        assert!(!object.collect(Position(119)) && object.collect(Position(125)));
+        assert!(!object.collect(Position(119)) && object.collect(Position(183)));
+        // An active one that is 63 before the retracted one, and one more before that.
+        object.read_by(Position(265));
+        object.read_by(Position(202));
+        object.read_by(Position(201));
+        assert_eq!(behind(&mut object, 200), [201, 202]);
     }
 }

@@ -5,6 +5,7 @@ use super::execution::{Advanced, Execution, Speculation};
 use super::object::{Object, READERS_MAX};
 use crate::conservative::Job;
 use crate::engine::{Budget, Committed, Effects};
+use crate::tentative::SUPERSEDED_MAX;
 use crate::window::ROUND;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,13 +26,16 @@ pub(super) struct Worker {
     pub(super) spare: Vec<Box<Speculation>>,
     committed: Vec<Committed>,
     superseded: Vec<RecordRef<Object>>,
+    /// Not yet told to the window.
+    x_commits: u64,
 }
 
 impl Worker {
     /// Works for up to the budget's operations; whether there was anything to do.
     pub(super) fn step(&mut self, shared: &Arc<Shared>, budget: Budget, effects: &mut dyn Effects) -> bool {
         let mut left = budget.operations;
-        let mut worked = self.commit(shared, &mut left);
+        let mut worked = self.superseded.len() > SUPERSEDED_MAX && self.collect(shared, &mut left);
+        worked |= self.commit(shared, &mut left);
         while left > 0 && self.work(shared, budget.heavy, &mut left) {
             worked = true;
         }
@@ -44,17 +48,17 @@ impl Worker {
 
     /// Final-commits what can be; whether there was any.
     fn commit(&mut self, shared: &Shared, left: &mut u32) -> bool {
-        let before = self.committed.len();
-        let worked =
-            shared.retirement.commit(&shared.ground(), left, &mut self.committed, &mut self.superseded);
-        let commits = (self.committed.len() - before) as u64;
-        if commits > 0
-            && let Some(mut controller) = shared.controller.try_lock()
-        {
-            let restarts = shared.restarts.load(Ordering::Relaxed);
-            shared.window.committed(&mut controller, commits, restarts);
+        shared.retirement.commit(&shared.ground(), left, &mut self.committed, &mut self.superseded)
+    }
+
+    /// Has the window follow how many have x-committed, and how many incarnations were thrown away.
+    pub(super) fn count_x_commits(&mut self, shared: &Shared, x_commits: u64) {
+        self.x_commits += x_commits;
+        if let Some(mut controller) = shared.controller.try_lock() {
+            // Read behind the latch, so that it never goes back.
+            let restarts = shared.counts.restarts.load(Ordering::Relaxed);
+            shared.window.committed(&mut controller, std::mem::take(&mut self.x_commits), restarts);
         }
-        worked
     }
 
     /// Does what is most urgent.
@@ -63,8 +67,14 @@ impl Worker {
             return true;
         }
         if let Some(execution) = self.current.take() {
-            self.advance(shared, execution, left);
-            return true;
+            let position = execution.position();
+            let may_go_on = may_be_heavy || execution.weight() == Weight::Light;
+            if may_go_on && !shared.has_earlier(position, may_be_heavy) {
+                self.advance(shared, execution, left);
+                return true;
+            }
+            shared.slots.keep(execution);
+            shared.make_ready(position);
         }
         if let Some(position) = shared.waited_for_all()
             && shared.leaves_waiting_for_all(position)
@@ -73,15 +83,12 @@ impl Worker {
             self.go_on(shared, position, may_be_heavy, left);
             return true;
         }
-        let from = shared.x_committed().next();
-        let upto = from.advanced(shared.capacity);
-        let take_heavy = || if may_be_heavy { shared.heavy.take_before(from, upto) } else { None };
-        if let Some(place) = shared.light.take_before(from, upto).or_else(take_heavy) {
+        if let Some(place) = shared.take_ready(may_be_heavy) {
             *left -= 1;
             self.go_on(shared, Position(place), may_be_heavy, left);
             return true;
         }
-        self.begin(shared, may_be_heavy, left) || self.undo(shared, left)
+        self.begin(shared, may_be_heavy, left) || self.undo(shared, left) || self.collect(shared, left)
     }
 
     /// Takes the next transaction of the order.
@@ -95,7 +102,7 @@ impl Worker {
             *left -= 1;
             let access = self.spare.pop().unwrap_or_else(|| Box::new(Speculation::new(shared.clone())));
             let execution = Execution::new(job, access);
-            shared.slots.activate(execution.position());
+            shared.slots.begin(execution.position(), execution.weight());
             self.start(shared, execution, may_be_heavy, left);
         }
         true
@@ -112,7 +119,7 @@ impl Worker {
             self.end_void(shared, execution);
         } else if execution.weight() == Weight::Heavy && !may_be_heavy {
             shared.slots.keep(execution);
-            shared.make_ready(position, Weight::Heavy);
+            shared.make_ready(position);
         } else if execution.is_under_way() && !shared.is_doomed(position) {
             self.advance(shared, execution, left);
         } else {
@@ -130,14 +137,13 @@ impl Worker {
         if execution.weight() == Weight::Heavy && !may_be_heavy {
             execution.stop();
             shared.slots.keep(execution);
-            shared.make_ready(position, Weight::Heavy);
+            shared.make_ready(position);
             return;
         }
         if execution.was_started {
-            let restarts = shared.restarts.fetch_add(1, Ordering::Relaxed) + 1;
+            let restarts = shared.counts.restarts.fetch_add(1, Ordering::Relaxed) + 1;
             if restarts.is_multiple_of(ROUND) {
-                let mut controller = shared.controller.lock();
-                shared.window.committed(&mut controller, 0, restarts);
+                self.count_x_commits(shared, 0);
             }
             // What dooms it from here on concerns what it reads from here on.
             shared.slots.activate(position);
@@ -154,7 +160,7 @@ impl Worker {
         if let Some(execution) = shared.slots.finish(execution) {
             // Somebody still dooms it.
             shared.slots.keep(execution);
-            shared.make_ready(position, Weight::Light);
+            shared.make_ready(position);
         }
     }
 
@@ -170,6 +176,13 @@ impl Worker {
                     Some(back) => execution = back,
                     None => return,
                 },
+                Advanced::WaitsForTurn(waiting) => {
+                    let before = waiting.position().prev();
+                    match self.park(shared, waiting, before) {
+                        Some(back) => execution = back,
+                        None => return,
+                    }
+                }
                 Advanced::WaitsForAll(waiting) => {
                     let position = waiting.position();
                     if shared.x_committed().next() != position {
@@ -179,7 +192,7 @@ impl Worker {
                         }
                         continue;
                     }
-                    shared.suspensions.fetch_add(1, Ordering::Relaxed);
+                    shared.counts.suspensions.fetch_add(1, Ordering::Relaxed);
                     shared.slots.keep(waiting);
                     shared.waits_for_all.store(position.0, Ordering::SeqCst);
                     return;
@@ -190,9 +203,8 @@ impl Worker {
                         returned.conclude();
                     }
                     if let Some(doomed) = shared.slots.finish(returned) {
-                        let weight = doomed.weight();
                         shared.slots.keep(doomed);
-                        shared.make_ready(position, weight);
+                        shared.make_ready(position);
                     }
                     return;
                 }
@@ -208,16 +220,23 @@ impl Worker {
     fn park(&mut self, shared: &Shared, execution: Execution, earlier: Position) -> Option<Execution> {
         let position = execution.position();
         shared.slots.keep(execution);
+        // First: whoever wakes it takes it back.
+        shared.counts.parked.fetch_add(1, Ordering::Relaxed);
         if !shared.slots.wait(earlier, position) {
+            shared.counts.parked.fetch_sub(1, Ordering::Relaxed);
             return shared.slots.take_kept(position);
         }
-        shared.suspensions.fetch_add(1, Ordering::Relaxed);
-        shared.parked.fetch_add(1, Ordering::Relaxed);
+        shared.counts.suspensions.fetch_add(1, Ordering::Relaxed);
         None
     }
 
     fn undo(&mut self, shared: &Shared, left: &mut u32) -> bool {
         shared.retirement.undo(&shared.ground(), left, |last| shared.forget_x_commits_behind(last))
+    }
+
+    /// Drops the versions that nobody needs any more; whether there may have been any.
+    fn collect(&mut self, shared: &Shared, left: &mut u32) -> bool {
+        shared.ground().collect(&mut self.superseded, left)
     }
 
     /// Takes back an access.
@@ -232,9 +251,9 @@ impl Worker {
         // The store's own collection comes there.
         self.superseded.clear();
         if let Some(execution) = self.current.take() {
-            let (position, weight) = (execution.position(), execution.weight());
+            let position = execution.position();
             shared.slots.keep(execution);
-            shared.make_ready(position, weight);
+            shared.make_ready(position);
         }
     }
 }

@@ -12,9 +12,10 @@ use super::execution::Execution;
 use super::object::Object;
 use crate::conservative::Ended;
 use crate::tentative::Executed;
+use smallvec::SmallVec;
 use store::sync::Mutex;
-use store::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use txn::Position;
+use store::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use txn::{Position, Weight};
 
 const ACTIVE: u32 = 0;
 const FINISHED: u32 = 1;
@@ -22,9 +23,11 @@ const X_COMMITTING: u32 = 2;
 /// Its bit of the paper's abort-array.
 const DOOMED: u32 = 4;
 
+#[repr(align(64))]
 struct Slot {
     /// One of the above, with [`DOOMED`] or not.
     stage: AtomicU32,
+    is_heavy: AtomicBool,
     /// The last position that has x-committed in this slot, as far as it was not undone.
     executed: AtomicU64,
     body: Mutex<Body>,
@@ -35,10 +38,13 @@ struct Body {
     /// Unless a worker has it.
     execution: Option<Execution>,
     /// Positions that are parked until this one has x-committed.
-    waiters: Vec<Position>,
-    /// From the x-commit to the final commit; none if the transaction was void.
+    waiters: Waiters,
+    /// From the x-commit to the final commit, or the undoing; none if its procedure did not return.
     ended: Option<Ended<Object>>,
 }
+
+/// Positions that wait for another one.
+pub(super) type Waiters = SmallVec<[Position; 4]>;
 
 /// The ring.
 pub(super) struct Slots(Box<[Slot]>);
@@ -46,16 +52,38 @@ pub(super) struct Slots(Box<[Slot]>);
 impl Slots {
     /// Room for so many positions: a power of two.
     pub(super) fn new(capacity: usize) -> Slots {
-        let slot =
-            |_| Slot { stage: AtomicU32::new(ACTIVE), executed: AtomicU64::new(0), body: Mutex::default() };
+        let slot = |_| Slot {
+            stage: AtomicU32::new(ACTIVE),
+            is_heavy: AtomicBool::new(false),
+            executed: AtomicU64::new(0),
+            body: Mutex::default(),
+        };
         Slots((0..capacity).map(slot).collect())
+    }
+
+    /// Drops all executions.
+    pub(super) fn clear(&self) {
+        self.0.iter().for_each(|slot| slot.body.lock().execution = None);
     }
 
     fn at(&self, position: Position) -> &Slot {
         &self.0[position.0 as usize & (self.0.len() - 1)]
     }
 
-    /// A transaction begins, or starts over: what doomed it is no longer so.
+    /// A transaction takes its slot.
+    pub(super) fn begin(&self, position: Position, weight: Weight) {
+        self.at(position).is_heavy.store(weight == Weight::Heavy, Ordering::Relaxed);
+        self.activate(position);
+    }
+
+    pub(super) fn weight(&self, position: Position) -> Weight {
+        match self.at(position).is_heavy.load(Ordering::Relaxed) {
+            true => Weight::Heavy,
+            false => Weight::Light,
+        }
+    }
+
+    /// A transaction starts over: what doomed its last incarnation does not concern the next one.
     pub(super) fn activate(&self, position: Position) {
         self.at(position).stage.store(ACTIVE, Ordering::SeqCst);
     }
@@ -118,8 +146,8 @@ impl Slots {
         waits
     }
 
-    /// A transaction has x-committed; without `ended` if it is void. Who waited for it.
-    pub(super) fn end(&self, position: Position, ended: Option<Ended<Object>>) -> Vec<Position> {
+    /// A transaction has x-committed. Returns those that have waited for it.
+    pub(super) fn end(&self, position: Position, ended: Option<Ended<Object>>) -> Waiters {
         let slot = self.at(position);
         let mut body = slot.body.lock();
         body.ended = ended;

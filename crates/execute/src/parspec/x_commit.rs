@@ -13,6 +13,9 @@ use store::{RecordCell, Version};
 use txn::mutant::{Mutant, is_active};
 use txn::{Outcome, Position, Space};
 
+/// Transactions that x-commit before their accesses are used again.
+const AT_ONCE: usize = 16;
+
 /// Who x-commits: one worker at a time.
 #[derive(Default)]
 pub(super) struct XCommitter {
@@ -43,10 +46,11 @@ impl Worker {
         if !shared.is_x_commit_due() {
             return false;
         }
-        let mut accesses: SmallVec<[_; 8]> = SmallVec::new();
+        let mut accesses: SmallVec<[_; AT_ONCE]> = SmallVec::new();
         let worked = shared.x_committer.under_way.step(|under_way| {
             let mut worked = false;
             while *left > 0
+                && accesses.len() < AT_ONCE
                 && let Some(mut x_commit) = under_way.take().or_else(|| shared.next_x_commit())
             {
                 worked = true;
@@ -58,6 +62,9 @@ impl Worker {
             shared.x_committer.is_cut.store(under_way.is_some(), Ordering::SeqCst);
             worked
         });
+        if !accesses.is_empty() {
+            self.count_x_commits(shared, accesses.len() as u64);
+        }
         accesses.into_iter().for_each(|access| self.recycle(access));
         worked
     }
@@ -95,7 +102,7 @@ impl Shared {
             *left -= 1;
             *done += 1;
             let cleared = access.cleared;
-            let Write { record, entry, is_written } = write;
+            let Write { record, entry, is_written, .. } = write;
             let is_user = record.key().space() == Space::User;
             let install = |cell: &mut RecordCell<Object>| {
                 if cell.meta.writer == position {
@@ -128,6 +135,7 @@ impl Shared {
         let outcome = execution.outcome.take();
         let Execution { job, mut access, .. } = execution;
         let installed = access.take_installed(writes > 0);
+        let was_early = !self.order.is_confirmed(position);
         let ended = outcome.map(|outcome: Outcome| Ended {
             committed: Committed { position, request: job.request, outcome, writes },
             now_ms: job.context.now_ms,
@@ -135,18 +143,21 @@ impl Shared {
             terms: access.terms,
             member: None,
             installed,
+            was_early,
         });
-        if !self.order.is_confirmed(position) && !self.order.is_void(position) {
-            self.speculated.fetch_add(1, Ordering::Relaxed);
-        }
         // First, so that whoever was woken finds it.
         self.x_committed.store(position.0, Ordering::SeqCst);
         let waiters = self.slots.end(position, ended);
         for waiter in waiters.into_iter().filter(|_| !is_active(Mutant::LoseXCommitWake)) {
-            self.parked.fetch_sub(1, Ordering::Relaxed);
-            self.light.insert(waiter);
+            self.counts.parked.fetch_sub(1, Ordering::Relaxed);
+            self.make_ready(waiter);
         }
         access
+    }
+
+    /// Drops the x-commit that the budget has cut.
+    pub(super) fn forget_x_commit(&self) {
+        self.x_committer.under_way.exclude(|under_way| *under_way = None);
     }
 
     /// Everything behind a position is undone. Whoever x-commits may have looked at what is next before that,

@@ -7,6 +7,7 @@ use super::split::{Share, Split};
 use super::{Shared, is_barrier};
 use crate::conservative::{Advanced, Awaited, Ended, Execution, FinalAccess, Member};
 use crate::engine::{Budget, Committed, Effects, WorkerId};
+use crate::tentative::SUPERSEDED_MAX;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::RecordRef;
@@ -116,7 +117,9 @@ impl Worker {
         effects: &mut dyn Effects,
     ) -> bool {
         let mut left = budget.operations;
-        let mut worked = self.commit(shared, &mut left);
+        let mut worked = self.superseded.len() > SUPERSEDED_MAX
+            && shared.ground().collect(&mut self.superseded, &mut left);
+        worked |= self.commit(shared, &mut left);
         while left > 0 && self.work(shared, worker, budget.heavy, &mut left) {
             worked = true;
         }
@@ -172,6 +175,7 @@ impl Worker {
             || shared.begin_barrier()
             || self.planner.step(shared, left)
             || shared.retirement.undo(&shared.ground(), left, |_| {})
+            || shared.ground().collect(&mut self.superseded, left)
     }
 
     /// Ends the transaction at hand, or has it wait for its siblings; publishes what is planned; and leaves
@@ -236,9 +240,8 @@ impl Worker {
 
     /// A transaction has ended, and so those are resolved that waited for it.
     fn end(&mut self, shared: &Shared, position: Position, ended: Option<Ended>, is_barrier: bool) {
-        if !shared.order.is_confirmed(position) && !shared.order.is_void(position) {
-            shared.speculated.fetch_add(1, Ordering::Relaxed);
-        }
+        let was_early = !shared.order.is_confirmed(position);
+        let ended = ended.map(|ended| Ended { was_early, ..ended });
         for waiter in shared.slots.end(position, ended) {
             let (work, weight) = match waiter {
                 Waiter::Whole(waiter) => match shared.slots.resolve(waiter) {

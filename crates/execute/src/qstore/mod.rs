@@ -149,7 +149,6 @@ struct Shared {
     parked: Mutex<BTreeMap<Position, Execution>>,
     retirement: CachePadded<Retirement<()>>,
     suspensions: AtomicU64,
-    speculated: AtomicU64,
 }
 
 impl Shared {
@@ -216,7 +215,6 @@ impl QStore {
             parked: Mutex::default(),
             retirement: CachePadded::default(),
             suspensions: AtomicU64::new(0),
-            speculated: AtomicU64::new(0),
         };
         let workers = (0..workers).map(|_| Mutex::new(Worker::new(ranges))).collect();
         QStore { shared, workers }
@@ -273,7 +271,7 @@ impl Engine for QStore {
         let parked = shared.parked.lock().len() + shared.unconfirmed.lock().len();
         Status {
             suspensions: shared.suspensions.load(Ordering::Relaxed),
-            speculated_before_confirmation: shared.speculated.load(Ordering::Relaxed),
+            speculated_before_confirmation: shared.retirement.speculated(),
             parked: parked as u64,
             ..shared.order.status(&shared.partition)
         }

@@ -100,6 +100,7 @@ impl Split {
             terms: self.terms.load(Ordering::Relaxed),
             member: None,
             installed,
+            was_early: false,
         }
     }
 }

@@ -14,7 +14,7 @@
 
 mod retirement;
 
-pub(crate) use retirement::{Executed, Ground, Retirement};
+pub(crate) use retirement::{Executed, Ground, Retirement, SUPERSEDED_MAX};
 
 use crate::conservative::{Finals, Job, Order};
 use crate::engine::Status;

@@ -4,10 +4,13 @@ use super::TentativeOrder;
 use crate::conservative::{Ended, Finals, Installed, LiveChange};
 use crate::engine::Committed;
 use crate::exclusive::Exclusive;
-use store::sync::atomic::{AtomicBool, Ordering};
+use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Final, Meta, Partition, RecordRef, View};
 use txn::Position;
 use txn::mutant::{Mutant, is_active};
+
+/// Records that a worker leaves for later. More than that it looks at before it does anything else.
+pub(crate) const SUPERSEDED_MAX: usize = 1024;
 
 /// The slots of the transactions that were taken.
 pub(crate) trait Executed {
@@ -15,7 +18,7 @@ pub(crate) trait Executed {
     type Meta: Meta;
     /// Whether a transaction that was taken has ended.
     fn is_executed(&self, position: Position) -> bool;
-    /// Takes out what a transaction that has ended leaves; none if it was void.
+    /// Takes out what a transaction that has ended leaves: none, or anything, if it was void.
     fn take_ended(&self, position: Position) -> Option<Ended<Self::Meta>>;
     /// A transaction is undone: its position may be taken again.
     fn free(&self, position: Position);
@@ -27,6 +30,8 @@ pub(crate) struct Retirement<M> {
     undo: Exclusive<Undo<M>>,
     /// Something is undone, and not everything.
     is_undoing: AtomicBool,
+    /// Transactions that had been executed before they were confirmed.
+    speculated: AtomicU64,
 }
 
 impl<M> Default for Retirement<M> {
@@ -35,6 +40,7 @@ impl<M> Default for Retirement<M> {
             committer: Exclusive::default(),
             undo: Exclusive::new(Undo::default()),
             is_undoing: AtomicBool::new(false),
+            speculated: AtomicU64::new(0),
         }
     }
 }
@@ -76,8 +82,10 @@ impl<T, S: Executed> Ground<'_, T, S> {
         }
     }
 
-    /// Drops the versions that nobody needs any more behind those that have final-committed.
-    fn collect(&self, superseded: &mut Vec<RecordRef<S::Meta>>, left: &mut u32) {
+    /// Drops the versions that nobody needs any more behind those that have final-committed; whether there were
+    /// records to look at.
+    pub(crate) fn collect(&self, superseded: &mut Vec<RecordRef<S::Meta>>, left: &mut u32) -> bool {
+        let before = superseded.len();
         let watermark = self.partition.snapshots().watermark();
         while *left > 0
             && let Some(mut record) = superseded.pop()
@@ -85,12 +93,13 @@ impl<T, S: Executed> Ground<'_, T, S> {
             *left -= 1;
             self.partition.with(&mut record, |cell| cell.versions.prune(watermark));
         }
+        superseded.len() < before
     }
 }
 
 impl<M: Meta> Retirement<M> {
-    /// Final-commits what can be; whether there was any. In `superseded` are records in which there may be
-    /// versions that nobody needs any more: what the budget leaves is the caller's, until the next time.
+    /// Final-commits what can be; whether there was any. Adds to `superseded` the records in which there may be
+    /// versions that nobody needs any more, for [`Ground::collect`].
     pub(crate) fn commit<T, S: Executed<Meta = M>>(
         &self,
         ground: &Ground<'_, T, S>,
@@ -99,14 +108,13 @@ impl<M: Meta> Retirement<M> {
         superseded: &mut Vec<RecordRef<M>>,
     ) -> bool {
         let Ground { partition, finals, order, slots } = ground;
-        let had_superseded = !superseded.is_empty();
-        ground.collect(superseded, left);
-        let worked = *left > 0
+        *left > 0
             && ground.is_committable()
             && self.committer.step(|()| {
                 let upto = order.committable_upto();
                 let mut at = partition.published();
                 let before = at.position;
+                let mut early = 0;
                 let mut digest = partition.digests().run();
                 while *left > 0
                     && at.position < upto
@@ -123,6 +131,7 @@ impl<M: Meta> Retirement<M> {
                     if let Some(member) = &ended.member {
                         finals.settle(member);
                     }
+                    early += u64::from(ended.was_early);
                     committed.push(ended.committed);
                     superseded.extend(ended.installed);
                 }
@@ -130,11 +139,10 @@ impl<M: Meta> Retirement<M> {
                 if at.position != before {
                     partition.publish(at);
                     partition.snapshots().raise(at.position);
+                    self.speculated.fetch_add(early, Ordering::Relaxed);
                 }
                 at.position != before
-            });
-        ground.collect(superseded, left);
-        worked || had_superseded
+            })
     }
 
     /// Undoes void transactions, once all that were taken have ended; whether it did anything. `resume` is
@@ -151,6 +159,11 @@ impl<M: Meta> Retirement<M> {
                 self.is_undoing.store(undo.undone.is_some(), Ordering::SeqCst);
                 worked
             })
+    }
+
+    /// How many transactions had been executed before they were confirmed.
+    pub(crate) fn speculated(&self) -> u64 {
+        self.speculated.load(Ordering::Relaxed)
     }
 
     /// Whether there is something void, and nothing to be done before it can be undone.
