@@ -13,6 +13,7 @@
 //! | [`bank`] | Archie's evaluation | short conflicting transfers that roll back, and audits that see torn snapshots |
 //! | [`synthetic`] | Sparkle §5.2 | keys that are known only while running |
 //! | [`tpcc`] | the TPC-C specification, with Sparkle's mixes | long and short transactions that meet at hot rows |
+//! | [`vacation`] | STAMP, as Archie's evaluation uses it | longer transactions that query much and write little; records that appear and vanish |
 //! | [`ycsb`] | Q-Store's evaluation | skew: how hot the hottest records are |
 //!
 //! [`synthetic`] and [`tpcc`] may be spread over several partitions ([`placement`]): client `i` is at
@@ -29,11 +30,13 @@ pub mod synthetic;
 #[cfg(test)]
 mod testing;
 pub mod tpcc;
+pub mod vacation;
 pub mod ycsb;
 
 pub use bank::Bank;
 pub use synthetic::Synthetic;
 pub use tpcc::Tpcc;
+pub use vacation::Vacation;
 pub use ycsb::Ycsb;
 
 use std::sync::Arc;
