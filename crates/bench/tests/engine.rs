@@ -25,10 +25,11 @@ fn short(engines: &str, workload: &str, settings: &[(&str, &str)], reads: Reads)
 
 #[test]
 fn every_engine_runs_and_leaves_a_serial_state() {
-    let workloads: [(&str, &[(&str, &str)]); 4] = [
+    let workloads: [(&str, &[(&str, &str)]); 5] = [
         ("bank", &[("accounts", "50"), ("read-percent", "20")]),
         ("synthetic", &[("contention", "medium"), ("dependent-percent", "50"), ("keys", "20000")]),
         ("tpcc", &[("warehouses", "1"), ("scale", "small")]),
+        ("vacation", &[("relations", "50"), ("user-percent", "60")]),
         ("ycsb", &[("keys", "1000"), ("theta", "0.9"), ("operations", "4")]),
     ];
     for (workload, settings) in workloads {

@@ -47,7 +47,7 @@ pub struct EngineArgs {
         value_name = "serial|nocc|calvin|qstore|parspec|ssmr|sparkle[@WORKERS]"
     )]
     engine: Vec<Contender>,
-    /// tpcc, new-order-payment, synthetic, ycsb or bank.
+    /// tpcc, new-order-payment, synthetic, ycsb, bank or vacation.
     #[arg(long)]
     workload: String,
     /// Worker threads. With several numbers, each engine runs with each. Calvin's include its scheduler.
@@ -119,6 +119,18 @@ struct WorkloadArgs {
     /// bank: accounts (5,000).
     #[arg(long)]
     accounts: Option<String>,
+    /// vacation: cars, as many flights, rooms and customers (1,000).
+    #[arg(long)]
+    relations: Option<String>,
+    /// vacation: relations that a call queries or updates, at most (4).
+    #[arg(long)]
+    queries: Option<String>,
+    /// vacation: percentage of the relations that calls query or update at all (60).
+    #[arg(long)]
+    queried_percent: Option<String>,
+    /// vacation: percentage of reservations (90).
+    #[arg(long)]
+    user_percent: Option<String>,
 }
 
 /// `ordo bench redis`.
@@ -273,6 +285,10 @@ impl WorkloadArgs {
             ("read-percent", self.read_percent),
             ("theta", self.theta),
             ("accounts", self.accounts),
+            ("relations", self.relations),
+            ("queries", self.queries),
+            ("queried-percent", self.queried_percent),
+            ("user-percent", self.user_percent),
         ];
         for (name, value) in given {
             if let Some(value) = value {

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use workloads::placement::{COUNT_MAX, PARTITIONS_MAX};
 use workloads::synthetic::Contention;
 use workloads::tpcc::{Mix, Scale};
-use workloads::{Bank, Synthetic, Tpcc, Workload, Ycsb, ycsb};
+use workloads::{Bank, Synthetic, Tpcc, Vacation, Workload, Ycsb, vacation, ycsb};
 
 /// Each workload with the options that it takes.
-pub const WORKLOADS: [(&str, &[&str]); 5] = [
+pub const WORKLOADS: [(&str, &[&str]); 6] = [
     ("tpcc", &["warehouses", "update-percent", "remote", "scale"]),
     ("new-order-payment", &["warehouses", "remote", "scale"]),
     ("synthetic", &["contention", "dependent-percent", "multi-partition-percent", "keys"]),
     ("ycsb", &["keys", "operations", "read-percent", "theta"]),
     ("bank", &["accounts", "read-percent"]),
+    ("vacation", &["relations", "queries", "queried-percent", "user-percent"]),
 ];
 
 /// TPC-C for quick tries: not the specification's, so its figures compare with none.
@@ -56,7 +57,7 @@ impl Settings {
         if !(1..=PARTITIONS_MAX).contains(&partitions) {
             bail!("{partitions} partitions: 1 to {PARTITIONS_MAX}");
         }
-        if partitions > 1 && matches!(self.workload.as_str(), "bank" | "ycsb") {
+        if partitions > 1 && matches!(self.workload.as_str(), "bank" | "vacation" | "ycsb") {
             bail!("{} has one partition", self.workload);
         }
         let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
@@ -73,6 +74,7 @@ impl Settings {
         }
         match self.workload.as_str() {
             "bank" => self.bank(),
+            "vacation" => self.vacation(),
             "synthetic" => self.synthetic(partitions),
             "ycsb" => self.ycsb(),
             "new-order-payment" => self.tpcc(Mix::NewOrderPayment, partitions),
@@ -119,6 +121,18 @@ impl Settings {
             audit_percent: self.percent("read-percent", default.audit_percent)?,
             ..default
         }))
+    }
+
+    fn vacation(&self) -> Result<Arc<dyn Workload>> {
+        let default = vacation::Options::default();
+        let options = vacation::Options {
+            relations: self.get("relations", default.relations)?,
+            queries: self.get("queries", default.queries)?,
+            queried_percent: self.percent("queried-percent", default.queried_percent)?,
+            user_percent: self.percent("user-percent", default.user_percent)?,
+        };
+        let vacation = Vacation::new(options).map_err(|reason| anyhow::anyhow!("vacation: {reason}"))?;
+        Ok(Arc::new(vacation))
     }
 
     fn tpcc(&self, mix: Mix, partitions: u16) -> Result<Arc<dyn Workload>> {
@@ -201,6 +215,10 @@ mod tests {
         check("synthetic", &[("contention", "medium"), ("dependent-percent", "50")], "synthetic");
         check("tcpp", &[], "choose one of tpcc, new-order-payment");
         check("bank", &[("contention", "low")], "--contention is an option of synthetic, not of bank");
+        check("vacation", &[("relations", "100"), ("queries", "2")], "vacation");
+        check("vacation", &[("queries", "0")], "vacation: 0 queries: choose from 1 to 1000");
+        check("vacation", &[("user-percent", "101")], "at most 100");
+        check("vacation", &[("accounts", "100")], "--accounts is an option of bank, not of vacation");
         check("bank", &[("accounts", "many")], "--accounts many: not a number");
         check("synthetic", &[("dependent-percent", "101")], "at most 100");
         check("synthetic", &[("contention", "high")], "low or medium");

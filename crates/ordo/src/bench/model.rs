@@ -29,7 +29,8 @@ pub struct ModelCommand {
     /// sparkle runs with each.
     #[arg(long, default_value = "sc-schedule", value_delimiter = ',', value_name = "cons|cc|sc|sc-schedule")]
     sparkle_variant: Vec<SparkleVariant>,
-    /// What clients call: tpcc, new-order-payment or synthetic; with `--nodes 1` also ycsb and bank.
+    /// What clients call: tpcc, new-order-payment or synthetic; with `--nodes 1` also ycsb, bank and
+    /// vacation.
     #[arg(long)]
     workload: String,
     /// Nodes of the modelled cluster. Each has one partition, and nobody else has a replica of it.
