@@ -41,7 +41,7 @@ fn every_engine_runs_and_leaves_a_serial_state() {
                 reads,
             );
             assert!(report.violations.is_empty(), "{:?}", report.violations);
-            assert_eq!(report.records.len(), 8);
+            assert_eq!(report.records.len(), 10);
             for record in &report.records {
                 assert!(record.committed > 0, "{record:?}");
                 assert!(record.latency_us.max > 0.0, "{record:?}");
