@@ -1,7 +1,7 @@
 //! A procedure that asks for a record and does not wait for the answer breaks the rule that it awaits its
 //! `Tx`. It gets what it deserves; those behind it must not wait for ever.
 
-use ordo_execute::{Budget, Committed, Engine, Sparkle, WorkerId};
+use ordo_execute::{Assignment, Budget, Committed, EngineKind, WorkerId};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,16 +42,18 @@ fn give_up(reads: bool) -> Arc<Request> {
 
 #[test]
 fn a_wait_that_was_given_up_holds_nobody_up() {
-    run(false);
+    run(EngineKind::Sparkle, false);
+    run(EngineKind::ParSpec, false);
 }
 
 #[test]
 fn a_wait_that_was_given_up_for_another_record_holds_nobody_up() {
-    run(true);
+    run(EngineKind::Sparkle, true);
+    run(EngineKind::ParSpec, true);
 }
 
-fn run(reads: bool) {
-    let engine = Sparkle::new(ordo_execute::sparkle::Options::new(2));
+fn run(kind: EngineKind, reads: bool) {
+    let engine = kind.make(Assignment::alone(2));
     engine.deliver(Batch {
         epoch: Epoch(1),
         time_ms: 1,
@@ -68,12 +70,12 @@ fn run(reads: bool) {
             engine.step(WorkerId(worker), Budget::ONE, &mut committed);
         }
     }
-    assert_eq!(engine.status().parked, 1);
+    assert_eq!(engine.status().parked, 1, "{kind}");
     for _ in 0..100 {
         engine.step(WorkerId(0), Budget::ONE, &mut committed);
         engine.step(WorkerId(1), Budget::ONE, &mut committed);
     }
-    assert_eq!(engine.status().final_committed, Position(3));
+    assert_eq!(engine.status().final_committed, Position(3), "{kind}");
     engine.view().collect(usize::MAX);
-    assert_eq!(engine.view().census().held, 0);
+    assert_eq!(engine.view().census().held, 0, "{kind}");
 }

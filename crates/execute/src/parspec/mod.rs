@@ -17,13 +17,16 @@
 //! 2. *Two writers of one record*: the later one waits for the earlier one's x-commit. If the later one was
 //!    first, it loses the wait-flag and is doomed.
 //!
-//! A doomed transaction starts over at once, also when it has finished and waits for its turn. It cannot be
-//! doomed any more when everything before it has x-committed, and then it needs no readers-array either.
+//! A doomed transaction starts over as soon as a worker comes to it, also when it has finished and waits for
+//! its turn; a parked one does when it is woken. It cannot be doomed any more when everything before it has
+//! x-committed, and then it needs no readers-array either. Until it is doomed it may see what never was (some
+//! of an earlier transaction's writes), and even go round on it for ever: whoever executes it makes way for
+//! earlier ones.
 //!
 //! # The x-commit
-//! Transactions that have finished wait for their turn. Whoever finds the next one finished becomes the one
-//! who x-commits, and goes on until the next one has not finished: the baton is one atomic, and nobody is
-//! woken for it ([`x_commit`]). The paper's steps:
+//! Transactions that have finished wait for their turn. A worker that finds the next one finished x-commits
+//! it, and goes on until the next one has not finished; others that come leave a note and do something else
+//! ([`x_commit`]). No transaction is woken for its turn. The paper's steps:
 //! - *A* installs the versions and lets the wait-flags go, so that later transactions may see them.
 //! - *B* moves `x_committed` (its SCTS and LastX-committedTx), and has those go on who waited.
 //! - *C* has nothing left to do. The record keeps its newest version in place and the others in a list, so
@@ -36,18 +39,24 @@
 //! 1. *Nobody spins* where the paper spins (at wait-flags, and for the turn): such a transaction is parked, its
 //!    future in its slot, and the worker takes another one.
 //! 2. *A sliding window.* The paper activates the next MaxSpec transactions when all of the last ones have
-//!    x-committed, since a readers-array has one bit for each position modulo MaxSpec. Here a bit is counted
-//!    from the last reader ([`object`]), so each x-commit lets the next transaction begin. MaxSpec adapts
-//!    ([`crate::window`]) up to 64, unless it is fixed.
+//!    "finished their execution" (which must mean x-committed, section 4.3, step A), since a readers-array has
+//!    one bit for each position modulo MaxSpec. Here a bit is counted from the last reader ([`object`]), so
+//!    each x-commit lets the next transaction begin. MaxSpec adapts ([`crate::window`]) between two for each
+//!    worker that runs and 64, unless it is fixed.
 //! 3. *A restarted transaction keeps its wait-flags*: it will most likely write the same, and whoever is behind
 //!    it would only be doomed again. What it does not write after all is let go at its x-commit.
 //! 4. *An order that differs* comes as a retraction: what was retracted is undone and executed again where it
 //!    is delivered again. The paper validates each such transaction, and keeps what has read the same. Here
 //!    what it computes may depend on its position and on its batch's time too, which differ then.
-//! 5. *The final commit* still hands out replies, one for each transaction: no more than that is done for it.
+//! 5. *The final commit* moves one timestamp for as many transactions as have been confirmed, and then hands out
+//!    the reply of each, adds it to the state digest, and leaves its records to be looked at for versions that
+//!    nobody needs any more, when the worker has nothing better to do. No client waits for these.
+//! 6. *A read for update* announces the write at once, instead of taking a place in the readers-array first.
+//! 7. *No read-set*: nothing validates it (see 4).
 //!
-//! Scans, counts and clears of the whole key space wait until everything before them has final-committed. (A
-//! clear dooms every later transaction that has begun.) Read-only transactions at the final snapshot are
+//! Scans of the whole key space wait for their turn, so that everything before them is there. Counts and
+//! clears wait, besides, until everything before them has final-committed and they are confirmed themselves.
+//! (A clear dooms every later transaction that has begun.) Read-only transactions at the final snapshot are
 //! [`crate::snapshot`]'s, for all engines.
 //!
 //! # Retraction
@@ -55,11 +64,11 @@
 //! other, without a procedure and without writes.
 //!
 //! # Invariants
-//! - `x_committed <= taken <= x_committed + MaxSpec`.
-//! - Only active transactions hold wait-flags, and a record's wait-flag is that of the earliest active one that
-//!   has announced to write it.
+//! - `x_committed <= taken <= x_committed + 64`.
+//! - Only active transactions hold wait-flags. One that has announced a write and does not hold the flag is
+//!   doomed: an earlier one has taken it.
 //! - Waiting goes from later to earlier transactions, so there is no deadlock; the one behind `x_committed`
-//!   waits for nobody but, before it looks at the whole key space, the final commit.
+//!   waits for nobody but, before it counts or clears, the final commit.
 
 mod execution;
 mod object;

@@ -12,9 +12,9 @@
 //!
 //! *Execution* (section 4.2). A range has one executor at a time, who takes the range's fragments in their
 //! order and finds the conflict dependency of each: the range has a table of the last writer of each bucket
-//! of keys, which nobody else looks at, so neither latches nor a lock table are needed ([`queues`]). A
-//! fragment whose last writer has executed is *resolved* at once. Else it is noted with that writer, and
-//! resolved when the writer ends; the executor goes on with the next fragment and never stalls.
+//! of keys, which nobody else looks at, so that no lock table is needed ([`queues`]). A fragment whose last
+//! writer has executed is *resolved* at once. Else it is noted with that writer, and resolved when the writer
+//! ends; the executor goes on with the next fragment and never stalls.
 //!
 //! Workers take whichever role has work: they finish what is ready first, then fragments, then slices. Phases
 //! overlap: the next slices are planned and published while fragments of earlier ones wait. No barrier stands
@@ -22,35 +22,42 @@
 //!
 //! # Two kinds of transactions
 //! A *split* transaction has declared fragments ([`txn::fragments`]), none of which depends on another one of
-//! them. Each is executed when it is resolved, by whoever resolves it, on the record itself: no future, no
-//! list of writes, one look-up. Whoever executes the last one ends the transaction ([`split`]).
+//! them. Each is executed on the record itself when it is resolved: no future, no list of writes. Whoever
+//! executes the last one ends the transaction ([`split`]).
 //!
 //! A *whole* transaction has declared keys only (most commands of Redis do), or fragments that depend on each
 //! other. It counts its unresolved fragments (the paper's batch metadata, [`slots`]), and its procedure runs
 //! when there is none left: as one logic fragment over all of its records.
 //!
 //! # Where this engine leaves the paper
-//! 1. *Data dependencies and abortable fragments* make a transaction whole. The paper executes such fragments
+//! 1. *Out of the queue's order.* In the paper a queue is executed first in, first out, and its order is the
+//!    conflict dependency (Eq. 5; a smaller number of a slice is a higher priority here). Here a fragment that
+//!    must wait leaves the queue, and those behind it that do not depend on it go on: this is what the table
+//!    of last writers is for. Phases and slices overlap, where all plan and then all execute in section 3.
+//! 2. *Data dependencies and abortable fragments* make a transaction whole. The paper executes such fragments
 //!    apart, too, and what that gains is not gained here.
-//! 2. *No speculation dependencies, no cascades.* A split transaction cannot abort, and a whole one installs
+//! 3. *No speculation dependencies, no cascades.* A split transaction cannot abort, and a whole one installs
 //!    its writes when its procedure has returned. So an abort by a transaction's own logic comes before
 //!    anybody can read what it wrote: the transactions behind it wait as in the paper's conservative
 //!    execution (section 4.3), but only for the procedure, and no queue stalls. Speculation here is about the
 //!    *order*: delivered transactions execute before they are confirmed, and a retraction undoes them.
-//! 3. *Versions.* The store keeps several versions of a record, tagged with positions, and a transaction at
+//! 4. *Versions.* The store keeps several versions of a record, tagged with positions, and a transaction at
 //!    `p` reads the newest below `p`. So a writer does not wait for the readers before it: only the last
-//!    *writer* of a key is a dependency. (The paper writes in place, and so orders readers too.)
-//! 4. *Latches.* Executors of different ranges never meet at a record by planning, but snapshot readers and
-//!    the collection of old versions do, so the store's record latches stay. Nobody but these ever waits at
-//!    one.
-//! 5. *Buckets instead of records.* Two keys of one bucket count as one record: a false dependency delays,
+//!    *writer* of a key is a dependency. (The paper's queues order readers, too.)
+//! 5. *Latches.* The store's record latches stay. Executors of different ranges never meet at one; a whole
+//!    transaction may meet a later writer there, and both may meet snapshot readers and the collection of old
+//!    versions.
+//! 6. *Buckets instead of records.* Two keys of one bucket count as one record: a false dependency delays,
 //!    and changes no result.
-//! 6. *Commit* is not at the end of a batch. The transaction behind the final position commits as soon as it
-//!    is executed and confirmed (section 5 allows that for conservative execution, which point 2 is).
-//! 7. *Several partitions.* The paper sends execution queues to the servers that own the records. Here the
+//! 7. *Commit* is not at the end of a batch. The transaction behind the final position commits as soon as it
+//!    is executed and confirmed (section 5 allows that for conservative execution, which point 3 is).
+//! 8. *Several partitions.* The paper sends execution queues to the servers that own the records. Here the
 //!    order does that: every partition has the transaction in its own order, plans the keys that are its own,
 //!    and tells its siblings what it read. `conservative` tells that protocol; what is told must be final, so
 //!    a transaction over several partitions waits, besides, until its position is confirmed.
+//! 9. *Not here:* the read-committed mode (section 4.5), speculation within a batch as a mode of its own, ranges
+//!    that are split by weight, a queue of its own for a hot record, batch metadata without a latch (each slot
+//!    has one).
 //!
 //! # Transactions that do not declare their keys
 //! Such a transaction is a *barrier*: a slice of its own. Nothing behind it is published before it has ended,
