@@ -38,8 +38,8 @@ pub enum Bench {
 /// `ordo bench engine`.
 #[derive(Args)]
 pub struct EngineArgs {
-    /// Engines: serial, nocc, calvin, qstore, parspec, ssmr, sparkle; `sparkle@1` has one worker. Ratios are to the
-    /// first.
+    /// Engines: serial, nocc, calvin, qstore, parspec, ssmr, sparkle; `sparkle@1` has one worker. Ratios are
+    /// to the first.
     #[arg(
         long,
         required = true,

@@ -130,8 +130,8 @@ impl Scenario {
     }
 
     /// Loads the store, and the oracle, with what the transactions up to the start left: entries, tombstones
-    /// (some of them beyond the horizon, or about to be) and perhaps a range tombstone. The state digest begins
-    /// there.
+    /// (some of them beyond the horizon, or about to be) and perhaps a range tombstone. The state digest
+    /// begins there.
     pub fn preload(&mut self, view: &dyn View) {
         let start = self.options.start;
         if start > Position::NONE {

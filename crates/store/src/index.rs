@@ -62,9 +62,9 @@ impl<M: Meta> Index<M> {
     /// Loads what looking up and reading users' keys with these hashes will need into the processor's caches,
     /// as far as nobody changes it now.
     ///
-    /// One look-up waits for several loads, each of which says where the next one is. Here those of several keys
-    /// are on their way at the same time: first come all shards' locks, then all places in the tables and all
-    /// records, then all latches, and then all values.
+    /// One look-up waits for several loads, each of which says where the next one is. Here those of several
+    /// keys are on their way at the same time: first come all shards' locks, then all places in the tables
+    /// and all records, then all latches, and then all values.
     pub(crate) fn warm(&self, hashes: &[u64]) {
         for hashes in hashes.chunks(WARMED_AT_ONCE) {
             // No lock and no latch is waited for here, so that it does no harm to hold many.

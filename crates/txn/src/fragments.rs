@@ -153,8 +153,8 @@ impl Fragments {
         }
     }
 
-    /// The reply of a transaction whose fragments have these values. What they have written stays, also if the
-    /// reply panics, which then is an error.
+    /// The reply of a transaction whose fragments have these values. What they have written stays, also if
+    /// the reply panics, which then is an error.
     pub fn reply(&self, args: &Args, values: &[Reply]) -> Reply {
         let replied = catch_unwind(AssertUnwindSafe(|| (self.code.reply)(args, values)));
         replied.unwrap_or(Reply::error("ERR the reply panicked: what the transaction wrote is there"))

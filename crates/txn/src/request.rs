@@ -55,8 +55,8 @@ pub struct KeySets {
     /// Keys that are written (and perhaps read).
     pub writes: Vec<Key>,
     /// Keys outside the sets may be written, though not read: rows whose names become known only while the
-    /// transaction runs, and which nobody touches without also naming (or finding) one of `writes`, and nobody
-    /// writes without writing that one, too. A lock on that one covers them.
+    /// transaction runs, and which nobody touches without also naming (or finding) one of `writes`, and
+    /// nobody writes without writing that one, too. A lock on that one covers them.
     pub covers_inserts: bool,
 }
 

@@ -4,8 +4,8 @@
 //! Only confirmed transactions run ([`order`]), one by one or with all their locks, so there is one
 //! incarnation of each: what it reads is final, it is never undone, and its outcome waits only until all
 //! before it have ended ([`commit`]). (Q-Store also executes transactions of one partition that are not
-//! confirmed, and undoes what is retracted: [`crate::tentative`].) They differ in *when* a transaction may run, and in who runs it; how it
-//! runs is told here ([`execution`], [`access`]).
+//! confirmed, and undoes what is retracted: [`crate::tentative`].) They differ in *when* a transaction may
+//! run, and in who runs it; how it runs is told here ([`execution`], [`access`]).
 //!
 //! # Transactions over several partitions
 //! They run whole at each of their partitions, as siblings ([`crate::siblings`]). What one reads of its own

@@ -150,8 +150,8 @@ enum Pause {
     All,
 }
 
-/// A record that the transaction writes, or has announced to write: it holds the record's wait-flag, unless an
-/// earlier transaction has taken it.
+/// A record that the transaction writes, or has announced to write: it holds the record's wait-flag, unless
+/// an earlier transaction has taken it.
 pub(super) struct Write {
     pub(super) record: RecordRef<Object>,
     pub(super) entry: Option<Entry>,

@@ -9,11 +9,11 @@
 //! are there: the final commit makes them visible by moving one timestamp.
 //!
 //! # What can go wrong, and what finds it
-//! Each record has a *wait-flag*, the active transaction that is going to write it, and a *readers-array*, the
-//! active transactions that have read it ([`object`]).
-//! 1. *A reader was too early*: whoever announces a write dooms all later ones that have read the record. From
-//!    then on later readers find the wait-flag of an earlier transaction, and wait for its x-commit (sections
-//!    4.1 and 4.2).
+//! Each record has a *wait-flag*, the active transaction that is going to write it, and a *readers-array*,
+//! the active transactions that have read it ([`object`]).
+//! 1. *A reader was too early*: whoever announces a write dooms all later ones that have read the record.
+//!    From then on later readers find the wait-flag of an earlier transaction, and wait for its x-commit
+//!    (sections 4.1 and 4.2).
 //! 2. *Two writers of one record*: the later one waits for the earlier one's x-commit. If the later one was
 //!    first, it loses the wait-flag and is doomed.
 //!
@@ -36,21 +36,21 @@
 //! What a transaction adds to the state digest is computed when it finishes, too, not in its turn.
 //!
 //! # Where this engine leaves the paper
-//! 1. *Nobody spins* where the paper spins (at wait-flags, and for the turn): such a transaction is parked, its
-//!    future in its slot, and the worker takes another one.
+//! 1. *Nobody spins* where the paper spins (at wait-flags, and for the turn): such a transaction is parked,
+//!    its future in its slot, and the worker takes another one.
 //! 2. *A sliding window.* The paper activates the next MaxSpec transactions when all of the last ones have
-//!    "finished their execution" (which must mean x-committed, section 4.3, step A), since a readers-array has
-//!    one bit for each position modulo MaxSpec. Here a bit is counted from the last reader ([`object`]), so
-//!    each x-commit lets the next transaction begin. MaxSpec adapts ([`crate::window`]) between two for each
-//!    worker that runs and 64, unless it is fixed.
-//! 3. *A restarted transaction keeps its wait-flags*: it will most likely write the same, and whoever is behind
-//!    it would only be doomed again. What it does not write after all is let go at its x-commit.
+//!    "finished their execution" (which must mean x-committed, section 4.3, step A), since a readers-array
+//!    has one bit for each position modulo MaxSpec. Here a bit is counted from the last reader ([`object`]),
+//!    so each x-commit lets the next transaction begin. MaxSpec adapts ([`crate::window`]) between two for
+//!    each worker that runs and 64, unless it is fixed.
+//! 3. *A restarted transaction keeps its wait-flags*: it will most likely write the same, and whoever is
+//!    behind it would only be doomed again. What it does not write after all is let go at its x-commit.
 //! 4. *An order that differs* comes as a retraction: what was retracted is undone and executed again where it
 //!    is delivered again. The paper validates each such transaction, and keeps what has read the same. Here
 //!    what it computes may depend on its position and on its batch's time too, which differ then.
-//! 5. *The final commit* moves one timestamp for as many transactions as have been confirmed, and then hands out
-//!    the reply of each, adds it to the state digest, and leaves its records to be looked at for versions that
-//!    nobody needs any more, when the worker has nothing better to do. No client waits for these.
+//! 5. *The final commit* moves one timestamp for as many transactions as have been confirmed, and then hands
+//!    out the reply of each, adds it to the state digest, and leaves its records to be looked at for versions
+//!    that nobody needs any more, when the worker has nothing better to do. No client waits for these.
 //! 6. *A read for update* announces the write at once, instead of taking a place in the readers-array first.
 //! 7. *No read-set*: nothing validates it (see 4).
 //!
@@ -104,7 +104,8 @@ pub struct Options {
     /// Transactions that can be between their start and their final commit; more wait in a queue. A power of
     /// two.
     pub capacity: usize,
-    /// The paper's MaxSpec, from 1 to 64: how many transactions are active at the same time. `None` adapts it.
+    /// The paper's MaxSpec, from 1 to 64: how many transactions are active at the same time. `None` adapts
+    /// it.
     pub max_spec: Option<u64>,
 }
 

@@ -44,8 +44,8 @@ impl Object {
             self.readers |= 1 << behind;
             return;
         }
-        // The latest one was retracted: an active one is not so far from another. Those may be active that are
-        // less than a window behind this one.
+        // The latest one was retracted: an active one is not so far from another. Those may be active that
+        // are less than a window behind this one.
         let beyond = behind - (READERS_MAX - 1);
         self.latest.0 -= beyond;
         self.readers = if beyond < READERS_MAX { self.readers >> beyond } else { 0 };

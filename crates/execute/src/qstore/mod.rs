@@ -31,9 +31,10 @@
 //!
 //! # Where this engine leaves the paper
 //! 1. *Out of the queue's order.* In the paper a queue is executed first in, first out, and its order is the
-//!    conflict dependency (Eq. 5; a smaller number of a slice is a higher priority here). Here a fragment that
-//!    must wait leaves the queue, and those behind it that do not depend on it go on: this is what the table
-//!    of last writers is for. Phases and slices overlap, where all plan and then all execute in section 3.
+//!    conflict dependency (Eq. 5; a smaller number of a slice is a higher priority here). Here a fragment
+//!    that must wait leaves the queue, and those behind it that do not depend on it go on: this is what the
+//!    table of last writers is for. Phases and slices overlap, where all plan and then all execute in section
+//!    3.
 //! 2. *Data dependencies and abortable fragments* make a transaction whole. The paper executes such fragments
 //!    apart, too, and what that gains is not gained here.
 //! 3. *No speculation dependencies, no cascades.* A split transaction cannot abort, and a whole one installs
@@ -55,9 +56,9 @@
 //!    order does that: every partition has the transaction in its own order, plans the keys that are its own,
 //!    and tells its siblings what it read. `conservative` tells that protocol; what is told must be final, so
 //!    a transaction over several partitions waits, besides, until its position is confirmed.
-//! 9. *Not here:* the read-committed mode (section 4.5), speculation within a batch as a mode of its own, ranges
-//!    that are split by weight, a queue of its own for a hot record, batch metadata without a latch (each slot
-//!    has one).
+//! 9. *Not here:* the read-committed mode (section 4.5), speculation within a batch as a mode of its own,
+//!    ranges that are split by weight, a queue of its own for a hot record, batch metadata without a latch
+//!    (each slot has one).
 //!
 //! # Transactions that do not declare their keys
 //! Such a transaction is a *barrier*: a slice of its own. Nothing behind it is published before it has ended,
@@ -67,9 +68,9 @@
 //! run that finds its keys is [`crate::calvin::reconnoitre`].
 //!
 //! # Retraction
-//! [`crate::tentative`] tells how what is retracted is undone. A void transaction goes through its queues like
-//! any other; from then on neither its procedure runs nor do its fragments ([`slots`] calls it executed in the
-//! end, too).
+//! [`crate::tentative`] tells how what is retracted is undone. A void transaction goes through its queues
+//! like any other; from then on neither its procedure runs nor do its fragments ([`slots`] calls it executed
+//! in the end, too).
 //!
 //! # Invariants
 //! - Fragments stand in the queue of a range in the order of their positions.
@@ -201,8 +202,8 @@ impl QStore {
     /// An engine over an empty store.
     ///
     /// # Panics
-    /// If there is no worker, or a slice has no room, or the capacity, the ranges or the buckets are not powers
-    /// of two.
+    /// If there is no worker, or a slice has no room, or the capacity, the ranges or the buckets are not
+    /// powers of two.
     pub fn new(options: Options) -> QStore {
         let Options { workers, capacity, ranges, buckets, slice_max, .. } = options;
         assert!(workers > 0 && slice_max > 0, "an engine needs a worker, and a slice a transaction");

@@ -82,8 +82,8 @@ impl Split {
         self.fragments.reply(&self.job.request.args, &all)
     }
 
-    /// The outcome, once every fragment was executed. A void transaction's is never told: some of its fragments
-    /// may have been left out.
+    /// The outcome, once every fragment was executed. A void transaction's is never told: some of its
+    /// fragments may have been left out.
     fn end(&self, is_void: bool) -> Ended {
         let Gathered { mut values, installed } = std::mem::take(&mut *self.gathered.lock());
         let Job { context, request, .. } = &self.job;

@@ -42,9 +42,9 @@
 //! Scans, counts and clears of the whole key space are such transactions over all partitions.
 //!
 //! # Bounding the work that is thrown away
-//! - The speculation window adapts ([`crate::window`]): it shrinks when restarts cost more than speculation gains.
-//!   What it leaves out then is not resumed, undone (its versions and locks stay) or executed again until the
-//!   head has come closer.
+//! - The speculation window adapts ([`crate::window`]): it shrinks when restarts cost more than speculation
+//!   gains. What it leaves out then is not resumed, undone (its versions and locks stay) or executed again
+//!   until the head has come closer.
 //! - An undone transaction keeps the locks of what it had written: it will most likely write that again, so
 //!   later readers wait for it instead of reading what is about to change.
 //! - A lock is handed on in order, to its earliest waiters, instead of waking everybody. Ready transactions

@@ -82,8 +82,8 @@ impl<T, S: Executed> Ground<'_, T, S> {
         }
     }
 
-    /// Drops the versions that nobody needs any more behind those that have final-committed; whether there were
-    /// records to look at.
+    /// Drops the versions that nobody needs any more behind those that have final-committed; whether there
+    /// were records to look at.
     pub(crate) fn collect(&self, superseded: &mut Vec<RecordRef<S::Meta>>, left: &mut u32) -> bool {
         let before = superseded.len();
         let watermark = self.partition.snapshots().watermark();
@@ -98,8 +98,8 @@ impl<T, S: Executed> Ground<'_, T, S> {
 }
 
 impl<M: Meta> Retirement<M> {
-    /// Final-commits what can be; whether there was any. Adds to `superseded` the records in which there may be
-    /// versions that nobody needs any more, for [`Ground::collect`].
+    /// Final-commits what can be; whether there was any. Adds to `superseded` the records in which there may
+    /// be versions that nobody needs any more, for [`Ground::collect`].
     pub(crate) fn commit<T, S: Executed<Meta = M>>(
         &self,
         ground: &Ground<'_, T, S>,
