@@ -19,8 +19,45 @@ fn short(engines: &str, workload: &str, settings: &[(&str, &str)], reads: Reads)
         batch: 16,
         run_ahead: 64,
         reads,
+        confirm_lag: Duration::ZERO,
+        reorder_percent: 0,
     };
     run(&options).unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// Engines that execute what is delivered do so while it is being decided; what is decided otherwise is
+/// executed again, and the final state is a serial one all the same.
+#[test]
+fn what_is_decided_late_and_otherwise_leaves_a_serial_state() {
+    let contenders = "parspec,parspec+final,sparkle,qstore,calvin,serial";
+    let mut chosen = Settings::new("bank");
+    chosen.set("accounts", "500");
+    let options = Options {
+        contenders: contenders.split(',').map(|name| name.parse().expect("a known engine")).collect(),
+        workers: vec![2],
+        settings: chosen,
+        duration: Duration::from_millis(200),
+        slice: Duration::from_millis(50),
+        seed: 7,
+        batch: 16,
+        run_ahead: 256,
+        reads: Reads::Order,
+        confirm_lag: Duration::from_millis(5),
+        reorder_percent: 10,
+    };
+    let report = run(&options).unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(report.violations.is_empty(), "{:?}", report.violations);
+    let early = |engine: &str| -> f64 {
+        let record = report.records.iter().find(|record| record.engine == engine);
+        record.expect("each engine has a record").options["early-percent"].parse().expect("a number")
+    };
+    for engine in ["parspec", "sparkle", "qstore"] {
+        assert!(early(engine) > 0.0, "{engine}: {report:?}");
+    }
+    // (Between its delivery and its confirmation a batch may be executed, however close these are.)
+    for engine in ["calvin", "serial"] {
+        assert_eq!(early(engine), 0.0, "{engine}: {report:?}");
+    }
 }
 
 #[test]
@@ -71,6 +108,8 @@ fn impossible_runs_are_refused() {
         batch: 16,
         run_ahead: 64,
         reads: Reads::Design,
+        confirm_lag: Duration::ZERO,
+        reorder_percent: 0,
     };
     let says = |options: &Options| run(options).map(drop).unwrap_err().to_string();
     assert!(says(&options).contains("not both"));

@@ -38,13 +38,13 @@ pub enum Bench {
 /// `ordo bench engine`.
 #[derive(Args)]
 pub struct EngineArgs {
-    /// Engines: serial, nocc, calvin, qstore, parspec, ssmr, sparkle; `sparkle@1` has one worker. Ratios are
-    /// to the first.
+    /// Engines: serial, nocc, calvin, qstore, parspec, ssmr, sparkle; `sparkle@1` has one worker, and
+    /// `parspec+final` gets batches only when they are final. Ratios are to the first.
     #[arg(
         long,
         required = true,
         value_delimiter = ',',
-        value_name = "serial|nocc|calvin|qstore|parspec|ssmr|sparkle[@WORKERS]"
+        value_name = "serial|nocc|calvin|qstore|parspec|ssmr|sparkle[+final][@WORKERS]"
     )]
     engine: Vec<Contender>,
     /// tpcc, new-order-payment, synthetic, ycsb, bank or vacation.
@@ -71,10 +71,16 @@ pub struct EngineArgs {
     /// Requests that are delivered and not yet final-committed, at most.
     #[arg(long, default_value_t = 128)]
     run_ahead: usize,
-    /// Where read-only transactions run: design (snapshots for sparkle and nocc, the order for the rest),
-    /// snapshot, order.
+    /// Where read-only transactions run: design (snapshots for sparkle, parspec and nocc, the order for the
+    /// rest), snapshot, order.
     #[arg(long, default_value = "design")]
     reads: String,
+    /// From the delivery of a batch to its confirmation: what agreement takes in a cluster.
+    #[arg(long, default_value_t = 0.0)]
+    confirm_lag_ms: f64,
+    /// How many batches in 100 are decided in another order than they were delivered.
+    #[arg(long, default_value_t = 0)]
+    reorder_percent: u32,
     #[command(flatten)]
     options: WorkloadArgs,
 }
@@ -240,6 +246,14 @@ fn duration(seconds: f64) -> Result<Duration> {
         .with_context(|| format!("--seconds {seconds}: give a positive number"))
 }
 
+/// At most a second: what is delivered and not decided is bounded by the run-ahead anyway.
+fn lag(milliseconds: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(milliseconds / 1_000.0)
+        .ok()
+        .filter(|lag| *lag <= Duration::from_secs(1))
+        .with_context(|| format!("--confirm-lag-ms {milliseconds}: choose from 0 to 1000"))
+}
+
 fn run_engine(args: EngineArgs) -> Result<()> {
     let reads = match args.reads.as_str() {
         "design" => Reads::Design,
@@ -257,6 +271,8 @@ fn run_engine(args: EngineArgs) -> Result<()> {
         batch: args.batch,
         run_ahead: args.run_ahead,
         reads,
+        confirm_lag: lag(args.confirm_lag_ms)?,
+        reorder_percent: args.reorder_percent,
     };
     let found = engine::run(&options)?;
     show(&found.records, "workers", args.json);

@@ -1,26 +1,26 @@
 //! Drives one engine: the threads of a slice generate calls, deliver them in batches, and step the engine.
 //!
 //! There is no network, no log and no thread beside the measured ones: what an engine saves or wastes shows.
-//! Every worker draws calls from its own generator into a private buffer, and delivers (and at once confirms)
-//! it as a batch when it is full; so all engines pay the same for their input. What is delivered and not
-//! final-committed is bounded by the run-ahead.
+//! Every worker draws calls from its own generator into a private buffer, and appends it to the order
+//! ([`super::order`]) as a batch when it is full; so all engines pay the same for their input. What is
+//! delivered and not final-committed is bounded by the run-ahead.
 //!
 //! Invariant: `outstanding` counts requests that were delivered and did not end yet. A request that an engine
 //! gave back because of undeclared keys stays counted until it ends, so that `outstanding == 0` means that
 //! nothing is owed.
 
+use super::order::{Decisions, Order};
 use crate::report::Latencies;
 use crossbeam_utils::{Backoff, CachePadded};
 use execute::{
     Assignment, Budget, Committed, Effects, Engine, EngineKind, Progress, ReadOutcome, SnapshotReader,
     WorkerId,
 };
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use store::{Image, View};
-use txn::{Batch, Epoch, Footprint, Key, Position, Request, RequestId, SessionId, Stop};
+use txn::{Footprint, Key, Position, Request, RequestId, SessionId, Stop};
 use workloads::{Client, Draw, Generator, State, Tally, Workload};
 
 /// One of so many positions has its latency taken.
@@ -47,6 +47,8 @@ pub struct Feeding {
     pub run_ahead: usize,
     /// Read-only transactions run at a final snapshot instead of passing through the order.
     pub reads_at_snapshots: bool,
+    /// How batches become final.
+    pub decisions: Decisions,
 }
 
 /// An engine with its store and its callers.
@@ -60,16 +62,10 @@ struct Core {
     engine: Arc<dyn Engine>,
     feeding: Feeding,
     started: Instant,
-    tail: Mutex<Tail>,
+    order: Order,
     outstanding: CachePadded<AtomicI64>,
     /// When sampled positions were delivered, in nanoseconds since `started`.
     stamps: Vec<AtomicU64>,
-}
-
-/// Where the order ends.
-struct Tail {
-    next: Position,
-    epoch: Epoch,
 }
 
 struct Worker {
@@ -176,7 +172,7 @@ impl Driver {
             engine,
             feeding,
             started: Instant::now(),
-            tail: Mutex::new(Tail { next: Position::FIRST.next(), epoch: Epoch(1) }),
+            order: Order::behind(Position::FIRST, feeding.decisions, seed),
             outstanding: CachePadded::default(),
             stamps: (0..stamps * 2).map(|_| AtomicU64::new(0)).collect(),
         };
@@ -228,6 +224,12 @@ impl Driver {
         self.core.engine.view().census()
     }
 
+    /// How much of what has committed had been executed before it was confirmed, in percent.
+    pub fn early_percent(&self) -> f64 {
+        let early = self.core.engine.status().speculated_before_confirmation;
+        100.0 * early as f64 / (self.tally().committed + self.tally().aborted_by_logic).max(1) as f64
+    }
+
     fn tally(&self) -> Tally {
         let mut total = Tally::default();
         for worker in &self.workers {
@@ -255,27 +257,16 @@ impl Core {
         &self.stamps[(position.0 / SAMPLED) as usize % self.stamps.len()]
     }
 
-    /// Appends requests to the order: delivered and confirmed at once.
-    fn deliver(&self, requests: Vec<Arc<Request>>) {
-        let mut tail = self.tail.lock();
-        let batch = Batch {
-            epoch: tail.epoch,
-            time_ms: self.now_ms(),
-            first: tail.next,
-            requests,
-            groups: Vec::new(),
-            digest: 0,
-        };
-        let end = batch.end();
-        let now_ns = self.now_ns();
-        let mut sampled = Position(tail.next.0.next_multiple_of(SAMPLED));
-        while sampled < end {
-            self.stamp(sampled).store(now_ns, Ordering::Relaxed);
-            sampled = sampled.advanced(SAMPLED);
-        }
-        *tail = Tail { next: end, epoch: Epoch(tail.epoch.0 + 1) };
-        self.engine.deliver(batch);
-        self.engine.confirm(end.prev());
+    /// Appends requests to the order.
+    fn append(&self, requests: Vec<Arc<Request>>) {
+        self.order.append(&*self.engine, requests, self.now_ms(), |first, end| {
+            let now_ns = self.now_ns();
+            let mut sampled = Position(first.0.next_multiple_of(SAMPLED));
+            while sampled < end {
+                self.stamp(sampled).store(now_ns, Ordering::Relaxed);
+                sampled = sampled.advanced(SAMPLED);
+            }
+        });
     }
 }
 
@@ -290,6 +281,7 @@ impl Worker {
                 self.flush(core);
                 feeders.fetch_sub(1, Ordering::SeqCst);
             }
+            core.order.decide(&*core.engine);
             let progress = core.engine.step(self.id, STEP, &mut self.sink);
             self.settle(core);
             let outstanding = core.outstanding.load(Ordering::Relaxed);
@@ -361,7 +353,7 @@ impl Worker {
         }
         let batch = std::mem::replace(&mut self.pending, Vec::with_capacity(core.feeding.batch));
         core.outstanding.fetch_add(batch.len() as i64, Ordering::SeqCst);
-        core.deliver(batch);
+        core.append(batch);
     }
 
     /// Accounts for what a step ended, and submits again what it gave back.
@@ -380,7 +372,7 @@ impl Worker {
                 request.footprint = reconnoitre(core, &request);
                 Arc::new(request)
             });
-            core.deliver(again.collect());
+            core.append(again.collect());
         }
         if self.sink.ended > 0 {
             core.outstanding.fetch_sub(std::mem::take(&mut self.sink.ended), Ordering::SeqCst);

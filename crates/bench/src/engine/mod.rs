@@ -12,13 +12,18 @@
 //! **Key sets.** Requests of `calvin` name their keys; where the arguments don't tell them, the caller finds
 //! them by reconnaissance, on the measured threads. Resubmissions count as restarts.
 //!
+//! **Decisions.** `--confirm-lag-ms` and `--reorder-percent` say when and how batches become final
+//! ([`order`]).
+//!
 //! **The check.** After the run, the workload's consistency conditions must hold in every contender's final
 //! state, and the replies must add up. `nocc` has no concurrency control, so that its violations are reported
 //! and do not fail a run.
 
 mod driver;
+mod order;
 mod settings;
 
+pub use order::Decisions;
 pub use settings::{Settings, WORKLOADS};
 
 use crate::progress::Progress;
@@ -27,16 +32,19 @@ use anyhow::{Context, Result, bail};
 use driver::{Driver, Feeding, Slice};
 use execute::EngineKind;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// An engine with a number of workers: `sparkle`, or `sparkle@1`.
+/// An engine with a number of workers: `sparkle`, `sparkle@1`, or `parspec+final@2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
     /// The engine.
     pub kind: EngineKind,
     /// Its workers, if they are not those of the run.
     pub workers: Option<usize>,
+    /// It gets batches only when they are decided, as Archie-FD does.
+    pub is_fed_final: bool,
 }
 
 impl FromStr for Contender {
@@ -49,7 +57,14 @@ impl FromStr for Contender {
             }
             None => (text, None),
         };
-        Ok(Contender { kind: name.parse()?, workers })
+        let (name, is_fed_final) = name.strip_suffix("+final").map_or((name, false), |name| (name, true));
+        Ok(Contender { kind: name.parse()?, workers, is_fed_final })
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.kind, if self.is_fed_final { "+final" } else { "" })
     }
 }
 
@@ -92,6 +107,10 @@ pub struct Options {
     pub run_ahead: usize,
     /// Where read-only transactions run.
     pub reads: Reads,
+    /// From a batch's delivery to its confirmation.
+    pub confirm_lag: Duration,
+    /// How many batches in 100 are decided otherwise than they were delivered.
+    pub reorder_percent: u32,
 }
 
 /// What a run found.
@@ -106,7 +125,7 @@ pub struct Report {
 }
 
 struct Entrant {
-    kind: EngineKind,
+    contender: Contender,
     workers: usize,
     driver: Driver,
     memory_bytes: i64,
@@ -121,6 +140,9 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     if options.batch == 0 || options.run_ahead == 0 || options.slice.is_zero() {
         bail!("--batch, --run-ahead and --slice-ms must be at least 1");
+    }
+    if options.reorder_percent > 100 {
+        bail!("--reorder-percent {}: choose from 0 to 100", options.reorder_percent);
     }
     let workload = options.settings.workload()?;
     let pairs: Vec<(Contender, usize)> = match options
@@ -147,18 +169,24 @@ pub fn run(options: &Options) -> Result<Report> {
 
     let mut entrants = Vec::new();
     for (contender, workers) in pairs {
-        progress.say(format!("loading {} for {}", workload.name(), contender.kind));
+        progress.say(format!("loading {} for {contender}", workload.name()));
         let reads_at_snapshots = match options.reads {
             Reads::Design => contender.reads_at_snapshots(),
             Reads::Snapshot => true,
             Reads::Order => false,
         };
-        let feeding = Feeding { batch: options.batch, run_ahead: options.run_ahead, reads_at_snapshots };
+        let decisions = Decisions {
+            lag: options.confirm_lag,
+            reorder_percent: options.reorder_percent,
+            are_delivered_final: contender.is_fed_final,
+        };
+        let feeding =
+            Feeding { batch: options.batch, run_ahead: options.run_ahead, reads_at_snapshots, decisions };
         let before = resident_bytes();
         let driver = Driver::load(contender.kind, workers, &*workload, options.seed, feeding);
         let memory_bytes = resident_bytes() - before;
         entrants.push(Entrant {
-            kind: contender.kind,
+            contender,
             workers,
             driver,
             memory_bytes,
@@ -171,7 +199,7 @@ pub fn run(options: &Options) -> Result<Report> {
     for round in 0..=rounds {
         for index in turn(entrants.len(), round) {
             let entrant = &mut entrants[index];
-            progress.say(format!("{} with {} workers", entrant.kind, entrant.workers));
+            progress.say(format!("{} with {} workers", entrant.contender, entrant.workers));
             let before = resident_bytes();
             let slice = entrant.driver.slice(options.slice);
             entrant.memory_bytes += resident_bytes() - before;
@@ -188,14 +216,15 @@ pub fn run(options: &Options) -> Result<Report> {
     progress.say("checking the final states");
     // Walking through millions of records takes seconds, and so does freeing them: each entrant on its own
     // thread.
-    let ended: Vec<(EngineKind, Result<(), String>, Record)> = std::thread::scope(|scope| {
+    let ended: Vec<(EngineKind, Result<(), String>, f64, Record)> = std::thread::scope(|scope| {
         let checks: Vec<_> = entrants
             .into_iter()
             .map(|entrant| {
                 let (workload, first) = (&workload, &first);
                 scope.spawn(move || {
                     let verdict = entrant.driver.check(&**workload);
-                    (entrant.kind, verdict, entrant.record(options, first))
+                    let early_percent = entrant.driver.early_percent();
+                    (entrant.contender.kind, verdict, early_percent, entrant.record(options, first))
                 })
             })
             .collect();
@@ -204,7 +233,13 @@ pub fn run(options: &Options) -> Result<Report> {
             .map(|check| check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
-    for (kind, verdict, record) in ended {
+    for (kind, verdict, early_percent, record) in ended {
+        if !options.confirm_lag.is_zero() {
+            let text = "of its transactions had been executed before they were confirmed";
+            report
+                .notes
+                .push(format!("{}, {} workers: {early_percent:.1} % {text}", record.engine, record.workers));
+        }
         if let Err(violation) = verdict {
             let text = format!("{}, {} workers: {violation}", record.engine, record.workers);
             match kind.needs().correct {
@@ -247,6 +282,9 @@ impl Entrant {
                 ("run-ahead", options.run_ahead.to_string()),
                 ("slice-ms", options.slice.as_millis().to_string()),
                 ("reads", reads.to_owned()),
+                ("confirm-lag-us", options.confirm_lag.as_micros().to_string()),
+                ("reorder-percent", options.reorder_percent.to_string()),
+                ("early-percent", format!("{:.1}", self.driver.early_percent())),
                 ("load-average", load_average()),
                 ("records", census.records.to_string()),
                 ("versions", census.versions.to_string()),
@@ -254,7 +292,7 @@ impl Entrant {
             .map(|(name, value)| (name.to_owned(), value)),
         );
         Record {
-            engine: self.kind.to_string(),
+            engine: self.contender.to_string(),
             workload: options.settings.workload.clone(),
             workers: self.workers,
             seconds,
@@ -298,7 +336,11 @@ mod tests {
     #[test]
     fn contenders_parse() {
         let contender: Contender = "sparkle@2".parse().unwrap();
-        assert_eq!(contender, Contender { kind: EngineKind::Sparkle, workers: Some(2) });
+        let want = Contender { kind: EngineKind::Sparkle, workers: Some(2), is_fed_final: false };
+        assert_eq!(contender, want);
+        let contender: Contender = "parspec+final@3".parse().unwrap();
+        assert!(contender.is_fed_final && contender.workers == Some(3));
+        assert_eq!(contender.to_string(), "parspec+final");
         assert!("sparkle@0".parse::<Contender>().is_err());
         let error = "sparkl".parse::<Contender>().unwrap_err().to_string();
         assert!(error.contains("serial, nocc, calvin, qstore, parspec, ssmr, sparkle"), "{error}");

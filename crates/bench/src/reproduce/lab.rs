@@ -76,9 +76,11 @@ pub fn name_of(settings: &Settings) -> String {
 impl Lab {
     /// Runs real engines in turns, on as many threads as they have workers.
     pub fn real(&self, settings: &Settings, contenders: &[(Contender, usize)]) -> Result<Vec<Record>> {
-        let contenders = contenders
-            .iter()
-            .map(|&(contender, workers)| RealContender { kind: contender.kind, workers: Some(workers) });
+        let contenders = contenders.iter().map(|&(contender, workers)| RealContender {
+            kind: contender.kind,
+            workers: Some(workers),
+            is_fed_final: false,
+        });
         let options = engine::Options {
             contenders: contenders.collect(),
             workers: vec![1],
@@ -89,6 +91,8 @@ impl Lab {
             batch: 32,
             run_ahead: 128,
             reads: Reads::Design,
+            confirm_lag: Duration::ZERO,
+            reorder_percent: 0,
         };
         let found = engine::run(&options)?;
         if !found.violations.is_empty() {
