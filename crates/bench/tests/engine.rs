@@ -21,6 +21,7 @@ fn short(engines: &str, workload: &str, settings: &[(&str, &str)], reads: Reads)
         reads,
         confirm_lag: Duration::ZERO,
         reorder_percent: 0,
+        max_spec: None,
     };
     run(&options).unwrap_or_else(|error| panic!("{error:#}"))
 }
@@ -44,6 +45,7 @@ fn what_is_decided_late_and_otherwise_leaves_a_serial_state() {
         reads: Reads::Order,
         confirm_lag: Duration::from_millis(5),
         reorder_percent: 10,
+        max_spec: Some(8),
     };
     let report = run(&options).unwrap_or_else(|error| panic!("{error:#}"));
     assert!(report.violations.is_empty(), "{:?}", report.violations);
@@ -110,12 +112,18 @@ fn impossible_runs_are_refused() {
         reads: Reads::Design,
         confirm_lag: Duration::ZERO,
         reorder_percent: 0,
+        max_spec: None,
     };
     let says = |options: &Options| run(options).map(drop).unwrap_err().to_string();
     assert!(says(&options).contains("not both"));
     options.workers = vec![0];
     assert!(says(&options).contains("at least 1"));
     options.workers = vec![1];
+    options.max_spec = Some(65);
+    assert!(says(&options).contains("from 1 to 64"));
+    options.max_spec = None;
+    options.reorder_percent = 101;
+    assert!(says(&options).contains("from 0 to 100"));
     options.batch = 0;
     assert!(says(&options).contains("--batch"));
 }

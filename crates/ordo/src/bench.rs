@@ -81,6 +81,9 @@ pub struct EngineArgs {
     /// How many batches in 100 are decided in another order than they were delivered.
     #[arg(long, default_value_t = 0)]
     reorder_percent: u32,
+    /// parspec: transactions that execute speculatively at the same time, from 1 to 64; adapted if not given.
+    #[arg(long)]
+    max_spec: Option<u64>,
     #[command(flatten)]
     options: WorkloadArgs,
 }
@@ -273,6 +276,7 @@ fn run_engine(args: EngineArgs) -> Result<()> {
         reads,
         confirm_lag: lag(args.confirm_lag_ms)?,
         reorder_percent: args.reorder_percent,
+        max_spec: args.max_spec,
     };
     let found = engine::run(&options)?;
     show(&found.records, "workers", args.json);

@@ -13,8 +13,8 @@ use super::order::{Decisions, Order};
 use crate::report::Latencies;
 use crossbeam_utils::{Backoff, CachePadded};
 use execute::{
-    Assignment, Budget, Committed, Effects, Engine, EngineKind, Progress, ReadOutcome, SnapshotReader,
-    WorkerId,
+    Assignment, Budget, Committed, Effects, Engine, EngineKind, ParSpec, Progress, ReadOutcome,
+    SnapshotReader, WorkerId, parspec,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -49,6 +49,8 @@ pub struct Feeding {
     pub reads_at_snapshots: bool,
     /// How batches become final.
     pub decisions: Decisions,
+    /// ParSpec's MaxSpec, unless it adapts.
+    pub max_spec: Option<u64>,
 }
 
 /// An engine with its store and its callers.
@@ -139,7 +141,13 @@ impl Driver {
         seed: u64,
         feeding: Feeding,
     ) -> Driver {
-        let engine = kind.make(Assignment::alone(workers));
+        let assignment = Assignment::alone(workers);
+        let engine: Arc<dyn Engine> = match (kind, feeding.max_spec) {
+            (EngineKind::ParSpec, max_spec @ Some(_)) => {
+                Arc::new(ParSpec::new(parspec::Options { max_spec, ..parspec::Options::of(assignment) }))
+            }
+            _ => kind.make(assignment),
+        };
         let next_part = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {

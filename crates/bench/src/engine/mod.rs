@@ -111,6 +111,8 @@ pub struct Options {
     pub confirm_lag: Duration,
     /// How many batches in 100 are decided otherwise than they were delivered.
     pub reorder_percent: u32,
+    /// How many transactions are active at the same time in `parspec`; adapted if it is not given.
+    pub max_spec: Option<u64>,
 }
 
 /// What a run found.
@@ -140,6 +142,11 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     if options.batch == 0 || options.run_ahead == 0 || options.slice.is_zero() {
         bail!("--batch, --run-ahead and --slice-ms must be at least 1");
+    }
+    if let Some(max_spec) = options.max_spec
+        && !(1..=64).contains(&max_spec)
+    {
+        bail!("--max-spec {max_spec}: choose from 1 to 64");
     }
     if options.reorder_percent > 100 {
         bail!("--reorder-percent {}: choose from 0 to 100", options.reorder_percent);
@@ -180,8 +187,13 @@ pub fn run(options: &Options) -> Result<Report> {
             reorder_percent: options.reorder_percent,
             are_delivered_final: contender.is_fed_final,
         };
-        let feeding =
-            Feeding { batch: options.batch, run_ahead: options.run_ahead, reads_at_snapshots, decisions };
+        let feeding = Feeding {
+            batch: options.batch,
+            run_ahead: options.run_ahead,
+            reads_at_snapshots,
+            decisions,
+            max_spec: options.max_spec,
+        };
         let before = resident_bytes();
         let driver = Driver::load(contender.kind, workers, &*workload, options.seed, feeding);
         let memory_bytes = resident_bytes() - before;
