@@ -1,7 +1,7 @@
 //! The order that a driver gives its engine: when it is delivered, and when and as what it is decided.
 //!
-//! Without a lag a batch is confirmed when it is delivered. With one, a batch is *tentative* for that long, as
-//! while a cluster agrees on it: engines that execute what is delivered have the time in which the others
+//! Without a lag a batch is confirmed when it is delivered. With one, a batch is *tentative* for that long,
+//! as while a cluster agrees on it: engines that execute what is delivered have the time in which the others
 //! wait. Then it is decided as it was delivered, or (some of them) with its requests in another order: the
 //! engine is told to retract it and all behind it, and gets them again.
 
