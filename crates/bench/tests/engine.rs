@@ -21,6 +21,7 @@ fn short(engines: &str, workload: &str, settings: &[(&str, &str)], reads: Reads)
         reads,
         confirm_lag: Duration::ZERO,
         reorder_percent: 0,
+        rate: None,
         max_spec: None,
     };
     run(&options).unwrap_or_else(|error| panic!("{error:#}"))
@@ -45,6 +46,7 @@ fn what_is_decided_late_and_otherwise_leaves_a_serial_state() {
         reads: Reads::Order,
         confirm_lag: Duration::from_millis(5),
         reorder_percent: 10,
+        rate: None,
         max_spec: Some(8),
     };
     let report = run(&options).unwrap_or_else(|error| panic!("{error:#}"));
@@ -91,6 +93,34 @@ fn every_engine_runs_and_leaves_a_serial_state() {
 }
 
 #[test]
+fn calls_arrive_at_their_rate() {
+    let mut settings = Settings::new("ycsb");
+    settings.set("keys", "1000");
+    settings.set("operations", "2");
+    let options = Options {
+        contenders: ["serial", "parspec"].map(|name| name.parse().expect("a known engine")).to_vec(),
+        workers: vec![2],
+        settings,
+        duration: Duration::from_millis(200),
+        slice: Duration::from_millis(50),
+        seed: 7,
+        batch: 16,
+        run_ahead: 64,
+        reads: Reads::Order,
+        confirm_lag: Duration::ZERO,
+        reorder_percent: 0,
+        rate: Some(2_000.0),
+        max_spec: None,
+    };
+    let report = run(&options).unwrap_or_else(|error| panic!("{error:#}"));
+    for record in &report.records {
+        // A call for each worker arrives at the very beginning of each of the four slices.
+        let most = 2_000.0 * record.seconds + 8.0;
+        assert!(record.committed > 0 && record.committed as f64 <= most, "{record:?}");
+    }
+}
+
+#[test]
 fn calvin_resubmits_what_it_found_too_late() {
     let settings = [("contention", "medium"), ("dependent-percent", "100"), ("keys", "2000")];
     let report = short("calvin", "synthetic", &settings, Reads::Design);
@@ -112,6 +142,7 @@ fn impossible_runs_are_refused() {
         reads: Reads::Design,
         confirm_lag: Duration::ZERO,
         reorder_percent: 0,
+        rate: None,
         max_spec: None,
     };
     let says = |options: &Options| run(options).map(drop).unwrap_err().to_string();
@@ -119,6 +150,9 @@ fn impossible_runs_are_refused() {
     options.workers = vec![0];
     assert!(says(&options).contains("at least 1"));
     options.workers = vec![1];
+    options.rate = Some(0.0);
+    assert!(says(&options).contains("a positive number"));
+    options.rate = None;
     options.max_spec = Some(65);
     assert!(says(&options).contains("from 1 to 64"));
     options.max_spec = None;

@@ -81,6 +81,10 @@ pub struct EngineArgs {
     /// How many batches in 100 are decided in another order than they were delivered.
     #[arg(long, default_value_t = 0)]
     reorder_percent: u32,
+    /// Calls that arrive in a second; latencies count from then. Without it, as many as the run-ahead has
+    /// room for.
+    #[arg(long)]
+    rate: Option<f64>,
     /// parspec: transactions that execute speculatively at the same time, from 1 to 64; adapted if not given.
     #[arg(long)]
     max_spec: Option<u64>,
@@ -276,6 +280,7 @@ fn run_engine(args: EngineArgs) -> Result<()> {
         reads,
         confirm_lag: lag(args.confirm_lag_ms)?,
         reorder_percent: args.reorder_percent,
+        rate: args.rate,
         max_spec: args.max_spec,
     };
     let found = engine::run(&options)?;

@@ -49,6 +49,9 @@ pub struct Feeding {
     pub reads_at_snapshots: bool,
     /// How batches become final.
     pub decisions: Decisions,
+    /// Calls that arrive in a second, whatever has become of those before; if it is not given, as many as the
+    /// run-ahead has room for.
+    pub rate: Option<f64>,
     /// ParSpec's MaxSpec, unless it adapts.
     pub max_spec: Option<u64>,
 }
@@ -66,6 +69,8 @@ struct Core {
     started: Instant,
     order: Order,
     outstanding: CachePadded<AtomicI64>,
+    /// Workers, each of which draws calls.
+    callers: usize,
     /// When sampled positions were delivered, in nanoseconds since `started`.
     stamps: Vec<AtomicU64>,
 }
@@ -76,6 +81,10 @@ struct Worker {
     reader: SnapshotReader,
     sequence: u64,
     pending: Vec<Arc<Request>>,
+    /// When each of the pending calls has arrived, where calls have a rate; in nanoseconds since the start.
+    arrived_ns: Vec<u64>,
+    /// When the next call arrives, where calls have a rate.
+    next_arrival_ns: f64,
     sink: Sink,
 }
 
@@ -166,13 +175,15 @@ impl Driver {
         });
         engine.view().loaded(Position::FIRST, LOADED_AT_MS, &[]);
         let stamps = (feeding.run_ahead + workers * feeding.batch) as u64 / SAMPLED + 2;
-        let workers = (0..workers)
+        let workers: Vec<_> = (0..workers)
             .map(|index| Worker {
                 id: WorkerId(index),
                 generator: workload.generator(seed, Client { index, count: workers }),
                 reader: SnapshotReader::new(engine.clone()),
                 sequence: 0,
                 pending: Vec::new(),
+                arrived_ns: Vec::new(),
+                next_arrival_ns: 0.0,
                 sink: Sink::default(),
             })
             .collect();
@@ -182,6 +193,7 @@ impl Driver {
             started: Instant::now(),
             order: Order::behind(Position::FIRST, feeding.decisions, seed),
             outstanding: CachePadded::default(),
+            callers: workers.len(),
             stamps: (0..stamps * 2).map(|_| AtomicU64::new(0)).collect(),
         };
         Driver { core, workers }
@@ -265,13 +277,14 @@ impl Core {
         &self.stamps[(position.0 / SAMPLED) as usize % self.stamps.len()]
     }
 
-    /// Appends requests to the order.
-    fn append(&self, requests: Vec<Arc<Request>>) {
+    /// Appends requests to the order, which have arrived at these times, or now.
+    fn append(&self, requests: Vec<Arc<Request>>, arrived_ns: &[u64]) {
         self.order.append(&*self.engine, requests, self.now_ms(), |first, end| {
             let now_ns = self.now_ns();
             let mut sampled = Position(first.0.next_multiple_of(SAMPLED));
             while sampled < end {
-                self.stamp(sampled).store(now_ns, Ordering::Relaxed);
+                let arrived_ns = arrived_ns.get((sampled.0 - first.0) as usize).copied();
+                self.stamp(sampled).store(arrived_ns.unwrap_or(now_ns), Ordering::Relaxed);
                 sampled = sampled.advanced(SAMPLED);
             }
         });
@@ -281,6 +294,7 @@ impl Core {
 impl Worker {
     fn run(&mut self, core: &Core, until: Instant, feeders: &AtomicUsize) {
         let mut feeding = true;
+        self.next_arrival_ns = core.now_ns() as f64;
         let mut looks = 0;
         let backoff = Backoff::new();
         loop {
@@ -294,13 +308,15 @@ impl Worker {
             self.settle(core);
             let outstanding = core.outstanding.load(Ordering::Relaxed);
             if feeding && outstanding < core.feeding.run_ahead as i64 {
-                self.feed(core);
+                let has_fed = self.feed(core);
                 // Half a batch is better than an engine that waits for it.
                 if self.pending.len() >= core.feeding.batch || outstanding < core.feeding.batch as i64 {
                     self.flush(core);
                 }
-                looks = 0;
-                continue;
+                if has_fed {
+                    looks = 0;
+                    continue;
+                }
             }
             if progress == Progress::Worked {
                 looks = 0;
@@ -320,35 +336,64 @@ impl Worker {
         }
     }
 
-    /// Draws calls until there is a batch of them. Read-only ones run at once, if they need no place in the
-    /// order.
-    fn feed(&mut self, core: &Core) {
+    /// When the next call has arrived, where calls have a rate; none if it has not.
+    fn arrival(&mut self, core: &Core) -> Option<u64> {
+        let Some(rate) = core.feeding.rate else {
+            return Some(0);
+        };
+        let arrived_ns = self.next_arrival_ns;
+        if arrived_ns > core.now_ns() as f64 {
+            return None;
+        }
+        self.next_arrival_ns += 1e9 * core.callers as f64 / rate;
+        Some(arrived_ns as u64)
+    }
+
+    /// A call waits for its batch.
+    fn push(&mut self, core: &Core, request: Arc<Request>, arrived_ns: u64) {
+        self.pending.push(request);
+        if core.feeding.rate.is_some() {
+            self.arrived_ns.push(arrived_ns);
+        }
+    }
+
+    /// Draws calls until there is a batch of them, or no more have arrived; whether there was any. Read-only
+    /// ones run at once, if they need no place in the order.
+    fn feed(&mut self, core: &Core) -> bool {
         let needs_keys = core.engine.needs().declared_keys;
         let mut reads = 0;
-        while self.pending.len() < core.feeding.batch && reads < READS_AT_ONCE {
+        let mut has_fed = false;
+        while self.pending.len() < core.feeding.batch
+            && reads < READS_AT_ONCE
+            && let Some(arrived_ns) = self.arrival(core)
+        {
+            has_fed = true;
             let draw = self.generator.next();
             self.sequence += 1;
             let id =
                 RequestId { session: SessionId(self.id.0 as u64 + 1), sequence: self.sequence, attempt: 0 };
             if draw.read_only && core.feeding.reads_at_snapshots {
                 reads += 1;
-                self.read(core, draw, id);
+                self.read(core, draw, id, arrived_ns);
                 continue;
             }
             let mut request = draw.into_request(id, needs_keys);
             if needs_keys && request.footprint.keys.is_none() {
                 request.footprint = reconnoitre(core, &request);
             }
-            self.pending.push(Arc::new(request));
+            self.push(core, Arc::new(request), arrived_ns);
         }
+        has_fed
     }
 
-    fn read(&mut self, core: &Core, draw: Draw, id: RequestId) {
+    fn read(&mut self, core: &Core, draw: Draw, id: RequestId, arrived_ns: u64) {
         let request = Arc::new(draw.into_request(id, false));
         let sampled = id.sequence.is_multiple_of(SAMPLED).then(Instant::now);
         match self.reader.run(&request, core.now_ms()) {
             ReadOutcome::Done(outcome) => self.sink.tally.add(&outcome),
-            ReadOutcome::MustOrder | ReadOutcome::Interrupted => self.pending.push(request),
+            ReadOutcome::MustOrder | ReadOutcome::Interrupted => {
+                self.push(core, request, arrived_ns);
+            }
         }
         if let Some(started) = sampled {
             self.sink.latencies.record(started.elapsed(), 1);
@@ -361,7 +406,8 @@ impl Worker {
         }
         let batch = std::mem::replace(&mut self.pending, Vec::with_capacity(core.feeding.batch));
         core.outstanding.fetch_add(batch.len() as i64, Ordering::SeqCst);
-        core.append(batch);
+        core.append(batch, &self.arrived_ns);
+        self.arrived_ns.clear();
     }
 
     /// Accounts for what a step ended, and submits again what it gave back.
@@ -380,7 +426,7 @@ impl Worker {
                 request.footprint = reconnoitre(core, &request);
                 Arc::new(request)
             });
-            core.append(again.collect());
+            core.append(again.collect(), &[]);
         }
         if self.sink.ended > 0 {
             core.outstanding.fetch_sub(std::mem::take(&mut self.sink.ended), Ordering::SeqCst);

@@ -111,6 +111,8 @@ pub struct Options {
     pub confirm_lag: Duration,
     /// How many batches in 100 are decided otherwise than they were delivered.
     pub reorder_percent: u32,
+    /// Calls that arrive in a second, whatever has become of those before.
+    pub rate: Option<f64>,
     /// How many transactions are active at the same time in `parspec`; adapted if it is not given.
     pub max_spec: Option<u64>,
 }
@@ -142,6 +144,11 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     if options.batch == 0 || options.run_ahead == 0 || options.slice.is_zero() {
         bail!("--batch, --run-ahead and --slice-ms must be at least 1");
+    }
+    if let Some(rate) = options.rate
+        && !(rate.is_finite() && rate > 0.0)
+    {
+        bail!("--rate {rate}: give a positive number of calls a second");
     }
     if let Some(max_spec) = options.max_spec
         && !(1..=64).contains(&max_spec)
@@ -192,6 +199,7 @@ pub fn run(options: &Options) -> Result<Report> {
             run_ahead: options.run_ahead,
             reads_at_snapshots,
             decisions,
+            rate: options.rate,
             max_spec: options.max_spec,
         };
         let before = resident_bytes();
@@ -295,6 +303,7 @@ impl Entrant {
                 ("slice-ms", options.slice.as_millis().to_string()),
                 ("reads", reads.to_owned()),
                 ("confirm-lag-us", options.confirm_lag.as_micros().to_string()),
+                ("rate", options.rate.map_or("closed loop".to_owned(), |rate| rate.to_string())),
                 ("reorder-percent", options.reorder_percent.to_string()),
                 ("early-percent", format!("{:.1}", self.driver.early_percent())),
                 ("load-average", load_average()),

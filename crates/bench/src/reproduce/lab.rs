@@ -93,6 +93,7 @@ impl Lab {
             reads: Reads::Design,
             confirm_lag: Duration::ZERO,
             reorder_percent: 0,
+            rate: None,
             max_spec: None,
         };
         let found = engine::run(&options)?;
