@@ -55,8 +55,8 @@ impl<T> Exclusive<T> {
 }
 
 impl<T> Exclusive<T> {
-    /// Has `change` done while no worker is in a step: waits for the one that is. Whoever comes in vain
-    /// meanwhile relies on the caller to step afterwards.
+    /// Calls `change` while no worker is in a step, and waits for a worker that is. A worker that comes in
+    /// vain meanwhile leaves its work to the caller, who must step afterwards.
     pub(crate) fn exclude<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         change(&mut self.state.lock())
     }

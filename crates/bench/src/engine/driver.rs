@@ -2,7 +2,7 @@
 //!
 //! There is no network, no log and no thread beside the measured ones: what an engine saves or wastes shows.
 //! Every worker draws calls from its own generator into a private buffer, and appends it to the order
-//! ([`super::order`]) as a batch when it is full; so all engines pay the same for their input. What is
+//! ([`super::order`]) as a batch when it is full. So all engines pay the same for their input. What is
 //! delivered and not final-committed is bounded by the run-ahead.
 //!
 //! Invariant: `outstanding` counts requests that were delivered and did not end yet. A request that an engine

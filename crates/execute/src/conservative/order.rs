@@ -84,7 +84,8 @@ impl Order {
         }
     }
 
-    /// Moves up to `count` delivered transactions, in order, for as long as they fit behind so many others.
+    /// Moves up to `count` delivered transactions, in order, until `fits` refuses one. `fits` is told how
+    /// many were moved before.
     pub(crate) fn take_delivered(
         &self,
         count: usize,

@@ -77,7 +77,7 @@ impl Execution {
         matches!(self.outcome, Some(Ok(_)))
     }
 
-    /// Goes on until its procedure has returned, it must wait, or the budget is spent.
+    /// Polls the procedure until it has returned, the transaction must wait, or the budget is spent.
     pub(super) fn advance(mut self, left: &mut u32) -> Advanced {
         let Some(mut future) = self.future.take() else {
             return Advanced::Returned(self);
@@ -168,7 +168,7 @@ pub(super) struct WriteSet {
     places: FixedMap<Key, usize>,
 }
 
-/// An access keeps room for so many records.
+/// A write set with room for more records than this gives the room back when its transaction ends.
 const ROOM_KEPT: usize = 256;
 /// Lists up to this long are searched one by one.
 const LINEAR_MAX: usize = 32;
@@ -197,14 +197,15 @@ impl WriteSet {
     }
 }
 
-/// What a transaction reads and writes through. Used again by the next one.
+/// The access of a transaction: it reads and writes through it. A worker uses it again for another
+/// transaction.
 pub(super) struct Speculation {
     shared: Arc<Shared>,
     position: Position,
     pub(super) writes: WriteSet,
     /// It removes every entry of the user's space.
     pub(super) cleared: bool,
-    /// What its end adds to the state digest.
+    /// The terms that the transaction adds to the state digest.
     pub(super) terms: u64,
     /// Everything before it has x-committed, so nobody can doom it.
     is_next: bool,
@@ -252,7 +253,7 @@ impl Speculation {
         Poll::Pending
     }
 
-    /// Pays for one operation, and sees whether it makes sense.
+    /// Pays for one operation. Stops it if the budget is spent or the transaction is doomed.
     fn enter(&mut self) -> Option<Poll<Stop>> {
         if self.left == 0 {
             self.pause = Some(Pause::Budget);

@@ -1,12 +1,12 @@
 //! ParSpec: speculative execution in parallel, committed speculatively in the order of delivery (Archie,
 //! section 4).
 //!
-//! Up to MaxSpec transactions are *active*: they were delivered, and execute in parallel. What one writes
-//! nobody sees before it *x-commits* (commits speculatively), and they x-commit one after the other in the
-//! order of their positions (the paper's *rule-comp*). So a record has one speculative version that a reader
-//! may have to see, its newest one, and what has x-committed cannot be aborted by another speculative
-//! transaction. When the order is confirmed, all that it names has x-committed as a rule, and its versions
-//! are there: the final commit makes them visible by moving one timestamp.
+//! Up to MaxSpec transactions are *active*: the engine executes them in parallel. An active transaction keeps
+//! its writes to itself until it *x-commits* (commits speculatively). Transactions x-commit one after the
+//! other in the order of their positions (the paper's *rule-comp*). So a reader needs one speculative version
+//! of a record only, the newest one, and no speculative transaction can abort one that has x-committed. When
+//! the order is confirmed, its transactions have x-committed as a rule, and their versions are installed: the
+//! final commit makes the versions visible by moving one timestamp.
 //!
 //! # What can go wrong, and what finds it
 //! Each record has a *wait-flag*, the active transaction that is going to write it, and a *readers-array*,
@@ -31,9 +31,10 @@
 //! - *B* moves `x_committed` (its SCTS and LastX-committedTx), and has those go on who waited.
 //! - *C* has nothing left to do. The record keeps its newest version in place and the others in a list, so
 //!   that it need not be copied from a `spec-version` into the list of versions: a snapshot of the final
-//!   position does not see it before the final commit has come. What it supersedes is collected after that.
+//!   position does not see it before the final commit. Afterwards a worker collects the superseded versions.
 //!
-//! What a transaction adds to the state digest is computed when it finishes, too, not in its turn.
+//! A worker computes the transaction's terms of the state digest when the procedure has returned, not in the
+//! transaction's turn.
 //!
 //! # Where this engine leaves the paper
 //! 1. *Nobody spins* where the paper spins (at wait-flags, and for the turn): such a transaction is parked,
@@ -44,7 +45,8 @@
 //!    so each x-commit lets the next transaction begin. MaxSpec adapts ([`crate::window`]) between two for
 //!    each worker that runs and 64, unless it is fixed.
 //! 3. *A restarted transaction keeps its wait-flags*: it will most likely write the same, and whoever is
-//!    behind it would only be doomed again. What it does not write after all is let go at its x-commit.
+//!    behind it would only be doomed again. The x-commit also lets those wait-flags go whose records the
+//!    transaction did not write after all.
 //! 4. *An order that differs* comes as a retraction: what was retracted is undone and executed again where it
 //!    is delivered again. The paper validates each such transaction, and keeps what has read the same. Here
 //!    what it computes may depend on its position and on its batch's time too, which differ then.
@@ -65,8 +67,8 @@
 //!
 //! # Invariants
 //! - `x_committed <= taken <= x_committed + 64`.
-//! - Only active transactions hold wait-flags. One that has announced a write and does not hold the flag is
-//!   doomed: an earlier one has taken it.
+//! - Only active transactions hold wait-flags. A transaction that has announced a write and does not hold the
+//!   wait-flag is doomed: an earlier transaction has taken the wait-flag.
 //! - Waiting goes from later to earlier transactions, so there is no deadlock; the one behind `x_committed`
 //!   waits for nobody but, before it counts or clears, the final commit.
 
@@ -116,10 +118,10 @@ impl Options {
     }
 }
 
-/// What the workers share.
+/// The state that all workers share.
 struct Shared {
     partition: Arc<Partition<Object>>,
-    /// Of transactions over several partitions, which there are none of.
+    /// For transactions over several partitions. This engine gets none.
     finals: Finals,
     capacity: u64,
     order: TentativeOrder<()>,
@@ -222,7 +224,7 @@ impl Shared {
         (position != Position::NONE && need_not()).then_some(position)
     }
 
-    /// Whether it is the caller who has it go on.
+    /// Takes the waiting transaction out. False if another worker has.
     fn leaves_waiting_for_all(&self, position: Position) -> bool {
         self.waits_for_all.compare_exchange(position.0, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }

@@ -10,8 +10,8 @@ pub(super) const READERS_MAX: u64 = u64::BITS as u64;
 /// The wait-flag and the readers-array of a record.
 #[derive(Debug, Default)]
 pub(super) struct Object {
-    /// The wait-flag and its order: the active transaction that is going to write the record. None if there
-    /// is none. Let go at that one's x-commit.
+    /// The wait-flag and its order: the active transaction that is going to write the record, or
+    /// [`Position::NONE`]. That transaction's x-commit clears it.
     pub(super) writer: Position,
     /// The latest reader's position, or one behind it.
     latest: Position,

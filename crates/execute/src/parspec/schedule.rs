@@ -26,7 +26,7 @@ pub(super) struct Worker {
     pub(super) spare: Vec<Box<Speculation>>,
     committed: Vec<Committed>,
     superseded: Vec<RecordRef<Object>>,
-    /// Not yet told to the window.
+    /// X-commits that the worker has not told the window.
     x_commits: u64,
 }
 
@@ -51,7 +51,7 @@ impl Worker {
         shared.retirement.commit(&shared.ground(), left, &mut self.committed, &mut self.superseded)
     }
 
-    /// Has the window follow how many have x-committed, and how many incarnations were thrown away.
+    /// Tells the window how many transactions have x-committed, and how many incarnations were thrown away.
     pub(super) fn count_x_commits(&mut self, shared: &Shared, x_commits: u64) {
         self.x_commits += x_commits;
         if let Some(mut controller) = shared.controller.try_lock() {

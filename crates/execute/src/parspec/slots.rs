@@ -92,8 +92,8 @@ impl Slots {
         self.at(position).stage.load(Ordering::SeqCst) & DOOMED != 0
     }
 
-    /// An earlier transaction has found out that this one ran too early. Whether it has finished, so that
-    /// nobody else would have it start over.
+    /// Dooms a transaction that ran too early. True if it has finished: then the caller must make it ready,
+    /// so that it starts over.
     pub(super) fn doom(&self, position: Position) -> bool {
         self.at(position).stage.fetch_or(DOOMED, Ordering::SeqCst) == FINISHED
     }

@@ -40,8 +40,8 @@ pub(crate) struct TentativeOrder<T> {
     /// The last position that was taken. Changed under the latch of `taking`.
     taken: CachePadded<AtomicU64>,
     confirmed: CachePadded<AtomicU64>,
-    /// The first void position. Changed under the latch of `taking`; to be read after `confirmed`, because
-    /// what is delivered in the place of what is void may be confirmed at once.
+    /// The first void position. Changed under the latch of `taking`. Readers read `confirmed` first:
+    /// `confirm` may name a new batch while the void one at its positions is not undone yet.
     void_from: CachePadded<VoidFrom>,
     taking: CachePadded<Mutex<T>>,
 }
@@ -119,8 +119,9 @@ impl<T> TentativeOrder<T> {
         self.delivered.load(Ordering::SeqCst).min(upto.0).saturating_sub(self.taken().0)
     }
 
-    /// Takes some transactions, in order: as many as `count` makes of how many there are, for as long as they
-    /// fit behind so many others. `decide` is called once with the last of them, before anybody else takes.
+    /// Takes some transactions, in order. `count` is told how many there are, and says how many at most;
+    /// `fits` may refuse one, and with it all behind it. `decide` is called once, before another worker takes
+    /// any.
     pub(crate) fn take<R>(
         &self,
         jobs: &mut VecDeque<Job>,

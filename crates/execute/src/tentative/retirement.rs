@@ -9,7 +9,7 @@ use store::{Final, Meta, Partition, RecordRef, View};
 use txn::Position;
 use txn::mutant::{Mutant, is_active};
 
-/// Records that a worker leaves for later. More than that it looks at before it does anything else.
+/// A worker that has left more records than this for later looks at them before it does anything else.
 pub(crate) const SUPERSEDED_MAX: usize = 1024;
 
 /// The slots of the transactions that were taken.
