@@ -5,7 +5,8 @@ use crate::engine::Committed;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use store::sync::Mutex;
-use store::{Final, Partition, RecordRef, View};
+use store::{Final, Meta, Partition, RecordRef, View};
+use txn::Position;
 
 /// What a transaction does to the number of live entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,32 +49,47 @@ impl Committer {
         committed: &mut Vec<Committed>,
     ) {
         let mut waiting = self.0.lock();
-        let mut at = partition.published();
-        let index = (ended.committed.position.0 - at.position.0 - 1) as usize;
+        let index = (ended.committed.position.0 - partition.final_position().0 - 1) as usize;
         if waiting.len() <= index {
             waiting.resize_with(index + 1, || None);
         }
         waiting[index] = Some(ended);
-        let before = at.position;
-        let mut digest = partition.digests().run();
-        while let Some(Some(_)) = waiting.front()
-            && let Some(Some(ended)) = waiting.pop_front()
-        {
-            let live = match ended.live {
-                LiveChange::By(change) => at.live + change,
-                LiveChange::To(live) => live,
-            };
-            digest.add(ended.committed.position, ended.terms);
-            at = Final { position: ended.committed.position, time_ms: ended.now_ms, live };
-            if let Some(member) = &ended.member {
-                finals.settle(member);
-            }
-            committed.push(ended.committed);
-        }
-        drop(digest);
-        if at.position != before {
-            partition.publish(at);
-            partition.snapshots().raise(at.position);
-        }
+        final_commit(
+            partition,
+            finals,
+            |_| waiting.pop_front_if(|first| first.is_some()).flatten(),
+            |ended| committed.push(ended.committed),
+        );
     }
+}
+
+/// Final-commits, in order, the executions that `next` gives, which is told the final position; whether there
+/// was any. One caller at a time.
+pub(crate) fn final_commit<M: Meta>(
+    partition: &Partition<M>,
+    finals: &Finals,
+    mut next: impl FnMut(Position) -> Option<Ended<M>>,
+    mut take: impl FnMut(Ended<M>),
+) -> bool {
+    let mut at = partition.published();
+    let before = at.position;
+    let mut digest = partition.digests().run();
+    while let Some(ended) = next(at.position) {
+        let live = match ended.live {
+            LiveChange::By(change) => at.live + change,
+            LiveChange::To(live) => live,
+        };
+        digest.add(ended.committed.position, ended.terms);
+        at = Final { position: ended.committed.position, time_ms: ended.now_ms, live };
+        if let Some(member) = &ended.member {
+            finals.settle(member);
+        }
+        take(ended);
+    }
+    drop(digest);
+    if at.position != before {
+        partition.publish(at);
+        partition.snapshots().raise(at.position);
+    }
+    at.position != before
 }

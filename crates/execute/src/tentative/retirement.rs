@@ -1,11 +1,11 @@
 //! Final commit in order, and the undoing of what was retracted.
 
 use super::TentativeOrder;
-use crate::conservative::{Ended, Finals, Installed, LiveChange};
+use crate::conservative::{Ended, Finals, Installed, final_commit};
 use crate::engine::Committed;
 use crate::exclusive::Exclusive;
 use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use store::{Final, Meta, Partition, RecordRef, View};
+use store::{Meta, Partition, RecordRef, View};
 use txn::Position;
 use txn::mutant::{Mutant, is_active};
 
@@ -112,36 +112,22 @@ impl<M: Meta> Retirement<M> {
             && ground.is_committable()
             && self.committer.step(|()| {
                 let upto = order.committable_upto();
-                let mut at = partition.published();
-                let before = at.position;
                 let mut early = 0;
-                let mut digest = partition.digests().run();
-                while *left > 0
-                    && at.position < upto
-                    && slots.is_executed(at.position.next())
-                    && let Some(ended) = slots.take_ended(at.position.next())
-                {
-                    *left -= 1;
-                    let live = match ended.live {
-                        LiveChange::By(change) => at.live + change,
-                        LiveChange::To(live) => live,
-                    };
-                    digest.add(ended.committed.position, ended.terms);
-                    at = Final { position: ended.committed.position, time_ms: ended.now_ms, live };
-                    if let Some(member) = &ended.member {
-                        finals.settle(member);
+                let next = |at: Position| {
+                    if *left == 0 || at >= upto || !slots.is_executed(at.next()) {
+                        return None;
                     }
+                    let ended = slots.take_ended(at.next())?;
+                    *left -= 1;
+                    Some(ended)
+                };
+                let worked = final_commit(partition, finals, next, |ended| {
                     early += u64::from(ended.was_early);
                     committed.push(ended.committed);
                     superseded.extend(ended.installed);
-                }
-                drop(digest);
-                if at.position != before {
-                    partition.publish(at);
-                    partition.snapshots().raise(at.position);
-                    self.speculated.fetch_add(early, Ordering::Relaxed);
-                }
-                at.position != before
+                });
+                self.speculated.fetch_add(early, Ordering::Relaxed);
+                worked
             })
     }
 
