@@ -18,24 +18,41 @@ const TERMS_MISSED_MAX: u64 = 1 << 32;
 /// What a question's name takes, and the word by which a candidate says that it was asked to stand.
 const CONTEXT_BYTES: usize = 16;
 
+/// Whether a message asks for a vote, or whether it would be given.
+pub(super) fn asks_for_vote(message: &Message) -> bool {
+    matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote)
+}
+
 impl RaftGroup {
     /// See [`super::Group::examine`].
     pub(super) fn examine_message(&self, from: NodeId, bytes: &Bytes) -> Result<Examined, Contradiction> {
+        let message = self.read(from, bytes)?;
+        if message.get_msg_type() == MessageType::MsgAppend {
+            let appends = self.check_append(&message)?;
+            return Ok(Examined { is_append: !appends.is_empty(), appends, ..Examined::default() });
+        }
+        Ok(Examined { asks_for_vote: asks_for_vote(&message), ..Examined::default() })
+    }
+
+    /// A message with the head that it must have.
+    pub(super) fn read(&self, from: NodeId, bytes: &Bytes) -> Result<Message, Contradiction> {
         let message =
             message::decode(bytes).ok_or(Contradiction("its bytes are no message of a consensus group"))?;
         self.check_head(from, &message)?;
-        let kind = message.get_msg_type();
-        if kind == MessageType::MsgAppend {
-            return Ok(Examined { asks_for_vote: false, appends: self.check_append(&message)? });
+        Ok(message)
+    }
+
+    /// No term lies far ahead of this replica's.
+    pub(super) fn check_term(&self, term: u64) -> Result<(), Contradiction> {
+        match term > self.library().term.saturating_add(TERMS_MISSED_MAX) {
+            true => Err(Contradiction("its term is beyond any that can be")),
+            false => Ok(()),
         }
-        Ok(Examined {
-            asks_for_vote: matches!(kind, MessageType::MsgRequestVote | MessageType::MsgRequestPreVote),
-            appends: Vec::new(),
-        })
     }
 
     /// What all messages have in common.
     fn check_head(&self, from: NodeId, message: &Message) -> Result<(), Contradiction> {
+        self.check_term(message.term)?;
         let raft = self.library();
         let kind = message.get_msg_type();
         let is_question = kind == MessageType::MsgReadIndex;
@@ -59,9 +76,6 @@ impl RaftGroup {
             () if message.to != raft.id => "it is for another node",
             // The library takes those without a term for the node's own.
             () if (message.term == 0) != is_question => "its term is none",
-            () if message.term > raft.term.saturating_add(TERMS_MISSED_MAX) => {
-                "its term is beyond any that can be"
-            }
             () if numbers.iter().any(|&number| number >= u64::MAX / 4) => {
                 "its numbers are beyond any that can be"
             }
@@ -76,7 +90,7 @@ impl RaftGroup {
     }
 
     /// What a leader appends: which entries of it this log has not.
-    fn check_append(&self, message: &Message) -> Result<Vec<Entry>, Contradiction> {
+    pub(super) fn check_append(&self, message: &Message) -> Result<Vec<Entry>, Contradiction> {
         let log = &self.library().raft_log;
         if (message.index == 0) != (message.log_term == 0) {
             return Err(Contradiction("only an empty log ends in no term"));

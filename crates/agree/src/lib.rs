@@ -9,8 +9,9 @@
 //! ([`Group::kept`]). A follower's answer to a heartbeat and its question for a read index promise nothing,
 //! so they leave at once, unless their term is not durable yet.
 //!
-//! The agreement itself is a library's work (Raft), behind this trait; nobody outside of this crate names the
-//! library. A replica that stands alone, and always will, agrees with nobody ([`SoloGroup`]).
+//! The agreement itself is a library's work (Raft, [`RaftGroup`]), behind this trait; nobody outside of this
+//! crate names the library. [`MimoxGroup`] sends data ahead, and has the library agree on the data's names. A
+//! replica that stands alone, and always will, agrees with nobody ([`SoloGroup`]).
 //!
 //! Invariants:
 //! 1. What [`Kept`] says of a term and a vote is durable before a message that tells of it leaves.
@@ -20,19 +21,22 @@
 
 mod examine;
 mod message;
+mod mimox;
 mod raft_group;
 mod solo;
 mod storage;
 mod survivor;
 
-pub use message::describe;
+pub use mimox::{MimoxGroup, describe};
 pub use raft_group::{ELECTION_TICKS, RaftGroup};
 pub use solo::SoloGroup;
 pub use survivor::sole_member;
 
 use bytes::Bytes;
-use log::{Base, Entry, Kept, Members};
-use txn::NodeId;
+use log::{Base, Entry, HardState, Kept, Members};
+use std::fmt;
+use std::str::FromStr;
+use txn::{NodeId, PartitionId};
 
 /// What happens to a group's replica.
 #[derive(Clone, Debug)]
@@ -99,20 +103,46 @@ pub enum Refusal {
 pub struct Contradiction(pub &'static str);
 
 /// What a message of another replica is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examined {
     /// It asks for a vote.
     pub asks_for_vote: bool,
-    /// The entries that this log would get by it.
+    /// It has entries that this log lacks.
+    pub is_append: bool,
+    /// The entries that this log would get now.
     pub appends: Vec<Entry>,
+    /// So many of the first batches among them are the next ones ahead of the log: [`Turn::known`].
+    pub known: usize,
+    /// The batches that the next turn would tell ahead of the log.
+    pub ahead: Option<Ahead>,
+    /// A batch that has no place yet: it is held until an entry names it.
+    pub loose: Option<Bytes>,
 }
 
-/// What is to be done, in this order: send the messages, keep the record, and, once it is kept, say so and
-/// send the promises.
+/// Batches ahead of the log: its leader will propose them next, if it stays the leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// The batches that were told before are void, and these stand right behind the log. If not, these stand
+    /// behind those.
+    pub anew: bool,
+    /// In their order.
+    pub batches: Vec<Bytes>,
+}
+
+/// What is to be done, in this order: take the batches ahead, send the messages, keep the record, and, once
+/// it is kept, say so and send the promises.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// Counts turns from 1.
+    /// Counts turns from 1; 0 in a turn without anything to keep or to promise.
     pub number: u64,
+    /// Further batches ahead of the log.
+    pub ahead: Option<Ahead>,
+    /// So many of the first batches in [`Turn::kept`] are the next ones ahead of the log, which now have
+    /// their places in it. If there are more batches in it, or if its entries replace others, then all others
+    /// ahead are void.
+    pub known: usize,
+    /// Messages of these nodes that had to wait: they come in again now, to be examined and handled.
+    pub again: Vec<(NodeId, Bytes)>,
     /// Messages that leave at once.
     pub messages: Vec<(NodeId, Bytes)>,
     /// What is to be kept. Entries in it replace those at their indices and all later ones, from now on and
@@ -132,6 +162,26 @@ pub struct Turn {
     pub indices: Vec<(u64, u64)>,
     /// The members, if they changed.
     pub members: Option<Members>,
+}
+
+impl Turn {
+    fn nothing(partition: PartitionId, committed: u64) -> Turn {
+        Turn {
+            number: 0,
+            ahead: None,
+            known: 0,
+            again: Vec::new(),
+            messages: Vec::new(),
+            kept: Kept::nothing(partition),
+            must_sync: false,
+            is_promise: false,
+            promises: Vec::new(),
+            behind: Vec::new(),
+            committed,
+            indices: Vec::new(),
+            members: None,
+        }
+    }
 }
 
 /// A replica's part in its group.
@@ -184,6 +234,71 @@ impl GroupStatus {
     pub fn lag(&self, node: NodeId) -> Option<u64> {
         let (_, matched) = self.matched.iter().find(|(other, _)| *other == node)?;
         (*matched > 0).then(|| self.last.saturating_sub(*matched))
+    }
+}
+
+/// How the replicas of a group agree: one for all groups of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// [`RaftGroup`].
+    #[default]
+    Raft,
+    /// [`MimoxGroup`].
+    Mimox,
+}
+
+impl Delivery {
+    /// All of them.
+    pub const ALL: [Delivery; 2] = [Delivery::Raft, Delivery::Mimox];
+
+    /// Its name, in options and texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Delivery::Raft => "raft",
+            Delivery::Mimox => "mimox",
+        }
+    }
+
+    /// A group's replica of `me`, from what it had kept: see [`RaftGroup::new`]. The journal is the same.
+    ///
+    /// # Errors
+    /// As [`RaftGroup::new`].
+    #[allow(clippy::too_many_arguments, reason = "they are those of the groups")]
+    pub fn group(
+        self,
+        me: NodeId,
+        partition: PartitionId,
+        base: Base,
+        entries: Vec<Entry>,
+        hard_state: HardState,
+        seed: u64,
+        trail_bytes_max: u64,
+    ) -> Result<Box<dyn Group>, String> {
+        Ok(match self {
+            Delivery::Raft => {
+                let new = RaftGroup::new;
+                Box::new(new(me, partition, base, entries, hard_state, seed, trail_bytes_max)?)
+            }
+            Delivery::Mimox => {
+                let new = MimoxGroup::new;
+                Box::new(new(me, partition, base, entries, hard_state, seed, trail_bytes_max)?)
+            }
+        })
+    }
+}
+
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Delivery {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Delivery, String> {
+        let known = Delivery::ALL.into_iter().find(|delivery| delivery.name() == name);
+        known.ok_or_else(|| format!("'{name}' is no way to deliver: use raft or mimox"))
     }
 }
 

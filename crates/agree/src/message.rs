@@ -17,7 +17,7 @@ const HAS_REJECT: u8 = 1;
 const HAS_CONTEXT: u8 = 2;
 
 /// Writes a message.
-pub(super) fn encode(message: &Message) -> Bytes {
+pub(crate) fn encode(message: &Message) -> Bytes {
     let data: usize = message.entries.iter().map(|entry| entry.data.len() + 24).sum();
     let mut out = Vec::with_capacity(64 + data);
     out.push(message.msg_type as u8);
@@ -51,7 +51,7 @@ pub(super) fn encode(message: &Message) -> Bytes {
 }
 
 /// Reads a message.
-pub(super) fn decode(bytes: &Bytes) -> Option<Message> {
+pub(crate) fn decode(bytes: &Bytes) -> Option<Message> {
     let mut reader = Reader::new(bytes);
     let mut message = Message::default();
     message.set_msg_type(message_type(reader.u8()?)?);
@@ -83,7 +83,7 @@ pub(super) fn decode(bytes: &Bytes) -> Option<Message> {
 }
 
 /// What a message says, for a reader of traces.
-pub fn describe(bytes: &Bytes) -> String {
+pub(crate) fn describe(bytes: &Bytes) -> String {
     let Some(message) = decode(bytes) else {
         return "no message of a consensus group".to_owned();
     };

@@ -21,7 +21,7 @@ use raft::eraftpb::{
     ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry as RaftEntry, EntryType,
     HardState as RaftHardState, Message, MessageType,
 };
-use raft::{Config, INVALID_ID, RawNode, SnapshotStatus, StateRole};
+use raft::{Config, INVALID_ID, ProgressState, RawNode, SnapshotStatus, StateRole};
 use slog::{Discard, Logger, o};
 use std::collections::VecDeque;
 use txn::hash::mix;
@@ -228,6 +228,69 @@ impl RaftGroup {
     }
 }
 
+/// What [`crate::MimoxGroup`] needs beside [`Group`].
+impl RaftGroup {
+    /// A message that is decoded.
+    pub(super) fn step(&mut self, mut message: Message) -> Result<(), Refusal> {
+        self.step_down_if_removed();
+        // A message from a stranger, or one that comes too late, counts as lost.
+        if self.is_of_no_use(&message) {
+            return Err(Refusal::NotNow);
+        }
+        self.mend(&mut message);
+        let stepped = self.raft.step(message);
+        self.set_timeout();
+        stepped.map_err(|_| Refusal::NotNow)
+    }
+
+    /// Proposes entries that follow each other: all, or none.
+    pub(super) fn propose_all(&mut self, data: Vec<Bytes>) -> Result<(), Refusal> {
+        if !self.is_leader() {
+            return Err(Refusal::NotLeader);
+        }
+        let entries = data.into_iter().map(|data| RaftEntry { data, ..RaftEntry::default() });
+        let mut message = Message { from: self.raft.raft.id, ..Message::default() };
+        message.set_msg_type(MessageType::MsgPropose);
+        message.entries = entries.collect::<Vec<_>>().into();
+        let proposed = self.raft.step(message);
+        self.set_timeout();
+        proposed.map_err(|_| Refusal::NotNow)
+    }
+
+    /// An entry weighs so many bytes more in memory than it has.
+    pub(super) fn weigh(&mut self, more: fn(&[u8]) -> u64) {
+        self.raft.mut_store().weigh(more);
+    }
+
+    pub(super) fn term(&self) -> u64 {
+        self.raft.raft.term
+    }
+
+    pub(super) fn last_index(&self) -> u64 {
+        self.raft.raft.raft_log.last_index()
+    }
+
+    /// The first entry that is kept in memory.
+    pub(super) fn first_index(&self) -> u64 {
+        self.raft.raft.raft_log.first_index()
+    }
+
+    pub(super) fn committed(&self) -> u64 {
+        self.raft.raft.raft_log.committed
+    }
+
+    /// Whether this replica leads and hands over, so that it takes no proposals.
+    pub(super) fn hands_over(&self) -> bool {
+        self.raft.raft.lead_transferee.is_some()
+    }
+
+    /// Whether a replica gets entries as they come, as far as this leader knows.
+    pub(super) fn keeps_up(&self, node: NodeId) -> bool {
+        let progress = self.raft.raft.prs().get(u64::from(node.0));
+        progress.is_some_and(|progress| progress.state == ProgressState::Replicate)
+    }
+}
+
 impl Group for RaftGroup {
     fn examine(&self, from: NodeId, message: &Bytes) -> Result<Examined, Contradiction> {
         self.examine_message(from, message)
@@ -243,22 +306,10 @@ impl Group for RaftGroup {
                 Ok(())
             }
             Input::Message(bytes) => match decode(&bytes) {
-                // What comes from strangers or too late is refused; both are lost messages.
-                Some(message) if self.is_of_no_use(&message) => Err(Refusal::NotNow),
-                Some(mut message) => {
-                    self.mend(&mut message);
-                    self.raft.step(message).map_err(|_| Refusal::NotNow)
-                }
+                Some(message) => self.step(message),
                 None => Err(Refusal::Malformed),
             },
-            Input::Propose(data) => {
-                if self.is_leader() {
-                    let proposed = self.raft.propose(Vec::new(), data.into());
-                    proposed.map_err(|_| Refusal::NotNow)
-                } else {
-                    Err(Refusal::NotLeader)
-                }
-            }
+            Input::Propose(data) => self.propose_all(vec![data]),
             Input::AskIndex { question } => {
                 // The library knows a question by its name alone, and all nodes ask the same leader.
                 self.raft.read_index(name_of(self.raft.raft.id, question));
@@ -350,9 +401,9 @@ impl Group for RaftGroup {
             is_promise,
             promises,
             behind,
-            committed: self.raft.raft.raft_log.committed,
             indices,
             members: changed.then(|| self.members.clone()),
+            ..Turn::nothing(self.partition, self.committed())
         })
     }
 

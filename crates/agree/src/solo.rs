@@ -92,15 +92,11 @@ impl Group for SoloGroup {
         let committed = self.committed;
         Some(Turn {
             number: self.turns,
-            messages: Vec::new(),
             must_sync: !kept.entries.is_empty(),
             kept,
             is_promise,
-            promises: Vec::new(),
-            behind: Vec::new(),
-            committed,
             indices: self.questions.drain(..).map(|question| (question, committed)).collect(),
-            members: None,
+            ..Turn::nothing(self.partition, committed)
         })
     }
 

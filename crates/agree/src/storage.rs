@@ -13,6 +13,8 @@ pub(super) struct Storage {
     floor: (u64, u64),
     entries: VecDeque<Entry>,
     bytes: u64,
+    /// How many bytes an entry's data stands for, beside its own.
+    more: fn(&[u8]) -> u64,
     /// Entries before the base are kept, for replicas that are a little behind, while the log has at most so
     /// many bytes.
     trail_bytes_max: u64,
@@ -23,15 +25,23 @@ impl Storage {
     pub fn new(base: Base, entries: Vec<Entry>, mut hard_state: HardState, trail_bytes_max: u64) -> Storage {
         // A checkpoint is of agreed entries.
         hard_state.commit = hard_state.commit.max(base.index);
-        let bytes = entries.iter().map(entry_bytes).sum();
-        Storage {
-            hard_state,
-            floor: (base.index, base.term),
-            base,
-            entries: entries.into(),
-            bytes,
-            trail_bytes_max,
-        }
+        let floor = (base.index, base.term);
+        let entries = entries.into();
+        let mut storage =
+            Storage { hard_state, floor, base, entries, bytes: 0, more: |_| 0, trail_bytes_max };
+        storage.weigh(|_| 0);
+        storage
+    }
+
+    /// The data of an entry stands for so many bytes beside its own.
+    pub fn weigh(&mut self, more: fn(&[u8]) -> u64) {
+        self.more = more;
+        self.bytes = self.entries.iter().map(|entry| self.bytes_of(entry)).sum();
+    }
+
+    /// About what an entry takes.
+    fn bytes_of(&self, entry: &Entry) -> u64 {
+        entry_bytes(entry) + (self.more)(&entry.data)
     }
 
     pub fn base(&self) -> &Base {
@@ -51,10 +61,12 @@ impl Storage {
     pub fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
         let kept = first.index.saturating_sub(self.floor.0 + 1) as usize;
-        for dropped in self.entries.drain(kept.min(self.entries.len())..) {
-            self.bytes -= entry_bytes(&dropped);
+        while self.entries.len() > kept
+            && let Some(dropped) = self.entries.pop_back()
+        {
+            self.bytes -= self.bytes_of(&dropped);
         }
-        self.bytes += entries.iter().map(entry_bytes).sum::<u64>();
+        self.bytes += entries.iter().map(|entry| self.bytes_of(entry)).sum::<u64>();
         self.entries.extend(entries.iter().cloned());
     }
 
@@ -70,7 +82,7 @@ impl Storage {
         while self.bytes > self.trail_bytes_max
             && let Some(entry) = self.entries.pop_front_if(|entry| entry.index <= upto)
         {
-            self.bytes -= entry_bytes(&entry);
+            self.bytes -= self.bytes_of(&entry);
             self.floor = (entry.index, entry.term);
         }
     }
@@ -88,7 +100,7 @@ impl Storage {
     }
 }
 
-/// About what an entry takes.
+/// About what an entry takes by itself.
 fn entry_bytes(entry: &Entry) -> u64 {
     64 + entry.data.len() as u64
 }

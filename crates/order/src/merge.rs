@@ -68,9 +68,10 @@ pub struct EpochEnd {
 pub struct Held {
     /// The batch's epoch.
     pub epoch: Epoch,
-    /// The entry's index in the group's log.
+    /// The entry's index in the group's log; [`Held::AHEAD`] while the batch is ahead of the log
+    /// (`agree::Ahead`).
     pub index: u64,
-    /// Its term.
+    /// The entry's term.
     pub term: u64,
     /// The digest of its bytes.
     pub digest: u64,
@@ -116,6 +117,9 @@ pub struct Unreadable {
 }
 
 impl Held {
+    /// The index of a batch that is ahead of its group's log: behind all entries, and never agreed.
+    pub const AHEAD: u64 = u64::MAX;
+
     fn note_in(&self, batch: &GroupBatch, streams: &mut Streams) {
         streams.note_batch(batch);
         if self.noted.1 > 0 {
@@ -239,6 +243,11 @@ impl Merge {
         Epoch(self.confirmed.epoch.0 + feed.held.len() as u64)
     }
 
+    /// The last epoch of which a group's batch is held and has its place in the group's log.
+    pub fn logged(&self, group: PartitionId) -> Epoch {
+        self.epoch_at(group, Held::AHEAD - 1)
+    }
+
     /// The newest epoch of which any group's batch is held.
     pub fn newest(&self) -> Epoch {
         let longest = self.feeds.iter().map(|feed| feed.held.len()).max();
@@ -296,7 +305,26 @@ impl Merge {
         let feed = self.feed(group);
         assert!(from_index > feed.confirmed.0, "{group} replaces entry {from_index}, which was agreed");
         let kept = feed.held.partition_point(|held| held.index < from_index);
-        self.truncate(group, kept)
+        match feed.held.get(kept) {
+            Some(next) if next.index < Held::AHEAD => self.truncate(group, kept),
+            _ => None,
+        }
+    }
+
+    /// The batches of a group that are ahead of its log are void. Returns what was delivered of them.
+    pub fn void_ahead(&mut self, group: PartitionId) -> Option<Retraction> {
+        let kept = self.logged(group).0 - self.confirmed.epoch.0;
+        self.truncate(group, kept as usize)
+    }
+
+    /// The first batch of a group that is ahead of its log gets its place in the log.
+    ///
+    /// # Panics
+    /// If no batch is ahead.
+    pub fn placed(&mut self, group: PartitionId, index: u64, term: u64) {
+        let place = (self.logged(group).0 - self.confirmed.epoch.0) as usize;
+        let held = self.feed(group).held.get_mut(place).expect("a batch is ahead of the log");
+        (held.index, held.term) = (index, term);
     }
 
     /// Only so many batches that are not confirmed are left of a group.
@@ -362,17 +390,17 @@ impl Merge {
         Ok(retraction)
     }
 
-    /// What is held of a group behind an epoch that is not before the confirmed one.
-    pub fn held_behind(&self, group: PartitionId, epoch: Epoch) -> impl Iterator<Item = &Held> {
+    /// What a group's log has, and is held, behind an epoch that is not before the confirmed one.
+    pub fn logged_behind(&self, group: PartitionId, epoch: Epoch) -> impl Iterator<Item = &Held> {
         let skip = epoch.0 - self.confirmed.epoch.0;
         let feed = &self.feeds[usize::from(group.0)];
-        feed.held.iter().skip(skip as usize)
+        feed.held.iter().skip(skip as usize).take_while(|held| held.index < Held::AHEAD)
     }
 
-    /// The index of the last batch that is held of a group, or was confirmed.
+    /// The index of the last batch in a group's log that is held, or was confirmed.
     pub fn last_index(&self, group: PartitionId) -> u64 {
         let feed = &self.feeds[usize::from(group.0)];
-        let last = feed.held.back();
+        let last = feed.held.iter().rev().find(|held| held.index < Held::AHEAD);
         last.map_or(feed.confirmed.0, |held| held.index)
     }
 

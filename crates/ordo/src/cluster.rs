@@ -37,6 +37,10 @@ pub struct StartArgs {
     /// exists, as with --local.
     #[arg(long)]
     partitions: Option<u16>,
+    /// How the replicas of a partition agree in a new cluster: raft, or mimox, which sends requests ahead and
+    /// agrees on their names [default: raft]. For one that exists, as with --local.
+    #[arg(long)]
+    delivery: Option<agree::Delivery>,
     /// Where the description, the data and the output of the nodes are.
     #[arg(long, default_value = "ordo-cluster")]
     dir: PathBuf,
@@ -71,8 +75,13 @@ fn start(args: &StartArgs) -> Result<()> {
     // Before the first process: none may end unheard.
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD]).context("the system refused to tell of signals")?;
-    let wishes =
-        Wishes { nodes: args.local, zones: args.zones, partitions: args.partitions, port: args.port };
+    let wishes = Wishes {
+        nodes: args.local,
+        zones: args.zones,
+        partitions: args.partitions,
+        delivery: args.delivery,
+        port: args.port,
+    };
     let mut settings = args.settings.clone();
     if args.tls {
         settings.extend(["--tls-cluster", "yes"].map(str::to_owned));

@@ -34,6 +34,7 @@
 pub mod certified;
 pub mod cluster;
 pub mod cost;
+mod delivery;
 pub mod disk;
 pub mod draw;
 mod engine;

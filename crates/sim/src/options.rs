@@ -9,6 +9,7 @@ use crate::draw::Draw;
 use crate::traffic::WorkloadKind;
 use crate::world::fault::{Fault, Stage, draw_faults, full_disks, lost_disk, outage};
 use crate::world::{Latency, TimedFault};
+use agree::Delivery;
 use execute::EngineKind;
 use node::FsyncPolicy;
 use serde::{Deserialize, Serialize};
@@ -58,6 +59,8 @@ impl std::str::FromStr for SystemKind {
 const FULL_DISKS_PERCENT: u32 = 15;
 /// Of a hundred clusters that can bear it, how many lose a disk.
 const LOST_DISK_PERCENT: u32 = 12;
+/// How many clusters deliver by MiMoX.
+const MIMOX_PERCENT: u32 = 30;
 /// Of a hundred clusters, in how many a node is replaced that has nothing.
 const REPLACEMENT_PERCENT: u32 = 8;
 
@@ -83,6 +86,9 @@ pub struct Options {
     /// The engine.
     #[serde(with = "crate::engine")]
     pub engine: EngineKind,
+    /// How the groups of a cluster agree.
+    #[serde(default, with = "crate::delivery")]
+    pub delivery: Delivery,
     /// Virtual workers of a node.
     pub workers: u16,
     /// The engine's slots for transactions on their way.
@@ -137,6 +143,8 @@ pub struct Wishes {
     pub workload: Option<WorkloadKind>,
     /// The engine.
     pub engine: Option<EngineKind>,
+    /// How the groups of a cluster agree.
+    pub delivery: Option<Delivery>,
     /// Virtual workers of a node.
     pub workers: Option<u16>,
     /// When a batch counts as durable.
@@ -168,6 +176,7 @@ impl Wishes {
         add("across", self.across.map(|value| switch(value).to_owned()));
         add("workload", self.workload.map(|value| value.to_string()));
         add("engine", self.engine.map(|value| value.to_string()));
+        add("delivery", self.delivery.map(|value| value.to_string()));
         add("workers", self.workers.map(|value| value.to_string()));
         add("fsync", self.fsync.map(|value| value.to_string()));
         add("clients", self.clients.map(|value| value.to_string()));
@@ -271,6 +280,7 @@ impl Options {
             moves: 0,
             workload,
             engine,
+            delivery: Delivery::Raft,
             workers,
             capacity: draw.pick(&[32, 64, 4096]),
             fsync: fsync.to_string(),
@@ -298,6 +308,9 @@ impl Options {
             options.faults = draw_faults(&mut draw, stage);
         }
         if system == SystemKind::Cluster {
+            let drawn = Draw::new(mix(seed ^ 0x6D69_6D6F)).percent(MIMOX_PERCENT);
+            let drawn = if drawn { Delivery::Mimox } else { Delivery::Raft };
+            options.delivery = wishes.delivery.unwrap_or(drawn);
             // A stream of their own, as above: seeds stay what they were.
             let drawn = Draw::new(mix(seed ^ 0x6163_726F_7373)).percent(40);
             let may_span = wishes.engine.is_none_or(|kind| kind.needs().spans_partitions);
@@ -543,6 +556,10 @@ impl fmt::Display for Options {
                     write!(f, ", {}", count(u64::from(self.warehouses), "warehouse"))
                 }
                 _ => Ok(()),
+            })
+            .and_then(|()| match self.delivery {
+                Delivery::Raft => Ok(()),
+                other => write!(f, ", delivery {other}"),
             })?,
             SystemKind::Register => {}
         }

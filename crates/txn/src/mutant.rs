@@ -99,6 +99,8 @@ pub enum Mutant {
     ForgetVote,
     /// A replica promises what it has only written.
     PromiseBeforeSync,
+    /// A replica promises a final-batch whose opt-batches it does not hold.
+    PromiseBeforeHeld,
     /// A leader takes a request that its log has already.
     ProposeTwice,
     /// A leader serves reads without asking whether it still is one.

@@ -27,6 +27,7 @@ use comfy_table::Table;
 use counters::Counters;
 use serde::Serialize;
 use server::client::Client;
+use server::cluster::Delivery;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -77,6 +78,8 @@ pub enum Place {
         zones: usize,
         /// Partitions.
         partitions: u16,
+        /// How the replicas of a partition agree. With several, a cluster for each, in turn.
+        deliveries: Vec<Delivery>,
         /// When a write counts as kept: `always`, `everysec` or `no`.
         appendfsync: String,
         /// Where the nodes keep their data.
@@ -129,8 +132,8 @@ pub struct ClusterFigures {
 pub struct Report {
     /// The works, and for each of them the server by itself, if it ran, and the cluster.
     pub records: Vec<ClusterRecord>,
-    /// Replicated by single of each work, if both ran.
-    pub ratios: Vec<(Work, Spread)>,
+    /// Of each work: what by what, contenders by the first one, and the ratio.
+    pub ratios: Vec<(Work, String, Spread)>,
     /// The least ratio aimed for of SET, if the run is one that an aim was set for.
     pub aim: Option<f64>,
 }
@@ -183,7 +186,7 @@ pub fn run(options: &Options) -> Result<Report> {
             let ratio = Spread::of_ratios(&throughputs[index], &throughputs[0]);
             let record = contender.record(options, work, &slices[index], ratio);
             if index > 0 {
-                report.ratios.push((work, ratio));
+                report.ratios.push((work, format!("{} / {}", contender.name, contenders[0].name), ratio));
             }
             report.records.push(record);
         }
@@ -244,7 +247,9 @@ impl Slice {
 impl Contender {
     /// Ratios are to the first.
     fn all(options: &Options) -> Result<Vec<Contender>> {
-        let Place::Here { ordo, nodes, zones, partitions, appendfsync, directory } = &options.place else {
+        let Place::Here { ordo, nodes, zones, partitions, deliveries, appendfsync, directory } =
+            &options.place
+        else {
             let Place::There(targets) = &options.place else { unreachable!("there are two places") };
             if options.against_single {
                 bail!("--against-single starts both itself: leave out --addresses");
@@ -258,11 +263,15 @@ impl Contender {
         if *nodes < 2 {
             bail!("--nodes {nodes}: a cluster has at least 2 nodes; `ordo bench redis` drives one");
         }
-        let setting = |nodes: usize, partitions: u16, name: &str| Setting {
+        if deliveries.is_empty() {
+            bail!("--delivery names none");
+        }
+        let setting = |nodes: usize, partitions: u16, delivery: Delivery, name: &str| Setting {
             ordo: ordo.clone(),
             nodes,
             zones: nodes.min(*zones),
             partitions,
+            delivery,
             appendfsync: appendfsync.clone(),
             arguments: Vec::new(),
             directory: directory.join(name),
@@ -270,10 +279,15 @@ impl Contender {
         };
         let mut contenders = Vec::new();
         if options.against_single {
-            contenders.push(Contender::start("single", setting(1, 1, "single"))?);
+            contenders.push(Contender::start("single", setting(1, 1, Delivery::Raft, "single"))?);
         }
-        let setting = setting(*nodes, *partitions, "cluster");
-        contenders.push(Contender::start("cluster", setting)?);
+        for &delivery in deliveries {
+            let name = match deliveries.len() {
+                1 => "cluster",
+                _ => delivery.name(),
+            };
+            contenders.push(Contender::start(name, setting(*nodes, *partitions, delivery, name))?);
+        }
         Ok(contenders)
     }
 
@@ -396,6 +410,7 @@ pub fn table(report: &Report) -> Table {
         let figures = record.cluster?;
         let option = |name: &str| record.record.options.get(name).cloned();
         Some(vec![
+            record.record.engine.clone(),
             record.record.workload.clone(),
             format!("{:.3}", figures.messages_per_transaction),
             format!("{:.0}", figures.message_bytes_per_transaction),
@@ -410,6 +425,7 @@ pub fn table(report: &Report) -> Table {
         ])
     });
     let header = [
+        "cluster",
         "workload",
         "messages/transaction",
         "bytes/transaction",
@@ -427,7 +443,7 @@ pub fn table(report: &Report) -> Table {
 
 /// The ratios in words, one a line; nothing if there are none.
 pub fn summary(report: &Report) -> String {
-    let line = |(work, ratio): &(Work, Spread)| {
+    let line = |(work, what, ratio): &(Work, String, Spread)| {
         let aim = match report.aim {
             Some(aim) if *work == Work::Set => {
                 let met = if ratio.median >= aim { "met" } else { "NOT met" };
@@ -435,13 +451,7 @@ pub fn summary(report: &Report) -> String {
             }
             _ => String::new(),
         };
-        format!(
-            "{}, replicated / single: {:.3} ({:.3} - {:.3}){aim}",
-            work.name(),
-            ratio.median,
-            ratio.min,
-            ratio.max
-        )
+        format!("{}, {what}: {:.3} ({:.3} - {:.3}){aim}", work.name(), ratio.median, ratio.min, ratio.max)
     };
     let lines: Vec<String> = report.ratios.iter().map(line).collect();
     lines.join("\n")

@@ -90,7 +90,7 @@ fn report() -> Report {
                 }),
             },
         ],
-        ratios: vec![(Work::Set, Spread::of(&[0.25]))],
+        ratios: vec![(Work::Set, "cluster / single".to_owned(), Spread::of(&[0.25]))],
         aim: Some(AIM),
     }
 }
@@ -124,7 +124,7 @@ fn a_record_has_the_fields_of_bench_engine_and_those_of_a_cluster() {
 fn the_aim_is_told_where_it_was_set() {
     let mut report = report();
     let text = summary(&report);
-    assert_eq!(text, "set, replicated / single: 0.250 (0.250 - 0.250); aim: 0.3, NOT met");
+    assert_eq!(text, "set, cluster / single: 0.250 (0.250 - 0.250); aim: 0.3, NOT met");
     report.aim = None;
     assert!(!summary(&report).contains("aim"));
     assert!(table(&report).to_string().contains("0.125"));

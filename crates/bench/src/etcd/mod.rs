@@ -27,6 +27,7 @@ use load::Puts;
 use members::Members;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use server::cluster::Delivery;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -233,6 +234,7 @@ fn measure_ordo(options: &Options, directory: &Path) -> Result<Figures> {
         nodes: options.nodes,
         zones: options.nodes,
         partitions: 1,
+        delivery: Delivery::Raft,
         appendfsync: "always".to_owned(),
         arguments: Vec::new(),
         directory: directory.to_owned(),

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use server::client::{Answer, Client};
 use server::cluster::ClusterStatus;
+use server::cluster::Delivery;
 use server::launcher::{ServerProcess, free_address, poll};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -39,6 +40,8 @@ pub struct Setting {
     pub zones: usize,
     /// Partitions of the cluster.
     pub partitions: u16,
+    /// How the replicas of a partition agree.
+    pub delivery: Delivery,
     /// What `--appendfsync` says.
     pub appendfsync: String,
     /// Further arguments of each node.
@@ -134,8 +137,9 @@ impl Processes {
     /// The cluster's description.
     fn cluster_toml(&self) -> String {
         let mut text = format!(
-            "name = \"faults\"\nsecret = \"the processes of one test run\"\npartitions = {}\n",
-            self.setting.partitions
+            "name = \"faults\"\nsecret = \"the processes of one test run\"\npartitions = {}\n\
+             delivery = \"{}\"\n",
+            self.setting.partitions, self.setting.delivery
         );
         for (index, node) in self.nodes.iter().enumerate() {
             let _ = write!(
@@ -455,6 +459,7 @@ mod tests {
             nodes,
             zones: nodes,
             partitions: 2,
+            delivery: Delivery::Raft,
             appendfsync: "always".to_owned(),
             arguments: Vec::new(),
             directory: directory.to_owned(),

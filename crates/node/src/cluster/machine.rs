@@ -42,11 +42,12 @@ use crate::expiry::ExpiryScan;
 use crate::groups::Groups;
 use crate::host::{HostEffects, HostEvent, Machine};
 use agree::{Group, Input};
+use bytes::Bytes;
 use execute::Engine;
 use execute::siblings::Twins;
 use order::merge::Merge;
 use order::{Changed, Control, PartitionMap};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, Registry, RequestId, Stop};
@@ -232,6 +233,10 @@ pub struct ClusterNode {
     first_map: Arc<PartitionMap>,
     /// Batches of the frame at hand, which were read to be checked.
     read_ahead: ReadAhead,
+    /// Messages of groups that waited for what they name, and can be handled now.
+    waited: VecDeque<(NodeId, PartitionId, Bytes)>,
+    /// When each epoch was delivered that is not confirmed.
+    delivered_ms: VecDeque<u64>,
 }
 
 impl AsMut<HostEffects> for ClusterEffects {
@@ -319,6 +324,8 @@ impl ClusterNode {
             comparison,
             first_map: Arc::new(first_map),
             read_ahead: ReadAhead::new(),
+            waited: VecDeque::new(),
+            delivered_ms: VecDeque::new(),
         }
     }
 
@@ -546,6 +553,7 @@ impl ClusterNode {
         }
         while !self.transfer.is_ending() {
             self.turns(effects);
+            self.hear_waited(effects);
             self.settle();
             self.execute(effects);
             if self.counters.stopped.is_some() {

@@ -3,6 +3,7 @@
 use super::levels::LEVEL;
 use crate::clock::BOUND_MS;
 use crate::options::{CHECKPOINT_BYTES_DEFAULT, FsyncPolicy, Limits};
+use agree::Delivery;
 use order::Skips;
 use std::sync::Arc;
 use txn::{NodeId, Procedure};
@@ -16,6 +17,8 @@ pub struct ClusterOptions {
     pub alone: bool,
     /// Decides when replicas stand for election, beside their numbers.
     pub seed: u64,
+    /// How groups agree: the same at all nodes.
+    pub delivery: Delivery,
     /// When an entry counts as kept.
     pub fsync: FsyncPolicy,
     /// Bounds on what is on its way.
@@ -64,6 +67,7 @@ impl ClusterOptions {
             me,
             alone: false,
             seed: 0,
+            delivery: Delivery::default(),
             fsync: FsyncPolicy::Always,
             limits: Limits::default(),
             tick_ms: 50,

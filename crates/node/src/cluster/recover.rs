@@ -11,7 +11,7 @@ use super::options::ClusterOptions;
 use super::retired::retired;
 use super::shape::held;
 use crate::schedule::Schedule;
-use agree::{Group, RaftGroup, SoloGroup};
+use agree::{Group, SoloGroup};
 use execute::Engine;
 use log::{Disk, GroupImages};
 use order::merge::{EpochEnd, Merge, Start};
@@ -232,17 +232,11 @@ impl ClusterNode {
                 continue;
             }
             logs.insert(partition, (image.entries.clone(), commit));
-            let group = RaftGroup::new(
-                me,
-                partition,
-                base,
-                image.entries,
-                image.hard_state,
-                options.seed,
-                options.trail_bytes_max,
-            )
-            .map_err(ClusterRecoverError::Group)?;
-            groups.insert(partition, Box::new(group));
+            let (entries, hard_state) = (image.entries, image.hard_state);
+            let (seed, trail_bytes_max) = (options.seed, options.trail_bytes_max);
+            let delivery = options.delivery;
+            let group = delivery.group(me, partition, base, entries, hard_state, seed, trail_bytes_max);
+            groups.insert(partition, group.map_err(ClusterRecoverError::Group)?);
         }
         // They are of one epoch: they are kept in one record.
         let (first, _) = states.values().next().cloned().unwrap_or_else(|| {

@@ -3,7 +3,7 @@
 //! A peer has proved that it belongs to the cluster, and may still be broken, or lie. So a frame is held
 //! against the cluster here, once: the partitions that it names, what it says of others, and lists that go
 //! together. What a frame says of a group's log or of a checkpoint is held against these where they are known
-//! ([`agree::Group::examine`], [`read_entries`], [`super::transfer`]). A frame that cannot be costs its
+//! ([`agree::Group::examine`], [`read_batches`], [`super::transfer`]). A frame that cannot be costs its
 //! sender the link ([`Host::sever`](crate::host::Host::sever)), and has no other effect.
 
 use super::compare::{COMPARED_EVERY, StateReport, TOLD_MAX};
@@ -12,9 +12,11 @@ use super::frames::{Frame, FrameError};
 use super::out::CAUSE_BYTES_MAX;
 use super::peers::Condition;
 use agree::Contradiction;
+use bytes::Bytes;
 use log::{Entry, EntryKind};
 use order::merge::{Content, Held};
 use order::{GroupBatch, PartitionMap, digest_of};
+use std::fmt;
 use std::sync::Arc;
 use txn::codec::RequestError;
 use txn::{BootId, Epoch, PartitionId, Registry, Stop};
@@ -42,8 +44,8 @@ impl From<Contradiction> for BadFrame {
     }
 }
 
-/// A batch that came with an entry, read: the entry's index and term, and the batch.
-pub(super) type ReadAhead = Vec<(u64, u64, Arc<GroupBatch>)>;
+/// The batches of a message, read.
+pub(super) type ReadAhead = Vec<Arc<GroupBatch>>;
 
 /// The partition that a frame is about, if it is about one.
 fn partition_of(frame: &Frame) -> Option<PartitionId> {
@@ -143,29 +145,24 @@ pub(super) fn check_answer(answered: &Answered, own: &PartitionMap) -> Result<()
     }
 }
 
-/// Reads the batches of entries that a group's log is about to get from its leader, and holds them against
-/// the cluster and the epoch of what the log has before them.
-pub(super) fn read_entries(
+/// The batches of entries, with the entries' indices.
+pub(super) fn batches_of(entries: &[Entry]) -> impl Iterator<Item = (u64, &Bytes)> {
+    let batches = entries.iter().filter(|entry| entry.kind == EntryKind::Data && !entry.data.is_empty());
+    batches.map(|entry| (entry.index, &entry.data))
+}
+
+/// Reads the batches that a group is about to get from its leader, and holds them against the cluster and the
+/// epoch of what the group has before them.
+pub(super) fn read_batches<'a>(
     partition: PartitionId,
-    entries: &[Entry],
+    batches: impl Iterator<Item = (u64, &'a Bytes)>,
     mut epoch: Epoch,
     own: &PartitionMap,
     registry: &Registry,
 ) -> Result<ReadAhead, BadFrame> {
     let mut read = ReadAhead::new();
-    for entry in entries {
-        if entry.kind != EntryKind::Data || entry.data.is_empty() {
-            continue;
-        }
-        let batch = GroupBatch::decode(&entry.data, registry);
-        let batch = batch.map_err(|error| match error {
-            RequestError::Malformed => BadFrame("it has an entry that is no batch".to_owned()),
-            RequestError::UnknownProcedure(_) => BadFrame(format!(
-                "entry {} of {partition} means nothing to this build of Ordo ({error}): run the \
-                 version here that the other nodes run",
-                entry.index
-            )),
-        })?;
+    for placed in batches {
+        let batch = read_batch(partition, placed, own, registry)?;
         epoch.0 += 1;
         if batch.epoch != epoch {
             return Err(BadFrame(format!(
@@ -173,10 +170,40 @@ pub(super) fn read_entries(
                 batch.epoch.0, epoch.0
             )));
         }
-        batch.check(partition, own.partitions.len() as u16)?;
-        read.push((entry.index, entry.term, Arc::new(batch)));
+        read.push(Arc::new(batch));
     }
     Ok(read)
+}
+
+/// Reads a batch, and holds it against the cluster.
+pub(super) fn read_batch(
+    partition: PartitionId,
+    (index, data): (u64, &Bytes),
+    own: &PartitionMap,
+    registry: &Registry,
+) -> Result<GroupBatch, BadFrame> {
+    let batch = GroupBatch::decode(data, registry).map_err(|error| match error {
+        RequestError::Malformed => BadFrame("it has an entry that is no batch".to_owned()),
+        RequestError::UnknownProcedure(_) => BadFrame(format!(
+            "{} of {partition} means nothing to this build of Ordo ({error}): run the version here that the \
+             other nodes run",
+            Place(index)
+        )),
+    })?;
+    batch.check(partition, own.partitions.len() as u16)?;
+    Ok(batch)
+}
+
+/// Where a group has a batch, for a text.
+pub(super) struct Place(pub u64);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Held::AHEAD => f.write_str("a batch ahead of the log"),
+            index => write!(f, "entry {index} of the log"),
+        }
+    }
 }
 
 /// Batches are of epochs that follow each other, from places of a log that do.
@@ -207,17 +234,19 @@ fn check_part(part: &Part, is_known: impl Fn(PartitionId) -> bool) -> Result<(),
 
 /// What an entry brings to the merge, unread; `None` if it is not a batch.
 pub(super) fn held(entry: &Entry) -> Result<Option<Held>, RequestError> {
-    if entry.kind != EntryKind::Data || entry.data.is_empty() {
-        return Ok(None);
-    }
-    let epoch = GroupBatch::epoch_of(&entry.data).ok_or(RequestError::Malformed)?;
-    Ok(Some(Held {
-        epoch,
-        index: entry.index,
-        term: entry.term,
-        digest: digest_of(&entry.data),
-        bytes: entry.data.len() as u64,
-        batch: Content::Unread(entry.data.clone()),
+    let batch = batches_of(std::slice::from_ref(entry)).next();
+    batch.map(|(index, data)| held_batch((index, entry.term), data)).transpose()
+}
+
+/// What a batch at an index and a term of the log brings to the merge, unread.
+pub(super) fn held_batch((index, term): (u64, u64), data: &Bytes) -> Result<Held, RequestError> {
+    Ok(Held {
+        epoch: GroupBatch::epoch_of(data).ok_or(RequestError::Malformed)?,
+        index,
+        term,
+        digest: digest_of(data),
+        bytes: data.len() as u64,
+        batch: Content::Unread(data.clone()),
         noted: Default::default(),
-    }))
+    })
 }

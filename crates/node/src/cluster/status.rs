@@ -15,6 +15,12 @@ pub struct ClusterStatus {
     pub epochs: u64,
     /// Epochs that were taken back since the start.
     pub retracted: u64,
+    /// Batches that came ahead of their group's log.
+    pub ahead: u64,
+    /// How often batches ahead of a log became void.
+    pub ahead_void: u64,
+    /// For how long epochs that are confirmed had been delivered before, in sum.
+    pub overlap_ms: u64,
     /// What siblings here have said to those of other nodes.
     pub said: Said,
     /// Requests of this process's clients that are not known to be in the order.

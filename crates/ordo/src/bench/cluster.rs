@@ -24,6 +24,9 @@ pub struct ClusterArgs {
     /// Partitions of the cluster.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     partitions: u16,
+    /// How the replicas of a partition agree: raft, mimox. With several, a cluster for each is driven in turn.
+    #[arg(long, default_value = "raft", value_delimiter = ',')]
+    delivery: Vec<agree::Delivery>,
     /// always, everysec or no.
     #[arg(long, default_value = "always", value_parser = ["always", "everysec", "no"])]
     appendfsync: String,
@@ -33,7 +36,7 @@ pub struct ClusterArgs {
         value_delimiter = ',',
         value_name = "HOST:PORT",
         value_parser = address,
-        conflicts_with_all = ["nodes", "zones", "partitions", "appendfsync", "ordo", "dir", "against_single"]
+        conflicts_with_all = ["nodes", "zones", "partitions", "delivery", "appendfsync", "ordo", "dir", "against_single"]
     )]
     addresses: Vec<Target>,
     /// The password of the nodes that run already.
@@ -93,6 +96,7 @@ pub fn run(args: ClusterArgs) -> Result<()> {
             nodes: args.nodes,
             zones: args.zones.map_or(args.nodes, usize::from),
             partitions: args.partitions,
+            deliveries: args.delivery,
             appendfsync: args.appendfsync,
             directory: args.dir.unwrap_or_else(|| directory.path().to_owned()),
         }

@@ -23,6 +23,9 @@ pub struct FaultsArgs {
     /// Partitions of the cluster.
     #[arg(long, default_value_t = 1)]
     partitions: u16,
+    /// How the replicas of a partition agree: raft or mimox.
+    #[arg(long, default_value_t)]
+    delivery: agree::Delivery,
     /// Rounds: one fault in each.
     #[arg(long, default_value_t = 10, value_parser = at_least_one)]
     rounds: usize,
@@ -90,6 +93,7 @@ pub fn run(args: FaultsArgs) -> Result<()> {
             nodes: args.nodes,
             zones: args.zones.unwrap_or(args.nodes),
             partitions: args.partitions,
+            delivery: args.delivery,
             appendfsync: args.appendfsync,
             arguments: Vec::new(),
             faketime,

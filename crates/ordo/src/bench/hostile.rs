@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use bench::faults::processes::Setting;
 use bench::{hostile, report};
 use clap::Args;
+use server::cluster::Delivery;
 use std::path::PathBuf;
 
 const MIB: u64 = 1 << 20;
@@ -67,6 +68,7 @@ pub fn run(args: HostileArgs) -> Result<()> {
             nodes: args.nodes,
             zones: args.nodes,
             partitions: args.partitions,
+            delivery: Delivery::Raft,
             appendfsync: "everysec".to_owned(),
             faketime: None,
             arguments: settings.chain(policy.map(str::to_owned)).collect(),

@@ -204,6 +204,7 @@ impl Setting<'_> {
             across: Some(false),
             workload: Some(arguments.workload),
             engine: Some(self.engine),
+            delivery: Some(arguments.delivery),
             workers: Some(self.workers),
             fsync: Some(arguments.fsync),
             clients: Some(clients),

@@ -129,6 +129,9 @@ struct WishArgs {
     /// serial, calvin, qstore, parspec, ssmr or sparkle.
     #[arg(long, value_parser = EngineKind::correct_of)]
     engine: Option<EngineKind>,
+    /// How the groups of a cluster agree: raft or mimox.
+    #[arg(long)]
+    delivery: Option<agree::Delivery>,
     /// Virtual workers of a node.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     workers: Option<u16>,
@@ -159,6 +162,7 @@ impl WishArgs {
             across: self.across.as_deref().map(|word| word == "on"),
             workload: self.workload,
             engine: self.engine,
+            delivery: self.delivery,
             workers: self.workers,
             fsync: self.fsync,
             clients: self.clients,
@@ -542,6 +546,9 @@ struct ModelArgs {
     /// serial, calvin, qstore, parspec, ssmr or sparkle. With several, one model each.
     #[arg(long, default_value = "sparkle", value_delimiter = ',', value_parser = EngineKind::correct_of)]
     engine: Vec<EngineKind>,
+    /// How the groups of a cluster agree: raft or mimox.
+    #[arg(long, default_value_t)]
+    delivery: agree::Delivery,
     /// bank, tpcc, redis, programs or append.
     #[arg(long, default_value = "bank")]
     workload: WorkloadKind,
@@ -641,6 +648,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
                 across: Some(false),
                 workload: Some(arguments.workload),
                 engine: Some(engine),
+                delivery: None,
                 workers: Some(workers),
                 fsync: Some(arguments.fsync),
                 clients: Some(clients),

@@ -15,6 +15,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+use agree::Delivery;
 use execute::EngineKind;
 use order::{Described, MapError, PartitionMap};
 use std::fmt;
@@ -76,6 +77,8 @@ pub struct ClusterConfig {
     pub partitions: u16,
     /// How all nodes execute transactions, if the file says it.
     pub engine: Option<EngineKind>,
+    /// How the replicas of a partition agree.
+    pub delivery: Delivery,
     /// How often a leader makes itself heard.
     pub heartbeat_ms: u64,
     /// How long a leader may be silent before it is replaced: at least four heartbeats.

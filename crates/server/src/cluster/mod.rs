@@ -11,6 +11,7 @@ mod status;
 pub(crate) mod tests;
 mod view;
 
+pub use agree::Delivery;
 pub(crate) use change::called;
 pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange};
 pub use config::{ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Secret};

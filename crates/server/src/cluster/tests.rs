@@ -63,6 +63,10 @@ pub(crate) fn view() -> ClusterView {
         counters: ClusterCounters {
             epochs: 90,
             retracted: 1,
+            delivery: agree::Delivery::Mimox,
+            opt_batches: 70,
+            reorders: 2,
+            overlap_ms: 180,
             transactions: 4_000,
             speculated_before_confirmation: 3_000,
             restarts: 5,

@@ -1,6 +1,7 @@
 //! What a node knows of its cluster, for those who answer clients.
 
 use super::ClusterStatus;
+use agree::Delivery;
 use order::PartitionMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +38,14 @@ pub struct ClusterCounters {
     pub epochs: u64,
     /// Times that epochs were taken back, because another leader's batch replaced one.
     pub retracted: u64,
+    /// How groups agree.
+    pub delivery: Delivery,
+    /// Batches that came ahead of their group's log.
+    pub opt_batches: u64,
+    /// How often batches ahead of a log became void, because another leader ordered otherwise.
+    pub reorders: u64,
+    /// For how long epochs that are confirmed had been delivered before, in sum.
+    pub overlap_ms: u64,
     /// Transactions that final-committed here, in all partitions that the node keeps. Counts from the
     /// checkpoint that the node started from.
     pub transactions: u64,

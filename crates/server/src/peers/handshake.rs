@@ -10,6 +10,7 @@
 //! No sockets here: a side says how many bytes it wants next, takes them, and gives bytes to send.
 
 use crate::tls::BINDING_BYTES;
+use agree::Delivery;
 use execute::EngineKind;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -50,6 +51,11 @@ const OTHER_ENGINE: &str = "the two nodes run different engines (INFO ordo tells
      a cluster run one. Stop the node that has the wrong one, and start it with the cluster's: engine in the \
      cluster's description, the same file at every node, or else --engine";
 
+/// What to do where the groups of two nodes agree in different ways.
+const OTHER_DELIVERY: &str = "the two nodes agree in different ways (INFO ordo_cluster tells how). Stop the \
+     node that has the wrong one, and start it with the cluster's: delivery in the cluster's description, \
+     the same file at every node. To change it for all, stop all nodes first";
+
 /// The status of a message that is no refusal.
 const GO_ON: u8 = 0;
 
@@ -69,6 +75,8 @@ pub(super) struct Identity {
     pub skips: u64,
     /// What executes here.
     pub engine: EngineKind,
+    /// How groups agree here.
+    pub delivery: Delivery,
 }
 
 /// Why a connection is refused. The numbers are those of the protocol.
@@ -94,10 +102,12 @@ pub(super) enum Refusal {
     OtherSkips = 10,
     /// The dialler has another engine.
     OtherEngine = 11,
+    /// The dialler's groups agree in another way.
+    OtherDelivery = 12,
 }
 
 impl Refusal {
-    pub const ALL: [Refusal; 10] = [
+    pub const ALL: [Refusal; 11] = [
         Refusal::OtherFormat,
         Refusal::OtherCluster,
         Refusal::OtherNode,
@@ -108,6 +118,7 @@ impl Refusal {
         Refusal::SpeaksTls,
         Refusal::OtherSkips,
         Refusal::OtherEngine,
+        Refusal::OtherDelivery,
     ];
 
     fn of(code: u8) -> Option<Refusal> {
@@ -149,6 +160,7 @@ impl Refusal {
             Refusal::SpeaksTls => TLS_AT_ONE_END,
             Refusal::OtherSkips => OTHER_SKIPS,
             Refusal::OtherEngine => OTHER_ENGINE,
+            Refusal::OtherDelivery => OTHER_DELIVERY,
         }
     }
 
@@ -183,6 +195,7 @@ impl Refusal {
                  secret as the others, and look what stands between the two"
             }
             Refusal::OtherEngine => OTHER_ENGINE,
+            Refusal::OtherDelivery => OTHER_DELIVERY,
             Refusal::SpeaksTls => {
                 "it speaks TLS, and this node does not, at this address. If it belongs to the cluster, set \
                  tls-cluster to the same at all nodes"
@@ -253,6 +266,18 @@ fn engine_number(kind: EngineKind) -> u8 {
     }
 }
 
+/// What a hello adds to the engine's number where groups agree by MiMoX.
+const MIMOX: u8 = 0x80;
+
+/// What executes and how groups agree, as a hello says it.
+fn protocols_byte(identity: &Identity) -> u8 {
+    let delivery = match identity.delivery {
+        Delivery::Raft => 0,
+        Delivery::Mimox => MIMOX,
+    };
+    engine_number(identity.engine) | delivery
+}
+
 /// Reads fixed places of a message whose length was checked.
 struct Fields<'a>(&'a [u8]);
 
@@ -298,7 +323,7 @@ impl Dialling {
     pub fn begin(identity: &Identity, to: NodeId, nonce: &Nonce) -> (Dialling, Vec<u8>) {
         let mut hello = Vec::with_capacity(HELLO_BYTES + 1 + CHALLENGE_BYTES);
         hello.extend_from_slice(&MAGIC);
-        hello.extend_from_slice(&[FORMAT, engine_number(identity.engine)]);
+        hello.extend_from_slice(&[FORMAT, protocols_byte(identity)]);
         hello.extend_from_slice(&identity.cluster.to_le_bytes());
         hello.extend_from_slice(&identity.me.0.to_le_bytes());
         hello.extend_from_slice(&to.0.to_le_bytes());
@@ -435,8 +460,12 @@ impl Accepting {
         if u64::from_le_bytes(fields.take()) != identity.skips {
             return Err(Refusal::OtherSkips);
         }
-        if engine != engine_number(identity.engine) {
+        let own = protocols_byte(identity);
+        if engine & !MIMOX != own & !MIMOX {
             return Err(Refusal::OtherEngine);
+        }
+        if engine != own {
+            return Err(Refusal::OtherDelivery);
         }
         let mut challenge = vec![GO_ON];
         put_range(&mut challenge, &identity.protocols);

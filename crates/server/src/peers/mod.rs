@@ -215,6 +215,7 @@ impl Peers {
                 protocols: options.protocols,
                 skips: options.skips,
                 engine: options.engine,
+                delivery: options.delivery,
             },
             queue_bytes_max: options.queue_bytes_max,
             tls: options.tls,

@@ -1,6 +1,7 @@
 //! How a node's peers are set up, and what can be said of them.
 
 use crate::tls::Tls;
+use agree::Delivery;
 use execute::EngineKind;
 use std::io;
 use std::ops::RangeInclusive;
@@ -26,6 +27,8 @@ pub struct PeerOptions {
     pub skips: u64,
     /// The engine that executes here: nodes that have another one refuse this node.
     pub engine: EngineKind,
+    /// How groups agree: nodes whose groups do so otherwise refuse this node.
+    pub delivery: Delivery,
     /// How many bytes may wait for a peer that is slower than its senders, before its link is closed. A
     /// single send to a link on which nothing waits may be larger: so memory is bounded by this number or the
     /// largest send, for each peer.

@@ -429,6 +429,10 @@ impl Member {
         let mut counters = ClusterCounters {
             epochs: status.epochs,
             retracted: status.retracted,
+            delivery: self.node.delivery(),
+            opt_batches: status.ahead,
+            reorders: status.ahead_void,
+            overlap_ms: status.overlap_ms,
             sibling_rounds: status.said.rounds,
             sibling_frames: status.said.frames,
             sibling_notes: status.said.notes,

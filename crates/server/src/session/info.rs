@@ -582,6 +582,10 @@ fn ordo_cluster(view: &ClusterView, out: &mut String) {
     let counters = view.counters;
     field(out, "epochs_confirmed", counters.epochs);
     field(out, "epochs_retracted", counters.retracted);
+    field(out, "delivery", counters.delivery);
+    field(out, "opt_batches", counters.opt_batches);
+    field(out, "reorders", counters.reorders);
+    field(out, "overlap_ms", counters.overlap_ms);
     field(out, "transactions", counters.transactions);
     field(out, "speculated_before_confirmation", counters.speculated_before_confirmation);
     field(out, "restarts", counters.restarts);
@@ -633,7 +637,8 @@ mod tests {
                       staleness_ms:12\r\npartitions:3\r\n\
                       partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\n\
                       nodes_out:0\r\nout:\r\n\
-                      epochs_confirmed:90\r\nepochs_retracted:1\r\ntransactions:4000\r\n\
+                      epochs_confirmed:90\r\nepochs_retracted:1\r\ndelivery:mimox\r\nopt_batches:70\r\nreorders:2\r\noverlap_ms:180\r\n\
+                      transactions:4000\r\n\
                       speculated_before_confirmation:3000\r\nrestarts:5\r\nsibling_rounds:50\r\n\
                       sibling_messages:40\r\nsibling_notes:900\r\nfeeds_lapsed:6\r\nbacklog_bytes:512\r\nbacklog_full:3\r\n\
                       states_compared:80\r\nstates_differing:2\r\nstates_epoch:64\r\nmessages_sent:700\r\n\

@@ -39,6 +39,7 @@ use crate::watch::real_time::Place;
 use crate::world::{
     Address, Core, End, Input, Limits as WorldLimits, Setting, Start, System, Traffic, Violation, World,
 };
+use agree::Delivery;
 use alone::Alone;
 use client::Client;
 use epochs::Epochs;
@@ -63,6 +64,7 @@ struct Plan {
     /// There is one node, which stands alone.
     alone: bool,
     engine: EngineKind,
+    delivery: Delivery,
     /// A deliberate defect of Sparkle, to test the oracles. The other crates' are chosen for a thread
     /// ([`txn::mutant`]).
     mutant: Option<Mutant>,
@@ -125,6 +127,7 @@ impl Plan {
             alone: options.system == SystemKind::Ordo,
             mutant: None,
             engine: options.engine,
+            delivery: options.delivery,
             workers: options.workers,
             capacity: options.capacity,
             // By a draw of its own: seeds go on meaning the same otherwise.

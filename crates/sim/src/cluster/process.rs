@@ -258,6 +258,7 @@ impl Process {
         let plan = &system.plan;
         let options = ClusterOptions {
             seed: plan.seed,
+            delivery: plan.delivery,
             fsync: plan.fsync,
             limits: plan.limits,
             tick_ms: (plan.tick_ns / 1_000_000).max(1),

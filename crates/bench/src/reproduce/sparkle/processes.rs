@@ -14,6 +14,7 @@ use crate::faults::processes::{Processes, Setting};
 use crate::redis::load_script;
 use anyhow::{Context, Result, anyhow, bail};
 use server::client::{Answer, Client};
+use server::cluster::Delivery;
 use sim::scale::Report;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -137,6 +138,7 @@ impl Study {
             nodes: usize::from(PROCESSES),
             zones: 1,
             partitions: PROCESSES,
+            delivery: Delivery::Raft,
             appendfsync: "no".to_owned(),
             arguments: Vec::new(),
             directory: directory.path().to_owned(),

@@ -1,10 +1,11 @@
 //! From the groups' logs to the engines: what is read, delivered, confirmed and taken back.
 
 use super::{ClusterEffects, ClusterNode, Executor};
-use crate::cluster::shape::held;
-use log::Entry;
+use crate::cluster::shape::{Place, held_batch};
+use bytes::Bytes;
 use order::merge::{Confirmation, Content, Held, Retraction, Unreadable};
-use order::{Changed, Control};
+use order::{Changed, Control, GroupBatch};
+use std::sync::Arc;
 use txn::codec::RequestError;
 use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, PartitionId, Position};
@@ -13,27 +14,26 @@ use txn::{Epoch, PartitionId, Position};
 const READ_EPOCHS_MAX: u64 = 16;
 
 impl ClusterNode {
-    /// What a new entry brings to the merge. It is read at once: what means nothing to this build must not be
-    /// promised. What came from a leader was read before the group got it.
-    pub(super) fn read_entry(
+    /// What a new batch at an index and a term of a group's log brings to the merge. It is read at once: what
+    /// means nothing to this build must not be promised. What came from a leader was read before the group
+    /// got it, and `own` is what this node proposed itself.
+    pub(super) fn read_batch(
         &self,
         partition: PartitionId,
-        entry: &Entry,
-    ) -> Result<Option<Held>, RequestError> {
-        let held = held(entry)?;
-        if self.waits_for_long(self.merge.held(partition)) {
+        place: (u64, u64),
+        data: &Bytes,
+        own: Option<Arc<GroupBatch>>,
+    ) -> Result<Held, RequestError> {
+        let held = held_batch(place, data)?;
+        if own.is_none() && self.waits_for_long(self.merge.held(partition)) {
             return Ok(held);
         }
-        let mut read = self.read_ahead.iter();
-        let read = read.find(|(index, term, _)| (*index, *term) == (entry.index, entry.term));
-        held.map(|held| {
-            let batch = match read {
-                Some((.., batch)) => Content::Read(batch.clone()),
-                None => Content::Read(held.batch.read(&self.registry)?),
-            };
-            Ok(Held { batch, ..held })
-        })
-        .transpose()
+        let read = || self.read_ahead.iter().find(|batch| batch.epoch == held.epoch).cloned();
+        let batch = match own.or_else(read) {
+            Some(batch) => batch,
+            None => held.batch.read(&self.registry)?,
+        };
+        Ok(Held { batch: Content::Read(batch), ..held })
     }
 
     /// Whether a batch that is taken behind this epoch waits for long: then as bytes.
@@ -50,9 +50,9 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) {
         let text = format!(
-            "entry {index} of the log of {partition} means nothing to this build of Ordo ({error}): start \
-             the version that wrote it, or a newer one (in a cluster, the one that the other nodes run); the \
-             data is untouched"
+            "{} of {partition} means nothing to this build of Ordo ({error}): start the version that wrote \
+             it, or a newer one (in a cluster, the one that the other nodes run); the data is untouched",
+            Place(index)
         );
         self.end(text, effects);
     }
@@ -74,6 +74,8 @@ impl ClusterNode {
     ) {
         self.counters.retracted += 1;
         self.backlog.retract(retraction.epoch);
+        let kept = retraction.epoch.0 - self.merge.confirmed().epoch.0 - 1;
+        self.delivered_ms.truncate(kept as usize);
         effects.warnings.push(format!(
             "another leader's batch replaces epoch {} and what followed it",
             retraction.epoch.0
@@ -109,6 +111,7 @@ impl ClusterNode {
             && let Some(delivery) = self.merge.deliver(self.boot)
         {
             self.backlog.deliver(delivery.epoch, delivery.next, delivery.bytes);
+            self.delivered_ms.push_back(self.now_ms);
             for (partition, batch) in delivery.batches {
                 let Some(executor) = self.executors.get_mut(&partition) else {
                     continue;
@@ -131,6 +134,8 @@ impl ClusterNode {
 
     pub(super) fn take_confirmation(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
         self.counters.epochs += 1;
+        let delivered_ms = self.delivered_ms.pop_front().unwrap_or(self.now_ms);
+        self.counters.overlap_ms += self.now_ms.saturating_sub(delivered_ms);
         let end = &confirmation.end;
         self.checkpoints.note_bytes(confirmation.bytes);
         self.note_states(end);

@@ -83,7 +83,7 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) {
         // One who has less than the follower is no help.
-        if !self.groups.contains_key(&group) || self.merge.held(group) < wish.after {
+        if !self.groups.contains_key(&group) || self.merge.logged(group) < wish.after {
             return;
         }
         if !self.followers.is_new(group, from, &wish) {
@@ -174,7 +174,7 @@ impl ClusterNode {
             subscription: told.subscription,
             number: told.number,
             batches: told.batches,
-            held: self.merge.held(group),
+            held: self.merge.logged(group),
             agreed: told.agreed,
             leader: told.leader,
             answers: told.answers,
@@ -215,7 +215,7 @@ impl ClusterNode {
     ) -> (Vec<Fed>, bool) {
         let mut batches = Vec::new();
         let mut bytes = 0;
-        for held in self.merge.held_behind(group, follower.place().0) {
+        for held in self.merge.logged_behind(group, follower.place().0) {
             if bytes >= room.frame_bytes() {
                 return (batches, true);
             }

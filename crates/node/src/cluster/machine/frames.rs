@@ -4,9 +4,10 @@ use super::{BEGUN_AHEAD_MAX, ClusterEffects, ClusterNode};
 use crate::cluster::feeds::{News, Place, Wish};
 use crate::cluster::frames::Frame;
 use crate::cluster::levels::TELLS_MORE;
-use crate::cluster::shape::{BadFrame, check_frame, read_entries};
+use crate::cluster::shape::{BadFrame, batches_of, check_frame, read_batch, read_batches};
 use agree::Input;
 use bytes::Bytes;
+use order::merge::Held;
 use std::sync::Arc;
 use txn::{Epoch, NodeId, PartitionId};
 
@@ -149,14 +150,30 @@ impl ClusterNode {
         if examined.asks_for_vote && self.is_stranger(from, partition, effects) {
             return Ok(());
         }
-        if !examined.appends.is_empty() && self.refuses_batches(partition, effects) {
+        let brings = examined.is_append || examined.ahead.is_some() || examined.loose.is_some();
+        if brings && self.refuses_batches(partition, effects) {
             // As if it were lost: it is sent again.
             return Ok(());
         }
+        let (map, registry) = (self.map(), &self.registry);
         if let Some(first) = examined.appends.first() {
+            let logged = self.merge.epoch_at(partition, first.index.saturating_sub(1));
+            let epoch = Epoch(logged.0 + examined.known as u64);
+            let batches = batches_of(&examined.appends).skip(examined.known);
+            self.read_ahead = read_batches(partition, batches, epoch, map, registry)?;
+        } else if let Some(ahead) = &examined.ahead {
+            let epoch = match ahead.anew {
+                true => self.merge.logged(partition),
+                false => self.merge.held(partition),
+            };
+            let batches = ahead.batches.iter().map(|data| (Held::AHEAD, data));
+            self.read_ahead = read_batches(partition, batches, epoch, map, registry)?;
+        } else if let Some(data) = &examined.loose {
+            // Its epoch is looked at when an entry names it.
+            read_batch(partition, (Held::AHEAD, data), map, registry)?;
+        }
+        if brings {
             self.backlog.took(partition);
-            let epoch = self.merge.epoch_at(partition, first.index.saturating_sub(1));
-            self.read_ahead = read_entries(partition, &examined.appends, epoch, self.map(), &self.registry)?;
         }
         // What it refuses counts as lost.
         let _ = self.groups.handle(partition, Input::Message(message));
@@ -164,6 +181,15 @@ impl ClusterNode {
         self.turns(effects);
         self.read_ahead.clear();
         Ok(())
+    }
+
+    /// Messages that waited for what they name are handled.
+    pub(super) fn hear_waited(&mut self, effects: &mut ClusterEffects) {
+        while let Some((from, partition, message)) = self.waited.pop_front() {
+            if let Err(BadFrame(why)) = self.group_hears(from, partition, message, effects) {
+                effects.host.severed.push((from, why));
+            }
+        }
     }
 
     /// Another node says that an epoch was begun. None can be far ahead of what some group has here: an epoch

@@ -5,6 +5,7 @@ use crate::clock::ClockStatus;
 use crate::cluster::compare::Compared;
 use crate::cluster::peers::Condition;
 use crate::cluster::status::ClusterStatus;
+use agree::Delivery;
 use agree::GroupStatus;
 use execute::{Engine, Siblings};
 use order::PartitionMap;
@@ -16,6 +17,11 @@ impl ClusterNode {
     /// Whether this node stands alone.
     pub fn is_alone(&self) -> bool {
         self.options.alone
+    }
+
+    /// How groups agree.
+    pub fn delivery(&self) -> Delivery {
+        self.options.delivery
     }
 
     /// The map that is in force.

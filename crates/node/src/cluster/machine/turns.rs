@@ -6,10 +6,10 @@ use crate::cluster::frames::Frame;
 use crate::cluster::lead::Lead;
 use crate::groups::NowKept;
 use crate::options::FsyncPolicy;
-use agree::Turn;
+use agree::{Ahead, Turn};
+use bytes::Bytes;
 use log::{EntryKind, Kept};
-use order::digest_of;
-use order::merge::{Content, Held};
+use order::merge::{Held, Retraction};
 use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, PartitionId};
 
@@ -59,10 +59,13 @@ impl ClusterNode {
     }
 
     pub(super) fn turn(&mut self, partition: PartitionId, turn: Turn, effects: &mut ClusterEffects) {
+        if let Some(ahead) = turn.ahead {
+            self.go_ahead(partition, ahead, effects);
+        }
         for (to, message) in turn.messages {
             self.send(to, &Frame::Consensus { partition, message }, effects);
         }
-        self.appended(partition, &turn.kept, effects);
+        self.appended(partition, &turn.kept, turn.known, effects);
         if self.is_stopped() {
             return;
         }
@@ -83,6 +86,7 @@ impl ClusterNode {
         for node in turn.behind {
             self.tell_behind(partition, node, effects);
         }
+        self.waited.extend(turn.again.into_iter().map(|(from, message)| (from, partition, message)));
     }
 
     /// Puts something into the record that is made now.
@@ -114,40 +118,84 @@ impl ClusterNode {
         }
     }
 
-    /// A group's log has further entries, perhaps in the place of others.
-    pub(super) fn appended(&mut self, partition: PartitionId, kept: &Kept, effects: &mut ClusterEffects) {
+    /// A group's log has further entries, perhaps in the place of others. So many of the first batches among
+    /// them were the next ones ahead of the log.
+    pub(super) fn appended(
+        &mut self,
+        partition: PartitionId,
+        kept: &Kept,
+        known: usize,
+        effects: &mut ClusterEffects,
+    ) {
         let Some(first) = kept.entries.first() else {
             return;
         };
-        if let Some(retraction) = self.merge.replaced(partition, first.index) {
-            self.retract(partition, &retraction, effects);
-        }
-        self.followers.rewind(partition, self.merge.held(partition));
-        for entry in &kept.entries {
-            let own = self.leads.get_mut(&partition).and_then(|lead| {
-                let epoch = Epoch(self.merge.held(partition).0 + 1);
-                (entry.kind == EntryKind::Data && !entry.data.is_empty())
-                    .then(|| lead.take_proposed(entry.term, epoch))
-                    .flatten()
-            });
-            let found = match own {
-                Some(batch) => Ok(Some(Held {
-                    epoch: batch.epoch,
-                    index: entry.index,
-                    term: entry.term,
-                    digest: digest_of(&entry.data),
-                    bytes: entry.data.len() as u64,
-                    batch: Content::Read(batch),
-                    noted: Default::default(),
-                })),
-                None => self.read_entry(partition, entry),
-            };
-            match found {
-                Ok(Some(held)) => self.merge.appended(partition, held),
-                Ok(None) => {}
-                Err(error) => return self.end_unread(partition, entry.index, &error, effects),
+        let replaced = self.merge.replaced(partition, first.index);
+        self.take_back(partition, replaced, effects);
+        let batches =
+            kept.entries.iter().filter(|entry| entry.kind == EntryKind::Data && !entry.data.is_empty());
+        for (place, entry) in batches.enumerate() {
+            if place < known {
+                self.merge.placed(partition, entry.index, entry.term);
+                continue;
+            }
+            self.void_ahead(partition, effects);
+            if !self.hold(partition, (entry.index, entry.term), &entry.data, effects) {
+                return;
             }
         }
+    }
+
+    /// A group's leader has sent batches ahead of the log.
+    fn go_ahead(&mut self, partition: PartitionId, ahead: Ahead, effects: &mut ClusterEffects) {
+        if ahead.anew {
+            self.void_ahead(partition, effects);
+        }
+        self.counters.ahead += ahead.batches.len() as u64;
+        let term = self.leads.get(&partition).map_or(0, |lead| lead.term);
+        for data in &ahead.batches {
+            if !self.hold(partition, (Held::AHEAD, term), data, effects) {
+                return;
+            }
+        }
+    }
+
+    /// The batches ahead of a group's log are void.
+    fn void_ahead(&mut self, partition: PartitionId, effects: &mut ClusterEffects) {
+        if self.merge.held(partition) > self.merge.logged(partition) {
+            self.counters.ahead_void += 1;
+            let void = self.merge.void_ahead(partition);
+            self.take_back(partition, void, effects);
+        }
+    }
+
+    /// What a group has taken back is not delivered any more.
+    fn take_back(&mut self, partition: PartitionId, what: Option<Retraction>, effects: &mut ClusterEffects) {
+        if let Some(retraction) = what {
+            self.retract(partition, &retraction, effects);
+        }
+        self.followers.rewind(partition, self.merge.logged(partition));
+    }
+
+    /// The merge gets a group's next batch, which stands at an index and a term of the log. False if this
+    /// build cannot read it, which ends the node.
+    fn hold(
+        &mut self,
+        partition: PartitionId,
+        place: (u64, u64),
+        data: &Bytes,
+        effects: &mut ClusterEffects,
+    ) -> bool {
+        let epoch = Epoch(self.merge.held(partition).0 + 1);
+        let own = self.leads.get_mut(&partition).and_then(|lead| lead.take_proposed(place.1, epoch));
+        match self.read_batch(partition, place, data, own) {
+            Ok(held) => self.merge.appended(partition, held),
+            Err(error) => {
+                self.end_unread(partition, place.0, &error, effects);
+                return false;
+            }
+        }
+        true
     }
 
     /// Lets go what is kept. Whether anything was.

@@ -6,6 +6,7 @@ use super::{
     name_problem, node_name_problem, secret_path,
 };
 use crate::private;
+use agree::Delivery;
 use execute::EngineKind;
 use order::PARTITIONS_MAX;
 use std::path::Path;
@@ -207,6 +208,11 @@ pub(super) fn checked(file: File, text: &str, path: &Path) -> Result<ClusterConf
         checked.map_err(|error| source.wrong(Some(value), format!("engine: {error}")))
     });
     let engine = engine.transpose()?;
+    let delivery = file.delivery.as_ref().map(|value| {
+        let parsed = value.get_ref().parse::<Delivery>();
+        parsed.map_err(|error| source.wrong(Some(value), format!("delivery: {error}")))
+    });
+    let delivery = delivery.transpose()?.unwrap_or_default();
     let heartbeat_ms = number("heartbeat_ms", &file.heartbeat_ms, 50, 5, 10_000)?;
     let election = &file.election_timeout_ms;
     let election_timeout_ms = number("election_timeout_ms", election, 500, 50, 60_000)?;
@@ -266,6 +272,7 @@ pub(super) fn checked(file: File, text: &str, path: &Path) -> Result<ClusterConf
         secret,
         partitions,
         engine,
+        delivery,
         heartbeat_ms,
         election_timeout_ms,
         clock_ahead_ms_max,

@@ -14,6 +14,7 @@ pub(super) struct File {
     pub secret_file: Option<Spanned<String>>,
     pub partitions: Option<Spanned<i64>>,
     pub engine: Option<Spanned<String>>,
+    pub delivery: Option<Spanned<String>>,
     pub heartbeat_ms: Option<Spanned<i64>>,
     pub election_timeout_ms: Option<Spanned<i64>>,
     pub clock_ahead_ms_max: Option<Spanned<i64>>,

@@ -1,4 +1,5 @@
 use super::*;
+use agree::Delivery;
 use std::os::unix::fs::PermissionsExt;
 use txn::NODES_MAX;
 use txn::NodeId;
@@ -38,6 +39,7 @@ fn a_file_of_the_least_keys_has_the_defaults() {
         secret: Secret("sixteen letters!".to_owned()),
         partitions: 1,
         engine: None,
+        delivery: Delivery::Raft,
         heartbeat_ms: 50,
         election_timeout_ms: 500,
         clock_ahead_ms_max: 500,
@@ -64,7 +66,7 @@ fn a_file_of_the_least_keys_has_the_defaults() {
 #[test]
 fn every_key_is_taken() {
     let keys = "partitions = 4\nheartbeat_ms = 20\nelection_timeout_ms = 300\nclock_ahead_ms_max = 100\n\
-                request_timeout_ms = 2000\nstaleness_ms_max = 5000\nleaders = 'y'\nengine = 'calvin'\n";
+                request_timeout_ms = 2000\nstaleness_ms_max = 5000\nleaders = 'y'\nengine = 'calvin'\ndelivery = 'mimox'\n";
     let config = parse(&(HEAD.to_owned() + keys + &three()));
     assert_eq!(
         (
@@ -79,6 +81,7 @@ fn every_key_is_taken() {
     );
     assert_eq!(config.leaders, Leaders::Zone("y".to_owned()));
     assert_eq!(config.engine, Some(EngineKind::Calvin));
+    assert_eq!(config.delivery, Delivery::Mimox);
 }
 
 #[test]
@@ -118,6 +121,7 @@ fn each_error_names_the_line_and_the_key_and_says_what_to_do() {
         (with("request_timeout_ms = 1"), &["request_timeout_ms is 1", "from 100"]),
         (with("staleness_ms_max = 1"), &["staleness_ms_max is 1", "from 100"]),
         (with("heartbeat_ms = 126"), &["line 3: election_timeout_ms is 500", "four times", "(126)"]),
+        (with("delivery = 'paxos'"), &["line 3: delivery: 'paxos' is no way to deliver: use raft or mimox"]),
         (with("engine = 'sparkl'"), &["line 3: engine: 'sparkl' is no engine", "sparkle"]),
         (
             with("engine = 'nocc'"),

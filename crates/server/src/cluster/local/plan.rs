@@ -8,6 +8,7 @@ use crate::launcher::{HOST, is_free};
 use crate::private;
 use crate::replace::replace_file;
 use crate::tls::ClientTls;
+use agree::Delivery;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -34,6 +35,8 @@ pub struct Wishes {
     pub zones: Option<u16>,
     /// The number of partitions.
     pub partitions: Option<u16>,
+    /// How the replicas of a partition agree: by Raft, unless given.
+    pub delivery: Option<Delivery>,
     /// The first node's port for clients; the others have the next ones.
     pub port: Option<u16>,
 }
@@ -195,6 +198,14 @@ fn agree(config: &ClusterConfig, wishes: &Wishes, path: &Path) -> Result<(), Loc
             )));
         }
     }
+    if let Some(delivery) = wishes.delivery.filter(|&delivery| delivery != config.delivery) {
+        return Err(LocalError::Wish(format!(
+            "--delivery {delivery}: the cluster that {} describes has {}. Leave --delivery out to start that \
+             one, or change the key delivery there while no node runs",
+            path.display(),
+            config.delivery
+        )));
+    }
     Ok(())
 }
 
@@ -251,6 +262,10 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
         "# Made by `ordo cluster start`; docs/cluster.md tells what the keys mean.\n\
          name = \"local\"\nsecret = \"{secret}\"\npartitions = {partitions}\n"
     );
+    if let Some(delivery) = wishes.delivery {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "delivery = \"{delivery}\"");
+    }
     for number in 1..=nodes {
         let client = port + number - 1;
         let peer = client + PEER_PORT_OFFSET;
@@ -288,7 +303,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn wishes(nodes: u16, port: u16) -> Wishes {
-        Wishes { nodes: Some(nodes), zones: None, partitions: None, port: Some(port) }
+        Wishes { nodes: Some(nodes), port: Some(port), ..Wishes::default() }
     }
 
     /// A port from which on some ports are free for clients and peers, and nobody else's.
@@ -381,6 +396,7 @@ mod tests {
             (Wishes { nodes: Some(5), ..Wishes::default() }, "--local 5"),
             (Wishes { partitions: Some(1), ..Wishes::default() }, "--partitions 1"),
             (Wishes { port: Some(7), ..Wishes::default() }, "--port 7"),
+            (Wishes { delivery: Some(Delivery::Mimox), ..Wishes::default() }, "--delivery mimox"),
         ] {
             let refusal = refusal(&inner, &other);
             assert!(refusal.contains(flag) && refusal.contains("another --dir"), "{refusal}");

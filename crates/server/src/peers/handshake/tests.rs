@@ -1,4 +1,5 @@
 use super::*;
+use agree::Delivery;
 
 fn identity(me: u16) -> Identity {
     Identity {
@@ -8,6 +9,7 @@ fn identity(me: u16) -> Identity {
         protocols: 2..=4,
         skips: 0,
         engine: EngineKind::Sparkle,
+        delivery: Delivery::Raft,
     }
 }
 
@@ -225,6 +227,23 @@ fn nodes_that_skip_different_requests_refuse_each_other() {
 }
 
 #[test]
+fn nodes_with_different_deliveries_refuse_each_other() {
+    for (ours, theirs) in [(Delivery::Raft, Delivery::Mimox), (Delivery::Mimox, Delivery::Raft)] {
+        let (mut one, mut two) = (identity(1), identity(2));
+        (one.delivery, two.delivery) = (ours, theirs);
+        let other = talk(&one, &two, |_, _| {});
+        assert_eq!(other.accepted, Err(Refusal::OtherDelivery), "{ours} dials {theirs}");
+        assert_eq!(other.dialled, Err(Failure::Refused(Refusal::OtherDelivery)));
+        one.delivery = theirs;
+        let same = talk(&one, &two, |_, _| {});
+        assert!(same.accepted.is_ok() && same.dialled.is_ok(), "{theirs}");
+    }
+    for text in [Refusal::OtherDelivery.advice(), Refusal::OtherDelivery.reason()] {
+        assert!(text.contains("delivery in the cluster's description"), "{text}");
+    }
+}
+
+#[test]
 fn nodes_with_different_engines_refuse_each_other() {
     for ours in EngineKind::ALL {
         for theirs in EngineKind::ALL {
@@ -255,6 +274,10 @@ fn nodes_with_different_engines_refuse_each_other() {
         let (_, hello) = Dialling::begin(&said, NodeId(2), &[7; NONCE_BYTES]);
         assert_eq!(hello[8..10], [2, number], "{engine}");
     }
+    let mut said = identity(1);
+    (said.engine, said.delivery) = (EngineKind::Calvin, Delivery::Mimox);
+    let (_, hello) = Dialling::begin(&said, NodeId(2), &[7; NONCE_BYTES]);
+    assert_eq!(hello[8..10], [2, 129]);
     for text in [Refusal::OtherEngine.advice(), Refusal::OtherEngine.reason()] {
         assert!(text.contains("different engines") && text.contains("--engine"), "{text}");
     }

@@ -112,6 +112,7 @@ fn options(me: u16) -> PeerOptions {
         protocols: 1..=1,
         skips: 0,
         engine: EngineKind::Sparkle,
+        delivery: agree::Delivery::Raft,
         queue_bytes_max: 256 << 20,
         tls: None,
         plain_on_loopback: false,
@@ -228,8 +229,8 @@ const PLAIN: [u8; BINDING_BYTES] = [0; BINDING_BYTES];
 
 /// Dials as a node would that does as told: proves itself, and leaves the rest to the test.
 fn dial_by_hand(me: u16, to: &Node) -> TcpStream {
-    let PeerOptions { me, cluster, secret, protocols, skips, engine, .. } = options(me);
-    let identity = Identity { me, cluster, secret, protocols, skips, engine };
+    let PeerOptions { me, cluster, secret, protocols, skips, engine, delivery, .. } = options(me);
+    let identity = Identity { me, cluster, secret, protocols, skips, engine, delivery };
     let nonce = Entropy::open().expect("urandom").nonce().expect("a nonce");
     let (mut side, mut message) = Dialling::begin(&identity, to.me(), &nonce);
     let mut stream = connect(to);

@@ -70,6 +70,7 @@ fn start_alone(options: RuntimeOptions) -> Arc<Runtime> {
             protocols: PROTOCOL..=PROTOCOL,
             skips: 0,
             engine: EngineKind::Serial,
+            delivery: agree::Delivery::Raft,
             queue_bytes_max: 1 << 20,
             tls: None,
             plain_on_loopback: false,
