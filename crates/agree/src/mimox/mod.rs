@@ -89,6 +89,9 @@ const WAITING_MAX: usize = 64;
 const ASK_BYTES_MAX: u64 = 1 << 20;
 /// An opt-batch that did not come is asked for again after so many ticks.
 const ASK_AGAIN_TICKS: u64 = 4;
+/// Entries whose opt-batches nobody gives for so many ticks are as good as lost: a checkpoint may cover them
+/// by now, and the leader must be able to say so.
+const GIVE_UP_TICKS: u64 = 6 * ASK_AGAIN_TICKS;
 
 /// A replica's part in a group that delivers by MiMoX. See the module's head.
 pub struct MimoxGroup {
@@ -113,6 +116,8 @@ pub struct MimoxGroup {
     leads: Option<u64>,
     /// Appended entries whose opt-batches are not all held, in the order of the log.
     waiting: VecDeque<Message>,
+    /// When one began to wait, or something came that was asked for.
+    waits_since: u64,
     /// An opt-batch is missing before the newest that came, and its sender has it.
     gap: Option<(NodeId, BatchName)>,
     /// What was asked for, and when.
@@ -178,6 +183,7 @@ impl MimoxGroup {
             proposed: 0,
             leads: None,
             waiting: VecDeque::new(),
+            waits_since: 0,
             gap: None,
             asked: BTreeMap::new(),
             ticks: 0,
@@ -310,6 +316,9 @@ impl MimoxGroup {
 
     /// Keeps a row of entries until its opt-batches are held.
     fn wait(&mut self, message: Message) {
+        if self.waiting.is_empty() {
+            self.waits_since = self.ticks;
+        }
         let order = |message: &Message| (message.term, message.index, message.entries.len());
         let place = self.waiting.partition_point(|other| order(other) < order(&message));
         if self.waiting.get(place) != Some(&message) {
@@ -423,6 +432,7 @@ impl MimoxGroup {
             Says::Batch(data) => {
                 // Nobody asked for it, or it has come before.
                 self.asked.remove(&BatchName::of(&data)).ok_or(Refusal::NotNow)?;
+                self.waits_since = self.ticks;
                 self.held.hold(data);
             }
         }
@@ -593,6 +603,9 @@ impl Group for MimoxGroup {
             Input::Tick => {
                 self.ticks += 1;
                 self.is_late = self.unproposed > 0;
+                if self.ticks >= self.waits_since + GIVE_UP_TICKS {
+                    self.waiting.clear();
+                }
                 self.ask();
                 self.raft.handle(Input::Tick)
             }

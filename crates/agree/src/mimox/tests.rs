@@ -57,6 +57,8 @@ struct Net {
     agreed: Vec<Bytes>,
     trail_bytes_max: u64,
     largest_entry: usize,
+    /// Who was told to fetch a checkpoint.
+    behind: Vec<NodeId>,
 }
 
 fn base(nodes: u16) -> Base {
@@ -85,6 +87,7 @@ impl Net {
             agreed: Vec::new(),
             trail_bytes_max: 1 << 20,
             largest_entry: 0,
+            behind: Vec::new(),
         };
         (0..usize::from(nodes)).for_each(|at| net.start(at));
         net
@@ -165,6 +168,7 @@ impl Net {
             }
             let process = &mut self.processes[at];
             process.unkept.push((turn.number, turn.promises));
+            self.behind.extend(turn.behind);
             again.extend(turn.again);
         }
         for (from, message) in again {
@@ -470,4 +474,39 @@ fn what_a_checkpoint_covers_is_forgotten_with_the_log() {
     group.rebase(Base { index: last.index, term: last.term, ..base(3) });
     assert_eq!(group.held.pins(), 0);
     group.check_invariants();
+}
+
+#[test]
+fn entries_whose_batches_nobody_has_any_more_are_given_up() {
+    let mut net = Net::new(3, 7);
+    net.trail_bytes_max = 0;
+    (0..3).for_each(|at| net.start(at));
+    let leader = net.elect();
+    let late = (leader + 1) % 3;
+    let to_late = NodeId(late as u16 + 1);
+    // The late one gets the names only.
+    net.propose(leader);
+    let is_ahead = |bytes: &Bytes| matches!(Own::decode(bytes), Ok(Some(_)));
+    net.wire.retain(|(_, to, message)| !(*to == to_late && is_ahead(message)));
+    for (from, to, message) in std::mem::take(&mut net.wire) {
+        net.hear(from, usize::from(to.0) - 1, &message);
+    }
+    net.wire.retain(|(from, to, message)| !(*from == to_late || *to == to_late) || !is_ahead(message));
+    net.settle();
+    assert_eq!(net.processes[late].order.len(), 0);
+    // The others forget the batch: a checkpoint covers it.
+    for at in (0..3).filter(|at| *at != late) {
+        let group = net.processes[at].group.as_mut().expect("it runs");
+        let last = group.entry(group.status().committed).expect("an entry");
+        group.rebase(Base { index: last.index, term: last.term, ..base(3) });
+        assert_eq!(group.held.pins(), 0);
+    }
+    for _ in 0..4 * GIVE_UP_TICKS {
+        (0..3).for_each(|at| net.handle(at, Input::Tick));
+        net.settle();
+        if net.behind.contains(&to_late) {
+            return;
+        }
+    }
+    panic!("the leader does not say that the replica must fetch a checkpoint");
 }
