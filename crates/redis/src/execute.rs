@@ -86,7 +86,9 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller, terms: Terms) -> ProcedureFut
         tx.note(|| Note::Read);
     }
     match command.run {
-        Run::Data(run) => run(tx, Arguments::of_argv(argv)),
+        Run::Data(_) => {
+            command.start(tx, Arguments::of_argv(argv)).unwrap_or_else(|| ready(errors::NO_PROCEDURE))
+        }
         Run::Pure(run) => {
             let reply = run(&argv[1..]);
             // What commands tell of commands is long, and made anew each time.

@@ -7,19 +7,22 @@
 use crate::arguments::Arguments;
 use crate::block::Watched;
 use crate::commands::streams;
+use crate::errors;
 use crate::idempotent::IdempotentProcedure;
 use crate::script;
-use crate::table::{COMMANDS, Command, DataFn, Run};
-use crate::telling::telling;
+use crate::table::{COMMANDS, Command, Run};
+use crate::telling::{teller, telling};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
-use txn::{Args, Blob, Call, Footprint, Intent, Key, Position, Procedure, ProcedureFuture, Reply, Stop, Tx};
+use txn::{
+    Args, Blob, Call, Footprint, Fragments, Intent, Key, Position, Procedure, ProcedureFuture, Reply, Stop,
+    Tx,
+};
 
 /// A data command.
 struct CommandProcedure {
     name: String,
     command: &'static Command,
-    run: DataFn,
 }
 
 impl Procedure for CommandProcedure {
@@ -29,17 +32,21 @@ impl Procedure for CommandProcedure {
     fn footprint(&self, args: &Args) -> Footprint {
         self.command.footprint(args)
     }
+    fn fragments(&self, args: &Args) -> Option<Fragments> {
+        self.command.fragments(args).map(|fragments| fragments.telling(teller(self.command.name)))
+    }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        telling(self.command.name, (self.run)(tx, Arguments::Call(call)))
+        match self.command.start(tx, Arguments::Call(call)) {
+            Some(future) => telling(self.command.name, future),
+            None => Box::pin(std::future::ready(Ok(errors::NO_PROCEDURE))),
+        }
     }
 }
 
 /// The procedure of a command, if it is a data command or one of scripts.
 pub(crate) fn of_command(command: &'static Command) -> Option<Arc<dyn Procedure>> {
     match command.run {
-        Run::Data(run) => {
-            Some(Arc::new(CommandProcedure { name: format!("redis.{}", command.name), command, run }))
-        }
+        Run::Data(_) => Some(Arc::new(CommandProcedure { name: format!("redis.{}", command.name), command })),
         Run::Script(script) => Some(script::procedure(script)),
         Run::Idempotent => Some(Arc::new(IdempotentProcedure)),
         Run::Pure(_) | Run::Connection(_) | Run::Container(_) | Run::Acl(_) => None,

@@ -17,6 +17,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use txn::fragments::Teller;
 use txn::{Event, Key, Note, Outcome, ProcedureFuture, Reply, Told};
 
 /// What a script by itself tells under: what it does is told under its commands' names.
@@ -47,6 +48,14 @@ pub(crate) fn telling(name: &'static str, future: ProcedureFuture) -> ProcedureF
     match WANTED.load(Ordering::Relaxed) {
         0 => future,
         _ => Box::pin(Telling { future, notes: vec![Note::Began(name)] }),
+    }
+}
+
+/// What tells of a command that is executed fragment by fragment, if anybody wants to know.
+pub(crate) fn teller(name: &'static str) -> Option<Teller> {
+    match WANTED.load(Ordering::Relaxed) {
+        0 => None,
+        _ => Some(Teller { began: name, tell: told }),
     }
 }
 

@@ -7,11 +7,11 @@ use crate::draw::Draw;
 use crate::program::Shape;
 use crate::scenario::{ProgramSource, Source};
 use std::sync::Arc;
-use txn::fragments::{self, Done, Fragment, FragmentCode, Fragments};
+use txn::fragments::{self, Done, FragmentOutcome};
 use txn::hash::{hash_bytes, mix};
 use txn::{
-    Args, Call, Entry, Footprint, Key, Procedure, ProcedureFuture, Reply, Request, RequestId, SessionId,
-    Stop, Tx,
+    Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, FragmentContext, FragmentKind, Fragments,
+    Key, Procedure, ProcedureFuture, Reply, Request, RequestId, SessionId, Stop, Tx,
 };
 
 /// What a fragment does. Ordinary ones come first.
@@ -31,8 +31,12 @@ impl Kind {
     const ALL: [Kind; 7] =
         [Kind::Read, Kind::Put, Kind::Modify, Kind::Delete, Kind::PanicIf, Kind::Dependent, Kind::AbortIf];
 
-    fn writes(self) -> bool {
-        !matches!(self, Kind::Read | Kind::AbortIf)
+    fn of_fragment(self) -> FragmentKind {
+        match self {
+            Kind::Read | Kind::AbortIf => FragmentKind::Read,
+            Kind::Put => FragmentKind::Put,
+            Kind::Modify | Kind::Delete | Kind::PanicIf | Kind::Dependent => FragmentKind::Update,
+        }
     }
 }
 
@@ -45,7 +49,7 @@ fn decode(arg: &[u8]) -> Option<(Kind, u64, Key)> {
 
 fn fragment(place: usize, arg: &[u8]) -> Option<Fragment> {
     let (kind, _, key) = decode(arg)?;
-    let mut fragment = Fragment::independent(key, kind.writes());
+    let mut fragment = Fragment::independent(key, kind.of_fragment());
     fragment.abortable = kind == Kind::AbortIf;
     if kind == Kind::Dependent && place > 0 {
         fragment.inputs.push(place as u16 - 1);
@@ -53,7 +57,8 @@ fn fragment(place: usize, arg: &[u8]) -> Option<Fragment> {
     Some(fragment)
 }
 
-fn execute(args: &Args, place: usize, found: Option<&Entry>, inputs: &[Reply]) -> Result<Done, Stop> {
+fn execute(args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
+    let FragmentContext { place, found, inputs, .. } = context;
     let Some((kind, number, _)) = decode(&args[place]) else {
         return Err(Stop::abort("malformed"));
     };
@@ -79,7 +84,7 @@ fn execute(args: &Args, place: usize, found: Option<&Entry>, inputs: &[Reply]) -
         }
         Kind::AbortIf => None,
     };
-    Ok(Done { write, value })
+    Ok(Done { write, value: value.into() })
 }
 
 /// The procedure whose arguments are fragments.
@@ -94,15 +99,14 @@ impl Procedure for InFragments {
             return Footprint::unknown();
         };
         let keys = |writes| {
-            let list = fragments.list().iter().filter(move |fragment| fragment.writes == writes);
+            let list = fragments.list().iter().filter(move |fragment| fragment.kind.writes() == writes);
             list.map(|fragment| fragment.key.clone()).collect()
         };
         Footprint::of_keys(keys(false), keys(true))
     }
     fn fragments(&self, args: &Args) -> Option<Fragments> {
         let list = args.iter().enumerate().map(|(place, arg)| fragment(place, arg)).collect::<Option<_>>()?;
-        let reply = |_: &Args, values: &[Reply]| Reply::Array(values.to_vec());
-        Fragments::new(list, FragmentCode { execute, reply })
+        Fragments::new(list, FragmentCode { execute, reply: fragments::all })
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         Box::pin(fragments::run(tx, call))

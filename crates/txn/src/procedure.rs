@@ -25,8 +25,8 @@ pub trait Procedure: Send + Sync + 'static {
         Footprint::unknown()
     }
 
-    /// The call as operations on one record each, if it is declared so: then [`Procedure::run`] is
-    /// [`crate::fragments::run`].
+    /// The call as operations on one record each, if it is declared so: then [`Procedure::run`] executes the
+    /// same code ([`crate::fragments`]).
     fn fragments(&self, _args: &Args) -> Option<Fragments> {
         None
     }

@@ -6,7 +6,7 @@
 //! of it: what was noted by an incarnation that is thrown away goes with it, and what is told is told in the
 //! order of the positions. Whoever takes outcomes out of an engine takes the events off the replies.
 
-use crate::{Blob, Key, Reply};
+use crate::{Blob, Entry, Key, Reply, Space};
 use std::borrow::Cow;
 use std::cell::RefCell;
 
@@ -95,10 +95,25 @@ pub fn noting<R>(notes: Vec<Note>, poll: impl FnOnce() -> R) -> (Vec<Note>, R) {
 
 /// Takes a note, if they are wanted.
 #[inline]
-pub(crate) fn note(note: impl FnOnce() -> Note) {
+pub fn note(note: impl FnOnce() -> Note) {
     NOTES.with(|noted| {
         if let Some(notes) = &mut *noted.borrow_mut() {
             notes.push(note());
         }
     });
+}
+
+/// Notes that the procedure found a key expired.
+pub(crate) fn note_expired(key: &Key) {
+    if key.space() == Space::User {
+        note(|| Note::Expired(key.clone()));
+    }
+}
+
+/// Notes that the procedure wrote a key.
+pub(crate) fn note_write(key: &Key, entry: Option<&Entry>) {
+    if key.space() == Space::User {
+        let expires = entry.is_some_and(|entry| entry.expires_at_ms != 0);
+        note(|| Note::Wrote { key: key.clone(), is_present: entry.is_some(), expires });
+    }
 }

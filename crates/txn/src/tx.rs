@@ -313,9 +313,7 @@ impl Tx {
         let mut read = noted(read)?;
         if read.entry.as_ref().is_some_and(|entry| entry.expired(self.context.now_ms)) {
             read.entry = None;
-            if key.space() == Space::User {
-                told::note(|| Note::Expired(key.clone()));
-            }
+            told::note_expired(key);
         }
         Ok(read)
     }
@@ -347,17 +345,12 @@ impl Tx {
     pub async fn delete(&mut self, key: &Key) -> Result<(), Stop> {
         self.write(key, None).await
     }
-    async fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+    /// Writes (`Some`) or deletes (`None`) a record.
+    pub(crate) async fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         self.may_write()?;
         self.stays_at(key)?;
         noted(poll_fn(|_| self.with(|access| access.admit_write(key))).await)?;
-        if key.space() == Space::User {
-            let (is_present, expires) = match &entry {
-                Some(entry) => (true, entry.expires_at_ms != 0),
-                None => (false, false),
-            };
-            told::note(|| Note::Wrote { key: key.clone(), is_present, expires });
-        }
+        told::note_write(key, entry.as_ref());
         noted(self.with(|access| access.write(key, entry)))
     }
 

@@ -9,10 +9,10 @@
 use crate::dice::{Dice, Skew};
 use crate::{Client, Draw, Generator, MISSING, State, Tally, Workload, bytes_at, malformed, row};
 use std::sync::Arc;
-use txn::fragments::{self, Done};
+use txn::fragments::{self, Done, FragmentOutcome, FragmentValues};
 use txn::{
-    Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, Fragments, Key, PartitionRoute, Procedure,
-    ProcedureFuture, Reply, Stop, Tx, Value,
+    Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, FragmentContext, FragmentKind, FragmentValue,
+    Fragments, Key, PartitionRoute, Procedure, ProcedureFuture, Reply, Stop, Tx, Value,
 };
 
 /// Marks an operation as an update. Numbers of records stay below it.
@@ -84,7 +84,7 @@ fn record(number: u32) -> Key {
 }
 
 /// The operations of a call: a number each, the record's, with [`UPDATE`] in it or not.
-fn operations(args: &Args) -> Result<impl Iterator<Item = u32> + '_, Stop> {
+fn operations(args: &[Blob]) -> Result<impl Iterator<Item = u32> + '_, Stop> {
     let bytes = args.first().ok_or_else(malformed)?;
     let (numbers, []) = bytes.as_chunks::<4>() else {
         return Err(malformed());
@@ -105,20 +105,22 @@ fn updated(old: &Blob) -> Result<Blob, Stop> {
 }
 
 /// Each operation is a fragment.
-fn execute(args: &Args, place: usize, found: Option<&Entry>, _: &[Reply]) -> Result<Done, Stop> {
-    let is_update = operations(args)?.nth(place).is_some_and(|operation| operation & UPDATE != 0);
-    let old = match found.map(|entry| &entry.value) {
+fn execute(args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
+    let is_update = operations(args)?.nth(context.place).is_some_and(|operation| operation & UPDATE != 0);
+    let old = match context.found.map(|entry| &entry.value) {
         Some(Value::String(old)) => old,
-        _ => return Ok(Done { write: None, value: Reply::error(MISSING) }),
+        _ => return Ok(Done::read(Reply::error(MISSING))),
     };
-    let new = if is_update { Some(Some(Entry::new(updated(old)?))) } else { None };
-    Ok(Done { write: new, value: Reply::Nil })
+    Ok(match is_update {
+        true => Done::put(Entry::new(updated(old)?), FragmentValue::NIL),
+        false => Done::read(FragmentValue::NIL),
+    })
 }
 
 /// The number of updates, unless a row was not what it should be.
-fn reply(args: &Args, values: &[Reply]) -> Reply {
-    let wrong = values.iter().find(|value| value.is_error());
-    wrong.cloned().unwrap_or_else(|| {
+fn reply(args: &[Blob], values: FragmentValues) -> Reply {
+    let wrong = values.into_iter().find(FragmentValue::is_error);
+    wrong.map(FragmentValue::into_reply).unwrap_or_else(|| {
         let updates =
             operations(args).map_or(0, |all| all.filter(|operation| operation & UPDATE != 0).count());
         Reply::Integer(updates as i64)
@@ -144,8 +146,10 @@ impl Procedure for AccessRecords {
         Footprint::of_keys(reads, writes)
     }
     fn fragments(&self, args: &Args) -> Option<Fragments> {
-        let fragment =
-            |operation| Fragment::independent(record(operation & !UPDATE), operation & UPDATE != 0);
+        let fragment = |operation: u32| {
+            let kind = if operation & UPDATE == 0 { FragmentKind::Read } else { FragmentKind::Update };
+            Fragment::independent(record(operation & !UPDATE), kind)
+        };
         let list = operations(args).ok()?.map(fragment).collect();
         Fragments::new(list, FragmentCode { execute, reply })
     }

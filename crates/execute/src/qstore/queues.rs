@@ -294,13 +294,13 @@ impl Shared {
             let waiter = || Waiter::Fragment(split.clone(), index);
             if before != Position::NONE && before < position && self.slots.wait(before, waiter) {
                 self.suspensions.fetch_add(1, Ordering::Relaxed);
-                if fragment.writes && !is_active(Mutant::ForgetWriter) {
+                if fragment.kind.writes() && !is_active(Mutant::ForgetWriter) {
                     executor.waiting.push(bucket);
                 }
                 continue;
             }
             // Whoever comes behind it finds what it has written.
-            if fragment.writes {
+            if fragment.kind.writes() {
                 executor.last_writers[bucket] = Position::NONE;
             }
             self.execute_fragment(&split, index, &mut share);

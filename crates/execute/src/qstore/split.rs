@@ -4,13 +4,13 @@ use super::Shared;
 use crate::conservative::{Ended, Installed, Job, LiveChange};
 use crate::engine::Committed;
 use crate::running;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use store::{Version, digest};
-use txn::fragments::{Done, Fragment, Fragments};
-use txn::{Entry, Position, Reply, Space};
+use txn::fragments::{Done, FragmentValues};
+use txn::{Entry, Fragment, FragmentValue, Fragments, Note, Position, Reply, Space};
 
 /// A transaction whose fragments depend on nothing but their records.
 pub(super) struct Split {
@@ -30,9 +30,17 @@ pub(super) struct Split {
 #[derive(Default)]
 struct Gathered {
     /// The values that are not nil, with their fragments' places.
-    values: SmallVec<[(u16, Reply); 1]>,
+    values: SmallVec<[(u16, FragmentValue); 1]>,
+    /// What the fragments have noted, with their places.
+    notes: Vec<(u16, Vec<Note>)>,
     /// The records in which versions were installed.
     installed: Installed<()>,
+}
+
+impl Gathered {
+    fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.notes.is_empty() && self.installed.is_empty()
+    }
 }
 
 /// Fragments of a split transaction that are in one range: these places in [`Split::by_range`].
@@ -74,32 +82,35 @@ impl Split {
     }
 
     /// The reply, from the values of all fragments.
-    fn reply(&self, values: &mut SmallVec<[(u16, Reply); 1]>) -> Reply {
-        let mut all = vec![Reply::Nil; self.by_range.len()];
-        for (place, value) in values.drain(..) {
-            all[usize::from(place)] = value;
+    fn reply(&self, gathered: &mut Gathered) -> Reply {
+        let mut values: FragmentValues = smallvec![FragmentValue::NIL; self.by_range.len()];
+        for (place, value) in gathered.values.drain(..) {
+            values[usize::from(place)] = value;
         }
-        self.fragments.reply(&self.job.request.args, &all)
+        gathered.notes.sort_unstable_by_key(|&(place, _)| place);
+        let notes = gathered.notes.drain(..).flat_map(|(_, notes)| notes);
+        self.fragments.reply(&self.job.request.args, values, notes)
     }
 
     /// The outcome, once every fragment was executed. A void transaction's is never told: some of its
     /// fragments may have been left out.
     fn end(&self, is_void: bool) -> Ended {
-        let Gathered { mut values, installed } = std::mem::take(&mut *self.gathered.lock());
+        let mut gathered = std::mem::take(&mut *self.gathered.lock());
         let Job { context, request, .. } = &self.job;
-        let mut reply = || running::see(request, context, || self.reply(&mut values));
+        let mut reply = || running::see(request, context, || self.reply(&mut gathered));
+        let reply = if is_void { Reply::Nil } else { reply() };
         Ended {
             committed: Committed {
                 position: context.position,
                 request: request.clone(),
-                outcome: Ok(if is_void { Reply::Nil } else { reply() }),
+                outcome: Ok(reply),
                 writes: self.writes.load(Ordering::Relaxed) as usize,
             },
             now_ms: context.now_ms,
             live: LiveChange::By(self.live.load(Ordering::Relaxed)),
             terms: self.terms.load(Ordering::Relaxed),
             member: None,
-            installed,
+            installed: gathered.installed,
             was_early: false,
         }
     }
@@ -137,9 +148,10 @@ impl Shared {
             split.writes.fetch_add(writes, Ordering::Relaxed);
             split.terms.fetch_add(terms, Ordering::Relaxed);
         }
-        if !(gathered.values.is_empty() && gathered.installed.is_empty()) {
+        if !gathered.is_empty() {
             let mut all = split.gathered.lock();
             all.values.extend(gathered.values);
+            all.notes.extend(gathered.notes);
             all.installed.extend(gathered.installed);
         }
         // Whoever adds the last share sees what the others have added.
@@ -150,16 +162,16 @@ impl Shared {
 
     fn execute_on_record(&self, split: &Split, index: u16, share: &mut Share) {
         let place = split.by_range[usize::from(index)];
-        let Fragment { key, writes, .. } = &split.fragments.list()[usize::from(place)];
+        let Fragment { key, kind, .. } = &split.fragments.list()[usize::from(place)];
         let (position, now_ms) = (split.position(), split.job.context.now_ms);
         let args = &split.job.request.args;
-        let record = match writes {
+        let record = match kind.writes() {
             true => Some(self.partition.get_or_insert(key)),
             false => self.partition.get(key),
         };
-        let execute = |found: Option<&Entry>| {
-            let done = split.fragments.execute(args, usize::from(place), found, &[]);
-            done.unwrap_or_else(|stop| Done { write: None, value: Reply::error_owned(stop.to_string()) })
+        let mut notes = Vec::new();
+        let mut execute = |entry: Option<&Entry>| {
+            split.fragments.execute_apart(args, usize::from(place), entry, now_ms, &mut notes)
         };
         let value = match record {
             None => execute(None).value,
@@ -168,7 +180,7 @@ impl Shared {
                 let value = self.partition.with(&mut record, |cell| {
                     let found = cell.versions.entry(position.prev(), self.partition.clears_of(key));
                     let was_live = found.is_some();
-                    let Done { write, value } = execute(found.filter(|entry| !entry.expired(now_ms)));
+                    let Done { write, value } = execute(found);
                     if let Some(entry) = write {
                         has_written = true;
                         share.writes += 1;
@@ -188,8 +200,11 @@ impl Shared {
                 value
             }
         };
-        if value != Reply::Nil {
+        if value != FragmentValue::NIL {
             share.gathered.values.push((place, value));
+        }
+        if !notes.is_empty() {
+            share.gathered.notes.push((place, notes));
         }
     }
 }

@@ -1,50 +1,42 @@
 //! Strings that count.
 
 use super::options;
-use super::strings::{argument, found, short_string, string};
+use super::strings::{stored, string_in, text_in};
+use crate::table::per_key::PerKeyResult;
 use crate::{errors, parse};
-use txn::{Blob, Entry, Intent, Key, Outcome, Reply, Tx, Value};
+use txn::{Blob, FragmentContext, Reply};
 
 /// No integer has more digits, with its sign.
 const INTEGER_BYTES_MAX: usize = 20;
 
-async fn add(tx: &mut Tx, name: &Blob, increment: i64) -> Outcome {
-    let key = Key::from(name);
-    let old = short_string(tx, &key, Intent::Update, INTEGER_BYTES_MAX);
-    let (old, expires_at_ms) = match found!(old) {
+fn add(context: &FragmentContext<'_>, increment: i64) -> PerKeyResult {
+    let (old, expires_at_ms) = match text_in(context)? {
         None => (0, 0),
-        Some(found) => (argument!(options::integer(&found.value)), found.expires_at_ms),
+        Some(found) => (options::integer(&found.value.into_head(INTEGER_BYTES_MAX))?, found.expires_at_ms),
     };
-    let Some(new) = old.checked_add(increment) else {
-        return Ok(errors::OVERFLOW);
-    };
-    tx.put_entry(&key, Entry { value: Value::String(parse::integer_text(new)), expires_at_ms }).await?;
-    Ok(Reply::Integer(new))
+    let new = old.checked_add(increment).ok_or(errors::OVERFLOW)?;
+    Ok(stored(parse::integer_text(new), expires_at_ms, Reply::Integer(new)))
 }
 
 /// INCR key
-pub async fn incr(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    add(tx, &args[0], 1).await
+pub fn incr(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    add(context, 1)
 }
 
 /// DECR key
-pub async fn decr(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    add(tx, &args[0], -1).await
+pub fn decr(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    add(context, -1)
 }
 
 /// INCRBY key increment
-pub async fn incrby(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let increment = argument!(options::integer(&args[1]));
-    add(tx, &args[0], increment).await
+pub fn incrby(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    add(context, options::integer(&args[1])?)
 }
 
 /// DECRBY key decrement
-pub async fn decrby(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let decrement = argument!(options::integer(&args[1]));
-    match decrement.checked_neg() {
-        Some(increment) => add(tx, &args[0], increment).await,
-        None => Ok(errors::DECREMENT_OVERFLOW),
-    }
+pub fn decrby(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let decrement = options::integer(&args[1])?;
+    add(context, decrement.checked_neg().ok_or(errors::DECREMENT_OVERFLOW)?)
 }
 
 /// The reply to a float increment that has no result.
@@ -56,13 +48,11 @@ pub(super) fn float_error(error: parse::FloatSumError) -> Reply {
 }
 
 /// INCRBYFLOAT key increment
-pub async fn incrbyfloat(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    let (old, expires_at_ms) = match found!(string(tx, &key, Intent::Update)) {
+pub fn incrbyfloat(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let (old, expires_at_ms) = match string_in(context)? {
         None => (Blob::new(b"0"), 0),
         Some(found) => (found.value, found.expires_at_ms),
     };
-    let sum = Blob::from(argument!(parse::float_sum(&old, &args[1]).map_err(float_error)));
-    tx.put_entry(&key, Entry { value: Value::String(sum.clone()), expires_at_ms }).await?;
-    Ok(Reply::Bulk(sum))
+    let sum = Blob::from(parse::float_sum(&old, &args[1]).map_err(float_error)?);
+    Ok(stored(sum.clone(), expires_at_ms, Reply::Bulk(sum)))
 }

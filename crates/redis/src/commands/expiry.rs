@@ -1,10 +1,11 @@
 //! Times to live.
 
 use super::options::{self, TimeKind};
-use super::strings::argument;
 use crate::errors;
+use crate::table::per_key::{PerKeyResult, date_offset_ms};
 use txn::clock::date_ms;
-use txn::{Blob, Entry, Key, Outcome, Reply, Tx};
+use txn::fragments::Done;
+use txn::{Blob, Entry, FragmentContext, Reply};
 
 /// When EXPIRE and its like take effect.
 #[derive(Clone, Copy, Default)]
@@ -46,83 +47,77 @@ impl Condition {
     }
 }
 
-async fn expire_at(tx: &mut Tx, args: &[Blob], kind: TimeKind, command: &'static str) -> Outcome {
-    let condition = argument!(Condition::parse(&args[2..]));
-    let value = argument!(options::integer(&args[1]));
-    let Some(at_ms) = kind.to_ms(value, tx).await? else {
-        return Ok(errors::invalid_expire(command));
+fn expire_at(
+    args: &[Blob],
+    context: &FragmentContext<'_>,
+    kind: TimeKind,
+    command: &'static str,
+) -> PerKeyResult {
+    let condition = Condition::parse(&args[2..])?;
+    let value = options::integer(&args[1])?;
+    let at_ms = kind.to_ms(value, context).ok_or_else(|| errors::invalid_expire(command))?;
+    let Some(entry) = context.found.filter(|entry| condition.allows(entry.expires_at_ms, at_ms)) else {
+        return Ok(Done::read(Reply::Integer(0)));
     };
-    let key = Key::from(&args[0]);
-    let Some(entry) = tx.entry_for_update(&key).await? else {
-        return Ok(Reply::Integer(0));
-    };
-    if !condition.allows(entry.expires_at_ms, at_ms) {
-        return Ok(Reply::Integer(0));
-    }
-    match u64::try_from(at_ms) {
-        Ok(expires_at_ms) if expires_at_ms > tx.now_ms() => {
-            tx.put_entry(&key, Entry { expires_at_ms, ..entry }).await?;
+    Ok(match u64::try_from(at_ms) {
+        Ok(expires_at_ms) if expires_at_ms > context.now_ms => {
+            Done::put(Entry { expires_at_ms, ..entry.clone() }, Reply::Integer(1))
         }
-        _ => tx.delete(&key).await?,
-    }
-    Ok(Reply::Integer(1))
+        _ => Done::delete(Reply::Integer(1)),
+    })
 }
 
 /// EXPIRE key seconds [NX | XX | GT | LT]
-pub async fn expire(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    expire_at(tx, args, TimeKind::Seconds, "expire").await
+pub fn expire(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    expire_at(args, context, TimeKind::Seconds, "expire")
 }
 /// PEXPIRE key milliseconds [NX | XX | GT | LT]
-pub async fn pexpire(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    expire_at(tx, args, TimeKind::Milliseconds, "pexpire").await
+pub fn pexpire(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    expire_at(args, context, TimeKind::Milliseconds, "pexpire")
 }
 /// EXPIREAT key seconds [NX | XX | GT | LT]
-pub async fn expireat(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    expire_at(tx, args, TimeKind::AtSeconds, "expireat").await
+pub fn expireat(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    expire_at(args, context, TimeKind::AtSeconds, "expireat")
 }
 /// PEXPIREAT key milliseconds [NX | XX | GT | LT]
-pub async fn pexpireat(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    expire_at(tx, args, TimeKind::AtMilliseconds, "pexpireat").await
+pub fn pexpireat(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    expire_at(args, context, TimeKind::AtMilliseconds, "pexpireat")
 }
 
 /// What the TTL family replies: -2 without a key, -1 without an expiry, else a time made of the expiry.
-async fn time_of(tx: &mut Tx, name: &Blob, time: impl Fn(u64) -> u64) -> Outcome {
-    Ok(Reply::Integer(match tx.entry(&Key::from(name)).await? {
+fn time_of(context: &FragmentContext<'_>, time: impl Fn(u64) -> u64) -> PerKeyResult {
+    Ok(Done::read(Reply::Integer(match context.found {
         None => -2,
         Some(entry) if entry.expires_at_ms == 0 => -1,
         Some(entry) => i64::try_from(time(entry.expires_at_ms)).unwrap_or(i64::MAX),
-    }))
+    })))
 }
 
 /// TTL key
-pub async fn ttl(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let now_ms = tx.now_ms();
-    time_of(tx, &args[0], |at_ms| at_ms.saturating_sub(now_ms).saturating_add(500) / 1000).await
+pub fn ttl(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    time_of(context, |at_ms| at_ms.saturating_sub(context.now_ms).saturating_add(500) / 1000)
 }
 /// PTTL key
-pub async fn pttl(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let now_ms = tx.now_ms();
-    time_of(tx, &args[0], |at_ms| at_ms.saturating_sub(now_ms)).await
+pub fn pttl(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    time_of(context, |at_ms| at_ms.saturating_sub(context.now_ms))
 }
 /// EXPIRETIME key
-pub async fn expiretime(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let offset_ms = tx.clock_offset_ms().await?;
-    time_of(tx, &args[0], |at_ms| date_ms(at_ms, offset_ms).saturating_add(500) / 1000).await
+pub fn expiretime(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let offset_ms = date_offset_ms(context);
+    time_of(context, |at_ms| date_ms(at_ms, offset_ms).saturating_add(500) / 1000)
 }
 /// PEXPIRETIME key
-pub async fn pexpiretime(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let offset_ms = tx.clock_offset_ms().await?;
-    time_of(tx, &args[0], |at_ms| date_ms(at_ms, offset_ms)).await
+pub fn pexpiretime(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let offset_ms = date_offset_ms(context);
+    time_of(context, |at_ms| date_ms(at_ms, offset_ms))
 }
 
 /// PERSIST key
-pub async fn persist(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    match tx.entry_for_update(&key).await? {
+pub fn persist(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    Ok(match context.found {
         Some(entry) if entry.expires_at_ms != 0 => {
-            tx.put_entry(&key, Entry { expires_at_ms: 0, ..entry }).await?;
-            Ok(Reply::Integer(1))
+            Done::put(Entry { expires_at_ms: 0, ..entry.clone() }, Reply::Integer(1))
         }
-        _ => Ok(Reply::Integer(0)),
-    }
+        _ => Done::read(Reply::Integer(0)),
+    })
 }

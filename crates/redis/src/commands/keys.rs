@@ -3,9 +3,11 @@
 use super::options;
 use super::packed;
 use super::strings::argument;
+use crate::table::per_key::PerKeyResult;
 use crate::work;
 use crate::{errors, parse};
-use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
+use txn::fragments::{Done, FragmentValues};
+use txn::{Blob, FragmentContext, FragmentValue, Key, Outcome, Reply, Stop, Tx, Value};
 
 /// What a record costs beside its key's and value's own heap: index, version, entry.
 pub const RECORD_BYTES: usize = 112;
@@ -19,28 +21,28 @@ pub(super) async fn delete(tx: &mut Tx, key: &Key) -> Result<bool, Stop> {
     Ok(is_there)
 }
 
-/// DEL key [key ...]; UNLINK too: memory is collected behind the order either way.
-pub async fn del(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let mut deleted = 0;
-    for name in args {
-        deleted += i64::from(delete(tx, &Key::from(name)).await?);
-    }
-    Ok(Reply::Integer(deleted))
+/// DEL key [key ...]; UNLINK too: memory is collected behind the order either way. A key that was not there
+/// is not written.
+pub fn del(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    Ok(match context.found {
+        Some(_) => Done::delete(Reply::Integer(1)),
+        None => Done::read(FragmentValue::NIL),
+    })
 }
 
 /// EXISTS key [key ...]; TOUCH too.
-pub async fn exists(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let mut found = 0;
-    for name in args {
-        found += i64::from(tx.entry(&Key::from(name)).await?.is_some());
-    }
-    Ok(Reply::Integer(found))
+pub fn exists(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    Ok(Done::read(context.found.map_or(Reply::Nil, |_| Reply::Integer(1))))
+}
+
+/// The reply of commands that count keys: how many have a value.
+pub fn count_reply(_: &[Blob], values: FragmentValues) -> Reply {
+    Reply::Integer(values.iter().filter(|value| **value != FragmentValue::NIL).count() as i64)
 }
 
 /// TYPE key
-pub async fn type_of(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let value = tx.get(&Key::from(&args[0])).await?;
-    Ok(Reply::Status(value.map_or("none", |value| value.type_name()).into()))
+pub fn type_of(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    Ok(Done::read(Reply::Status(context.found.map_or("none", |entry| entry.value.type_name()).into())))
 }
 
 /// Moves an entry with its expiry; `None` if there is nothing at the source.

@@ -3,8 +3,9 @@
 use crate::chance::REPEATED_MAX;
 use crate::errors;
 use crate::parse;
+use crate::table::per_key::date_offset_ms;
 use std::ops::Range;
-use txn::{Blob, Reply, Stop, Tx};
+use txn::{Blob, FragmentContext, Reply};
 
 /// Whether an argument is this word, whatever its case.
 pub fn is(argument: &Blob, word: &str) -> bool {
@@ -77,39 +78,35 @@ impl TimeKind {
             _ => return None,
         })
     }
-    /// How far epoch time is ahead of what the argument counts from: its date, or else the transaction's own
-    /// time.
-    async fn origin_ms(self, tx: &mut Tx) -> Result<i64, Stop> {
-        match self {
-            TimeKind::Seconds | TimeKind::Milliseconds => Ok(tx.now_ms().cast_signed()),
-            TimeKind::AtSeconds | TimeKind::AtMilliseconds => tx.clock_offset_ms().await,
-        }
+    /// Whether the argument is a date.
+    pub fn is_date(self) -> bool {
+        matches!(self, TimeKind::AtSeconds | TimeKind::AtMilliseconds)
     }
 
     /// The epoch time that an argument means; `None` if that is beyond what fits. May be negative.
-    pub async fn to_ms(self, value: i64, tx: &mut Tx) -> Result<Option<i64>, Stop> {
+    pub fn to_ms(self, value: i64, context: &FragmentContext<'_>) -> Option<i64> {
         let value_ms = match self {
-            TimeKind::Seconds | TimeKind::AtSeconds => value.checked_mul(1000),
-            TimeKind::Milliseconds | TimeKind::AtMilliseconds => Some(value),
+            TimeKind::Seconds | TimeKind::AtSeconds => value.checked_mul(1000)?,
+            TimeKind::Milliseconds | TimeKind::AtMilliseconds => value,
         };
-        let origin_ms = self.origin_ms(tx).await?;
-        Ok(value_ms.and_then(|value_ms| value_ms.checked_add(origin_ms)))
+        let origin_ms = match self.is_date() {
+            true => date_offset_ms(context),
+            false => context.now_ms.cast_signed(),
+        };
+        value_ms.checked_add(origin_ms)
     }
 }
 
 /// The time from which the entry of `command` expires: it must be positive as given and as a date.
-pub async fn expiry_ms(
-    tx: &mut Tx,
+pub fn expiry_ms(
+    context: &FragmentContext<'_>,
     kind: TimeKind,
     argument: &Blob,
     command: &'static str,
-) -> Result<Result<u64, Reply>, Stop> {
-    let value = match integer(argument) {
-        Ok(value) => value,
-        Err(error) => return Ok(Err(error)),
-    };
-    let at_ms = if value > 0 { kind.to_ms(value, tx).await? } else { None };
+) -> Result<u64, Reply> {
+    let value = integer(argument)?;
+    let at_ms = if value > 0 { kind.to_ms(value, context) } else { None };
     // A date before the first epoch is past, and 0 is no expiry.
     let at_ms = at_ms.map(|at_ms| at_ms.max(1).cast_unsigned());
-    Ok(at_ms.ok_or_else(|| errors::invalid_expire(command)))
+    at_ms.ok_or_else(|| errors::invalid_expire(command))
 }

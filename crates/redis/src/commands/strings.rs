@@ -2,12 +2,17 @@
 
 use super::options::{self, TimeKind};
 use crate::errors;
+use crate::table::per_key::{PerKeyResult, Plan};
 use crate::work;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
+use txn::fragments::{self, Done, FragmentValues};
 use txn::value::LongString;
-use txn::{Blob, Entry, Intent, Key, Note, Outcome, Reply, Stop, Tx, Value};
+use txn::{
+    Blob, Entry, FragmentContext, FragmentKind, FragmentValue, Intent, Key, Note, Outcome, Reply, Stop, Tx,
+    Value, told,
+};
 
 /// The longest string that a command makes.
 pub const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
@@ -30,20 +35,6 @@ pub(super) async fn string(
     }))
 }
 
-/// The string at a key, for a command that takes none longer than `len_max`: of a longer one there are
-/// `len_max + 1` bytes. The inner error is the reply to a value of another type.
-pub(super) async fn short_string(
-    tx: &mut Tx,
-    key: &Key,
-    intent: Intent,
-    len_max: usize,
-) -> Result<Result<Option<Found>, Reply>, Stop> {
-    let found = text_of(tx.read(key, intent).await?.entry);
-    Ok(found.map(|found| {
-        found.map(|found| Found { value: found.value.into_head(len_max), expires_at_ms: found.expires_at_ms })
-    }))
-}
-
 /// The string at a key, of which a part is wanted. The inner error is the reply to a value of another type.
 pub(super) async fn text(
     tx: &mut Tx,
@@ -51,6 +42,26 @@ pub(super) async fn text(
     intent: Intent,
 ) -> Result<Result<Option<Found<Text>>, Reply>, Stop> {
     Ok(text_of(tx.read(key, intent).await?.entry))
+}
+
+/// The string in a record, of which a part is wanted. The error is the reply to a value of another type.
+pub(super) fn text_in(context: &FragmentContext<'_>) -> Result<Option<Found<Text>>, Reply> {
+    text_of(context.found.cloned())
+}
+
+/// The string in a record, and when it expires. The error is the reply to a value of another type.
+pub(super) fn string_in(context: &FragmentContext<'_>) -> Result<Option<Found>, Reply> {
+    let found = text_in(context)?;
+    Ok(found.map(|found| Found { value: found.value.into_blob(), expires_at_ms: found.expires_at_ms }))
+}
+
+/// The string in a record, to reply it.
+fn string_to_reply(context: &FragmentContext<'_>) -> Result<FragmentValue, Reply> {
+    let Some(entry) = context.found else {
+        return Ok(FragmentValue::NIL);
+    };
+    work::long_bytes(entry.value.string_len().ok_or(errors::WRONG_TYPE)?);
+    Ok(FragmentValue::of_string(&entry.value))
 }
 
 fn text_of(entry: Option<Entry>) -> Result<Option<Found<Text>>, Reply> {
@@ -93,7 +104,7 @@ impl Text {
 
     /// The string, or of a longer one so many bytes and one more, for who takes none that is longer. It is
     /// charged as the whole.
-    fn into_head(self, len_max: usize) -> Blob {
+    pub(super) fn into_head(self, len_max: usize) -> Blob {
         match self {
             Text::Long(string) if string.len() > len_max => {
                 work::long_bytes(string.len());
@@ -175,6 +186,11 @@ pub(super) fn to_change(found: Option<Found<Text>>) -> (Text, u64) {
     found.map_or((Text::EMPTY, 0), |found| (found.value, found.expires_at_ms))
 }
 
+/// Puts a string that expires at a time (0: never) into a record.
+pub(super) fn stored(value: impl Into<Value>, expires_at_ms: u64, reply: Reply) -> Done {
+    Done::put(Entry { value: value.into(), expires_at_ms }, reply)
+}
+
 /// Sets a key to a string that expires at a time (0: never).
 pub(super) async fn put(
     tx: &mut Tx,
@@ -216,18 +232,13 @@ macro_rules! argument {
 }
 pub(super) use argument;
 
-fn bulk_or_nil(value: Option<Blob>) -> Reply {
-    value.map_or(Reply::Nil, Reply::Bulk)
-}
-
 fn forever(value: &Blob) -> Entry {
     Entry::new(value.clone())
 }
 
 /// GET key
-pub async fn get(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let found = found!(string(tx, &Key::from(&args[0]), Intent::Read));
-    Ok(bulk_or_nil(found.map(|found| found.value)))
+pub fn get(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    Ok(Done::read(string_to_reply(context)?))
 }
 
 /// The options of SET.
@@ -269,152 +280,186 @@ impl SetOptions<'_> {
     }
 }
 
-/// SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL]
-pub async fn set(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    if args.len() == 2 {
-        tx.put_entry(&key, forever(&args[1])).await?;
-        return Ok(Reply::OK);
+impl SetOptions<'_> {
+    fn reads(&self) -> bool {
+        self.only_absent || self.only_present || self.reply_old || self.keep_ttl
     }
-    let Some(options) = SetOptions::parse(&args[2..]) else {
-        return Ok(errors::SYNTAX);
-    };
+}
+
+/// The plan of SET.
+pub fn set_plan(args: &[Blob]) -> Result<Plan, Reply> {
+    if args.len() == 2 {
+        return Ok(Plan::of(FragmentKind::Put));
+    }
+    let options = SetOptions::parse(&args[2..]).ok_or(errors::SYNTAX)?;
+    let kind = if options.reads() { FragmentKind::Update } else { FragmentKind::Put };
+    Ok(Plan { kind, takes_date: options.expiry.is_some_and(|(kind, _)| kind.is_date()) })
+}
+
+/// SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL]
+pub fn set(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    if args.len() == 2 {
+        return Ok(Done::put(forever(&args[1]), Reply::OK));
+    }
+    let options = SetOptions::parse(&args[2..]).ok_or(errors::SYNTAX)?;
     let mut expires_at_ms = match options.expiry {
-        Some((kind, time)) => argument!(options::expiry_ms(tx, kind, time, "set").await?),
+        Some((kind, time)) => options::expiry_ms(context, kind, time, "set")?,
         None => 0,
     };
-    let mut reply = Reply::OK;
-    if options.only_absent || options.only_present || options.reply_old || options.keep_ttl {
-        let old = tx.read(&key, Intent::Update).await?.entry;
-        if options.reply_old {
-            reply = match old.as_ref().map(|old| old.value.as_string()) {
-                None => Reply::Nil,
-                Some(Some(value)) => Reply::Bulk(value),
-                Some(None) => return Ok(errors::WRONG_TYPE),
-            };
+    let old = context.found;
+    let mut reply = Reply::OK.into();
+    if options.reply_old {
+        if old.is_some_and(|old| old.value.string_len().is_none()) {
+            return Err(errors::WRONG_TYPE);
         }
-        if (options.only_absent && old.is_some()) || (options.only_present && old.is_none()) {
-            return Ok(if options.reply_old { reply } else { Reply::Nil });
-        }
-        if options.keep_ttl {
-            expires_at_ms = old.map_or(0, |old| old.expires_at_ms);
-            tx.note(|| Note::Named("set"));
-        }
+        reply = old.map_or(FragmentValue::NIL, |old| FragmentValue::of_string(&old.value));
     }
-    tx.put_entry(&key, Entry { value: Value::String(args[1].clone()), expires_at_ms }).await?;
-    Ok(reply)
+    if (options.only_absent && old.is_some()) || (options.only_present && old.is_none()) {
+        return Ok(Done::read(if options.reply_old { reply } else { FragmentValue::NIL }));
+    }
+    if options.keep_ttl {
+        expires_at_ms = old.map_or(0, |old| old.expires_at_ms);
+        told::note(|| Note::Named("set"));
+    }
+    Ok(Done::put(Entry { value: Value::String(args[1].clone()), expires_at_ms }, reply))
 }
 
 /// SETNX key value
-pub async fn setnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    if tx.entry_for_update(&key).await?.is_some() {
-        return Ok(Reply::Integer(0));
-    }
-    tx.put_entry(&key, forever(&args[1])).await?;
-    Ok(Reply::Integer(1))
+pub fn setnx(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    Ok(match context.found {
+        Some(_) => Done::read(Reply::Integer(0)),
+        None => Done::put(forever(&args[1]), Reply::Integer(1)),
+    })
 }
 
-async fn set_for(tx: &mut Tx, args: &[Blob], kind: TimeKind, command: &'static str) -> Outcome {
-    let expires_at_ms = argument!(options::expiry_ms(tx, kind, &args[1], command).await?);
-    tx.put_entry(&Key::from(&args[0]), Entry { value: Value::String(args[2].clone()), expires_at_ms })
-        .await?;
-    Ok(Reply::OK)
+fn set_for(
+    args: &[Blob],
+    context: &FragmentContext<'_>,
+    kind: TimeKind,
+    command: &'static str,
+) -> PerKeyResult {
+    let expires_at_ms = options::expiry_ms(context, kind, &args[1], command)?;
+    Ok(stored(args[2].clone(), expires_at_ms, Reply::OK))
 }
 
 /// SETEX key seconds value
-pub async fn setex(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    set_for(tx, args, TimeKind::Seconds, "setex").await
+pub fn setex(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    set_for(args, context, TimeKind::Seconds, "setex")
 }
 
 /// PSETEX key milliseconds value
-pub async fn psetex(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    set_for(tx, args, TimeKind::Milliseconds, "psetex").await
+pub fn psetex(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    set_for(args, context, TimeKind::Milliseconds, "psetex")
 }
 
 /// GETSET key value
-pub async fn getset(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    let old = found!(string(tx, &key, Intent::Update));
-    tx.put_entry(&key, forever(&args[1])).await?;
-    Ok(bulk_or_nil(old.map(|old| old.value)))
+pub fn getset(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    Ok(Done::put(forever(&args[1]), string_to_reply(context)?))
 }
 
 /// GETDEL key
-pub async fn getdel(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    let old = found!(string(tx, &key, Intent::Update));
-    if old.is_some() {
-        tx.delete(&key).await?;
+pub fn getdel(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let old = string_to_reply(context)?;
+    Ok(match context.found {
+        Some(_) => Done::delete(old),
+        None => Done::read(old),
+    })
+}
+
+/// What GETEX does to the time to live.
+enum NewExpiry<'a> {
+    Same,
+    Never,
+    At(TimeKind, &'a Blob),
+}
+
+impl NewExpiry<'_> {
+    fn parse(mut words: &[Blob]) -> Option<NewExpiry<'_>> {
+        let mut new = NewExpiry::Same;
+        while let [word, rest @ ..] = words {
+            (new, words) = match (TimeKind::of_option(word), rest) {
+                (None, rest) if !matches!(new, NewExpiry::At(..)) && options::is(word, "PERSIST") => {
+                    (NewExpiry::Never, rest)
+                }
+                // As in Redis, the same word may come again.
+                (Some(kind), [time, rest @ ..]) => match new {
+                    NewExpiry::Never => return None,
+                    NewExpiry::At(other, _) if other != kind => return None,
+                    _ => (NewExpiry::At(kind, time), rest),
+                },
+                _ => return None,
+            };
+        }
+        Some(new)
     }
-    Ok(bulk_or_nil(old.map(|old| old.value)))
+}
+
+/// The plan of GETEX.
+pub fn getex_plan(args: &[Blob]) -> Result<Plan, Reply> {
+    let new = NewExpiry::parse(&args[1..]).ok_or(errors::SYNTAX)?;
+    let takes_date = matches!(new, NewExpiry::At(kind, _) if kind.is_date());
+    Ok(Plan { kind: FragmentKind::Update, takes_date })
 }
 
 /// GETEX key [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | PERSIST]
-pub async fn getex(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let (mut expiry, mut persists) = (None, false);
-    let mut words = &args[1..];
-    while let [word, rest @ ..] = words {
-        words = match (TimeKind::of_option(word), rest) {
-            (None, rest) if expiry.is_none() && options::is(word, "PERSIST") => {
-                persists = true;
-                rest
-            }
-            // As in Redis, the same word may come again.
-            (Some(kind), [time, rest @ ..]) if !persists && expiry.is_none_or(|(other, _)| other == kind) => {
-                expiry = Some((kind, time));
-                rest
-            }
-            _ => return Ok(errors::SYNTAX),
-        };
-    }
-    let key = Key::from(&args[0]);
-    let Some(found) = found!(text(tx, &key, Intent::Update)) else {
-        return Ok(Reply::Nil);
+pub fn getex(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let reply = string_to_reply(context)?;
+    let Some(old) = context.found else {
+        return Ok(Done::read(reply));
     };
-    let expires_at_ms = match expiry {
-        Some((kind, time)) => argument!(options::expiry_ms(tx, kind, time, "getex").await?),
-        None if persists => 0,
-        None => found.expires_at_ms,
+    let expires_at_ms = match NewExpiry::parse(&args[1..]).ok_or(errors::SYNTAX)? {
+        NewExpiry::At(kind, time) => options::expiry_ms(context, kind, time, "getex")?,
+        NewExpiry::Never => 0,
+        NewExpiry::Same => old.expires_at_ms,
     };
-    if expires_at_ms != 0 && expires_at_ms <= tx.now_ms() {
-        tx.delete(&key).await?;
-    } else if expires_at_ms != found.expires_at_ms {
-        put(tx, &key, found.value.clone(), expires_at_ms).await?;
-    }
-    Ok(Reply::Bulk(found.value.into_blob()))
+    Ok(if expires_at_ms != 0 && expires_at_ms <= context.now_ms {
+        Done::delete(reply)
+    } else if expires_at_ms != old.expires_at_ms {
+        Done::put(Entry { expires_at_ms, ..old.clone() }, reply)
+    } else {
+        Done::read(reply)
+    })
 }
 
 /// MGET key [key ...]
-pub async fn mget(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let mut values = Vec::with_capacity(args.len());
-    let mut reply_bytes = 0;
-    for name in args {
-        let value = tx.get(&Key::from(name)).await?;
-        let len = value.as_ref().and_then(Value::string_len).unwrap_or(0);
-        work::bytes(len);
-        if work::is_spent() {
-            break;
-        }
-        // Each is put together for the reply, also what takes less where it is kept.
-        reply_bytes += len;
-        if reply_bytes > STRING_BYTES_MAX {
-            return Ok(errors::MGET_TOO_LONG);
-        }
-        values.push(bulk_or_nil(value.and_then(|value| value.as_string())));
+pub fn mget(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let value = context.found.map_or(FragmentValue::NIL, |entry| {
+        work::bytes(entry.value.string_len().unwrap_or(0));
+        FragmentValue::of_string(&entry.value)
+    });
+    Ok(Done::read(value))
+}
+
+/// The reply of MGET.
+pub fn mget_reply(args: &[Blob], values: FragmentValues) -> Reply {
+    // Each is put together for the reply, also what takes less where it is kept.
+    let len = |value: &FragmentValue| match value {
+        FragmentValue::Reply(Reply::Bulk(bytes)) => bytes.len(),
+        FragmentValue::Reply(_) => 0,
+        FragmentValue::Long(string) => string.len(),
+    };
+    match values.iter().map(len).sum::<usize>() > STRING_BYTES_MAX {
+        true => errors::MGET_TOO_LONG,
+        false => fragments::all(args, values),
     }
-    Ok(Reply::Array(values))
+}
+
+/// The plan of MSET.
+pub fn mset_plan(args: &[Blob]) -> Result<Plan, Reply> {
+    match args.len() % 2 {
+        0 => Ok(Plan::of(FragmentKind::Put)),
+        _ => Err(errors::wrong_arity_of("mset")),
+    }
 }
 
 /// MSET key value [key value ...]
-pub async fn mset(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let (pairs, []) = args.as_chunks::<2>() else {
-        return Ok(errors::wrong_arity_of("mset"));
-    };
-    for [name, value] in pairs {
-        tx.put_entry(&Key::from(name), forever(value)).await?;
-    }
-    Ok(Reply::OK)
+pub fn mset(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    Ok(Done::put(forever(&args[2 * context.place + 1]), FragmentValue::NIL))
+}
+
+/// The reply of MSET.
+pub fn mset_reply(_: &[Blob], _: FragmentValues) -> Reply {
+    Reply::OK
 }
 
 /// MSETNX key value [key value ...]
@@ -434,39 +479,37 @@ pub async fn msetnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
 }
 
 /// APPEND key value
-pub async fn append(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    let (value, expires_at_ms) = match found!(text(tx, &key, Intent::Update)) {
+pub fn append(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let (value, expires_at_ms) = match text_in(context)? {
         None => (Text::Blob(args[1].clone()), 0),
         Some(Found { mut value, expires_at_ms }) => {
             if value.len() + args[1].len() > STRING_BYTES_MAX {
-                return Ok(errors::STRING_TOO_LONG);
+                return Err(errors::STRING_TOO_LONG);
             }
             value.write(value.len(), &args[1]);
             (value, expires_at_ms)
         }
     };
-    let len = value.len();
-    put(tx, &key, value, expires_at_ms).await?;
-    Ok(Reply::Integer(len as i64))
+    let len = value.len() as i64;
+    Ok(stored(value, expires_at_ms, Reply::Integer(len)))
 }
 
 /// STRLEN key
-pub async fn strlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let found = found!(text(tx, &Key::from(&args[0]), Intent::Read));
-    Ok(Reply::Integer(found.map_or(0, |found| found.value.len() as i64)))
+pub fn strlen(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let found = text_in(context)?;
+    Ok(Done::read(Reply::Integer(found.map_or(0, |found| found.value.len() as i64))))
 }
 
 /// GETRANGE key start end; SUBSTR is its old name.
-pub async fn getrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let start = argument!(options::integer(&args[1]));
-    let end = argument!(options::integer(&args[2]));
-    let found = found!(text(tx, &Key::from(&args[0]), Intent::Read));
+pub fn getrange(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let start = options::integer(&args[1])?;
+    let end = options::integer(&args[2])?;
+    let found = text_in(context)?;
     let Some(found) = found.filter(|_| start >= 0 || end >= 0 || start <= end) else {
-        return Ok(Reply::bulk(&[]));
+        return Ok(Done::read(Reply::bulk(&[])));
     };
     let places = span(found.value.len(), start, end);
-    Ok(Reply::bulk(&*found.value.part(places)))
+    Ok(Done::read(Reply::bulk(&*found.value.part(places))))
 }
 
 /// The places from `start` to `end`, both included, of `len` ones; negative ones count from the end, and what
@@ -481,23 +524,19 @@ pub(super) fn span(len: usize, start: i64, end: i64) -> Range<usize> {
 }
 
 /// SETRANGE key offset value
-pub async fn setrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let offset = argument!(options::integer(&args[1]));
-    let Ok(offset) = usize::try_from(offset) else {
-        return Ok(errors::OFFSET_OUT_OF_RANGE);
-    };
-    let key = Key::from(&args[0]);
-    let (mut value, expires_at_ms) = to_change(found!(text(tx, &key, Intent::Update)));
+pub fn setrange(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let offset = options::integer(&args[1])?;
+    let offset = usize::try_from(offset).map_err(|_| errors::OFFSET_OUT_OF_RANGE)?;
+    let (mut value, expires_at_ms) = to_change(text_in(context)?);
     let patch = args[2].as_bytes();
     if patch.is_empty() {
-        return Ok(Reply::Integer(value.len() as i64));
+        return Ok(Done::read(Reply::Integer(value.len() as i64)));
     }
     let end = offset.saturating_add(patch.len());
     if end > STRING_BYTES_MAX {
-        return Ok(errors::STRING_TOO_LONG);
+        return Err(errors::STRING_TOO_LONG);
     }
     value.write(offset, patch);
-    let len = value.len();
-    put(tx, &key, value, expires_at_ms).await?;
-    Ok(Reply::Integer(len as i64))
+    let len = value.len() as i64;
+    Ok(stored(value, expires_at_ms, Reply::Integer(len)))
 }

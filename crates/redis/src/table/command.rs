@@ -2,8 +2,9 @@
 
 use super::documentation::{self, Documentation};
 use super::kinds::{AclCommand, ConnectionCommand, ScriptCommand};
+use super::per_key::PerKey;
 use crate::arguments::Arguments;
-use txn::{Blob, ProcedureFuture, Reply, Tx};
+use txn::{Args, Blob, Fragments, ProcedureFuture, Reply, Tx};
 
 /// A set of command flags: Redis's, and a few of our own that COMMAND does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,14 +246,20 @@ impl KeySpec {
     }
 }
 
-/// Starts a command inside a transaction.
-pub type DataFn = fn(Tx, Arguments) -> ProcedureFuture;
+/// How a data command runs.
+#[derive(Clone, Copy)]
+pub enum Data {
+    /// By a function that starts it inside a transaction.
+    Whole(fn(Tx, Arguments) -> ProcedureFuture),
+    /// By a function of one record, for each key: the command has one [`KeySpec`].
+    PerKey(PerKey),
+}
 
 /// How a command runs.
 #[derive(Clone, Copy)]
 pub enum Run {
     /// In a transaction, from the arguments after the name.
-    Data(DataFn),
+    Data(Data),
     /// The reply depends on nothing but the arguments after the name.
     Pure(fn(&[Blob]) -> Reply),
     /// By the script engine.
@@ -288,6 +295,21 @@ pub struct Command {
 }
 
 impl Command {
+    /// Starts it inside a transaction, if it is a data command.
+    pub fn start(&'static self, tx: Tx, args: Arguments) -> Option<ProcedureFuture> {
+        match (&self.run, self.keys) {
+            (Run::Data(Data::Whole(run)), _) => Some(run(tx, args)),
+            (Run::Data(Data::PerKey(per_key)), [keys]) => Some(per_key.start(keys, tx, args)),
+            _ => None,
+        }
+    }
+    /// The command as fragments, if it is declared so.
+    pub fn fragments(&self, args: &Args) -> Option<Fragments> {
+        match (&self.run, self.keys) {
+            (Run::Data(Data::PerKey(per_key)), [keys]) => per_key.fragments(keys, args),
+            _ => None,
+        }
+    }
     /// What clients are told of it.
     pub fn documentation(&self) -> Documentation {
         documentation::of(self.name)

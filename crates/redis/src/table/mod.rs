@@ -11,10 +11,11 @@ mod keys;
 mod kinds;
 mod lookup;
 mod number;
+pub mod per_key;
 mod syntax;
 mod unsupported;
 
-pub use command::{CATEGORIES, Command, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run};
+pub use command::{CATEGORIES, Command, Data, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run};
 pub use documentation::{Documentation, help};
 pub use entries::COMMANDS;
 pub(crate) use keys::normalize;

@@ -1,21 +1,26 @@
 //! A store of one thread that answers everything at once: commands' own behaviour, without an engine.
 
 use ordo_redis::acl::{Acting, ActingProcedure, Deed, Done, User};
+use ordo_redis::telling::want;
 use ordo_redis::{Action, CommandTable, Memory as Admitted};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use txn::fragments;
 use txn::tx::{Access, Read, lend};
 use txn::{
-    Args, Call, Entry, Intent, Key, Outcome, Position, Procedure, Reply, Request, RequestId, ScanPage,
-    ScanRange, Space, Stop, Tx, TxContext,
+    Args, Call, Entry, Fragment, Fragments, Intent, Key, Outcome, Position, Procedure, Reply, Request,
+    RequestId, ScanPage, ScanRange, Space, Stop, Tx, TxContext,
 };
 
-/// The store and its clock.
+type Record = (Position, Option<Entry>);
+
+/// The store and its clock. A command in fragments is executed as a whole and in fragments, and must do the
+/// same both times.
 #[derive(Default)]
 pub struct Memory {
-    records: BTreeMap<Key, (Position, Option<Entry>)>,
+    records: BTreeMap<Key, Record>,
     position: Position,
     pub now_ms: u64,
     /// Every how many operations one is answered late, to see that procedures can be parked anywhere. 0:
@@ -66,9 +71,7 @@ impl Access for Running {
         Poll::Ready(Ok(ScanPage { entries: found, next_hash }))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
-        let live = |(key, (_, entry)): &(&Key, &(Position, Option<Entry>))| {
-            key.space() == Space::User && entry.is_some()
-        };
+        let live = |(key, (_, entry)): &(&Key, &Record)| key.space() == Space::User && entry.is_some();
         Poll::Ready(Ok(self.memory.records.iter().filter(live).count() as u64))
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
@@ -131,6 +134,9 @@ impl Memory {
         self.position = self.position.next();
         let context = TxContext { position: self.position, now_ms: self.now_ms, ..TxContext::default() };
         let request = Arc::new(Request::new(RequestId::default(), procedure, args));
+        let _wanted = want();
+        let apart =
+            fragments::independent(&request).map(|fragments| self.execute_apart(&request, &fragments));
         let read_only = request.footprint.read_only;
         let mut future = request.procedure.run(Tx::new(context), Call::new(request.clone()));
         let mut access: Box<dyn Access> =
@@ -141,8 +147,38 @@ impl Memory {
             access = back;
             if let Poll::Ready(outcome) = polled {
                 *self = access.into_any().downcast::<Running>().expect("what was lent").memory;
-                return outcome;
+                if let Some((reply, records)) = apart {
+                    assert_eq!(outcome, Ok(reply), "{request:?} in fragments, and as a whole");
+                    for (key, record) in records {
+                        assert_eq!(self.records.get(&key), record.as_ref(), "{key:?} after {request:?}");
+                    }
+                }
+                return outcome.map(|reply| match reply {
+                    Reply::Told(told) => told.reply,
+                    reply => reply,
+                });
             }
         }
+    }
+
+    /// What the request's fragments do by themselves, the last one first: the reply, with what is told of it,
+    /// and what their records have afterwards.
+    fn execute_apart(&self, request: &Request, fragments: &Fragments) -> (Reply, Vec<(Key, Option<Record>)>) {
+        let mut values = Vec::new();
+        let mut noted = Vec::new();
+        let mut records = Vec::new();
+        for (place, Fragment { key, .. }) in fragments.list().iter().enumerate().rev() {
+            let record = self.records.get(key);
+            let entry = record.and_then(|(_, entry)| entry.as_ref());
+            let mut notes = Vec::new();
+            let done = fragments.execute_apart(&request.args, place, entry, self.now_ms, &mut notes);
+            let written = done.write.map(|entry| (self.position, entry));
+            records.push((key.clone(), written.or_else(|| record.cloned())));
+            values.push(done.value);
+            noted.push(notes);
+        }
+        values.reverse();
+        let notes = noted.into_iter().rev().flatten();
+        (fragments.reply(&request.args, values.into(), notes), records)
     }
 }

@@ -34,27 +34,31 @@ const COPY_KEYS: &[KeySpec] = &[range(1, 1, 1, &["RO", "access"]), range(2, 2, 1
 const SORT_KEYS: &[KeySpec] = &[range(1, 1, 1, &["RO", "access"]), PATTERNS, SORT_STORE];
 const SORT_RO_KEYS: &[KeySpec] = &[range(1, 1, 1, &["RO", "access"]), PATTERNS];
 
+/// The plans of commands that take or show a date.
+const READ_DATE: fn(&[Blob]) -> Result<Plan, Reply> = |_| Ok(Plan::of_date(FragmentKind::Read));
+const UPDATE_DATE: fn(&[Blob]) -> Result<Plan, Reply> = |_| Ok(Plan::of_date(FragmentKind::Update));
+
 pub(super) const COMMANDS: &[Command] = &[
-    generic("del", -2, data!(keys::del)).write().keys(RM_ALL),
-    generic("unlink", -2, data!(keys::del)).write().fast().keys(RM_ALL),
-    generic("exists", -2, data!(keys::exists)).readonly().fast().keys(RO_ALL),
-    generic("touch", -2, data!(keys::exists)).readonly().fast().keys(RO_ALL),
-    generic("type", 2, data!(keys::type_of)).readonly().fast().keys(RO),
+    generic("del", -2, per_key!(UPDATE, keys::del, keys::count_reply)).write().keys(RM_ALL),
+    generic("unlink", -2, per_key!(UPDATE, keys::del, keys::count_reply)).write().fast().keys(RM_ALL),
+    generic("exists", -2, per_key!(READ, keys::exists, keys::count_reply)).readonly().fast().keys(RO_ALL),
+    generic("touch", -2, per_key!(READ, keys::exists, keys::count_reply)).readonly().fast().keys(RO_ALL),
+    generic("type", 2, per_key!(READ, keys::type_of)).readonly().fast().keys(RO),
     generic("keys", 2, data!(listing::keys)).readonly().flags(Flags::HEAVY).dangerous(),
     generic("scan", -2, data!(listing::scan)).readonly(),
     generic("randomkey", 1, data!(listing::randomkey)).readonly().flags(Flags::ORDERED),
     generic("rename", 3, data!(keys::rename)).write().keys(RENAME_KEYS),
     generic("renamenx", 3, data!(keys::renamenx)).write().fast().keys(RENAMENX_KEYS),
     generic("copy", -3, data!(keys::copy)).stores().keys(COPY_KEYS),
-    generic("expire", -3, data!(expiry::expire)).write().fast().keys(RW_UPDATE),
-    generic("pexpire", -3, data!(expiry::pexpire)).write().fast().keys(RW_UPDATE),
-    generic("expireat", -3, data!(expiry::expireat)).write().fast().keys(RW_UPDATE),
-    generic("pexpireat", -3, data!(expiry::pexpireat)).write().fast().keys(RW_UPDATE),
-    generic("ttl", 2, data!(expiry::ttl)).readonly().fast().flags(Flags::ORDERED).keys(RO_ACCESS),
-    generic("pttl", 2, data!(expiry::pttl)).readonly().fast().flags(Flags::ORDERED).keys(RO_ACCESS),
-    generic("expiretime", 2, data!(expiry::expiretime)).readonly().fast().keys(RO_ACCESS),
-    generic("pexpiretime", 2, data!(expiry::pexpiretime)).readonly().fast().keys(RO_ACCESS),
-    generic("persist", 2, data!(expiry::persist)).write().fast().keys(RW_UPDATE),
+    generic("expire", -3, per_key!(UPDATE, expiry::expire)).write().fast().keys(RW_UPDATE),
+    generic("pexpire", -3, per_key!(UPDATE, expiry::pexpire)).write().fast().keys(RW_UPDATE),
+    generic("expireat", -3, per_key!(UPDATE_DATE, expiry::expireat)).write().fast().keys(RW_UPDATE),
+    generic("pexpireat", -3, per_key!(UPDATE_DATE, expiry::pexpireat)).write().fast().keys(RW_UPDATE),
+    generic("ttl", 2, per_key!(READ, expiry::ttl)).readonly().fast().flags(Flags::ORDERED).keys(RO_ACCESS),
+    generic("pttl", 2, per_key!(READ, expiry::pttl)).readonly().fast().flags(Flags::ORDERED).keys(RO_ACCESS),
+    generic("expiretime", 2, per_key!(READ_DATE, expiry::expiretime)).readonly().fast().keys(RO_ACCESS),
+    generic("pexpiretime", 2, per_key!(READ_DATE, expiry::pexpiretime)).readonly().fast().keys(RO_ACCESS),
+    generic("persist", 2, per_key!(UPDATE, expiry::persist)).write().fast().keys(RW_UPDATE),
     generic("dump", 2, data!(dump::dump)).readonly().keys(RO_ACCESS),
     generic("restore", -4, data!(dump::restore)).stores().dangerous().keys(OW_UPDATE),
     sorting("sort", data!(sort::sort)).stores().keys(SORT_KEYS),

@@ -21,6 +21,9 @@ mod strings;
 
 use super::command::{Command, Flags, Group, KeyPlaces, KeySpec, Run};
 use super::kinds::{ConnectionCommand, LatencyCommand, MemoryCommand, PubSubCommand, SlowLogCommand};
+use super::per_key::Plan;
+use txn::fragments::Done;
+use txn::{Blob, FragmentKind, Reply};
 
 /// All commands.
 pub const COMMANDS: &[Command] = &concat::<COUNT>(FAMILIES);
@@ -71,10 +74,35 @@ const fn concat<const N: usize>(families: &[&[Command]]) -> [Command; N] {
 /// A command in a transaction: an async function over `&mut Tx` and the arguments.
 macro_rules! data {
     ($function:path) => {
-        $crate::table::Run::Data(|mut tx, args| Box::pin(async move { $function(&mut tx, &args).await }))
+        $crate::table::Run::Data($crate::table::Data::Whole(|mut tx, args| {
+            Box::pin(async move { $function(&mut tx, &args).await })
+        }))
     };
 }
 use data;
+
+/// A command that does something to each of its keys by itself: its plan, a function of one record, and for
+/// several keys the reply.
+macro_rules! per_key {
+    ($plan:expr, $function:path) => {
+        per_key!(@ $plan, $function, $crate::table::per_key::only)
+    };
+    ($plan:expr, $function:path, $reply:path) => {
+        per_key!(@ $plan, $function, |args, mut values| {
+            $crate::table::per_key::error_among(&mut values).unwrap_or_else(|| $reply(args, values))
+        })
+    };
+    (@ $plan:expr, $function:path, $reply:expr) => {
+        $crate::table::Run::Data($crate::table::Data::PerKey($crate::table::per_key::PerKey {
+            plan: $plan,
+            code: txn::FragmentCode {
+                execute: |args, context| Ok($function(args, &context).unwrap_or_else(Done::read)),
+                reply: $reply,
+            },
+        }))
+    };
+}
+use per_key;
 
 /// A container's HELP.
 macro_rules! help {
@@ -83,6 +111,14 @@ macro_rules! help {
     };
 }
 use help;
+
+/// The plan of commands that read each record.
+const READ: fn(&[Blob]) -> Result<Plan, Reply> = |_| Ok(Plan::of(FragmentKind::Read));
+/// The plan of commands that read each record and may write it.
+const UPDATE: fn(&[Blob]) -> Result<Plan, Reply> = |_| Ok(Plan::of(FragmentKind::Update));
+
+/// The plan of commands that write each record and read none.
+const PUT: fn(&[Blob]) -> Result<Plan, Reply> = |_| Ok(Plan::of(FragmentKind::Put));
 
 /// How an entry is written: a name, an arity and a function, then what differs from the usual.
 impl Command {

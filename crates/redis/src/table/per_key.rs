@@ -1,0 +1,106 @@
+//! Commands that do something to each of their keys by itself.
+//!
+//! Such a command is a function of its words and of one record ([`PerKey`]). An engine that plans executes
+//! the function where the record's turn comes ([`txn::fragments`]). In every other place (under another
+//! engine, in a block, in a script) the function is executed for one key after the other.
+
+use super::command::KeySpec;
+use crate::arguments::Arguments;
+use crate::work;
+use std::iter::StepBy;
+use std::ops::Range;
+use txn::fragments::{Done, FragmentValues, run_in_order};
+use txn::{
+    Args, Blob, Fragment, FragmentCode, FragmentContext, FragmentKind, FragmentValue, Fragments, Key,
+    ProcedureFuture, Reply, Tx,
+};
+
+/// A command that does something to each of its keys by itself.
+#[derive(Clone, Copy)]
+pub struct PerKey {
+    /// How the command treats its records, by its words. An error is the reply, and the command looks at no
+    /// record.
+    pub plan: fn(&[Blob]) -> Result<Plan, Reply>,
+    /// What the command does to one record, and what it replies.
+    pub code: FragmentCode,
+}
+
+/// How a command treats the records of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What it does to each.
+    pub kind: FragmentKind,
+    /// Whether its words have a date: then the only input is the clock's offset ([`date_offset_ms`]).
+    pub takes_date: bool,
+}
+
+impl Plan {
+    /// The plan of a command that takes no date.
+    pub const fn of(kind: FragmentKind) -> Plan {
+        Plan { kind, takes_date: false }
+    }
+    /// The plan of a command that takes a date.
+    pub const fn of_date(kind: FragmentKind) -> Plan {
+        Plan { kind, takes_date: true }
+    }
+}
+
+/// What a command does to one record. An error is a reply, and the record stays as it is.
+pub type PerKeyResult = Result<Done, Reply>;
+
+/// How far epoch time is ahead of the time of day, for commands with a [`Plan::of_date`].
+pub fn date_offset_ms(context: &FragmentContext<'_>) -> i64 {
+    match context.inputs.first() {
+        Some(FragmentValue::Reply(Reply::Integer(offset_ms))) => *offset_ms,
+        _ => 0,
+    }
+}
+
+impl PerKey {
+    /// Runs the command for one key after the other.
+    pub(super) fn start(
+        &'static self,
+        keys: &'static KeySpec,
+        mut tx: Tx,
+        args: Arguments,
+    ) -> ProcedureFuture {
+        Box::pin(async move {
+            let Plan { kind, takes_date } = match (self.plan)(&args) {
+                Ok(plan) => plan,
+                Err(error) => return Ok(error),
+            };
+            let offset_ms = match takes_date {
+                true => Some(FragmentValue::from(Reply::Integer(tx.clock_offset_ms().await?))),
+                false => None,
+            };
+            // A caller whose steps are spent takes any reply.
+            let places = places(keys, &args).take_while(|_| !work::is_spent());
+            let keys = places.map(|place| Key::from(&args[place - 1]));
+            run_in_order(&mut tx, &args, self.code, kind, keys, offset_ms.as_slice()).await
+        })
+    }
+
+    /// The command as fragments. `None` if its words are wrong, or have a date: the clock's offset is a
+    /// record, too.
+    pub(super) fn fragments(&self, keys: &KeySpec, args: &Args) -> Option<Fragments> {
+        let plan = (self.plan)(args).ok().filter(|plan| !plan.takes_date)?;
+        let keys = places(keys, args).map(|place| Key::from(&args[place - 1]));
+        Fragments::new(keys.map(|key| Fragment::independent(key, plan.kind)).collect(), self.code)
+    }
+}
+
+/// The places of the keys among the words, the command's name at 0.
+fn places(keys: &KeySpec, args: &[Blob]) -> StepBy<Range<usize>> {
+    keys.places_in(args.len() + 1, |_| None).unwrap_or((0..0).step_by(1))
+}
+
+/// Replies what the only key gave.
+pub fn only(_: &[Blob], mut values: FragmentValues) -> Reply {
+    values.pop().map_or(Reply::Nil, FragmentValue::into_reply)
+}
+
+/// The first error among the values of several keys: of a function that panicked.
+pub fn error_among(values: &mut FragmentValues) -> Option<Reply> {
+    let place = values.iter().position(FragmentValue::is_error)?;
+    Some(values.swap_remove(place).into_reply())
+}
