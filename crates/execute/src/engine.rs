@@ -119,6 +119,9 @@ pub struct Status {
     /// Transactions that wait for a worker to go on with them now, inside the window or not (0 where the
     /// engine does not tell).
     pub ready: u64,
+    /// Transactions that were executed fragment by fragment, each where its record's turn came (0 where the
+    /// engine does not split transactions).
+    pub split: u64,
 }
 
 /// One partition replica's concurrency control. Owns no thread and no clock.

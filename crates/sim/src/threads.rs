@@ -261,6 +261,7 @@ impl Control<'_> {
         check_end(&*self.shared.engine, &*make(1, &mut self.draw), &self.scenario, &self.judge)?;
         let (status, tally) = (self.shared.engine.status(), self.scenario.oracle.tally());
         (self.report.restarts, self.report.suspensions) = (status.restarts, status.suspensions);
+        self.report.split = status.split;
         (self.report.replied, self.report.rolled_back) = (tally.0 as u64, tally.1 as u64);
         Ok(self.report)
     }

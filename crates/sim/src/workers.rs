@@ -94,6 +94,8 @@ pub struct Report {
     pub restarts: u64,
     /// Times that an incarnation was parked.
     pub suspensions: u64,
+    /// Transactions that were executed fragment by fragment.
+    pub split: u64,
     /// Retractions.
     pub retractions: u64,
     /// Read-only transactions at snapshots.
@@ -109,6 +111,7 @@ impl Report {
         self.rolled_back += other.rolled_back;
         self.restarts += other.restarts;
         self.suspensions += other.suspensions;
+        self.split += other.split;
         self.retractions += other.retractions;
         self.snapshot_reads += other.snapshot_reads;
     }
@@ -214,6 +217,7 @@ impl Run {
         self.drain()?;
         let status = self.engine.status();
         (self.report.restarts, self.report.suspensions) = (status.restarts, status.suspensions);
+        self.report.split = status.split;
         let (replied, rolled_back) = self.scenario.oracle.tally();
         (self.report.replied, self.report.rolled_back) = (replied as u64, rolled_back as u64);
         for snapshot in std::mem::take(&mut self.open) {

@@ -22,10 +22,10 @@
 //!
 //! # Two kinds of transactions
 //! A *split* transaction has declared fragments ([`txn::fragments`]), none of which depends on another one of
-//! them. Each is executed on the record itself when it is resolved: no future, no list of writes. Whoever
+//! them (Redis's commands of one record at a time, for example). Each is executed on the record itself when it is resolved: no future, no list of writes. Whoever
 //! executes the last one ends the transaction ([`split`]).
 //!
-//! A *whole* transaction has declared keys only (most commands of Redis do), or fragments that depend on each
+//! A *whole* transaction has declared keys only (MULTI/EXEC blocks do), or fragments that depend on each
 //! other. It counts its unresolved fragments (the paper's batch metadata, [`slots`]), and its procedure runs
 //! when there is none left: as one logic fragment over all of its records.
 //!
@@ -157,6 +157,8 @@ struct Shared {
     parked: Mutex<BTreeMap<Position, Execution>>,
     retirement: CachePadded<Retirement<()>>,
     suspensions: AtomicU64,
+    /// Transactions that were planned to be executed fragment by fragment.
+    split: AtomicU64,
 }
 
 impl Shared {
@@ -223,6 +225,7 @@ impl QStore {
             parked: Mutex::default(),
             retirement: CachePadded::default(),
             suspensions: AtomicU64::new(0),
+            split: AtomicU64::new(0),
         };
         let workers = (0..workers).map(|_| Mutex::new(Worker::new(ranges))).collect();
         QStore { shared, workers }
@@ -281,6 +284,7 @@ impl Engine for QStore {
             suspensions: shared.suspensions.load(Ordering::Relaxed),
             speculated_before_confirmation: shared.retirement.speculated(),
             parked: parked as u64,
+            split: shared.split.load(Ordering::Relaxed),
             ..shared.order.status(&shared.partition)
         }
     }

@@ -7,6 +7,7 @@ use crate::conservative::Job;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::View;
+use store::sync::atomic::Ordering;
 use txn::{Position, Weight, fragments};
 
 /// Whose turn it is to be planned.
@@ -44,10 +45,12 @@ impl Planner {
         let Some(priority) = shared.take_slice(*left as usize, &mut self.jobs) else {
             return false;
         };
+        let mut split = 0;
         while let Some(job) = self.jobs.pop_front() {
-            let fragments = self.plan(shared, job);
+            let fragments = self.plan(shared, job, &mut split);
             *left = left.saturating_sub(fragments + 1);
         }
+        shared.split.fetch_add(split, Ordering::Relaxed);
         self.unpublished = Some(priority);
         if *left > 0 {
             self.publish(shared);
@@ -56,11 +59,12 @@ impl Planner {
     }
 
     /// Appends the fragments of a transaction to the queues. How many there are.
-    fn plan(&mut self, shared: &Shared, job: Job) -> u32 {
+    fn plan(&mut self, shared: &Shared, job: Job, split: &mut u64) -> u32 {
         if job.request.footprint.weight == Weight::Light
             && let Some(fragments) = fragments::independent(&job.request)
             && !fragments.list().is_empty()
         {
+            *split += 1;
             return self.plan_split(shared, Split::new(job, fragments, |hash| shared.range_of(hash)));
         }
         let position = job.context.position;

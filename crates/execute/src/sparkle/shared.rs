@@ -484,6 +484,7 @@ impl Shared {
             window: self.window.size(),
             parked: self.counters.parked.load(Ordering::Relaxed),
             ready: self.ready_light.len() + self.ready_heavy.len(),
+            split: 0,
         }
     }
 }

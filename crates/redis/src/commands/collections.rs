@@ -3,8 +3,9 @@
 
 use crate::errors;
 use std::sync::Arc;
+use txn::fragments::Done;
 use txn::value::{HashValue, ListValue, SetValue, SortedSetValue, StreamValue};
-use txn::{Blob, Entry, Intent, Key, Outcome, Reply, Stop, Tx, Value};
+use txn::{Blob, Entry, FragmentContext, Intent, Key, Outcome, Reply, Stop, Tx, Value};
 
 /// A value with members: cheap to clone, and changed as a clone.
 pub(super) trait Collection: Clone + Default + Into<Value> {
@@ -71,6 +72,23 @@ pub(super) async fn find<C: Collection>(
     Ok(found.ok_or(errors::WRONG_TYPE))
 }
 
+/// The collection in a record. The error is the reply to a value of another type.
+pub(super) fn found_in<C: Collection>(context: &FragmentContext<'_>) -> Result<Option<Found<C>>, Reply> {
+    let Some(entry) = context.found else {
+        return Ok(None);
+    };
+    let collection = C::of(entry.value.clone()).ok_or(errors::WRONG_TYPE)?;
+    Ok(Some((collection, entry.expires_at_ms)))
+}
+
+/// Puts a changed collection into its record with the expiry that it had.
+pub(super) fn stored<C: Collection>(collection: C, expires_at_ms: u64, reply: Reply) -> Done {
+    match collection.is_empty() {
+        true => Done::delete(reply),
+        false => Done::put(Entry { value: collection.into(), expires_at_ms }, reply),
+    }
+}
+
 /// A collection to change: a clone of the one that was found, or an empty one.
 pub(super) fn to_change<C: Collection>(found: Option<Found<C>>) -> (C, u64) {
     found.map_or_else(Default::default, |(collection, expires_at_ms)| (C::clone(&collection), expires_at_ms))
@@ -122,3 +140,14 @@ macro_rules! collection_or {
     };
 }
 pub(super) use collection_or;
+
+/// Gives the collection of a type in a record, to read it; or replies what an absent one gives.
+macro_rules! collection_in {
+    ($type:ty, $context:expr, $absent:expr) => {
+        match found_in::<$type>($context)? {
+            Some((collection, _)) => collection,
+            None => return Ok(Done::read($absent)),
+        }
+    };
+}
+pub(super) use collection_in;

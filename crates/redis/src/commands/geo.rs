@@ -14,10 +14,11 @@ use super::options;
 use super::sorted_sets::add::{AddOptions, add, score};
 use super::strings::{argument, found};
 use crate::errors;
+use crate::table::per_key::PerKeyResult;
 use cell::{Cell, Globe, Position};
 use sphere::distance;
 use txn::value::{Scored, SortedSetValue};
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, FragmentContext, Intent, Key, Outcome, Reply, Tx};
 
 impl Position {
     /// From two arguments.
@@ -61,23 +62,23 @@ fn distance_reply(distance: f64) -> Reply {
 }
 
 /// GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]
-pub async fn geoadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
+pub fn geoadd(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let mut options = AddOptions::default();
     let is_option = |word: &&Blob| ["NX", "XX", "CH"].iter().any(|name| options::is(word, name));
     let words = args[1..].iter().take_while(is_option);
     let taken = words.filter(|word| options.take(word)).count();
     let (places, []) = args[1 + taken..].as_chunks::<3>() else {
-        return Ok(errors::SYNTAX);
+        return Err(errors::SYNTAX);
     };
     if places.is_empty() || (options.only_absent && options.only_present) {
-        return Ok(errors::SYNTAX);
+        return Err(errors::SYNTAX);
     }
     let mut members = Vec::with_capacity(places.len());
     for [longitude, latitude, member] in places {
-        let position = argument!(Position::parse(longitude, latitude));
+        let position = Position::parse(longitude, latitude)?;
         members.push(Scored { score: Cell::smallest_at(position).score(), member: member.clone() });
     }
-    add(tx, &args[0], options, members).await
+    add(context, options, members)
 }
 
 /// What each of some members has, or else this.

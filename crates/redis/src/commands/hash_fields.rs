@@ -1,29 +1,32 @@
 //! Reading hashes.
 
-use super::collections::{collection_or, find};
+use super::collections::{collection_in, collection_or, find, found_in};
 use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
 use super::packed;
 use super::strings::{argument, found};
 use crate::chance::Chance;
 use crate::errors;
+use crate::table::per_key::PerKeyResult;
+use txn::fragments::Done;
 use txn::value::HashValue;
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, FragmentContext, Intent, Key, Outcome, Reply, Tx};
 
 fn value_or_nil(value: Option<&Blob>) -> Reply {
     value.map_or(Reply::Nil, |value| Reply::Bulk(value.clone()))
 }
 
 /// HGET key field
-pub async fn hget(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = collection_or!(HashValue, tx, args, Reply::Nil);
-    Ok(value_or_nil(fields.get(&args[1])))
+pub fn hget(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let fields = collection_in!(HashValue, context, Reply::Nil);
+    Ok(Done::read(value_or_nil(fields.get(&args[1]))))
 }
 
 /// HMGET key field [field ...]
-pub async fn hmget(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = collection_or!(HashValue, tx, args, Reply::Array(vec![Reply::Nil; args.len() - 1]));
-    Ok(Reply::Array(args[1..].iter().map(|field| value_or_nil(fields.get(field))).collect()))
+pub fn hmget(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let fields = collection_in!(HashValue, context, Reply::Array(vec![Reply::Nil; args.len() - 1]));
+    let values = args[1..].iter().map(|field| value_or_nil(fields.get(field)));
+    Ok(Done::read(Reply::Array(values.collect())))
 }
 
 /// HGETALL key
@@ -34,15 +37,15 @@ pub async fn hgetall(tx: &mut Tx, args: &[Blob]) -> Outcome {
 }
 
 /// HLEN key
-pub async fn hlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = collection_or!(HashValue, tx, args, Reply::Integer(0));
-    Ok(Reply::Integer(fields.len() as i64))
+pub fn hlen(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let fields = collection_in!(HashValue, context, Reply::Integer(0));
+    Ok(Done::read(Reply::Integer(fields.len() as i64)))
 }
 
 /// HEXISTS key field
-pub async fn hexists(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = collection_or!(HashValue, tx, args, Reply::Integer(0));
-    Ok(Reply::Integer(i64::from(fields.get(&args[1]).is_some())))
+pub fn hexists(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let fields = collection_in!(HashValue, context, Reply::Integer(0));
+    Ok(Done::read(Reply::Integer(i64::from(fields.get(&args[1]).is_some()))))
 }
 
 /// HKEYS key
@@ -58,9 +61,9 @@ pub async fn hvals(tx: &mut Tx, args: &[Blob]) -> Outcome {
 }
 
 /// HSTRLEN key field
-pub async fn hstrlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = collection_or!(HashValue, tx, args, Reply::Integer(0));
-    Ok(Reply::Integer(fields.get(&args[1]).map_or(0, |value| value.len() as i64)))
+pub fn hstrlen(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let fields = collection_in!(HashValue, context, Reply::Integer(0));
+    Ok(Done::read(Reply::Integer(fields.get(&args[1]).map_or(0, |value| value.len() as i64))))
 }
 
 /// HSCAN key cursor [MATCH pattern] [COUNT count]

@@ -1,13 +1,15 @@
 //! Elements of lists by their places and by what they are.
 
-use super::collections::{collection_or, find, put, to_change};
+use super::collections::{collection_in, collection_or, find, found_in, put, stored, to_change};
 use super::options;
 use super::strings::{argument, found};
 use crate::errors;
+use crate::table::per_key::PerKeyResult;
 use crate::work;
 use std::ops::Range;
+use txn::fragments::Done;
 use txn::value::ListValue;
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, FragmentContext, Intent, Key, Outcome, Reply, Tx};
 
 /// The place that an index means: negative ones count from the end.
 fn place(len: usize, index: i64) -> Option<usize> {
@@ -34,17 +36,17 @@ fn places_of<'a>(
 }
 
 /// LLEN key
-pub async fn llen(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let list = collection_or!(ListValue, tx, args, Reply::Integer(0));
-    Ok(Reply::Integer(list.len() as i64))
+pub fn llen(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let list = collection_in!(ListValue, context, Reply::Integer(0));
+    Ok(Done::read(Reply::Integer(list.len() as i64)))
 }
 
 /// LINDEX key index
-pub async fn lindex(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let list = collection_or!(ListValue, tx, args, Reply::Nil);
-    let index = argument!(options::integer(&args[1]));
+pub fn lindex(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let list = collection_in!(ListValue, context, Reply::Nil);
+    let index = options::integer(&args[1])?;
     let element = place(list.len(), index).and_then(|place| list.get(place));
-    Ok(element.map_or(Reply::Nil, |element| Reply::Bulk(element.clone())))
+    Ok(Done::read(element.map_or(Reply::Nil, |element| Reply::Bulk(element.clone()))))
 }
 
 /// LRANGE key start stop
@@ -57,20 +59,13 @@ pub async fn lrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
 }
 
 /// LSET key index element
-pub async fn lset(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    let found = found!(find::<ListValue>(tx, &key, Intent::Update));
-    if found.is_none() {
-        return Ok(errors::NO_SUCH_KEY);
-    }
-    let index = argument!(options::integer(&args[1]));
-    let (mut list, expires_at_ms) = to_change(found);
-    let Some(place) = place(list.len(), index) else {
-        return Ok(errors::INDEX_OUT_OF_RANGE);
-    };
+pub fn lset(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let found = found_in::<ListValue>(context)?.ok_or(errors::NO_SUCH_KEY)?;
+    let index = options::integer(&args[1])?;
+    let (mut list, expires_at_ms) = to_change(Some(found));
+    let place = place(list.len(), index).ok_or(errors::INDEX_OUT_OF_RANGE)?;
     list.replace(place, args[2].clone());
-    put(tx, &key, list, expires_at_ms).await?;
-    Ok(Reply::OK)
+    Ok(stored(list, expires_at_ms, Reply::OK))
 }
 
 /// LINSERT key BEFORE | AFTER pivot element

@@ -1,11 +1,13 @@
 //! Lists at their ends: pushing, popping, and moving from one to another.
 
-use super::collections::{find, put, to_change};
+use super::collections::{find, found_in, put, stored, to_change};
 use super::options;
 use super::strings::{argument, found};
 use crate::errors;
+use crate::table::per_key::PerKeyResult;
+use txn::fragments::Done;
 use txn::value::ListValue;
-use txn::{Blob, Intent, Key, Note, Outcome, Reply, Stop, Tx};
+use txn::{Blob, FragmentContext, Intent, Key, Note, Outcome, Reply, Stop, Tx, told};
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +55,10 @@ impl End {
         }
     }
 
-    /// Takes up to `count` elements in the order in which they leave.
+    /// Takes up to `count` elements in the order in which they leave, for a write that is to be told under its
+    /// event.
     fn pop(self, list: &mut ListValue, count: usize) -> Vec<Blob> {
+        told::note(|| Note::Named(self.pop_event()));
         let len = list.len();
         let count = count.min(len);
         let (places, elements) = match self {
@@ -69,39 +73,37 @@ impl End {
     }
 }
 
-async fn push(tx: &mut Tx, args: &[Blob], end: End, only_present: bool) -> Outcome {
-    let key = Key::from(&args[0]);
-    let found = found!(find::<ListValue>(tx, &key, Intent::Update));
+fn push(args: &[Blob], context: &FragmentContext<'_>, end: End, only_present: bool) -> PerKeyResult {
+    let found = found_in::<ListValue>(context)?;
     if only_present && found.is_none() {
-        return Ok(Reply::Integer(0));
+        return Ok(Done::read(Reply::Integer(0)));
     }
     let (mut list, expires_at_ms) = to_change(found);
     for element in &args[1..] {
         end.push(&mut list, element.clone());
     }
-    let len = list.len();
-    put(tx, &key, list, expires_at_ms).await?;
-    Ok(Reply::Integer(len as i64))
+    let len = list.len() as i64;
+    Ok(stored(list, expires_at_ms, Reply::Integer(len)))
 }
 
 /// LPUSH key element [element ...]
-pub async fn lpush(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    push(tx, args, End::Left, false).await
+pub fn lpush(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    push(args, context, End::Left, false)
 }
 
 /// RPUSH key element [element ...]
-pub async fn rpush(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    push(tx, args, End::Right, false).await
+pub fn rpush(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    push(args, context, End::Right, false)
 }
 
 /// LPUSHX key element [element ...]
-pub async fn lpushx(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    push(tx, args, End::Left, true).await
+pub fn lpushx(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    push(args, context, End::Left, true)
 }
 
 /// RPUSHX key element [element ...]
-pub async fn rpushx(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    push(tx, args, End::Right, true).await
+pub fn rpushx(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    push(args, context, End::Right, true)
 }
 
 /// Takes up to `count` elements from an end of the list at a key; `None` if there is no list. The inner error
@@ -122,7 +124,6 @@ pub(super) async fn pop(
     }
     let (mut list, expires_at_ms) = to_change(found);
     let elements = end.pop(&mut list, count);
-    tx.note(|| Note::Named(end.pop_event()));
     put(tx, key, list, expires_at_ms).await?;
     Ok(Ok(Some(elements)))
 }
@@ -148,28 +149,35 @@ fn array(elements: Vec<Blob>) -> Reply {
     Reply::Array(elements.into_iter().map(Reply::Bulk).collect())
 }
 
-async fn pop_some(tx: &mut Tx, args: &[Blob], end: End, command: &'static str) -> Outcome {
-    let key = Key::from(&args[0]);
+fn pop_some(args: &[Blob], context: &FragmentContext<'_>, end: End, command: &'static str) -> PerKeyResult {
     let count = match &args[1..] {
-        [] => {
-            let popped = found!(pop(tx, &key, end, 1));
-            let element = popped.and_then(|mut elements| elements.pop());
-            return Ok(element.map_or(Reply::Nil, Reply::Bulk));
-        }
-        [count] => argument!(options::count(count, 0, errors::NOT_POSITIVE)),
-        _ => return Ok(errors::wrong_arity_of(command)),
+        [] => None,
+        [count] => Some(options::count(count, 0, errors::NOT_POSITIVE)?),
+        _ => return Err(errors::wrong_arity_of(command)),
     };
-    Ok(found!(pop(tx, &key, end, count)).map_or(Reply::NilArray, array))
+    let Some(found) = found_in::<ListValue>(context)? else {
+        return Ok(Done::read(count.map_or(Reply::Nil, |_| Reply::NilArray)));
+    };
+    if count == Some(0) {
+        return Ok(Done::read(array(Vec::new())));
+    }
+    let (mut list, expires_at_ms) = to_change(Some(found));
+    let mut elements = end.pop(&mut list, count.unwrap_or(1));
+    let reply = match count {
+        None => elements.pop().map_or(Reply::Nil, Reply::Bulk),
+        Some(_) => array(elements),
+    };
+    Ok(stored(list, expires_at_ms, reply))
 }
 
 /// LPOP key [count]
-pub async fn lpop(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    pop_some(tx, args, End::Left, "lpop").await
+pub fn lpop(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    pop_some(args, context, End::Left, "lpop")
 }
 
 /// RPOP key [count]
-pub async fn rpop(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    pop_some(tx, args, End::Right, "rpop").await
+pub fn rpop(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    pop_some(args, context, End::Right, "rpop")
 }
 
 /// What LMPOP wants.

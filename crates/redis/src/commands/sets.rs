@@ -1,51 +1,45 @@
 //! Members of one set, and moving them to another.
 
-use super::collections::{collection_or, find, put, to_change};
+use super::collections::{collection_in, collection_or, find, found_in, put, stored, to_change};
 use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
 use super::packed;
 use super::strings::{argument, found};
 use crate::chance::Chance;
 use crate::errors;
+use crate::table::per_key::PerKeyResult;
 use crate::work;
+use txn::fragments::Done;
 use txn::value::SetValue;
-use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
+use txn::{Blob, FragmentContext, Intent, Key, Note, Outcome, Reply, Tx};
 
 pub(super) fn bulks<'a>(members: impl Iterator<Item = &'a Blob>) -> Vec<Reply> {
     members.cloned().map(Reply::Bulk).collect()
 }
 
 /// SADD key member [member ...]
-pub async fn sadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    let found = found!(find::<SetValue>(tx, &key, Intent::Update));
-    let (old, expires_at_ms) = found.unwrap_or_default();
+pub fn sadd(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let (old, expires_at_ms) = found_in::<SetValue>(context)?.unwrap_or_default();
     if args[1..].iter().all(|member| old.contains(member)) {
-        return Ok(Reply::Integer(0));
+        return Ok(Done::read(Reply::Integer(0)));
     }
     let mut set = SetValue::clone(&old);
     let added = args[1..].iter().filter(|member| set.add(member)).count();
     work::members(added);
-    put(tx, &key, set, expires_at_ms).await?;
-    Ok(Reply::Integer(added as i64))
+    Ok(stored(set, expires_at_ms, Reply::Integer(added as i64)))
 }
 
 /// SREM key member [member ...]
-pub async fn srem(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    let Some((old, expires_at_ms)) = found!(find::<SetValue>(tx, &key, Intent::Update)) else {
-        return Ok(Reply::Integer(0));
+pub fn srem(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let found = found_in::<SetValue>(context)?;
+    let has_any = |set: &SetValue| args[1..].iter().any(|member| set.contains(member));
+    let Some((old, expires_at_ms)) = found.filter(|(set, _)| has_any(set)) else {
+        return Ok(Done::read(Reply::Integer(0)));
     };
-    if !args[1..].iter().any(|member| old.contains(member)) {
-        return Ok(Reply::Integer(0));
-    }
     let mut set = SetValue::clone(&old);
-    let members = args[1..].iter();
-    let removed = members.filter(|member| set.remove(member).is_some());
-    let removed = removed.count();
+    let removed = args[1..].iter().filter(|member| set.remove(member).is_some()).count();
     work::members(removed);
-    put(tx, &key, set, expires_at_ms).await?;
-    Ok(Reply::Integer(removed as i64))
+    Ok(stored(set, expires_at_ms, Reply::Integer(removed as i64)))
 }
 
 /// SMOVE source destination member
@@ -75,18 +69,17 @@ pub async fn smove(tx: &mut Tx, args: &[Blob]) -> Outcome {
 }
 
 /// SISMEMBER key member
-pub async fn sismember(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let set = collection_or!(SetValue, tx, args, Reply::Integer(0));
-    Ok(Reply::Integer(i64::from(set.contains(&args[1]))))
+pub fn sismember(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let set = collection_in!(SetValue, context, Reply::Integer(0));
+    Ok(Done::read(Reply::Integer(i64::from(set.contains(&args[1])))))
 }
 
 /// SMISMEMBER key member [member ...]
-pub async fn smismember(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let none = || Reply::Array(vec![Reply::Integer(0); args.len() - 1]);
-    let set = collection_or!(SetValue, tx, args, none());
+pub fn smismember(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let members = args[1..].iter();
+    let set = collection_in!(SetValue, context, Reply::Array(vec![Reply::Integer(0); members.len()]));
     let is_there = members.map(|member| Reply::Integer(i64::from(set.contains(member))));
-    Ok(Reply::Array(is_there.collect()))
+    Ok(Done::read(Reply::Array(is_there.collect())))
 }
 
 /// SMEMBERS key
@@ -96,9 +89,9 @@ pub async fn smembers(tx: &mut Tx, args: &[Blob]) -> Outcome {
 }
 
 /// SCARD key
-pub async fn scard(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let set = collection_or!(SetValue, tx, args, Reply::Integer(0));
-    Ok(Reply::Integer(set.len() as i64))
+pub fn scard(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let set = collection_in!(SetValue, context, Reply::Integer(0));
+    Ok(Done::read(Reply::Integer(set.len() as i64)))
 }
 
 /// SSCAN key cursor [MATCH pattern] [COUNT count]

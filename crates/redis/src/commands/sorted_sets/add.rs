@@ -1,12 +1,13 @@
 //! Giving scores to members: ZADD and ZINCRBY, and what GEOADD adds by.
 
-use crate::commands::collections::{find, put, to_change};
+use crate::commands::collections::{found_in, stored, to_change};
 use crate::commands::options;
-use crate::commands::strings::{argument, found};
 use crate::errors;
+use crate::table::per_key::PerKeyResult;
 use crate::work;
+use txn::fragments::Done;
 use txn::value::{Scored, SortedSetValue};
-use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
+use txn::{Blob, FragmentContext, Note, Reply, told};
 
 /// What ZADD's options say.
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,17 +99,15 @@ pub(in crate::commands) fn score(argument: &Blob) -> Result<f64, Reply> {
 }
 
 /// Gives members their scores, of which none is NaN. An increment has one member.
-pub(in crate::commands) async fn add(
-    tx: &mut Tx,
-    key: &Blob,
+pub(in crate::commands) fn add(
+    context: &FragmentContext<'_>,
     options: AddOptions,
     members: Vec<Scored>,
-) -> Outcome {
-    let key = Key::from(key);
-    let (mut set, expires_at_ms) = to_change(found!(find::<SortedSetValue>(tx, &key, Intent::Update)));
+) -> PerKeyResult {
+    let (mut set, expires_at_ms) = to_change(found_in::<SortedSetValue>(context)?);
     let (mut added, mut changed, mut last) = (0, 0, Reply::Nil);
     for one in members {
-        let score = match argument!(options.apply(&mut set, one)) {
+        let score = match options.apply(&mut set, one)? {
             Effect::Refused => continue,
             Effect::Kept(score) => score,
             Effect::Changed(score) => {
@@ -122,44 +121,44 @@ pub(in crate::commands) async fn add(
         };
         last = Reply::Double(score);
     }
-    if added + changed > 0 {
-        work::scored((added + changed) as usize);
-        if options.increment {
-            tx.note(|| Note::Named("zincr"));
-        }
-        put(tx, &key, set, expires_at_ms).await?;
-    }
-    Ok(match options {
+    let reply = match options {
         _ if options.increment => last,
         _ if options.counts_changes => Reply::Integer(added + changed),
         _ => Reply::Integer(added),
-    })
+    };
+    if added + changed == 0 {
+        return Ok(Done::read(reply));
+    }
+    work::scored((added + changed) as usize);
+    if options.increment {
+        told::note(|| Note::Named("zincr"));
+    }
+    Ok(stored(set, expires_at_ms, reply))
 }
 
-async fn add_words(tx: &mut Tx, args: &[Blob], mut options: AddOptions) -> Outcome {
+fn add_words(args: &[Blob], context: &FragmentContext<'_>, mut options: AddOptions) -> PerKeyResult {
     let words = args[1..].iter().take_while(|word| options.take(word));
     let first = 1 + words.count();
     let (pairs, []) = args[first..].as_chunks::<2>() else {
-        return Ok(errors::SYNTAX);
+        return Err(errors::SYNTAX);
     };
     if pairs.is_empty() {
-        return Ok(errors::SYNTAX);
+        return Err(errors::SYNTAX);
     }
-    argument!(options.check(pairs.len()));
+    options.check(pairs.len())?;
     let mut members = Vec::with_capacity(pairs.len());
     for [given, member] in pairs {
-        members.push(Scored { score: argument!(score(given)), member: member.clone() });
+        members.push(Scored { score: score(given)?, member: member.clone() });
     }
-    add(tx, &args[0], options, members).await
+    add(context, options, members)
 }
 
 /// ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]
-pub async fn zadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    add_words(tx, args, AddOptions::default()).await
+pub fn zadd(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    add_words(args, context, AddOptions::default())
 }
 
 /// ZINCRBY key increment member
-pub async fn zincrby(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let options = AddOptions { increment: true, ..AddOptions::default() };
-    add_words(tx, args, options).await
+pub fn zincrby(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    add_words(args, context, AddOptions { increment: true, ..AddOptions::default() })
 }

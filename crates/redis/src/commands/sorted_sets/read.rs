@@ -2,38 +2,39 @@
 
 use super::members_reply;
 use crate::chance::Chance;
-use crate::commands::collections::{collection_or, find};
+use crate::commands::collections::{collection_in, collection_or, find, found_in};
 use crate::commands::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use crate::commands::options;
 use crate::commands::packed;
 use crate::commands::strings::{argument, found};
+use crate::table::per_key::PerKeyResult;
 use crate::{errors, parse};
+use txn::fragments::Done;
 use txn::value::SortedSetValue;
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, FragmentContext, Intent, Key, Outcome, Reply, Tx};
 
 fn score_or_nil(set: &SortedSetValue, member: &Blob) -> Reply {
     set.score(member).map_or(Reply::Nil, Reply::Double)
 }
 
 /// ZSCORE key member
-pub async fn zscore(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let set = collection_or!(SortedSetValue, tx, args, Reply::Nil);
-    Ok(score_or_nil(&set, &args[1]))
+pub fn zscore(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let set = collection_in!(SortedSetValue, context, Reply::Nil);
+    Ok(Done::read(score_or_nil(&set, &args[1])))
 }
 
 /// ZMSCORE key member [member ...]
-pub async fn zmscore(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let members = &args[1..];
-    let absent = || Reply::Array(vec![Reply::Nil; members.len()]);
-    let set = collection_or!(SortedSetValue, tx, args, absent());
-    let scores = members.iter().map(|member| score_or_nil(&set, member));
-    Ok(Reply::Array(scores.collect()))
+pub fn zmscore(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let members = args[1..].iter();
+    let set = collection_in!(SortedSetValue, context, Reply::Array(vec![Reply::Nil; members.len()]));
+    let scores = members.map(|member| score_or_nil(&set, member));
+    Ok(Done::read(Reply::Array(scores.collect())))
 }
 
 /// ZCARD key
-pub async fn zcard(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let set = collection_or!(SortedSetValue, tx, args, Reply::Integer(0));
-    Ok(Reply::Integer(set.len() as i64))
+pub fn zcard(_: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let set = collection_in!(SortedSetValue, context, Reply::Integer(0));
+    Ok(Done::read(Reply::Integer(set.len() as i64)))
 }
 
 async fn rank(tx: &mut Tx, args: &[Blob], reverse: bool, command: &'static str) -> Outcome {

@@ -1,28 +1,27 @@
 //! Taking members away by name, rank or score.
 
 use super::bounds::{Bounds, By};
-use crate::commands::collections::{find, put};
+use crate::commands::collections::{find, found_in, put, stored};
 use crate::commands::strings::{argument, found};
+use crate::table::per_key::PerKeyResult;
 use crate::work;
+use txn::fragments::Done;
 use txn::value::SortedSetValue;
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, FragmentContext, Intent, Key, Outcome, Reply, Tx};
 
 /// ZREM key member [member ...]
-pub async fn zrem(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let key = Key::from(&args[0]);
-    let found = found!(find::<SortedSetValue>(tx, &key, Intent::Update));
-    let Some((old, expires_at_ms)) = found else {
-        return Ok(Reply::Integer(0));
+pub fn zrem(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let Some((old, expires_at_ms)) = found_in::<SortedSetValue>(context)? else {
+        return Ok(Done::read(Reply::Integer(0)));
     };
     let mut set = SortedSetValue::clone(&old);
-    let members = args[1..].iter();
-    let removed = members.filter(|member| set.remove(member).is_some());
-    let removed = removed.count();
-    if removed > 0 {
-        work::scored(removed);
-        put(tx, &key, set, expires_at_ms).await?;
+    let removed = args[1..].iter().filter(|member| set.remove(member).is_some()).count();
+    let reply = Reply::Integer(removed as i64);
+    if removed == 0 {
+        return Ok(Done::read(reply));
     }
-    Ok(Reply::Integer(removed as i64))
+    work::scored(removed);
+    Ok(stored(set, expires_at_ms, reply))
 }
 
 async fn remove_range(tx: &mut Tx, args: &[Blob], by: By) -> Outcome {

@@ -19,7 +19,7 @@ const BYMEMBER_KEYS: &[KeySpec] =
     &[range(1, 1, 1, &["RO", "access"]), behind("STORE", 5), behind("STOREDIST", 5)];
 
 pub(super) const COMMANDS: &[Command] = &[
-    geo("geoadd", -5, data!(geo::geoadd)).stores().keys(RW_UPDATE),
+    geo("geoadd", -5, per_key!(UPDATE, geo::geoadd)).stores().keys(RW_UPDATE),
     geo("geopos", -2, data!(geo::geopos)).readonly().keys(RO_ACCESS),
     geo("geohash", -2, data!(geo::geohash)).readonly().keys(RO_ACCESS),
     geo("geodist", -4, data!(geo::geodist)).readonly().keys(RO_ACCESS),

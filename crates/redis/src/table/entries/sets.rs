@@ -14,13 +14,13 @@ const SINTERSTORE_KEYS: &[KeySpec] = &[range(1, 1, 1, &["RW", "update"]), RO_ACC
 const SUNIONSTORE_KEYS: &[KeySpec] = &[range(1, 1, 1, &["OW", "update"]), RO_ACCESS_FROM_SECOND];
 
 pub(super) const COMMANDS: &[Command] = &[
-    set("sadd", -3, data!(sets::sadd)).stores().fast().keys(RW_INSERT),
-    set("srem", -3, data!(sets::srem)).write().fast().keys(RW_DELETE),
+    set("sadd", -3, per_key!(UPDATE, sets::sadd)).stores().fast().keys(RW_INSERT),
+    set("srem", -3, per_key!(UPDATE, sets::srem)).write().fast().keys(RW_DELETE),
     set("smove", 4, data!(sets::smove)).write().fast().keys(MOVE),
-    set("sismember", 3, data!(sets::sismember)).readonly().fast().keys(RO),
-    set("smismember", -3, data!(sets::smismember)).readonly().fast().keys(RO_ACCESS),
+    set("sismember", 3, per_key!(READ, sets::sismember)).readonly().fast().keys(RO),
+    set("smismember", -3, per_key!(READ, sets::smismember)).readonly().fast().keys(RO_ACCESS),
     set("smembers", 2, data!(sets::smembers)).readonly().keys(RO_ACCESS),
-    set("scard", 2, data!(sets::scard)).readonly().fast().keys(RO),
+    set("scard", 2, per_key!(READ, sets::scard)).readonly().fast().keys(RO),
     set("sscan", -3, data!(sets::sscan)).readonly().keys(RO_ACCESS),
     set("srandmember", -2, data!(sets::srandmember)).readonly().flags(Flags::ORDERED).keys(RO_ACCESS),
     set("spop", -2, data!(sets::spop)).write().fast().keys(RW_ACCESS_DELETE),

@@ -15,9 +15,9 @@ const BZMPOP_KEYS: &[KeySpec] = &[counted(2, &["RW", "access", "delete"])];
 const ZRANGESTORE_KEYS: &[KeySpec] = &[range(1, 1, 1, &["OW", "update"]), range(2, 2, 1, &["RO", "access"])];
 
 pub(super) const COMMANDS: &[Command] = &[
-    sorted("zadd", -4, data!(add::zadd)).stores().fast().keys(RW_UPDATE),
-    sorted("zincrby", 4, data!(add::zincrby)).stores().fast().keys(RW_ACCESS_UPDATE),
-    sorted("zrem", -3, data!(remove::zrem)).write().fast().keys(RW_DELETE),
+    sorted("zadd", -4, per_key!(UPDATE, add::zadd)).stores().fast().keys(RW_UPDATE),
+    sorted("zincrby", 4, per_key!(UPDATE, add::zincrby)).stores().fast().keys(RW_ACCESS_UPDATE),
+    sorted("zrem", -3, per_key!(UPDATE, remove::zrem)).write().fast().keys(RW_DELETE),
     sorted("zremrangebyrank", 4, data!(remove::zremrangebyrank)).write().keys(RW_DELETE),
     sorted("zremrangebyscore", 4, data!(remove::zremrangebyscore)).write().keys(RW_DELETE),
     sorted("zremrangebylex", 4, data!(remove::zremrangebylex)).write().keys(RW_DELETE),
@@ -27,9 +27,9 @@ pub(super) const COMMANDS: &[Command] = &[
     sorted("bzpopmin", -3, data!(blocking::bzpopmin)).write().fast().blocking().keys(ALL_BUT_LAST),
     sorted("bzpopmax", -3, data!(blocking::bzpopmax)).write().fast().blocking().keys(ALL_BUT_LAST),
     sorted("bzmpop", -5, data!(blocking::bzmpop)).write().blocking().movable().keys(BZMPOP_KEYS),
-    sorted("zscore", 3, data!(read::zscore)).readonly().fast().keys(RO_ACCESS),
-    sorted("zmscore", -3, data!(read::zmscore)).readonly().fast().keys(RO_ACCESS),
-    sorted("zcard", 2, data!(read::zcard)).readonly().fast().keys(RO),
+    sorted("zscore", 3, per_key!(READ, read::zscore)).readonly().fast().keys(RO_ACCESS),
+    sorted("zmscore", -3, per_key!(READ, read::zmscore)).readonly().fast().keys(RO_ACCESS),
+    sorted("zcard", 2, per_key!(READ, read::zcard)).readonly().fast().keys(RO),
     // From Redis 7.2 on they have WITHSCORE, and with it this arity.
     sorted("zrank", -3, data!(read::zrank)).readonly().fast().keys(RO_ACCESS),
     sorted("zrevrank", -3, data!(read::zrevrank)).readonly().fast().keys(RO_ACCESS),
