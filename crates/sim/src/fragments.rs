@@ -106,7 +106,7 @@ impl Procedure for InFragments {
     }
     fn fragments(&self, args: &Args) -> Option<Fragments> {
         let list = args.iter().enumerate().map(|(place, arg)| fragment(place, arg)).collect::<Option<_>>()?;
-        Fragments::new(list, FragmentCode { execute, reply: fragments::all })
+        Fragments::new(list, FragmentCode { execute, reply: Some(fragments::all) })
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         Box::pin(fragments::run(tx, call))

@@ -167,8 +167,8 @@ pub type FragmentOutcome = Result<Done, Stop>;
 pub struct FragmentCode {
     /// Executes the fragment at a place. Only an abortable fragment may end in an error.
     pub execute: fn(&[Blob], FragmentContext<'_>) -> FragmentOutcome,
-    /// The call's reply, from the values of all fragments.
-    pub reply: fn(&[Blob], FragmentValues) -> Reply,
+    /// The call's reply, from the values of all fragments. `None`: the value of the only one.
+    pub reply: Option<fn(&[Blob], FragmentValues) -> Reply>,
 }
 
 impl FragmentCode {
@@ -196,8 +196,11 @@ impl FragmentCode {
 
     /// The reply of a transaction whose fragments have these values. What they have written stays, also if
     /// the reply panics, which then is an error.
-    fn reply(&self, args: &[Blob], values: FragmentValues) -> Reply {
-        let replied = catch_unwind(AssertUnwindSafe(|| (self.reply)(args, values)));
+    fn reply(&self, args: &[Blob], mut values: FragmentValues) -> Reply {
+        let Some(reply) = self.reply else {
+            return values.pop().map_or(Reply::Nil, FragmentValue::into_reply);
+        };
+        let replied = catch_unwind(AssertUnwindSafe(|| reply(args, values)));
         replied.unwrap_or(Reply::error("ERR the reply panicked: what the transaction wrote is there"))
     }
 }
@@ -381,13 +384,17 @@ pub async fn run_in_order(
     keys: impl Iterator<Item = Key>,
     inputs: &[FragmentValue],
 ) -> Outcome {
-    let mut values = FragmentValues::new();
+    let expected = keys.size_hint().1.map_or(0, |most| most.min(Fragments::COUNT_MAX));
+    let mut values = FragmentValues::with_capacity(expected);
     for (place, key) in keys.enumerate() {
         let found = find(tx, &key, kind).await?;
         let context = FragmentContext { place, found: found.as_ref(), inputs, now_ms: tx.now_ms() };
         let done = code.execute(args, kind, false, context)?;
         if let Some(entry) = done.write {
             tx.write(&key, entry).await?;
+        }
+        if code.reply.is_none() {
+            return Ok(done.value.into_reply());
         }
         values.push(done.value);
     }
@@ -416,7 +423,7 @@ mod tests {
                 _ => Ok(Done::delete(Reply::OK)),
             }
         }
-        FragmentCode { execute, reply: all }
+        FragmentCode { execute, reply: Some(all) }
     }
 
     fn fragment(key: &str) -> Fragment {
@@ -456,7 +463,7 @@ mod tests {
         let context = FragmentContext { place: 0, found: None, inputs: &[], now_ms: 0 };
         let abortable = code().execute(&[], FragmentKind::Read, true, context);
         assert_eq!(abortable, Err(Stop::abort("ERR no")));
-        let panics = FragmentCode { reply: |_, _| panic!("on purpose"), ..code() };
+        let panics = FragmentCode { reply: Some(|_, _| panic!("on purpose")), ..code() };
         let fragments = Fragments::new(FragmentList::new(), panics).expect("it keeps the guarantees");
         assert!(fragments.reply(&[], FragmentValues::new(), std::iter::empty()).is_error());
         std::panic::set_hook(hook);
@@ -480,7 +487,7 @@ mod tests {
                 assert_eq!(context.found, None, "the entry has expired");
                 Ok(Done::put(Entry::new("new"), FragmentValue::NIL))
             },
-            reply: |_, _| Reply::OK,
+            reply: Some(|_, _| Reply::OK),
         };
         let fragment = Fragment::independent(Key::from("a"), FragmentKind::Update);
         let silent = Fragments::new(std::iter::once(fragment).collect(), code).expect("one key");

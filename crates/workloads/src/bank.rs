@@ -8,9 +8,16 @@
 //! Archie's contention levels (§6.1) are 500, 2,000 and 5,000 accounts, with 10 % or 50 % audits.
 
 use crate::dice::Dice;
-use crate::{Client, Draw, Generator, Native, State, Tally, WRONG, Workload, bytes_at, malformed, row};
+use crate::{
+    Client, Draw, Generator, MISSING, Native, PerRecord, State, Tally, WRONG, Workload, bytes_at, malformed,
+    row,
+};
 use std::sync::Arc;
-use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, Reply, Stop, Tx};
+use txn::fragments::{Done, FragmentOutcome, FragmentValues};
+use txn::{
+    Args, Blob, Call, Entry, Footprint, FragmentCode, FragmentContext, FragmentKind, Key, Outcome,
+    PartitionRoute, Procedure, Reply, Stop, Tx,
+};
 
 /// The balance with which every account starts.
 pub const BALANCE_INITIAL: i64 = 1_000;
@@ -64,7 +71,7 @@ impl Arguments {
         bytes[8..].copy_from_slice(&self.amount.to_le_bytes());
         Args::one(&bytes)
     }
-    fn decode(args: &Args) -> Result<Arguments, Stop> {
+    fn decode(args: &[Blob]) -> Result<Arguments, Stop> {
         let bytes: &[u8; 16] =
             args.first().and_then(|blob| blob.as_bytes().try_into().ok()).ok_or_else(malformed)?;
         Ok(Arguments {
@@ -88,18 +95,33 @@ async fn transfer(mut tx: Tx, call: Call) -> Outcome {
     Ok(Reply::Integer(source - amount))
 }
 
-async fn audit(mut tx: Tx, call: Call) -> Outcome {
-    let Arguments { first, second, amount } = Arguments::decode(&call)?;
+fn audited(args: &[Blob]) -> Result<Vec<Key>, Stop> {
+    let Arguments { first, second, .. } = Arguments::decode(args)?;
+    Ok((first..second).map(account).collect())
+}
+
+/// An audit at one account.
+fn audit(_: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
+    Ok(Done::read(balance_of(context.found.cloned()).map_or_else(|_| Reply::error(MISSING), Reply::Integer)))
+}
+
+fn audit_reply(args: &[Blob], values: FragmentValues) -> Reply {
+    let Ok(Arguments { first, second, amount }) = Arguments::decode(args) else {
+        return Reply::error(MISSING);
+    };
     let mut sum = 0;
-    for number in first..second {
-        sum += balance_of(tx.entry(&account(number)).await?)?;
+    for value in values {
+        match value.into_reply() {
+            Reply::Integer(balance) => sum += balance,
+            error => return error,
+        }
     }
-    if sum != amount {
-        return Ok(Reply::error_owned(format!(
-            "{WRONG}the accounts {first}..{second} sum to {sum}, not {amount}"
-        )));
+    match sum == amount {
+        true => Reply::Integer(sum),
+        false => {
+            Reply::error_owned(format!("{WRONG}the accounts {first}..{second} sum to {sum}, not {amount}"))
+        }
     }
-    Ok(Reply::Integer(sum))
 }
 
 const TRANSFER: Native = Native {
@@ -113,15 +135,11 @@ const TRANSFER: Native = Native {
     run: |tx, call| Box::pin(transfer(tx, call)),
 };
 
-const AUDIT: Native = Native {
+const AUDIT: PerRecord = PerRecord {
     name: "bank.audit",
-    footprint: |args| match Arguments::decode(args) {
-        Ok(Arguments { first, second, .. }) => {
-            Footprint::of_keys((first..second).map(account).collect(), vec![])
-        }
-        Err(_) => Footprint::read_only(),
-    },
-    run: |tx, call| Box::pin(audit(tx, call)),
+    kind: FragmentKind::Read,
+    keys: audited,
+    code: FragmentCode { execute: audit, reply: Some(audit_reply) },
 };
 
 impl Bank {

@@ -40,9 +40,10 @@ pub use vacation::Vacation;
 pub use ycsb::Ycsb;
 
 use std::sync::Arc;
+use txn::fragments;
 use txn::{
-    Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, ProcedureFuture, Reply,
-    Request, RequestId, Stop, Tx, Value,
+    Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, FragmentKind, Fragments, Key, Outcome,
+    PartitionRoute, Procedure, ProcedureFuture, Reply, Request, RequestId, Stop, Tx, Value,
 };
 
 /// A benchmark: its initial records, its procedures, the stream of calls of each client, and what must hold
@@ -203,6 +204,45 @@ impl Procedure for Native {
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         (self.run)(tx, call)
+    }
+}
+
+/// A procedure that does something to each of its records by itself, and whose arguments tell the keys.
+struct PerRecord {
+    name: &'static str,
+    kind: FragmentKind,
+    keys: fn(&[Blob]) -> Result<Vec<Key>, Stop>,
+    code: FragmentCode,
+}
+
+impl PerRecord {
+    fn shared(self) -> Arc<dyn Procedure> {
+        Arc::new(self)
+    }
+}
+
+impl Procedure for PerRecord {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        match ((self.keys)(args), self.kind.writes()) {
+            (Ok(keys), true) => Footprint::of_keys(vec![], keys),
+            (Ok(keys), false) => Footprint::of_keys(keys, vec![]),
+            (Err(_), true) => Footprint::unknown(),
+            (Err(_), false) => Footprint::read_only(),
+        }
+    }
+    fn fragments(&self, args: &Args) -> Option<Fragments> {
+        let keys = (self.keys)(args).ok()?.into_iter();
+        Fragments::new(keys.map(|key| Fragment::independent(key, self.kind)).collect(), self.code)
+    }
+    fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
+        let PerRecord { kind, keys, code, .. } = *self;
+        Box::pin(async move {
+            let keys = keys(&call)?.into_iter();
+            fragments::run_in_order(&mut tx, &call, code, kind, keys, &[]).await
+        })
     }
 }
 

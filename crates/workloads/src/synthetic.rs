@@ -17,10 +17,16 @@
 
 use crate::dice::Dice;
 use crate::placement::{self, Placement, are_together, count_of};
-use crate::{Client, Draw, Generator, Native, State, Tally, Workload, bytes_at, malformed, row};
+use crate::{
+    Client, Draw, Generator, MISSING, Native, PerRecord, State, Tally, Workload, bytes_at, malformed, row,
+};
 use std::sync::Arc;
+use txn::fragments::{Done, FragmentOutcome, FragmentValues};
 use txn::hash::mix;
-use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, Reply, Stop, Tx, Value};
+use txn::{
+    Args, Blob, Call, Entry, Footprint, FragmentCode, FragmentContext, FragmentKind, FragmentValue, Key,
+    Outcome, Procedure, Reply, Stop, Tx, Value,
+};
 
 const KEYS_EACH: usize = 5;
 /// How many of them the first of two partitions has.
@@ -113,7 +119,7 @@ impl Arguments {
         }
         Args::one(&bytes)
     }
-    fn decode(args: &Args) -> Result<Arguments, Stop> {
+    fn decode(args: &[Blob]) -> Result<Arguments, Stop> {
         let bytes: &[u8; 8 * KEYS_EACH] =
             args.first().and_then(|blob| blob.as_bytes().try_into().ok()).ok_or_else(malformed)?;
         let mut numbers = [0; 2 * KEYS_EACH];
@@ -137,6 +143,22 @@ impl Arguments {
             Some((index, here))
         })
     }
+    /// What a call that is not dependent does: the index keys of each partition, and then its normal keys.
+    fn updates(&self) -> impl Iterator<Item = Update> {
+        self.parts().flat_map(|(index, normal)| {
+            let moves = index.iter().zip(normal);
+            let moves = moves.map(|(&number, &pointer)| Update::Index { number, pointer });
+            moves.chain(normal.iter().map(|&number| Update::Normal { number }))
+        })
+    }
+}
+
+/// An update of a key, by its number.
+enum Update {
+    /// Counts, and moves the pointer.
+    Index { number: u32, pointer: u32 },
+    /// Counts.
+    Normal { number: u32 },
 }
 
 /// Reads an index key, counts, and moves the pointer. Returns where it pointed to.
@@ -148,20 +170,36 @@ async fn update_index(tx: &mut Tx, number: u32, pointer: u32) -> Result<u32, Sto
     Ok(cell.pointer)
 }
 
-async fn non_dependent(mut tx: Tx, call: Call) -> Outcome {
-    let arguments = Arguments::decode(&call)?;
-    for (index, normal) in arguments.parts() {
-        for (&number, &pointer) in index.iter().zip(normal) {
-            update_index(&mut tx, number, pointer).await?;
-        }
-        for &number in normal {
-            let key = normal_key(number);
-            let cell = Cell::decode(tx.get_for_update(&key).await?)?;
-            let counter = cell.counter + 1;
-            tx.put(&key, Cell { counter, ..cell }.encode()).await?;
-        }
-    }
-    Ok(Reply::Integer(2 * KEYS_EACH as i64))
+/// The keys of a call that is not dependent, in the order in which it updates them.
+fn non_dependent_keys(args: &[Blob]) -> Result<Vec<Key>, Stop> {
+    let arguments = Arguments::decode(args)?;
+    let updates = arguments.updates();
+    Ok(updates
+        .map(|update| match update {
+            Update::Index { number, .. } => index_key(number),
+            Update::Normal { number } => normal_key(number),
+        })
+        .collect())
+}
+
+/// Counts at one key, and moves the pointer of an index key.
+fn update(args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
+    let arguments = Arguments::decode(args)?;
+    let update = arguments.updates().nth(context.place).ok_or_else(malformed)?;
+    let Ok(cell) = Cell::decode(context.found.map(|entry| entry.value.clone())) else {
+        return Ok(Done::read(Reply::error(MISSING)));
+    };
+    let pointer = match update {
+        Update::Index { pointer, .. } => pointer,
+        Update::Normal { .. } => cell.pointer,
+    };
+    let cell = Cell { counter: cell.counter + 1, pointer };
+    Ok(Done::put(Entry::new(cell.encode()), FragmentValue::NIL))
+}
+
+fn updated_all(_: &[Blob], values: FragmentValues) -> Reply {
+    let wrong = values.into_iter().find(FragmentValue::is_error);
+    wrong.map_or(Reply::Integer(2 * KEYS_EACH as i64), FragmentValue::into_reply)
 }
 
 async fn dependent(mut tx: Tx, call: Call) -> Outcome {
@@ -178,19 +216,11 @@ async fn dependent(mut tx: Tx, call: Call) -> Outcome {
     Ok(Reply::Integer(KEYS_EACH as i64))
 }
 
-const NON_DEPENDENT: Native = Native {
+const NON_DEPENDENT: PerRecord = PerRecord {
     name: "synthetic.non_dependent",
-    footprint: |args| match Arguments::decode(args) {
-        Ok(arguments) => {
-            let index = arguments.index().iter().copied().map(index_key);
-            Footprint::of_keys(
-                vec![],
-                index.chain(arguments.normal().iter().copied().map(normal_key)).collect(),
-            )
-        }
-        Err(_) => Footprint::unknown(),
-    },
-    run: |tx, call| Box::pin(non_dependent(tx, call)),
+    kind: FragmentKind::Update,
+    keys: non_dependent_keys,
+    code: FragmentCode { execute: update, reply: Some(updated_all) },
 };
 
 const DEPENDENT: Native = Native {

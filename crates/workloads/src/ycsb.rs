@@ -151,7 +151,7 @@ impl Procedure for AccessRecords {
             Fragment::independent(record(operation & !UPDATE), kind)
         };
         let list = operations(args).ok()?.map(fragment).collect();
-        Fragments::new(list, FragmentCode { execute, reply })
+        Fragments::new(list, FragmentCode { execute, reply: Some(reply) })
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         Box::pin(fragments::run(tx, call))

@@ -94,11 +94,6 @@ fn places(keys: &KeySpec, args: &[Blob]) -> StepBy<Range<usize>> {
     keys.places_in(args.len() + 1, |_| None).unwrap_or((0..0).step_by(1))
 }
 
-/// Replies what the only key gave.
-pub fn only(_: &[Blob], mut values: FragmentValues) -> Reply {
-    values.pop().map_or(Reply::Nil, FragmentValue::into_reply)
-}
-
 /// The first error among the values of several keys: of a function that panicked.
 pub fn error_among(values: &mut FragmentValues) -> Option<Reply> {
     let place = values.iter().position(FragmentValue::is_error)?;

@@ -85,12 +85,12 @@ use data;
 /// several keys the reply.
 macro_rules! per_key {
     ($plan:expr, $function:path) => {
-        per_key!(@ $plan, $function, $crate::table::per_key::only)
+        per_key!(@ $plan, $function, None)
     };
     ($plan:expr, $function:path, $reply:path) => {
-        per_key!(@ $plan, $function, |args, mut values| {
+        per_key!(@ $plan, $function, Some(|args, mut values| {
             $crate::table::per_key::error_among(&mut values).unwrap_or_else(|| $reply(args, values))
-        })
+        }))
     };
     (@ $plan:expr, $function:path, $reply:expr) => {
         $crate::table::Run::Data($crate::table::Data::PerKey($crate::table::per_key::PerKey {
