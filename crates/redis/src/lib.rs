@@ -8,8 +8,8 @@
 //! # One table
 //!
 //! [`table::COMMANDS`] has a line for each command; arity, read-only property, keys, ACL categories,
-//! COMMAND's replies and the procedures derive from it. Its functions ([`commands`]) are async functions over
-//! [`txn::Tx`].
+//! COMMAND's replies and the procedures derive from it. Its functions ([`commands`]) are functions of one
+//! record ([`table::per_key`]), or async functions over [`txn::Tx`].
 //!
 //! # Commands within transactions
 //!

@@ -8,9 +8,9 @@ use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use store::{Version, digest};
+use store::{RecordCell, Version, digest};
 use txn::fragments::{Done, FragmentValues};
-use txn::{Entry, Fragment, FragmentValue, Fragments, Note, Position, Reply, Space};
+use txn::{Entry, Fragment, FragmentKind, FragmentValue, Fragments, Key, Note, Position, Reply, Space};
 
 /// A transaction whose fragments depend on nothing but their records.
 pub(super) struct Split {
@@ -165,46 +165,67 @@ impl Shared {
         let Fragment { key, kind, .. } = &split.fragments.list()[usize::from(place)];
         let (position, now_ms) = (split.position(), split.job.context.now_ms);
         let args = &split.job.request.args;
-        let record = match kind.writes() {
-            true => Some(self.partition.get_or_insert(key)),
-            false => self.partition.get(key),
+        // A placeholder for what is only looked at would stay until the store's collection comes there.
+        let found = match kind {
+            FragmentKind::Put => Some(self.partition.get_or_insert(key)),
+            FragmentKind::Read | FragmentKind::Update => self.partition.get(key),
         };
         let mut notes = Vec::new();
         let mut execute = |entry: Option<&Entry>| {
             split.fragments.execute_apart(args, usize::from(place), entry, now_ms, &mut notes)
         };
-        let value = match record {
-            None => execute(None).value,
+        let (value, written) = match found {
             Some(mut record) => {
-                let mut has_written = false;
-                let value = self.partition.with(&mut record, |cell| {
+                let (value, has_written) = self.partition.with(&mut record, |cell| {
                     let found = cell.versions.entry(position.prev(), self.partition.clears_of(key));
                     let was_live = found.is_some();
                     let Done { write, value } = execute(found);
+                    let has_written = write.is_some();
                     if let Some(entry) = write {
-                        has_written = true;
-                        share.writes += 1;
-                        share.terms =
-                            share.terms.wrapping_add(digest::of_write(key, position, entry.as_ref()));
-                        if key.space() == Space::User {
-                            share.live += i64::from(entry.is_some()) - i64::from(was_live);
-                        }
-                        cell.versions.prune(self.partition.snapshots().watermark());
-                        cell.versions.insert(Version { position, entry });
+                        self.install(cell, key, Version { position, entry }, was_live, share);
                     }
-                    value
+                    (value, has_written)
                 });
-                if has_written {
-                    share.gathered.installed.push(record);
-                }
-                value
+                (value, has_written.then_some(record))
+            }
+            // No other transaction writes the record meanwhile: its turn is this fragment's.
+            None => {
+                let Done { write, value } = execute(None);
+                let written = write.map(|entry| {
+                    let mut record = self.partition.get_or_insert(key);
+                    let install =
+                        |cell: &mut _| self.install(cell, key, Version { position, entry }, false, share);
+                    self.partition.with(&mut record, install);
+                    record
+                });
+                (value, written)
             }
         };
+        share.gathered.installed.extend(written);
         if value != FragmentValue::NIL {
             share.gathered.values.push((place, value));
         }
         if !notes.is_empty() {
             share.gathered.notes.push((place, notes));
         }
+    }
+
+    /// Puts what a fragment has written into its record.
+    fn install(
+        &self,
+        cell: &mut RecordCell<()>,
+        key: &Key,
+        version: Version,
+        was_live: bool,
+        share: &mut Share,
+    ) {
+        let entry = version.entry.as_ref();
+        share.writes += 1;
+        share.terms = share.terms.wrapping_add(digest::of_write(key, version.position, entry));
+        if key.space() == Space::User {
+            share.live += i64::from(entry.is_some()) - i64::from(was_live);
+        }
+        cell.versions.prune(self.partition.snapshots().watermark());
+        cell.versions.insert(version);
     }
 }

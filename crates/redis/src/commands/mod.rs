@@ -1,4 +1,6 @@
-//! The commands: async functions over a transaction, by the type of value they work on.
+//! The commands, by the type of value they work on. A command that does something to each of its keys by
+//! itself is a function of one record ([`crate::table::per_key`]). Every other command is an async function
+//! over a transaction.
 //!
 //! Each takes the arguments after its name, whose number the table has checked. What is wrong with a command
 //! is an error *reply*: writes that the transaction made before it stay, as in Redis. A key that is about to
