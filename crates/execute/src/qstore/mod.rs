@@ -22,8 +22,9 @@
 //!
 //! # Two kinds of transactions
 //! A *split* transaction has declared fragments ([`txn::fragments`]), none of which depends on another one of
-//! them (Redis's commands of one record at a time, for example). Each is executed on the record itself when it is resolved: no future, no list of writes. Whoever
-//! executes the last one ends the transaction ([`split`]).
+//! them. Most of Redis's commands on one key are such transactions. Each fragment is executed on the record
+//! itself when it is resolved: no future, no list of writes. The worker that executes the last one ends the
+//! transaction ([`split`]).
 //!
 //! A *whole* transaction has declared keys only (MULTI/EXEC blocks do), or fragments that depend on each
 //! other. It counts its unresolved fragments (the paper's batch metadata, [`slots`]), and its procedure runs

@@ -55,8 +55,8 @@ impl End {
         }
     }
 
-    /// Takes up to `count` elements in the order in which they leave, for a write that is to be told under its
-    /// event.
+    /// Takes up to `count` elements in the order in which they leave, and notes the event of the write that
+    /// follows.
     fn pop(self, list: &mut ListValue, count: usize) -> Vec<Blob> {
         told::note(|| Note::Named(self.pop_event()));
         let len = list.len();

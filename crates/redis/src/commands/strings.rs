@@ -278,9 +278,8 @@ impl SetOptions<'_> {
         }
         Some(options)
     }
-}
 
-impl SetOptions<'_> {
+    /// Whether the record matters.
     fn reads(&self) -> bool {
         self.only_absent || self.only_present || self.reply_old || self.keep_ttl
     }
