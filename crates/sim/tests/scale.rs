@@ -126,6 +126,53 @@ fn the_bound_runs_on_one_node_only() {
     assert!(judged(&options(1, Contender::of(EngineKind::Calvin), tpcc(1), 1)).committed > 50);
 }
 
+/// Calls that all begin with a reconnaissance, or that all read at snapshots, leave nothing for the first
+/// epoch: the model must begin without one.
+#[test]
+fn calls_that_wait_for_no_epoch_begin_too() {
+    for seed in seeds(2) {
+        for nodes in [1, 3] {
+            let all_dependent: Arc<dyn Workload> = Arc::new(Synthetic {
+                keys: 600,
+                index_keys: 100,
+                dependent_percent: 100,
+                partitions: nodes,
+                multi_partition_percent: 20,
+            });
+            let report = judged(&options(nodes, Contender::of(EngineKind::Calvin), all_dependent, seed));
+            assert!(report.committed > 0, "seed {seed}: {report:?}");
+        }
+    }
+}
+
+/// A read at a snapshot does not wait until its engine has nothing to do: a busy engine would run all clients'
+/// updates first, and no read, so that steps would be told of other calls than clients make.
+#[test]
+fn reads_at_snapshots_have_their_share_of_a_busy_node() {
+    for seed in seeds(2) {
+        for contender in [Contender::SPARKLE, Contender::of(EngineKind::NoCc)] {
+            let busy =
+                Options { judged: false, workers: 1, clients: 2_000, ..options(1, contender, tpcc(1), seed) };
+            let report = judged(&busy);
+            let share = report.snapshot_reads as f64 / (report.committed + report.rolled_back) as f64;
+            assert!((0.05..0.2).contains(&share), "seed {seed}, {contender}: {share}: {report:?}");
+        }
+    }
+}
+
+/// However many clients there are, and however short the time is that was asked for.
+#[test]
+fn every_client_has_had_a_call_ended_in_the_measured_time() {
+    let report = judged(&Options {
+        judged: false,
+        workers: 1,
+        clients: 500,
+        ..options(1, Contender::of(EngineKind::Calvin), tpcc(1), 1)
+    });
+    assert!(report.committed + report.rolled_back >= 500, "{report:?}");
+    assert!(report.measured_ns > QUICK.measured_ns, "{report:?}");
+}
+
 /// Without conflicts and siblings, the work of so many workers takes so much less time.
 #[test]
 fn throughput_without_siblings_is_that_of_the_workers() {

@@ -111,6 +111,10 @@ impl Contender {
     pub fn workers(self, of_node: usize) -> usize {
         if self.needs().one_worker { 1 } else { of_node }
     }
+    /// Whether its worker 0 only schedules where there are several.
+    pub fn has_scheduler(self) -> bool {
+        self.kind == EngineKind::Calvin
+    }
     /// Whether read-only transactions bypass the order, as its design says.
     pub fn reads_at_snapshots(self) -> bool {
         !self.needs().declared_keys

@@ -9,12 +9,15 @@
 //!   allows) takes [`Costs::step_ns`], always: one figure for each engine and workload, measured with one
 //!   real worker. So caches, memory bandwidth and latches between cores cost nothing, and what a real machine
 //!   loses there the model does not show. What a step does is visible at its beginning.
-//! - **Reads** that bypass the order run at final snapshots, whole, on workers that have nothing else to do;
-//!   they take [`Costs::read_ns`] for each record. So does the reconnaissance of engines that want to be told
-//!   all keys; what it asks of other nodes costs no message and no time (which is to the good of such
-//!   engines).
+//! - **Reads** that bypass the order run at final snapshots, whole, on the next worker that is free, before it
+//!   steps its engine again; they take [`Costs::read_ns`] for each record. So does the reconnaissance of
+//!   engines that want to be told all keys; what it asks of other nodes costs no message and no time (which
+//!   is to the good of such engines). Calvin's scheduler does neither while its engine has work for it.
 //! - **Clients** are a closed loop: so many calls of a node are under way at any time. What is to be ordered
-//!   waits for the next epoch.
+//!   waits for the next epoch. Making a call takes a worker [`Costs::call_ns`]: nothing where clients are
+//!   other machines.
+//! - **The measured time** is long enough that as many calls have ended in it as clients have under way, and
+//!   so is the time before it: an engine that ends calls in bursts is not measured between two of them.
 //! - **The order.** One zone, and every [`Times::epoch_ns`] an epoch of what has come to all nodes: one call
 //!   of each node in turn, and so on (a merge batch by batch, which `order::merge` makes, would put all
 //!   multi-partition transactions of one node behind each other, to the harm of contenders whose order stays
@@ -25,8 +28,9 @@
 //! - **Siblings' messages.** A node has a thread that sends and one that receives, beside its workers (the
 //!   paper: three cores for network and clients). In each round of [`Times::round_ns`] (or of half as long
 //!   again as its last one took) the sender takes one message for each destination. A message takes both
-//!   threads [`Costs::message_ns`], and [`Costs::note_ns`] for each thing that it tells; then the wire
-//!   [`Costs::byte_ns`] for each byte, and [`Times::latency_ns`] with some jitter. Links keep the order.
+//!   threads [`Costs::message_ns`], and [`Costs::note_ns`] for each thing that it tells (a value that was
+//!   read, an anchor, a confirmation); then the wire [`Costs::byte_ns`] for each byte, and
+//!   [`Times::latency_ns`] with some jitter. Links keep the order.
 //!
 //! The same options give the same run, to the digest of all commits. A run can be judged
 //! ([`Options::judged`]): it then goes on until nothing is under way, and the state of every partition must
@@ -44,6 +48,9 @@ use serde::Serialize;
 use std::sync::Arc;
 use workloads::Workload;
 
+/// How much longer than asked for the model warms up and measures, at most.
+pub const LONGER_MAX: u64 = 6;
+
 /// What takes how long, apart from computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Times {
@@ -59,9 +66,10 @@ pub struct Times {
     pub jitter_ns: u64,
     /// A node says what it has to say no more often.
     pub round_ns: u64,
-    /// What happens before is not counted.
+    /// What happens before is not counted. The model takes more time, up to [`LONGER_MAX`] times as much,
+    /// where fewer calls have ended than clients have under way.
     pub warm_up_ns: u64,
-    /// What happens in this time is.
+    /// What happens in this time is counted. The model takes more time by the same rule.
     pub measured_ns: u64,
 }
 
@@ -93,12 +101,14 @@ pub struct Costs {
     pub note_ns: u64,
     /// A byte on the sender's wire.
     pub byte_ns: f64,
+    /// Making a call, where workers make their own; 0 where clients are other machines.
+    pub call_ns: u64,
 }
 
 impl Default for Costs {
     /// Rounded figures of one core of 2026, and a wire of 10 Gbit/s.
     fn default() -> Costs {
-        Costs { step_ns: 140, read_ns: 120, message_ns: 2_000, note_ns: 60, byte_ns: 0.8 }
+        Costs { step_ns: 140, read_ns: 120, message_ns: 2_000, note_ns: 60, byte_ns: 0.8, call_ns: 0 }
     }
 }
 
@@ -142,11 +152,13 @@ pub struct Report {
     pub steps: u64,
     /// Records that were looked at beside the order.
     pub looks: u64,
+    /// Calls that ran at snapshots, beside the order.
+    pub snapshot_reads: u64,
     /// The share of the time for which workers were busy.
     pub busy: f64,
     /// Messages between nodes.
     pub messages: u64,
-    /// What they told.
+    /// The things that they told.
     pub notes: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -174,6 +186,10 @@ impl Report {
     /// Calls that took effect in a second.
     pub fn throughput_per_s(&self) -> f64 {
         self.committed as f64 * 1e9 / self.measured_ns.max(1) as f64
+    }
+    /// Calls that went through the order to their end.
+    pub fn ordered(&self) -> u64 {
+        (self.committed + self.rolled_back).saturating_sub(self.snapshot_reads)
     }
     /// The share of all executions that were thrown away.
     pub fn abort_rate(&self) -> f64 {

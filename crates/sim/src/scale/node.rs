@@ -1,7 +1,7 @@
 //! A node of the model: its engine, its workers, its network threads, and its clients.
 
 use super::{Contender, Options};
-use execute::siblings::Message;
+use execute::siblings::{Message, Note};
 use execute::{Budget, Committed, Engine, Progress, ReadOutcome, Siblings, SnapshotReader, WorkerId, calvin};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) fn time_ms(now_ns: u64) -> u64 {
     LOADED_AT_MS + now_ns / 1_000_000
 }
 
-/// What a worker does when its engine has nothing for it.
+/// What a worker does beside its engine.
 enum Job {
     /// A read-only call at a snapshot.
     Read(Arc<Request>),
@@ -43,6 +43,7 @@ pub(super) struct Counts {
     pub(super) members: u64,
     pub(super) idle_with_work_ns: u64,
     pub(super) looks: u64,
+    pub(super) snapshot_reads: u64,
 }
 
 /// A message on its way out.
@@ -131,8 +132,9 @@ impl Node {
 
     // Clients.
 
-    /// Clients without a call make their next one.
-    pub(super) fn call(&mut self, nodes: u16, now_ns: u64) {
+    /// Clients without a call make their next one. Returns how long that takes a worker.
+    pub(super) fn call(&mut self, nodes: u16, now_ns: u64) -> u64 {
+        let cost_ns = self.free as u64 * self.costs.call_ns;
         while self.free > 0 {
             self.free -= 1;
             // Different on all nodes, and from 1.
@@ -154,6 +156,8 @@ impl Node {
                 self.submit(request);
             }
         }
+        self.counts.busy_ns += cost_ns;
+        cost_ns
     }
 
     fn submit(&mut self, request: Arc<Request>) {
@@ -175,8 +179,17 @@ impl Node {
 
     // Workers.
 
-    /// A worker does something: how long it takes, or `None` if there is nothing to do.
+    /// A worker does something: how long it takes, or `None` if there is nothing to do. Jobs beside the engine
+    /// come first, as in a server, whose threads run a read at a snapshot when it arrives. A read that waited
+    /// for an idle engine would wait until all clients wait for reads. Only a lock scheduler prefers its
+    /// engine.
     pub(super) fn work(&mut self, worker: usize, now_ns: u64) -> Option<u64> {
+        let is_scheduler = worker == 0 && self.contender.has_scheduler() && self.engine.workers() > 1;
+        if !is_scheduler && let Some(job) = self.jobs.pop_front() {
+            let cost_ns = self.run_job(job, now_ns);
+            self.counts.busy_ns += cost_ns;
+            return Some(cost_ns);
+        }
         let mut committed = std::mem::take(&mut self.committed);
         let progress = self.engine.step(WorkerId(worker), Budget::ONE, &mut committed);
         for Committed { position, request, outcome, .. } in committed.drain(..) {
@@ -225,7 +238,10 @@ impl Node {
             Job::Read(request) => {
                 let outcome = self.reader.run(&request, time_ms(now_ns));
                 match outcome {
-                    ReadOutcome::Done(outcome) => self.ended(request.id.sequence, &outcome, now_ns),
+                    ReadOutcome::Done(outcome) => {
+                        self.counts.snapshot_reads += 1;
+                        self.ended(request.id.sequence, &outcome, now_ns);
+                    }
                     ReadOutcome::MustOrder | ReadOutcome::Interrupted => self.pending.push(request),
                 }
                 self.look(self.reader.looks())
@@ -283,8 +299,7 @@ impl Node {
         let messages = self.engine.siblings().map_or_else(Vec::new, Siblings::messages);
         self.counts.rounds += u64::from(!messages.is_empty());
         let sent = messages.into_iter().map(|(to, message)| {
-            let notes = message.groups.iter().map(|(_, notes)| notes.len() as u64);
-            let notes = notes.sum();
+            let notes = message.groups.iter().flat_map(|(_, notes)| notes).map(things_told).sum();
             let bytes = message.encode().len() as u64;
             at_ns += self.handling_ns(notes);
             let wire_ns = (bytes as f64 * self.costs.byte_ns) as u64;
@@ -307,6 +322,15 @@ impl Node {
         let begins_ns = self.receiver_until_ns.max(now_ns);
         self.receiver_until_ns = begins_ns + self.handling_ns(notes);
         self.receiver_until_ns
+    }
+}
+
+/// How many things a note tells. An engine that tells all values of a transaction in one note does as much
+/// for each of them as one that tells each in its own.
+fn things_told(note: &Note) -> u64 {
+    match note {
+        Note::Final { values, .. } => values.len().max(1) as u64,
+        Note::Read { .. } | Note::Anchor { .. } | Note::Confirmation { .. } => 1,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The model's events.
 
 use super::node::{self, Counts, Node, time_ms};
-use super::{Options, Report, judge::Judge};
+use super::{LONGER_MAX, Options, Report, judge::Judge};
 use crate::draw::Draw;
 use crate::world::queue::Queue;
 use execute::siblings::Message;
@@ -10,6 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::hash::mix;
 use txn::{Batch, Epoch, PartitionId};
+
+/// Calls of each client that end in the measured time, unless these are many.
+const CALLS_EACH: u64 = 4;
+/// So many are.
+const CALLS_WANTED: u64 = 4_000;
 
 enum Event {
     /// What waits for an epoch is ordered.
@@ -91,18 +96,47 @@ impl Run<'_> {
         for at in 0..self.nodes.len() {
             self.nodes[at].call(self.options.nodes, 0);
             self.queue.add(0, Event::Round { at });
+            // Reads at snapshots and reconnaissance wait for no epoch: without this, calls that all begin
+            // with one would never begin.
+            self.wake(at, 0);
         }
-        self.go_on_until(times.warm_up_ns);
+        let warm_ns = self.go_on_for(0, times.warm_up_ns);
         let before = self.counts();
         for node in &mut self.nodes {
             node.latencies_ns.clear();
         }
-        self.go_on_until(times.warm_up_ns + times.measured_ns);
-        let report = self.report(before);
+        let end_ns = self.go_on_for(warm_ns, times.measured_ns);
+        let report = self.report(before, end_ns - warm_ns);
         if let Some(mut judge) = self.judge.take() {
-            self.end(&mut judge)?;
+            self.end(&mut judge, end_ns)?;
         }
         Ok(report)
+    }
+
+    /// Goes on for this time, and longer until as many calls have ended as clients have under way, or several
+    /// times as many where that is little. A judged run takes the time that was asked for: it is not made for
+    /// its figures. Returns when it stopped.
+    fn go_on_for(&mut self, from_ns: u64, least_ns: u64) -> u64 {
+        let clients = (self.options.clients * self.nodes.len()) as u64;
+        let calls = clients.max(CALLS_WANTED.min(CALLS_EACH * clients));
+        let ended_before = self.ended();
+        let mut until_ns = from_ns + least_ns;
+        loop {
+            self.go_on_until(until_ns);
+            if self.options.judged
+                || self.ended() - ended_before >= calls
+                || until_ns >= from_ns + least_ns * LONGER_MAX
+            {
+                return until_ns;
+            }
+            until_ns += self.options.times.epoch_ns;
+        }
+    }
+
+    /// Calls that have ended.
+    fn ended(&self) -> u64 {
+        let tallies = self.nodes.iter().map(|node| &node.counts.tally);
+        tallies.map(|tally| tally.committed + tally.aborted_by_logic).sum()
     }
 
     fn go_on_until(&mut self, until_ns: u64) {
@@ -220,11 +254,11 @@ impl Run<'_> {
     fn work(&mut self, at: usize, worker: usize, now_ns: u64) {
         let node = &mut self.nodes[at];
         match node.work(worker, now_ns) {
-            Some(cost_ns) => {
-                self.queue.add(now_ns + cost_ns, Event::Work { at, worker });
+            Some(mut cost_ns) => {
                 if !self.is_ending {
-                    node.call(self.options.nodes, now_ns);
+                    cost_ns += node.call(self.options.nodes, now_ns);
                 }
+                self.queue.add(now_ns + cost_ns, Event::Work { at, worker });
                 self.wake(at, now_ns);
             }
             None => {
@@ -278,14 +312,14 @@ impl Run<'_> {
             sum.members += counts.members;
             sum.idle_with_work_ns += counts.idle_with_work_ns;
             sum.looks += counts.looks;
+            sum.snapshot_reads += counts.snapshot_reads;
             restarts += node.engine.status().restarts + node.given_back.len() as u64;
         }
         (sum, restarts)
     }
 
-    fn report(&mut self, (before, restarts_before): (Counts, u64)) -> Report {
+    fn report(&mut self, (before, restarts_before): (Counts, u64), measured_ns: u64) -> Report {
         let (counts, restarts) = self.counts();
-        let measured_ns = self.options.times.measured_ns;
         let mut latencies: Vec<u64> = Vec::new();
         let mut digest = self.digest;
         for node in &mut self.nodes {
@@ -311,6 +345,7 @@ impl Run<'_> {
             restarts: restarts - restarts_before,
             steps: counts.steps - before.steps,
             looks: counts.looks - before.looks,
+            snapshot_reads: counts.snapshot_reads - before.snapshot_reads,
             busy: (counts.busy_ns - before.busy_ns) as f64 / (measured_ns as f64 * workers),
             messages: counts.messages - before.messages,
             notes: counts.notes - before.notes,
@@ -328,10 +363,9 @@ impl Run<'_> {
     }
 
     /// Goes on without new calls until nothing is under way, and compares what is there.
-    fn end(mut self, judge: &mut Judge) -> Result<(), String> {
+    fn end(mut self, judge: &mut Judge, mut until_ns: u64) -> Result<(), String> {
         self.is_ending = true;
         let clients = self.options.clients;
-        let mut until_ns = self.options.times.warm_up_ns + self.options.times.measured_ns;
         let mut last = self.counts().0.steps;
         loop {
             until_ns += 100 * self.options.times.epoch_ns;
