@@ -93,6 +93,46 @@ impl Spread {
     }
 }
 
+/// What several runs with different seeds found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// The middle value.
+    pub median: f64,
+    /// The smallest value.
+    pub min: f64,
+    /// The largest value.
+    pub max: f64,
+    /// The average.
+    pub mean: f64,
+    /// The standard deviation of the values as a sample; 0 of one value.
+    pub deviation: f64,
+    /// How many values there are.
+    pub count: usize,
+}
+
+impl Summary {
+    /// A summary of values (zeros if there are none).
+    pub fn of(values: &[f64]) -> Summary {
+        let Spread { median, min, max } = Spread::of(values);
+        let count = values.len();
+        let mean = values.iter().sum::<f64>() / count.max(1) as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = (squares / count.saturating_sub(1).max(1) as f64).sqrt();
+        Summary { median, min, max, mean, deviation, count }
+    }
+}
+
+/// How many times as large as its base a figure is; nothing if the base is none to divide by.
+pub fn ratio(value: f64, base: f64) -> Option<f64> {
+    let ratio = value / base;
+    (base > 0.0 && ratio.is_finite()).then_some(ratio)
+}
+
+/// A ratio in a table.
+pub fn shown_ratio(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "base is 0".to_owned(), |ratio| format!("{ratio:.2}"))
+}
+
 /// What one contender did in a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
@@ -124,6 +164,9 @@ pub struct Record {
     pub ratio_spread: Spread,
     /// The spread of the throughput over slices.
     pub throughput_spread: Spread,
+    /// The same in the time for which workers did not wait for a processor that other processes had. Null
+    /// where nobody can tell.
+    pub undisturbed_spread: Option<Spread>,
     /// The workload's options, and what else tells this run from others.
     pub options: BTreeMap<String, String>,
 }
@@ -212,6 +255,23 @@ mod tests {
         assert_eq!(Spread::of(&[4.0, 1.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
         assert_eq!(Spread::of(&[]), Spread::default());
         assert_eq!(Spread::of_ratios(&[2.0, 9.0, 4.0], &[1.0, 0.0, 1.0]).median, 3.0);
+    }
+
+    #[test]
+    fn summaries() {
+        let summary = Summary::of(&[2.0, 4.0, 9.0]);
+        assert_eq!((summary.median, summary.min, summary.max, summary.mean), (4.0, 2.0, 9.0, 5.0));
+        assert!((summary.deviation - 13_f64.sqrt()).abs() < 1e-9, "{summary:?}");
+        assert_eq!(Summary::of(&[3.0]).deviation, 0.0);
+        assert_eq!(Summary::of(&[]), Summary::default());
+    }
+
+    #[test]
+    fn a_ratio_needs_a_base() {
+        assert_eq!(shown_ratio(ratio(3.0, 2.0)), "1.50");
+        for (value, base) in [(0.0, 0.0), (1.0, 0.0), (f64::NAN, 1.0), (1.0, f64::INFINITY * 0.0)] {
+            assert_eq!(shown_ratio(ratio(value, base)), "base is 0");
+        }
     }
 
     #[test]

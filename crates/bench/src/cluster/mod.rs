@@ -398,6 +398,7 @@ impl Contender {
             ratio_to_first: ratio.median,
             ratio_spread: ratio,
             throughput_spread: Spread::of(&throughputs),
+            undisturbed_spread: None,
             options: shown.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         };
         ClusterRecord { record, cluster }

@@ -77,6 +77,7 @@ fn report() -> Report {
         ratio_to_first: throughput_per_s / 1_000.0,
         ratio_spread: Spread::of(&[throughput_per_s / 1_000.0]),
         throughput_spread: Spread::of(&[throughput_per_s]),
+        undisturbed_spread: None,
         options: BTreeMap::new(),
     };
     Report {

@@ -124,6 +124,8 @@ impl Effects for Sink {
 pub struct Slice {
     /// From the first call until the last one ended.
     pub elapsed: Duration,
+    /// For how much of it a worker waited for a processor, on average: other processes had it.
+    pub waited: Option<Duration>,
     /// Transactions that took effect.
     pub committed: u64,
     /// Transactions that rolled back by their own logic.
@@ -138,6 +140,12 @@ impl Slice {
     /// Committed transactions per second.
     pub fn throughput_per_s(&self) -> f64 {
         self.committed as f64 / self.elapsed.as_secs_f64()
+    }
+    /// Committed transactions per second of the time for which workers had a processor if they wanted one.
+    /// Nothing where the system does not tell, or where they had none.
+    pub fn undisturbed_per_s(&self) -> Option<f64> {
+        let had = self.elapsed.saturating_sub(self.waited?);
+        (!had.is_zero()).then(|| self.committed as f64 / had.as_secs_f64())
     }
 }
 
@@ -208,16 +216,25 @@ impl Driver {
         }
         let feeders = AtomicUsize::new(self.workers.len());
         let started = Instant::now();
-        std::thread::scope(|scope| {
-            for worker in &mut self.workers {
-                let (core, feeders) = (&self.core, &feeders);
-                scope.spawn(move || worker.run(core, started + duration, feeders));
-            }
+        let waited = std::thread::scope(|scope| {
+            let run = |worker: &'_ mut Worker| {
+                worker.run(&self.core, started + duration, &feeders);
+                waited_for_processor()
+            };
+            let threads: Vec<_> =
+                self.workers.iter_mut().map(|worker| scope.spawn(move || run(worker))).collect();
+            let waits: Option<Vec<Duration>> = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect();
+            waits
         });
         let elapsed = started.elapsed();
+        let waited = waited.map(|waits| waits.iter().sum::<Duration>() / waits.len().max(1) as u32);
         let tally = self.tally();
         let mut slice = Slice {
             elapsed,
+            waited,
             committed: tally.committed - tally_before.committed,
             aborted_by_logic: tally.aborted_by_logic - tally_before.aborted_by_logic,
             restarts: self.restarts() - restarts_before,
@@ -432,6 +449,12 @@ impl Worker {
             core.outstanding.fetch_sub(std::mem::take(&mut self.sink.ended), Ordering::SeqCst);
         }
     }
+}
+
+/// For how long this thread was ready to run and had no processor; nothing where the system does not tell.
+fn waited_for_processor() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(Duration::from_nanos(text.split_whitespace().nth(1)?.parse().ok()?))
 }
 
 /// The footprint that a dry run at the newest final snapshot finds.

@@ -286,6 +286,7 @@ fn turn(count: usize, round: usize) -> Vec<usize> {
 impl Entrant {
     fn record(&self, options: &Options, first: &[f64]) -> Record {
         let throughputs: Vec<f64> = self.slices.iter().map(Slice::throughput_per_s).collect();
+        let undisturbed: Option<Vec<f64>> = self.slices.iter().map(Slice::undisturbed_per_s).collect();
         let seconds: f64 = self.slices.iter().map(|slice| slice.elapsed.as_secs_f64()).sum();
         let committed: u64 = self.slices.iter().map(|slice| slice.committed).sum();
         let mut latencies = Latencies::default();
@@ -327,6 +328,7 @@ impl Entrant {
             ratio_to_first: ratio_spread.median,
             ratio_spread,
             throughput_spread: Spread::of(&throughputs),
+            undisturbed_spread: undisturbed.as_deref().map(Spread::of),
             options: shown,
         }
     }

@@ -412,6 +412,7 @@ impl Options {
             ratio_to_first: 1.0,
             ratio_spread: spread(1.0),
             throughput_spread: spread(throughput_per_s),
+            undisturbed_spread: None,
             options: BTreeMap::from([("pipeline".to_owned(), pipeline.to_string())]),
         }
     }
