@@ -107,14 +107,14 @@ pub fn run(args: ModelCommand) -> Result<()> {
         rows.iter().for_each(report::print_json);
         return Ok(());
     }
-    let base = rows.first().map_or(1.0, |row| row.throughput_per_s);
+    let base = rows.first().map_or(0.0, |row| row.throughput_per_s);
     let shown = rows.iter().map(|row| {
         let Row { report: found, .. } = row;
         let each = |count: u64| count as f64 / found.committed.max(1) as f64;
         vec![
             row.engine.clone(),
             report::rate(row.throughput_per_s),
-            format!("{:.2}", row.throughput_per_s / base),
+            report::shown_ratio(report::ratio(row.throughput_per_s, base)),
             format!("{:.1} %", 100.0 * each(found.multi_partition)),
             format!("{:.1} %", 100.0 * found.abort_rate()),
             format!("{:.0} %", 100.0 * found.busy),

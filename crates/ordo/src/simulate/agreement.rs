@@ -6,6 +6,7 @@
 
 use super::{ModelArgs, read_costs};
 use anyhow::{Result, bail};
+use bench::report::ratio;
 use comfy_table::{CellAlignment, Table, presets};
 use execute::EngineKind;
 use serde::Serialize;
@@ -38,10 +39,10 @@ struct Comparison {
     work_us: u64,
     during_agreement: Figures,
     after_confirmation: Figures,
-    /// 0.25: a quarter less than after confirmation.
-    latency_lower_by: f64,
+    /// 0.25: a quarter less than after confirmation. Nothing if no call has a latency.
+    latency_lower_by: Option<f64>,
     /// The same of the clients of the node where it is lowest: their leader's.
-    latency_lower_by_at_leader: f64,
+    latency_lower_by_at_leader: Option<f64>,
     /// The least that is wanted, where something is.
     bar: Option<f64>,
     met: Option<bool>,
@@ -149,7 +150,7 @@ impl Setting<'_> {
         let options = self.options();
         let during_agreement = self.figures(&options, true)?;
         let after_confirmation = self.figures(&options, false)?;
-        let lower = |during: f64, after: f64| 1.0 - during / after;
+        let lower = |during: f64, after: f64| ratio(during, after).map(|ratio| 1.0 - ratio);
         let latency_lower_by = lower(during_agreement.mean_latency_us, after_confirmation.mean_latency_us);
         let at_leader = lower(during_agreement.least_us(), after_confirmation.least_us());
         let bar = self.has_bar().then_some(BAR);
@@ -171,7 +172,7 @@ impl Setting<'_> {
             latency_lower_by,
             latency_lower_by_at_leader: at_leader,
             bar,
-            met: bar.map(|bar| latency_lower_by >= bar),
+            met: bar.map(|bar| latency_lower_by.is_some_and(|lower_by| lower_by >= bar)),
         })
     }
 
@@ -275,13 +276,18 @@ fn table(all: &[Comparison]) -> Table {
             format!("{:.0}", after.throughput_per_s),
             format!("{:.0}", during.mean_latency_us),
             format!("{:.0}", after.mean_latency_us),
-            format!("{:.1} %{met}", found.latency_lower_by * 100.0),
-            format!("{:.1} %", found.latency_lower_by_at_leader * 100.0),
+            format!("{}{met}", percent(found.latency_lower_by)),
+            percent(found.latency_lower_by_at_leader),
             format!("{:.1} %", during.speculated_share * 100.0),
             during.restarts.to_string(),
         ]);
     }
     table
+}
+
+/// A share in a table.
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "base is 0".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
 #[cfg(test)]
@@ -319,7 +325,7 @@ mod tests {
         assert!((950.0..1_050.0).contains(&saved_us), "{found:?}");
         assert!(during.speculated_share > 0.9, "{found:?}");
         assert_eq!(after.speculated_share, 0.0, "{found:?}");
-        assert_eq!(found.met, Some(found.latency_lower_by >= BAR));
+        assert_eq!(found.met, found.latency_lower_by.map(|lower_by| lower_by >= BAR));
         assert_eq!(during.mean_latency_us_by_node.len(), 3);
         let json = serde_json::to_value(&found).expect("JSON");
         assert_eq!(json["between_zones_one_way_us"], 1_000);
@@ -330,6 +336,6 @@ mod tests {
     fn without_work_there_is_no_bar_and_little_to_save() {
         let found = compare("--between-zones-us 1000 --work-us 1");
         assert_eq!((found.bar, found.met), (None, None));
-        assert!(found.latency_lower_by < 0.02, "{found:?}");
+        assert!(found.latency_lower_by.is_some_and(|lower_by| lower_by < 0.02), "{found:?}");
     }
 }

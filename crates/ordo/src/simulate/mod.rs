@@ -11,6 +11,7 @@ mod agreement;
 mod calibrate;
 
 use anyhow::{Context, Result, bail};
+use bench::report::{ratio, shown_ratio};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use execute::EngineKind;
@@ -678,10 +679,11 @@ fn model(arguments: &ModelArgs) -> Result<()> {
             let tally = outcome.report.tally;
             let transactions = tally.committed + tally.snapshot_reads;
             let seconds = (tally.last_ns - tally.first_ns) as f64 / 1e9;
-            let per_s = transactions as f64 / seconds;
+            let per_s = ratio(transactions as f64, seconds).unwrap_or(0.0);
             let per_worker = per_s / f64::from(workers);
             let base = *first_per_worker.get_or_insert(per_worker);
-            let mean_us = tally.latency_ns as f64 / transactions as f64 / 1e3;
+            let to_first = ratio(per_worker, base);
+            let mean_us = ratio(tally.latency_ns as f64, transactions as f64).unwrap_or(0.0) / 1e3;
             if arguments.json {
                 say!(
                     "{}",
@@ -691,7 +693,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
                         "workload": arguments.workload.name(), "seed": arguments.seed,
                         "transactions": transactions, "throughput_per_s": per_s,
                         "throughput_per_s_and_worker": per_worker,
-                        "ratio_to_first_per_worker": per_worker / base,
+                        "ratio_to_first_per_worker": to_first,
                         "latency_us": {"mean": mean_us, "max": tally.latency_max_ns / 1_000},
                         "restarts": tally.restarts, "virtual_s": seconds,
                         "wall_s": started.elapsed().as_secs_f64(),
@@ -704,7 +706,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
                 workers.to_string(),
                 format!("{per_s:.0}"),
                 format!("{per_worker:.0}"),
-                format!("{:.2}", per_worker / base),
+                shown_ratio(to_first),
                 format!("{mean_us:.0}"),
                 (tally.latency_max_ns / 1_000).to_string(),
                 tally.restarts.to_string(),
