@@ -1,8 +1,11 @@
 //! `ordo reproduce`: the papers' evaluations, again.
 
 use anyhow::{Result, bail};
-use bench::reproduce::sparkle;
-use clap::{Args, Subcommand};
+use bench::reproduce::figure::Claim;
+use bench::reproduce::sparkle::{self, Options};
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+use serde_json::Value;
 use sim::scale::{Costs, Times};
 use std::path::PathBuf;
 
@@ -13,6 +16,10 @@ pub enum Reproduce {
     /// runs with one and two threads on this machine, and by a model of a cluster for all that takes more
     /// cores and nodes.
     Sparkle(Box<SparkleArgs>),
+    /// Checks the model against this machine: modelled / measured must be within 0.8 to 1.25 for engines with
+    /// one and two workers, and for what transactions over partitions cost three real processes. Prints each
+    /// ratio, and fails if one is outside.
+    CheckModel(Box<CheckArgs>),
 }
 
 /// `ordo reproduce sparkle`.
@@ -21,22 +28,85 @@ pub struct SparkleArgs {
     /// Where the report goes: index.html, and JSON and SVG for each figure.
     #[arg(long, value_name = "DIR", default_value = "reproduce-sparkle")]
     out: PathBuf,
-    /// Fewer points and shorter runs.
-    #[arg(long)]
-    quick: bool,
-    /// Only these figures of the paper, with commas between them: 6a, 6b, 7, 8, 9, 10; or 3p, which is ours:
-    /// three real processes beside their model, to see how far the model can be trusted.
+    /// Only these figures of the paper, with commas between them: 6a, 6b, 7, 8, 9, 10; or those that are
+    /// ours: check (real engines beside their model) and 3p (three real processes beside theirs).
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Seed of records, calls and the model's network.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    runs: RunArgs,
     #[command(flatten)]
     model: ModelArgs,
 }
 
-/// What the scale model takes for granted.
+/// `ordo reproduce check-model`.
 #[derive(Args)]
+pub struct CheckArgs {
+    /// Where the report goes: index.html, and JSON and SVG for each figure.
+    #[arg(long, value_name = "DIR", default_value = "reproduce-check-model")]
+    out: PathBuf,
+    /// Leaves out the three real processes.
+    #[arg(long)]
+    without_processes: bool,
+    #[command(flatten)]
+    runs: RunArgs,
+}
+
+/// How often and how long runs are.
+#[derive(Args, Serialize)]
+pub struct RunArgs {
+    /// Fewer points and shorter runs.
+    #[arg(long)]
+    quick: bool,
+    /// First seed of records, calls and the model's network.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds each run is repeated with: the first one and those that follow it.
+    #[arg(long, default_value_t = 3)]
+    repeats: usize,
+    /// Seconds of each real measurement; a quick run takes a third.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+}
+
+/// An empty command line: what options are if nobody gives them.
+#[derive(Parser)]
+struct Defaults {
+    #[command(flatten)]
+    runs: RunArgs,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+/// All options with their values and their defaults.
+fn told(runs: &RunArgs, model: &ModelArgs) -> Result<Value> {
+    let Defaults { runs: default_runs, model: default_model } = Defaults::parse_from([""]);
+    let mut told = serde_json::Map::new();
+    for (given, default) in [
+        (serde_json::to_value(runs)?, serde_json::to_value(default_runs)?),
+        (serde_json::to_value(model)?, serde_json::to_value(default_model)?),
+    ] {
+        for (name, value) in given.as_object().into_iter().flatten() {
+            let name = name.replace('_', "-");
+            let default = &default[name.replace('-', "_")];
+            told.insert(name, serde_json::json!({ "value": value, "default": default }));
+        }
+    }
+    Ok(Value::Object(told))
+}
+
+/// Those of the options that are not as by default, as a command line has them.
+fn typed(told: &Value) -> String {
+    let options = told.as_object().into_iter().flatten();
+    let changed = options.filter(|(_, option)| option["value"] != option["default"]);
+    let words = changed.map(|(name, option)| match &option["value"] {
+        Value::Bool(_) => format!(" --{name}"),
+        value => format!(" --{name} {value}"),
+    });
+    words.collect()
+}
+
+/// What the scale model takes for granted.
+#[derive(Args, Serialize)]
 #[command(next_help_heading = "What the model takes for granted")]
 pub struct ModelArgs {
     /// Milliseconds from one epoch to the next: calls are ordered in batches, one of each node in an epoch.
@@ -60,6 +130,12 @@ pub struct ModelArgs {
     /// Gigabits per second that a node can send.
     #[arg(long, default_value_t = 10.0)]
     gigabits: f64,
+    /// Nanoseconds that a message takes its sender, and again its receiver.
+    #[arg(long, default_value_t = 2_000)]
+    message_ns: u64,
+    /// Nanoseconds that each thing which a message tells (a read, a confirmation) takes both.
+    #[arg(long, default_value_t = 60)]
+    note_ns: u64,
     /// Nanoseconds of a step of an engine, which executes one operation on one key. If not given,
     /// `ordo reproduce` measures it on this machine, and `ordo bench model` takes 140.
     #[arg(long, value_name = "NS")]
@@ -74,21 +150,6 @@ fn nanoseconds(option: &str, value: f64, unit_ns: f64) -> Result<u64> {
 }
 
 impl ModelArgs {
-    /// As options of a command line.
-    fn shown(&self) -> String {
-        let shown = [
-            ("epoch-ms", self.epoch_ms),
-            ("order-ms", self.order_ms),
-            ("confirm-ms", self.confirm_ms),
-            ("latency-us", self.latency_us),
-            ("round-us", self.round_us),
-            ("gigabits", self.gigabits),
-        ];
-        let shown = shown.map(|(name, value)| format!(" --{name} {value}"));
-        let step_ns = self.step_ns.map(|ns| format!(" --step-ns {ns}"));
-        shown.concat() + &step_ns.unwrap_or_default()
-    }
-
     /// What takes how long; in a quick run less is measured.
     pub fn times(&self, quick: bool) -> Result<Times> {
         let epoch_ns = nanoseconds("epoch-ms", self.epoch_ms, 1e6)?;
@@ -122,43 +183,105 @@ impl ModelArgs {
         Ok(Costs {
             step_ns: self.step_ns.unwrap_or(default.step_ns),
             byte_ns: 8.0 / self.gigabits,
+            message_ns: self.message_ns,
+            note_ns: self.note_ns,
             ..default
+        })
+    }
+}
+
+impl RunArgs {
+    fn options(&self, out: PathBuf, only: Vec<String>, name: &str, model: &ModelArgs) -> Result<Options> {
+        if !(self.seconds > 0.0 && self.seconds <= 3_600.0) {
+            bail!("--seconds {}: more than 0, and at most 3600", self.seconds);
+        }
+        if !(1..=1_000).contains(&self.repeats) {
+            bail!("--repeats {}: 1 to 1000", self.repeats);
+        }
+        let told = told(self, model)?;
+        Ok(Options {
+            command: format!("ordo reproduce {name}{}", typed(&told)),
+            told,
+            dir: out,
+            quick: self.quick,
+            only,
+            seed: self.seed,
+            repeats: self.repeats,
+            seconds: if self.quick { self.seconds / 3.0 } else { self.seconds },
+            times: model.times(self.quick)?,
+            costs: model.costs()?,
+            calibrated: model.step_ns.is_none(),
         })
     }
 }
 
 /// Reproduces.
 pub fn run(reproduce: Reproduce) -> Result<()> {
-    let Reproduce::Sparkle(args) = reproduce;
-    if let Some(unknown) = args.only.iter().find(|id| !sparkle::FIGURES.contains(&id.as_str())) {
-        bail!("--only {unknown}: choose from {}", sparkle::FIGURES.join(", "));
+    match reproduce {
+        Reproduce::Sparkle(args) => {
+            if let Some(unknown) = args.only.iter().find(|id| !sparkle::FIGURES.contains(&id.as_str())) {
+                bail!("--only {unknown}: choose from {}", sparkle::FIGURES.join(", "));
+            }
+            let options = args.runs.options(args.out, args.only, "sparkle", &args.model)?;
+            shown(&options).map(|_| ())
+        }
+        Reproduce::CheckModel(args) => {
+            let mut only = vec![sparkle::CHECK.to_owned()];
+            if !args.without_processes {
+                only.push(sparkle::PROCESSES.to_owned());
+            }
+            let Defaults { model, .. } = Defaults::parse_from([""]);
+            let options = args.runs.options(args.out, only, "sparkle", &model)?;
+            let claims = shown(&options)?;
+            let outside = claims.iter().filter(|claim| claim.met == Some(false)).count();
+            match outside {
+                0 => Ok(()),
+                _ => bail!("{outside} of {} ratios are outside of their bars", claims.len()),
+            }
+        }
     }
-    let times = args.model.times(args.quick)?;
-    let options = sparkle::Options {
-        model: args.model.shown(),
-        dir: args.out,
-        quick: args.quick,
-        only: args.only,
-        seed: args.seed,
-        times,
-        costs: args.model.costs()?,
-        calibrated: args.model.step_ns.is_none(),
-    };
-    println!("seed {}", options.seed);
-    let (page, claims) = sparkle::run(&options)?;
-    let rows = claims.into_iter().map(|claim| {
-        let met = match claim.met {
-            Some(true) => "met",
-            Some(false) => "missed",
-            None => "",
-        };
-        vec![claim.about, claim.paper, claim.ours, claim.bar.unwrap_or_default(), met.to_owned()]
+}
+
+/// Runs, and prints the claims.
+fn shown(options: &Options) -> Result<Vec<Claim>> {
+    println!("seeds {} to {}", options.seed, options.seed + options.repeats as u64 - 1);
+    let (page, claims) = sparkle::run(options)?;
+    let rows = claims.iter().map(|claim| {
+        vec![
+            claim.about.clone(),
+            claim.paper.clone().unwrap_or_default(),
+            claim.shown(),
+            claim.against_paper().to_owned(),
+            claim.bar.map(|bar| bar.shown()).unwrap_or_default(),
+            claim.against_bar().to_owned(),
+        ]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
-        let header = ["what", "the paper", "here", "bar", ""];
+        let header = ["what", "the paper", "here", "against the paper", "our bar", ""];
         println!("{}", bench::report::table(&header, rows));
     }
     println!("{}", page.display());
-    Ok(())
+    Ok(claims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Defaults, told, typed};
+    use clap::Parser;
+
+    #[test]
+    fn options_are_told_with_types_and_defaults() {
+        let given = |words: &[&str]| {
+            let words = [""].iter().chain(words).copied();
+            let Defaults { runs, model } = Defaults::parse_from(words);
+            told(&runs, &model).unwrap()
+        };
+        assert_eq!(typed(&given(&[])), "");
+        let some = given(&["--repeats", "5", "--quick", "--latency-us", "80", "--step-ns", "140"]);
+        assert_eq!(typed(&some), " --latency-us 80.0 --quick --repeats 5 --step-ns 140");
+        assert_eq!(some["repeats"], serde_json::json!({ "value": 5, "default": 3 }));
+        assert_eq!(some["quick"], serde_json::json!({ "value": true, "default": false }));
+        assert_eq!(some["step-ns"]["default"], serde_json::Value::Null);
+    }
 }

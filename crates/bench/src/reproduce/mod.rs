@@ -3,6 +3,7 @@
 
 pub mod figure;
 mod lab;
+mod origin;
 mod page;
 mod plot;
 pub mod sparkle;

@@ -2,11 +2,13 @@
 
 use execute::{Budget, Committed, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
 use sim::scale::Contender;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use store::Image;
 use txn::{Batch, Epoch, PartitionId, Position, Request, RequestId, SessionId, Stop};
-use workloads::{Client, Workload};
+use workloads::{Client, Generator, Workload};
 
 /// Requests of a batch.
 const BATCH: usize = 64;
@@ -14,15 +16,22 @@ const BATCH: usize = 64;
 const BATCHES: usize = 16;
 /// Operations of a step, as the server has them.
 const STEP: Budget = Budget { operations: 512, heavy: true };
+/// How much longer than asked for a stand measures because others do, at most.
+const LONGER_MAX: f64 = 4.0;
 const LOADED_AT_MS: u64 = 1_700_000_000_000;
 
-/// What was found.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Worker {
-    /// What the engine takes for a transaction, on average over those too that bypass it.
+/// What was found in a round.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Round {
+    /// What the engine takes for a transaction that goes through the order.
     pub engine_ns: f64,
-    /// What it takes to look at a record at a snapshot; 0 if nothing did.
-    pub read_ns: f64,
+    /// What it takes to look at a record at a snapshot: for reads, or for reconnaissance. Nothing if no call
+    /// needs either.
+    pub read_ns: Option<f64>,
+    /// What it takes to make a call.
+    pub call_ns: f64,
+    /// What a call takes with all of this, on average.
+    pub each_ns: f64,
 }
 
 /// The processor time of this thread in nanoseconds.
@@ -65,90 +74,140 @@ impl Order {
     }
 }
 
-/// Measures a contender on a workload for so many seconds of processor time.
-pub fn measure(contender: Contender, workload: &dyn Workload, seed: u64, seconds: f64) -> Worker {
-    let engine = contender.engine(PartitionId(0), 1, 1);
-    for part in 0..workload.parts() {
-        workload.load(seed, part, &mut |key, entry| {
-            engine.view().load(Image { key, version: Position::FIRST, entry: Some(entry) });
-        });
-    }
-    engine.view().loaded(Position::FIRST, LOADED_AT_MS, &[]);
-    let mut reader = SnapshotReader::new(engine.clone());
-    let mut generator = workload.generator(seed, Client::ONLY);
-    let mut order = Order { engine, next: Position::FIRST.next(), epoch: 0, committed: Vec::new() };
-    let (mut engine_ns, mut reads_ns) = (0.0, 0.0);
-    let (mut ended, mut looks, mut sequence) = (0, 0, 0);
-    let mut again: Vec<Arc<Request>> = Vec::new();
-    let mut is_warm = false;
-    while engine_ns + reads_ns < seconds * 1e9 {
-        let (mut batches, mut reads) = (Vec::new(), Vec::new());
-        for _ in 0..BATCHES {
-            let mut batch = std::mem::take(&mut again);
-            while batch.len() < BATCH {
-                sequence += 1;
-                let id = RequestId { session: SessionId(1), sequence, attempt: 0 };
-                let draw = generator.next();
-                if draw.read_only && contender.reads_at_snapshots() {
-                    reads.push(Arc::new(draw.into_request(id, false)));
-                    continue;
-                }
-                let request = Arc::new(draw.into_request(id, contender.needs().declared_keys));
-                batch.push(with_keys(contender, &order.engine, request));
-            }
-            batches.push(batch);
-        }
-        let begun_ns = processor_ns();
-        let mut here = 0;
-        for batch in batches {
-            let (count, given_back) = order.run(batch);
-            here += count;
-            again.extend(given_back);
-        }
-        let executed_ns = processor_ns();
-        let mut looked = 0;
-        for request in &reads {
-            if let ReadOutcome::Done(_) = reader.run(request, LOADED_AT_MS + order.epoch) {
-                here += 1;
-                looked += reader.looks();
-            }
-        }
-        let read_ns = processor_ns();
-        again = again
-            .into_iter()
-            .map(|request| {
-                let mut request = (*request).clone();
-                request.id.attempt += 1;
-                request.footprint.keys = None;
-                with_keys(contender, &order.engine, Arc::new(request))
-            })
-            .collect();
-        order.engine.view().collect(64);
-        // The first round warms up.
-        if std::mem::replace(&mut is_warm, true) {
-            engine_ns += executed_ns - begun_ns;
-            reads_ns += read_ns - executed_ns;
-            ended += here;
-            looks += looked;
-        }
-    }
-    Worker {
-        engine_ns: engine_ns / ended.max(1) as f64,
-        read_ns: match looks {
-            0 => 0.0,
-            looks => reads_ns / looks as f64,
-        },
+/// Has all of them measure at the same time, each on its own thread. Their rounds are averaged.
+pub fn measure(stands: &mut [Stand], seconds: f64) -> Round {
+    let unfinished = AtomicUsize::new(stands.len());
+    let rounds: Vec<Round> = std::thread::scope(|scope| {
+        let measure = |stand: &'_ mut Stand| stand.measure(seconds, &unfinished);
+        let threads: Vec<_> = stands.iter_mut().map(|stand| scope.spawn(move || measure(stand))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|round| round.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    let mean = |of: fn(&Round) -> f64| rounds.iter().map(of).sum::<f64>() / rounds.len().max(1) as f64;
+    let reads: Option<Vec<f64>> = rounds.iter().map(|round| round.read_ns).collect();
+    Round {
+        engine_ns: mean(|round| round.engine_ns),
+        read_ns: reads.map(|reads| reads.iter().sum::<f64>() / reads.len().max(1) as f64),
+        call_ns: mean(|round| round.call_ns),
+        each_ns: mean(|round| round.each_ns),
     }
 }
 
-/// A request as its contender wants it.
-fn with_keys(contender: Contender, engine: &Arc<dyn Engine>, request: Arc<Request>) -> Arc<Request> {
-    if !contender.needs().declared_keys || request.footprint.keys.is_some() {
-        return request;
+/// An engine with a workload's records and calls, which one worker executes.
+pub struct Stand {
+    contender: Contender,
+    order: Order,
+    reader: SnapshotReader,
+    generator: Box<dyn Generator>,
+    sequence: u64,
+    again: Vec<Arc<Request>>,
+}
+
+impl Stand {
+    /// Loads the records.
+    pub fn load(contender: Contender, workload: &dyn Workload, seed: u64) -> Stand {
+        let engine = contender.engine(PartitionId(0), 1, 1);
+        for part in 0..workload.parts() {
+            workload.load(seed, part, &mut |key, entry| {
+                engine.view().load(Image { key, version: Position::FIRST, entry: Some(entry) });
+            });
+        }
+        engine.view().loaded(Position::FIRST, LOADED_AT_MS, &[]);
+        Stand {
+            contender,
+            reader: SnapshotReader::new(engine.clone()),
+            generator: workload.generator(seed, Client::ONLY),
+            order: Order { engine, next: Position::FIRST.next(), epoch: 0, committed: Vec::new() },
+            sequence: 0,
+            again: Vec::new(),
+        }
     }
-    let engines = std::slice::from_ref(engine);
-    let found = execute::calvin::reconnoitre(engines, &request, LOADED_AT_MS);
-    let mut request = (*request).clone();
-    request.footprint = found.footprint;
-    Arc::new(request)
+
+    /// Executes for so many seconds of processor time, and on until those who measure at the same time have
+    /// done that, too. The time of other processes on this machine is no part of what it finds, but what they
+    /// do to the caches is.
+    pub fn measure(&mut self, seconds: f64, unfinished: &AtomicUsize) -> Round {
+        let mut is_finished = false;
+        let (mut engine_ns, mut reads_ns, mut calls_ns) = (0.0, 0.0, 0.0);
+        let (mut calls, mut ordered, mut looks) = (0_u64, 0_u64, 0_u64);
+        loop {
+            let took_s = (engine_ns + reads_ns + calls_ns) / 1e9;
+            if took_s >= seconds && !std::mem::replace(&mut is_finished, true) {
+                unfinished.fetch_sub(1, Ordering::Relaxed);
+            }
+            let is_alone = unfinished.load(Ordering::Relaxed) == 0;
+            if is_finished && (is_alone || took_s >= LONGER_MAX * seconds) {
+                break;
+            }
+            let begun_ns = processor_ns();
+            let mut reads = Vec::new();
+            let batches: Vec<_> = (0..BATCHES).map(|_| self.calls(&mut reads, &mut calls)).collect();
+            let made_ns = processor_ns();
+            let batches: Vec<Vec<_>> = batches
+                .into_iter()
+                .map(|batch| batch.into_iter().map(|request| self.with_keys(request, &mut looks)).collect())
+                .collect();
+            let found_ns = processor_ns();
+            for batch in batches {
+                let (count, given_back) = self.order.run(batch);
+                ordered += count as u64;
+                self.again.extend(given_back);
+            }
+            let executed_ns = processor_ns();
+            for request in &reads {
+                if let ReadOutcome::Done(_) = self.reader.run(request, LOADED_AT_MS + self.order.epoch) {
+                    looks += self.reader.looks();
+                }
+            }
+            let read_ns = processor_ns();
+            self.order.engine.view().collect(64);
+            calls_ns += made_ns - begun_ns;
+            engine_ns += executed_ns - found_ns;
+            reads_ns += found_ns - made_ns + read_ns - executed_ns;
+        }
+        let each = |ns: f64, count: u64| ns / count.max(1) as f64;
+        Round {
+            engine_ns: each(engine_ns, ordered),
+            read_ns: (looks > 0).then(|| each(reads_ns, looks)),
+            call_ns: each(calls_ns, calls),
+            each_ns: each(engine_ns + reads_ns + calls_ns, calls),
+        }
+    }
+
+    /// Makes the calls of a batch. Reads beside the order go to `reads`.
+    fn calls(&mut self, reads: &mut Vec<Arc<Request>>, calls: &mut u64) -> Vec<Arc<Request>> {
+        let again = std::mem::take(&mut self.again).into_iter().map(|request| {
+            let mut request = (*request).clone();
+            request.id.attempt += 1;
+            request.footprint.keys = None;
+            Arc::new(request)
+        });
+        let mut batch: Vec<_> = again.collect();
+        while batch.len() < BATCH {
+            self.sequence += 1;
+            *calls += 1;
+            let id = RequestId { session: SessionId(1), sequence: self.sequence, attempt: 0 };
+            let draw = self.generator.next();
+            if draw.read_only && self.contender.reads_at_snapshots() {
+                reads.push(Arc::new(draw.into_request(id, false)));
+                continue;
+            }
+            batch.push(Arc::new(draw.into_request(id, self.contender.needs().declared_keys)));
+        }
+        batch
+    }
+
+    /// A request as its contender wants it.
+    fn with_keys(&self, request: Arc<Request>, looks: &mut u64) -> Arc<Request> {
+        if !self.contender.needs().declared_keys || request.footprint.keys.is_some() {
+            return request;
+        }
+        let engines = std::slice::from_ref(&self.order.engine);
+        let found = execute::calvin::reconnoitre(engines, &request, LOADED_AT_MS);
+        let keys = found.footprint.keys.as_ref();
+        *looks += keys.map_or(1, |keys| keys.reads.len() + keys.writes.len()) as u64;
+        let mut request = (*request).clone();
+        request.footprint = found.footprint;
+        Arc::new(request)
+    }
 }

@@ -9,9 +9,12 @@
 //! gives the same throughput without transactions over partitions; what is compared is what becomes of it
 //! with them.
 
-use super::{Axis, Claim, Figure, Panel, Place, Point, SPARKLE, Series, Study, figure, series, synthetic};
+use super::super::figure::{Axis, Claim, Panel, Point, Sample, Source, ratios};
+use super::super::lab::{add_point, series};
+use super::{Found, Place, SPARKLE, Study, check, found, synthetic};
 use crate::faults::processes::{Processes, Setting};
 use crate::redis::load_script;
+use crate::report::Spread;
 use anyhow::{Context, Result, anyhow, bail};
 use server::client::{Answer, Client};
 use server::cluster::Delivery;
@@ -124,14 +127,9 @@ fn throughput(addresses: &[SocketAddr], sha: &str, share: u32, seed: u64, time: 
     })
 }
 
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or(0.0)
-}
-
 impl Study {
-    /// What real processes do.
-    fn real_processes(&self) -> Result<Vec<f64>> {
+    /// What real processes do: for each share, in each round.
+    fn real_processes(&self) -> Result<Vec<Vec<f64>>> {
         let directory = tempfile::tempdir()?;
         let setting = Setting {
             ordo: std::env::current_exe().context("finding this program")?,
@@ -150,13 +148,13 @@ impl Study {
         for address in &addresses {
             sha = load_script(&mut Client::open(&address.to_string(), PATIENCE)?, SCRIPT)?;
         }
-        let rounds: u64 = if self.quick { 1 } else { 5 };
+        let rounds = self.lab.repeats as u64;
         let mut found = vec![Vec::new(); SHARES.len()];
         // The first round warms up.
         for round in 0..=rounds {
             for (place, &share) in SHARES.iter().enumerate() {
                 let time = Duration::from_secs_f64(self.lab.seconds);
-                let seed = self.lab.seed ^ round << 16;
+                let seed = self.lab.seed + round;
                 let got = throughput(&addresses, &sha, share, seed, time)?;
                 if round > 0 {
                     found[place].push(got);
@@ -164,17 +162,17 @@ impl Study {
             }
             processes.hold_alive()?;
         }
-        Ok(found.into_iter().map(median).collect())
+        Ok(found)
     }
 
-    /// Three processes, modelled and real.
-    pub(super) fn processes(&mut self) -> Result<Figure> {
-        let calibrated = self.measure(SPARKLE, synthetic("low", 0, 0))?;
-        let real = self.real_processes()?;
+    /// Three processes, modelled and measured.
+    pub(super) fn processes(&mut self) -> Result<Found> {
+        let calibrated = self.measure(&[SPARKLE], synthetic("low", 0, 0))?;
+        let measured = self.real_processes()?;
         let job = |study: &Study, place: usize, step_ns: Option<u64>| {
             let place_of = Place {
                 panel: 0,
-                series: "modelled".to_owned(),
+                series: "three processes".to_owned(),
                 x: place as f64,
                 name: format!("{} %", SHARES[place]),
             };
@@ -191,58 +189,48 @@ impl Study {
         let plain = job(self, 0, None)?;
         let step_ns = plain.options.costs.step_ns as f64;
         let reports = self.lab.run("three processes, to scale", &[plain])?;
-        let factor = reports[0].throughput_per_s() / real[0].max(1.0);
+        let factor = reports[0][0].throughput_per_s() / Spread::of(&measured[0]).median.max(1.0);
         let step_ns = (step_ns * factor).max(1.0) as u64;
         let jobs = (0..SHARES.len()).map(|place| job(self, place, Some(step_ns)));
         let jobs = jobs.collect::<Result<Vec<_>>>()?;
         let reports = self.lab.run("three processes", &jobs)?;
-        let points = real.iter().enumerate().map(|(place, &y)| Point {
-            x: place as f64,
-            name: format!("{} %", SHARES[place]),
-            y,
-            run: serde_json::Value::Null,
-        });
         let mut all = series(0, &jobs, &reports, Report::throughput_per_s);
-        all.push(Series { name: "real".to_owned(), points: points.collect() });
-        let panel = Panel {
-            title: "Three processes: throughput by the share of transactions over two of them".to_owned(),
-            x_label: "multi-partition transactions",
-            y_label: "transactions/s",
-            axis: Axis::Names,
-            series: all,
-        };
+        for (place, rounds) in measured.iter().enumerate() {
+            let samples = (self.lab.seed + 1..).zip(rounds);
+            let samples = samples.map(|(seed, &y)| Sample { seed, y, run: serde_json::Value::Null });
+            let point = Point::of(place as f64, format!("{} %", SHARES[place]), samples.collect());
+            add_point(&mut all, "three processes", Source::Measured, point);
+        }
+        let title = "Three processes: throughput by the share of transactions over two of them";
+        let labels = ("multi-partition transactions", "transactions/s");
+        let panel = Panel::new(title, labels, Axis::Names, all);
         let mut claims = Vec::new();
         for (place, share) in SHARES.iter().enumerate().skip(1) {
-            let left = |name: &str| {
-                let at = |place: usize| panel.at(name, place as f64).unwrap_or(0.0);
-                at(place) / at(0).max(f64::MIN_POSITIVE)
+            let left = |source: Source| {
+                let at = |place: usize| panel.samples_of("three processes", source, place as f64);
+                ratios(&at(place), &at(0))
             };
-            let (model, real) = (left("modelled"), left("real"));
-            claims.push(Claim::told(
-                format!("throughput at {share} % / at 0 %, modelled and real"),
-                "-",
-                format!(
-                    "{model:.2} and {real:.2}: modelled / real {:.2}",
-                    model / real.max(f64::MIN_POSITIVE)
-                ),
-            ));
+            let ratio = ratios(&left(Source::Modelled), &left(Source::Measured));
+            let about = format!(
+                "modelled / measured, three processes: throughput at {share} % multi-partition by that at 0 %"
+            );
+            claims.push(Claim::new(about, &ratio).bar(check::BAR.0, Some(check::BAR.1)));
         }
         let differences = vec![
             "No figure of the paper: three real processes of one zone with one partition each on this \
              machine, to see whether the model says of them what they do."
                 .to_owned(),
             format!(
-                "The model's step takes {step_ns} ns here, so that it has the real throughput at 0 %: \
+                "The model's step takes {step_ns} ns here, so that it has the measured throughput at 0 %: \
                  a real process also parses commands, writes its log and runs Lua, and three of them \
                  and their clients share this machine's cores, where a modelled node has a worker to \
                  itself."
             ),
-            "Real: a Lua script reads five records and writes five, out of 20,000 of a partition; commands \
+            "Measured: a Lua script reads five records and writes five, out of 20,000 of a partition; commands \
              in pipelines of 32, two connections to each process, appendfsync no. Modelled: the synthetic \
              workload, three nodes of one worker."
                 .to_owned(),
         ];
-        let title = "three processes, modelled and real";
-        Ok(figure("3p", title, vec![panel], claims, differences))
+        Ok(found("three processes, modelled and measured", vec![panel], claims, differences))
     }
 }
