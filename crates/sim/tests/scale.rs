@@ -145,8 +145,8 @@ fn calls_that_wait_for_no_epoch_begin_too() {
     }
 }
 
-/// A read at a snapshot does not wait until its engine has nothing to do: a busy engine would run all clients'
-/// updates first, and no read, so that steps would be told of other calls than clients make.
+/// A read at a snapshot does not wait until its engine has nothing to do. A busy engine would run all
+/// clients' updates first and no read, so that steps would be told of other calls than clients make.
 #[test]
 fn reads_at_snapshots_have_their_share_of_a_busy_node() {
     for seed in seeds(2) {

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// The epochs of a model of one worker: so short that it never waits for one.
+const ALONE_EPOCH_NS: u64 = 50_000;
 /// Epochs of work that clients have under way.
 const EPOCHS_AHEAD: f64 = 1.6;
 /// Workers that one scheduler keeps busy, itself included: about as many as in the paper.
@@ -158,18 +160,19 @@ impl Lab {
         Ok(found.records)
     }
 
-    /// A model of one worker at these costs: what a transaction is made of.
+    /// A model of one worker at these costs: what a transaction is made of. As many calls are on their way as
+    /// where its steps are measured, so that what reconnaissance found is as old.
     fn alone(&self, contender: Contender, settings: &Settings) -> Result<Report> {
         let options = scale::Options {
             nodes: 1,
             workers: 1,
             contender,
             workload: settings.workload()?,
-            clients: 2_000,
+            clients: worker::BATCH,
             times: Times {
                 warm_up_ns: 10_000_000,
                 measured_ns: 40_000_000,
-                epoch_ns: 2_000_000,
+                epoch_ns: ALONE_EPOCH_NS,
                 ..self.times
             },
             costs: self.costs,

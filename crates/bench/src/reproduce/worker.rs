@@ -10,10 +10,11 @@ use store::Image;
 use txn::{Batch, Epoch, PartitionId, Position, Request, RequestId, SessionId, Stop};
 use workloads::{Client, Generator, Workload};
 
-/// Requests of a batch.
-const BATCH: usize = 64;
-/// Batches between two looks at the clock.
-const BATCHES: usize = 16;
+/// Requests of a batch, whose keys are found together before it is executed. The clock is read a few times
+/// for each.
+pub const BATCH: usize = 64;
+/// Records that are offered for collection after a batch.
+const COLLECTED_AT_ONCE: usize = 4;
 /// Operations of a step, as the server has them.
 const STEP: Budget = Budget { operations: 512, heavy: true };
 /// How much longer than asked for a stand measures because others do, at most.
@@ -141,18 +142,13 @@ impl Stand {
             }
             let begun_ns = processor_ns();
             let mut reads = Vec::new();
-            let batches: Vec<_> = (0..BATCHES).map(|_| self.calls(&mut reads, &mut calls)).collect();
+            let batch = self.calls(&mut reads, &mut calls);
             let made_ns = processor_ns();
-            let batches: Vec<Vec<_>> = batches
-                .into_iter()
-                .map(|batch| batch.into_iter().map(|request| self.with_keys(request, &mut looks)).collect())
-                .collect();
+            let batch = batch.into_iter().map(|request| self.with_keys(request, &mut looks)).collect();
             let found_ns = processor_ns();
-            for batch in batches {
-                let (count, given_back) = self.order.run(batch);
-                ordered += count as u64;
-                self.again.extend(given_back);
-            }
+            let (count, given_back) = self.order.run(batch);
+            ordered += count as u64;
+            self.again.extend(given_back);
             let executed_ns = processor_ns();
             for request in &reads {
                 if let ReadOutcome::Done(_) = self.reader.run(request, LOADED_AT_MS + self.order.epoch) {
@@ -160,7 +156,7 @@ impl Stand {
                 }
             }
             let read_ns = processor_ns();
-            self.order.engine.view().collect(64);
+            self.order.engine.view().collect(COLLECTED_AT_ONCE);
             calls_ns += made_ns - begun_ns;
             engine_ns += executed_ns - found_ns;
             reads_ns += found_ns - made_ns + read_ns - executed_ns;

@@ -9,8 +9,8 @@
 //!   allows) takes [`Costs::step_ns`], always: one figure for each engine and workload, measured with one
 //!   real worker. So caches, memory bandwidth and latches between cores cost nothing, and what a real machine
 //!   loses there the model does not show. What a step does is visible at its beginning.
-//! - **Reads** that bypass the order run at final snapshots, whole, on the next worker that is free, before it
-//!   steps its engine again; they take [`Costs::read_ns`] for each record. So does the reconnaissance of
+//! - **Reads** that bypass the order run at final snapshots, whole, on the next worker that is free, before
+//!   it steps its engine again; they take [`Costs::read_ns`] for each record. So does the reconnaissance of
 //!   engines that want to be told all keys; what it asks of other nodes costs no message and no time (which
 //!   is to the good of such engines). Calvin's scheduler does neither while its engine has work for it.
 //! - **Clients** are a closed loop: so many calls of a node are under way at any time. What is to be ordered

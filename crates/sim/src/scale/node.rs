@@ -179,10 +179,10 @@ impl Node {
 
     // Workers.
 
-    /// A worker does something: how long it takes, or `None` if there is nothing to do. Jobs beside the engine
-    /// come first, as in a server, whose threads run a read at a snapshot when it arrives. A read that waited
-    /// for an idle engine would wait until all clients wait for reads. Only a lock scheduler prefers its
-    /// engine.
+    /// A worker does something: how long it takes, or `None` if there is nothing to do. Jobs beside the
+    /// engine come first, as in a server, whose threads run a read at a snapshot when it arrives. A read that
+    /// waited for an idle engine would wait until all clients wait for reads. Only a lock scheduler prefers
+    /// its engine.
     pub(super) fn work(&mut self, worker: usize, now_ns: u64) -> Option<u64> {
         let is_scheduler = worker == 0 && self.contender.has_scheduler() && self.engine.workers() > 1;
         if !is_scheduler && let Some(job) = self.jobs.pop_front() {

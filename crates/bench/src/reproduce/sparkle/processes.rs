@@ -226,9 +226,9 @@ impl Study {
                  and their clients share this machine's cores, where a modelled node has a worker to \
                  itself."
             ),
-            "Measured: a Lua script reads five records and writes five, out of 20,000 of a partition; commands \
-             in pipelines of 32, two connections to each process, appendfsync no. Modelled: the synthetic \
-             workload, three nodes of one worker."
+            "Measured: a Lua script reads five records and writes five, out of 20,000 of a partition; \
+             commands in pipelines of 32, two connections to each process, appendfsync no. Modelled: \
+             the synthetic workload, three nodes of one worker."
                 .to_owned(),
         ];
         Ok(found("three processes, modelled and measured", vec![panel], claims, differences))

@@ -45,11 +45,12 @@ impl Prices {
 /// Why a plot is shown with several prices.
 fn prices_differ() -> String {
     format!(
-        "The paper does not say what a step and a message cost its prototype, and its ratios depend on both. So \
-         plots are shown with our prices (steps as measured here; all that a partition tells another one in a \
-         round goes as one message, and each thing in it costs {} ns), and again with steps of at least \
-         {SLOW_STEP_NS} ns and 1 or 5 us for each told thing, as if it were a message of its own. No price \
-         was found with which all of the paper's ratios come out at the same time.",
+        "The paper does not say what a step and a message cost its prototype, and its ratios depend on \
+         both. So plots are shown with our prices (steps as measured here; all that a partition tells \
+         another one in a round goes as one message, and each thing in it costs {} ns), \
+         and again with steps of at least {SLOW_STEP_NS} ns and 1 or 5 us for each told thing, as if it \
+         were a message of its own. No price was found with which all of the paper's ratios come out at \
+         the same time.",
         sim::scale::Costs::default().note_ns
     )
 }
@@ -194,11 +195,11 @@ impl Study {
             let ours = panels[number].ratios("sparkle LC", "calvin LC", x);
             claims.push(
                 Claim::new("sparkle / calvin, 10 % multi-partition, 10 % dependent", &ours)
-                    .paper("more than 10, on average over the shares of multi-partition transactions", 10.0..=f64::MAX)
+                    .paper("more than 10, on average over all shares of both", 10.0..=f64::MAX)
                     .because(
-                        "Calvin's reconnaissance costs no message and no wait here, and a call that is given \
-                         back waits for one epoch, so that it runs again within milliseconds. The paper's goes \
-                         through the order again, which takes its 200 ms.",
+                        "Calvin's reconnaissance costs no message and no wait here, and a call that is \
+                         given back waits for one epoch, so that it runs again within milliseconds. The \
+                         paper's goes through the order again, which takes its 200 ms.",
                     )
                     .bar(2.0, None),
             );
