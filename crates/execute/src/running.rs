@@ -1,15 +1,12 @@
-//! Polling procedures, and telling a witness of it.
+//! Starting procedures, and telling a witness of it.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use store::digest;
-use txn::{
-    Access, Call, Outcome, Position, ProcedureFuture, Reply, Request, RequestName, Stop, Tx, TxContext,
-};
+pub(crate) use txn::running::{poll, start_as};
+use txn::{Outcome, Position, ProcedureFuture, Request, RequestName, Stop, Tx, TxContext};
 
 /// Sees what is executed, before it is: where a process may die of a request, the witness knows afterwards
 /// which one it was.
@@ -82,27 +79,6 @@ pub(crate) fn start(request: &Arc<Request>, context: TxContext) -> Result<Proced
     Ok(Box::pin(Watched { witness: &**witness, name: context.name, request: request.clone(), future }))
 }
 
-/// The same with another handle.
-pub(crate) fn start_as(tx: Tx, request: &Arc<Request>) -> Result<ProcedureFuture, Stop> {
-    if request.elsewhere {
-        return Ok(Box::pin(async { Ok(Reply::Nil) }));
-    }
-    let call = Call::new(request.clone());
-    catch_unwind(AssertUnwindSafe(|| request.procedure.run(tx, call))).map_err(panicked)
-}
-
-/// Polls an incarnation once with `access` behind its `Tx`.
-///
-/// A panic becomes an outcome like any other: it counts only if what the incarnation had read was valid,
-/// because a doomed one sees states that never were.
-pub(crate) fn poll<A: Access + Any>(access: Box<A>, future: &mut ProcedureFuture) -> (Box<A>, Poll<Outcome>) {
-    let (access, polled) = txn::tx::lend_to_procedure(access, || {
-        catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop()))))
-    });
-    let access = access.into_any().downcast().expect("an engine gets back the access that it lent");
-    (access, polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic)))))
-}
-
 /// What the end of a transaction adds to the state digest, beside its writes.
 #[inline]
 pub(crate) fn outcome_term(request: &Request, position: Position, outcome: &Outcome) -> u64 {
@@ -110,13 +86,4 @@ pub(crate) fn outcome_term(request: &Request, position: Position, outcome: &Outc
         Err(_) if request.route.partitions.len() == 1 => digest::of_error(position),
         _ => 0,
     }
-}
-
-fn panicked(panic: Box<dyn Any + Send>) -> Stop {
-    let message = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned());
-    Stop::abort(format!("ERR the procedure panicked, nothing was written: {message}"))
 }

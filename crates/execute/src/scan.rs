@@ -13,7 +13,7 @@ pub(crate) fn merge<M: Meta>(
     own: impl FnOnce(&mut dyn FnMut(&Key, Option<&Entry>)),
 ) -> ScanPage {
     let page = if cleared { ScanPage::default() } else { partition.scan(upto, range) };
-    with_own(page, range, own)
+    page.with_own(range, own)
 }
 
 /// The pages that several partitions have of one range, as one page.
@@ -26,27 +26,4 @@ pub(crate) fn unite(pages: Vec<ScanPage>) -> ScanPage {
     }
     entries.sort_by_cached_key(|(key, _)| (key.hash64(), key.clone()));
     ScanPage { entries, next_hash }
-}
-
-/// Merges a page with a transaction's own writes.
-pub(crate) fn with_own(
-    mut page: ScanPage,
-    range: ScanRange,
-    own: impl FnOnce(&mut dyn FnMut(&Key, Option<&Entry>)),
-) -> ScanPage {
-    let mut writes: Vec<(Key, Option<Entry>)> = Vec::new();
-    let end = page.next_hash.unwrap_or(u64::MAX);
-    own(&mut |key, entry| {
-        let hash = key.hash64();
-        if range.has(key) && hash >= range.from_hash && (hash < end || page.next_hash.is_none()) {
-            writes.push((key.clone(), entry.cloned()));
-        }
-    });
-    if writes.is_empty() {
-        return page;
-    }
-    page.entries.retain(|(key, _)| !writes.iter().any(|(written, _)| written == key));
-    page.entries.extend(writes.into_iter().filter_map(|(key, entry)| Some((key, entry?))));
-    page.entries.sort_by_cached_key(|(key, _)| (key.hash64(), key.clone()));
-    page
 }

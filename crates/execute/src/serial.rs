@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::Poll;
 use store::sync::Mutex;
-use store::{Partition, Version, View, digest};
+use store::{Partition, View};
 use txn::tx::Read;
 use txn::{
     Access, Batch, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop,
@@ -96,33 +96,9 @@ impl Serial {
         let (mut writes, mut terms) = (0, 0);
         if outcome.is_ok() {
             writes = usize::from(access.cleared) + access.writes.len();
-            terms = self.apply(position, *access, live);
+            terms = self.partition.install(position, access.cleared, access.writes, live);
         }
         (outcome, writes, terms)
-    }
-
-    fn apply(&self, position: Position, access: SerialAccess, live: &mut i64) -> u64 {
-        let mut terms = 0_u64;
-        if access.cleared {
-            terms = digest::of_clear(position);
-            self.partition.clears().insert(position);
-            *live = 0;
-        }
-        let watermark = self.partition.snapshots().watermark();
-        for (key, entry) in access.writes {
-            terms = terms.wrapping_add(digest::of_write(&key, position, entry.as_ref()));
-            let mut record = self.partition.get_or_insert(&key);
-            self.partition.with(&mut record, |cell| {
-                if key.space() == Space::User {
-                    let before =
-                        !access.cleared && cell.versions.live(position.prev(), self.partition.clears());
-                    *live += i64::from(entry.is_some()) - i64::from(before);
-                }
-                cell.versions.prune(watermark);
-                cell.versions.insert(Version { position, entry });
-            });
-        }
-        terms
     }
 }
 

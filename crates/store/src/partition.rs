@@ -1,7 +1,7 @@
 //! A partition: index, clears, snapshots and the published final position.
 
 use crate::clears::Clears;
-use crate::digest::Digests;
+use crate::digest::{self, Digests};
 use crate::index::{Index, SHARDS, shard_of};
 use crate::publish::{Final, Published};
 use crate::record::{Meta, RecordCell, RecordRef, Version};
@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::usage::{Clock, Keeping};
 use crate::view::{Candidate, Census, Image, Snapshot, View};
 use txn::tx::Read;
-use txn::{Key, Position, ScanPage, ScanRange, Space};
+use txn::{Entry, Key, Position, ScanPage, ScanRange, Space};
 
 /// The records of one partition, with an engine's `M` in each.
 #[derive(Debug)]
@@ -104,6 +104,38 @@ impl<M: Meta> Partition<M> {
     /// Makes a new final position known. One caller at a time.
     pub fn publish(&self, new: Final) {
         self.published.write(new);
+    }
+
+    /// Installs what a transaction has written at the next final position, for callers that commit one
+    /// transaction at a time; `live` is the number of live user entries, before and afterwards. Returns what
+    /// the writes add to the state digest.
+    pub fn install(
+        &self,
+        position: Position,
+        clears: bool,
+        writes: impl IntoIterator<Item = (Key, Option<Entry>)>,
+        live: &mut i64,
+    ) -> u64 {
+        let mut terms = 0_u64;
+        if clears {
+            terms = digest::of_clear(position);
+            self.clears.insert(position);
+            *live = 0;
+        }
+        let watermark = self.snapshots.watermark();
+        for (key, entry) in writes {
+            terms = terms.wrapping_add(digest::of_write(&key, position, entry.as_ref()));
+            let mut record = self.get_or_insert(&key);
+            self.with(&mut record, |cell| {
+                if key.space() == Space::User {
+                    let before = !clears && cell.versions.live(position.prev(), &self.clears);
+                    *live += i64::from(entry.is_some()) - i64::from(before);
+                }
+                cell.versions.prune(watermark);
+                cell.versions.insert(Version { position, entry });
+            });
+        }
+        terms
     }
 
     /// The visible entries of a part of a space, for a reader that sees versions up to `upto`.
@@ -346,7 +378,6 @@ impl<M: Meta> View for Partition<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use txn::Entry;
 
     /// What an engine keeps of a key's readers: the latest one.
     #[derive(Debug, Default)]

@@ -37,6 +37,7 @@ pub mod mutant;
 pub mod procedure;
 pub mod reply;
 pub mod request;
+pub mod running;
 pub mod sequence;
 pub mod slots;
 pub mod told;

@@ -1,6 +1,7 @@
 //! What the order carries.
 
 use crate::blob::Blob;
+use crate::hash::mix;
 use crate::ids::{PartitionId, SessionId};
 use crate::key::{Key, Space};
 use crate::procedure::Procedure;
@@ -45,6 +46,13 @@ pub struct RequestId {
     pub sequence: u64,
     /// Counts the proposals of this request from 0.
     pub attempt: u32,
+}
+
+impl RequestId {
+    /// A seed that all attempts share.
+    pub fn seed(self) -> u64 {
+        mix(self.session.0 ^ mix(self.sequence))
+    }
 }
 
 /// The key sets of a transaction.

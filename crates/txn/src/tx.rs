@@ -28,11 +28,12 @@ pub enum Intent {
 /// What a transaction knows of itself before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TxContext {
-    /// Its place in the final order, or the snapshot's if it runs read-only at one.
+    /// Its place in the final order, or the snapshot's if it runs read-only at one. [`Position::NONE`] if it
+    /// runs at a snapshot and may write.
     pub position: Position,
     /// Its epoch's time: milliseconds since 1970.
     pub now_ms: u64,
-    /// What its randomness comes from, if it runs at several partitions: its positions there differ.
+    /// What its randomness comes from, if its position does not tell: it has several, or none yet.
     pub shared_seed: Option<u64>,
     /// What people call it. Epoch 0 if it is not in the order, but runs at a snapshot.
     pub name: RequestName,
@@ -42,13 +43,17 @@ impl TxContext {
     /// What a request knows that stands at this place.
     pub fn of(request: &Request, position: Position, now_ms: u64) -> TxContext {
         let is_shared = request.route.partitions.len() > 1;
-        let seed = || mix(request.id.session.0 ^ mix(request.id.sequence));
         TxContext {
             position,
             now_ms,
-            shared_seed: is_shared.then(seed),
+            shared_seed: is_shared.then(|| request.id.seed()),
             name: RequestName { epoch: Epoch(0), session: request.id.session, sequence: request.id.sequence },
         }
+    }
+
+    /// What a request knows that runs at a snapshot, and has its place in an order only when it ends.
+    pub fn unordered(request: &Request, now_ms: u64) -> TxContext {
+        TxContext { shared_seed: Some(request.id.seed()), ..TxContext::of(request, Position::NONE, now_ms) }
     }
 
     /// The same in the order.
@@ -106,6 +111,31 @@ pub struct ScanPage {
     pub entries: Vec<(Key, Entry)>,
     /// Where the next page starts; `None` after the last.
     pub next_hash: Option<u64>,
+}
+
+impl ScanPage {
+    /// The page of a transaction that sees its own writes (in any order; `None` entries are deletes).
+    pub fn with_own(
+        mut self,
+        range: ScanRange,
+        own: impl FnOnce(&mut dyn FnMut(&Key, Option<&Entry>)),
+    ) -> ScanPage {
+        let mut writes: Vec<(Key, Option<Entry>)> = Vec::new();
+        let end = self.next_hash.unwrap_or(u64::MAX);
+        own(&mut |key, entry| {
+            let hash = key.hash64();
+            if range.has(key) && hash >= range.from_hash && (hash < end || self.next_hash.is_none()) {
+                writes.push((key.clone(), entry.cloned()));
+            }
+        });
+        if writes.is_empty() {
+            return self;
+        }
+        self.entries.retain(|(key, _)| !writes.iter().any(|(written, _)| written == key));
+        self.entries.extend(writes.into_iter().filter_map(|(key, entry)| Some((key, entry?))));
+        self.entries.sort_by_cached_key(|(key, _)| (key.hash64(), key.clone()));
+        self
+    }
 }
 
 /// The engine's side of a running transaction.

@@ -2,7 +2,7 @@
 //! each partition has of it.
 
 use super::{Asked, GroupId, Told};
-use crate::scan::{unite, with_own};
+use crate::scan::unite;
 use std::task::{Poll, ready};
 use txn::{Entry, Key, PartitionId, ScanPage, ScanRange, Slots, Space, Stop, slots};
 
@@ -107,7 +107,7 @@ pub(crate) fn scan(parts: &mut impl Parts, range: ScanRange) -> Poll<Result<Scan
         });
         page = unite(pages.collect());
     }
-    Poll::Ready(Ok(with_own(page, range, |visit| parts.own(visit))))
+    Poll::Ready(Ok(page.with_own(range, |visit| parts.own(visit))))
 }
 
 /// The entries of all partitions.
