@@ -1,9 +1,10 @@
 //! Certified protocols: a transaction executes at one site, on a snapshot, and is certified afterwards.
 //!
 //! The other family (crate `order`) fixes the order of requests first and executes them afterwards. Here a
-//! client's site runs the transaction at once: [`Certifier::begin`] gives it a snapshot, [`Certifier::read`]
-//! reads there, and [`Certifier::commit`] hands its writes over to be certified. A transaction that conflicts
-//! with others has no effect, and its client runs it again.
+//! client's site runs the transaction at once: [`Certifier::begin`] gives it a snapshot, [`Certifier::look`]
+//! reads there, and [`Certifier::commit`] hands what it has read and written over to be certified. A
+//! transaction that conflicts with others has no effect, and is run again: [`CertifiedCall`] does all of this
+//! for an ordinary procedure.
 //!
 //! A protocol is a [`Certifier`]: one site's part, without threads, files, clocks or sockets. What it needs
 //! from others it wants in [`Effects`], and the substrate (`node::site::Site`) performs:
@@ -21,12 +22,24 @@
 //! some entry encoded ([`Certifier::snapshot`]), and begins with it after a crash, or where a site lacks
 //! entries that the others have forgotten ([`Certifier::restore`]).
 //!
-//! `docs/adding-a-protocol.md` takes [`register`], the smallest protocol, through all of it.
+//! `docs/adding-a-protocol.md` takes [`register`], the smallest protocol, through all of it. [`dur`] is the
+//! first one that users could want.
 
+mod access;
+pub mod call;
+mod codec;
+pub mod dur;
+mod proposals;
 pub mod register;
+mod sessions;
+
+pub use call::{CallEnd, CertifiedCall, Wish};
 
 use bytes::Bytes;
-use txn::{Entry, Key, NodeId, PartitionId, RequestId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use txn::tx::Read;
+use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, ScanPage, ScanRange};
 
 /// One site's part of a protocol.
 ///
@@ -34,15 +47,24 @@ use txn::{Entry, Key, NodeId, PartitionId, RequestId};
 /// has one transaction at a time, and runs it with a higher attempt until it is committed. An attempt that is
 /// followed by a higher one is void here, but its commit may still be on its way.
 pub trait Certifier: Send {
-    /// A transaction begins. The answer is [`Answer::Begun`].
-    fn begin(&mut self, id: RequestId, effects: &mut Effects);
+    /// A transaction begins. The answer is [`Answer::Begun`]. If it is said to be read-only, it ends without
+    /// writes.
+    fn begin(&mut self, id: RequestId, is_read_only: bool, effects: &mut Effects);
 
-    /// A transaction that has begun reads a key. The answer is [`Answer::Value`].
-    fn read(&mut self, id: RequestId, key: &Key, effects: &mut Effects);
+    /// A transaction that has begun looks at its snapshot. The answer is [`Answer::Value`],
+    /// [`Answer::Page`] or [`Answer::Count`], whichever was asked for; [`Answer::Refused`] if the protocol
+    /// cannot certify such a look; or [`Answer::Conflict`] if the snapshot is gone.
+    fn look(&mut self, id: RequestId, look: &Look, effects: &mut Effects);
 
-    /// A transaction ends with these writes; `None` deletes. The answer is [`Answer::Committed`],
-    /// [`Answer::CommittedBefore`] or [`Answer::Conflict`].
-    fn commit(&mut self, id: RequestId, writes: Vec<(Key, Option<Entry>)>, effects: &mut Effects);
+    /// The snapshot of a transaction that has begun, if this site has all the data: then whoever runs the
+    /// transaction reads there at once, on any thread, and never calls [`Certifier::look`].
+    fn snapshot_of(&self, _id: RequestId) -> Option<Arc<dyn LocalSnapshot>> {
+        None
+    }
+
+    /// A transaction ends. The answer is [`Answer::Committed`], [`Answer::CommittedBefore`] or
+    /// [`Answer::Conflict`].
+    fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects);
 
     /// A client has gone, or has rolled its transaction back: nobody waits for an answer.
     fn forget(&mut self, id: RequestId);
@@ -87,23 +109,98 @@ pub trait Certifier: Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
+/// What a transaction looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// A record.
+    Key(Key),
+    /// A part of a space.
+    Scan(ScanRange),
+    /// The number of the user's entries.
+    Count,
+}
+
+/// A snapshot at a site that has all the data.
+pub trait LocalSnapshot: Send + Sync {
+    /// The answer, as [`Certifier::look`] gives it.
+    fn look(&self, look: &Look) -> Answer;
+}
+
+/// What a transaction has read, beside what it had written itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadSet {
+    /// Records with their versions.
+    pub keys: BTreeMap<Key, Position>,
+    /// Listings.
+    pub scans: Vec<Listing>,
+    /// The number of the user's entries.
+    pub count: Option<u64>,
+}
+
+/// What a scan has found: the keys are not kept, because a page of as many unchanged entries that ends at the
+/// same hash has the same ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// Where it looked.
+    pub range: ScanRange,
+    /// How many entries it found.
+    pub entries: u64,
+    /// Where the next page starts.
+    pub next_hash: Option<u64>,
+}
+
+/// What a transaction writes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WriteSet {
+    /// It first removes every entry of the user's space.
+    pub clears: bool,
+    /// What it leaves of each key; `None` deletes.
+    pub records: BTreeMap<Key, Option<Entry>>,
+}
+
+impl WriteSet {
+    /// Whether there are no writes.
+    pub fn is_empty(&self) -> bool {
+        !self.clears && self.records.is_empty()
+    }
+}
+
 /// What a transaction's client is told.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// It may read.
+    /// It may look.
     Begun,
-    /// The value of a key at its snapshot.
-    Value(Option<Entry>),
+    /// A record at its snapshot.
+    Value(Read),
+    /// A part of a space at its snapshot.
+    Page(ScanPage),
+    /// The number of the user's entries at its snapshot.
+    Count(u64),
+    /// The protocol does not do this, and the text says so.
+    Refused(&'static str),
     /// Its writes have taken effect, and it has read what was there.
     Committed,
     /// An earlier attempt of it has committed, and this one has no effect. What this one has read says
     /// nothing: the other one may have read something else.
     CommittedBefore,
-    /// It has no effect, because another transaction wrote this key, which it had read. It may be run again.
-    Conflict(Key),
+    /// It has no effect. It may be run again.
+    Conflict(Conflict),
     /// It has no effect, because its site takes nothing now: it cannot write, or must be started again. It
     /// may be run at another one.
     Unavailable,
+}
+
+/// Why a transaction has no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// Another transaction has written this key, which it had read.
+    Key(Key),
+    /// A listing, or the number of entries, is not what it was.
+    Listing,
+    /// Its snapshot is so old that nobody knows what was overwritten since.
+    Snapshot,
+    /// A later attempt, or a later transaction of its session, has been certified.
+    Superseded,
 }
 
 /// What a protocol wants done.

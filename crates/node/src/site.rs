@@ -35,13 +35,13 @@ use crate::groups::{Groups, NowKept};
 use crate::host::{HostEffects, HostEvent, Machine};
 use agree::{Contradiction, Group, Input, RaftGroup, Turn};
 use bytes::Bytes;
-use certify::{Answer, Certifier, Effects};
+use certify::{Answer, Certifier, Effects, Look, ReadSet, WriteSet};
 use log::{Base, EntryKind, GroupImages, HardState, Kept, Members};
 use std::collections::BTreeMap;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
-use txn::{Entry, Key, NodeId, PartitionId, RequestId};
+use txn::{NodeId, PartitionId, RequestId};
 
 /// A question for an index is asked again after so many ticks.
 const QUESTION_TICKS: u64 = 4;
@@ -242,22 +242,22 @@ impl<C: Certifier> Site<C> {
     }
 
     /// A client's transaction begins.
-    pub fn begin(&mut self, id: RequestId, effects: &mut SiteEffects) {
+    pub fn begin(&mut self, id: RequestId, is_read_only: bool, effects: &mut SiteEffects) {
         // A session has one transaction at a time.
         self.questions
             .values_mut()
             .for_each(|questions| questions.forget(|other| other.session == id.session));
-        self.client(id, effects, |protocol, wishes| protocol.begin(id, wishes));
+        self.client(id, effects, |protocol, wishes| protocol.begin(id, is_read_only, wishes));
     }
 
-    /// A client's transaction reads a key.
-    pub fn read(&mut self, id: RequestId, key: &Key, effects: &mut SiteEffects) {
-        self.client(id, effects, |protocol, wishes| protocol.read(id, key, wishes));
+    /// A client's transaction looks at its snapshot.
+    pub fn look(&mut self, id: RequestId, look: &Look, effects: &mut SiteEffects) {
+        self.client(id, effects, |protocol, wishes| protocol.look(id, look, wishes));
     }
 
-    /// A client's transaction ends with these writes.
-    pub fn commit(&mut self, id: RequestId, writes: Vec<(Key, Option<Entry>)>, effects: &mut SiteEffects) {
-        self.client(id, effects, |protocol, wishes| protocol.commit(id, writes, wishes));
+    /// A client's transaction ends.
+    pub fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut SiteEffects) {
+        self.client(id, effects, |protocol, wishes| protocol.commit(id, reads, writes, wishes));
     }
 
     /// A client has gone, or rolled its transaction back.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use certify::register::{GROUP, Register};
-use certify::{Answer, Certifier, Effects, Malformed};
+use certify::{Answer, Certifier, Effects, Look, Malformed, ReadSet, WriteSet};
 use log::{Base, GroupImages, Kept, Members};
 use ordo_node::FsyncPolicy;
 use ordo_node::cluster::checkpoint::Needed;
@@ -11,7 +11,8 @@ use ordo_node::host::{Host, HostEvent, Machine, Recorded, drive};
 use ordo_node::site::{Site, SiteEffects, SiteOptions};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
-use txn::{Entry, Key, NodeId, PartitionId, RequestId, SessionId};
+use txn::tx::Read;
+use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, SessionId};
 
 thread_local! {
     /// A site whose build knows no entry.
@@ -29,15 +30,15 @@ struct Greeter {
 const GREETING: &[u8] = b"hello";
 
 impl Certifier for Greeter {
-    fn begin(&mut self, id: RequestId, effects: &mut Effects) {
-        self.register.begin(id, effects);
+    fn begin(&mut self, id: RequestId, is_read_only: bool, effects: &mut Effects) {
+        self.register.begin(id, is_read_only, effects);
         effects.send(NodeId(2), GREETING);
     }
-    fn read(&mut self, id: RequestId, key: &Key, effects: &mut Effects) {
-        self.register.read(id, key, effects);
+    fn look(&mut self, id: RequestId, look: &Look, effects: &mut Effects) {
+        self.register.look(id, look, effects);
     }
-    fn commit(&mut self, id: RequestId, writes: Vec<(Key, Option<Entry>)>, effects: &mut Effects) {
-        self.register.commit(id, writes, effects);
+    fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
+        self.register.commit(id, reads, writes, effects);
     }
     fn forget(&mut self, id: RequestId) {
         self.register.forget(id);
@@ -200,20 +201,25 @@ impl Rig {
         let key = Key::new(b"k");
         let is_answered = move |rig: &Rig| !rig.sites[usize::from(site.0) - 1].1.answers.is_empty();
         let mut answers = Vec::new();
-        self.with(site, |machine, effects| machine.begin(id, effects));
+        self.with(site, |machine, effects| machine.begin(id, false, effects));
         self.run_until("a transaction has begun", is_answered);
         answers.extend(self.with(site, |_, effects| effects.answers.drain(..).next()));
-        self.with(site, |machine, effects| machine.read(id, &key, effects));
+        self.with(site, |machine, effects| machine.look(id, &Look::Key(key.clone()), effects));
         answers.extend(self.with(site, |_, effects| effects.answers.drain(..).next()));
-        let writes = vec![(key, Some(Entry::new(text)))];
-        self.with(site, |machine, effects| machine.commit(id, writes, effects));
+        let mut reads = ReadSet::default();
+        if let Some((_, Answer::Value(read))) = answers.last() {
+            reads.keys.insert(key.clone(), read.version);
+        }
+        let records = BTreeMap::from([(key, Some(Entry::new(text)))]);
+        let writes = WriteSet { records, ..WriteSet::default() };
+        self.with(site, |machine, effects| machine.commit(id, reads, writes, effects));
         self.run_until("a transaction is certified", is_answered);
         answers.extend(self.with(site, |_, effects| effects.answers.drain(..).next()));
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
     fn value(&self, site: NodeId) -> Option<Entry> {
-        self.sites[usize::from(site.0) - 1].0.protocol().register.value(&Key::new(b"k")).cloned()
+        self.sites[usize::from(site.0) - 1].0.protocol().register.value(&Key::new(b"k"))
     }
 }
 
@@ -222,11 +228,12 @@ fn a_transaction_at_a_follower_is_decided_at_all_sites() {
     let mut rig = Rig::new();
     let follower = rig.follower();
     let answers = rig.append(follower, 1, "one");
-    assert_eq!(answers, [Answer::Begun, Answer::Value(None), Answer::Committed]);
+    assert_eq!(answers, [Answer::Begun, Answer::Value(Read::default()), Answer::Committed]);
     let one = Some(Entry::new("one"));
     rig.run_until("all have it", |rig| (1..=3).all(|site| rig.value(NodeId(site)) == one));
     let answers = rig.append(follower, 2, "two");
-    assert_eq!(answers, [Answer::Begun, Answer::Value(one), Answer::Committed]);
+    let read = Read { entry: one, version: Position::FIRST };
+    assert_eq!(answers, [Answer::Begun, Answer::Value(read), Answer::Committed]);
 }
 
 #[test]
@@ -333,7 +340,7 @@ fn a_site_whose_sync_failed_says_nothing_more() {
     assert!(site.has_ended() && effects.ended.as_deref().is_some_and(|text| text.contains("gone")));
     let id = RequestId { session: SessionId(9), sequence: 1, attempt: 0 };
     let answers = rig.with(follower, |machine, effects| {
-        machine.begin(id, effects);
+        machine.begin(id, false, effects);
         std::mem::take(&mut effects.answers)
     });
     assert_eq!(answers, [(id, Answer::Unavailable)]);

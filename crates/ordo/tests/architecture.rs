@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("ordo-agree", "ordo-log"),
     ("ordo-order", "ordo-txn"),
     ("ordo-execute", "ordo-store"),
-    ("ordo-certify", "ordo-txn"),
+    ("ordo-certify", "ordo-store"),
     ("ordo-node", "ordo-agree ordo-order ordo-execute ordo-certify"),
     ("ordo-redis", "ordo-txn ordo-lua"),
     ("ordo-workloads", "ordo-txn"),

@@ -26,6 +26,8 @@ pub enum SystemKind {
     Cluster,
     /// Sites of a certified protocol: a replicated register.
     Register,
+    /// Sites of a certified protocol: deferred update replication.
+    Dur,
 }
 
 impl SystemKind {
@@ -35,7 +37,13 @@ impl SystemKind {
             SystemKind::Ordo => "ordo",
             SystemKind::Cluster => "cluster",
             SystemKind::Register => "register",
+            SystemKind::Dur => "dur",
         }
+    }
+
+    /// Whether it is a certified protocol.
+    pub fn is_certified(self) -> bool {
+        matches!(self, SystemKind::Register | SystemKind::Dur)
     }
 }
 
@@ -48,10 +56,12 @@ impl fmt::Display for SystemKind {
 impl std::str::FromStr for SystemKind {
     type Err = String;
     fn from_str(text: &str) -> Result<SystemKind, String> {
-        [SystemKind::Ordo, SystemKind::Cluster, SystemKind::Register]
+        [SystemKind::Ordo, SystemKind::Cluster, SystemKind::Register, SystemKind::Dur]
             .into_iter()
             .find(|kind| kind.name() == text)
-            .ok_or_else(|| format!("'{text}' is no system of the simulator: use ordo, cluster or register"))
+            .ok_or_else(|| {
+                format!("'{text}' is no system of the simulator: use ordo, cluster, register or dur")
+            })
     }
 }
 
@@ -199,6 +209,9 @@ impl Options {
             SystemKind::Cluster,
             SystemKind::Register,
         ]);
+        // By a draw of its own: most seeds go on meaning the same.
+        let is_dur = drawn == SystemKind::Register && Draw::new(mix(seed ^ 0x6475_7264)).percent(50);
+        let drawn = if is_dur { SystemKind::Dur } else { drawn };
         let system = wishes.system.unwrap_or(drawn);
         let drawn = draw.pick(&[
             WorkloadKind::Programs,
@@ -229,7 +242,7 @@ impl Options {
         let drawn = match system {
             SystemKind::Ordo => 1,
             SystemKind::Cluster => draw.pick(&[3, 3, 3, 5]),
-            SystemKind::Register => draw.pick(&[3, 3, 5]),
+            SystemKind::Register | SystemKind::Dur => draw.pick(&[3, 3, 5]),
         };
         let mut nodes = wishes.nodes.unwrap_or(drawn).max(1);
         let drawn =
@@ -299,7 +312,7 @@ impl Options {
             costs: CostTable::DEFAULT,
             faults: Vec::new(),
         };
-        if system == SystemKind::Register && !seed.is_multiple_of(4) {
+        if system.is_certified() && !seed.is_multiple_of(4) {
             // Its operations are short: most runs spread them over the time in which things go wrong.
             let spread_us = stage.until_ms * 1_000 * pipeline / operations.max(1) * 2;
             options.think_us = options.think_us.max(spread_us);
@@ -561,7 +574,7 @@ impl fmt::Display for Options {
                 Delivery::Raft => Ok(()),
                 other => write!(f, ", delivery {other}"),
             })?,
-            SystemKind::Register => {}
+            SystemKind::Register | SystemKind::Dur => {}
         }
         let jitter = if self.jitter { "varying" } else { "steady" };
         write!(

@@ -6,6 +6,8 @@ use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::traffic::Population;
 use crate::world::{Account, Limits, Setting, Violation};
+use certify::dur::Dur;
+use certify::register::Register;
 use execute::sparkle::Mutant;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +46,8 @@ pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
 pub fn run_defective(options: &Options, mutant: Option<Mutant>, trace: Option<Trace>) -> Outcome {
     let ran = catch_unwind(AssertUnwindSafe(|| match options.system {
         SystemKind::Ordo | SystemKind::Cluster => crate::cluster::run(options, mutant, trace),
-        SystemKind::Register => crate::certified::run(options, trace),
+        SystemKind::Register => crate::certified::run::<Register>(options, trace),
+        SystemKind::Dur => crate::certified::run::<Dur>(options, trace),
     }));
     ran.unwrap_or_else(|panic| Outcome {
         report: Report::default(),
@@ -82,6 +85,6 @@ pub fn describe(options: &Options) -> String {
     let mut draw = Draw::new(mix(options.seed));
     match options.system {
         SystemKind::Ordo | SystemKind::Cluster => population(options, &mut draw).describe().to_owned(),
-        SystemKind::Register => crate::certified::describe(options),
+        SystemKind::Register | SystemKind::Dur => crate::certified::describe(options),
     }
 }

@@ -1,5 +1,4 @@
-//! A certified protocol, the replicated register: its promises, whatever goes wrong, and each deliberate
-//! defect found.
+//! Certified protocols: their promises, whatever goes wrong, and each deliberate defect found.
 
 use ordo_sim::draw::{one_seed, seeds, tracing};
 use ordo_sim::options::{Options, SystemKind, Wishes};
@@ -9,9 +8,10 @@ use ordo_sim::world::{Fault, Latency, TimedFault, Violation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use txn::mutant::{Mutant, with};
 
-fn options(seed: u64) -> Options {
-    let wishes = Wishes { system: Some(SystemKind::Register), ..Wishes::default() };
-    Options::draw(seed, &wishes)
+const PROTOCOLS: [SystemKind; 2] = [SystemKind::Register, SystemKind::Dur];
+
+fn options(system: SystemKind, seed: u64) -> Options {
+    Options::draw(seed, &Wishes { system: Some(system), ..Wishes::default() })
 }
 
 fn report(options: &Options, outcome: &Outcome) {
@@ -24,11 +24,20 @@ fn report(options: &Options, outcome: &Outcome) {
 }
 
 #[test]
-fn sites_keep_their_promises() {
+fn the_register_keeps_its_promises() {
+    keeps_its_promises(SystemKind::Register);
+}
+
+#[test]
+fn deferred_update_replication_keeps_its_promises() {
+    keeps_its_promises(SystemKind::Dur);
+}
+
+fn keeps_its_promises(system: SystemKind) {
     let mut failures = Vec::new();
     let (mut ends, mut compactions, mut recoveries) = (0, 0, 0);
     for seed in seeds(40) {
-        let options = options(seed);
+        let options = options(system, seed);
         let outcome = run(&options, tracing().then(|| Trace::new(100_000)));
         println!("{seed}: {:?}", outcome.report);
         report(&options, &outcome);
@@ -51,14 +60,16 @@ fn sites_keep_their_promises() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for seed in seeds(20) {
-        let options = options(seed);
-        let (once, twice) = (run(&options, None), run(&options, None));
-        assert_eq!(once.report.account, twice.report.account, "seed {seed}");
-        assert_eq!(once.report.tally, twice.report.tally, "seed {seed}");
+    for system in PROTOCOLS {
+        for seed in seeds(10) {
+            let options = options(system, seed);
+            let (once, twice) = (run(&options, None), run(&options, None));
+            assert_eq!(once.report.account, twice.report.account, "{system}, seed {seed}");
+            assert_eq!(once.report.tally, twice.report.tally, "{system}, seed {seed}");
+        }
+        let digest = |seed| run(&options(system, seed), None).report.account.digest;
+        assert_ne!(digest(1), digest(2));
     }
-    let digest = |seed| run(&options(seed), None).report.account.digest;
-    assert_ne!(digest(1), digest(2));
 }
 
 #[test]
@@ -79,7 +90,7 @@ fn power_cut(seed: u64) -> Options {
         operations: 50,
         pipeline: 1,
         think_us: 40_000,
-        ..options(seed)
+        ..options(SystemKind::Register, seed)
     };
     let timed = |at_ms, fault| TimedFault { at_ms, fault };
     let slow = |host| {
@@ -123,9 +134,9 @@ fn what_was_acknowledged_survives_a_power_cut_everywhere() {
 const SEEDS_MAX: u64 = 3_000;
 
 /// The first seed that finds the defect, and what it found.
-fn find(mutant: Mutant) -> Option<(u64, Violation)> {
+fn find(system: SystemKind, mutant: Mutant) -> Option<(u64, Violation)> {
     (1..=SEEDS_MAX).find_map(|seed| {
-        let options = options(seed);
+        let options = options(system, seed);
         match catch_unwind(AssertUnwindSafe(|| with(mutant, || run(&options, None)))) {
             Ok(outcome) => outcome.violation.map(|violation| (seed, violation)),
             // The library's own assertion is as good a find.
@@ -137,17 +148,26 @@ fn find(mutant: Mutant) -> Option<(u64, Violation)> {
     })
 }
 
-#[test]
-fn every_mutant_of_sites_is_caught() {
+fn catches(system: SystemKind, mutants: impl IntoIterator<Item = Mutant>) {
     let mut survivors = Vec::new();
-    for mutant in Mutant::OF_SITES {
-        match find(mutant) {
+    for mutant in mutants {
+        match find(system, mutant) {
             Some((seed, violation)) => {
                 let text = violation.to_string().replace('\n', " ");
-                println!("{mutant:?}: seed {seed}: {text:.200}");
+                println!("{system} with {mutant:?}: seed {seed}: {text:.200}");
             }
             None => survivors.push(mutant),
         }
     }
     assert!(survivors.is_empty(), "these defects were not found in {SEEDS_MAX} seeds: {survivors:?}");
+}
+
+#[test]
+fn every_mutant_of_sites_and_of_the_register_is_caught() {
+    catches(SystemKind::Register, Mutant::OF_SITES.into_iter().chain(Mutant::OF_CERTIFIERS));
+}
+
+#[test]
+fn every_mutant_of_deferred_update_replication_is_caught() {
+    catches(SystemKind::Dur, Mutant::OF_CERTIFIERS.into_iter().chain(Mutant::OF_DUR));
 }

@@ -184,6 +184,16 @@ pub enum Mutant {
     CertifyTwice,
     /// An attempt is told that it has committed, where another attempt of the transaction has.
     MistakeAttempts,
+    /// A site that begins with another one's state knows no session.
+    ForgetSessions,
+    /// A later attempt that writes nothing is not ordered, although an earlier one may yet write.
+    EndUnordered,
+    /// Deferred update replication certifies the keys only that a transaction writes.
+    CertifyOverwritesOnly,
+    /// Deferred update replication does not ask its group how far it is, where a transaction only reads.
+    ReadWithoutAsking,
+    /// Deferred update replication reads what is newest, whatever the snapshot.
+    ReadBeyondSnapshot,
 }
 
 impl Mutant {
@@ -231,15 +241,20 @@ impl Mutant {
         Mutant::ReadWithoutSlots,
         Mutant::StayOut,
     ];
-    /// Those that a site of a certified protocol can have.
-    pub const OF_SITES: [Mutant; 6] = [
-        Mutant::ForgetVote,
-        Mutant::PromiseBeforeSync,
-        Mutant::ReadWithoutIndex,
+    /// Those that a site can have whatever its certified protocol.
+    pub const OF_SITES: [Mutant; 3] =
+        [Mutant::ForgetVote, Mutant::PromiseBeforeSync, Mutant::ReadWithoutIndex];
+    /// Those that any certified protocol can have.
+    pub const OF_CERTIFIERS: [Mutant; 5] = [
         Mutant::CertifyNothing,
         Mutant::CertifyTwice,
         Mutant::MistakeAttempts,
+        Mutant::ForgetSessions,
+        Mutant::EndUnordered,
     ];
+    /// Those of deferred update replication alone.
+    pub const OF_DUR: [Mutant; 3] =
+        [Mutant::CertifyOverwritesOnly, Mutant::ReadWithoutAsking, Mutant::ReadBeyondSnapshot];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 23] = [
         Mutant::SkipSyncOfRotated,

@@ -107,8 +107,8 @@ struct What {
 #[derive(Args)]
 #[command(next_help_heading = "Options that are otherwise drawn from the seed")]
 struct WishArgs {
-    /// ordo (a node that stands alone), cluster (nodes that replicate partitions), or register (a replicated
-    /// register, the smallest certified protocol).
+    /// ordo (a node that stands alone), cluster (nodes that replicate partitions), register (a replicated
+    /// register, the smallest certified protocol), or dur (deferred update replication, a certified one, too).
     #[arg(long)]
     system: Option<SystemKind>,
     /// Hosts. With --system ordo there is one.
@@ -592,10 +592,10 @@ struct ModelArgs {
     json: bool,
 }
 
-/// The register is no model of anything.
+/// Certified protocols have no model.
 fn model_system(name: &str) -> Result<SystemKind, String> {
-    match name.parse()? {
-        SystemKind::Register => Err("ordo and cluster have a model".to_owned()),
+    match name.parse::<SystemKind>()? {
+        system if system.is_certified() => Err("ordo and cluster have a model".to_owned()),
         system => Ok(system),
     }
 }

@@ -1,6 +1,7 @@
 //! A client: some sessions side by side, each with one operation that it repeats until it is answered.
 
-use super::{Certified, Frame, Operation, Timer, Told};
+use super::{Certified, Frame, Operation, Protocol, Timer, Told};
+use crate::draw::Draw;
 use crate::history::{self, Outcome, Step};
 use crate::world::{Address, Core, Input, Violation};
 use std::fmt;
@@ -81,11 +82,11 @@ pub(super) fn address(session: u32) -> Address {
 }
 
 /// Something reaches a client.
-pub(super) fn take(
-    system: &mut Certified,
+pub(super) fn take<P: Protocol>(
+    system: &mut Certified<P>,
     client: u16,
     input: Input<Frame, Timer>,
-    core: &mut Core<Certified>,
+    core: &mut Core<Certified<P>>,
 ) -> Result<(), Violation> {
     let sessions = system.clients[usize::from(client)].sessions.len();
     match input {
@@ -116,7 +117,7 @@ pub(super) fn take(
             let slot = slot_of(session);
             let waits = system.session(client, slot);
             if waits.sequence == sequence && waits.asked.is_some() {
-                answered(system, client, slot, attempt, told, core);
+                answered(system, client, slot, attempt, told, core)?;
             }
         }
         Input::Timer(_) | Input::Frame { .. } => {}
@@ -128,14 +129,14 @@ fn slot_of(session: u32) -> usize {
     (session & 0xFFFF) as usize
 }
 
-impl Certified {
+impl<P> Certified<P> {
     fn session(&mut self, client: u16, slot: usize) -> &mut Session {
         &mut self.clients[usize::from(client)].sessions[slot]
     }
 }
 
 /// The connection breaks: nobody knows what became of what was asked, so it is asked again.
-pub(super) fn disconnect(system: &mut Certified, client: u16, core: &mut Core<Certified>) {
+pub(super) fn disconnect<P: Protocol>(system: &mut Certified<P>, client: u16, core: &mut Core<Certified<P>>) {
     for slot in 0..system.clients[usize::from(client)].sessions.len() {
         let hosts = system.plan.hosts;
         let session = system.session(client, slot);
@@ -147,7 +148,7 @@ pub(super) fn disconnect(system: &mut Certified, client: u16, core: &mut Core<Ce
 }
 
 /// Begins the next operation.
-fn begin(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certified>) {
+fn begin<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: &mut Core<Certified<P>>) {
     let keys = system.plan.keys;
     let session = system.session(client, slot);
     if session.left == 0 || session.asked.is_some() {
@@ -155,27 +156,43 @@ fn begin(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certi
     }
     session.left -= 1;
     session.sequence += 1;
-    let key = core.draw.below(keys);
-    let operation = if core.draw.percent(50) {
-        Operation::Read { key }
-    } else {
-        // No two appends are of the same value.
-        let value = u64::from(session.number) << 32 | session.sequence;
-        Operation::Append { key, value }
-    };
+    // No two appends are of the same value.
+    let value = u64::from(session.number) << 32 | session.sequence << 2;
+    let operation = draw(keys, value, &mut core.draw);
     session.asked = Some(Asked { operation, invoked_ns: core.now_ns(), sent: 0 });
     send(system, client, slot, core);
 }
 
-fn send(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certified>) {
+/// An operation whose appends are of values from this one on.
+fn draw(keys: u64, value: u64, draw: &mut Draw) -> Operation {
+    let count = draw.pick(&[1, 1, 1, 2, 2, 3]);
+    let only_reads = draw.percent(40);
+    let appends = draw.below(count);
+    let step = |index| {
+        let is_append = !only_reads && (index == appends || draw.percent(30));
+        (draw.below(keys), is_append.then_some(value + index))
+    };
+    let steps = (0..count).map(step).collect();
+    Operation {
+        steps,
+        only_if_even: !only_reads && draw.percent(20),
+        is_declared: only_reads && draw.percent(70),
+    }
+}
+
+fn send<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: &mut Core<Certified<P>>) {
     let timeout_ns = system.plan.timeout_ns;
     let session = system.session(client, slot);
     session.attempt += 1;
     let Some(asked) = &mut session.asked else { return };
     asked.sent += 1;
     let (number, attempt) = (session.number, session.attempt);
-    let frame =
-        Frame::Ask { session: number, sequence: session.sequence, attempt, operation: asked.operation };
+    let frame = Frame::Ask {
+        session: number,
+        sequence: session.sequence,
+        attempt,
+        operation: asked.operation.clone(),
+    };
     let me = Address::Client(client);
     core.send(me, Address::Host(session.host), frame);
     let timer = Timer::Timeout { session: number, attempt };
@@ -184,7 +201,7 @@ fn send(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certif
 
 /// Asks again, after a while that grows: clients that conflict with each other must not keep each other from
 /// committing.
-fn again(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certified>) {
+fn again<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: &mut Core<Certified<P>>) {
     let tick_ns = system.plan.tick_ns;
     let session = system.session(client, slot);
     let timer = Timer::Again { session: session.number, attempt: session.attempt };
@@ -193,39 +210,62 @@ fn again(system: &mut Certified, client: u16, slot: usize, core: &mut Core<Certi
     core.set_timer(Address::Client(client), after_ns, timer);
 }
 
-fn answered(
-    system: &mut Certified,
+fn answered<P: Protocol>(
+    system: &mut Certified<P>,
     client: u16,
     slot: usize,
     attempt: u32,
     told: Told,
-    core: &mut Core<Certified>,
-) {
+    core: &mut Core<Certified<P>>,
+) -> Result<(), Violation> {
     let hosts = system.plan.hosts;
     let session = system.session(client, slot);
     let Some(asked) = &mut session.asked else {
-        return;
+        return Ok(());
+    };
+    let writes_nothing = |lists: &[Vec<u64>]| {
+        let length = lists.first().map_or(0, Vec::len);
+        asked.operation.has_appends() && !asked.operation.appends_behind(length)
     };
     let read = match told {
-        Told::Committed(values) => Some(values),
+        // Nothing was ordered: the attempt that was sent since may yet write.
+        Told::Committed(lists) if session.attempt != attempt && writes_nothing(&lists) => return Ok(()),
+        Told::Committed(lists) => Some(lists),
         Told::CommittedBefore => None,
-        Told::Conflict if session.attempt == attempt => return again(system, client, slot, core),
+        Told::Failed(text) => return Err(Violation::new("procedures", text)),
+        Told::Conflict(_) if session.attempt == attempt => {
+            again(system, client, slot, core);
+            return Ok(());
+        }
         Told::Unavailable if session.attempt == attempt => {
             session.host = (session.host + 1) % hosts;
-            return again(system, client, slot, core);
+            again(system, client, slot, core);
+            return Ok(());
         }
-        Told::Conflict | Told::Unavailable => return,
+        Told::Conflict(_) | Told::Unavailable => return Ok(()),
     };
-    let (operation, invoked_ns) = (asked.operation, asked.invoked_ns);
+    let (operation, invoked_ns) = (asked.operation.clone(), asked.invoked_ns);
     let (number, left) = (session.number, session.left);
     session.asked = None;
-    core.witness(read.as_ref().map_or(0, |values| values.len() as u64));
-    let (Operation::Append { key, .. } | Operation::Read { key }) = operation;
-    let mut steps: Vec<Step> = read.into_iter().map(|values| Step::Read { key, values }).collect();
-    if let Operation::Append { key, value } = operation {
+    let values = read.iter().flatten().map(|list| list.len() as u64).sum();
+    core.witness(values);
+    // An earlier attempt has read nobody knows what, and may have appended nothing.
+    let is_known = read.is_some() || !operation.only_if_even;
+    let length = read.as_ref().and_then(|lists| lists.first()).map_or(0, Vec::len);
+    let mut lists = read.into_iter().flatten();
+    let (mut steps, mut appended) = (Vec::new(), Vec::new());
+    for &(key, value) in &operation.steps {
+        steps.extend(lists.next().map(|values| Step::Read { key, values }));
+        if let Some(value) = value.filter(|_| operation.appends_behind(length)) {
+            steps.push(Step::Append { key, value });
+            appended.push((key, value));
+        }
+    }
+    if operation.has_appends() {
         system.tally.committed += 1;
-        system.acknowledged.push((key, value));
-        steps.push(Step::Append { key, value });
+        if is_known {
+            system.acknowledged.extend(&appended);
+        }
     } else {
         system.tally.snapshot_reads += 1;
     }
@@ -234,11 +274,12 @@ fn answered(
         client: number,
         invoked_ns,
         completed_ns: Some(core.now_ns()),
-        outcome: Outcome::Committed,
+        outcome: if is_known { Outcome::Committed } else { Outcome::Unknown },
         steps,
     });
     if left > 0 {
         let after_ns = core.draw.below(1 + system.plan.think_us * 1_000);
         core.set_timer(Address::Client(client), after_ns, Timer::Next(number));
     }
+    Ok(())
 }

@@ -1,8 +1,9 @@
 //! A certified protocol in the world: sites that agree, and clients that go from site to site.
 //!
-//! A host runs one site: the real substrate ([`node::site::Site`]) under a real protocol, here the replicated
-//! register ([`certify::register`]), with a journal on the host's disk. A client's operation is a
-//! transaction: it appends a value to a list, or reads a list, and is run again until it commits.
+//! A host runs one site: the real substrate ([`node::site::Site`]) under a real [`Protocol`], with a journal
+//! on the host's disk. A client's operation is an ordinary procedure that reads some lists and appends to some
+//! of them. Its site runs the procedure as a certified transaction ([`certify::CertifiedCall`]), slowly, so
+//! that others commit between its looks, and the client has it run again until it commits.
 //!
 //! What it leaves out:
 //! - A site that *lost its disk* and came back under its name would have forgotten its votes. It would have
@@ -26,12 +27,41 @@ use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::world::{Address, Core, End, Fault, Input, Start, System, Traffic, Violation, World};
 use bytes::Bytes;
+use certify::dur::{self, Dur};
+use certify::register::{self, Register};
+use certify::{Certifier, Conflict};
 use client::Client;
 use process::{Process, list_at, state_of};
 use std::collections::BTreeMap;
 use std::fmt;
-use txn::NodeId;
+use std::marker::PhantomData;
 use txn::hash::mix;
+use txn::{Entry, Key, NodeId, PartitionId};
+
+/// A protocol that can live in the world: all its sites have all the data.
+pub trait Protocol: Certifier + Default + 'static {
+    /// The group in which all sites agree.
+    const GROUP: PartitionId;
+
+    /// What a key has at this site.
+    fn newest(&self, key: &Key) -> Option<Entry>;
+}
+
+impl Protocol for Register {
+    const GROUP: PartitionId = register::GROUP;
+
+    fn newest(&self, key: &Key) -> Option<Entry> {
+        self.value(key)
+    }
+}
+
+impl Protocol for Dur {
+    const GROUP: PartitionId = dur::GROUP;
+
+    fn newest(&self, key: &Key) -> Option<Entry> {
+        self.value(key)
+    }
+}
 
 /// What the sites and clients of a run are like.
 #[derive(Clone, Debug)]
@@ -50,6 +80,8 @@ struct Plan {
     segment_bytes: u64,
     costs: CostTable,
     jitter: bool,
+    /// Whether sites read where a snapshot is at hand, and do not ask the protocol at each look.
+    reads_at_once: bool,
 }
 
 impl Plan {
@@ -71,55 +103,59 @@ impl Plan {
             segment_bytes: options.segment_bytes,
             costs: options.costs,
             jitter: options.jitter,
+            reads_at_once: draw.percent(50),
         }
     }
 }
 
 /// What a client asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Append a value to a list.
-    Append {
-        /// Which list.
-        key: u64,
-        /// What.
-        value: u64,
-    },
-    /// Read a list.
-    Read {
-        /// Which.
-        key: u64,
-    },
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// It reads these lists, one after the other, and appends a value to some of them.
+    pub steps: Vec<(u64, Option<u64>)>,
+    /// It appends nothing if the first list has an odd length.
+    pub only_if_even: bool,
+    /// It is declared read-only.
+    pub is_declared: bool,
 }
 
 impl Operation {
-    fn key(self) -> u64 {
-        match self {
-            Operation::Append { key, .. } | Operation::Read { key } => key,
-        }
+    fn has_appends(&self) -> bool {
+        self.steps.iter().any(|(_, value)| value.is_some())
+    }
+
+    /// Whether it appends, if the first list has so many values.
+    fn appends_behind(&self, length: usize) -> bool {
+        !self.only_if_even || length.is_multiple_of(2)
     }
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Operation::Append { key, value } => write!(f, "append {value:x} to {key}"),
-            Operation::Read { key } => write!(f, "read {key}"),
+        for (index, (key, value)) in self.steps.iter().enumerate() {
+            f.write_str(if index > 0 { ", " } else { "" })?;
+            match value {
+                Some(value) => write!(f, "append {value:x} to {key}")?,
+                None => write!(f, "read {key}")?,
+            }
         }
+        if self.only_if_even { f.write_str(", if even") } else { Ok(()) }
     }
 }
 
 /// What a client is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The transaction has committed, and has read this list.
-    Committed(Vec<u64>),
-    /// An earlier attempt has, which may have read another one.
+    /// The transaction has committed, and each of its steps has read this list.
+    Committed(Vec<Vec<u64>>),
+    /// An earlier attempt has, which may have read other ones.
     CommittedBefore,
     /// It conflicts with another one: it is to be run again.
-    Conflict,
+    Conflict(Conflict),
     /// It is to be run at another site.
     Unavailable,
+    /// No procedure should end so.
+    Failed(String),
 }
 
 /// What travels between clients and sites.
@@ -166,10 +202,14 @@ impl fmt::Display for Frame {
             Frame::Answer { session, sequence, attempt, told } => {
                 write!(f, "{session:x}.{sequence}.{attempt} ")?;
                 match told {
-                    Told::Committed(values) => write!(f, "committed, read {} values", values.len()),
+                    Told::Committed(lists) => {
+                        let values: usize = lists.iter().map(Vec::len).sum();
+                        write!(f, "committed, read {values} values")
+                    }
                     Told::CommittedBefore => write!(f, "committed before"),
-                    Told::Conflict => write!(f, "conflict"),
+                    Told::Conflict(conflict) => write!(f, "conflict: {conflict:?}"),
                     Told::Unavailable => write!(f, "unavailable"),
+                    Told::Failed(text) => write!(f, "failed: {text}"),
                 }
             }
         }
@@ -185,6 +225,13 @@ pub enum Timer {
     Synced,
     /// The next segment is made.
     Prepared,
+    /// A site goes on with a session's transaction, if it has not gone on since.
+    Go {
+        /// Which session.
+        session: u32,
+        /// How often the site had gone on.
+        turn: u64,
+    },
     /// A client begins.
     Begin,
     /// A session begins its next operation.
@@ -206,7 +253,7 @@ pub enum Timer {
 }
 
 /// Sites, clients and oracles.
-pub struct Certified {
+pub struct Certified<P> {
     plan: Plan,
     clients: Vec<Client>,
     /// Processes that were started.
@@ -219,10 +266,11 @@ pub struct Certified {
     acknowledged: Vec<(u64, u64)>,
     history: Vec<Seen>,
     tally: Tally,
+    protocol: PhantomData<P>,
 }
 
-impl Certified {
-    fn new(plan: Plan, options: &Options) -> Certified {
+impl<P> Certified<P> {
+    fn new(plan: Plan, options: &Options) -> Certified<P> {
         let client = |number| Client::new(number, options.nodes, options.pipeline, options.operations);
         Certified {
             clients: (0..options.clients).map(client).collect(),
@@ -233,20 +281,23 @@ impl Certified {
             acknowledged: Vec::new(),
             history: Vec::new(),
             tally: Tally::default(),
+            protocol: PhantomData,
         }
     }
 }
 
-impl System for Certified {
+impl<P: Protocol> System for Certified<P> {
     type Frame = Frame;
     type Timer = Timer;
-    type Node = Process;
+    type Node = Process<P>;
 
     fn frame_bytes(frame: &Frame) -> u64 {
         match frame {
             Frame::Peer { bytes, .. } => 20 + bytes.len() as u64,
-            Frame::Ask { .. } => 48,
-            Frame::Answer { told: Told::Committed(values), .. } => 40 + 8 * values.len() as u64,
+            Frame::Ask { operation, .. } => 32 + 16 * operation.steps.len() as u64,
+            Frame::Answer { told: Told::Committed(lists), .. } => {
+                40 + 8 * lists.iter().map(|values| values.len() as u64).sum::<u64>()
+            }
             Frame::Answer { .. } => 40,
         }
     }
@@ -258,21 +309,21 @@ impl System for Certified {
         }
     }
 
-    fn start(&mut self, host: u16, core: &mut Core<Self>) -> Result<Start<Process>, Violation> {
+    fn start(&mut self, host: u16, core: &mut Core<Self>) -> Result<Start<Process<P>>, Violation> {
         Process::start(self, host, core)
     }
 
     fn host(
         &mut self,
         host: u16,
-        node: &mut Process,
+        node: &mut Process<P>,
         input: Input<Frame, Timer>,
         core: &mut Core<Self>,
     ) -> Result<(), Violation> {
         process::Turn { system: self, process: node, core, host }.take(input)
     }
 
-    fn ended(&mut self, _: u16, _: Option<Process>, _: End, _: &mut Core<Self>) -> Result<(), Violation> {
+    fn ended(&mut self, _: u16, _: Option<Process<P>>, _: End, _: &mut Core<Self>) -> Result<(), Violation> {
         self.tally.ends += 1;
         Ok(())
     }
@@ -295,19 +346,19 @@ impl System for Certified {
         Timer::Begin
     }
 
-    fn settled(&self, nodes: &mut [Option<Process>]) -> bool {
+    fn settled(&self, nodes: &mut [Option<Process<P>>]) -> bool {
         let mut nodes = nodes.iter().map(Option::as_ref);
         let Some(Some(first)) = nodes.next() else {
             return false;
         };
-        let is_level = |node: &Process| node.is_idle() && node.decided() == first.decided();
+        let is_level = |node: &Process<P>| node.is_idle() && node.decided() == first.decided();
         self.clients.iter().all(Client::is_done)
             && is_level(first)
             && nodes.all(|node| node.is_some_and(is_level))
     }
 
-    fn check_end(&mut self, nodes: &mut [Option<Process>], _: &mut Core<Self>) -> Result<(), Violation> {
-        let nodes: Vec<&Process> = nodes.iter().flatten().collect();
+    fn check_end(&mut self, nodes: &mut [Option<Process<P>>], _: &mut Core<Self>) -> Result<(), Violation> {
+        let nodes: Vec<&Process<P>> = nodes.iter().flatten().collect();
         for (host, node) in nodes.iter().enumerate() {
             for &(key, value) in &self.acknowledged {
                 if !list_at(node, key).contains(&value) {
@@ -325,11 +376,11 @@ impl System for Certified {
         history::check(&self.history).map_err(|anomaly| Violation::new("history", anomaly.to_string()))
     }
 
-    fn needs_restart(&self, node: &Process) -> bool {
+    fn needs_restart(&self, node: &Process<P>) -> bool {
         node.has_ended()
     }
 
-    fn waiting(&self, nodes: &mut [Option<Process>]) -> String {
+    fn waiting(&self, nodes: &mut [Option<Process<P>>]) -> String {
         let mut waiting = Vec::new();
         for (number, client) in self.clients.iter().enumerate() {
             if !client.is_done() {
@@ -351,11 +402,11 @@ pub fn describe(options: &Options) -> String {
     format!("{:?}", Plan::draw(options, &mut Draw::new(mix(options.seed))))
 }
 
-/// Runs sites of the register.
-pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
+/// Runs sites of a protocol.
+pub fn run<P: Protocol>(options: &Options, trace: Option<Trace>) -> Outcome {
     let loses = |fault: &Fault| matches!(fault, Fault::Crash { lose_disk: true, .. });
     if options.faults.iter().any(|timed| loses(&timed.fault)) {
-        let text = "a site that lost its disk could vote twice: no fault of a register may have 'lose_disk'";
+        let text = "a site that lost its disk could vote twice: no fault of a certified protocol may have 'lose_disk'";
         return Outcome {
             report: Report::default(),
             violation: Some(Violation::new("options", text)),
@@ -364,7 +415,7 @@ pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
     }
     let mut draw = Draw::new(mix(options.seed));
     let plan = Plan::draw(options, &mut draw);
-    let system = Certified::new(plan, options);
+    let system = Certified::<P>::new(plan, options);
     let mut world = World::new(setting(options), system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();

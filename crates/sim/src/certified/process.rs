@@ -1,13 +1,12 @@
 //! A host's process: a site, its journal, and the transactions of its clients.
 
 use super::client::address;
-use super::{Certified, Frame, Operation, Timer, Told};
+use super::{Certified, Frame, Operation, Protocol, Timer, Told};
 use crate::keeper::Keeper;
 use crate::world::{Address, Core, Input, Start, Violation};
 use bytes::Bytes;
-use certify::Answer;
-use certify::Certifier;
-use certify::register::{GROUP, Register};
+use certify::call::ATTEMPTS;
+use certify::{Answer, CallEnd, CertifiedCall, Wish};
 use log::Kept;
 use node::FsyncPolicy;
 use node::cluster::checkpoint::Needed;
@@ -16,28 +15,42 @@ use node::host::{Host, HostEvent, Machine, Recorded, drive};
 use node::site::{Site, SiteEffects, SiteOptions};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use txn::hash::{hash_bytes, mix};
-use txn::{Entry, Key, NodeId, RequestId, SessionId};
+use txn::{
+    Args, Entry, FnProcedure, Footprint, Key, NodeId, Outcome, Reply, Request, RequestId, SessionId, Stop, Tx,
+};
 
 /// Making a segment's file takes so many syncs' time.
 const PREPARE_SYNCS: u64 = 3;
+/// In so many of 100 cases a site goes on with a transaction only after a while.
+const PAUSE_PERCENT: u32 = 30;
 
 /// A running process.
-pub struct Process {
+pub struct Process<P> {
     number: u64,
-    site: Site<Register>,
+    site: Site<P>,
     effects: SiteEffects,
     keeper: Keeper,
     ticks: u64,
     /// The last entry behind which the oracles have looked at the state.
     watched: Option<u64>,
-    /// Transactions that clients have here, and the list that each has read.
-    running: BTreeMap<RequestId, (Operation, Vec<u64>)>,
+    /// Transactions that clients have here.
+    running: BTreeMap<SessionId, Running>,
 }
 
-impl fmt::Display for Process {
+/// A client's transaction.
+struct Running {
+    call: CertifiedCall,
+    /// What it wishes for after a pause.
+    pending: Option<Wish>,
+    /// Pauses that it has made.
+    turn: u64,
+}
+
+impl<P: Protocol> fmt::Display for Process<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let status = self.site.group(GROUP).map(|group| group.status());
+        let status = self.site.group(P::GROUP).map(|group| group.status());
         write!(f, "decided {} of {status:?}, {} transactions", self.decided(), self.running.len())
     }
 }
@@ -53,41 +66,76 @@ fn list_of(value: Option<&Entry>) -> Vec<u64> {
     values.iter().map(|value| u64::from_le_bytes(*value)).collect()
 }
 
+fn bytes_of(list: &[u64]) -> Vec<u8> {
+    list.iter().copied().flat_map(u64::to_le_bytes).collect()
+}
+
+/// What a client's operation does at a site.
+async fn execute(mut tx: Tx, operation: Arc<Operation>) -> Outcome {
+    let mut replies = Vec::new();
+    let mut first = None;
+    for &(key, value) in &operation.steps {
+        let list = list_of(tx.entry(&key_of(key)).await?.as_ref());
+        let length = *first.get_or_insert(list.len());
+        if let Some(value) = value
+            && operation.appends_behind(length)
+        {
+            let longer = [&list[..], &[value]].concat();
+            tx.put(&key_of(key), bytes_of(&longer).as_slice()).await?;
+        }
+        replies.push(Reply::bulk(bytes_of(&list).as_slice()));
+    }
+    Ok(Reply::Array(replies))
+}
+
+/// The lists that an operation has read.
+fn lists_of(outcome: Outcome) -> Result<Vec<Vec<u64>>, String> {
+    let list = |reply: Reply| match reply {
+        Reply::Bulk(bytes) => Ok(list_of(Some(&Entry::new(bytes)))),
+        other => Err(format!("{other:?}")),
+    };
+    match outcome {
+        Ok(Reply::Array(replies)) => replies.into_iter().map(list).collect(),
+        Err(Stop::Abort(text)) => Err(text.into_owned()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
 /// A list as a site has it.
-pub(super) fn list_at(process: &Process, key: u64) -> Vec<u64> {
-    list_of(process.site.protocol().value(&key_of(key)))
+pub(super) fn list_at<P: Protocol>(process: &Process<P>, key: u64) -> Vec<u64> {
+    list_of(process.site.protocol().newest(&key_of(key)).as_ref())
 }
 
 /// A site's whole state.
-pub(super) fn state_of(process: &Process) -> Vec<u8> {
-    process.site.protocol().snapshot(GROUP)
+pub(super) fn state_of<P: Protocol>(process: &Process<P>) -> Vec<u8> {
+    process.site.protocol().snapshot(P::GROUP)
 }
 
-impl Process {
+impl<P: Protocol> Process<P> {
     pub(super) fn start(
-        system: &mut Certified,
+        system: &mut Certified<P>,
         host: u16,
-        core: &mut Core<Certified>,
-    ) -> Result<Start<Process>, Violation> {
+        core: &mut Core<Certified<P>>,
+    ) -> Result<Start<Process<P>>, Violation> {
         let plan = &system.plan;
         let (keeper, images) = match Keeper::open(core, host, plan.segment_bytes) {
             Ok(opened) => opened,
             Err(_) if core.host(host).process_disk().is_dead() => return Ok(Start::Died),
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
-        let began = images.get(&GROUP).map_or(0, |image| image.base.index);
+        let began = images.get(&P::GROUP).map_or(0, |image| image.base.index);
         system.processes += 1;
         system.tally.recovered_from_checkpoint += u64::from(began > 0);
         let options = SiteOptions {
             me: NodeId(host + 1),
-            groups: BTreeMap::from([(GROUP, (1..=plan.hosts).map(NodeId).collect())]),
+            groups: BTreeMap::from([(P::GROUP, (1..=plan.hosts).map(NodeId).collect())]),
             seed: plan.seed,
             fsync: FsyncPolicy::Always,
             tick_ms: (plan.tick_ns / 1_000_000).max(1),
             log_bytes_max: plan.log_bytes_max,
             nonce: system.processes,
         };
-        let site = match Site::recover(options, Register::default(), images) {
+        let site = match Site::recover(options, P::default(), images) {
             Ok(site) => site,
             Err(why) => return Ok(Start::Refused(why)),
         };
@@ -113,7 +161,7 @@ impl Process {
     }
 
     pub(super) fn decided(&self) -> u64 {
-        self.site.decided(GROUP)
+        self.site.decided(P::GROUP)
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -121,15 +169,23 @@ impl Process {
     }
 }
 
+fn session_id(session: u32) -> SessionId {
+    SessionId(1 + u64::from(session))
+}
+
+fn session_number(session: SessionId) -> u32 {
+    (session.0 - 1) as u32
+}
+
 /// Something reaches a process.
-pub(super) struct Turn<'a> {
-    pub system: &'a mut Certified,
-    pub process: &'a mut Process,
-    pub core: &'a mut Core<Certified>,
+pub(super) struct Turn<'a, P: Protocol> {
+    pub system: &'a mut Certified<P>,
+    pub process: &'a mut Process<P>,
+    pub core: &'a mut Core<Certified<P>>,
     pub host: u16,
 }
 
-impl Turn<'_> {
+impl<P: Protocol> Turn<'_, P> {
     pub fn take(mut self, input: Input<Frame, Timer>) -> Result<(), Violation> {
         let ticks = self.process.ticks;
         match input {
@@ -160,6 +216,7 @@ impl Turn<'_> {
                 let prepared = self.process.keeper.prepared();
                 prepared.into_iter().for_each(|event| self.react(event));
             }
+            Input::Timer(Timer::Go { session, turn }) => self.go_on(session_id(session), turn),
             Input::Timer(_) | Input::Frame { .. } => {}
         }
         self.watch()
@@ -173,11 +230,60 @@ impl Turn<'_> {
 
     /// A client has a transaction run.
     fn begin(&mut self, session: u32, sequence: u64, attempt: u32, operation: Operation) {
-        let id = RequestId { session: SessionId(1 + u64::from(session)), sequence, attempt };
-        self.process.running.retain(|other, _| other.session != id.session);
-        self.process.running.insert(id, (operation, Vec::new()));
-        self.process.site.begin(id, &mut self.process.effects);
+        let attempt = (attempt - 1) * ATTEMPTS;
+        let id = RequestId { session: session_id(session), sequence, attempt };
+        let footprint = Footprint { read_only: operation.is_declared, ..Footprint::default() };
+        let operation = Arc::new(operation);
+        let procedure = FnProcedure::new("operation", move |tx, _| execute(tx, operation.clone()));
+        let request = Request::new(id, Arc::new(procedure), Args::new());
+        let call = CertifiedCall::new(Arc::new(Request { footprint, ..request }), 0);
+        self.process.running.insert(id.session, Running { call, pending: None, turn: 0 });
+        self.grant(id.session, Wish::Begin);
         self.perform();
+    }
+
+    /// A transaction goes on after a pause.
+    fn go_on(&mut self, session: SessionId, turn: u64) {
+        let running = self.process.running.get_mut(&session).filter(|running| running.turn == turn);
+        if let Some(wish) = running.and_then(|running| running.pending.take()) {
+            self.grant(session, wish);
+            self.perform();
+        }
+    }
+
+    /// Has a transaction go on after so long.
+    fn pause(&mut self, session: SessionId, wish: Wish, after_ns: u64) {
+        let Some(running) = self.process.running.get_mut(&session) else { return };
+        running.turn += 1;
+        running.pending = Some(wish);
+        let timer = Timer::Go { session: session_number(session), turn: running.turn };
+        self.core.set_timer(Address::Host(self.host), after_ns, timer);
+    }
+
+    /// A transaction wishes for something, now or after a pause.
+    fn wished(&mut self, session: SessionId, wish: Wish) {
+        let tick_ns = self.system.plan.tick_ns;
+        match wish {
+            Wish::Wait { ticks } => self.pause(session, Wish::Begin, ticks * tick_ns),
+            Wish::End(end) => self.answer(session, end),
+            wish if self.core.draw.percent(PAUSE_PERCENT) => {
+                let after_ns = 1 + self.core.draw.below(4 * tick_ns);
+                self.pause(session, wish, after_ns);
+            }
+            wish => self.grant(session, wish),
+        }
+    }
+
+    /// Does what a transaction wishes for.
+    fn grant(&mut self, session: SessionId, wish: Wish) {
+        let Process { site, effects, running, .. } = &mut *self.process;
+        let Some(call) = running.get(&session).map(|running| &running.call) else { return };
+        match wish {
+            Wish::Begin => site.begin(call.id(), call.is_read_only(), effects),
+            Wish::Look(look) => site.look(call.id(), &look, effects),
+            Wish::Commit(reads, writes) => site.commit(call.id(), reads, writes, effects),
+            Wish::Wait { .. } | Wish::End(_) => self.wished(session, wish),
+        }
     }
 
     /// Does what the site wants, and goes on with the transactions that it answers.
@@ -202,40 +308,42 @@ impl Turn<'_> {
     }
 
     fn answered(&mut self, id: RequestId, answer: Answer) {
-        let Process { site, effects, running, .. } = &mut *self.process;
-        let Some((operation, list)) = running.get_mut(&id) else { return };
-        let told = match answer {
-            Answer::Begun => return site.read(id, &key_of(operation.key()), effects),
-            Answer::Value(value) => {
-                *list = list_of(value.as_ref());
-                let writes = match *operation {
-                    Operation::Read { .. } => Vec::new(),
-                    Operation::Append { key, value } => {
-                        let values = list.iter().copied().chain([value]);
-                        let bytes: Vec<u8> = values.flat_map(u64::to_le_bytes).collect();
-                        vec![(key_of(key), Some(Entry::new(bytes.as_slice())))]
-                    }
-                };
-                return site.commit(id, writes, effects);
-            }
-            Answer::Committed => Told::Committed(std::mem::take(list)),
-            Answer::CommittedBefore => Told::CommittedBefore,
-            Answer::Unavailable => Told::Unavailable,
-            Answer::Conflict(_) => {
-                self.system.tally.refused += 1;
-                Told::Conflict
-            }
+        let Process { site, running, .. } = &mut *self.process;
+        let Some(running) = running.get_mut(&id.session).filter(|running| running.call.id() == id) else {
+            return;
         };
-        running.remove(&id);
-        let session = (id.session.0 - 1) as u32;
-        let frame = Frame::Answer { session, sequence: id.sequence, attempt: id.attempt, told };
+        self.system.tally.refused += u64::from(matches!(answer, Answer::Conflict(_)));
+        let wish = match answer {
+            Answer::Begun if self.system.plan.reads_at_once => {
+                running.call.begun(site.protocol().snapshot_of(id))
+            }
+            answer => running.call.answered(answer),
+        };
+        self.wished(id.session, wish);
+    }
+
+    /// A transaction has ended.
+    fn answer(&mut self, session: SessionId, end: CallEnd) {
+        let Some(Running { call, .. }) = self.process.running.remove(&session) else { return };
+        let told = match end {
+            CallEnd::Done(outcome) => match lists_of(outcome) {
+                Ok(lists) => Told::Committed(lists),
+                Err(text) => Told::Failed(text),
+            },
+            CallEnd::CommittedBefore => Told::CommittedBefore,
+            CallEnd::Conflict(conflict) => Told::Conflict(conflict),
+            CallEnd::Unavailable => Told::Unavailable,
+        };
+        let RequestId { sequence, attempt, .. } = call.request().id;
+        let (session, attempt) = (session_number(session), attempt / ATTEMPTS + 1);
+        let frame = Frame::Answer { session, sequence, attempt, told };
         self.core.send(Address::Host(self.host), address(session), frame);
     }
 
     /// The oracles that look all the time.
     fn watch(&mut self) -> Result<(), Violation> {
         let process = &*self.process;
-        let term = process.site.group(GROUP).and_then(|group| group.leads());
+        let term = process.site.group(P::GROUP).and_then(|group| group.leads());
         if let Some(term) = term.filter(|_| !process.has_ended()) {
             let me = (self.host, process.number);
             let leader = *self.system.leaders.entry(term).or_insert(me);
@@ -259,11 +367,11 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn host(&mut self) -> VirtualHost<'_> {
+    fn host(&mut self) -> VirtualHost<'_, P> {
         self.with_host().2
     }
 
-    fn with_host(&mut self) -> (&mut Site<Register>, &mut SiteEffects, VirtualHost<'_>) {
+    fn with_host(&mut self) -> (&mut Site<P>, &mut SiteEffects, VirtualHost<'_, P>) {
         let Process { site, effects, keeper, ticks, .. } = &mut *self.process;
         let host =
             VirtualHost { system: self.system, core: self.core, keeper, host: self.host, now_tick: *ticks };
@@ -272,15 +380,15 @@ impl Turn<'_> {
 }
 
 /// The [`Host`] of a simulated site.
-struct VirtualHost<'a> {
-    system: &'a mut Certified,
-    core: &'a mut Core<Certified>,
+struct VirtualHost<'a, P: Protocol> {
+    system: &'a mut Certified<P>,
+    core: &'a mut Core<Certified<P>>,
     keeper: &'a mut Keeper,
     host: u16,
     now_tick: u64,
 }
 
-impl VirtualHost<'_> {
+impl<P: Protocol> VirtualHost<'_, P> {
     fn after_syncs(&mut self, syncs: u64, timer: Timer) {
         let plan = &self.system.plan;
         let jitter = if plan.jitter { self.core.draw.pick(&[1, 1, 2, 10]) } else { 1 };
@@ -295,7 +403,7 @@ impl VirtualHost<'_> {
     }
 }
 
-impl Host for VirtualHost<'_> {
+impl<P: Protocol> Host for VirtualHost<'_, P> {
     fn append(&mut self, kept: &[Kept]) -> Recorded {
         let appended = self.keeper.append(kept, self.now_tick);
         if matches!(appended, Recorded::Written { rotated: true, .. }) {

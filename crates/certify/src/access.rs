@@ -1,0 +1,187 @@
+//! A transaction's side of its snapshot: what it has read there, and what it writes.
+
+use crate::{Answer, Conflict, Listing, LocalSnapshot, Look, ReadSet, WriteSet};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use txn::tx::Read;
+use txn::{Access, Entry, Intent, Key, ScanPage, ScanRange, Space, Stop};
+
+/// Nobody says yet when an entry expires for a transaction that has no place in an order.
+const NO_EXPIRY: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
+    "ERR certified transactions write no entries that expire: write the entry without a time to live",
+));
+
+/// The [`Access`] behind a procedure that runs at a snapshot.
+///
+/// It reads at once where the site has all the data. Elsewhere a look that the snapshot has not answered yet
+/// is *wanted*: the procedure is parked until the answer is put in.
+///
+/// Invariants:
+/// 1. A key is looked at once: whatever the procedure asks again has the same answer.
+/// 2. What the transaction has written itself is not in its read set, unless it had read it before.
+#[derive(Default)]
+pub(crate) struct Workspace {
+    local: Option<Arc<dyn LocalSnapshot>>,
+    seen: BTreeMap<Key, Read>,
+    listings: Vec<Listing>,
+    count: Option<u64>,
+    writes: WriteSet,
+    /// What the procedure is parked for.
+    wanted: Option<Look>,
+    /// The answer to that.
+    found: Option<Answer>,
+    /// What the protocol or this access does not do: the procedure ends so, whatever it makes of it.
+    refused: Option<Stop>,
+    /// The snapshot is gone.
+    conflict: Option<Conflict>,
+}
+
+impl Workspace {
+    pub(crate) fn at(local: Option<Arc<dyn LocalSnapshot>>) -> Workspace {
+        Workspace { local, ..Workspace::default() }
+    }
+
+    /// What the procedure is parked for.
+    pub(crate) fn take_wanted(&mut self) -> Option<Look> {
+        self.wanted.take()
+    }
+
+    /// The answer to what was wanted.
+    pub(crate) fn put_found(&mut self, answer: Answer) {
+        self.found = Some(answer);
+    }
+
+    pub(crate) fn take_refused(&mut self) -> Option<Stop> {
+        self.refused.take()
+    }
+
+    pub(crate) fn take_conflict(&mut self) -> Option<Conflict> {
+        self.conflict.take()
+    }
+
+    pub(crate) fn into_sets(self) -> (ReadSet, WriteSet) {
+        let keys = self.seen.into_iter().map(|(key, read)| (key, read.version)).collect();
+        (ReadSet { keys, scans: self.listings, count: self.count }, self.writes)
+    }
+
+    fn look(&mut self, look: Look) -> Poll<Result<Answer, Stop>> {
+        let answer = match &self.local {
+            Some(local) => local.look(&look),
+            None => match self.found.take() {
+                Some(answer) => answer,
+                None => {
+                    self.wanted = Some(look);
+                    return Poll::Pending;
+                }
+            },
+        };
+        Poll::Ready(match answer {
+            Answer::Refused(text) => Err(self.refuse(Stop::Abort(text.into()))),
+            Answer::Conflict(conflict) => {
+                self.conflict = Some(conflict);
+                Err(Stop::Restart)
+            }
+            answer => Ok(answer),
+        })
+    }
+
+    /// An answer to another question: the protocol is wrong.
+    fn stray(&mut self) -> Stop {
+        self.refuse(Stop::abort("ERR the certified protocol answered another question than it was asked"))
+    }
+
+    fn refuse(&mut self, stop: Stop) -> Stop {
+        self.refused.get_or_insert(stop).clone()
+    }
+
+    /// A record at the snapshot.
+    fn snapshot_read(&mut self, key: &Key) -> Poll<Result<Read, Stop>> {
+        if let Some(read) = self.seen.get(key) {
+            return Poll::Ready(Ok(read.clone()));
+        }
+        let Answer::Value(read) = ready!(self.look(Look::Key(key.clone())))? else {
+            return Poll::Ready(Err(self.stray()));
+        };
+        self.seen.insert(key.clone(), read.clone());
+        Poll::Ready(Ok(read))
+    }
+
+    fn has_cleared(&self, space: Space) -> bool {
+        self.writes.clears && space == Space::User
+    }
+}
+
+impl Access for Workspace {
+    fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
+        if let Some(entry) = self.writes.records.get(key) {
+            return Poll::Ready(Ok(Read { entry: entry.clone(), ..Read::default() }));
+        }
+        match self.has_cleared(key.space()) {
+            true => Poll::Ready(Ok(Read::default())),
+            false => self.snapshot_read(key),
+        }
+    }
+
+    fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+        if entry.as_ref().is_some_and(|entry| entry.expires_at_ms != 0) {
+            return Err(self.refuse(NO_EXPIRY));
+        }
+        self.writes.records.insert(key.clone(), entry);
+        Ok(())
+    }
+
+    fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
+        let mut page = ScanPage::default();
+        if !self.has_cleared(range.space) {
+            let Answer::Page(found) = ready!(self.look(Look::Scan(range)))? else {
+                return Poll::Ready(Err(self.stray()));
+            };
+            let (entries, next_hash) = (found.entries.len() as u64, found.next_hash);
+            self.listings.push(Listing { range, entries, next_hash });
+            page = found;
+        }
+        let own = self.writes.records.iter();
+        Poll::Ready(Ok(page.with_own(range, |visit| own.for_each(|(key, entry)| visit(key, entry.as_ref())))))
+    }
+
+    fn count(&mut self) -> Poll<Result<u64, Stop>> {
+        let own = self.writes.records.iter().filter(|(key, _)| key.space() == Space::User);
+        let own: Vec<(Key, bool)> = own.map(|(key, entry)| (key.clone(), entry.is_some())).collect();
+        let mut change = 0;
+        for (key, is_there) in own {
+            let was = !self.writes.clears && ready!(self.snapshot_read(&key))?.entry.is_some();
+            change += i64::from(is_there) - i64::from(was);
+        }
+        let before = match self.count {
+            _ if self.writes.clears => 0,
+            Some(count) => count,
+            None => {
+                let Answer::Count(count) = ready!(self.look(Look::Count))? else {
+                    return Poll::Ready(Err(self.stray()));
+                };
+                *self.count.insert(count)
+            }
+        };
+        Poll::Ready(Ok(before.saturating_add_signed(change)))
+    }
+
+    fn clear(&mut self) -> Poll<Result<(), Stop>> {
+        self.writes.records.retain(|key, _| key.space() != Space::User);
+        self.writes.clears = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn doomed(&self) -> bool {
+        self.conflict.is_some()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

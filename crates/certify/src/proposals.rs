@@ -1,0 +1,80 @@
+//! Entries that a site has proposed and not seen decided: it proposes them again.
+
+use crate::Effects;
+use std::collections::BTreeMap;
+use txn::{PartitionId, RequestId};
+
+/// An entry that is not decided after so many ticks is proposed again, and then after twice as many: a site
+/// that lags would otherwise make the log longer with every proposal, and lag more.
+const AGAIN_TICKS: u64 = 20;
+/// At last it is proposed again at this interval.
+const AGAIN_TICKS_MAX: u64 = 32 * AGAIN_TICKS;
+
+/// The entries of one group.
+#[derive(Debug)]
+pub(crate) struct Proposals {
+    group: PartitionId,
+    ticks: u64,
+    undecided: BTreeMap<RequestId, Proposed>,
+}
+
+#[derive(Debug)]
+struct Proposed {
+    entry: Vec<u8>,
+    again_tick: u64,
+    /// For so long it waits after that.
+    wait_ticks: u64,
+}
+
+impl Proposals {
+    pub(crate) fn to(group: PartitionId) -> Proposals {
+        Proposals { group, ticks: 0, undecided: BTreeMap::new() }
+    }
+
+    /// Proposes a transaction's entry.
+    pub(crate) fn propose(&mut self, id: RequestId, entry: Vec<u8>, effects: &mut Effects) {
+        effects.propose(self.group, entry.clone());
+        let (again_tick, wait_ticks) = (self.ticks + AGAIN_TICKS, AGAIN_TICKS);
+        self.undecided.insert(id, Proposed { entry, again_tick, wait_ticks });
+    }
+
+    /// Nobody waits for a transaction's entry any more.
+    pub(crate) fn forget(&mut self, is_gone: impl Fn(RequestId) -> bool) {
+        self.undecided.retain(|&id, _| !is_gone(id));
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&mut self, effects: &mut Effects) {
+        self.ticks += 1;
+        for proposed in self.undecided.values_mut().filter(|proposed| self.ticks >= proposed.again_tick) {
+            proposed.wait_ticks = (proposed.wait_ticks * 2).min(AGAIN_TICKS_MAX);
+            proposed.again_tick = self.ticks + proposed.wait_ticks;
+            effects.propose(self.group, proposed.entry.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proposals_come_again_at_longer_intervals_up_to_a_bound() {
+        let mut proposals = Proposals::to(PartitionId(0));
+        let id = RequestId::default();
+        proposals.propose(id, vec![1], &mut Effects::default());
+        let mut at = Vec::new();
+        for tick in 1..=4_000 {
+            let effects = &mut Effects::default();
+            proposals.tick(effects);
+            at.extend(effects.proposals.iter().map(|_| tick));
+        }
+        let between: Vec<u64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(at[0], AGAIN_TICKS);
+        assert_eq!(between, [40, 80, 160, 320, 640, 640, 640, 640, 640]);
+        proposals.forget(|other| other == id);
+        let effects = &mut Effects::default();
+        (0..1_000).for_each(|_| proposals.tick(effects));
+        assert!(effects.proposals.is_empty());
+    }
+}
