@@ -4,12 +4,26 @@
 use ordo_bench::engine::{Options, Reads, Report, Settings, run};
 use std::time::Duration;
 
+/// Each workload, small and with conflicts.
+const WORKLOADS: [(&str, &[(&str, &str)]); 5] = [
+    ("bank", &[("accounts", "50"), ("read-percent", "20")]),
+    ("synthetic", &[("contention", "medium"), ("dependent-percent", "50"), ("keys", "20000")]),
+    ("tpcc", &[("warehouses", "1"), ("scale", "small")]),
+    ("vacation", &[("relations", "50"), ("user-percent", "60")]),
+    ("ycsb", &[("keys", "1000"), ("theta", "0.9"), ("operations", "4")]),
+];
+
 fn short(engines: &str, workload: &str, settings: &[(&str, &str)], reads: Reads) -> Report {
+    let options = options(engines, workload, settings, reads);
+    run(&options).unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+fn options(engines: &str, workload: &str, settings: &[(&str, &str)], reads: Reads) -> Options {
     let mut chosen = Settings::new(workload);
     for (name, value) in settings {
         chosen.set(name, value);
     }
-    let options = Options {
+    Options {
         contenders: engines.split(',').map(|name| name.parse().expect("a known engine")).collect(),
         workers: vec![2],
         settings: chosen,
@@ -23,8 +37,30 @@ fn short(engines: &str, workload: &str, settings: &[(&str, &str)], reads: Reads)
         reorder_percent: 0,
         rate: None,
         max_spec: None,
-    };
-    run(&options).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+}
+
+/// A site executes on snapshots while others are decided: at once, or later, with many on their way.
+#[test]
+fn deferred_update_replication_leaves_a_serial_state() {
+    for (workload, settings) in WORKLOADS {
+        for lag_ms in [0, 2] {
+            let confirm_lag = Duration::from_millis(lag_ms);
+            let options = Options { confirm_lag, ..options("dur,dur@1", workload, settings, Reads::Design) };
+            let report = run(&options).unwrap_or_else(|error| panic!("{error:#}"));
+            assert!(report.violations.is_empty(), "{:?}", report.violations);
+            for record in &report.records {
+                assert!(record.committed > 0 && record.latency_us.max > 0.0, "{record:?}");
+                assert!(workload != "bank" || lag_ms == 0 || record.restarts > 0, "{record:?}");
+            }
+        }
+    }
+    let ordered = options("dur", "bank", &[], Reads::Order);
+    let paced = Options { rate: Some(5.0), ..options("dur", "bank", &[], Reads::Design) };
+    for (options, text) in [(ordered, "--reads order"), (paced, "--rate")] {
+        let error = run(&options).expect_err(text).to_string();
+        assert!(error.contains(text), "{error}");
+    }
 }
 
 /// Engines that execute what is delivered do so while it is being decided; what is decided otherwise is
@@ -66,14 +102,7 @@ fn what_is_decided_late_and_otherwise_leaves_a_serial_state() {
 
 #[test]
 fn every_engine_runs_and_leaves_a_serial_state() {
-    let workloads: [(&str, &[(&str, &str)]); 5] = [
-        ("bank", &[("accounts", "50"), ("read-percent", "20")]),
-        ("synthetic", &[("contention", "medium"), ("dependent-percent", "50"), ("keys", "20000")]),
-        ("tpcc", &[("warehouses", "1"), ("scale", "small")]),
-        ("vacation", &[("relations", "50"), ("user-percent", "60")]),
-        ("ycsb", &[("keys", "1000"), ("theta", "0.9"), ("operations", "4")]),
-    ];
-    for (workload, settings) in workloads {
+    for (workload, settings) in WORKLOADS {
         for reads in [Reads::Design, Reads::Order] {
             let report = short(
                 "sparkle,sparkle@1,serial,calvin,calvin@1,ssmr,qstore,qstore@1,parspec,parspec@1",

@@ -39,12 +39,13 @@ pub enum Bench {
 #[derive(Args)]
 pub struct EngineArgs {
     /// Engines: serial, nocc, calvin, qstore, parspec, ssmr, sparkle; `sparkle@1` has one worker, and
-    /// `parspec+final` gets batches only when they are final. Ratios are to the first.
+    /// `parspec+final` gets batches only when they are final. dur is a site of deferred update replication.
+    /// Ratios are to the first.
     #[arg(
         long,
         required = true,
         value_delimiter = ',',
-        value_name = "serial|nocc|calvin|qstore|parspec|ssmr|sparkle[+final][@WORKERS]"
+        value_name = "serial|nocc|calvin|qstore|parspec|ssmr|sparkle[+final][@WORKERS]|dur[@WORKERS]"
     )]
     engine: Vec<Contender>,
     /// tpcc, new-order-payment, synthetic, ycsb, bank or vacation.
@@ -68,14 +69,16 @@ pub struct EngineArgs {
     /// Requests in a batch.
     #[arg(long, default_value_t = 32)]
     batch: usize,
-    /// Requests that are delivered and not yet final-committed, at most.
+    /// Requests that are delivered and not yet final-committed, at most; of dur, transactions that have begun
+    /// and are not certified.
     #[arg(long, default_value_t = 128)]
     run_ahead: usize,
     /// Where read-only transactions run: design (snapshots for sparkle, parspec and nocc, the order for the
     /// rest), snapshot, order.
     #[arg(long, default_value = "design")]
     reads: String,
-    /// From the delivery of a batch to its confirmation: what agreement takes in a cluster.
+    /// From the delivery of a batch to its confirmation, and from a proposal of dur to its certification:
+    /// what agreement takes in a cluster.
     #[arg(long, default_value_t = 0.0)]
     confirm_lag_ms: f64,
     /// How many batches in 100 are decided in another order than they were delivered.

@@ -24,19 +24,19 @@ use txn::{Footprint, Key, Position, Request, RequestId, SessionId, Stop};
 use workloads::{Client, Draw, Generator, State, Tally, Workload};
 
 /// One of so many positions has its latency taken.
-const SAMPLED: u64 = 32;
+pub(super) const SAMPLED: u64 = 32;
 /// Read-only transactions that a worker runs at snapshots before it looks at the engine again.
 const READS_AT_ONCE: usize = 8;
 /// Operations of one step.
 const STEP: Budget = Budget { operations: 512, heavy: true };
 /// Records that an idle worker offers for collection at once.
-const COLLECTED_AT_ONCE: usize = 64;
+pub(super) const COLLECTED_AT_ONCE: usize = 64;
 /// How long a worker with nothing to do rests, once it has looked often.
-const REST: Duration = Duration::from_micros(50);
+pub(super) const REST: Duration = Duration::from_micros(50);
 /// How often it looks before.
-const LOOKS: u32 = 100;
+pub(super) const LOOKS: u32 = 100;
 /// The epoch time of the loaded records: any time will do, and a fixed one keeps runs alike.
-const LOADED_AT_MS: u64 = 1_700_000_000_000;
+pub(super) const LOADED_AT_MS: u64 = 1_700_000_000_000;
 
 /// How a driver feeds its engine.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +149,48 @@ impl Slice {
     }
 }
 
+/// Loads the workload's records, in parallel.
+pub(super) fn load(view: &dyn View, workload: &dyn Workload, seed: u64) {
+    let next_part = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let part = next_part.fetch_add(1, Ordering::Relaxed);
+                    if part >= workload.parts() {
+                        return;
+                    }
+                    workload.load(seed, part, &mut |key, entry| {
+                        view.load(Image { key, version: Position::FIRST, entry: Some(entry) });
+                    });
+                }
+            });
+        }
+    });
+    view.loaded(Position::FIRST, LOADED_AT_MS, &[]);
+}
+
+/// Whether the final state is one that a serial execution could have left.
+pub(super) fn check(view: &dyn View, workload: &dyn Workload, tally: &Tally) -> Result<(), String> {
+    let snapshot = view.open();
+    let mut state = FinalState { view, snapshot };
+    let verdict = workload.check(&mut state, tally);
+    view.close(state.snapshot);
+    verdict
+}
+
+/// What a run compares: data with an executor and its callers.
+pub(super) trait Driven: Send {
+    /// Runs for about `duration`, until all that was begun has ended.
+    fn slice(&mut self, duration: Duration) -> Slice;
+    /// Whether the final state is one that a serial execution could have left.
+    fn check(&self, workload: &dyn Workload) -> Result<(), String>;
+    /// The records and versions that the store holds now.
+    fn census(&self) -> store::Census;
+    /// How much of what has committed had been executed before it was confirmed, in percent.
+    fn early_percent(&self) -> f64;
+}
+
 impl Driver {
     /// Creates the engine and loads the workload's records, in parallel.
     pub fn load(
@@ -165,23 +207,7 @@ impl Driver {
             }
             _ => kind.make(assignment),
         };
-        let next_part = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-                scope.spawn(|| {
-                    loop {
-                        let part = next_part.fetch_add(1, Ordering::Relaxed);
-                        if part >= workload.parts() {
-                            return;
-                        }
-                        workload.load(seed, part, &mut |key, entry| {
-                            engine.view().load(Image { key, version: Position::FIRST, entry: Some(entry) });
-                        });
-                    }
-                });
-            }
-        });
-        engine.view().loaded(Position::FIRST, LOADED_AT_MS, &[]);
+        load(engine.view(), workload, seed);
         let stamps = (feeding.run_ahead + workers * feeding.batch) as u64 / SAMPLED + 2;
         let workers: Vec<_> = (0..workers)
             .map(|index| Worker {
@@ -207,8 +233,22 @@ impl Driver {
         Driver { core, workers }
     }
 
-    /// Runs the engine for about `duration`, until all that was delivered has ended.
-    pub fn slice(&mut self, duration: Duration) -> Slice {
+    fn tally(&self) -> Tally {
+        let mut total = Tally::default();
+        for worker in &self.workers {
+            total.merge(&worker.sink.tally);
+        }
+        total
+    }
+
+    fn restarts(&self) -> u64 {
+        let resubmitted: u64 = self.workers.iter().map(|worker| worker.sink.undeclared_total).sum();
+        self.core.engine.status().restarts + resubmitted
+    }
+}
+
+impl Driven for Driver {
+    fn slice(&mut self, duration: Duration) -> Slice {
         let tally_before = self.tally();
         let restarts_before = self.restarts();
         for worker in &mut self.workers {
@@ -246,38 +286,17 @@ impl Driver {
         slice
     }
 
-    /// Whether the final state is one that a serial execution could have left.
-    pub fn check(&self, workload: &dyn Workload) -> Result<(), String> {
-        let view = self.core.engine.view();
-        let snapshot = view.open();
-        let mut state = FinalState { view, snapshot };
-        let verdict = workload.check(&mut state, &self.tally());
-        view.close(state.snapshot);
-        verdict
+    fn check(&self, workload: &dyn Workload) -> Result<(), String> {
+        check(self.core.engine.view(), workload, &self.tally())
     }
 
-    /// The records and versions that the store holds now.
-    pub fn census(&self) -> store::Census {
+    fn census(&self) -> store::Census {
         self.core.engine.view().census()
     }
 
-    /// How much of what has committed had been executed before it was confirmed, in percent.
-    pub fn early_percent(&self) -> f64 {
+    fn early_percent(&self) -> f64 {
         let early = self.core.engine.status().speculated_before_confirmation;
         100.0 * early as f64 / (self.tally().committed + self.tally().aborted_by_logic).max(1) as f64
-    }
-
-    fn tally(&self) -> Tally {
-        let mut total = Tally::default();
-        for worker in &self.workers {
-            total.merge(&worker.sink.tally);
-        }
-        total
-    }
-
-    fn restarts(&self) -> u64 {
-        let resubmitted: u64 = self.workers.iter().map(|worker| worker.sink.undeclared_total).sum();
-        self.core.engine.status().restarts + resubmitted
     }
 }
 

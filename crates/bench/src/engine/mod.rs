@@ -12,6 +12,9 @@
 //! **Key sets.** Requests of `calvin` name their keys; where the arguments don't tell them, the caller finds
 //! them by reconnaissance, on the measured threads. Resubmissions count as restarts.
 //!
+//! **`dur`** is no engine: it executes before the order, and gives the order what it has read and written
+//! ([`certified`]). The order decides its entries after the same lag.
+//!
 //! **Decisions.** `--confirm-lag-ms` and `--reorder-percent` say when and how batches become final
 //! ([`order`]).
 //!
@@ -19,6 +22,7 @@
 //! state, and the replies must add up. `nocc` has no concurrency control, so that its violations are reported
 //! and do not fail a run.
 
+mod certified;
 mod driver;
 mod order;
 mod settings;
@@ -29,18 +33,47 @@ pub use settings::{Settings, WORKLOADS};
 use crate::progress::Progress;
 use crate::report::{Latencies, Record, Spread};
 use anyhow::{Context, Result, bail};
-use driver::{Driver, Feeding, Slice};
+use certified::CertifiedDriver;
+use driver::{Driven, Driver, Feeding, Slice};
 use execute::EngineKind;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// An engine with a number of workers: `sparkle`, `sparkle@1`, or `parspec+final@2`.
+/// What executes the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executor {
+    /// An engine, behind the order.
+    Engine(EngineKind),
+    /// A site of deferred update replication, before the order.
+    Dur,
+}
+
+impl FromStr for Executor {
+    type Err = anyhow::Error;
+    fn from_str(text: &str) -> Result<Executor> {
+        match text {
+            "dur" => Ok(Executor::Dur),
+            name => Ok(Executor::Engine(name.parse().context("'dur' is no engine, but a contender, too")?)),
+        }
+    }
+}
+
+impl fmt::Display for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Executor::Engine(kind) => write!(f, "{kind}"),
+            Executor::Dur => f.write_str("dur"),
+        }
+    }
+}
+
+/// An executor with a number of workers: `sparkle`, `sparkle@1`, `parspec+final@2`, or `dur`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
-    /// The engine.
-    pub kind: EngineKind,
+    /// The engine, or what else executes.
+    pub executor: Executor,
     /// Its workers, if they are not those of the run.
     pub workers: Option<usize>,
     /// It gets batches only when they are decided, as Archie-FD does.
@@ -58,20 +91,29 @@ impl FromStr for Contender {
             None => (text, None),
         };
         let (name, is_fed_final) = name.strip_suffix("+final").map_or((name, false), |name| (name, true));
-        Ok(Contender { kind: name.parse()?, workers, is_fed_final })
+        let executor = name.parse()?;
+        if is_fed_final && executor == Executor::Dur {
+            bail!("'{text}': dur gives its entries to the order, and is fed nothing from there");
+        }
+        Ok(Contender { executor, workers, is_fed_final })
     }
 }
 
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.kind, if self.is_fed_final { "+final" } else { "" })
+        write!(f, "{}{}", self.executor, if self.is_fed_final { "+final" } else { "" })
     }
 }
 
 impl Contender {
     /// Whether read-only transactions bypass the order, as its design says.
     fn reads_at_snapshots(self) -> bool {
-        matches!(self.kind, EngineKind::NoCc | EngineKind::Sparkle | EngineKind::ParSpec)
+        match self.executor {
+            Executor::Engine(kind) => {
+                matches!(kind, EngineKind::NoCc | EngineKind::Sparkle | EngineKind::ParSpec)
+            }
+            Executor::Dur => true,
+        }
     }
 }
 
@@ -131,7 +173,7 @@ pub struct Report {
 struct Entrant {
     contender: Contender,
     workers: usize,
-    driver: Driver,
+    driver: Box<dyn Driven>,
     memory_bytes: i64,
     slices: Vec<Slice>,
     reads_at_snapshots: bool,
@@ -203,7 +245,12 @@ pub fn run(options: &Options) -> Result<Report> {
             max_spec: options.max_spec,
         };
         let before = resident_bytes();
-        let driver = Driver::load(contender.kind, workers, &*workload, options.seed, feeding);
+        let driver: Box<dyn Driven> = match contender.executor {
+            Executor::Engine(kind) => {
+                Box::new(Driver::load(kind, workers, &*workload, options.seed, feeding))
+            }
+            Executor::Dur => Box::new(CertifiedDriver::load(workers, &*workload, options.seed, feeding)?),
+        };
         let memory_bytes = resident_bytes() - before;
         entrants.push(Entrant {
             contender,
@@ -236,7 +283,7 @@ pub fn run(options: &Options) -> Result<Report> {
     progress.say("checking the final states");
     // Walking through millions of records takes seconds, and so does freeing them: each entrant on its own
     // thread.
-    let ended: Vec<(EngineKind, Result<(), String>, f64, Record)> = std::thread::scope(|scope| {
+    let ended: Vec<(Executor, Result<(), String>, f64, Record)> = std::thread::scope(|scope| {
         let checks: Vec<_> = entrants
             .into_iter()
             .map(|entrant| {
@@ -244,7 +291,7 @@ pub fn run(options: &Options) -> Result<Report> {
                 scope.spawn(move || {
                     let verdict = entrant.driver.check(&**workload);
                     let early_percent = entrant.driver.early_percent();
-                    (entrant.contender.kind, verdict, early_percent, entrant.record(options, first))
+                    (entrant.contender.executor, verdict, early_percent, entrant.record(options, first))
                 })
             })
             .collect();
@@ -253,7 +300,7 @@ pub fn run(options: &Options) -> Result<Report> {
             .map(|check| check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
-    for (kind, verdict, early_percent, record) in ended {
+    for (executor, verdict, early_percent, record) in ended {
         if !options.confirm_lag.is_zero() {
             let text = "of its transactions had been executed before they were confirmed";
             report
@@ -262,9 +309,11 @@ pub fn run(options: &Options) -> Result<Report> {
         }
         if let Err(violation) = verdict {
             let text = format!("{}, {} workers: {violation}", record.engine, record.workers);
-            match kind.needs().correct {
-                true => report.violations.push(text),
-                false => report.notes.push(format!("{text} ({kind} has no concurrency control: no failure)")),
+            match executor {
+                Executor::Engine(kind) if !kind.needs().correct => {
+                    report.notes.push(format!("{text} ({kind} has no concurrency control: no failure)"));
+                }
+                Executor::Engine(_) | Executor::Dur => report.violations.push(text),
             }
         }
         report.records.push(record);
@@ -359,13 +408,20 @@ mod tests {
     #[test]
     fn contenders_parse() {
         let contender: Contender = "sparkle@2".parse().unwrap();
-        let want = Contender { kind: EngineKind::Sparkle, workers: Some(2), is_fed_final: false };
+        let want = Contender {
+            executor: Executor::Engine(EngineKind::Sparkle),
+            workers: Some(2),
+            is_fed_final: false,
+        };
         assert_eq!(contender, want);
         let contender: Contender = "parspec+final@3".parse().unwrap();
         assert!(contender.is_fed_final && contender.workers == Some(3));
         assert_eq!(contender.to_string(), "parspec+final");
         assert!("sparkle@0".parse::<Contender>().is_err());
-        let error = "sparkl".parse::<Contender>().unwrap_err().to_string();
+        let contender: Contender = "dur@4".parse().unwrap();
+        assert_eq!((contender.executor, contender.workers), (Executor::Dur, Some(4)));
+        assert!("dur+final".parse::<Contender>().is_err());
+        let error = format!("{:#}", "sparkl".parse::<Contender>().unwrap_err());
         assert!(error.contains("serial, nocc, calvin, qstore, parspec, ssmr, sparkle"), "{error}");
     }
 

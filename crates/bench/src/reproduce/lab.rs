@@ -2,7 +2,7 @@
 
 use super::figure::{Point, Sample, Series, Source};
 use super::worker::{self, Round, Stand};
-use crate::engine::{self, Contender as RealContender, Reads, Settings};
+use crate::engine::{self, Contender as RealContender, Executor, Reads, Settings};
 use crate::progress::Progress;
 use crate::report::{Record, Spread};
 use anyhow::{Result, anyhow, bail};
@@ -134,7 +134,7 @@ impl Lab {
         seed: u64,
     ) -> Result<Vec<Record>> {
         let contenders = contenders.iter().map(|&(contender, workers)| RealContender {
-            kind: contender.kind,
+            executor: Executor::Engine(contender.kind),
             workers: Some(workers),
             is_fed_final: false,
         });
