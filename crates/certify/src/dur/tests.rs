@@ -360,8 +360,8 @@ fn what_was_refused_stays_refused_although_its_listing_is_right_again() {
     );
 }
 
-/// What a transaction does in the meantime, whether a listing of two, of all, and a count hold. Pages have the
-/// order of hashes: the names stand for the keys from the least hash to the greatest.
+/// What a transaction does in the meantime, whether a listing of two, of all, and a count hold. Pages have
+/// the order of hashes: the names stand for the keys from the least hash to the greatest.
 #[test]
 fn listings_and_counts_are_certified() {
     let mut keys: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();

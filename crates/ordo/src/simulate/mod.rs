@@ -108,7 +108,7 @@ struct What {
 #[command(next_help_heading = "Options that are otherwise drawn from the seed")]
 struct WishArgs {
     /// ordo (a node that stands alone), cluster (nodes that replicate partitions), register (a replicated
-    /// register, the smallest certified protocol), or dur (deferred update replication, a certified one, too).
+    /// register, the smallest certified protocol), or dur (deferred update replication, certified, too).
     #[arg(long)]
     system: Option<SystemKind>,
     /// Hosts. With --system ordo there is one.

@@ -1,9 +1,9 @@
 //! A certified protocol in the world: sites that agree, and clients that go from site to site.
 //!
 //! A host runs one site: the real substrate ([`node::site::Site`]) under a real [`Protocol`], with a journal
-//! on the host's disk. A client's operation is an ordinary procedure that reads some lists and appends to some
-//! of them. Its site runs the procedure as a certified transaction ([`certify::CertifiedCall`]), slowly, so
-//! that others commit between its looks, and the client has it run again until it commits.
+//! on the host's disk. A client's operation is an ordinary procedure that reads some lists and appends to
+//! some of them. Its site runs the procedure as a certified transaction ([`certify::CertifiedCall`]), slowly,
+//! so that others commit between its looks, and the client has it run again until it commits.
 //!
 //! What it leaves out:
 //! - A site that *lost its disk* and came back under its name would have forgotten its votes. It would have
@@ -406,7 +406,8 @@ pub fn describe(options: &Options) -> String {
 pub fn run<P: Protocol>(options: &Options, trace: Option<Trace>) -> Outcome {
     let loses = |fault: &Fault| matches!(fault, Fault::Crash { lose_disk: true, .. });
     if options.faults.iter().any(|timed| loses(&timed.fault)) {
-        let text = "a site that lost its disk could vote twice: no fault of a certified protocol may have 'lose_disk'";
+        let text = "a site that lost its disk could vote twice: no fault of a certified protocol may have \
+                    'lose_disk'";
         return Outcome {
             report: Report::default(),
             violation: Some(Violation::new("options", text)),
