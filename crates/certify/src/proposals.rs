@@ -1,6 +1,7 @@
 //! Entries that a site has proposed and not seen decided: it proposes them again.
 
 use crate::Effects;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use txn::{PartitionId, RequestId};
 
@@ -20,7 +21,7 @@ pub(crate) struct Proposals {
 
 #[derive(Debug)]
 struct Proposed {
-    entry: Vec<u8>,
+    entry: Bytes,
     again_tick: u64,
     /// For so long it waits after that.
     wait_ticks: u64,
@@ -33,6 +34,7 @@ impl Proposals {
 
     /// Proposes a transaction's entry.
     pub(crate) fn propose(&mut self, id: RequestId, entry: Vec<u8>, effects: &mut Effects) {
+        let entry = Bytes::from(entry);
         effects.propose(self.group, entry.clone());
         let (again_tick, wait_ticks) = (self.ticks + AGAIN_TICKS, AGAIN_TICKS);
         self.undecided.insert(id, Proposed { entry, again_tick, wait_ticks });

@@ -14,6 +14,7 @@
 use super::driver::{self, COLLECTED_AT_ONCE, Driven, Feeding, LOADED_AT_MS, LOOKS, REST, SAMPLED, Slice};
 use crate::report::Latencies;
 use anyhow::{Result, bail};
+use bytes::Bytes;
 use certify::call::ATTEMPTS;
 use certify::dur::{Dur, GROUP};
 use certify::{Answer, CallEnd, CertifiedCall, Certifier, Effects, LocalSnapshot, Wish};
@@ -54,7 +55,7 @@ struct Site {
     dur: Dur,
     effects: Effects,
     /// Proposals, and when each is decided.
-    undecided: VecDeque<(Instant, Vec<u8>)>,
+    undecided: VecDeque<(Instant, Bytes)>,
     next_tick: Instant,
 }
 
@@ -210,7 +211,7 @@ impl Site {
             for (_, entry) in proposals {
                 match lag.is_zero() {
                     true => self.decide(&entry),
-                    false => self.undecided.push_back((Instant::now() + lag, Vec::from(entry))),
+                    false => self.undecided.push_back((Instant::now() + lag, entry)),
                 }
             }
         }
