@@ -251,7 +251,7 @@ impl RaftGroup {
         let entries = data.into_iter().map(|data| RaftEntry { data, ..RaftEntry::default() });
         let mut message = Message { from: self.raft.raft.id, ..Message::default() };
         message.set_msg_type(MessageType::MsgPropose);
-        message.entries = entries.collect::<Vec<_>>().into();
+        message.entries = entries.collect();
         let proposed = self.raft.step(message);
         self.set_timeout();
         proposed.map_err(|_| Refusal::NotNow)

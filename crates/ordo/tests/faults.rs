@@ -6,6 +6,7 @@ use bench::faults::network::Network;
 use bench::faults::processes::Setting;
 use bench::faults::script::Fault;
 use bench::faults::{Options, Report, run};
+use server::cluster::Delivery;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,7 @@ fn trial_of(nodes: usize, ordo: PathBuf, directory: &Path, only: &[Fault], round
             nodes,
             zones: nodes,
             partitions: nodes as u16,
+            delivery: Delivery::ALL[(seed % 2) as usize],
             appendfsync: "always".to_owned(),
             arguments: Vec::new(),
             directory: directory.to_owned(),
@@ -145,6 +147,7 @@ fn a_program_that_ends_is_told_with_its_last_words() {
             nodes: 1,
             zones: 1,
             partitions: 1,
+            delivery: Delivery::Raft,
             appendfsync: "always".to_owned(),
             arguments: Vec::new(),
             directory: directory.path().to_owned(),

@@ -21,6 +21,7 @@ fn attack(nodes: usize, commands: u64) {
             nodes,
             zones: nodes,
             partitions: 1,
+            delivery: server::cluster::Delivery::Raft,
             appendfsync: "no".to_owned(),
             faketime: None,
             arguments: arguments.map(str::to_owned).into(),

@@ -109,6 +109,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             protocols: 1..=1,
             skips: 0,
             engine: execute::EngineKind::Sparkle,
+            delivery: ordo_server::cluster::Delivery::Raft,
             queue_bytes_max: 64 << 20,
             tls: tls.clone(),
             plain_on_loopback: false,

@@ -6,6 +6,7 @@
 use super::message::BatchName;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// See the module's head.
 #[derive(Debug, Default)]
@@ -32,8 +33,8 @@ impl Held {
     /// Takes a batch; loose, if it is new.
     pub fn hold(&mut self, data: Bytes) -> BatchName {
         let name = BatchName::of(&data);
-        if !self.batches.contains_key(&name) {
-            self.batches.insert(name, Batch { data, term: 0, pins: 0, loose: 0 });
+        if let Entry::Vacant(unknown) = self.batches.entry(name) {
+            unknown.insert(Batch { data, term: 0, pins: 0, loose: 0 });
             self.loosen(name);
         }
         name

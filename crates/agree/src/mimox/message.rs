@@ -37,7 +37,7 @@ impl BatchName {
     }
 
     /// The name as an entry's data.
-    pub fn to_bytes(&self) -> Bytes {
+    pub fn to_bytes(self) -> Bytes {
         let mut out = Vec::with_capacity(DIGEST_BYTES + 5);
         self.put(&mut out);
         out.into()

@@ -475,7 +475,7 @@ impl MimoxGroup {
             return;
         }
         let names = self.ahead.iter().skip(self.ahead.len() - self.unproposed);
-        let names: Vec<Bytes> = names.map(BatchName::to_bytes).collect();
+        let names: Vec<Bytes> = names.map(|name| name.to_bytes()).collect();
         // A leader that is handing over proposes nothing; it tries again if it stays.
         if self.raft.propose_all(names).is_ok() {
             self.unproposed = 0;

@@ -275,11 +275,7 @@ impl Net {
             }
             80..97 => self.handle(at, Input::Tick),
             97 => self.crash(at),
-            98 => {
-                if self.processes[at].group.is_none() {
-                    self.start(at);
-                }
-            }
+            98 if self.processes[at].group.is_none() => self.start(at),
             _ => {}
         }
     }

@@ -157,16 +157,14 @@ impl Driven for CertifiedDriver {
         let (tally_before, restarts_before) = (self.tally(), self.restarts());
         self.workers.iter_mut().for_each(|worker| worker.latencies.reset());
         let started = Instant::now();
-        std::thread::scope(|scope| {
-            for worker in &mut self.workers {
-                let core = &self.core;
-                scope.spawn(move || worker.run(core, started + duration));
-            }
+        let waited = driver::on_threads(&mut self.workers, |worker| {
+            worker.run(&self.core, started + duration);
         });
         let elapsed = started.elapsed();
         let tally = self.tally();
         let mut slice = Slice {
             elapsed,
+            waited,
             committed: tally.committed - tally_before.committed,
             aborted_by_logic: tally.aborted_by_logic - tally_before.aborted_by_logic,
             restarts: self.restarts() - restarts_before,

@@ -256,21 +256,10 @@ impl Driven for Driver {
         }
         let feeders = AtomicUsize::new(self.workers.len());
         let started = Instant::now();
-        let waited = std::thread::scope(|scope| {
-            let run = |worker: &'_ mut Worker| {
-                worker.run(&self.core, started + duration, &feeders);
-                waited_for_processor()
-            };
-            let threads: Vec<_> =
-                self.workers.iter_mut().map(|worker| scope.spawn(move || run(worker))).collect();
-            let waits: Option<Vec<Duration>> = threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect();
-            waits
+        let waited = on_threads(&mut self.workers, |worker| {
+            worker.run(&self.core, started + duration, &feeders);
         });
         let elapsed = started.elapsed();
-        let waited = waited.map(|waits| waits.iter().sum::<Duration>() / waits.len().max(1) as u32);
         let tally = self.tally();
         let mut slice = Slice {
             elapsed,
@@ -468,6 +457,24 @@ impl Worker {
             core.outstanding.fetch_sub(std::mem::take(&mut self.sink.ended), Ordering::SeqCst);
         }
     }
+}
+
+/// Runs each worker on a thread of its own. For how long they were ready to run and had no processor, on
+/// average; nothing where the system does not tell.
+pub(super) fn on_threads<W: Send>(workers: &mut [W], run: impl Fn(&mut W) + Sync) -> Option<Duration> {
+    let run = &run;
+    let waits: Option<Vec<Duration>> = std::thread::scope(|scope| {
+        let start = |worker| {
+            scope.spawn(move || {
+                run(worker);
+                waited_for_processor()
+            })
+        };
+        let threads: Vec<_> = workers.iter_mut().map(start).collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended.map(|wait| wait.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    waits.map(|waits| waits.iter().sum::<Duration>() / waits.len().max(1) as u32)
 }
 
 /// For how long this thread was ready to run and had no processor; nothing where the system does not tell.

@@ -27,6 +27,7 @@ pub fn started_with(
         nodes,
         zones,
         partitions,
+        delivery: server::cluster::Delivery::Raft,
         appendfsync: "no".to_owned(),
         arguments: settings.iter().map(|&word| word.to_owned()).collect(),
         directory: directory.to_owned(),
