@@ -27,7 +27,7 @@ mod solo;
 mod storage;
 mod survivor;
 
-pub use mimox::{MimoxGroup, describe};
+pub use mimox::{MimoxGroup, OPT_BATCHES_MAX, describe};
 pub use raft_group::{ELECTION_TICKS, RaftGroup};
 pub use solo::SoloGroup;
 pub use survivor::sole_member;
@@ -115,17 +115,16 @@ pub struct Examined {
     pub known: usize,
     /// The batches that the next turn would tell ahead of the log.
     pub ahead: Option<Ahead>,
-    /// A batch that has no place yet: it is held until an entry names it.
-    pub loose: Option<Bytes>,
+    /// Batches that have no place yet: they are held until entries name them.
+    pub loose: Vec<Bytes>,
 }
 
 /// Batches ahead of the log: its leader will propose them next, if it stays the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ahead {
-    /// The batches that were told before are void, and these stand right behind the log. If not, these stand
-    /// behind those.
-    pub anew: bool,
-    /// In their order.
+    /// So many of the batches that are ahead stay; the others are void.
+    pub stays: usize,
+    /// The batches that follow those.
     pub batches: Vec<Bytes>,
 }
 
@@ -138,9 +137,10 @@ pub struct Turn {
     /// Further batches ahead of the log.
     pub ahead: Option<Ahead>,
     /// So many of the first batches in [`Turn::kept`] are the next ones ahead of the log, which now have
-    /// their places in it. If there are more batches in it, or if its entries replace others, then all others
-    /// ahead are void.
+    /// their places in it.
     pub known: usize,
+    /// All other batches ahead are void.
+    pub voids_ahead: bool,
     /// Messages of these nodes that had to wait: they come in again now, to be examined and handled.
     pub again: Vec<(NodeId, Bytes)>,
     /// Messages that leave at once.
@@ -170,6 +170,7 @@ impl Turn {
             number: 0,
             ahead: None,
             known: 0,
+            voids_ahead: false,
             again: Vec::new(),
             messages: Vec::new(),
             kept: Kept::nothing(partition),
@@ -333,4 +334,8 @@ pub trait Group: Send {
     fn leader(&self) -> Option<(NodeId, u64)>;
     /// Where it stands.
     fn status(&self) -> GroupStatus;
+    /// How many batches are ahead of its log, as its turns have told.
+    fn ahead(&self) -> usize {
+        0
+    }
 }

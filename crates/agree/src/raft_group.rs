@@ -287,7 +287,7 @@ impl RaftGroup {
     /// Whether a replica gets entries as they come, as far as this leader knows.
     pub(super) fn keeps_up(&self, node: NodeId) -> bool {
         let progress = self.raft.raft.prs().get(u64::from(node.0));
-        progress.is_some_and(|progress| progress.state == ProgressState::Replicate)
+        progress.is_some_and(|progress| progress.state == ProgressState::Replicate && !progress.is_paused())
     }
 }
 

@@ -311,19 +311,24 @@ impl Merge {
         }
     }
 
-    /// The batches of a group that are ahead of its log are void. Returns what was delivered of them.
-    pub fn void_ahead(&mut self, group: PartitionId) -> Option<Retraction> {
-        let kept = self.logged(group).0 - self.confirmed.epoch.0;
-        self.truncate(group, kept as usize)
+    /// Of the batches of a group that are ahead of its log only so many stay. Returns what was delivered of
+    /// the others.
+    pub fn void_ahead(&mut self, group: PartitionId, stays: usize) -> Option<Retraction> {
+        let logged = self.logged(group).0 - self.confirmed.epoch.0;
+        self.truncate(group, logged as usize + stays)
     }
 
-    /// The first batch of a group that is ahead of its log gets its place in the log.
+    /// The first batch of a group that is ahead of its log, which has this digest, gets its place in the log.
     ///
     /// # Panics
-    /// If no batch is ahead.
-    pub fn placed(&mut self, group: PartitionId, index: u64, term: u64) {
+    /// If no such batch is ahead: this node would go on with an order that no log has.
+    pub fn placed(&mut self, group: PartitionId, (index, term): (u64, u64), digest: u64) {
         let place = (self.logged(group).0 - self.confirmed.epoch.0) as usize;
         let held = self.feed(group).held.get_mut(place).expect("a batch is ahead of the log");
+        assert_eq!(
+            held.digest, digest,
+            "entry {index} of {group} is another batch than the one ahead of the log"
+        );
         (held.index, held.term) = (index, term);
     }
 

@@ -483,7 +483,6 @@ fn member_options(
         },
         node: ClusterOptions {
             seed: mix(u64::from(std::process::id())),
-            delivery: cluster.delivery,
             fsync: options.fsync,
             limits: options.limits,
             checkpoint_bytes: options.checkpoint_bytes,
@@ -496,7 +495,7 @@ fn member_options(
             },
             expire: options.expire.clone(),
             expire_system: options.expire_system.clone(),
-            ..ClusterOptions::new(me)
+            ..ClusterOptions::new(me).delivering_by(cluster.delivery)
         },
         identity,
         has_run,

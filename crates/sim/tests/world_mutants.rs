@@ -1,6 +1,7 @@
 //! The tests of the world: each deliberate defect must be found by an oracle, within a bounded number of
 //! seeds.
 
+use agree::Delivery;
 use execute::EngineKind;
 use execute::sparkle::Mutant as SparkleMutant;
 use node::FsyncPolicy;
@@ -259,6 +260,24 @@ fn options(defect: Defect, seed: u64) -> Options {
                     _ => {}
                 }
             }
+            // Leaders that change while opt-batches are lost, and logs that differ therefore.
+            of_mimox if Mutant::OF_MIMOX.contains(&of_mimox) => {
+                wishes.system = Some(SystemKind::Cluster);
+                wishes.delivery = Some(Delivery::Mimox);
+                wishes.fsync = Some(FsyncPolicy::Always);
+                wishes.nodes = Some(3);
+                wishes.clients = Some(8);
+                wishes.operations = Some(60);
+                think_us = Some(10_000);
+                latency = Some(Latency { zone_us: 2_000, ..Latency::STEADY });
+                let weather = Fault::Weather { loss_permille: 200, duplicate_permille: 0, for_ms: 5_000 };
+                let cuts = (0..8).map(|turn: u16| {
+                    let cut = Fault::Partition { hosts: vec![turn % 3], one_way: false, for_ms: 400 };
+                    (200 + 600 * u64::from(turn), cut)
+                });
+                let all = std::iter::once((0, weather)).chain(cuts);
+                faults = Some(all.map(|(at_ms, fault)| TimedFault { at_ms, fault }).collect());
+            }
             Mutant::ClaimBeforeSync | Mutant::ReadOvertakesWrite | Mutant::StaleSnapshot => {}
             _ => unreachable!("{mutant:?} has no world"),
         },
@@ -359,6 +378,11 @@ fn every_defect_around_the_engine_is_found() {
 #[test]
 fn every_defect_of_clusters_is_found() {
     all_are_found(Mutant::OF_CLUSTERS.into_iter().map(Defect::Of));
+}
+
+#[test]
+fn every_defect_of_mimox_is_found() {
+    all_are_found(Mutant::OF_MIMOX.into_iter().map(Defect::Of));
 }
 
 #[test]

@@ -99,8 +99,12 @@ pub enum Mutant {
     ForgetVote,
     /// A replica promises what it has only written.
     PromiseBeforeSync,
-    /// A replica promises a final-batch whose opt-batches it does not hold.
+    /// MiMoX: a replica promises a final-batch whose opt-batches it does not hold.
     PromiseBeforeHeld,
+    /// MiMoX: what the library knows to be agreed is told before the entries are.
+    AgreedBeforeTold,
+    /// MiMoX: whatever batch the log gets is taken for the next one ahead of it.
+    TakeAheadForLogged,
     /// A leader takes a request that its log has already.
     ProposeTwice,
     /// A leader serves reads without asking whether it still is one.
@@ -241,6 +245,9 @@ impl Mutant {
         Mutant::ReadWithoutSlots,
         Mutant::StayOut,
     ];
+    /// Those of MiMoX.
+    pub const OF_MIMOX: [Mutant; 3] =
+        [Mutant::PromiseBeforeHeld, Mutant::AgreedBeforeTold, Mutant::TakeAheadForLogged];
     /// Those that a site can have whatever its certified protocol.
     pub const OF_SITES: [Mutant; 3] =
         [Mutant::ForgetVote, Mutant::PromiseBeforeSync, Mutant::ReadWithoutIndex];

@@ -115,7 +115,7 @@ impl Held {
         self.batches.values().map(|batch| batch.pins).sum()
     }
 
-    /// The running sum is what there is, and a batch is loose exactly where it has no pins.
+    /// A batch is loose exactly where it has no pins, and the sum of the loose ones' bytes is right.
     pub fn check_invariants(&self) {
         let loose = self.batches.iter().filter(|(_, batch)| batch.pins == 0);
         assert_eq!(self.loose_bytes, loose.clone().map(|(name, _)| u64::from(name.len)).sum::<u64>());

@@ -4,18 +4,18 @@ use crate::{Contradiction, message as library};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use txn::NodeId;
-use txn::codec::{Reader, put_varint};
+use txn::codec::{Reader, put_bytes, put_varint};
 
 /// The first bytes of a SHA-256: clients choose what is in a batch, and must not be able to make two batches
 /// of one name.
 const DIGEST_BYTES: usize = 16;
 /// One message asks for no more opt-batches than this.
-const ASKED_MAX: usize = 4096;
+pub(super) const ASKED_MAX: usize = 256;
 
 /// The kinds of this protocol's own messages: numbers that the library's kinds do not have.
 const OPT_BATCH: u8 = 0xf1;
 const ASK: u8 = 0xf2;
-const BATCH: u8 = 0xf3;
+const BATCHES: u8 = 0xf3;
 
 /// The name of an opt-batch: a digest of its bytes, and their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +28,13 @@ pub(super) struct BatchName {
 impl BatchName {
     /// What stands before the first batch of all.
     pub const NONE: BatchName = BatchName { digest: [0; DIGEST_BYTES], len: 0 };
+    /// What stands before a batch whose sender does not know that.
+    pub const UNKNOWN: BatchName = BatchName { digest: [u8::MAX; DIGEST_BYTES], len: 0 };
+
+    /// Whether it is the name of a batch.
+    pub fn is_known(self) -> bool {
+        self.len > 0
+    }
 
     pub fn of(data: &[u8]) -> BatchName {
         let digest = Sha256::digest(data);
@@ -78,8 +85,8 @@ pub(super) enum Says {
     },
     /// The sender lacks these.
     Ask(Vec<BatchName>),
-    /// A batch that was asked for.
-    Batch(Bytes),
+    /// Batches that were asked for.
+    Batches(Vec<Bytes>),
 }
 
 impl Own {
@@ -102,9 +109,9 @@ impl Own {
                 out = begin(ASK, names.len() * (DIGEST_BYTES + 5));
                 names.iter().take(ASKED_MAX).for_each(|name| name.put(&mut out));
             }
-            Says::Batch(data) => {
-                out = begin(BATCH, data.len());
-                out.extend_from_slice(data);
+            Says::Batches(all) => {
+                out = begin(BATCHES, all.iter().map(|data| data.len() + 5).sum());
+                all.iter().for_each(|data| put_bytes(&mut out, data));
             }
         }
         out.into()
@@ -113,7 +120,7 @@ impl Own {
     /// Reads a message; `None` if it is the library's.
     pub fn decode(bytes: &Bytes) -> Result<Option<Own>, Contradiction> {
         match bytes.first() {
-            Some(&(OPT_BATCH | ASK | BATCH)) => {}
+            Some(&(OPT_BATCH | ASK | BATCHES)) => {}
             _ => return Ok(None),
         }
         Own::read(bytes)
@@ -138,7 +145,14 @@ impl Own {
                 }
                 reader.is_empty().then_some(Says::Ask(names))?
             }
-            _ => Says::Batch(bytes.slice_ref(reader.rest())),
+            _ => {
+                let mut all = Vec::new();
+                while !reader.is_empty() && all.len() < ASKED_MAX {
+                    all.push(bytes.slice_ref(reader.bytes()?));
+                }
+                (reader.is_empty() && all.iter().all(|data| !data.is_empty()))
+                    .then_some(Says::Batches(all))?
+            }
         };
         Some(Own { from, says })
     }
@@ -154,7 +168,7 @@ pub fn describe(bytes: &Bytes) -> String {
     match own.says {
         Says::OptBatch { term, data, .. } => format!("term {term}: a batch of {} bytes ahead", data.len()),
         Says::Ask(names) => format!("asks for {} batches", names.len()),
-        Says::Batch(data) => format!("a batch of {} bytes that was asked for", data.len()),
+        Says::Batches(all) => format!("{} batches that were asked for", all.len()),
     }
 }
 
@@ -171,7 +185,7 @@ mod tests {
         for says in [
             Says::OptBatch { term: 300, before: one, data: data.clone() },
             Says::Ask(vec![one, other]),
-            Says::Batch(data),
+            Says::Batches(vec![data.clone(), data]),
         ] {
             let own = Own { from: NodeId(700), says };
             let bytes = own.encode();

@@ -117,9 +117,7 @@ impl Net {
         while let Some(turn) = self.processes[at].group.as_mut().and_then(Group::turn) {
             let process = &mut self.processes[at];
             if let Some(ahead) = turn.ahead {
-                if ahead.anew {
-                    process.void();
-                }
+                process.void(ahead.stays);
                 for data in ahead.batches {
                     process.ahead += 1;
                     process.push(None, data);
@@ -128,20 +126,21 @@ impl Net {
             if let Some(first) = turn.kept.entries.first() {
                 process.entries.retain(|entry| entry.index < first.index);
                 process.entries.extend(turn.kept.entries.iter().cloned());
-                if process.order.iter().any(|(index, _)| index.is_some_and(|index| index >= first.index)) {
-                    process.order.retain(|(index, _)| index.is_some_and(|index| index < first.index));
-                    process.voids += 1;
-                }
+                let is_replaced =
+                    |(index, _): &(Option<u64>, Bytes)| index.is_some_and(|at| at >= first.index);
+                process.order.retain(|place| !is_replaced(place));
             }
-            for (place, entry) in turn.kept.entries.iter().filter(|entry| is_batch(entry)).enumerate() {
-                if place < turn.known {
-                    let next = process.order.iter_mut().find(|(index, _)| index.is_none());
-                    let (index, data) = next.expect("a batch is ahead");
-                    assert_eq!(*data, entry.data);
-                    *index = Some(entry.index);
-                    continue;
-                }
-                process.void();
+            let mut batches = turn.kept.entries.iter().filter(|entry| is_batch(entry));
+            for entry in batches.by_ref().take(turn.known) {
+                let next = process.order.iter_mut().find(|(index, _)| index.is_none());
+                let (index, data) = next.expect("a batch is ahead");
+                assert_eq!(*data, entry.data);
+                *index = Some(entry.index);
+            }
+            if turn.voids_ahead {
+                process.void(0);
+            }
+            for entry in batches {
                 process.push(Some(entry.index), entry.data.clone());
             }
             if let Some(hard_state) = turn.kept.hard_state {
@@ -181,8 +180,11 @@ impl Net {
         let Some(group) = &mut self.processes[at].group else { return };
         let examined = group.examine(from, message).expect("what a replica says");
         let _ = group.handle(Input::Message(message.clone()));
-        assert!(examined.ahead.is_none() || group.told.is_some(), "what is examined happens");
+        assert!(examined.ahead.is_none() || examined.ahead == group.told, "what is examined happens");
         self.turns(at);
+        let process = &self.processes[at];
+        let ahead = process.order.iter().filter(|(index, _)| index.is_none()).count();
+        assert_eq!(process.group.as_ref().map(Group::ahead), Some(ahead), "the user knows what is ahead");
     }
 
     fn keep(&mut self, at: usize) {
@@ -282,9 +284,11 @@ impl Net {
 }
 
 impl Process {
-    fn void(&mut self) {
+    /// Only so many of the batches ahead stay.
+    fn void(&mut self, stays: usize) {
         let had = self.order.len();
-        self.order.retain(|(index, _)| index.is_some());
+        let logged = self.order.iter().filter(|(index, _)| index.is_some()).count();
+        self.order.truncate(logged + stays);
         self.voids += usize::from(self.order.len() < had);
     }
 
@@ -505,4 +509,74 @@ fn entries_whose_batches_nobody_has_any_more_are_given_up() {
         }
     }
     panic!("the leader does not say that the replica must fetch a checkpoint");
+}
+
+/// A message of the library by hand.
+fn append_of(term: u64, behind: (u64, u64), entries: Vec<(u64, Bytes)>) -> Message {
+    let mut message = Message { to: 1, from: u64::from(term as u16), term, ..Message::default() };
+    message.set_msg_type(MessageType::MsgAppend);
+    (message.index, message.log_term) = behind;
+    for (place, (term, data)) in (1..).zip(entries) {
+        let mut entry = raft::eraftpb::Entry { term, data, ..Default::default() };
+        entry.index = behind.0 + place;
+        message.entries.push(entry);
+    }
+    message
+}
+
+/// Also a replaced entry without a batch ends the optimistic order behind it.
+#[test]
+fn a_replaced_entry_without_a_batch_voids_what_is_ahead() {
+    let mut net = Net::new(3, 7);
+    let (two, three) = (NodeId(2), NodeId(3));
+    let empty = |term| (term, Bytes::new());
+    net.hear(two, 0, &library::encode(&append_of(2, (0, 0), vec![empty(2)])));
+    let says = Says::OptBatch { term: 2, before: BatchName::NONE, data: batch(1, 1) };
+    net.hear(two, 0, &Own { from: two, says }.encode());
+    assert_eq!(net.processes[0].order, [(None, batch(1, 1))]);
+    net.hear(three, 0, &library::encode(&append_of(3, (0, 0), vec![empty(3)])));
+    assert_eq!(net.processes[0].order, []);
+    assert_eq!(net.processes[0].voids, 1);
+    // Only the leader of the term may send ahead.
+    let says = Says::OptBatch { term: 3, before: BatchName::NONE, data: batch(1, 2) };
+    net.hear(two, 0, &Own { from: two, says: says.clone() }.encode());
+    assert_eq!(net.processes[0].order, []);
+    net.hear(three, 0, &Own { from: three, says }.encode());
+    assert_eq!(net.processes[0].order, [(None, batch(1, 2))]);
+    // No final-batch names it.
+    for _ in 0..=GIVE_UP_TICKS {
+        net.handle(0, Input::Tick);
+    }
+    assert_eq!((&net.processes[0].order[..], net.processes[0].voids), (&[][..], 2));
+}
+
+#[test]
+fn a_replica_that_lacks_many_batches_gets_many_at_a_time() {
+    const BATCHES: usize = 3_000;
+    let mut net = Net::new(3, 7);
+    let leader = net.elect();
+    let late = (leader + 1) % 3;
+    net.crash(late);
+    while net.proposed.len() < BATCHES {
+        net.propose(leader);
+        if net.proposed.len().is_multiple_of(4) {
+            net.settle();
+        }
+    }
+    net.settle();
+    net.start(late);
+    let mut asks = 0;
+    for _ in 0..4 {
+        (0..3).for_each(|at| net.handle(at, Input::Tick));
+        while !net.wire.is_empty() {
+            for (from, to, message) in std::mem::take(&mut net.wire) {
+                let own = Own::decode(&message).expect("a message");
+                asks += usize::from(own.is_some_and(|own| matches!(own.says, Says::Ask(_))));
+                net.hear(from, usize::from(to.0) - 1, &message);
+            }
+            (0..3).for_each(|at| net.keep(at));
+        }
+    }
+    assert_eq!(net.processes[late].agreed, BATCHES);
+    assert!(asks < BATCHES / 100, "{asks} questions");
 }

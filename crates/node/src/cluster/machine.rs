@@ -582,6 +582,10 @@ impl ClusterNode {
     fn check_invariants(&self) {
         self.groups.check_invariants();
         self.merge.check_invariants();
+        debug_assert!(self.groups.iter().all(|(&partition, group)| {
+            let ahead = self.merge.held(partition).0 - self.merge.logged(partition).0;
+            self.is_stopped() || ahead == group.ahead() as u64
+        }));
         self.backlog.check_invariants();
         self.followers.check_invariants();
         self.sources.check_invariants();

@@ -3,7 +3,7 @@
 use super::levels::LEVEL;
 use crate::clock::BOUND_MS;
 use crate::options::{CHECKPOINT_BYTES_DEFAULT, FsyncPolicy, Limits};
-use agree::Delivery;
+use agree::{Delivery, OPT_BATCHES_MAX};
 use order::Skips;
 use std::sync::Arc;
 use txn::{NodeId, Procedure};
@@ -60,7 +60,21 @@ pub struct ClusterOptions {
     pub skips: Arc<Skips>,
 }
 
+/// How many epochs a group may have begun that are not confirmed, where it sends batches ahead: one
+/// final-batch is being agreed on while the next one is filled.
+const EPOCHS_IN_FLIGHT_MIMOX: usize = 16;
+const _: () = assert!(EPOCHS_IN_FLIGHT_MIMOX >= 2 * OPT_BATCHES_MAX, "a final-batch could never be full");
+
 impl ClusterOptions {
+    /// The same, with groups that agree like this.
+    pub fn delivering_by(self, delivery: Delivery) -> ClusterOptions {
+        let epochs_in_flight_max = match delivery {
+            Delivery::Raft => self.epochs_in_flight_max,
+            Delivery::Mimox => EPOCHS_IN_FLIGHT_MIMOX,
+        };
+        ClusterOptions { delivery, epochs_in_flight_max, ..self }
+    }
+
     /// The defaults for a node.
     pub fn new(me: NodeId) -> ClusterOptions {
         ClusterOptions {

@@ -150,27 +150,25 @@ impl ClusterNode {
         if examined.asks_for_vote && self.is_stranger(from, partition, effects) {
             return Ok(());
         }
-        let brings = examined.is_append || examined.ahead.is_some() || examined.loose.is_some();
+        let brings = examined.is_append || examined.ahead.is_some() || !examined.loose.is_empty();
         if brings && self.refuses_batches(partition, effects) {
             // As if it were lost: it is sent again.
             return Ok(());
         }
-        let (map, registry) = (self.map(), &self.registry);
+        let map = self.map().clone();
         if let Some(first) = examined.appends.first() {
             let logged = self.merge.epoch_at(partition, first.index.saturating_sub(1));
             let epoch = Epoch(logged.0 + examined.known as u64);
             let batches = batches_of(&examined.appends).skip(examined.known);
-            self.read_ahead = read_batches(partition, batches, epoch, map, registry)?;
+            self.read_ahead = read_batches(partition, batches, epoch, &map, &self.registry)?;
         } else if let Some(ahead) = &examined.ahead {
-            let epoch = match ahead.anew {
-                true => self.merge.logged(partition),
-                false => self.merge.held(partition),
-            };
+            let epoch = Epoch(self.merge.logged(partition).0 + ahead.stays as u64);
             let batches = ahead.batches.iter().map(|data| (Held::AHEAD, data));
-            self.read_ahead = read_batches(partition, batches, epoch, map, registry)?;
-        } else if let Some(data) = &examined.loose {
-            // Its epoch is looked at when an entry names it.
-            read_batch(partition, (Held::AHEAD, data), map, registry)?;
+            self.read_ahead = read_batches(partition, batches, epoch, &map, &self.registry)?;
+        }
+        for data in &examined.loose {
+            // The batch's epoch is looked at when an entry names it.
+            read_batch(partition, (Held::AHEAD, data), &map, &self.registry)?;
         }
         if brings {
             self.backlog.took(partition);

@@ -32,8 +32,8 @@ impl ClusterNode {
     pub(super) fn fall_behind(&mut self, source: NodeId, partition: PartitionId, epoch: Epoch) {
         // Of a group of others this node may lack what was read, and not the batches.
         let known = match self.groups.contains_key(&partition) {
-            true => self.merge.logged(partition),
-            false => self.merge.logged(partition).min(self.settled),
+            true => self.merge.agreed_epoch(partition),
+            false => self.merge.held(partition).min(self.settled),
         };
         if let Some(begin) = self.transfer.behind(source, epoch, known, self.ticks) {
             self.begin_transfer(begin);

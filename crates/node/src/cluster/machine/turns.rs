@@ -8,7 +8,8 @@ use crate::groups::NowKept;
 use crate::options::FsyncPolicy;
 use agree::{Ahead, Turn};
 use bytes::Bytes;
-use log::{EntryKind, Kept};
+use log::{Entry, EntryKind, Kept};
+use order::digest_of;
 use order::merge::{Held, Retraction};
 use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, PartitionId};
@@ -58,14 +59,14 @@ impl ClusterNode {
         }
     }
 
-    pub(super) fn turn(&mut self, partition: PartitionId, turn: Turn, effects: &mut ClusterEffects) {
-        if let Some(ahead) = turn.ahead {
+    pub(super) fn turn(&mut self, partition: PartitionId, mut turn: Turn, effects: &mut ClusterEffects) {
+        if let Some(ahead) = turn.ahead.take() {
             self.go_ahead(partition, ahead, effects);
         }
-        for (to, message) in turn.messages {
+        for (to, message) in turn.messages.drain(..) {
             self.send(to, &Frame::Consensus { partition, message }, effects);
         }
-        self.appended(partition, &turn.kept, turn.known, effects);
+        self.appended(partition, &turn, effects);
         if self.is_stopped() {
             return;
         }
@@ -118,28 +119,22 @@ impl ClusterNode {
         }
     }
 
-    /// A group's log has further entries, perhaps in the place of others. So many of the first batches among
-    /// them were the next ones ahead of the log.
-    pub(super) fn appended(
-        &mut self,
-        partition: PartitionId,
-        kept: &Kept,
-        known: usize,
-        effects: &mut ClusterEffects,
-    ) {
-        let Some(first) = kept.entries.first() else {
+    /// A group's log has further entries, perhaps in the place of others.
+    fn appended(&mut self, partition: PartitionId, turn: &Turn, effects: &mut ClusterEffects) {
+        let Some(first) = turn.kept.entries.first() else {
             return;
         };
         let replaced = self.merge.replaced(partition, first.index);
         self.take_back(partition, replaced, effects);
-        let batches =
-            kept.entries.iter().filter(|entry| entry.kind == EntryKind::Data && !entry.data.is_empty());
-        for (place, entry) in batches.enumerate() {
-            if place < known {
-                self.merge.placed(partition, entry.index, entry.term);
-                continue;
-            }
-            self.void_ahead(partition, effects);
+        let is_batch = |entry: &&Entry| entry.kind == EntryKind::Data && !entry.data.is_empty();
+        let mut batches = turn.kept.entries.iter().filter(is_batch);
+        for entry in batches.by_ref().take(turn.known) {
+            self.merge.placed(partition, (entry.index, entry.term), digest_of(&entry.data));
+        }
+        if turn.voids_ahead {
+            self.void_ahead(partition, 0, effects);
+        }
+        for entry in batches {
             if !self.hold(partition, (entry.index, entry.term), &entry.data, effects) {
                 return;
             }
@@ -148,9 +143,7 @@ impl ClusterNode {
 
     /// A group's leader has sent batches ahead of the log.
     fn go_ahead(&mut self, partition: PartitionId, ahead: Ahead, effects: &mut ClusterEffects) {
-        if ahead.anew {
-            self.void_ahead(partition, effects);
-        }
+        self.void_ahead(partition, ahead.stays, effects);
         self.counters.ahead += ahead.batches.len() as u64;
         let term = self.leads.get(&partition).map_or(0, |lead| lead.term);
         for data in &ahead.batches {
@@ -160,11 +153,12 @@ impl ClusterNode {
         }
     }
 
-    /// The batches ahead of a group's log are void.
-    fn void_ahead(&mut self, partition: PartitionId, effects: &mut ClusterEffects) {
-        if self.merge.held(partition) > self.merge.logged(partition) {
+    /// Of the batches ahead of a group's log only so many stay.
+    fn void_ahead(&mut self, partition: PartitionId, stays: usize, effects: &mut ClusterEffects) {
+        let ahead = self.merge.held(partition).0 - self.merge.logged(partition).0;
+        if ahead > stays as u64 {
             self.counters.ahead_void += 1;
-            let void = self.merge.void_ahead(partition);
+            let void = self.merge.void_ahead(partition, stays);
             self.take_back(partition, void, effects);
         }
     }
