@@ -46,11 +46,12 @@
 //!   finished.)
 //! * Certification needs the newest version of each key only. `store` forgets a deleted key at a position
 //!   that is the same at all sites; a transaction with an older snapshot conflicts at all of them.
-//! * Each transaction takes effect once, however often it is proposed and run. [`crate::sessions`] says how
-//!   long a session is known.
+//! * Each transaction takes effect once, however often it is proposed and run, while its session is known:
+//!   [`crate::sessions`] says how long.
 //!
 //! What it leaves out: entries that expire (the access refuses them: transactions at different sites would
-//! need one time), and anything that a site could decide before the order does.
+//! need one time). And a site does not certify a transaction by itself before it proposes the entry, although
+//! that would save the order the entries of transactions that conflict already.
 //!
 //! Invariants:
 //! 1. The newest version of each key, the newest clear and the sessions are a function of the decided
@@ -58,7 +59,7 @@
 //! 2. `snapshot < position` for each transaction that is certified.
 
 use crate::codec::{put_id, put_value, put_writes, take_id, take_value, take_writes};
-use crate::proposals::Proposals;
+use crate::proposals::{Proposals, forget_session};
 use crate::sessions::{SESSION_HORIZON, Sessions, is_unordered};
 use crate::{
     Answer, Certifier, Conflict, Effects, Listing, LocalSnapshot, Look, Malformed, ReadSet, WriteSet,
@@ -242,7 +243,7 @@ impl Dur {
     }
 
     fn finish(&mut self, id: RequestId, answer: Answer, effects: &mut Effects) {
-        self.proposals.forget(|other| other == id);
+        self.proposals.forget(id);
         if self.open.remove(&id).is_some() {
             effects.answer(id, answer);
         }
@@ -262,8 +263,8 @@ impl Dur {
 
 impl Certifier for Dur {
     fn begin(&mut self, id: RequestId, is_read_only: bool, effects: &mut Effects) {
-        self.open.retain(|other, _| other.session != id.session);
-        self.proposals.forget(|other| other.session == id.session);
+        forget_session(&mut self.open, id.session);
+        self.proposals.forget_session(id.session);
         self.open.insert(id, Open { is_read_only, stage: Stage::Asking });
         match is_read_only && !is_active(Mutant::ReadWithoutAsking) {
             true => effects.ask(GROUP, id),
@@ -301,14 +302,16 @@ impl Certifier for Dur {
 
     fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
         let Some(open) = self.open.get_mut(&id) else { return };
+        let only_reads = writes.is_empty() && open.is_read_only;
         let snapshot = match &open.stage {
+            // All that it read was there at one snapshot, however old that is now.
+            Stage::Reading(_) | Stage::Expired if only_reads => {
+                return self.finish(id, Answer::Committed, effects);
+            }
             Stage::Reading(snapshot) => snapshot.position,
             Stage::Expired => return self.finish(id, Answer::Conflict(Conflict::Snapshot), effects),
             _ => return,
         };
-        if writes.is_empty() && open.is_read_only {
-            return self.finish(id, Answer::Committed, effects);
-        }
         let keys = reads.keys.into_keys().collect();
         let reads = Reads { snapshot, keys, scans: reads.scans, count: reads.count };
         if is_unordered(id, open.is_read_only, &writes) {
@@ -321,7 +324,7 @@ impl Certifier for Dur {
 
     fn forget(&mut self, id: RequestId) {
         self.open.remove(&id);
-        self.proposals.forget(|other| other == id);
+        self.proposals.forget(id);
     }
 
     fn receive(&mut self, _: NodeId, _: &[u8], _: &mut Effects) -> Result<(), Malformed> {

@@ -3,7 +3,7 @@
 use crate::Effects;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use txn::{PartitionId, RequestId};
+use txn::{PartitionId, RequestId, SessionId};
 
 /// An entry that is not decided after so many ticks is proposed again, and then after twice as many: a site
 /// that lags would otherwise make the log longer with every proposal, and lag more.
@@ -41,8 +41,13 @@ impl Proposals {
     }
 
     /// Nobody waits for a transaction's entry any more.
-    pub(crate) fn forget(&mut self, is_gone: impl Fn(RequestId) -> bool) {
-        self.undecided.retain(|&id, _| !is_gone(id));
+    pub(crate) fn forget(&mut self, id: RequestId) {
+        self.undecided.remove(&id);
+    }
+
+    /// Nobody waits for the entries of a session's transactions any more.
+    pub(crate) fn forget_session(&mut self, session: SessionId) {
+        forget_session(&mut self.undecided, session);
     }
 
     /// Time passes.
@@ -53,6 +58,14 @@ impl Proposals {
             proposed.again_tick = self.ticks + proposed.wait_ticks;
             effects.propose(self.group, proposed.entry.clone());
         }
+    }
+}
+
+/// Removes what there is of a session.
+pub(crate) fn forget_session<T>(map: &mut BTreeMap<RequestId, T>, session: SessionId) {
+    let first = RequestId { session, sequence: 0, attempt: 0 };
+    while let Some((&id, _)) = map.range(first..).next().filter(|(id, _)| id.session == session) {
+        map.remove(&id);
     }
 }
 
@@ -74,7 +87,7 @@ mod tests {
         let between: Vec<u64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(at[0], AGAIN_TICKS);
         assert_eq!(between, [40, 80, 160, 320, 640, 640, 640, 640, 640]);
-        proposals.forget(|other| other == id);
+        proposals.forget(id);
         let effects = &mut Effects::default();
         (0..1_000).for_each(|_| proposals.tick(effects));
         assert!(effects.proposals.is_empty());

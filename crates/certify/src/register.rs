@@ -12,14 +12,15 @@
 //! keys at different moments finds a conflict where a snapshot would have served it; [`crate::dur`] has
 //! snapshots. Listings are refused: a key that is new has no version to compare.
 //!
-//! Each transaction takes effect once, however often it is proposed and run ([`crate::sessions`]).
+//! Each transaction takes effect once, however often it is proposed and run, while its session is known
+//! ([`crate::sessions`]). The register does not refuse the entry of a session that it has forgotten.
 //!
 //! Invariants:
 //! 1. A key's version only grows, and is at most the number of decided entries.
 //! 2. The state is a function of the decided entries.
 
 use crate::codec::{put_id, put_value, put_writes, take_id, take_value, take_writes};
-use crate::proposals::Proposals;
+use crate::proposals::{Proposals, forget_session};
 use crate::sessions::{Sessions, is_unordered};
 use crate::{Answer, Certifier, Conflict, Effects, Look, Malformed, ReadSet, WriteSet};
 use std::collections::BTreeMap;
@@ -109,7 +110,7 @@ impl Register {
     }
 
     fn finish(&mut self, id: RequestId, answer: Answer, effects: &mut Effects) {
-        self.proposals.forget(|other| other == id);
+        self.proposals.forget(id);
         if self.open.remove(&id).is_some() {
             effects.answer(id, answer);
         }
@@ -118,8 +119,8 @@ impl Register {
 
 impl Certifier for Register {
     fn begin(&mut self, id: RequestId, is_read_only: bool, effects: &mut Effects) {
-        self.open.retain(|other, _| other.session != id.session);
-        self.proposals.forget(|other| other.session == id.session);
+        forget_session(&mut self.open, id.session);
+        self.proposals.forget_session(id.session);
         self.open.insert(id, is_read_only);
         effects.ask(GROUP, id);
     }
@@ -159,7 +160,7 @@ impl Certifier for Register {
 
     fn forget(&mut self, id: RequestId) {
         self.open.remove(&id);
-        self.proposals.forget(|other| other == id);
+        self.proposals.forget(id);
     }
 
     fn receive(&mut self, _: NodeId, _: &[u8], _: &mut Effects) -> Result<(), Malformed> {

@@ -17,9 +17,11 @@
 //!
 //! # How long a session is known
 //!
-//! A session is forgotten when [`SESSION_HORIZON`] entries have been decided since its newest one. Protocols
-//! refuse entries that were made before that by other means. A client that has heard nothing for so long must
-//! not run its transaction again, because that might take effect twice.
+//! A session is forgotten when [`SESSION_HORIZON`] entries have been decided since its newest one. A protocol
+//! must refuse an entry whose snapshot is as old. A client that has heard nothing for so long must not run
+//! its transaction again, because that might take effect twice. Nothing prevents that yet where a site itself
+//! runs the transaction again ([`crate::call`]): a site that was cut off for so long does not know whether the
+//! earlier attempt committed.
 
 use crate::codec::{put_bool, put_id, take_bool, take_id};
 use crate::{Answer, Conflict, WriteSet};

@@ -116,7 +116,8 @@ pub struct MimoxGroup {
     /// The entries of the log that name opt-batches, and the last entry of any kind.
     log: VecDeque<(u64, BatchName)>,
     last: u64,
-    /// The commit index of the last turn. The library's own may be higher: no turn has told those entries yet.
+    /// The commit index of the last turn. The library's own may be higher: no turn has told those entries
+    /// yet.
     committed: u64,
     /// The last batch before those of the log, if this replica knows it.
     floor: Option<BatchName>,
@@ -362,8 +363,8 @@ impl MimoxGroup {
         self.waiting.iter().map(bytes).sum()
     }
 
-    /// The first row that waits goes on, as far as its opt-batches are held: that part comes in again. So does
-    /// a row that is of no use any more.
+    /// The first row that waits goes on, as far as its opt-batches are held: that part comes in again. So
+    /// does a row that is of no use any more.
     fn wake(&mut self) {
         let term = self.raft.term();
         self.waiting.retain(|message| message.term >= term);

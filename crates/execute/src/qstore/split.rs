@@ -10,7 +10,7 @@ use store::sync::Mutex;
 use store::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use store::{RecordCell, Version, digest};
 use txn::fragments::{Done, FragmentValues};
-use txn::{Entry, Fragment, FragmentKind, FragmentValue, Fragments, Key, Note, Position, Reply, Space};
+use txn::{Fragment, FragmentKind, FragmentValue, Fragments, Key, Note, Position, Reply, Space};
 
 /// A transaction whose fragments depend on nothing but their records.
 pub(super) struct Split {
@@ -165,43 +165,28 @@ impl Shared {
         let Fragment { key, kind, .. } = &split.fragments.list()[usize::from(place)];
         let (position, now_ms) = (split.position(), split.job.context.now_ms);
         let args = &split.job.request.args;
+        let clears = || self.partition.clears_of(key);
         // A placeholder for what is only looked at would stay until the store's collection comes there.
-        let found = match kind {
-            FragmentKind::Put => Some(self.partition.get_or_insert(key)),
+        let mut record = match kind {
+            FragmentKind::Put => None,
             FragmentKind::Read | FragmentKind::Update => self.partition.get(key),
         };
+        let found = record.as_mut().and_then(|record| {
+            self.partition.with(record, |cell| cell.versions.entry(position.prev(), clears()).cloned())
+        });
+        // Not under the record's latch: readers at a snapshot would wait for it. No other transaction writes
+        // the record meanwhile, because its turn is this fragment's.
         let mut notes = Vec::new();
-        let mut execute = |entry: Option<&Entry>| {
-            split.fragments.execute_apart(args, usize::from(place), entry, now_ms, &mut notes)
-        };
-        let (value, written) = match found {
-            Some(mut record) => {
-                let (value, has_written) = self.partition.with(&mut record, |cell| {
-                    let found = cell.versions.entry(position.prev(), self.partition.clears_of(key));
-                    let was_live = found.is_some();
-                    let Done { write, value } = execute(found);
-                    let has_written = write.is_some();
-                    if let Some(entry) = write {
-                        self.install(cell, key, Version { position, entry }, was_live, share);
-                    }
-                    (value, has_written)
-                });
-                (value, has_written.then_some(record))
-            }
-            // No other transaction writes the record meanwhile: its turn is this fragment's.
-            None => {
-                let Done { write, value } = execute(None);
-                let written = write.map(|entry| {
-                    let mut record = self.partition.get_or_insert(key);
-                    let install =
-                        |cell: &mut _| self.install(cell, key, Version { position, entry }, false, share);
-                    self.partition.with(&mut record, install);
-                    record
-                });
-                (value, written)
-            }
-        };
-        share.gathered.installed.extend(written);
+        let Done { write, value } =
+            split.fragments.execute_apart(args, usize::from(place), found.as_ref(), now_ms, &mut notes);
+        if let Some(entry) = write {
+            let mut record = record.unwrap_or_else(|| self.partition.get_or_insert(key));
+            self.partition.with(&mut record, |cell| {
+                let was_live = cell.versions.entry(position.prev(), clears()).is_some();
+                self.install(cell, key, Version { position, entry }, was_live, share);
+            });
+            share.gathered.installed.push(record);
+        }
         if value != FragmentValue::NIL {
             share.gathered.values.push((place, value));
         }
