@@ -20,8 +20,8 @@
 //! A session is forgotten when [`SESSION_HORIZON`] entries have been decided since its newest one. A protocol
 //! must refuse an entry whose snapshot is as old. A client that has heard nothing for so long must not run
 //! its transaction again, because that might take effect twice. Nothing prevents that yet where a site itself
-//! runs the transaction again ([`crate::call`]): a site that was cut off for so long does not know whether the
-//! earlier attempt committed.
+//! runs the transaction again ([`crate::call`]): a site that was cut off for so long does not know whether
+//! the earlier attempt committed.
 
 use crate::codec::{put_bool, put_id, take_bool, take_id};
 use crate::{Answer, Conflict, WriteSet};

@@ -24,7 +24,8 @@ pub struct ClusterArgs {
     /// Partitions of the cluster.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     partitions: u16,
-    /// How the replicas of a partition agree: raft, mimox. With several, a cluster for each is driven in turn.
+    /// How the replicas of a partition agree: raft, mimox. With several, a cluster for each is driven in
+    /// turn.
     #[arg(long, default_value = "raft", value_delimiter = ',')]
     delivery: Vec<agree::Delivery>,
     /// always, everysec or no.

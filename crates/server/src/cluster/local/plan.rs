@@ -201,7 +201,7 @@ fn agree(config: &ClusterConfig, wishes: &Wishes, path: &Path) -> Result<(), Loc
     if let Some(delivery) = wishes.delivery.filter(|&delivery| delivery != config.delivery) {
         return Err(LocalError::Wish(format!(
             "--delivery {delivery}: the cluster that {} describes has {}. Leave --delivery out to start that \
-             one, or change the key delivery there while no node runs",
+             one, change the key delivery there while no node runs, or choose another --dir for a new one",
             path.display(),
             config.delivery
         )));
