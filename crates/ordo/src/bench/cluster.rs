@@ -37,7 +37,16 @@ pub struct ClusterArgs {
         value_delimiter = ',',
         value_name = "HOST:PORT",
         value_parser = address,
-        conflicts_with_all = ["nodes", "zones", "partitions", "delivery", "appendfsync", "ordo", "dir", "against_single"]
+        conflicts_with_all = [
+            "nodes",
+            "zones",
+            "partitions",
+            "delivery",
+            "appendfsync",
+            "ordo",
+            "dir",
+            "against_single"
+        ]
     )]
     addresses: Vec<Target>,
     /// The password of the nodes that run already.
