@@ -21,7 +21,12 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
     start_logging(config.loglevel);
     tracing::info!("Ordo {}, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
     if let Some((cluster, node)) = &config.cluster {
-        tracing::info!("node {node} of cluster {}", cluster.name);
+        tracing::info!(
+            "node {node} of cluster {}, delivery {}, engine {}",
+            cluster.name,
+            cluster.delivery,
+            config.engine
+        );
         for warning in &cluster.warnings {
             tracing::warn!("{warning}");
         }

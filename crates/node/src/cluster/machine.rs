@@ -235,8 +235,8 @@ pub struct ClusterNode {
     read_ahead: ReadAhead,
     /// Messages of groups that waited for what they name, and can be handled now.
     waited: VecDeque<(NodeId, PartitionId, Bytes)>,
-    /// When each epoch was delivered that is not confirmed.
-    delivered_ms: VecDeque<u64>,
+    /// For each epoch that is delivered and not confirmed: since when, if it was not agreed on yet.
+    ahead_since_ms: VecDeque<Option<u64>>,
 }
 
 impl AsMut<HostEffects> for ClusterEffects {
@@ -325,7 +325,7 @@ impl ClusterNode {
             first_map: Arc::new(first_map),
             read_ahead: ReadAhead::new(),
             waited: VecDeque::new(),
-            delivered_ms: VecDeque::new(),
+            ahead_since_ms: VecDeque::new(),
         }
     }
 

@@ -19,7 +19,9 @@ pub struct ClusterStatus {
     pub ahead: u64,
     /// How often batches ahead of a log became void.
     pub ahead_void: u64,
-    /// For how long epochs that are confirmed had been delivered before, in sum.
+    /// Epochs that were delivered before they were agreed on, and confirmed since.
+    pub epochs_ahead: u64,
+    /// For how long these had been delivered before, in sum.
     pub overlap_ms: u64,
     /// What siblings here have said to those of other nodes.
     pub said: Said,

@@ -153,8 +153,8 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
                 node.name, node.name
             ),
             _ => format!(
-                "Node {} is not heard of: start it again, or replace it (docs/cluster.md) if it is gone \
-                 for good.",
+                "Node {} is not heard of: start it if it does not run, read its log if it does, or replace \
+                 it (docs/cluster.md) if it is gone for good.",
                 node.name
             ),
         });

@@ -158,7 +158,8 @@ Cluster shop, as a sees it: map version 4, behaviour 1, executed up to epoch 123
 |         1 | 8192-16000 16002-16383 | NOT KNOWN |    7 | a (follower)             |
 |           |                        |           |      | node 9 (follower)        |
 
-Node c is not heard of: start it again, or replace it (docs/cluster.md) if it is gone for good.
+Node c is not heard of: start it if it does not run, read its log if it does, or replace it \
+(docs/cluster.md) if it is gone for good.
 Node d has never started: start it with `ordo serve --cluster cluster.toml --node d`.
 Nobody is known to lead partition 1: writes wait. Another leader is there within a second or so; if this \
 stays, no majority of the replicas can talk to each other.

@@ -66,6 +66,7 @@ pub(crate) fn view() -> ClusterView {
             delivery: agree::Delivery::Mimox,
             opt_batches: 70,
             reorders: 2,
+            epochs_ahead: 60,
             overlap_ms: 180,
             transactions: 4_000,
             speculated_before_confirmation: 3_000,

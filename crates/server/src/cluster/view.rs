@@ -44,7 +44,9 @@ pub struct ClusterCounters {
     pub opt_batches: u64,
     /// How often batches ahead of a log became void, because another leader ordered otherwise.
     pub reorders: u64,
-    /// For how long epochs that are confirmed had been delivered before, in sum.
+    /// Epochs that were delivered before they were agreed on, and confirmed since.
+    pub epochs_ahead: u64,
+    /// For how long these had been delivered before, in sum.
     pub overlap_ms: u64,
     /// Transactions that final-committed here, in all partitions that the node keeps. Counts from the
     /// checkpoint that the node started from.

@@ -47,8 +47,8 @@ enum Trouble {
          has its address"
     )]
     Endless(SocketAddr, Duration),
-    #[error("{0} refuses this node: {advice}", advice = .1.advice())]
-    Refused(SocketAddr, Refusal),
+    #[error("{0} refuses this node: {advice}{own}", advice = .1.advice(), own = .2)]
+    Refused(SocketAddr, Refusal, String),
     #[error(
         "{0} answers with something that this build does not understand. Look whether the address is the \
          peer port of a node"
@@ -109,7 +109,7 @@ impl Trouble {
     /// Troubles of one kind are logged once in a while.
     fn kind(&self) -> usize {
         match self {
-            Trouble::Refused(_, refusal) => *refusal as usize,
+            Trouble::Refused(_, refusal, _) => *refusal as usize,
             Trouble::Unresolved(_) => FIRST_KIND,
             Trouble::Unreachable(..) => FIRST_KIND + 1,
             Trouble::Silent(..) => FIRST_KIND + 2,
@@ -328,7 +328,7 @@ impl Dialler {
                     }
                     Ok(Step::Done(_, proven)) => return Ok((stream, proven.protocol)),
                     Err(Failure::Refused(refusal)) => {
-                        return Err(Trouble::Refused(target, refusal));
+                        return Err(Trouble::Refused(target, refusal, identity.own(refusal)));
                     }
                     Err(Failure::Unintelligible) => return Err(Trouble::Unintelligible(target)),
                     Err(Failure::Impostor) => return Err(Trouble::Impostor(target)),

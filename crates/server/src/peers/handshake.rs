@@ -47,13 +47,11 @@ const OTHER_SKIPS: &str = "the two nodes do not skip the same requests of the or
      skip', docs/poisoned.md)";
 
 /// What to do where two nodes have different engines.
-const OTHER_ENGINE: &str = "the two nodes run different engines (INFO ordo tells which), and all nodes of \
-     a cluster run one. Stop the node that has the wrong one, and start it with the cluster's: engine in the \
+const OTHER_ENGINE: &str = "the two nodes run different engines, and all nodes of a cluster run one. Stop the node that has the wrong one, and start it with the cluster's: engine in the \
      cluster's description, the same file at every node, or else --engine";
 
 /// What to do where the groups of two nodes agree in different ways.
-const OTHER_DELIVERY: &str = "the two nodes agree in different ways (INFO ordo_cluster tells how). Stop the \
-     node that has the wrong one, and start it with the cluster's: delivery in the cluster's description, \
+const OTHER_DELIVERY: &str = "the two nodes agree in different ways. Stop the node that has the wrong one, and start it with the cluster's: delivery in the cluster's description, \
      the same file at every node. To change it for all, stop all nodes first";
 
 /// The status of a message that is no refusal.
@@ -104,6 +102,17 @@ pub(super) enum Refusal {
     OtherEngine = 11,
     /// The dialler's groups agree in another way.
     OtherDelivery = 12,
+}
+
+impl Identity {
+    /// What this node has, where a refusal is about that: the end of its text.
+    pub fn own(&self, refusal: Refusal) -> String {
+        match refusal {
+            Refusal::OtherEngine => format!(". Here the engine is {}", self.engine.name()),
+            Refusal::OtherDelivery => format!(". Here the delivery is {}", self.delivery.name()),
+            _ => String::new(),
+        }
+    }
 }
 
 impl Refusal {

@@ -262,8 +262,9 @@ impl PeerListener {
                 0 => "a connection".to_owned(),
                 _ => format!("a connection that says it is {}", self.shared.called(guest.side.claimed())),
             };
+            let (reason, own) = (refusal.reason(), self.shared.identity.own(refusal));
             let others = others(kept);
-            tracing::warn!("{who}, from {address}, is refused: {}{others}", refusal.reason());
+            tracing::warn!("{who}, from {address}, is refused: {reason}{own}{others}");
         }
     }
 }

@@ -432,6 +432,7 @@ impl Member {
             delivery: self.node.delivery(),
             opt_batches: status.ahead,
             reorders: status.ahead_void,
+            epochs_ahead: status.epochs_ahead,
             overlap_ms: status.overlap_ms,
             sibling_rounds: status.said.rounds,
             sibling_frames: status.said.frames,

@@ -585,6 +585,7 @@ fn ordo_cluster(view: &ClusterView, out: &mut String) {
     field(out, "delivery", counters.delivery);
     field(out, "opt_batches", counters.opt_batches);
     field(out, "reorders", counters.reorders);
+    field(out, "epochs_ahead", counters.epochs_ahead);
     field(out, "overlap_ms", counters.overlap_ms);
     field(out, "transactions", counters.transactions);
     field(out, "speculated_before_confirmation", counters.speculated_before_confirmation);
@@ -637,7 +638,8 @@ mod tests {
                       staleness_ms:12\r\npartitions:3\r\n\
                       partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\n\
                       nodes_out:0\r\nout:\r\n\
-                      epochs_confirmed:90\r\nepochs_retracted:1\r\ndelivery:mimox\r\nopt_batches:70\r\nreorders:2\r\noverlap_ms:180\r\n\
+                      epochs_confirmed:90\r\nepochs_retracted:1\r\ndelivery:mimox\r\nopt_batches:70\r\n\
+                      reorders:2\r\nepochs_ahead:60\r\noverlap_ms:180\r\n\
                       transactions:4000\r\n\
                       speculated_before_confirmation:3000\r\nrestarts:5\r\nsibling_rounds:50\r\n\
                       sibling_messages:40\r\nsibling_notes:900\r\nfeeds_lapsed:6\r\nbacklog_bytes:512\r\nbacklog_full:3\r\n\

@@ -75,7 +75,7 @@ impl ClusterNode {
         self.counters.retracted += 1;
         self.backlog.retract(retraction.epoch);
         let kept = retraction.epoch.0 - self.merge.confirmed().epoch.0 - 1;
-        self.delivered_ms.truncate(kept as usize);
+        self.ahead_since_ms.truncate(kept as usize);
         effects.warnings.push(format!(
             "another leader's batch replaces epoch {} and what followed it",
             retraction.epoch.0
@@ -108,10 +108,11 @@ impl ClusterNode {
             && self.executors.values().all(room)
             && (self.options.speculate || self.merge.is_next_agreed())
             && self.read_next(effects)
-            && let Some(delivery) = self.merge.deliver(self.boot)
         {
+            let is_agreed = self.merge.is_next_agreed();
+            let Some(delivery) = self.merge.deliver(self.boot) else { break };
             self.backlog.deliver(delivery.epoch, delivery.next, delivery.bytes);
-            self.delivered_ms.push_back(self.now_ms);
+            self.ahead_since_ms.push_back((!is_agreed).then_some(self.now_ms));
             for (partition, batch) in delivery.batches {
                 let Some(executor) = self.executors.get_mut(&partition) else {
                     continue;
@@ -134,8 +135,10 @@ impl ClusterNode {
 
     pub(super) fn take_confirmation(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
         self.counters.epochs += 1;
-        let delivered_ms = self.delivered_ms.pop_front().unwrap_or(self.now_ms);
-        self.counters.overlap_ms += self.now_ms.saturating_sub(delivered_ms);
+        if let Some(since_ms) = self.ahead_since_ms.pop_front().flatten() {
+            self.counters.epochs_ahead += 1;
+            self.counters.overlap_ms += self.now_ms.saturating_sub(since_ms);
+        }
         let end = &confirmation.end;
         self.checkpoints.note_bytes(confirmation.bytes);
         self.note_states(end);

@@ -241,6 +241,11 @@ fn nodes_with_different_deliveries_refuse_each_other() {
     for text in [Refusal::OtherDelivery.advice(), Refusal::OtherDelivery.reason()] {
         assert!(text.contains("delivery in the cluster's description"), "{text}");
     }
+    let mut here = identity(1);
+    (here.engine, here.delivery) = (EngineKind::Calvin, Delivery::Mimox);
+    assert_eq!(here.own(Refusal::OtherDelivery), ". Here the delivery is mimox");
+    assert_eq!(here.own(Refusal::OtherEngine), ". Here the engine is calvin");
+    assert_eq!(here.own(Refusal::OtherSkips), "");
 }
 
 #[test]
