@@ -30,7 +30,8 @@ pub(crate) struct Workspace {
     writes: WriteSet,
     /// What the procedure is parked for.
     wanted: Option<Look>,
-    /// The answer to that.
+    /// What was looked for, and the answer.
+    asked: Option<Look>,
     found: Option<Answer>,
     /// What the protocol or this access does not do: the procedure ends so, whatever it makes of it.
     refused: Option<Stop>,
@@ -45,7 +46,8 @@ impl Workspace {
 
     /// What the procedure is parked for.
     pub(crate) fn take_wanted(&mut self) -> Option<Look> {
-        self.wanted.take()
+        self.asked = self.wanted.take();
+        self.asked.clone()
     }
 
     /// The answer to what was wanted.
@@ -69,7 +71,8 @@ impl Workspace {
     fn look(&mut self, look: Look) -> Poll<Result<Answer, Stop>> {
         let answer = match &self.local {
             Some(local) => local.look(&look),
-            None => match self.found.take() {
+            // A procedure that polls several looks by turns must not get the answer of one for another.
+            None => match self.found.take_if(|_| self.asked.as_ref() == Some(&look)) {
                 Some(answer) => answer,
                 None => {
                     self.wanted = Some(look);
@@ -183,5 +186,28 @@ impl Access for Workspace {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_serves_its_own_question_only() {
+        let mut space = Workspace::default();
+        let range = |limit| ScanRange::of(Space::User, 0, limit);
+        let key = |name: &str| Key::new(name.as_bytes());
+        assert!(space.scan(range(1)).is_pending());
+        assert_eq!(space.take_wanted(), Some(Look::Scan(range(1))));
+        space.put_found(Answer::Page(ScanPage::default()));
+        // The procedure goes on with another look, and comes back to the first one.
+        assert!(space.scan(range(2)).is_pending() && space.read(&key("a"), Intent::Read).is_pending());
+        assert!(space.listings.is_empty() && space.seen.is_empty());
+        assert_eq!(space.take_wanted(), Some(Look::Key(key("a"))));
+        space.put_found(Answer::Value(Read::default()));
+        assert!(space.read(&key("a"), Intent::Read).is_ready());
+        assert!(space.scan(range(1)).is_pending(), "the question is asked anew");
+        assert!(space.refused.is_none());
     }
 }

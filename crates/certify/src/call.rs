@@ -26,10 +26,12 @@
 //! sites must never use the same number. Between two attempts the call waits for a while that is drawn from
 //! its id and grows, so that calls which conflict with each other do not go on doing so.
 //!
-//! A call that ends without writes may not have been ordered, and then it does not void the client's other
-//! attempts: a client that has sent the transaction again takes only the newest attempt's word for that.
+//! A call that ends without writes may not have been ordered ([`CallEnd::Done`] says so), and then it does not
+//! void the client's other attempts: a client that has sent the transaction again takes only the newest
+//! attempt's word for that.
 
 use crate::access::Workspace;
+use crate::sessions::is_unordered;
 use crate::{Answer, Conflict, LocalSnapshot, Look, ReadSet, WriteSet};
 use std::sync::Arc;
 use std::task::Poll;
@@ -60,12 +62,20 @@ pub enum Wish {
 /// How a call ended.
 #[derive(Debug, PartialEq)]
 pub enum CallEnd {
-    /// So, and its writes, if there are any, have taken effect.
-    Done(Outcome),
+    /// Its writes, if there are any, have taken effect.
+    Done {
+        /// What the procedure has returned.
+        outcome: Outcome,
+        /// Whether the end has a place in the group's order. If it has none, an earlier attempt at another
+        /// site may yet commit: a client that has sent the transaction again since must wait for that.
+        is_ordered: bool,
+    },
     /// See [`Answer::CommittedBefore`].
     CommittedBefore,
     /// The last attempt conflicted.
     Conflict(Conflict),
+    /// See [`Answer::Unknown`].
+    Unknown,
     /// See [`Answer::Unavailable`].
     Unavailable,
 }
@@ -83,7 +93,10 @@ enum Stage {
     /// It waits to begin, or has ended.
     Idle,
     Running(Box<Workspace>, ProcedureFuture),
-    Committing(Outcome),
+    Committing {
+        outcome: Outcome,
+        is_ordered: bool,
+    },
 }
 
 impl CertifiedCall {
@@ -130,15 +143,19 @@ impl CertifiedCall {
             (Answer::Conflict(conflict), _) => self.conflicts(conflict),
             (Answer::CommittedBefore, _) => Wish::End(CallEnd::CommittedBefore),
             (Answer::Unavailable, _) => Wish::End(CallEnd::Unavailable),
-            (Answer::Committed, Stage::Committing(outcome)) => Wish::End(CallEnd::Done(outcome)),
+            (Answer::Unknown, _) => Wish::End(CallEnd::Unknown),
+            (Answer::Committed, Stage::Committing { outcome, is_ordered }) => {
+                Wish::End(CallEnd::Done { outcome, is_ordered })
+            }
             // This attempt's entry was decided while its site lagged, and an earlier process had made it.
             (Answer::Committed, _) => Wish::End(CallEnd::CommittedBefore),
             (answer, Stage::Running(mut workspace, future)) => {
                 workspace.put_found(answer);
                 self.run(workspace, future)
             }
-            (_, Stage::Idle | Stage::Committing(_)) => {
-                Wish::End(CallEnd::Done(Err(Stop::abort("ERR the certified protocol answered out of turn"))))
+            (_, Stage::Idle | Stage::Committing { .. }) => {
+                let outcome = Err(Stop::abort("ERR the certified protocol answered out of turn"));
+                Wish::End(CallEnd::Done { outcome, is_ordered: false })
             }
         }
     }
@@ -178,7 +195,8 @@ impl CertifiedCall {
         if outcome.is_err() {
             writes = WriteSet::default();
         }
-        self.stage = Stage::Committing(outcome);
+        let is_ordered = !is_unordered(self.id(), self.is_read_only(), &writes);
+        self.stage = Stage::Committing { outcome, is_ordered };
         Wish::Commit(reads, writes)
     }
 
@@ -290,7 +308,7 @@ mod tests {
     }
 
     fn done(outcome: Outcome) -> CallEnd {
-        CallEnd::Done(outcome)
+        CallEnd::Done { is_ordered: outcome.is_ok(), outcome }
     }
 
     fn behaves<C: Certifier + Default>(is_local: bool, value: impl Fn(&C, &Key) -> Option<Entry>) {
@@ -325,7 +343,9 @@ mod tests {
         assert_eq!(values(site), [10, 2]);
 
         let refused = run(site, &mut call(6, expire), is_local, nothing).0;
-        assert!(matches!(&refused, CallEnd::Done(Err(Stop::Abort(text))) if text.contains("expire")));
+        assert!(
+            matches!(&refused, CallEnd::Done { outcome: Err(Stop::Abort(text)), .. } if text.contains("expire"))
+        );
         assert_eq!(values(site), [10, 2]);
         // The client has heard nothing of its first transfer, and sends it again.
         let mut again = call(3, transfer);
@@ -354,7 +374,10 @@ mod tests {
         let waits = call(2, |_, _| std::future::pending());
         for (mut call, text) in [(panics, "panicked"), (waits, "something other")] {
             let (end, _) = run(site, &mut call, true, |_| {});
-            assert!(matches!(&end, CallEnd::Done(Err(Stop::Abort(why))) if why.contains(text)), "{end:?}");
+            assert!(
+                matches!(&end, CallEnd::Done { outcome: Err(Stop::Abort(why)), .. } if why.contains(text)),
+                "{end:?}"
+            );
         }
     }
 }

@@ -1,8 +1,12 @@
-//! The byte forms that the entries and snapshots of several protocols share. All decoders are total.
+//! The byte forms that the entries and snapshots of several protocols share. All decoders are total, and none
+//! allocates by a length that it has only read: what it has allocated was there in bytes.
 
 use crate::WriteSet;
+use std::collections::BTreeMap;
 use txn::codec::{Reader, put_entry, put_key, put_varint, take_entry, take_key};
-use txn::{Entry, RequestId, SessionId};
+use txn::{Entry, Position, RequestId, SessionId};
+
+const POSITION_MAX: u64 = 1 << 62;
 
 pub(crate) fn put_id(out: &mut Vec<u8>, id: RequestId) {
     [id.session.0, id.sequence, u64::from(id.attempt)].into_iter().for_each(|part| put_varint(out, part));
@@ -11,6 +15,12 @@ pub(crate) fn put_id(out: &mut Vec<u8>, id: RequestId) {
 pub(crate) fn take_id(reader: &mut Reader<'_>) -> Option<RequestId> {
     let (session, sequence) = (SessionId(reader.varint()?), reader.varint()?);
     Some(RequestId { session, sequence, attempt: u32::try_from(reader.varint()?).ok()? })
+}
+
+/// The position of a state's last entry. No group comes to the highest ones, behind which nothing could be
+/// counted any more.
+pub(crate) fn take_last(reader: &mut Reader<'_>) -> Option<Position> {
+    reader.varint().filter(|&last| last <= POSITION_MAX).map(Position)
 }
 
 pub(crate) fn put_bool(out: &mut Vec<u8>, value: bool) {
@@ -49,6 +59,10 @@ pub(crate) fn put_writes(out: &mut Vec<u8>, writes: &WriteSet) {
 
 pub(crate) fn take_writes(reader: &mut Reader<'_>) -> Option<WriteSet> {
     let clears = take_bool(reader)?;
-    let records = (0..reader.varint()?).map(|_| Some((take_key(reader)?, take_value(reader)?)));
-    Some(WriteSet { clears, records: records.collect::<Option<_>>()? })
+    let mut records = BTreeMap::new();
+    for _ in 0..reader.varint()? {
+        let is_new = records.insert(take_key(reader)?, take_value(reader)?).is_none();
+        is_new.then_some(())?;
+    }
+    Some(WriteSet { clears, records })
 }

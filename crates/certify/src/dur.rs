@@ -10,6 +10,8 @@
 //! 3. Where that entry stands in the group's order, every site *certifies* the transaction: it commits if
 //!    nothing that it has read was overwritten behind its snapshot. Then its writes become the versions at
 //!    the entry's position. All sites decide the same, because all have the same newest versions there.
+//!    (A transaction that conflicts with what its site has already is not proposed: it would conflict there,
+//!    too, except for a listing that is right again.)
 //! 4. A transaction that conflicts has no effect, and its site runs it again ([`crate::call`]).
 //!
 //! A *position* is the number of a decided entry. The data are `store`'s multi-version records at these
@@ -41,25 +43,28 @@
 //!
 //! # Bounds
 //!
-//! * Versions are kept for this site's open snapshots. A snapshot that is [`HISTORY`] entries old is taken
-//!   from its transaction, which conflicts then. (A thread that is executing at it keeps it until it has
-//!   finished.)
+//! * Versions are kept for this site's open snapshots. A snapshot that is [`Horizons::history`] entries old is
+//!   taken from its transaction, which conflicts then, and so is every snapshot of a state that another
+//!   site's state replaces. (A thread that is executing at it keeps it until it has finished.)
+//! * A site has at most 65,536 transactions open, and answers the next ones [`Answer::Unavailable`]. Each of
+//!   them has at most one entry under way.
+//! * A site offers at least as many records for collection as it has written: a record has at most as many
+//!   versions that nobody needs as it got while the site looked at all others.
 //! * Certification needs the newest version of each key only. `store` forgets a deleted key at a position
 //!   that is the same at all sites; a transaction with an older snapshot conflicts at all of them.
-//! * Each transaction takes effect once, however often it is proposed and run, while its session is known:
-//!   [`crate::sessions`] says how long.
+//! * Each transaction takes effect once, however often it is proposed and run. [`crate::sessions`] says how
+//!   long a session is known, and what becomes of its transactions afterwards.
 //!
 //! What it leaves out: entries that expire (the access refuses them: transactions at different sites would
-//! need one time). And a site does not certify a transaction by itself before it proposes the entry, although
-//! that would save the order the entries of transactions that conflict already.
+//! need one time).
 //!
 //! Invariants:
 //! 1. The newest version of each key, the newest clear and the sessions are a function of the decided
 //!    entries. Older versions are not: they depend on who reads at this site.
 //! 2. `snapshot < position` for each transaction that is certified.
 
-use crate::codec::{put_id, put_value, put_writes, take_id, take_value, take_writes};
-use crate::proposals::{Proposals, forget_session};
+use crate::codec::{put_id, put_value, put_writes, take_id, take_last, take_value, take_writes};
+use crate::proposals::{Proposals, make_room};
 use crate::sessions::{SESSION_HORIZON, Sessions, is_unordered};
 use crate::{
     Answer, Certifier, Conflict, Effects, Listing, LocalSnapshot, Look, Malformed, ReadSet, WriteSet,
@@ -73,17 +78,33 @@ use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, ScanRange, SlotR
 
 /// The one group.
 pub const GROUP: PartitionId = PartitionId(0);
-/// A transaction commits if at most so many entries were decided between its snapshot and its own entry.
-pub const HISTORY: u64 = TOMBSTONE_HORIZON;
-/// Records that a site offers for collection at each tick.
+/// Records that a site offers for collection at each tick, at least.
 const COLLECTED_AT_ONCE: usize = 256;
 
-// A copy of an entry that is decided when its session is forgotten has too old a snapshot.
-const _: () = assert!(HISTORY < SESSION_HORIZON);
+/// How long a group remembers what, in entries. The same at all sites, and for good: certification depends
+/// on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Horizons {
+    /// A transaction commits if fewer entries than this were decided between its snapshot and its own entry.
+    /// At most [`TOMBSTONE_HORIZON`]: the store forgets a deleted key after so many, and with it the version
+    /// of the delete.
+    pub history: u64,
+    /// A session is known for so many entries after its newest one.
+    pub session: u64,
+}
+
+impl Default for Horizons {
+    fn default() -> Horizons {
+        Horizons { history: TOMBSTONE_HORIZON, session: SESSION_HORIZON }
+    }
+}
 
 /// One site's part. See the module's head.
 pub struct Dur {
+    horizons: Horizons,
     partition: Arc<Partition<()>>,
+    /// Records that were written since the last tick.
+    written: usize,
     sessions: Sessions,
     /// Transactions of this site's clients: not part of the replicated state.
     open: BTreeMap<RequestId, Open>,
@@ -140,7 +161,13 @@ impl SiteSnapshot {
     fn open(partition: &Arc<Partition<()>>) -> SiteSnapshot {
         let snapshot = partition.open();
         let position = snapshot.position;
-        SiteSnapshot { partition: partition.clone(), snapshot: Some(snapshot), position }
+        let mut open = SiteSnapshot { partition: partition.clone(), snapshot: Some(snapshot), position };
+        if is_active(Mutant::CollectOpenSnapshots)
+            && let Some(snapshot) = open.snapshot.take()
+        {
+            partition.close(snapshot);
+        }
+        open
     }
 }
 
@@ -169,15 +196,30 @@ impl LocalSnapshot for SiteSnapshot {
 
 impl Default for Dur {
     fn default() -> Dur {
-        Dur::over(Arc::new(Partition::new()))
+        Dur::over(Arc::new(Partition::new()), Horizons::default())
     }
 }
 
 impl Dur {
-    /// A site whose data are these, the same at all sites.
-    pub fn over(partition: Arc<Partition<()>>) -> Dur {
-        let proposals = Proposals::to(GROUP);
-        Dur { partition, sessions: Sessions::default(), open: BTreeMap::new(), proposals }
+    /// A site whose data and horizons are these, the same at all sites.
+    ///
+    /// # Panics
+    /// The history is empty, or longer than the store remembers deletes.
+    pub fn over(partition: Arc<Partition<()>>, horizons: Horizons) -> Dur {
+        assert!((1..=TOMBSTONE_HORIZON).contains(&horizons.history), "a history of {}", horizons.history);
+        Dur {
+            horizons,
+            partition,
+            written: 0,
+            sessions: Sessions::known_for(horizons.session),
+            open: BTreeMap::new(),
+            proposals: Proposals::to(GROUP),
+        }
+    }
+
+    /// The last decided entry.
+    pub fn position(&self) -> Position {
+        self.partition.final_position()
     }
 
     /// The data.
@@ -197,7 +239,7 @@ impl Dur {
         }
         let last = self.partition.final_position();
         // The entry itself counts: it is the next one.
-        if reads.snapshot > last || last.0 - reads.snapshot.0 >= HISTORY {
+        if reads.snapshot > last || last.0 - reads.snapshot.0 >= self.horizons.history {
             return Some(Conflict::Snapshot);
         }
         let is_looked_at =
@@ -207,6 +249,9 @@ impl Dur {
             return Some(Conflict::Key(key.clone()));
         }
         let is_same = |listing: &Listing| {
+            if is_active(Mutant::MissPhantoms) {
+                return true;
+            }
             let page = self.partition.scan(last, listing.range);
             (page.entries.len() as u64, page.next_hash) == (listing.entries, listing.next_hash)
                 && !page.entries.iter().any(|(key, _)| is_newer(key))
@@ -222,7 +267,7 @@ impl Dur {
     fn certify(&mut self, commit: Commit) -> Answer {
         let at = self.partition.final_position().next();
         let mut live = self.partition.published().live;
-        let answer = match self.sessions.settled(commit.id) {
+        let answer = match self.sessions.settled(commit.id, at) {
             Some(answer) => answer,
             None => {
                 let conflict = self.conflict(&commit.reads, &commit.writes);
@@ -231,6 +276,7 @@ impl Dur {
                     Some(conflict) => Answer::Conflict(conflict),
                     None => {
                         let WriteSet { clears, records } = commit.writes;
+                        self.written += records.len();
                         self.partition.install(at, clears, records, &mut live);
                         Answer::Committed
                     }
@@ -255,6 +301,9 @@ impl Dur {
             return self.finish(id, Answer::CommittedBefore, effects);
         }
         if let Some(open) = self.open.get_mut(&id) {
+            if !open.is_read_only && self.sessions.is_forgotten(id.session, self.partition.final_position()) {
+                return self.finish(id, Answer::Unknown, effects);
+            }
             open.stage = Stage::Reading(Arc::new(SiteSnapshot::open(&self.partition)));
             effects.answer(id, Answer::Begun);
         }
@@ -263,7 +312,9 @@ impl Dur {
 
 impl Certifier for Dur {
     fn begin(&mut self, id: RequestId, is_read_only: bool, effects: &mut Effects) {
-        forget_session(&mut self.open, id.session);
+        if let Err(answer) = make_room(&mut self.open, id) {
+            return effects.answer(id, answer);
+        }
         self.proposals.forget_session(id.session);
         self.open.insert(id, Open { is_read_only, stage: Stage::Asking });
         match is_read_only && !is_active(Mutant::ReadWithoutAsking) {
@@ -289,6 +340,7 @@ impl Certifier for Dur {
         match self.open.get(&id).map(|open| &open.stage) {
             Some(Stage::Reading(snapshot)) => effects.answer(id, snapshot.look(look)),
             Some(Stage::Expired) => self.finish(id, Answer::Conflict(Conflict::Snapshot), effects),
+            None => effects.answer(id, Answer::Conflict(Conflict::Superseded)),
             _ => {}
         }
     }
@@ -301,7 +353,9 @@ impl Certifier for Dur {
     }
 
     fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
-        let Some(open) = self.open.get_mut(&id) else { return };
+        let Some(open) = self.open.get(&id) else {
+            return effects.answer(id, Answer::Conflict(Conflict::Superseded));
+        };
         let only_reads = writes.is_empty() && open.is_read_only;
         let snapshot = match &open.stage {
             // All that it read was there at one snapshot, however old that is now.
@@ -314,12 +368,22 @@ impl Certifier for Dur {
         };
         let keys = reads.keys.into_keys().collect();
         let reads = Reads { snapshot, keys, scans: reads.scans, count: reads.count };
-        if is_unordered(id, open.is_read_only, &writes) {
-            open.stage = Stage::Ending(reads);
-            return effects.ask(GROUP, id);
+        let is_unordered = is_unordered(id, open.is_read_only, &writes);
+        let conflict = self.conflict(&reads, &writes);
+        let Some(open) = self.open.get_mut(&id) else { return };
+        match conflict {
+            Some(conflict) => return self.finish(id, Answer::Conflict(conflict), effects),
+            None if is_unordered => {
+                open.stage = Stage::Ending(reads);
+                return effects.ask(GROUP, id);
+            }
+            None => open.stage = Stage::Proposed,
         }
-        open.stage = Stage::Proposed;
         self.proposals.propose(id, put_commit(&Commit { id, reads, writes }), effects);
+    }
+
+    fn has_new_leader(&mut self, _: PartitionId, effects: &mut Effects) {
+        self.proposals.propose_all(effects);
     }
 
     fn forget(&mut self, id: RequestId) {
@@ -347,12 +411,13 @@ impl Certifier for Dur {
     fn tick(&mut self, effects: &mut Effects) {
         self.proposals.tick(effects);
         let last = self.partition.final_position();
+        let is_old = |at: Position| last.0.saturating_sub(at.0) >= self.horizons.history;
         for open in self.open.values_mut() {
-            if matches!(&open.stage, Stage::Reading(at) if last.0.saturating_sub(at.position.0) >= HISTORY) {
+            if matches!(&open.stage, Stage::Reading(snapshot) if is_old(snapshot.position)) {
                 open.stage = Stage::Expired;
             }
         }
-        self.partition.collect(COLLECTED_AT_ONCE);
+        self.partition.collect(COLLECTED_AT_ONCE.max(2 * std::mem::take(&mut self.written)));
     }
 
     fn snapshot(&self, _: PartitionId) -> Vec<u8> {
@@ -361,6 +426,9 @@ impl Certifier for Dur {
         let (mut out, mut images) = (Vec::new(), Vec::new());
         self.partition.images_at(&snapshot, 0, usize::MAX, &mut images);
         self.partition.close(snapshot);
+        if is_active(Mutant::SnapshotWithoutDeletes) {
+            images.retain(|image| image.entry.is_some());
+        }
         put_varint(&mut out, last.0);
         put_varint(&mut out, self.partition.clears().newest_upto(last).0);
         put_varint(&mut out, images.len() as u64);
@@ -374,8 +442,13 @@ impl Certifier for Dur {
     }
 
     fn restore(&mut self, _: PartitionId, state: &[u8]) -> Result<(), Malformed> {
-        // Transactions that are open here go on at their snapshots: positions mean the same.
-        (self.partition, self.sessions) = take_state(&mut Reader::new(state)).ok_or(Malformed)?;
+        let reader = &mut Reader::new(state);
+        (self.partition, self.sessions) = take_state(reader, self.horizons.session).ok_or(Malformed)?;
+        // A transaction that is open at a snapshot of the old data must not keep all of them. Those that have
+        // read what they need go on: positions mean the same.
+        for open in self.open.values_mut().filter(|open| matches!(open.stage, Stage::Reading(_))) {
+            open.stage = Stage::Expired;
+        }
         Ok(())
     }
 }
@@ -443,18 +516,18 @@ fn take_number(reader: &mut Reader<'_>) -> Option<Option<u64>> {
     }
 }
 
-fn take_state(reader: &mut Reader<'_>) -> Option<(Arc<Partition<()>>, Sessions)> {
+fn take_state(reader: &mut Reader<'_>, session_horizon: u64) -> Option<(Arc<Partition<()>>, Sessions)> {
     let partition = Partition::new();
-    let (last, clear) = (Position(reader.varint()?), Position(reader.varint()?));
+    let (last, clear) = (take_last(reader)?, Position(reader.varint()?));
     for _ in 0..reader.varint()? {
         let (key, version) = (take_key(reader)?, Position(reader.varint()?));
         let entry = take_value(reader)?;
-        if version == Position::NONE || version > last {
+        if version == Position::NONE || version > last || partition.get(&key).is_some() {
             return None;
         }
         partition.load(Image { key, version, entry });
     }
-    let sessions = Sessions::take(reader)?;
+    let sessions = Sessions::take(reader, session_horizon, last)?;
     if clear > last || !reader.is_empty() {
         return None;
     }

@@ -34,6 +34,7 @@ pub mod register;
 mod sessions;
 
 pub use call::{CallEnd, CertifiedCall, Wish};
+pub use sessions::{SESSION_HORIZON, session_opened};
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -47,8 +48,10 @@ use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, ScanPage, ScanRa
 /// has one transaction at a time, and runs it with a higher attempt until it is committed. An attempt that is
 /// followed by a higher one is void here, but its commit may still be on its way.
 pub trait Certifier: Send {
-    /// A transaction begins. The answer is [`Answer::Begun`]. If it is said to be read-only, it ends without
-    /// writes.
+    /// A transaction begins. The answer is [`Answer::Begun`], or what a commit may be answered. If the
+    /// transaction is said to be read-only, it ends without writes. A transaction begins at a site only if
+    /// its session has no higher attempt open there: a late request gets [`Conflict::Superseded`], and the
+    /// higher attempt goes on.
     fn begin(&mut self, id: RequestId, is_read_only: bool, effects: &mut Effects);
 
     /// A transaction that has begun looks at its snapshot. The answer is [`Answer::Value`],
@@ -62,9 +65,13 @@ pub trait Certifier: Send {
         None
     }
 
-    /// A transaction ends. The answer is [`Answer::Committed`], [`Answer::CommittedBefore`] or
-    /// [`Answer::Conflict`].
+    /// A transaction ends. The answer is [`Answer::Committed`], [`Answer::CommittedBefore`],
+    /// [`Answer::Conflict`] or [`Answer::Unknown`].
     fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects);
+
+    /// A group has another leader: what was proposed and is not decided may be lost. Called for leaders that
+    /// this site hears of, each at least once.
+    fn has_new_leader(&mut self, _group: PartitionId, _effects: &mut Effects) {}
 
     /// A client has gone, or has rolled its transaction back: nobody waits for an answer.
     fn forget(&mut self, id: RequestId);
@@ -183,8 +190,12 @@ pub enum Answer {
     /// An earlier attempt of it has committed, and this one has no effect. What this one has read says
     /// nothing: the other one may have read something else.
     CommittedBefore,
-    /// It has no effect. It may be run again.
+    /// This attempt has no effect. It may be run again. (An earlier attempt at another site may still commit.)
     Conflict(Conflict),
+    /// This attempt has no effect, and nobody knows whether an earlier one had: its session may have been
+    /// forgotten. The transaction must not be run again under another name, unless it may take effect twice;
+    /// its client goes on in a new session ([`session_opened`]).
+    Unknown,
     /// It has no effect, because its site takes nothing now: it cannot write, or must be started again. It
     /// may be run at another one.
     Unavailable,
@@ -199,7 +210,7 @@ pub enum Conflict {
     Listing,
     /// Its snapshot is so old that nobody knows what was overwritten since.
     Snapshot,
-    /// A later attempt, or a later transaction of its session, has been certified.
+    /// A later attempt, or a later transaction of its session, has begun or has been certified.
     Superseded,
 }
 

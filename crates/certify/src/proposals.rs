@@ -1,6 +1,6 @@
 //! Entries that a site has proposed and not seen decided: it proposes them again.
 
-use crate::Effects;
+use crate::{Answer, Conflict, Effects};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use txn::{PartitionId, RequestId, SessionId};
@@ -50,6 +50,15 @@ impl Proposals {
         forget_session(&mut self.undecided, session);
     }
 
+    /// The group has another leader: whatever was on its way to the last one may be lost, and the new one may
+    /// have room at once.
+    pub(crate) fn propose_all(&mut self, effects: &mut Effects) {
+        for proposed in self.undecided.values_mut() {
+            (proposed.again_tick, proposed.wait_ticks) = (self.ticks + AGAIN_TICKS, AGAIN_TICKS);
+            effects.propose(self.group, proposed.entry.clone());
+        }
+    }
+
     /// Time passes.
     pub(crate) fn tick(&mut self, effects: &mut Effects) {
         self.ticks += 1;
@@ -59,6 +68,22 @@ impl Proposals {
             effects.propose(self.group, proposed.entry.clone());
         }
     }
+}
+
+/// Transactions that a site has open, at most.
+pub(crate) const OPEN_MAX: usize = 1 << 16;
+
+/// Makes room for a transaction that begins: it voids what its session has open. `Err` is the answer of a
+/// transaction that must not begin.
+pub(crate) fn make_room<T>(open: &mut BTreeMap<RequestId, T>, id: RequestId) -> Result<(), Answer> {
+    let first = RequestId { session: id.session, sequence: 0, attempt: 0 };
+    let newest = open.range(first..).take_while(|(other, _)| other.session == id.session).last();
+    // A request that was late must not void the attempt that its client waits for.
+    if newest.is_some_and(|(newest, _)| (newest.sequence, newest.attempt) > (id.sequence, id.attempt)) {
+        return Err(Answer::Conflict(Conflict::Superseded));
+    }
+    forget_session(open, id.session);
+    if open.len() < OPEN_MAX { Ok(()) } else { Err(Answer::Unavailable) }
 }
 
 /// Removes what there is of a session.
@@ -87,6 +112,15 @@ mod tests {
         let between: Vec<u64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(at[0], AGAIN_TICKS);
         assert_eq!(between, [40, 80, 160, 320, 640, 640, 640, 640, 640]);
+        let effects = &mut Effects::default();
+        proposals.propose_all(effects);
+        assert_eq!(effects.proposals.len(), 1, "a new leader has it at once");
+        let again = (1..).find(|_| {
+            let effects = &mut Effects::default();
+            proposals.tick(effects);
+            !effects.proposals.is_empty()
+        });
+        assert_eq!(again, Some(AGAIN_TICKS), "and soon again");
         proposals.forget(id);
         let effects = &mut Effects::default();
         (0..1_000).for_each(|_| proposals.tick(effects));

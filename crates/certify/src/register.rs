@@ -13,15 +13,15 @@
 //! snapshots. Listings are refused: a key that is new has no version to compare.
 //!
 //! Each transaction takes effect once, however often it is proposed and run, while its session is known
-//! ([`crate::sessions`]). The register does not refuse the entry of a session that it has forgotten.
+//! ([`crate::sessions`]). An entry of a session that may have been forgotten has no effect.
 //!
 //! Invariants:
 //! 1. A key's version only grows, and is at most the number of decided entries.
 //! 2. The state is a function of the decided entries.
 
-use crate::codec::{put_id, put_value, put_writes, take_id, take_value, take_writes};
-use crate::proposals::{Proposals, forget_session};
-use crate::sessions::{Sessions, is_unordered};
+use crate::codec::{put_id, put_value, put_writes, take_id, take_last, take_value, take_writes};
+use crate::proposals::{Proposals, make_room};
+use crate::sessions::{SESSION_HORIZON, Sessions, is_unordered};
 use crate::{Answer, Certifier, Conflict, Effects, Look, Malformed, ReadSet, WriteSet};
 use std::collections::BTreeMap;
 use txn::codec::{Reader, put_key, put_varint, take_key};
@@ -42,7 +42,7 @@ pub struct Register {
 }
 
 /// What the sites agree on.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, PartialEq)]
 struct State {
     /// Entries that were decided.
     decided: Position,
@@ -60,11 +60,16 @@ struct Commit {
 
 impl Default for Register {
     fn default() -> Register {
-        Register { state: State::default(), open: BTreeMap::new(), proposals: Proposals::to(GROUP) }
+        Register::remembering(SESSION_HORIZON)
     }
 }
 
 impl State {
+    fn remembering(session_horizon: u64) -> State {
+        let sessions = Sessions::known_for(session_horizon);
+        State { decided: Position::NONE, keys: BTreeMap::new(), sessions }
+    }
+
     fn read(&self, key: &Key) -> Read {
         self.keys.get(key).cloned().unwrap_or_default()
     }
@@ -83,7 +88,7 @@ impl State {
 
     /// Certifies a commit where it stands in the order.
     fn certify(&mut self, commit: Commit) -> Answer {
-        if let Some(answer) = self.sessions.settled(commit.id) {
+        if let Some(answer) = self.sessions.settled(commit.id, self.decided) {
             return answer;
         }
         let conflict = self.conflict(&commit.reads);
@@ -104,6 +109,17 @@ impl State {
 }
 
 impl Register {
+    /// A site without data. A session is known for so many entries: the same number at all sites.
+    pub fn remembering(session_horizon: u64) -> Register {
+        let state = State::remembering(session_horizon);
+        Register { state, open: BTreeMap::new(), proposals: Proposals::to(GROUP) }
+    }
+
+    /// The last decided entry.
+    pub fn position(&self) -> Position {
+        self.state.decided
+    }
+
     /// What a key has, behind the last decided entry.
     pub fn value(&self, key: &Key) -> Option<Entry> {
         self.state.read(key).entry
@@ -119,17 +135,22 @@ impl Register {
 
 impl Certifier for Register {
     fn begin(&mut self, id: RequestId, is_read_only: bool, effects: &mut Effects) {
-        forget_session(&mut self.open, id.session);
+        if let Err(answer) = make_room(&mut self.open, id) {
+            return effects.answer(id, answer);
+        }
         self.proposals.forget_session(id.session);
         self.open.insert(id, is_read_only);
         effects.ask(GROUP, id);
     }
 
     fn reached(&mut self, id: RequestId, effects: &mut Effects) {
+        let Some(&is_read_only) = self.open.get(&id) else { return };
         match self.state.sessions.committed(id) {
             Some(_) => self.finish(id, Answer::CommittedBefore, effects),
-            None if self.open.contains_key(&id) => effects.answer(id, Answer::Begun),
-            None => {}
+            None if !is_read_only && self.state.sessions.is_forgotten(id.session, self.state.decided) => {
+                self.finish(id, Answer::Unknown, effects);
+            }
+            None => effects.answer(id, Answer::Begun),
         }
     }
 
@@ -148,14 +169,24 @@ impl Certifier for Register {
     }
 
     fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
-        let Some(&is_read_only) = self.open.get(&id) else { return };
+        let Some(&is_read_only) = self.open.get(&id) else {
+            return effects.answer(id, Answer::Conflict(Conflict::Superseded));
+        };
         if is_unordered(id, is_read_only, &writes) {
             let now = || self.state.conflict(&reads.keys).map_or(Answer::Committed, Answer::Conflict);
             let answer = self.state.sessions.committed(id).unwrap_or_else(now);
             return self.finish(id, answer, effects);
         }
+        // What is overwritten here is overwritten wherever the entry would stand.
+        if let Some(conflict) = self.state.conflict(&reads.keys) {
+            return self.finish(id, Answer::Conflict(conflict), effects);
+        }
         let entry = put_commit(&Commit { id, reads: reads.keys, writes });
         self.proposals.propose(id, entry, effects);
+    }
+
+    fn has_new_leader(&mut self, _: PartitionId, effects: &mut Effects) {
+        self.proposals.propose_all(effects);
     }
 
     fn forget(&mut self, id: RequestId) {
@@ -201,7 +232,8 @@ impl Certifier for Register {
 
     fn restore(&mut self, _: PartitionId, state: &[u8]) -> Result<(), Malformed> {
         // Transactions that are open here go on: their entries may be decided yet, or be certified anew.
-        self.state = take_state(&mut Reader::new(state)).ok_or(Malformed)?;
+        let horizon = self.state.sessions.horizon();
+        self.state = take_state(&mut Reader::new(state), horizon).ok_or(Malformed)?;
         Ok(())
     }
 }
@@ -227,14 +259,21 @@ fn take_commit(entry: &[u8]) -> Option<Commit> {
     reader.is_empty().then_some(Commit { id, reads, writes })
 }
 
-fn take_state(reader: &mut Reader<'_>) -> Option<State> {
-    let mut state = State { decided: Position(reader.varint()?), ..State::default() };
+fn take_state(reader: &mut Reader<'_>, session_horizon: u64) -> Option<State> {
+    let mut state = State::remembering(session_horizon);
+    state.decided = take_last(reader)?;
     for _ in 0..reader.varint()? {
         let key = take_key(reader)?;
         let version = Position(reader.varint()?);
-        state.keys.insert(key, Read { version, entry: take_value(reader)? });
+        let entry = take_value(reader)?;
+        if version == Position::NONE || version > state.decided {
+            return None;
+        }
+        if state.keys.insert(key, Read { version, entry }).is_some() {
+            return None;
+        }
     }
-    state.sessions = Sessions::take(reader)?;
+    state.sessions = Sessions::take(reader, session_horizon, state.decided)?;
     reader.is_empty().then_some(state)
 }
 
@@ -303,6 +342,45 @@ mod tests {
         register.begin(id(1, 1, 2), false, effects);
         register.reached(id(1, 1, 2), effects);
         assert_eq!(effects.answers, [(id(1, 1, 2), Answer::CommittedBefore)], "it need not read");
+    }
+
+    #[test]
+    fn a_transaction_of_a_forgotten_session_takes_effect_once() {
+        let mut register = Register::remembering(4);
+        let first = proposed(&mut register, id(1, 1, 0), &[("a", "1")]);
+        let late = proposed(&mut register, id(1, 1, 1), &[("a", "1")]);
+        assert_eq!(decide(&mut register, &late), Some(Answer::Committed));
+        for session in 2..6 {
+            // As if each had been opened now.
+            let session = crate::session_opened(register.position(), session).0;
+            let other = proposed(&mut register, id(session, 1, 0), &[("b", "2")]);
+            assert_eq!(decide(&mut register, &other), Some(Answer::Committed));
+        }
+        let effects = &mut Effects::default();
+        register.begin(id(1, 1, 2), false, effects);
+        register.reached(id(1, 1, 2), effects);
+        assert_eq!(effects.answers, [(id(1, 1, 2), Answer::Unknown)]);
+        decide(&mut register, &first);
+        decide(&mut register, &late);
+        assert_eq!(register.state.keys[&Key::new(b"a")], read(1, "1"));
+    }
+
+    #[test]
+    fn what_conflicts_with_its_own_site_is_not_proposed_and_a_late_attempt_voids_nothing() {
+        let mut register = Register::default();
+        let effects = &mut Effects::default();
+        register.begin(id(1, 1, 1), false, effects);
+        register.begin(id(1, 1, 0), false, effects);
+        assert_eq!(effects.answers.pop(), Some((id(1, 1, 0), Answer::Conflict(Conflict::Superseded))));
+        let write = proposed(&mut register, id(2, 1, 0), &[("a", "2")]);
+        decide(&mut register, &write);
+        let keys = BTreeMap::from([(Key::new(b"a"), Position::NONE)]);
+        let records = BTreeMap::from([(Key::new(b"b"), None)]);
+        let reads = ReadSet { keys, ..ReadSet::default() };
+        register.commit(id(1, 1, 1), reads, WriteSet { records, ..WriteSet::default() }, effects);
+        let conflict = Answer::Conflict(Conflict::Key(Key::new(b"a")));
+        assert_eq!(effects.answers.pop(), Some((id(1, 1, 1), conflict)));
+        assert!(effects.proposals.is_empty());
     }
 
     #[test]

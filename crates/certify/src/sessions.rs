@@ -17,11 +17,18 @@
 //!
 //! # How long a session is known
 //!
-//! A session is forgotten when [`SESSION_HORIZON`] entries have been decided since its newest one. A protocol
-//! must refuse an entry whose snapshot is as old. A client that has heard nothing for so long must not run
-//! its transaction again, because that might take effect twice. Nothing prevents that yet where a site itself
-//! runs the transaction again ([`crate::call`]): a site that was cut off for so long does not know whether
-//! the earlier attempt committed.
+//! A group forgets a session when [`Sessions::horizon`] entries have been decided since the session's newest
+//! one. The number of a session says behind which entry its client opened it ([`session_opened`]). So the
+//! group can tell a new session from a forgotten one: every entry of a session lies behind the session's
+//! opening, and the group still knows a session that has an entry within the horizon.
+//!
+//! * A session that the group does not know, and that was opened within the horizon, has no certified entry.
+//! * A session that the group does not know, and that was opened earlier, may have had one. The group gives
+//!   its entries no effect, and answers [`Answer::Unknown`]: an earlier attempt may have committed, and the
+//!   transaction never takes effect again. The client opens another session.
+//!
+//! A client that opens a new session when half the horizon has passed and nothing of its old one is under way
+//! never hears `Unknown` while all goes well.
 
 use crate::codec::{put_bool, put_id, take_bool, take_id};
 use crate::{Answer, Conflict, WriteSet};
@@ -30,17 +37,33 @@ use txn::codec::{Reader, put_varint};
 use txn::mutant::{Mutant, is_active};
 use txn::{Position, RequestId, SessionId};
 
-/// For so many decided entries a session is known after its newest one.
-pub(crate) const SESSION_HORIZON: u64 = 1 << 20;
+/// A group knows a session for so many decided entries after the session's newest one, unless it is told
+/// otherwise.
+pub const SESSION_HORIZON: u64 = 1 << 20;
+/// The low bits of a session's number tell sessions apart that were opened behind the same entry.
+const NUMBER_BITS: u32 = 16;
+
+/// The session that a client opens behind an entry that its site was given: any such entry will do, but the
+/// group forgets the session earlier if the entry is old. `number` tells it from others behind that entry.
+pub fn session_opened(behind: Position, number: u16) -> SessionId {
+    SessionId(behind.0 << NUMBER_BITS | u64::from(number))
+}
+
+/// Behind which entry a session was opened.
+fn opening_of(session: SessionId) -> Position {
+    Position(session.0 >> NUMBER_BITS)
+}
 
 /// Whether an attempt may end without an entry.
 pub(crate) fn is_unordered(id: RequestId, is_read_only: bool, writes: &WriteSet) -> bool {
     writes.is_empty() && (is_read_only || id.attempt == 0 || is_active(Mutant::EndUnordered))
 }
 
-/// The newest certified attempt of each session.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// The newest certified attempt of each session that had one within the horizon.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sessions {
+    /// Not part of the state: an option of the protocol, the same at all sites.
+    horizon: u64,
     newest: BTreeMap<SessionId, Certified>,
     /// The same sessions by the position of their newest entry.
     by_age: BTreeSet<(Position, SessionId)>,
@@ -54,6 +77,23 @@ struct Certified {
 }
 
 impl Sessions {
+    /// Sessions that are known for so many entries.
+    pub(crate) fn known_for(horizon: u64) -> Sessions {
+        Sessions { horizon, newest: BTreeMap::new(), by_age: BTreeSet::new() }
+    }
+
+    /// For how many entries a session is known.
+    pub(crate) fn horizon(&self) -> u64 {
+        self.horizon
+    }
+
+    /// Whether entries of this session have no effect from the entry at `at` on, because the group may have
+    /// forgotten the session.
+    pub(crate) fn is_forgotten(&self, session: SessionId, at: Position) -> bool {
+        let is_old = opening_of(session).0.saturating_add(self.horizon) <= at.0;
+        is_old && !self.newest.contains_key(&session) && !is_active(Mutant::TakeForgottenForNew)
+    }
+
     /// What a transaction's client is told if the transaction has committed.
     pub(crate) fn committed(&self, id: RequestId) -> Option<Answer> {
         let newest = self.newest.get(&id.session).filter(|newest| newest.id.sequence == id.sequence)?;
@@ -62,9 +102,12 @@ impl Sessions {
         (newest.has_committed && !is_active(Mutant::CertifyTwice)).then_some(answer)
     }
 
-    /// What an attempt's client is told if its entry must have no effect, because of what was certified
-    /// before it.
-    pub(crate) fn settled(&self, id: RequestId) -> Option<Answer> {
+    /// What an attempt's client is told if its entry, the one at `at`, must have no effect because of what
+    /// was certified before it.
+    pub(crate) fn settled(&self, id: RequestId, at: Position) -> Option<Answer> {
+        if self.is_forgotten(id.session, at) {
+            return Some(Answer::Unknown);
+        }
         let newest = self.newest.get(&id.session)?;
         let is_superseded = (id.sequence, id.attempt) <= (newest.id.sequence, newest.id.attempt);
         let superseded = is_superseded && !is_active(Mutant::CertifyTwice);
@@ -78,7 +121,7 @@ impl Sessions {
         }
         self.by_age.insert((at, id.session));
         while let Some(&(oldest, session)) = self.by_age.first()
-            && oldest.0 + SESSION_HORIZON <= at.0
+            && oldest.0.saturating_add(self.horizon) <= at.0
         {
             self.by_age.pop_first();
             self.newest.remove(&session);
@@ -98,11 +141,15 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn take(reader: &mut Reader<'_>) -> Option<Sessions> {
-        let mut sessions = Sessions::default();
+    /// Sessions that are known for so many entries, none of them newer than `last`.
+    pub(crate) fn take(reader: &mut Reader<'_>, horizon: u64, last: Position) -> Option<Sessions> {
+        let mut sessions = Sessions::known_for(horizon);
         for _ in 0..reader.varint()? {
             let (id, has_committed) = (take_id(reader)?, take_bool(reader)?);
             let at = Position(reader.varint()?);
+            if at == Position::NONE || at > last {
+                return None;
+            }
             sessions.newest.insert(id.session, Certified { id, has_committed, at });
             sessions.by_age.insert((at, id.session));
         }
@@ -134,15 +181,19 @@ mod tests {
             (id(1, 2, 3), false, id(1, 1, 9), superseded),
             (id(1, 2, 3), false, id(1, 3, 0), None),
         ] {
-            let mut sessions = Sessions::default();
+            let mut sessions = Sessions::known_for(SESSION_HORIZON);
             sessions.certified(newest, has_committed, Position(1));
-            assert_eq!(sessions.settled(entry), expected, "{entry:?} behind {newest:?}, {has_committed}");
+            assert_eq!(
+                sessions.settled(entry, Position(2)),
+                expected,
+                "{entry:?} behind {newest:?}, {has_committed}"
+            );
         }
     }
 
     #[test]
     fn a_session_is_forgotten_behind_the_horizon_and_not_before() {
-        let mut sessions = Sessions::default();
+        let mut sessions = Sessions::known_for(SESSION_HORIZON);
         sessions.certified(id(1, 1, 0), true, Position(1));
         sessions.certified(id(2, 1, 0), true, Position(2));
         sessions.certified(id(1, 2, 0), true, Position(3));
@@ -158,15 +209,39 @@ mod tests {
     }
 
     #[test]
+    fn a_forgotten_session_is_told_from_a_new_one_by_its_opening() {
+        let mut sessions = Sessions::known_for(10);
+        let opened = |behind, sequence| id(session_opened(Position(behind), 7).0, sequence, 0);
+        for at in 21..=24 {
+            sessions.certified(id(session_opened(Position(20), 1).0, at, 0), true, Position(at));
+        }
+        for (entry, at, expected) in [
+            (opened(20, 1), 29, None),
+            (opened(20, 1), 30, Some(Answer::Unknown)),
+            (opened(0, 1), 9, None),
+            (opened(0, 1), 10, Some(Answer::Unknown)),
+            (opened(u64::MAX, 1), 30, None),
+        ] {
+            assert_eq!(sessions.settled(entry, Position(at)), expected, "{entry:?} at {at}");
+        }
+        let known = |sequence| id(session_opened(Position(20), 1).0, sequence, 0);
+        assert_eq!(sessions.settled(known(25), Position(33)), None, "it is as old, but known");
+        assert_eq!(sessions.settled(known(24), Position(33)), Some(Answer::Committed));
+    }
+
+    #[test]
     fn sessions_read_back() {
-        let mut sessions = Sessions::default();
+        let mut sessions = Sessions::known_for(SESSION_HORIZON);
         sessions.certified(id(1, 2, 3), true, Position(4));
         sessions.certified(id(2, 1, 0), false, Position(5));
         let mut out = Vec::new();
         sessions.put(&mut out);
-        assert_eq!(Sessions::take(&mut Reader::new(&out)), Some(sessions));
+        let take =
+            |bytes: &[u8], last| Sessions::take(&mut Reader::new(bytes), SESSION_HORIZON, Position(last));
+        assert_eq!(take(&out, 4), None, "a session that is newer than the last entry");
+        assert_eq!(take(&out, 5), Some(sessions));
         for cut in 0..out.len() {
-            assert_eq!(Sessions::take(&mut Reader::new(&out[..cut])), None, "{cut}");
+            assert_eq!(take(&out[..cut], 5), None, "{cut}");
         }
     }
 }

@@ -192,6 +192,14 @@ pub enum Mutant {
     ForgetSessions,
     /// A later attempt that writes nothing is not ordered, although an earlier one may yet write.
     EndUnordered,
+    /// An entry of a session that may have been forgotten counts as one of a new session.
+    TakeForgottenForNew,
+    /// Deferred update replication does not look whether a listing is what it was.
+    MissPhantoms,
+    /// Deferred update replication leaves deletes out of a group's state.
+    SnapshotWithoutDeletes,
+    /// Deferred update replication collects versions that an open snapshot needs.
+    CollectOpenSnapshots,
     /// Deferred update replication certifies the keys only that a transaction writes.
     CertifyOverwritesOnly,
     /// Deferred update replication does not ask its group how far it is, where a transaction only reads.
@@ -252,16 +260,23 @@ impl Mutant {
     pub const OF_SITES: [Mutant; 3] =
         [Mutant::ForgetVote, Mutant::PromiseBeforeSync, Mutant::ReadWithoutIndex];
     /// Those that any certified protocol can have.
-    pub const OF_CERTIFIERS: [Mutant; 5] = [
+    pub const OF_CERTIFIERS: [Mutant; 6] = [
         Mutant::CertifyNothing,
         Mutant::CertifyTwice,
         Mutant::MistakeAttempts,
         Mutant::ForgetSessions,
         Mutant::EndUnordered,
+        Mutant::TakeForgottenForNew,
     ];
     /// Those of deferred update replication alone.
-    pub const OF_DUR: [Mutant; 3] =
-        [Mutant::CertifyOverwritesOnly, Mutant::ReadWithoutAsking, Mutant::ReadBeyondSnapshot];
+    pub const OF_DUR: [Mutant; 6] = [
+        Mutant::CertifyOverwritesOnly,
+        Mutant::ReadWithoutAsking,
+        Mutant::ReadBeyondSnapshot,
+        Mutant::MissPhantoms,
+        Mutant::SnapshotWithoutDeletes,
+        Mutant::CollectOpenSnapshots,
+    ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 23] = [
         Mutant::SkipSyncOfRotated,

@@ -83,13 +83,14 @@ impl Rig {
                     let ticks = count.parse::<u64>().expect("a number");
                     (0..ticks).for_each(|_| self.site.tick(&mut self.effects));
                 }
+                ["leader"] => self.site.has_new_leader(GROUP, &mut self.effects),
                 ["census"] => {
                     let census = self.site.view().census();
                     return format!("{} records, {} versions", census.records, census.versions);
                 }
                 ["restart"] => {
                     let state = self.site.snapshot(GROUP);
-                    let mut site = Dur::default();
+                    let mut site = Dur::over(Arc::new(Partition::new()), self.site.horizons);
                     site.restore(GROUP, &state).expect("a state");
                     assert_eq!(site.snapshot(GROUP), state);
                     self.site = site;
@@ -136,7 +137,11 @@ impl Rig {
 
 /// Runs a script.
 fn check(script: &str) {
-    let mut rig = Rig::default();
+    check_at(Horizons::default(), script);
+}
+
+fn check_at(horizons: Horizons, script: &str) {
+    let mut rig = Rig { site: Dur::over(Arc::new(Partition::new()), horizons), ..Rig::default() };
     let mut came = String::new();
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         match line.strip_prefix('>') {
@@ -149,6 +154,8 @@ fn check(script: &str) {
     }
     assert!(came.is_empty(), "'{came}' at the end of\n{script}");
 }
+
+const HISTORY: u64 = TOMBSTONE_HORIZON;
 
 /// A transaction that puts a key, from beginning to end.
 const A_IS_1: &str = "
@@ -194,15 +201,177 @@ fn the_first_of_two_that_read_the_same_commits() {
          4.0 put a four
          4.0 commit
          > 4.0 proposes
-         4.0 decide
-         > 4.0: Committed
          3.0 get b
          > two
          3.0 commit
          > 3.0 proposes
+         4.0 decide
+         > 4.0: Committed
          3.0 decide
          > 3.0: conflict on a",
     );
+}
+
+#[test]
+fn what_conflicts_with_its_own_site_is_not_proposed() {
+    check(&format!(
+        "1.0 begin
+         > 1.0: Begun
+         1.0 get a
+         > -
+         1.0 put b 1
+         2.0 begin
+         > 2.0: Begun
+         2.0 list 10
+         >
+         2.0 put b 2
+         3.0 begin
+         > 3.0: Begun
+         3.0 get a
+         > -
+         {A_IS_1}
+         1.0 commit
+         > 1.0: conflict on a
+         2.0 commit
+         > 2.0: Conflict(Listing)
+         3.0 commit
+         > 3.0: conflict on a"
+    ));
+}
+
+#[test]
+fn a_late_attempt_does_not_void_a_later_one() {
+    check(
+        "1.8 begin
+         > 1.8: Begun
+         1.8 put a 8
+         1.0 begin
+         > 1.0: Conflict(Superseded)
+         1.8 commit
+         > 1.8 proposes
+         1.1 begin read-only
+         > 1.1: Conflict(Superseded)
+         1.8 decide
+         > 1.8: Committed
+         1.0 begin
+         > 1.0: CommittedBefore",
+    );
+}
+
+#[test]
+fn a_transaction_of_a_forgotten_session_takes_effect_once() {
+    let horizons = Horizons { session: 10, ..Horizons::default() };
+    // The site of attempt 0 was slow. Session 65536 was opened behind entry 1, session 131072 behind entry 2.
+    check_at(
+        horizons,
+        "skip 1
+         65536.8 begin
+         > 65536.8: Begun
+         65536.8 put a 8
+         65536.8 commit
+         > 65536.8 proposes
+         65536.8 decide
+         > 65536.8: Committed
+         65536.0 begin
+         > 65536.0: CommittedBefore
+         65537.0 begin
+         > 65537.0: Begun
+         65537.0 put a 0
+         65537.0 commit
+         > 65537.0 proposes
+         skip 10
+         restart
+         65536.0 begin
+         > 65536.0: Unknown
+         65536.1 begin read-only
+         > 65536.1 asks
+         65536.1 reached
+         > 65536.1: Begun
+         65536.1 commit
+         > 65536.1: Committed
+         65537.0 decide
+         65536.8 decide
+         131072.0 begin
+         > 131072.0: Unknown
+         720896.0 begin
+         > 720896.0: Begun
+         720896.0 get a
+         > 8
+         720896.0 put a 9
+         720896.0 commit
+         > 720896.0 proposes
+         720896.0 decide
+         > 720896.0: Committed",
+    );
+}
+
+#[test]
+fn a_new_leader_is_told_at_once() {
+    check(
+        "1.0 begin
+         > 1.0: Begun
+         1.0 put a 1
+         1.0 commit
+         > 1.0 proposes
+         leader
+         > 1.0 proposes
+         1.0 decide
+         > 1.0: Committed
+         leader",
+    );
+}
+
+#[test]
+fn a_site_bounds_what_it_keeps() {
+    let mut site = Dur::default();
+    let effects = &mut Effects::default();
+    let id = |session| RequestId { session: SessionId(session), sequence: 1, attempt: 0 };
+    for session in 0..=crate::proposals::OPEN_MAX as u64 {
+        site.begin(id(session), false, effects);
+    }
+    assert_eq!(
+        effects.answers.iter().filter(|(_, answer)| *answer == Answer::Begun).count(),
+        site.open.len()
+    );
+    assert_eq!(effects.answers.last(), Some(&(id(site.open.len() as u64), Answer::Unavailable)));
+    // Another site's state replaces this one's: nothing holds the old data but a thread that executes there.
+    let (old, state) = (Arc::downgrade(&site.partition), site.snapshot(GROUP));
+    let executes = site.snapshot_of(id(0));
+    site.restore(GROUP, &state).expect("a state");
+    assert!(executes.is_some() && old.upgrade().is_some());
+    drop(executes);
+    assert!(old.upgrade().is_none());
+    site.commit(id(0), ReadSet::default(), WriteSet::default(), effects);
+    assert_eq!(effects.answers.last(), Some(&(id(0), Answer::Conflict(Conflict::Snapshot))));
+}
+
+#[test]
+fn a_state_or_an_entry_that_claims_too_much_is_malformed() {
+    let mut site = Dur::default();
+    let state = |parts: &[u64]| {
+        let mut out = Vec::new();
+        parts.iter().for_each(|&part| put_varint(&mut out, part));
+        out
+    };
+    for (parts, is_one) in [
+        (&[3, 0, 0, 0][..], true),
+        (&[u64::MAX, 0, 0, 0], false),
+        (&[3, 4, 0, 0], false),
+        (&[3, 0, u64::MAX, 0], false),
+        (&[3, 0, 0, u64::MAX], false),
+        (&[3, 0, 0, 1, 7, 1, 0, 1, 3], true),
+        (&[3, 0, 0, 1, 7, 1, 0, 1, 4], false),
+        (&[3, 0, 1, 0, 1, 9, 2, 0, 0], true),
+        (&[3, 0, 2, 0, 1, 9, 2, 0, 0, 1, 9, 2, 0, 0], false),
+    ] {
+        assert_eq!(site.restore(GROUP, &state(parts)).is_ok(), is_one, "{parts:?}");
+    }
+    for place in 4..7 {
+        let mut parts = [7, 1, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(site.check(GROUP, &state(&parts)), Ok(()));
+        parts[place] = u64::MAX;
+        assert_eq!(site.check(GROUP, &state(&parts)), Err(Malformed), "{place}");
+    }
 }
 
 #[test]
@@ -464,8 +633,6 @@ fn versions_are_kept_for_snapshots_and_no_longer() {
          1.0 get a
          > 1
          1.0 commit
-         > 1.0 asks
-         1.0 reached
          > 1.0: conflict on a
          skip 1
          tick 40
