@@ -8,7 +8,8 @@
 //! # An entry's way
 //!
 //! 1. The protocol proposes it. If another site leads the group, the entry goes there, once: a protocol
-//!    proposes again what it does not see decided.
+//!    proposes again what it does not see decided. A leader drops what it has no room for. Each protocol waits
+//!    longer before it proposes the same entry again, and begins anew when the group has another leader.
 //! 2. The leader has the group agree on it, as `agree` does.
 //! 3. Every site gives the agreed entry to its protocol, in the order of the group's log.
 //!
@@ -96,6 +97,8 @@ struct Decided {
     /// The last entry that the protocol was given.
     index: u64,
     term: u64,
+    /// The leader that the protocol was told of last, with its term.
+    leader: Option<(NodeId, u64)>,
     /// Bytes of entries behind the base.
     bytes: u64,
     /// What the group has had kept: a replica that begins anew must not forget its vote.
@@ -188,7 +191,8 @@ impl<C: Certifier> Site<C> {
                 return Err(unread(partition, base.index));
             }
             let hard_state = image.hard_state;
-            let decided = Decided { index: base.index, term: base.term, bytes: 0, hard_state };
+            let (index, term) = (base.index, base.term);
+            let decided = Decided { index, term, bytes: 0, leader: None, hard_state };
             site.decided.insert(partition, decided);
             let group = raft_group(&site.options, partition, base, image.entries, hard_state)?;
             groups.insert(partition, group);
@@ -243,10 +247,11 @@ impl<C: Certifier> Site<C> {
 
     /// A client's transaction begins.
     pub fn begin(&mut self, id: RequestId, is_read_only: bool, effects: &mut SiteEffects) {
-        // A session has one transaction at a time.
-        self.questions
-            .values_mut()
-            .for_each(|questions| questions.forget(|other| other.session == id.session));
+        // A session has one transaction at a time. A request that was late voids no later attempt.
+        let is_voided = |other: RequestId| {
+            other.session == id.session && (other.sequence, other.attempt) <= (id.sequence, id.attempt)
+        };
+        self.questions.values_mut().for_each(|questions| questions.forget(is_voided));
         self.client(id, effects, |protocol, wishes| protocol.begin(id, is_read_only, wishes));
     }
 
@@ -268,6 +273,8 @@ impl<C: Certifier> Site<C> {
 
     fn client(&mut self, id: RequestId, effects: &mut SiteEffects, call: impl FnOnce(&mut C, &mut Effects)) {
         if self.silence.is_some() {
+            // Its client goes to another site, and nothing of it may stay here.
+            self.forget(id);
             return effects.answers.push((id, Answer::Unavailable));
         }
         call(&mut self.protocol, &mut self.wishes);
@@ -424,6 +431,17 @@ impl<C: Certifier> Site<C> {
             Err(index) => return self.end(unread(partition, index), effects),
         }
         self.answer_questions(partition);
+        self.tell_of_leader(partition);
+    }
+
+    /// Tells the protocol of a group's new leader.
+    fn tell_of_leader(&mut self, partition: PartitionId) {
+        let leader = self.groups.get(&partition).and_then(|group| group.leader());
+        let Some(decided) = self.decided.get_mut(&partition) else { return };
+        if leader.is_some() && leader != decided.leader {
+            decided.leader = leader;
+            self.protocol.has_new_leader(partition, &mut self.wishes);
+        }
     }
 
     /// Gives the protocol what is agreed up to an index. `Err` is the entry that it does not know.
@@ -489,7 +507,7 @@ impl<C: Certifier> Site<C> {
         }
         let Some(decided) = self.decided.get_mut(&partition) else { return Ok(()) };
         let hard_state = HardState { commit: index, ..decided.hard_state };
-        *decided = Decided { index, term: base.term, bytes: 0, hard_state };
+        *decided = Decided { index, term: base.term, bytes: 0, hard_state, ..*decided };
         let kept = Kept {
             base: Some(base.clone()),
             reset: true,

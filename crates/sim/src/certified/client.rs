@@ -1,10 +1,14 @@
 //! A client: some sessions side by side, each with one operation that it repeats until it is answered.
 
-use super::{Certified, Frame, Operation, Protocol, Timer, Told};
+use super::{
+    Certified, Frame, MEMBER_NAMES, MEMBERS_MAX, Member, MemberStep, Operation, Protocol, Timer, Told,
+};
 use crate::draw::Draw;
 use crate::history::{self, Outcome, Step};
 use crate::world::{Address, Core, Input, Violation};
+use certify::session_opened;
 use std::fmt;
+use txn::{Position, SessionId};
 
 /// An operation that is not answered.
 struct Asked {
@@ -31,6 +35,24 @@ struct Session {
     asked: Option<Asked>,
     /// The site that it uses.
     host: u16,
+    /// Its name in its present opening.
+    id: SessionId,
+    /// Which of all openings of the run that is.
+    opening: u32,
+    /// Behind which entry that was.
+    opened_behind: Position,
+    /// The last entry of which a site has told it.
+    heard: Position,
+}
+
+impl Session {
+    /// Takes another name: what has become of operations under the old one nobody needs to know.
+    fn open(&mut self, opened: &mut u32) {
+        self.opening = *opened;
+        self.opened_behind = self.heard;
+        self.id = session_opened(self.heard, *opened as u16);
+        *opened += 1;
+    }
 }
 
 /// A client.
@@ -58,17 +80,25 @@ impl fmt::Display for Client {
 
 impl Client {
     /// A client with so many sessions, which share its operations.
-    pub(super) fn new(number: u16, hosts: u16, sessions: u64, operations: u64) -> Client {
+    pub(super) fn new(number: u16, hosts: u16, sessions: u64, operations: u64, opened: &mut u32) -> Client {
         let sessions = sessions.min(operations).clamp(1, 1 << 16);
-        let session = |slot: u64| Session {
-            number: u32::from(number) << 16 | slot as u32,
-            left: operations / sessions + u64::from(slot < operations % sessions),
-            sequence: 0,
-            attempt: 0,
-            asked: None,
-            host: (u64::from(number) + slot) as u16 % hosts,
+        let mut session = |slot: u64| {
+            let mut session = Session {
+                number: u32::from(number) << 16 | slot as u32,
+                left: operations / sessions + u64::from(slot < operations % sessions),
+                sequence: 0,
+                attempt: 0,
+                asked: None,
+                host: (u64::from(number) + slot) as u16 % hosts,
+                id: SessionId(0),
+                opening: 0,
+                opened_behind: Position::NONE,
+                heard: Position::NONE,
+            };
+            session.open(opened);
+            session
         };
-        Client { sessions: (0..sessions).map(session).collect() }
+        Client { sessions: (0..sessions).map(&mut session).collect() }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -113,9 +143,10 @@ pub(super) fn take<P: Protocol>(
                 send(system, client, slot, core);
             }
         }
-        Input::Frame { frame: Frame::Answer { session, sequence, attempt, told }, .. } => {
+        Input::Frame { frame: Frame::Answer { session, sequence, attempt, position, told }, .. } => {
             let slot = slot_of(session);
             let waits = system.session(client, slot);
+            waits.heard = waits.heard.max(position);
             if waits.sequence == sequence && waits.asked.is_some() {
                 answered(system, client, slot, attempt, told, core)?;
             }
@@ -149,22 +180,30 @@ pub(super) fn disconnect<P: Protocol>(system: &mut Certified<P>, client: u16, co
 
 /// Begins the next operation.
 fn begin<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: &mut Core<Certified<P>>) {
-    let keys = system.plan.keys;
+    let (keys, horizon) = (system.plan.keys, system.plan.horizons.session);
+    let members_percent = if P::LISTS { system.plan.members_percent } else { 0 };
+    let mut opened = system.opened;
     let session = system.session(client, slot);
     if session.left == 0 || session.asked.is_some() {
         return;
+    }
+    // Some clients take the advice of `certify::sessions`, others do not.
+    if session.heard.0 - session.opened_behind.0 >= horizon / 2 && core.draw.percent(50) {
+        session.open(&mut opened);
     }
     session.left -= 1;
     session.sequence += 1;
     // No two appends are of the same value.
     let value = u64::from(session.number) << 32 | session.sequence << 2;
-    let operation = draw(keys, value, &mut core.draw);
+    let operation = draw(keys, value, members_percent, &mut core.draw);
+    system.opened = opened;
+    let session = system.session(client, slot);
     session.asked = Some(Asked { operation, invoked_ns: core.now_ns(), sent: 0 });
     send(system, client, slot, core);
 }
 
 /// An operation whose appends are of values from this one on.
-fn draw(keys: u64, value: u64, draw: &mut Draw) -> Operation {
+fn draw(keys: u64, value: u64, members_percent: u32, draw: &mut Draw) -> Operation {
     let count = draw.pick(&[1, 1, 1, 2, 2, 3]);
     let only_reads = draw.percent(40);
     let appends = draw.below(count);
@@ -173,7 +212,22 @@ fn draw(keys: u64, value: u64, draw: &mut Draw) -> Operation {
         (draw.below(keys), is_append.then_some(value + index))
     };
     let steps = (0..count).map(step).collect();
+    let step = match only_reads {
+        true => MemberStep::Look,
+        false => draw.pick(&[
+            MemberStep::AddIfListed,
+            MemberStep::AddIfListed,
+            MemberStep::AddIfCounted,
+            MemberStep::Change,
+            MemberStep::Change,
+            MemberStep::Delete,
+            MemberStep::Delete,
+            MemberStep::Clear,
+        ]),
+    };
+    let member = Member { step, name: draw.below(MEMBER_NAMES), value: value + 3 };
     Operation {
+        member: draw.percent(members_percent).then_some(member),
         steps,
         only_if_even: !only_reads && draw.percent(20),
         is_declared: only_reads && draw.percent(70),
@@ -191,6 +245,7 @@ fn send<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: 
         session: number,
         sequence: session.sequence,
         attempt,
+        id: session.id,
         operation: asked.operation.clone(),
     };
     let me = Address::Client(client);
@@ -218,20 +273,34 @@ fn answered<P: Protocol>(
     told: Told,
     core: &mut Core<Certified<P>>,
 ) -> Result<(), Violation> {
-    let hosts = system.plan.hosts;
+    let (hosts, horizon, newest) = (system.plan.hosts, system.plan.horizons.session, system.newest);
     let session = system.session(client, slot);
     let Some(asked) = &mut session.asked else {
         return Ok(());
     };
-    let writes_nothing = |lists: &[Vec<u64>]| {
-        let length = lists.first().map_or(0, Vec::len);
-        asked.operation.has_appends() && !asked.operation.appends_behind(length)
-    };
+    let mut is_unknown = false;
     let read = match told {
         // Nothing was ordered: the attempt that was sent since may yet write.
-        Told::Committed(lists) if session.attempt != attempt && writes_nothing(&lists) => return Ok(()),
-        Told::Committed(lists) => Some(lists),
+        Told::Committed { is_ordered: false, .. }
+            if session.attempt != attempt && asked.operation.may_write() =>
+        {
+            return Ok(());
+        }
+        Told::Committed { lists, members, .. } => Some((lists, members)),
         Told::CommittedBefore => None,
+        Told::Unknown if session.attempt != attempt => return Ok(()),
+        Told::Unknown if session.opened_behind.0 + horizon > newest.0 => {
+            let text = format!(
+                "session {} was opened behind {}, and may be forgotten {horizon} entries later; at {} its \
+                 client is told that an outcome is unknown",
+                session.number, session.opened_behind.0, newest.0
+            );
+            return Err(Violation::new("unknown outcomes", text));
+        }
+        Told::Unknown => {
+            is_unknown = true;
+            None
+        }
         Told::Failed(text) => return Err(Violation::new("procedures", text)),
         Told::Conflict(_) if session.attempt == attempt => {
             again(system, client, slot, core);
@@ -245,12 +314,32 @@ fn answered<P: Protocol>(
         Told::Conflict(_) | Told::Unavailable => return Ok(()),
     };
     let (operation, invoked_ns) = (asked.operation.clone(), asked.invoked_ns);
-    let (number, left) = (session.number, session.left);
+    let (number, left, opening) = (session.number, session.left, session.opening);
     session.asked = None;
+    if is_unknown {
+        let mut opened = system.opened;
+        system.session(client, slot).open(&mut opened);
+        system.opened = opened;
+    }
+    let (read, members) = read.unzip();
+    if let Some(members) = members {
+        let is_late = |value: &&u64| system.gone.get(value).is_some_and(|&gone_ns| gone_ns < invoked_ns);
+        if let Some(value) = members.seen.iter().find(is_late) {
+            let text = format!("{operation} has seen member {value:x}, which was gone when it was invoked");
+            return Err(Violation::new("members", text));
+        }
+        if members.seen.len() > MEMBERS_MAX {
+            let text = format!("{operation} has seen {} members", members.seen.len());
+            return Err(Violation::new("members", text));
+        }
+        for value in members.gone {
+            system.gone.insert(value, core.now_ns());
+        }
+    }
     let values = read.iter().flatten().map(|list| list.len() as u64).sum();
     core.witness(values);
     // An earlier attempt has read nobody knows what, and may have appended nothing.
-    let is_known = read.is_some() || !operation.only_if_even;
+    let is_known = read.is_some() || !operation.only_if_even && !is_unknown;
     let length = read.as_ref().and_then(|lists| lists.first()).map_or(0, Vec::len);
     let mut lists = read.into_iter().flatten();
     let (mut steps, mut appended) = (Vec::new(), Vec::new());
@@ -261,7 +350,9 @@ fn answered<P: Protocol>(
             appended.push((key, value));
         }
     }
-    if operation.has_appends() {
+    if is_unknown {
+        system.tally.unknown += 1;
+    } else if operation.may_write() {
         system.tally.committed += 1;
         if is_known {
             system.acknowledged.extend(&appended);
@@ -271,7 +362,7 @@ fn answered<P: Protocol>(
     }
     system.tally.last_ns = core.now_ns();
     system.history.push(history::Operation {
-        client: number,
+        client: opening,
         invoked_ns,
         completed_ns: Some(core.now_ns()),
         outcome: if is_known { Outcome::Committed } else { Outcome::Unknown },

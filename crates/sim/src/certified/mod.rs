@@ -12,7 +12,10 @@
 //!
 //! The oracles: at most one process leads a term; all sites have the same state behind the same entry,
 //! snapshots included; what was acknowledged is at every site in the end, and all sites are equal; what
-//! clients saw is strictly serializable ([`crate::history`]). The world adds that all clients finish and all
+//! clients saw is strictly serializable ([`crate::history`]). Of *members*, the keys that operations list, count,
+//! change, delete and clear, there are never more than the operations allow; the count is that of the listing;
+//! and a value that is gone is never seen again. A client is told that an outcome is unknown only of a session
+//! that the protocol may have forgotten. The world adds that all clients finish and all
 //! sites catch up.
 
 mod client;
@@ -27,21 +30,31 @@ use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::world::{Address, Core, End, Fault, Input, Start, System, Traffic, Violation, World};
 use bytes::Bytes;
-use certify::dur::{self, Dur};
+use certify::dur::{self, Dur, Horizons};
 use certify::register::{self, Register};
-use certify::{Certifier, Conflict};
+use certify::{Certifier, Conflict, SESSION_HORIZON};
 use client::Client;
 use process::{Process, list_at, state_of};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
+use store::{Partition, TOMBSTONE_HORIZON};
 use txn::hash::mix;
-use txn::{Entry, Key, NodeId, PartitionId};
+use txn::{Entry, Key, NodeId, PartitionId, Position, SessionId};
 
 /// A protocol that can live in the world: all its sites have all the data.
-pub trait Protocol: Certifier + Default + 'static {
+pub trait Protocol: Certifier + Sized + 'static {
     /// The group in which all sites agree.
     const GROUP: PartitionId;
+    /// Whether its transactions list, count and clear the user's keys.
+    const LISTS: bool;
+
+    /// A site without data.
+    fn with_horizons(horizons: Horizons) -> Self;
+
+    /// The last decided entry.
+    fn position(&self) -> Position;
 
     /// What a key has at this site.
     fn newest(&self, key: &Key) -> Option<Entry>;
@@ -49,6 +62,15 @@ pub trait Protocol: Certifier + Default + 'static {
 
 impl Protocol for Register {
     const GROUP: PartitionId = register::GROUP;
+    const LISTS: bool = false;
+
+    fn with_horizons(horizons: Horizons) -> Register {
+        Register::remembering(horizons.session)
+    }
+
+    fn position(&self) -> Position {
+        Register::position(self)
+    }
 
     fn newest(&self, key: &Key) -> Option<Entry> {
         self.value(key)
@@ -57,6 +79,15 @@ impl Protocol for Register {
 
 impl Protocol for Dur {
     const GROUP: PartitionId = dur::GROUP;
+    const LISTS: bool = true;
+
+    fn with_horizons(horizons: Horizons) -> Dur {
+        Dur::over(Arc::new(Partition::new()), horizons)
+    }
+
+    fn position(&self) -> Position {
+        Dur::position(self)
+    }
 
     fn newest(&self, key: &Key) -> Option<Entry> {
         self.value(key)
@@ -82,6 +113,10 @@ struct Plan {
     jitter: bool,
     /// Whether sites read where a snapshot is at hand, and do not ask the protocol at each look.
     reads_at_once: bool,
+    /// How long the protocol remembers what.
+    horizons: Horizons,
+    /// The share of operations that use members, where the protocol lists keys.
+    members_percent: u32,
 }
 
 impl Plan {
@@ -104,13 +139,50 @@ impl Plan {
             costs: options.costs,
             jitter: options.jitter,
             reads_at_once: draw.percent(50),
+            horizons: Horizons {
+                history: draw.pick(&[20, 100, 1_000, TOMBSTONE_HORIZON]),
+                session: draw.pick(&[30, 100, 1_000, SESSION_HORIZON]),
+            },
+            members_percent: draw.pick(&[0, 30, 70]),
         }
     }
+}
+
+/// At most so many members are there at a time.
+const MEMBERS_MAX: usize = 2;
+/// The names that a member may have.
+const MEMBER_NAMES: u64 = 4;
+
+/// What an operation does to the *members*: the user's keys, beside the lists, which are the system's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberStep {
+    /// Lists the members, and adds this one if that leaves at most [`MEMBERS_MAX`].
+    AddIfListed,
+    /// Counts the members, and adds this one if that leaves at most [`MEMBERS_MAX`].
+    AddIfCounted,
+    /// Gives the member another value, if it is there.
+    Change,
+    /// Deletes the member, if it is there.
+    Delete,
+    /// Deletes all members.
+    Clear,
+    /// Lists and counts the members.
+    Look,
+}
+
+/// A step, and the name and the value that it has for a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    step: MemberStep,
+    name: u64,
+    value: u64,
 }
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
+    /// It begins with this.
+    member: Option<Member>,
     /// It reads these lists, one after the other, and appends a value to some of them.
     pub steps: Vec<(u64, Option<u64>)>,
     /// It appends nothing if the first list has an odd length.
@@ -122,6 +194,10 @@ pub struct Operation {
 impl Operation {
     fn has_appends(&self) -> bool {
         self.steps.iter().any(|(_, value)| value.is_some())
+    }
+
+    fn may_write(&self) -> bool {
+        self.has_appends() || self.member.is_some_and(|member| member.step != MemberStep::Look)
     }
 
     /// Whether it appends, if the first list has so many values.
@@ -139,6 +215,9 @@ impl fmt::Display for Operation {
                 None => write!(f, "read {key}")?,
             }
         }
+        if let Some(Member { step, name, value }) = self.member {
+            write!(f, ", {step:?} {name} {value:x}")?;
+        }
         if self.only_if_even { f.write_str(", if even") } else { Ok(()) }
     }
 }
@@ -146,16 +225,34 @@ impl fmt::Display for Operation {
 /// What a client is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The transaction has committed, and each of its steps has read this list.
-    Committed(Vec<Vec<u64>>),
+    /// The transaction has committed.
+    Committed {
+        /// What each of its steps has read.
+        lists: Vec<Vec<u64>>,
+        /// What it knows of the members.
+        members: Members,
+        /// Whether its end has a place in the order.
+        is_ordered: bool,
+    },
     /// An earlier attempt has, which may have read other ones.
     CommittedBefore,
     /// It conflicts with another one: it is to be run again.
     Conflict(Conflict),
+    /// It may have committed or not, and has no further effect.
+    Unknown,
     /// It is to be run at another site.
     Unavailable,
     /// No procedure should end so.
     Failed(String),
+}
+
+/// Values of members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Those that an operation has seen.
+    seen: Vec<u64>,
+    /// Of those, the ones that it has deleted or replaced.
+    gone: Vec<u64>,
 }
 
 /// What travels between clients and sites.
@@ -176,6 +273,8 @@ pub enum Frame {
         sequence: u64,
         /// Which attempt.
         attempt: u32,
+        /// The name of the session in its present opening.
+        id: SessionId,
         /// What for.
         operation: Operation,
     },
@@ -187,6 +286,8 @@ pub enum Frame {
         sequence: u64,
         /// Which attempt.
         attempt: u32,
+        /// The last entry that the site was given.
+        position: Position,
         /// What.
         told: Told,
     },
@@ -196,18 +297,19 @@ impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Frame::Peer { bytes, .. } => f.write_str(&node::site::describe(bytes)),
-            Frame::Ask { session, sequence, attempt, operation } => {
+            Frame::Ask { session, sequence, attempt, operation, .. } => {
                 write!(f, "{session:x}.{sequence}.{attempt} {operation}")
             }
-            Frame::Answer { session, sequence, attempt, told } => {
+            Frame::Answer { session, sequence, attempt, told, .. } => {
                 write!(f, "{session:x}.{sequence}.{attempt} ")?;
                 match told {
-                    Told::Committed(lists) => {
+                    Told::Committed { lists, .. } => {
                         let values: usize = lists.iter().map(Vec::len).sum();
                         write!(f, "committed, read {values} values")
                     }
                     Told::CommittedBefore => write!(f, "committed before"),
                     Told::Conflict(conflict) => write!(f, "conflict: {conflict:?}"),
+                    Told::Unknown => write!(f, "unknown"),
                     Told::Unavailable => write!(f, "unavailable"),
                     Told::Failed(text) => write!(f, "failed: {text}"),
                 }
@@ -228,7 +330,7 @@ pub enum Timer {
     /// A site goes on with a session's transaction, if it has not gone on since.
     Go {
         /// Which session.
-        session: u32,
+        session: SessionId,
         /// How often the site had gone on.
         turn: u64,
     },
@@ -265,15 +367,26 @@ pub struct Certified<P> {
     /// Appends that were acknowledged: key and value.
     acknowledged: Vec<(u64, u64)>,
     history: Vec<Seen>,
+    /// When it was acknowledged that these values of members are gone.
+    gone: BTreeMap<u64, u64>,
+    /// The last entry that any site was given.
+    newest: Position,
+    /// Openings of sessions.
+    opened: u32,
     tally: Tally,
     protocol: PhantomData<P>,
 }
 
 impl<P> Certified<P> {
     fn new(plan: Plan, options: &Options) -> Certified<P> {
-        let client = |number| Client::new(number, options.nodes, options.pipeline, options.operations);
+        let mut opened = 0;
+        let mut client =
+            |number| Client::new(number, options.nodes, options.pipeline, options.operations, &mut opened);
         Certified {
-            clients: (0..options.clients).map(client).collect(),
+            clients: (0..options.clients).map(&mut client).collect(),
+            gone: BTreeMap::new(),
+            newest: Position::NONE,
+            opened,
             plan,
             processes: 0,
             leaders: BTreeMap::new(),
@@ -295,7 +408,7 @@ impl<P: Protocol> System for Certified<P> {
         match frame {
             Frame::Peer { bytes, .. } => 20 + bytes.len() as u64,
             Frame::Ask { operation, .. } => 32 + 16 * operation.steps.len() as u64,
-            Frame::Answer { told: Told::Committed(lists), .. } => {
+            Frame::Answer { told: Told::Committed { lists, .. }, .. } => {
                 40 + 8 * lists.iter().map(|values| values.len() as u64).sum::<u64>()
             }
             Frame::Answer { .. } => 40,

@@ -1,7 +1,7 @@
 //! A host's process: a site, its journal, and the transactions of its clients.
 
 use super::client::address;
-use super::{Certified, Frame, Operation, Protocol, Timer, Told};
+use super::{Certified, Frame, MEMBERS_MAX, Member, MemberStep, Members, Operation, Protocol, Timer, Told};
 use crate::keeper::Keeper;
 use crate::world::{Address, Core, Input, Start, Violation};
 use bytes::Bytes;
@@ -18,13 +18,17 @@ use std::fmt;
 use std::sync::Arc;
 use txn::hash::{hash_bytes, mix};
 use txn::{
-    Args, Entry, FnProcedure, Footprint, Key, NodeId, Outcome, Reply, Request, RequestId, SessionId, Stop, Tx,
+    Args, Entry, FnProcedure, Footprint, Key, NodeId, Outcome, Reply, Request, RequestId, ScanRange,
+    SessionId, Space, Stop, Tx,
 };
 
 /// Making a segment's file takes so many syncs' time.
 const PREPARE_SYNCS: u64 = 3;
 /// In so many of 100 cases a site goes on with a transaction only after a while.
 const PAUSE_PERCENT: u32 = 30;
+/// In so many of 100 cases a site that goes on after a pause gives the transaction up, as if its client had
+/// gone.
+const FORGET_PERCENT: u32 = 2;
 
 /// A running process.
 pub struct Process<P> {
@@ -41,6 +45,8 @@ pub struct Process<P> {
 
 /// A client's transaction.
 struct Running {
+    /// The session, as its client numbers it.
+    session: u32,
     call: CertifiedCall,
     /// What it wishes for after a pause.
     pending: Option<Wish>,
@@ -57,7 +63,12 @@ impl<P: Protocol> fmt::Display for Process<P> {
 
 /// The key of a list.
 fn key_of(list: u64) -> Key {
-    Key::new(&list.to_le_bytes())
+    Key::in_space(Space::System, &list.to_le_bytes())
+}
+
+/// The key of a member.
+fn member_key(name: u64) -> Key {
+    Key::new(&name.to_le_bytes())
 }
 
 fn list_of(value: Option<&Entry>) -> Vec<u64> {
@@ -72,7 +83,12 @@ fn bytes_of(list: &[u64]) -> Vec<u8> {
 
 /// What a client's operation does at a site.
 async fn execute(mut tx: Tx, operation: Arc<Operation>) -> Outcome {
-    let mut replies = Vec::new();
+    let Members { seen, gone } = match operation.member {
+        Some(member) => use_member(&mut tx, member).await?,
+        None => Members::default(),
+    };
+    let reply = |values: &[u64]| Reply::bulk(bytes_of(values).as_slice());
+    let mut replies = vec![reply(&seen), reply(&gone)];
     let mut first = None;
     for &(key, value) in &operation.steps {
         let list = list_of(tx.entry(&key_of(key)).await?.as_ref());
@@ -88,14 +104,74 @@ async fn execute(mut tx: Tx, operation: Arc<Operation>) -> Outcome {
     Ok(Reply::Array(replies))
 }
 
-/// The lists that an operation has read.
-fn lists_of(outcome: Outcome) -> Result<Vec<Vec<u64>>, String> {
+async fn use_member(tx: &mut Tx, member: Member) -> Result<Members, Stop> {
+    let Member { step, name, value } = member;
+    let key = &member_key(name);
+    let mut members = Members::default();
+    let mut may_add = false;
+    match step {
+        MemberStep::AddIfListed => {
+            members.seen = listed(tx).await?;
+            may_add = members.seen.len() < MEMBERS_MAX && tx.entry(key).await?.is_none();
+        }
+        MemberStep::AddIfCounted => {
+            may_add = tx.count().await? < MEMBERS_MAX as u64 && tx.entry(key).await?.is_none();
+        }
+        MemberStep::Change | MemberStep::Delete => {
+            members.seen = list_of(tx.entry(key).await?.as_ref());
+            members.gone = members.seen.clone();
+            match step {
+                _ if members.seen.is_empty() => {}
+                MemberStep::Change => tx.put(key, bytes_of(&[value]).as_slice()).await?,
+                _ => tx.delete(key).await?,
+            }
+        }
+        MemberStep::Clear => {
+            members.seen = listed(tx).await?;
+            members.gone = members.seen.clone();
+            tx.clear().await?;
+        }
+        MemberStep::Look => {
+            members.seen = listed(tx).await?;
+            let count = tx.count().await?;
+            if count != members.seen.len() as u64 {
+                return Err(Stop::abort(format!(
+                    "{count} members are counted, {} listed",
+                    members.seen.len()
+                )));
+            }
+        }
+    }
+    if may_add {
+        tx.put(key, bytes_of(&[value]).as_slice()).await?;
+    }
+    Ok(members)
+}
+
+/// The values of all members, in pages.
+async fn listed(tx: &mut Tx) -> Result<Vec<u64>, Stop> {
+    let (mut values, mut from_hash) = (Vec::new(), Some(0));
+    while let Some(hash) = from_hash {
+        let page = tx.scan(ScanRange::of(Space::User, hash, MEMBERS_MAX)).await?;
+        values.extend(page.entries.iter().flat_map(|(_, entry)| list_of(Some(entry))));
+        from_hash = page.next_hash;
+    }
+    Ok(values)
+}
+
+/// What an operation knows of the members, and the lists that it has read.
+fn lists_of(outcome: Outcome) -> Result<(Members, Vec<Vec<u64>>), String> {
     let list = |reply: Reply| match reply {
         Reply::Bulk(bytes) => Ok(list_of(Some(&Entry::new(bytes)))),
         other => Err(format!("{other:?}")),
     };
     match outcome {
-        Ok(Reply::Array(replies)) => replies.into_iter().map(list).collect(),
+        Ok(Reply::Array(replies)) => {
+            let mut lists: Vec<Vec<u64>> = replies.into_iter().map(list).collect::<Result<_, _>>()?;
+            let read = lists.split_off(2);
+            let gone = lists.pop().unwrap_or_default();
+            Ok((Members { seen: lists.pop().unwrap_or_default(), gone }, read))
+        }
         Err(Stop::Abort(text)) => Err(text.into_owned()),
         other => Err(format!("{other:?}")),
     }
@@ -135,7 +211,7 @@ impl<P: Protocol> Process<P> {
             log_bytes_max: plan.log_bytes_max,
             nonce: system.processes,
         };
-        let site = match Site::recover(options, P::default(), images) {
+        let site = match Site::recover(options, P::with_horizons(plan.horizons), images) {
             Ok(site) => site,
             Err(why) => return Ok(Start::Refused(why)),
         };
@@ -169,14 +245,6 @@ impl<P: Protocol> Process<P> {
     }
 }
 
-fn session_id(session: u32) -> SessionId {
-    SessionId(1 + u64::from(session))
-}
-
-fn session_number(session: SessionId) -> u32 {
-    (session.0 - 1) as u32
-}
-
 /// Something reaches a process.
 pub(super) struct Turn<'a, P: Protocol> {
     pub system: &'a mut Certified<P>,
@@ -192,8 +260,9 @@ impl<P: Protocol> Turn<'_, P> {
             Input::Frame { frame: Frame::Peer { from, bytes }, .. } => {
                 self.react(HostEvent::Frame { from, bytes })
             }
-            Input::Frame { frame: Frame::Ask { session, sequence, attempt, operation }, .. } => {
-                self.begin(session, sequence, attempt, operation);
+            Input::Frame { frame: Frame::Ask { session, sequence, attempt, id, operation }, .. } => {
+                let id = RequestId { session: id, sequence, attempt: (attempt - 1) * ATTEMPTS };
+                self.begin(session, id, operation);
             }
             Input::Timer(Timer::Tick) => {
                 self.process.ticks += 1;
@@ -216,7 +285,7 @@ impl<P: Protocol> Turn<'_, P> {
                 let prepared = self.process.keeper.prepared();
                 prepared.into_iter().for_each(|event| self.react(event));
             }
-            Input::Timer(Timer::Go { session, turn }) => self.go_on(session_id(session), turn),
+            Input::Timer(Timer::Go { session, turn }) => self.go_on(session, turn),
             Input::Timer(_) | Input::Frame { .. } => {}
         }
         self.watch()
@@ -229,15 +298,21 @@ impl<P: Protocol> Turn<'_, P> {
     }
 
     /// A client has a transaction run.
-    fn begin(&mut self, session: u32, sequence: u64, attempt: u32, operation: Operation) {
-        let attempt = (attempt - 1) * ATTEMPTS;
-        let id = RequestId { session: session_id(session), sequence, attempt };
+    fn begin(&mut self, session: u32, id: RequestId, operation: Operation) {
         let footprint = Footprint { read_only: operation.is_declared, ..Footprint::default() };
         let operation = Arc::new(operation);
         let procedure = FnProcedure::new("operation", move |tx, _| execute(tx, operation.clone()));
         let request = Request::new(id, Arc::new(procedure), Args::new());
         let call = CertifiedCall::new(Arc::new(Request { footprint, ..request }), 0);
-        self.process.running.insert(id.session, Running { call, pending: None, turn: 0 });
+        let place = |id: RequestId| (id.sequence, id.attempt);
+        let newer = self.process.running.get(&id.session);
+        if newer.is_some_and(|newer| place(newer.call.id()) > place(id)) {
+            // Its client waits for the newer attempt, whatever the site makes of this one.
+            let Process { site, effects, .. } = &mut *self.process;
+            site.begin(id, call.is_read_only(), effects);
+            return self.perform();
+        }
+        self.process.running.insert(id.session, Running { session, call, pending: None, turn: 0 });
         self.grant(id.session, Wish::Begin);
         self.perform();
     }
@@ -245,7 +320,13 @@ impl<P: Protocol> Turn<'_, P> {
     /// A transaction goes on after a pause.
     fn go_on(&mut self, session: SessionId, turn: u64) {
         let running = self.process.running.get_mut(&session).filter(|running| running.turn == turn);
-        if let Some(wish) = running.and_then(|running| running.pending.take()) {
+        let Some(running) = running else { return };
+        let id = running.call.id();
+        if let Some(wish) = running.pending.take() {
+            if self.core.draw.percent(FORGET_PERCENT) {
+                self.process.running.remove(&session);
+                return self.process.site.forget(id);
+            }
             self.grant(session, wish);
             self.perform();
         }
@@ -256,7 +337,7 @@ impl<P: Protocol> Turn<'_, P> {
         let Some(running) = self.process.running.get_mut(&session) else { return };
         running.turn += 1;
         running.pending = Some(wish);
-        let timer = Timer::Go { session: session_number(session), turn: running.turn };
+        let timer = Timer::Go { session, turn: running.turn };
         self.core.set_timer(Address::Host(self.host), after_ns, timer);
     }
 
@@ -324,19 +405,20 @@ impl<P: Protocol> Turn<'_, P> {
 
     /// A transaction has ended.
     fn answer(&mut self, session: SessionId, end: CallEnd) {
-        let Some(Running { call, .. }) = self.process.running.remove(&session) else { return };
+        let Some(Running { call, session, .. }) = self.process.running.remove(&session) else { return };
         let told = match end {
-            CallEnd::Done(outcome) => match lists_of(outcome) {
-                Ok(lists) => Told::Committed(lists),
+            CallEnd::Done { outcome, is_ordered } => match lists_of(outcome) {
+                Ok((members, lists)) => Told::Committed { lists, members, is_ordered },
                 Err(text) => Told::Failed(text),
             },
             CallEnd::CommittedBefore => Told::CommittedBefore,
             CallEnd::Conflict(conflict) => Told::Conflict(conflict),
+            CallEnd::Unknown => Told::Unknown,
             CallEnd::Unavailable => Told::Unavailable,
         };
         let RequestId { sequence, attempt, .. } = call.request().id;
-        let (session, attempt) = (session_number(session), attempt / ATTEMPTS + 1);
-        let frame = Frame::Answer { session, sequence, attempt, told };
+        let (attempt, position) = (attempt / ATTEMPTS + 1, self.process.site.protocol().position());
+        let frame = Frame::Answer { session, sequence, attempt, position, told };
         self.core.send(Address::Host(self.host), address(session), frame);
     }
 
@@ -352,6 +434,7 @@ impl<P: Protocol> Turn<'_, P> {
                 return Err(Violation::new("leaders", text));
             }
         }
+        self.system.newest = self.system.newest.max(process.site.protocol().position());
         let decided = process.decided();
         if process.watched == Some(decided) {
             return Ok(());
