@@ -34,6 +34,7 @@ pub mod register;
 mod sessions;
 
 pub use call::{CallEnd, CertifiedCall, Wish};
+pub use proposals::OPEN_MAX;
 pub use sessions::{SESSION_HORIZON, session_opened};
 
 use bytes::Bytes;

@@ -71,7 +71,7 @@ impl Proposals {
 }
 
 /// Transactions that a site has open, at most.
-pub(crate) const OPEN_MAX: usize = 1 << 16;
+pub const OPEN_MAX: usize = 1 << 16;
 
 /// Makes room for a transaction that begins: it voids what its session has open. `Err` is the answer of a
 /// transaction that must not begin.

@@ -25,6 +25,9 @@ struct Greeter {
     me: Option<NodeId>,
     register: Register,
     greeted_by: Vec<NodeId>,
+    forgotten: Vec<RequestId>,
+    /// Leaders that it was told of.
+    leaders: u32,
 }
 
 const GREETING: &[u8] = b"hello";
@@ -40,7 +43,12 @@ impl Certifier for Greeter {
     fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
         self.register.commit(id, reads, writes, effects);
     }
+    fn has_new_leader(&mut self, group: PartitionId, effects: &mut Effects) {
+        self.leaders += 1;
+        self.register.has_new_leader(group, effects);
+    }
     fn forget(&mut self, id: RequestId) {
+        self.forgotten.push(id);
         self.register.forget(id);
     }
     fn receive(&mut self, from: NodeId, message: &[u8], _: &mut Effects) -> Result<(), Malformed> {
@@ -237,6 +245,19 @@ fn a_transaction_at_a_follower_is_decided_at_all_sites() {
 }
 
 #[test]
+fn a_late_request_does_not_stop_what_its_session_waits_for() {
+    let mut rig = Rig::new();
+    let id = |attempt| RequestId { session: SessionId(9), sequence: 1, attempt };
+    rig.with(rig.follower(), |machine, effects| {
+        machine.begin(id(8), false, effects);
+        machine.begin(id(0), false, effects);
+    });
+    let follower = usize::from(rig.follower().0) - 1;
+    let begun = (id(8), Answer::Begun);
+    rig.run_until("the attempt begins", |rig| rig.sites[follower].1.answers.contains(&begun));
+}
+
+#[test]
 fn messages_reach_the_protocol_and_bad_ones_cost_the_link() {
     let mut rig = Rig::new();
     rig.append(NodeId(1), 1, "one");
@@ -344,6 +365,9 @@ fn a_site_whose_sync_failed_says_nothing_more() {
         std::mem::take(&mut effects.answers)
     });
     assert_eq!(answers, [(id, Answer::Unavailable)]);
+    let protocol = rig.sites[usize::from(follower.0) - 1].0.protocol();
+    assert_eq!(protocol.forgotten, [id], "nothing of it stays");
+    assert!(protocol.leaders > 0, "it had a leader");
     rig.on_way.clear();
     for _ in 0..100 {
         rig.react(follower, HostEvent::Tick { wall_ms: 0 });

@@ -16,8 +16,8 @@ use crate::report::Latencies;
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use certify::call::ATTEMPTS;
-use certify::dur::{Dur, GROUP};
-use certify::{Answer, CallEnd, CertifiedCall, Certifier, Effects, LocalSnapshot, Wish};
+use certify::dur::{Dur, GROUP, Horizons};
+use certify::{Answer, CallEnd, CertifiedCall, Certifier, Effects, LocalSnapshot, OPEN_MAX, Wish};
 use crossbeam_utils::Backoff;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
@@ -110,6 +110,12 @@ impl CertifiedDriver {
         if !feeding.reads_at_snapshots {
             bail!("--reads order: dur orders no read-only transactions; give --reads design or snapshot");
         }
+        if feeding.run_ahead.div_ceil(workers).min(PLACES_MAX) * workers > OPEN_MAX {
+            bail!(
+                "--run-ahead {}: a site of dur has at most {OPEN_MAX} transactions open",
+                feeding.run_ahead
+            );
+        }
         let view: Arc<Partition<()>> = Arc::new(Partition::new());
         driver::load(&*view, workload, seed);
         let places = feeding.run_ahead.div_ceil(workers).min(PLACES_MAX);
@@ -128,7 +134,8 @@ impl CertifiedDriver {
         let started = Instant::now();
         let core = Core {
             site: Mutex::new(Site {
-                dur: Dur::over(view.clone()),
+                // The places are the sessions, and as many as they are: none needs to be forgotten.
+                dur: Dur::over(view.clone(), Horizons { session: u64::MAX, ..Horizons::default() }),
                 effects: Effects::default(),
                 undecided: VecDeque::new(),
                 next_tick: started,
@@ -177,9 +184,9 @@ impl Driven for CertifiedDriver {
     fn check(&self, workload: &dyn Workload) -> Result<(), String> {
         match self.workers.iter().map(|worker| worker.strays).sum() {
             0_u64 => driver::check(&*self.core.view, workload, &self.tally()),
-            strays => {
-                Err(format!("{strays} calls were told of another attempt's commit, and there was none"))
-            }
+            strays => Err(format!(
+                "{strays} calls were told of another attempt's commit, or that their site is full, and neither was so"
+            )),
         }
     }
 
@@ -187,9 +194,8 @@ impl Driven for CertifiedDriver {
         self.core.view.census()
     }
 
-    /// All of them are executed first.
-    fn early_percent(&self) -> f64 {
-        100.0
+    fn early_percent(&self) -> Option<f64> {
+        None
     }
 }
 
@@ -380,14 +386,14 @@ impl Worker {
         let Place { call, drawn } = &mut self.places[place];
         let Some(ended) = call.take() else { return };
         match end {
-            CallEnd::Done(outcome) => self.tally.add(&outcome),
+            CallEnd::Done { outcome, .. } => self.tally.add(&outcome),
             CallEnd::Conflict(_) => {
                 let mut request: Request = (**ended.request()).clone();
                 request.id.attempt += ATTEMPTS;
                 *call = Some(CertifiedCall::new(Arc::new(request), ended.now_ms()));
                 return self.begin_after(place, 0);
             }
-            CallEnd::CommittedBefore | CallEnd::Unavailable => self.strays += 1,
+            CallEnd::CommittedBefore | CallEnd::Unknown | CallEnd::Unavailable => self.strays += 1,
         }
         if let Some(drawn) = drawn.take() {
             self.latencies.record(drawn.elapsed(), 1);

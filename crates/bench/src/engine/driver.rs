@@ -187,8 +187,9 @@ pub(super) trait Driven: Send {
     fn check(&self, workload: &dyn Workload) -> Result<(), String>;
     /// The records and versions that the store holds now.
     fn census(&self) -> store::Census;
-    /// How much of what has committed had been executed before it was confirmed, in percent.
-    fn early_percent(&self) -> f64;
+    /// How much of what has committed had been executed before it was confirmed, in percent; `None` where
+    /// nothing is executed after the order.
+    fn early_percent(&self) -> Option<f64>;
 }
 
 impl Driver {
@@ -283,9 +284,10 @@ impl Driven for Driver {
         self.core.engine.view().census()
     }
 
-    fn early_percent(&self) -> f64 {
+    fn early_percent(&self) -> Option<f64> {
         let early = self.core.engine.status().speculated_before_confirmation;
-        100.0 * early as f64 / (self.tally().committed + self.tally().aborted_by_logic).max(1) as f64
+        let all = (self.tally().committed + self.tally().aborted_by_logic).max(1);
+        Some(100.0 * early as f64 / all as f64)
     }
 }
 

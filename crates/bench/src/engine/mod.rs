@@ -55,7 +55,10 @@ impl FromStr for Executor {
     fn from_str(text: &str) -> Result<Executor> {
         match text {
             "dur" => Ok(Executor::Dur),
-            name => Ok(Executor::Engine(name.parse().context("'dur' is no engine, but a contender, too")?)),
+            name => match name.parse() {
+                Ok(kind) => Ok(Executor::Engine(kind)),
+                Err(error) => bail!("{error}; or compare them with dur, a certified protocol"),
+            },
         }
     }
 }
@@ -283,7 +286,7 @@ pub fn run(options: &Options) -> Result<Report> {
     progress.say("checking the final states");
     // Walking through millions of records takes seconds, and so does freeing them: each entrant on its own
     // thread.
-    let ended: Vec<(Executor, Result<(), String>, f64, Record)> = std::thread::scope(|scope| {
+    let ended: Vec<(Executor, Result<(), String>, Option<f64>, Record)> = std::thread::scope(|scope| {
         let checks: Vec<_> = entrants
             .into_iter()
             .map(|entrant| {
@@ -301,7 +304,15 @@ pub fn run(options: &Options) -> Result<Report> {
             .collect()
     });
     for (executor, verdict, early_percent, record) in ended {
-        if !options.confirm_lag.is_zero() {
+        if executor == Executor::Dur {
+            report.notes.push(format!(
+                "dur, {} workers: its only site executes every transaction before the order has it, and \
+                 certifies it once; a latency is that of a call with all its attempts. The engines' figures \
+                 are those of a replica that executes everything",
+                record.workers
+            ));
+        }
+        if let Some(early_percent) = early_percent.filter(|_| !options.confirm_lag.is_zero()) {
             let text = "of its transactions had been executed before they were confirmed";
             report
                 .notes
@@ -355,7 +366,10 @@ impl Entrant {
                 ("confirm-lag-us", options.confirm_lag.as_micros().to_string()),
                 ("rate", options.rate.map_or("closed loop".to_owned(), |rate| rate.to_string())),
                 ("reorder-percent", options.reorder_percent.to_string()),
-                ("early-percent", format!("{:.1}", self.driver.early_percent())),
+                (
+                    "early-percent",
+                    self.driver.early_percent().map_or("-".to_owned(), |percent| format!("{percent:.1}")),
+                ),
                 ("load-average", load_average()),
                 ("records", census.records.to_string()),
                 ("versions", census.versions.to_string()),
@@ -422,7 +436,11 @@ mod tests {
         assert_eq!((contender.executor, contender.workers), (Executor::Dur, Some(4)));
         assert!("dur+final".parse::<Contender>().is_err());
         let error = format!("{:#}", "sparkl".parse::<Contender>().unwrap_err());
-        assert!(error.contains("serial, nocc, calvin, qstore, parspec, ssmr, sparkle"), "{error}");
+        assert!(
+            error.starts_with("'sparkl' is no engine: choose from serial, nocc, calvin, qstore,"),
+            "{error}"
+        );
+        assert!(error.contains("parspec, ssmr, sparkle; or compare them with dur, a certified"), "{error}");
     }
 
     #[test]
