@@ -182,6 +182,14 @@ struct Entrant {
     reads_at_snapshots: bool,
 }
 
+/// What came of an entrant.
+struct Ended {
+    executor: Executor,
+    verdict: Result<(), String>,
+    early_percent: Option<f64>,
+    record: Record,
+}
+
 /// Runs the contenders side by side.
 pub fn run(options: &Options) -> Result<Report> {
     if options.workers.is_empty() || options.workers.contains(&0) {
@@ -286,7 +294,7 @@ pub fn run(options: &Options) -> Result<Report> {
     progress.say("checking the final states");
     // Walking through millions of records takes seconds, and so does freeing them: each entrant on its own
     // thread.
-    let ended: Vec<(Executor, Result<(), String>, Option<f64>, Record)> = std::thread::scope(|scope| {
+    let ended: Vec<Ended> = std::thread::scope(|scope| {
         let checks: Vec<_> = entrants
             .into_iter()
             .map(|entrant| {
@@ -294,7 +302,8 @@ pub fn run(options: &Options) -> Result<Report> {
                 scope.spawn(move || {
                     let verdict = entrant.driver.check(&**workload);
                     let early_percent = entrant.driver.early_percent();
-                    (entrant.contender.executor, verdict, early_percent, entrant.record(options, first))
+                    let executor = entrant.contender.executor;
+                    Ended { executor, verdict, early_percent, record: entrant.record(options, first) }
                 })
             })
             .collect();
@@ -303,7 +312,7 @@ pub fn run(options: &Options) -> Result<Report> {
             .map(|check| check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
-    for (executor, verdict, early_percent, record) in ended {
+    for Ended { executor, verdict, early_percent, record } in ended {
         if executor == Executor::Dur {
             report.notes.push(format!(
                 "dur, {} workers: its only site executes every transaction before the order has it, and \

@@ -1,8 +1,6 @@
 //! A client: some sessions side by side, each with one operation that it repeats until it is answered.
 
-use super::{
-    Certified, Frame, MEMBER_NAMES, MEMBERS_MAX, Member, MemberStep, Operation, Protocol, Timer, Told,
-};
+use super::{Certified, Frame, MEMBERS_MAX, Member, MemberStep, Operation, Protocol, Timer, Told};
 use crate::draw::Draw;
 use crate::history::{self, Outcome, Step};
 use crate::world::{Address, Core, Input, Violation};
@@ -181,7 +179,10 @@ pub(super) fn disconnect<P: Protocol>(system: &mut Certified<P>, client: u16, co
 /// Begins the next operation.
 fn begin<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: &mut Core<Certified<P>>) {
     let (keys, horizon) = (system.plan.keys, system.plan.horizons.session);
-    let members_percent = if P::LISTS { system.plan.members_percent } else { 0 };
+    let (members_percent, names) = match P::LISTS {
+        true => (system.plan.members_percent, system.plan.member_names),
+        false => (0, 1),
+    };
     let mut opened = system.opened;
     let session = system.session(client, slot);
     if session.left == 0 || session.asked.is_some() {
@@ -195,7 +196,7 @@ fn begin<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core:
     session.sequence += 1;
     // No two appends are of the same value.
     let value = u64::from(session.number) << 32 | session.sequence << 2;
-    let operation = draw(keys, value, members_percent, &mut core.draw);
+    let operation = draw(keys, value, members_percent, names, &mut core.draw);
     system.opened = opened;
     let session = system.session(client, slot);
     session.asked = Some(Asked { operation, invoked_ns: core.now_ns(), sent: 0 });
@@ -203,7 +204,7 @@ fn begin<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core:
 }
 
 /// An operation whose appends are of values from this one on.
-fn draw(keys: u64, value: u64, members_percent: u32, draw: &mut Draw) -> Operation {
+fn draw(keys: u64, value: u64, members_percent: u32, member_names: u64, draw: &mut Draw) -> Operation {
     let count = draw.pick(&[1, 1, 1, 2, 2, 3]);
     let only_reads = draw.percent(40);
     let appends = draw.below(count);
@@ -222,10 +223,11 @@ fn draw(keys: u64, value: u64, members_percent: u32, draw: &mut Draw) -> Operati
             MemberStep::Change,
             MemberStep::Delete,
             MemberStep::Delete,
+            MemberStep::Delete,
             MemberStep::Clear,
         ]),
     };
-    let member = Member { step, name: draw.below(MEMBER_NAMES), value: value + 3 };
+    let member = Member { step, name: draw.below(member_names), value: value + 3 };
     Operation {
         member: draw.percent(members_percent).then_some(member),
         steps,

@@ -117,6 +117,8 @@ struct Plan {
     horizons: Horizons,
     /// The share of operations that use members, where the protocol lists keys.
     members_percent: u32,
+    /// The names that a member may have.
+    member_names: u64,
 }
 
 impl Plan {
@@ -143,15 +145,14 @@ impl Plan {
                 history: draw.pick(&[20, 100, 1_000, TOMBSTONE_HORIZON]),
                 session: draw.pick(&[30, 100, 1_000, SESSION_HORIZON]),
             },
-            members_percent: draw.pick(&[0, 30, 70]),
+            members_percent: draw.pick(&[0, 30, 100]),
+            member_names: draw.pick(&[1, 2, 4]),
         }
     }
 }
 
 /// At most so many members are there at a time.
 const MEMBERS_MAX: usize = 2;
-/// The names that a member may have.
-const MEMBER_NAMES: u64 = 4;
 
 /// What an operation does to the *members*: the user's keys, beside the lists, which are the system's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
