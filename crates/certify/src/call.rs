@@ -26,8 +26,8 @@
 //! sites must never use the same number. Between two attempts the call waits for a while that is drawn from
 //! its id and grows, so that calls which conflict with each other do not go on doing so.
 //!
-//! A call that ends without writes may not have been ordered ([`CallEnd::Done`] says so), and then it does not
-//! void the client's other attempts: a client that has sent the transaction again takes only the newest
+//! A call that ends without writes may not have been ordered ([`CallEnd::Done`] says so), and then it does
+//! not void the client's other attempts: a client that has sent the transaction again takes only the newest
 //! attempt's word for that.
 
 use crate::access::Workspace;

@@ -43,8 +43,8 @@
 //!
 //! # Bounds
 //!
-//! * Versions are kept for this site's open snapshots. A snapshot that is [`Horizons::history`] entries old is
-//!   taken from its transaction, which conflicts then, and so is every snapshot of a state that another
+//! * Versions are kept for this site's open snapshots. A snapshot that is [`Horizons::history`] entries old
+//!   is taken from its transaction, which conflicts then, and so is every snapshot of a state that another
 //!   site's state replaces. (A thread that is executing at it keeps it until it has finished.)
 //! * A site has at most 65,536 transactions open, and answers the next ones [`Answer::Unavailable`]. Each of
 //!   them has at most one entry under way.

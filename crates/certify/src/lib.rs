@@ -191,7 +191,8 @@ pub enum Answer {
     /// An earlier attempt of it has committed, and this one has no effect. What this one has read says
     /// nothing: the other one may have read something else.
     CommittedBefore,
-    /// This attempt has no effect. It may be run again. (An earlier attempt at another site may still commit.)
+    /// This attempt has no effect. It may be run again. (An earlier attempt at another site may still
+    /// commit.)
     Conflict(Conflict),
     /// This attempt has no effect, and nobody knows whether an earlier one had: its session may have been
     /// forgotten. The transaction must not be run again under another name, unless it may take effect twice;
