@@ -123,6 +123,8 @@ struct Plan {
 
 impl Plan {
     fn draw(options: &Options, draw: &mut Draw) -> Plan {
+        // A horizon that is short beside what is under way at a time would leave nothing but refusals.
+        let sessions = u64::from(options.clients) * options.pipeline.min(options.operations).min(50);
         Plan {
             seed: options.seed,
             hosts: options.nodes,
@@ -142,8 +144,8 @@ impl Plan {
             jitter: options.jitter,
             reads_at_once: draw.percent(50),
             horizons: Horizons {
-                history: draw.pick(&[20, 100, 1_000, TOMBSTONE_HORIZON]),
-                session: draw.pick(&[30, 100, 1_000, SESSION_HORIZON]),
+                history: draw.pick(&[2 * sessions + 10, 10 * sessions, TOMBSTONE_HORIZON]),
+                session: draw.pick(&[3 * sessions + 20, 10 * sessions + 20, SESSION_HORIZON]),
             },
             members_percent: draw.pick(&[0, 30, 100]),
             member_names: draw.pick(&[1, 2, 4]),
