@@ -343,9 +343,8 @@ mod tests {
         assert_eq!(values(site), [10, 2]);
 
         let refused = run(site, &mut call(6, expire), is_local, nothing).0;
-        assert!(
-            matches!(&refused, CallEnd::Done { outcome: Err(Stop::Abort(text)), .. } if text.contains("expire"))
-        );
+        let CallEnd::Done { outcome: Err(Stop::Abort(text)), .. } = &refused else { panic!("{refused:?}") };
+        assert!(text.contains("expire"), "{text}");
         assert_eq!(values(site), [10, 2]);
         // The client has heard nothing of its first transfer, and sends it again.
         let mut again = call(3, transfer);

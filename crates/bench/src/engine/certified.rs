@@ -184,9 +184,7 @@ impl Driven for CertifiedDriver {
     fn check(&self, workload: &dyn Workload) -> Result<(), String> {
         match self.workers.iter().map(|worker| worker.strays).sum() {
             0_u64 => driver::check(&*self.core.view, workload, &self.tally()),
-            strays => Err(format!(
-                "{strays} calls were told of another attempt's commit, or that their site is full, and neither was so"
-            )),
+            strays => Err(format!("{strays} calls were told of another attempt's commit or of a full site")),
         }
     }
 

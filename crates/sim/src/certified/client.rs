@@ -212,7 +212,7 @@ fn draw(keys: u64, value: u64, members_percent: u32, member_names: u64, draw: &m
         let is_append = !only_reads && (index == appends || draw.percent(30));
         (draw.below(keys), is_append.then_some(value + index))
     };
-    let steps = (0..count).map(step).collect();
+    let steps: Vec<_> = (0..count).map(step).collect();
     let step = match only_reads {
         true => MemberStep::Look,
         false => draw.pick(&[
@@ -228,8 +228,11 @@ fn draw(keys: u64, value: u64, members_percent: u32, member_names: u64, draw: &m
         ]),
     };
     let member = Member { step, name: draw.below(member_names), value: value + 3 };
+    let member = draw.percent(members_percent).then_some(member);
+    // Alone, so that nothing but the member can conflict.
+    let steps = if member.is_some() && draw.percent(60) { Vec::new() } else { steps };
     Operation {
-        member: draw.percent(members_percent).then_some(member),
+        member,
         steps,
         only_if_even: !only_reads && draw.percent(20),
         is_declared: only_reads && draw.percent(70),
