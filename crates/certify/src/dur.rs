@@ -244,7 +244,11 @@ impl Dur {
         }
         let is_looked_at =
             |key: &&Key| !is_active(Mutant::CertifyOverwritesOnly) || writes.records.contains_key(key);
-        let is_newer = |key: &Key| self.partition.read(last, key).version > reads.snapshot;
+        let is_newer = |key: &Key| {
+            let newest = self.partition.read(last, key);
+            let is_overlooked = newest.entry.is_none() && is_active(Mutant::OverlookDeletes);
+            newest.version > reads.snapshot && !is_overlooked
+        };
         if let Some(key) = reads.keys.iter().filter(is_looked_at).find(|key| is_newer(key)) {
             return Some(Conflict::Key(key.clone()));
         }
@@ -426,9 +430,6 @@ impl Certifier for Dur {
         let (mut out, mut images) = (Vec::new(), Vec::new());
         self.partition.images_at(&snapshot, 0, usize::MAX, &mut images);
         self.partition.close(snapshot);
-        if is_active(Mutant::SnapshotWithoutDeletes) {
-            images.retain(|image| image.entry.is_some());
-        }
         put_varint(&mut out, last.0);
         put_varint(&mut out, self.partition.clears().newest_upto(last).0);
         put_varint(&mut out, images.len() as u64);

@@ -196,8 +196,8 @@ pub enum Mutant {
     TakeForgottenForNew,
     /// Deferred update replication does not look whether a listing is what it was.
     MissPhantoms,
-    /// Deferred update replication leaves deletes out of a group's state.
-    SnapshotWithoutDeletes,
+    /// Deferred update replication takes a record that was deleted for one that nobody has overwritten.
+    OverlookDeletes,
     /// Deferred update replication collects versions that an open snapshot needs.
     CollectOpenSnapshots,
     /// Deferred update replication certifies the keys only that a transaction writes.
@@ -274,7 +274,7 @@ impl Mutant {
         Mutant::ReadWithoutAsking,
         Mutant::ReadBeyondSnapshot,
         Mutant::MissPhantoms,
-        Mutant::SnapshotWithoutDeletes,
+        Mutant::OverlookDeletes,
         Mutant::CollectOpenSnapshots,
     ];
     /// Those of a node on its own.

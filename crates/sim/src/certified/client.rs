@@ -338,7 +338,10 @@ fn answered<P: Protocol>(
             return Err(Violation::new("members", text));
         }
         for value in members.gone {
-            system.gone.insert(value, core.now_ns());
+            if system.gone.insert(value, core.now_ns()).is_some() {
+                let text = format!("{operation} has removed member {value:x}, and so has another operation");
+                return Err(Violation::new("members", text));
+            }
         }
     }
     let values = read.iter().flatten().map(|list| list.len() as u64).sum();
