@@ -8,8 +8,8 @@
 //! # An entry's way
 //!
 //! 1. The protocol proposes it. If another site leads the group, the entry goes there, once: a protocol
-//!    proposes again what it does not see decided. A leader drops what it has no room for. Each protocol
-//!    waits longer before it proposes the same entry again, and begins anew when the group has another leader.
+//!    proposes again what it does not see decided. A leader drops what it has no room for. A protocol waits
+//!    longer each time before it proposes an entry again, and proposes it at once to a new leader.
 //! 2. The leader has the group agree on it, as `agree` does.
 //! 3. Every site gives the agreed entry to its protocol, in the order of the group's log.
 //!
