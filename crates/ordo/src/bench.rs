@@ -117,9 +117,12 @@ struct WorkloadArgs {
     /// synthetic: percentage of calls whose keys are known only while they run (0).
     #[arg(long)]
     dependent_percent: Option<String>,
-    /// synthetic: percentage of calls that touch two partitions, where there are several (0).
+    /// synthetic, ycsb: percentage of calls that touch several partitions, where there are several (0).
     #[arg(long)]
     multi_partition_percent: Option<String>,
+    /// ycsb: partitions that such a call touches; those of synthetic touch two (2).
+    #[arg(long)]
+    partitions_per_transaction: Option<String>,
     /// ycsb, synthetic: records, of each partition (1,000,000).
     #[arg(long)]
     keys: Option<String>,
@@ -308,6 +311,7 @@ impl WorkloadArgs {
             ("contention", self.contention),
             ("dependent-percent", self.dependent_percent),
             ("multi-partition-percent", self.multi_partition_percent),
+            ("partitions-per-transaction", self.partitions_per_transaction),
             ("keys", self.keys),
             ("operations", self.operations),
             ("read-percent", self.read_percent),

@@ -9,8 +9,10 @@
 use txn::key::partition_of_slot;
 use txn::{Key, PartitionId, PartitionRoute, Partitions, Slots};
 
-/// Bits of a placed number that count; the ones above are the tag.
+/// Bits of a placed number that count; those above are the tag.
 const COUNT_BITS: u32 = 20;
+/// Bits of a tag. The two highest bits of a placed number are 0, and may mark it.
+const TAG_BITS: u32 = 10;
 const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
 /// The largest number of a record.
 pub const COUNT_MAX: u32 = COUNT_MASK;
@@ -36,7 +38,7 @@ impl Placement {
             return Placement { tags: vec![0] };
         }
         let mut tags = vec![0; usize::from(of)];
-        for tag in 1..1 << (u32::BITS - COUNT_BITS) {
+        for tag in 1..1 << TAG_BITS {
             let placed = tag << COUNT_BITS;
             // A brace in it would end the tag.
             if tag_bytes(placed).iter().any(|byte| b"{}".contains(byte)) {

@@ -5,18 +5,25 @@
 //! hottest (the index hashes keys, so nothing is gained by scattering them). A row is a counter and a
 //! payload. An update adds one to the counter and changes the payload; the check compares the sum of the
 //! counters with what the calls say they updated.
+//!
+//! Where there are several partitions each has so many records, and a call's are of its client's partition.
+//! Those of a *multi-partition* call are of several, the client's first, each with as many of the operations
+//! as the others, or one more.
 
 use crate::dice::{Dice, Skew};
+use crate::placement::{self, COUNT_MAX, PARTITIONS_MAX, Placement};
 use crate::{Client, Draw, Generator, MISSING, State, Tally, Workload, bytes_at, malformed, row};
 use std::sync::Arc;
 use txn::fragments::{self, Done, FragmentOutcome, FragmentValues};
 use txn::{
     Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, FragmentContext, FragmentKind, FragmentValue,
-    Fragments, Key, PartitionRoute, Procedure, ProcedureFuture, Reply, Stop, Tx, Value,
+    Fragments, Key, Procedure, ProcedureFuture, Reply, Stop, Tx, Value,
 };
 
-/// Marks an operation as an update. Numbers of records stay below it.
+/// Marks an operation as an update.
 const UPDATE: u32 = 1 << 31;
+/// Marks the number of a record as placed. Numbers that are not stay below it.
+const PLACED: u32 = 1 << 30;
 const COUNTER_BYTES: usize = 8;
 const PAYLOAD_BYTES_MAX: usize = 1_000;
 
@@ -28,12 +35,15 @@ pub struct Ycsb {
     read_percent: u32,
     payload_bytes: usize,
     skew: Skew,
+    placement: Placement,
+    multi_partition_percent: u32,
+    partitions_each: u16,
 }
 
 /// What the caller may choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// How many records there are.
+    /// How many records a partition has: at most [`COUNT_MAX`] if there are several.
     pub keys: u32,
     /// How many records a call reads or updates: at most [`Fragments::COUNT_MAX`].
     pub operations: usize,
@@ -43,20 +53,40 @@ pub struct Options {
     pub theta: f64,
     /// The size of a record's payload, at most 1,000.
     pub payload_bytes: usize,
+    /// How many partitions there are: at most [`PARTITIONS_MAX`].
+    pub partitions: u16,
+    /// How many calls in 100 are multi-partition calls; none if there is only one partition.
+    pub multi_partition_percent: u32,
+    /// How many partitions these touch: from 2 to as many as there are, and as there are operations.
+    pub partitions_each: u16,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { keys: 1_000_000, operations: 16, read_percent: 50, theta: 0.0, payload_bytes: 100 }
+        Options {
+            keys: 1_000_000,
+            operations: 16,
+            read_percent: 50,
+            theta: 0.0,
+            payload_bytes: 100,
+            partitions: 1,
+            multi_partition_percent: 0,
+            partitions_each: 2,
+        }
     }
 }
 
 impl Ycsb {
     /// The workload with these options; an error says which of them is impossible.
     pub fn new(options: Options) -> Result<Ycsb, String> {
-        let Options { keys, operations, read_percent, theta, payload_bytes } = options;
-        if keys == 0 || keys >= UPDATE {
-            return Err(format!("{keys} keys: choose from 1 to {}", UPDATE - 1));
+        let Options { keys, operations, read_percent, theta, payload_bytes, partitions, .. } = options;
+        let Options { multi_partition_percent, partitions_each, .. } = options;
+        if partitions == 0 || partitions > PARTITIONS_MAX {
+            return Err(format!("{partitions} partitions: choose from 1 to {PARTITIONS_MAX}"));
+        }
+        let keys_max = if partitions == 1 { PLACED - 1 } else { COUNT_MAX };
+        if keys == 0 || keys > keys_max {
+            return Err(format!("{keys} keys: choose from 1 to {keys_max}"));
         }
         let operations_max = Fragments::COUNT_MAX.min(keys as usize);
         if operations == 0 || operations > operations_max {
@@ -68,22 +98,60 @@ impl Ycsb {
         if read_percent > 100 {
             return Err(format!("{read_percent} percent reads: choose from 0 to 100"));
         }
+        if multi_partition_percent > 100 {
+            return Err(format!("{multi_partition_percent} percent multi-partition: choose from 0 to 100"));
+        }
+        let each_max = operations.min(usize::from(partitions));
+        let has_multi = partitions > 1 && multi_partition_percent > 0;
+        if has_multi && !(2..=each_max).contains(&usize::from(partitions_each)) {
+            return Err(format!(
+                "{partitions_each} partitions for each call: {operations} operations over {partitions} \
+                 partitions touch from 2 to {each_max}"
+            ));
+        }
         if payload_bytes > PAYLOAD_BYTES_MAX {
             return Err(format!("a payload of {payload_bytes} bytes: choose at most {PAYLOAD_BYTES_MAX}"));
         }
         let skew = Skew::new(u64::from(keys), theta).ok_or_else(|| {
             format!("theta {theta}: choose a number that is not negative, 0.99 for example")
         })?;
-        Ok(Ycsb { keys, operations, read_percent, payload_bytes, skew })
+        let placement = Placement::new(partitions);
+        Ok(Ycsb {
+            keys,
+            operations,
+            read_percent,
+            payload_bytes,
+            skew,
+            placement,
+            multi_partition_percent: if has_multi { multi_partition_percent } else { 0 },
+            partitions_each,
+        })
+    }
+
+    /// What a partition's records are called in arguments.
+    fn name(&self, partition: u16, number: u32) -> u32 {
+        match self.placement.of() {
+            1 => number,
+            _ => self.placement.place(partition, number) | PLACED,
+        }
+    }
+
+    /// What all records are called in arguments.
+    fn names(&self) -> impl Iterator<Item = u32> {
+        let partitions = 0..self.placement.of();
+        partitions.flat_map(move |partition| (0..self.keys).map(move |number| self.name(partition, number)))
     }
 }
 
-fn record(number: u32) -> Key {
-    let [a, b, c, d] = number.to_be_bytes();
+fn record(name: u32) -> Key {
+    if name & PLACED != 0 {
+        return placement::key(b'u', name & !PLACED, []);
+    }
+    let [a, b, c, d] = name.to_be_bytes();
     Key::new(&[b'u', a, b, c, d])
 }
 
-/// The operations of a call: a number each, the record's, with [`UPDATE`] in it or not.
+/// The operations of a call: what each one's record is called, with [`UPDATE`] in it or not.
 fn operations(args: &[Blob]) -> Result<impl Iterator<Item = u32> + '_, Stop> {
     let bytes = args.first().ok_or_else(malformed)?;
     let (numbers, []) = bytes.as_chunks::<4>() else {
@@ -160,49 +228,72 @@ impl Procedure for AccessRecords {
 
 struct YcsbGenerator {
     ycsb: Ycsb,
+    home: u16,
     dice: Dice,
     access: Arc<dyn Procedure>,
-    numbers: Vec<u32>,
+    /// Partitions of the call, and what its records are called.
+    touched: Vec<u16>,
+    names: Vec<u32>,
     bytes: Vec<u8>,
 }
 
 impl YcsbGenerator {
-    /// A record that the call does not have yet. Where the skew leaves few to choose from, the next free one
-    /// is taken.
-    fn draw_record(&mut self) -> u32 {
+    /// The partitions of the next call.
+    fn draw_partitions(&mut self) {
+        self.touched.clear();
+        self.touched.push(self.home);
+        let percent = self.ycsb.multi_partition_percent;
+        if percent == 0 || !self.dice.percent(percent) {
+            return;
+        }
+        while self.touched.len() < usize::from(self.ycsb.partitions_each) {
+            let partition = self.dice.below(u64::from(self.ycsb.placement.of())) as u16;
+            if !self.touched.contains(&partition) {
+                self.touched.push(partition);
+            }
+        }
+    }
+
+    /// A record of a partition that the call does not have yet. Where the skew leaves few to choose from, the
+    /// next free one is taken.
+    fn draw_record(&mut self, partition: u16) -> u32 {
         const TRIES: u32 = 8;
         let mut number = 0;
         for _ in 0..TRIES {
             number = self.ycsb.skew.draw(&mut self.dice) as u32;
-            if !self.numbers.contains(&number) {
-                return number;
+            let name = self.ycsb.name(partition, number);
+            if !self.names.contains(&name) {
+                return name;
             }
         }
-        while self.numbers.contains(&number) {
+        while self.names.contains(&self.ycsb.name(partition, number)) {
             number = (number + 1) % self.ycsb.keys;
         }
-        number
+        self.ycsb.name(partition, number)
     }
 }
 
 impl Generator for YcsbGenerator {
     fn next(&mut self) -> Draw {
-        self.numbers.clear();
+        self.draw_partitions();
+        self.names.clear();
         self.bytes.clear();
         let mut read_only = true;
-        for _ in 0..self.ycsb.operations {
-            let number = self.draw_record();
-            self.numbers.push(number);
+        for place in 0..self.ycsb.operations {
+            // One partition after the other: whoever waits for values of another one waits once.
+            let partition = self.touched[place * self.touched.len() / self.ycsb.operations];
+            let name = self.draw_record(partition);
+            self.names.push(name);
             let update = !self.dice.percent(self.ycsb.read_percent);
             read_only &= !update;
-            let operation = if update { number | UPDATE } else { number };
+            let operation = if update { name | UPDATE } else { name };
             self.bytes.extend_from_slice(&operation.to_le_bytes());
         }
         Draw {
             procedure: self.access.clone(),
             args: Args::one(&self.bytes[..]),
             read_only,
-            route: PartitionRoute::default(),
+            route: self.ycsb.placement.route(self.home, self.touched.iter().copied()),
         }
     }
 }
@@ -214,23 +305,29 @@ impl Workload for Ycsb {
     fn procedures(&self) -> Vec<Arc<dyn Procedure>> {
         vec![Arc::new(AccessRecords)]
     }
-    fn load(&self, seed: u64, _part: usize, sink: &mut dyn FnMut(Key, Entry)) {
-        let mut dice = Dice::new(!seed, 0);
+    /// The partitions.
+    fn parts(&self) -> usize {
+        usize::from(self.placement.of())
+    }
+    fn load(&self, seed: u64, part: usize, sink: &mut dyn FnMut(Key, Entry)) {
+        let mut dice = Dice::new(!seed, part as u64);
         let mut bytes = [0; COUNTER_BYTES + PAYLOAD_BYTES_MAX];
         let bytes = &mut bytes[..COUNTER_BYTES + self.payload_bytes];
         for number in 0..self.keys {
             for chunk in bytes[COUNTER_BYTES..].chunks_mut(8) {
                 chunk.copy_from_slice(&dice.bits().to_le_bytes()[..chunk.len()]);
             }
-            sink(record(number), Entry::new(&bytes[..]));
+            sink(record(self.name(part as u16, number)), Entry::new(&bytes[..]));
         }
     }
     fn generator(&self, seed: u64, client: Client) -> Box<dyn Generator> {
         Box::new(YcsbGenerator {
             ycsb: self.clone(),
+            home: (client.index % usize::from(self.placement.of())) as u16,
             dice: Dice::new(seed, client.index as u64),
             access: Arc::new(AccessRecords),
-            numbers: Vec::with_capacity(self.operations),
+            touched: Vec::new(),
+            names: Vec::with_capacity(self.operations),
             bytes: Vec::with_capacity(4 * self.operations),
         })
     }
@@ -238,11 +335,11 @@ impl Workload for Ycsb {
         tally.no_wrong_replies()?;
         tally.nothing_rolled_back()?;
         let mut updates = 0;
-        for number in 0..self.keys {
-            let row = row(state.get(&record(number)).map(|entry| entry.value));
+        for key in self.names().map(record) {
+            let row = row(state.get(&key).map(|entry| entry.value));
             let row = row.ok().filter(|row| row.len() == COUNTER_BYTES + self.payload_bytes);
             let Some(row) = row else {
-                return Err(format!("record {number} is absent, or its size has changed"));
+                return Err(format!("record {key:?} is absent, or its size has changed"));
             };
             updates += bytes_at(&row, 0).map_or(0, i64::from_le_bytes);
         }
@@ -252,9 +349,9 @@ impl Workload for Ycsb {
                 tally.replies_sum
             ));
         }
-        let count = state.count();
-        if count != u64::from(self.keys) {
-            return Err(format!("there are {count} records, not {}", self.keys));
+        let (count, wanted) = (state.count(), u64::from(self.keys) * u64::from(self.placement.of()));
+        if count != wanted {
+            return Err(format!("there are {count} records, not {wanted}"));
         }
         Ok(())
     }
@@ -264,6 +361,8 @@ impl Workload for Ycsb {
 mod tests {
     use super::*;
     use crate::testing::{Serial, assert_seeded, seed};
+    use txn::PartitionId;
+    use txn::key::partition_of_slot;
 
     fn small(theta: f64, read_percent: u32) -> Ycsb {
         Ycsb::new(Options { keys: 500, theta, read_percent, payload_bytes: 30, ..Options::default() })
@@ -281,6 +380,43 @@ mod tests {
             let share = 100.0 * tally.replies_sum as f64 / (1_000.0 * 16.0);
             assert!((share - f64::from(100 - read_percent)).abs() < 2.0, "{share} % updates");
         }
+    }
+
+    #[test]
+    fn calls_touch_as_many_partitions_as_they_are_told() {
+        let options = Options {
+            keys: 300,
+            theta: 0.9,
+            payload_bytes: 30,
+            partitions: 4,
+            multi_partition_percent: 40,
+            partitions_each: 3,
+            ..Options::default()
+        };
+        let ycsb = Ycsb::new(options).unwrap();
+        let client = Client { index: 6, count: 8 };
+        let mut generator = ycsb.generator(seed(1), client);
+        let mut multi_partition = 0;
+        for _ in 0..500 {
+            let draw = generator.next();
+            let keys: Vec<Key> = operations(&draw.args).unwrap().map(|name| record(name & !UPDATE)).collect();
+            let of = |key: &Key| partition_of_slot(key.slot(), 4);
+            assert_eq!((keys.len(), of(&keys[0])), (16, PartitionId(2)), "the client's partition is first");
+            let each: Vec<usize> = keys.chunk_by(|a, b| of(a) == of(b)).map(<[Key]>::len).collect();
+            let mut touched: Vec<PartitionId> = keys.iter().map(of).collect();
+            touched.sort_unstable();
+            touched.dedup();
+            assert_eq!(draw.route.partitions[..], touched[..]);
+            match touched.len() {
+                1 => assert_eq!(each, [16]),
+                _ => assert_eq!(each, [6, 5, 5]),
+            }
+            multi_partition += usize::from(touched.len() > 1);
+        }
+        assert!((150..250).contains(&multi_partition), "40 % of 500 are 200: {multi_partition}");
+        let mut state = Serial::loaded(&ycsb, 1);
+        let tally = state.drive(&ycsb, 1, 4, 200);
+        ycsb.check(&mut state, &tally).unwrap();
     }
 
     #[test]
@@ -320,6 +456,13 @@ mod tests {
         refused(Options { theta: -0.5, ..Options::default() }, "theta -0.5");
         refused(Options { theta: f64::NAN, ..Options::default() }, "theta NaN");
         refused(Options { read_percent: 101, ..Options::default() }, "101 percent");
+        refused(Options { partitions: 65, ..Options::default() }, "65 partitions");
+        let spread = Options { partitions: 4, multi_partition_percent: 50, ..Options::default() };
+        refused(Options { multi_partition_percent: 101, ..spread }, "101 percent");
+        refused(Options { partitions_each: 1, ..spread }, "from 2 to 4");
+        refused(Options { partitions_each: 5, ..spread }, "from 2 to 4");
+        refused(Options { operations: 3, partitions_each: 4, ..spread }, "from 2 to 3");
+        refused(Options { keys: COUNT_MAX + 1, ..spread }, "1048576 keys");
         refused(Options { payload_bytes: 1_001, ..Options::default() }, "1001 bytes");
     }
 

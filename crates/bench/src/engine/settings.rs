@@ -15,7 +15,17 @@ pub const WORKLOADS: [(&str, &[&str]); 6] = [
     ("tpcc", &["warehouses", "update-percent", "remote", "scale"]),
     ("new-order-payment", &["warehouses", "remote", "scale"]),
     ("synthetic", &["contention", "dependent-percent", "multi-partition-percent", "keys"]),
-    ("ycsb", &["keys", "operations", "read-percent", "theta"]),
+    (
+        "ycsb",
+        &[
+            "keys",
+            "operations",
+            "read-percent",
+            "theta",
+            "multi-partition-percent",
+            "partitions-per-transaction",
+        ],
+    ),
     ("bank", &["accounts", "read-percent"]),
     ("vacation", &["relations", "queries", "queried-percent", "user-percent"]),
 ];
@@ -57,7 +67,7 @@ impl Settings {
         if !(1..=PARTITIONS_MAX).contains(&partitions) {
             bail!("{partitions} partitions: 1 to {PARTITIONS_MAX}");
         }
-        if partitions > 1 && matches!(self.workload.as_str(), "bank" | "vacation" | "ycsb") {
+        if partitions > 1 && matches!(self.workload.as_str(), "bank" | "vacation") {
             bail!("{} has one partition", self.workload);
         }
         let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
@@ -76,7 +86,7 @@ impl Settings {
             "bank" => self.bank(),
             "vacation" => self.vacation(),
             "synthetic" => self.synthetic(partitions),
-            "ycsb" => self.ycsb(),
+            "ycsb" => self.ycsb(partitions),
             "new-order-payment" => self.tpcc(Mix::NewOrderPayment, partitions),
             _ => {
                 let update_percent = self.percent("update-percent", 90)?;
@@ -156,13 +166,17 @@ impl Settings {
         }))
     }
 
-    fn ycsb(&self) -> Result<Arc<dyn Workload>> {
+    fn ycsb(&self, partitions: u16) -> Result<Arc<dyn Workload>> {
         let default = ycsb::Options::default();
         let options = ycsb::Options {
             keys: self.get("keys", default.keys)?,
             operations: self.get("operations", default.operations)?,
             read_percent: self.percent("read-percent", default.read_percent)?,
             theta: self.get("theta", default.theta)?,
+            partitions,
+            multi_partition_percent: self
+                .percent("multi-partition-percent", default.multi_partition_percent)?,
+            partitions_each: self.get("partitions-per-transaction", default.partitions_each)?,
             ..default
         };
         let ycsb = Ycsb::new(options).map_err(|reason| anyhow::anyhow!("ycsb: {reason}"))?;

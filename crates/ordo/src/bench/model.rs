@@ -29,7 +29,7 @@ pub struct ModelCommand {
     /// sparkle runs with each.
     #[arg(long, default_value = "sc-schedule", value_delimiter = ',', value_name = "cons|cc|sc|sc-schedule")]
     sparkle_variant: Vec<SparkleVariant>,
-    /// What clients call: tpcc, new-order-payment or synthetic; with `--nodes 1` also ycsb, bank and
+    /// What clients call: tpcc, new-order-payment, synthetic or ycsb; with `--nodes 1` also bank and
     /// vacation.
     #[arg(long)]
     workload: String,
