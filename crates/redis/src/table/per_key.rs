@@ -99,3 +99,33 @@ pub fn error_among(values: &mut FragmentValues) -> Option<Reply> {
     let place = values.iter().position(FragmentValue::is_error)?;
     Some(values.swap_remove(place).into_reply())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::table::{COMMANDS, Data, Run};
+    use txn::{Args, Blob, clock};
+
+    /// The clock's offset is an input of commands that take a date: a key set without it would not do.
+    #[test]
+    fn commands_that_take_a_date_declare_the_clocks_offset() {
+        let mut taking_a_date = 0;
+        for command in COMMANDS {
+            let Run::Data(Data::PerKey(per_key)) = command.run else {
+                continue;
+            };
+            for words in ["k 5", "k v EXAT 5", "k v PXAT 5", "k EXAT 5", "k PXAT 5", "k 5 NX", "k", "k v"] {
+                let args: Args = words.split(' ').map(Blob::from).collect();
+                if !command.arity_fits(args.len() + 1) {
+                    continue;
+                }
+                if (per_key.plan)(&args).is_ok_and(|plan| plan.takes_date) {
+                    taking_a_date += 1;
+                    let keys = command.footprint(&args).keys.expect("such a command declares its keys");
+                    assert!(keys.reads.contains(&clock::offset_key()), "{} {words}", command.name);
+                    assert!(command.fragments(&args).is_none(), "{} {words}", command.name);
+                }
+            }
+        }
+        assert!(taking_a_date > 5, "{taking_a_date}");
+    }
+}
