@@ -553,6 +553,7 @@ fn ordo(thread: &ThreadContext<'_>, out: &mut String) {
     field(out, "speculated_before_confirmation", engine.speculated_before_confirmation);
     field(out, "speculation_window", engine.window);
     field(out, "parked", engine.parked);
+    field(out, "split", engine.split);
     field(out, "snapshot_reads", totals.snapshot_reads);
     field(out, "ordered_requests", totals.submitted);
 }
