@@ -10,6 +10,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use store::Partition;
+use txn::hash::FixedMap;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
 use txn::{
@@ -20,38 +21,60 @@ use txn::{
 /// The keys that a transaction may touch, at all of its partitions.
 struct Declared {
     sets: Arc<KeySets>,
-    /// Where the next read-only key is expected: procedures touch keys much in the order in which they were
-    /// named.
-    next_read: usize,
-    next_write: usize,
+    reads: Cursor,
+    writes: Cursor,
 }
 
 impl Declared {
+    fn new(sets: Arc<KeySets>) -> Declared {
+        Declared { sets, reads: Cursor::default(), writes: Cursor::default() }
+    }
     fn may_write(&mut self, key: &Key) -> bool {
-        found(&self.sets.writes, &mut self.next_write, key)
-            || self.sets.covers_inserts && !found(&self.sets.reads, &mut self.next_read, key)
+        self.writes.finds(&self.sets.writes, key)
+            || self.sets.covers_inserts && !self.reads.finds(&self.sets.reads, key)
     }
     fn may_read(&mut self, key: &Key) -> bool {
-        found(&self.sets.reads, &mut self.next_read, key)
-            || found(&self.sets.writes, &mut self.next_write, key)
+        self.reads.finds(&self.sets.reads, key) || self.writes.finds(&self.sets.writes, key)
     }
 }
 
-/// Whether `keys` has `key`, looked for where it is most likely first.
-fn found(keys: &[Key], next: &mut usize, key: &Key) -> bool {
-    if keys.get(*next) == Some(key) {
-        *next += 1;
-        return true;
-    }
-    if *next > 0 && keys.get(*next - 1) == Some(key) {
-        return true;
-    }
-    match keys.iter().position(|other| other == key) {
-        Some(index) => {
-            *next = index + 1;
-            true
+/// Up to so many keys are looked through.
+const LOOKED_THROUGH_MAX: usize = 64;
+
+/// Looks for keys in a list, always the same one.
+#[derive(Default)]
+struct Cursor {
+    /// Where the next key is expected: procedures touch keys much in the order in which they were named.
+    next: usize,
+    /// The places of the list, in the order of their keys: once a long list was looked through.
+    sorted: Vec<u32>,
+}
+
+impl Cursor {
+    /// Whether `keys` has `key`, looked for where it is most likely first.
+    fn finds(&mut self, keys: &[Key], key: &Key) -> bool {
+        if keys.get(self.next) == Some(key) {
+            self.next += 1;
+            return true;
         }
-        None => false,
+        if self.next > 0 && keys.get(self.next - 1) == Some(key) {
+            return true;
+        }
+        let place = match keys.len() <= LOOKED_THROUGH_MAX {
+            true => keys.iter().position(|other| other == key),
+            false => self.search(keys, key),
+        };
+        self.next = place.map_or(self.next, |place| place + 1);
+        place.is_some()
+    }
+
+    fn search(&mut self, keys: &[Key], key: &Key) -> Option<usize> {
+        if self.sorted.is_empty() {
+            self.sorted.extend(0..keys.len() as u32);
+            self.sorted.sort_unstable_by_key(|&place| &keys[place as usize]);
+        }
+        let found = self.sorted.binary_search_by_key(&key, |&place| &keys[place as usize]);
+        found.ok().map(|index| self.sorted[index] as usize)
     }
 }
 
@@ -77,6 +100,8 @@ pub(crate) struct FinalAccess {
     undeclared: Option<Option<PartitionId>>,
     /// At all partitions.
     pub(super) writes: Vec<(Key, Option<Entry>)>,
+    /// Where the writes are, if there are more than [`LOOKED_THROUGH_MAX`].
+    places: FixedMap<Key, usize>,
     pub(super) cleared: bool,
     /// The records of what is installed are noted.
     pub(super) notes_installed: bool,
@@ -99,6 +124,7 @@ impl FinalAccess {
             declared: None,
             undeclared: None,
             writes: Vec::new(),
+            places: FixedMap::default(),
             cleared: false,
             notes_installed: false,
             installed: Installed::new(),
@@ -114,9 +140,10 @@ impl FinalAccess {
         self.position = job.context.position;
         self.member = job.member.clone();
         self.slots = job.request.route.slots.clone();
-        self.declared = declared.map(|sets| Declared { sets, next_read: 0, next_write: 0 });
+        self.declared = declared.map(Declared::new);
         self.undeclared = None;
         self.writes.clear();
+        self.places.clear();
         self.cleared = false;
         self.notes_installed = false;
         self.fetched = 0;
@@ -218,7 +245,29 @@ impl FinalAccess {
     }
 
     fn written(&self, key: &Key) -> Option<usize> {
-        self.writes.iter().rposition(|(written, _)| written == key)
+        match self.writes.len() <= LOOKED_THROUGH_MAX {
+            true => self.writes.iter().rposition(|(written, _)| written == key),
+            false => self.places.get(key).copied(),
+        }
+    }
+
+    /// A new write, of a key that was not written before.
+    fn add_write(&mut self, key: &Key, entry: Option<Entry>) {
+        self.writes.push((key.clone(), entry));
+        match self.writes.len() {
+            0..=LOOKED_THROUGH_MAX => {}
+            count if count == LOOKED_THROUGH_MAX + 1 => self.note_places(),
+            count => drop(self.places.insert(key.clone(), count - 1)),
+        }
+    }
+
+    /// Notes where many writes are.
+    fn note_places(&mut self) {
+        self.places.clear();
+        if self.writes.len() > LOOKED_THROUGH_MAX {
+            let written = self.writes.iter().enumerate();
+            self.places.extend(written.map(|(place, (key, _))| (key.clone(), place)));
+        }
     }
 
     fn upto(&self) -> Position {
@@ -302,7 +351,7 @@ impl Access for FinalAccess {
         self.reach(self.elsewhere(key), |declared| declared.may_write(key))?;
         match self.written(key) {
             Some(index) => self.writes[index].1 = entry,
-            None => self.writes.push((key.clone(), entry)),
+            None => self.add_write(key, entry),
         }
         Ok(())
     }
@@ -322,6 +371,7 @@ impl Access for FinalAccess {
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
         ready!(self.enter_whole(Space::User))?;
         self.writes.retain(|(key, _)| key.space() != Space::User);
+        self.note_places();
         self.cleared = true;
         Poll::Ready(Ok(()))
     }
@@ -338,5 +388,38 @@ impl Access for FinalAccess {
     }
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_in_short_and_long_lists() {
+        for count in [3, LOOKED_THROUGH_MAX, LOOKED_THROUGH_MAX + 1, 500] {
+            let keys: Vec<Key> = (0..count).map(|number| Key::from(format!("{number}").as_str())).collect();
+            let mut cursor = Cursor::default();
+            assert!(keys.iter().all(|key| cursor.finds(&keys, key)), "in their order");
+            assert!(keys.iter().rev().all(|key| cursor.finds(&keys, key)), "backwards");
+            let other = Key::from("other");
+            assert!(keys.iter().all(|key| !cursor.finds(&keys, &other) && cursor.finds(&keys, key)));
+        }
+    }
+
+    #[test]
+    fn writes_are_found_among_few_and_many() {
+        let finals = Arc::new(Finals::new(PartitionId(0)));
+        let mut access = FinalAccess::new(Arc::new(Partition::new()), finals);
+        let keys: Vec<Key> = (0..500).map(|number| Key::from(format!("{number}").as_str())).collect();
+        for (place, key) in keys.iter().enumerate() {
+            assert_eq!(access.written(key), None);
+            access.write(key, None).expect("it may write what it likes");
+            assert_eq!((access.written(key), access.written(&keys[0])), (Some(place), Some(0)));
+        }
+        access.write(&keys[7], Some(Entry::new("again"))).expect("it may write what it likes");
+        assert_eq!((access.writes.len(), access.written(&keys[499])), (500, Some(499)));
+        access.left = 1;
+        assert!(access.clear().is_ready() && access.written(&keys[499]).is_none());
     }
 }

@@ -47,12 +47,14 @@ const OTHER_SKIPS: &str = "the two nodes do not skip the same requests of the or
      skip', docs/poisoned.md)";
 
 /// What to do where two nodes have different engines.
-const OTHER_ENGINE: &str = "the two nodes run different engines, and all nodes of a cluster run one. Stop the node that has the wrong one, and start it with the cluster's: engine in the \
-     cluster's description, the same file at every node, or else --engine";
+const OTHER_ENGINE: &str = "the two nodes run different engines, and all nodes of a cluster run one. Stop \
+     the node that has the wrong one, and start it with the cluster's: engine in the cluster's description, \
+     the same file at every node, or else --engine";
 
 /// What to do where the groups of two nodes agree in different ways.
-const OTHER_DELIVERY: &str = "the two nodes agree in different ways. Stop the node that has the wrong one, and start it with the cluster's: delivery in the cluster's description, \
-     the same file at every node. To change it for all, stop all nodes first";
+const OTHER_DELIVERY: &str = "the two nodes agree in different ways. Stop the node that has the wrong one, \
+     and start it with the cluster's: delivery in the cluster's description, the same file at every node. To \
+     change it for all, stop all nodes first";
 
 /// The status of a message that is no refusal.
 const GO_ON: u8 = 0;
