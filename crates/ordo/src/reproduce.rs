@@ -2,7 +2,8 @@
 
 use anyhow::{Result, bail};
 use bench::reproduce::figure::Claim;
-use bench::reproduce::sparkle::{self, Options};
+use bench::reproduce::study::Options;
+use bench::reproduce::{archie, sparkle};
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use serde_json::Value;
@@ -16,9 +17,14 @@ pub enum Reproduce {
     /// runs with one and two threads on this machine, and by a model of a cluster for all that takes more
     /// cores and nodes.
     Sparkle(Box<SparkleArgs>),
+    /// The evaluation of the Archie paper (Hirve, Palmieri, Ravindran, Middleware 2014, sections 3.3 and 6), by
+    /// the model of a cluster of replicas. `--quick` takes some minutes, and names each measurement on standard
+    /// error. Ctrl-C leaves the figures that are done.
+    Archie(Box<ArchieArgs>),
     /// Checks the model against this machine: modelled / measured must be within 0.8 to 1.25 for engines with
     /// one and two workers, and for what transactions over partitions cost three real processes. Prints each
-    /// ratio, and fails if one is outside.
+    /// ratio, and fails if one is outside. Takes about ten minutes, with `--quick` about three, and names each
+    /// measurement on standard error. Ctrl-C leaves the figures that are done.
     CheckModel(Box<CheckArgs>),
 }
 
@@ -30,6 +36,21 @@ pub struct SparkleArgs {
     out: PathBuf,
     /// Only these figures of the paper, with commas between them: 6a, 6b, 7, 8, 9, 10; or those that are
     /// ours: check (real engines beside their model) and 3p (three real processes beside theirs).
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    #[command(flatten)]
+    runs: RunArgs,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+/// `ordo reproduce archie`.
+#[derive(Args)]
+pub struct ArchieArgs {
+    /// Where the report goes: index.html, and JSON and SVG for each figure.
+    #[arg(long, value_name = "DIR", default_value = "reproduce-archie")]
+    out: PathBuf,
+    /// Only these figures of the paper, with commas between them: 1, 2, table-1, 3, 4 (with 5 and 6), 7.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     #[command(flatten)]
@@ -219,11 +240,14 @@ impl RunArgs {
 pub fn run(reproduce: Reproduce) -> Result<()> {
     match reproduce {
         Reproduce::Sparkle(args) => {
-            if let Some(unknown) = args.only.iter().find(|id| !sparkle::FIGURES.contains(&id.as_str())) {
-                bail!("--only {unknown}: choose from {}", sparkle::FIGURES.join(", "));
-            }
+            are_known(&args.only, &sparkle::FIGURES)?;
             let options = args.runs.options(args.out, args.only, "sparkle", &args.model)?;
-            shown(&options).map(|_| ())
+            shown(&options, sparkle::run).map(|_| ())
+        }
+        Reproduce::Archie(args) => {
+            are_known(&args.only, &archie::FIGURES)?;
+            let options = args.runs.options(args.out, args.only, "archie", &args.model)?;
+            shown(&options, archie::run).map(|_| ())
         }
         Reproduce::CheckModel(args) => {
             let mut only = vec![sparkle::CHECK.to_owned()];
@@ -232,7 +256,7 @@ pub fn run(reproduce: Reproduce) -> Result<()> {
             }
             let Defaults { model, .. } = Defaults::parse_from([""]);
             let options = args.runs.options(args.out, only, "sparkle", &model)?;
-            let claims = shown(&options)?;
+            let claims = shown(&options, sparkle::run)?;
             let outside = claims.iter().filter(|claim| claim.met == Some(false)).count();
             match outside {
                 0 => Ok(()),
@@ -242,10 +266,18 @@ pub fn run(reproduce: Reproduce) -> Result<()> {
     }
 }
 
+/// Refuses figures that a page does not have.
+fn are_known(only: &[String], figures: &[&str]) -> Result<()> {
+    match only.iter().find(|id| !figures.contains(&id.as_str())) {
+        Some(unknown) => bail!("--only {unknown}: choose from {}", figures.join(", ")),
+        None => Ok(()),
+    }
+}
+
 /// Runs, and prints the claims.
-fn shown(options: &Options) -> Result<Vec<Claim>> {
+fn shown(options: &Options, reproduce: fn(&Options) -> Result<(PathBuf, Vec<Claim>)>) -> Result<Vec<Claim>> {
     println!("seeds {} to {}", options.seed, options.seed + options.repeats as u64 - 1);
-    let (page, claims) = sparkle::run(options)?;
+    let (page, claims) = reproduce(options)?;
     let rows = claims.iter().map(|claim| {
         vec![
             claim.about.clone(),

@@ -50,6 +50,7 @@ fn options(nodes: u16, contender: Contender, workload: Arc<dyn Workload>, seed: 
         costs: Costs::default(),
         seed,
         judged: true,
+        replication: None,
     }
 }
 
@@ -119,6 +120,7 @@ fn the_bound_runs_on_one_node_only() {
     let one = Options {
         // Without conflicts being minded, the state is nobody's business.
         judged: false,
+        replication: None,
         ..options(1, Contender::of(EngineKind::NoCc), tpcc(1), 1)
     };
     assert!(judged(&one).committed > 50);
@@ -165,6 +167,7 @@ fn reads_at_snapshots_have_their_share_of_a_busy_node() {
 fn every_client_has_had_a_call_ended_in_the_measured_time() {
     let report = judged(&Options {
         judged: false,
+        replication: None,
         workers: 1,
         clients: 500,
         ..options(1, Contender::of(EngineKind::Calvin), tpcc(1), 1)

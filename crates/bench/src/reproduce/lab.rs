@@ -44,6 +44,18 @@ pub struct Job {
     pub options: scale::Options,
 }
 
+/// Where a run belongs, and what it is of.
+pub struct Place {
+    /// The plot's number among those of the figure.
+    pub panel: usize,
+    /// The series.
+    pub series: String,
+    /// The place.
+    pub x: f64,
+    /// The place's name.
+    pub name: String,
+}
+
 /// What a contender's work costs a worker.
 #[derive(Clone, Debug, Serialize)]
 pub struct Prices {
@@ -120,6 +132,8 @@ impl Lab {
     pub fn real(&self, settings: &Settings, contenders: &[(Contender, usize)]) -> Result<Vec<Vec<Record>>> {
         let mut all = vec![Vec::new(); contenders.len()];
         for seed in self.seeds() {
+            let (count, what) = (contenders.len(), name_of(settings));
+            eprintln!("running {count} real engines, {what}: seed {seed}");
             for (records, record) in all.iter_mut().zip(self.real_once(settings, contenders, seed)?) {
                 records.push(record);
             }
@@ -178,6 +192,7 @@ impl Lab {
             costs: self.costs,
             seed: self.seed,
             judged: false,
+            replication: None,
         };
         scale::run(&options).map_err(|wrong| anyhow!(wrong))
     }
@@ -201,6 +216,9 @@ impl Lab {
             let seconds = self.seconds / ROUNDS as f64;
             // The first round warms up.
             for round in 0..=ROUNDS {
+                let names: Vec<String> = unknown.iter().map(Contender::to_string).collect();
+                let (names, what) = (names.join(", "), name_of(settings));
+                eprintln!("measuring {names}, {what}: round {round} of {ROUNDS}");
                 for (stands, (alone, busy)) in stands.iter_mut().zip(&mut rounds) {
                     let found = worker::measure(&mut stands[..1], seconds);
                     let found_busy = worker::measure(stands, seconds);
@@ -311,6 +329,7 @@ impl Lab {
         let results: Mutex<BTreeMap<usize, Result<Report, String>>> = Mutex::default();
         let progress = Mutex::new(Progress::new(runs.len() as u64));
         progress.lock().say(what);
+        eprintln!("modelling {what}: {} runs", runs.len());
         std::thread::scope(|scope| {
             for _ in 0..self.threads.min(runs.len()) {
                 scope.spawn(|| {

@@ -1,12 +1,14 @@
 //! Reproduces the evaluations of papers: one directory with a JSON file and plots for each figure, and one
 //! page with all of them.
 
+pub mod archie;
 pub mod figure;
 mod lab;
 mod origin;
 mod page;
 mod plot;
 pub mod sparkle;
+pub mod study;
 mod worker;
 
 use anyhow::{Context, Result};

@@ -15,42 +15,14 @@ mod processes;
 mod synthetic;
 mod tpcc;
 
-use super::figure::{Claim, Figure, Panel};
-use super::lab::{Job, Lab};
-use super::origin::Origin;
+use super::figure::Claim;
+use super::lab::{Job, Lab, Place};
+use super::study::{Found, Options, Page, found};
 use crate::engine::Settings;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use execute::EngineKind;
-use sim::scale::{self, Contender, Costs, Times};
-use std::collections::BTreeMap;
+use sim::scale::{self, Contender};
 use std::path::PathBuf;
-
-/// What to reproduce, and how.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where the report goes.
-    pub dir: PathBuf,
-    /// Fewer points and shorter runs.
-    pub quick: bool,
-    /// The figures wanted, of [`FIGURES`]; none means all.
-    pub only: Vec<String>,
-    /// The first seed.
-    pub seed: u64,
-    /// How many seeds each run is repeated with.
-    pub repeats: usize,
-    /// Seconds of each real measurement.
-    pub seconds: f64,
-    /// The command without `--only`, as it would be typed.
-    pub command: String,
-    /// Its options by name, each with its value and its default.
-    pub told: serde_json::Value,
-    /// What takes how long in the model.
-    pub times: Times,
-    /// What costs how much in the model.
-    pub costs: Costs,
-    /// Whether steps and reads are measured on this machine first.
-    pub calibrated: bool,
-}
 
 /// The figures. The last two are not the paper's.
 pub const FIGURES: [&str; 8] = ["6a", "6b", "7", "8", "9", "10", CHECK, PROCESSES];
@@ -79,61 +51,20 @@ struct Study {
     quick: bool,
 }
 
-/// What a figure is before it is told how it was made.
-struct Found {
-    title: String,
-    panels: Vec<Panel>,
-    claims: Vec<Claim>,
-    differences: Vec<String>,
-    parameters: serde_json::Value,
-}
-
 /// Runs what is wanted, and writes it. Returns the page, and the claims.
 pub fn run(options: &Options) -> Result<(PathBuf, Vec<Claim>)> {
-    if options.repeats == 0 {
-        bail!("--repeats must be at least 1");
-    }
-    let wanted = |id: &str| options.only.is_empty() || options.only.iter().any(|only| only == id);
-    let mut study = Study {
-        lab: Lab {
-            seed: options.seed,
-            repeats: options.repeats,
-            times: options.times,
-            costs: options.costs,
-            calibrated: options.calibrated,
-            seconds: options.seconds,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            measured: BTreeMap::new(),
-        },
-        quick: options.quick,
+    let mut study = Study { lab: options.lab(), quick: options.quick };
+    let page = Page {
+        title: "Sparkle's evaluation, reproduced",
+        head: head(options),
+        figures: &FIGURES,
+        only: &options.only,
     };
-    let origin = Origin::now();
-    let head = head(options, &origin);
-    let title = "Sparkle's evaluation, reproduced";
-    let mut figures: Vec<Figure> = Vec::new();
-    for id in FIGURES.into_iter().filter(|id| wanted(id)) {
-        let Found { title: shows, panels, claims, differences, parameters } = study.figure(id)?;
-        figures.push(Figure {
-            id,
-            title: shows,
-            command: format!("{} --only {id}", options.command),
-            options: options.told.clone(),
-            origin: origin.clone(),
-            parameters,
-            differences,
-            panels,
-            claims,
-        });
-        // What there is so far: a reader need not wait for the rest.
-        let page = super::write(&options.dir, title, &head, &figures)?;
-        eprintln!("figure {id} is in {}", page.display());
-    }
-    let claims = figures.into_iter().flat_map(|figure| figure.claims);
-    Ok((options.dir.join("index.html"), claims.collect()))
+    page.make(options, |id| study.figure(id))
 }
 
 /// What the page says first.
-fn head(options: &Options, origin: &Origin) -> Vec<String> {
+fn head(options: &Options) -> Vec<String> {
     vec![
         "Sparkle (VLDB 2019), section 5, reproduced with Ordo's engines. The paper's figures are images \
          that we do not have: what stands under \"the paper\" is what its text says, and diamonds in a plot \
@@ -154,7 +85,6 @@ fn head(options: &Options, origin: &Origin) -> Vec<String> {
             options.seed,
             if options.quick { " A quick run: few points, short, small." } else { "" }
         ),
-        origin.shown(),
     ]
 }
 
@@ -174,14 +104,6 @@ fn tpcc(warehouses: u32, updates: u32) -> Settings {
     settings.set("update-percent", updates);
     settings.set("scale", "small");
     settings
-}
-
-/// Where a run belongs, and what it is of.
-struct Place {
-    panel: usize,
-    series: String,
-    x: f64,
-    name: String,
 }
 
 impl Study {
@@ -209,6 +131,7 @@ impl Study {
                 costs: lab.costs_of(contender, calibrated, workers),
                 seed: lab.seed,
                 judged: false,
+                replication: None,
             },
         })
     }
@@ -241,7 +164,3 @@ impl Study {
 
 /// The contenders that execute transactions over several partitions.
 const OVER_PARTITIONS: [Contender; 3] = [SPARKLE, CALVIN, SSMR];
-
-fn found(title: &str, panels: Vec<Panel>, claims: Vec<Claim>, differences: Vec<String>) -> Found {
-    Found { title: title.to_owned(), panels, claims, differences, parameters: serde_json::Value::Null }
-}

@@ -93,6 +93,7 @@ pub fn run(args: ModelCommand) -> Result<()> {
             costs,
             seed: args.seed,
             judged: args.judged,
+            replication: None,
         };
         let report = scale::run(&options).map_err(|wrong| anyhow!("{contender}: {wrong}"))?;
         rows.push(Row {

@@ -32,6 +32,9 @@
 //!   read, an anchor, a confirmation); then the wire [`Costs::byte_ns`] for each byte, and
 //!   [`Times::latency_ns`] with some jitter. Links keep the order.
 //!
+//! Where nodes are replicas of each other ([`Options::replication`]), a leader that is modelled orders instead,
+//! and one replica stands for all: the head of `scale::replicated` tells how.
+//!
 //! The same options give the same run, to the digest of all commits. A run can be judged
 //! ([`Options::judged`]): it then goes on until nothing is under way, and the state of every partition must
 //! be that of the serial execution of the order.
@@ -39,9 +42,11 @@
 mod contender;
 mod judge;
 mod node;
+mod replicated;
 mod run;
 
 pub use contender::{Contender, SparkleVariant};
+pub use replicated::{Delivery, Feed, OrderReport, Replication};
 pub use run::run;
 
 use serde::Serialize;
@@ -133,6 +138,10 @@ pub struct Options {
     pub seed: u64,
     /// Compares the final state with the serial execution's. For small runs.
     pub judged: bool,
+    /// Every node has all records, and they agree on the order. Then the model has one node
+    /// with an engine, which stands for all, and `clients` are those of all. Nothing: partitions without
+    /// replicas.
+    pub replication: Option<Replication>,
 }
 
 /// What a run of the model found. Counts are those of the measured time.
@@ -180,6 +189,8 @@ pub struct Report {
     pub latency_p99_ns: u64,
     /// The hash of all commits, and when they were.
     pub digest: u64,
+    /// What was found of the order, where nodes are replicas.
+    pub order: Option<OrderReport>,
 }
 
 impl Report {

@@ -69,6 +69,14 @@ pub(super) struct Node {
     sequence: u64,
     /// Clients without a call.
     free: usize,
+    /// The nodes of a replicated cluster, 1 otherwise: each executes the reads of its own clients only.
+    replicas: u64,
+    /// Reads of other replicas' clients that have just begun.
+    pub(super) elsewhere: Vec<Arc<Request>>,
+    /// How long the last read took from its call to its end.
+    last_read_ns: u64,
+    /// Workers from here on execute reads only.
+    reads_from: usize,
     /// What waits for the next epoch.
     pub(super) pending: Vec<Arc<Request>>,
     /// The position behind what is delivered.
@@ -91,10 +99,16 @@ impl Node {
     pub(super) fn new(options: &Options, at: PartitionId, engines: Arc<[Arc<dyn Engine>]>) -> Node {
         let engine = engines[usize::from(at.0)].clone();
         let client = Client { index: usize::from(at.0), count: usize::from(options.nodes) };
+        let reads_from = options.contender.workers(options.workers);
+        let readers = options.replication.map_or(0, |replication| replication.readers);
         Node {
             at,
+            replicas: options.replication.map_or(1, |replication| u64::from(replication.replicas.max(1))),
+            elsewhere: Vec::new(),
+            last_read_ns: 0,
+            reads_from,
             contender: options.contender,
-            idle: (0..options.contender.workers(options.workers)).collect(),
+            idle: (0..reads_from + readers).collect(),
             jobs: VecDeque::new(),
             reader: SnapshotReader::new(engine.clone()),
             engine,
@@ -150,7 +164,9 @@ impl Node {
             }
             let read = draw.read_only && self.contender.reads_at_snapshots();
             let request = Arc::new(draw.into_request(id, self.contender.needs().declared_keys));
-            if read {
+            if read && !self.sequence.is_multiple_of(self.replicas) {
+                self.elsewhere.push(request);
+            } else if read {
                 self.jobs.push_back(Job::Read(request));
             } else {
                 self.submit(request);
@@ -166,6 +182,15 @@ impl Node {
         } else {
             self.pending.push(request);
         }
+    }
+
+    /// A read at another replica has ended, after as long as a read takes here.
+    pub(super) fn ended_elsewhere(&mut self, request: &Request, now_ns: u64) {
+        self.counts.snapshot_reads += 1;
+        self.ended(request.id.sequence, &Ok(txn::Reply::Integer(0)), now_ns);
+    }
+    pub(super) fn read_elsewhere_ns(&self) -> u64 {
+        self.last_read_ns.max(self.costs.read_ns)
     }
 
     /// A call of this node's client has ended.
@@ -184,8 +209,16 @@ impl Node {
     /// waited for an idle engine would wait until all clients wait for reads. Only a lock scheduler prefers
     /// its engine.
     pub(super) fn work(&mut self, worker: usize, now_ns: u64) -> Option<u64> {
+        if worker >= self.reads_from {
+            let job = self.jobs.pop_front()?;
+            return Some(self.run_job(job, now_ns));
+        }
         let is_scheduler = worker == 0 && self.contender.has_scheduler() && self.engine.workers() > 1;
-        if !is_scheduler && let Some(job) = self.jobs.pop_front() {
+        let has_readers = self.replicas > 1;
+        if !is_scheduler
+            && !has_readers
+            && let Some(job) = self.jobs.pop_front()
+        {
             let cost_ns = self.run_job(job, now_ns);
             self.counts.busy_ns += cost_ns;
             return Some(cost_ns);
@@ -201,6 +234,7 @@ impl Node {
                 self.counts.steps += 1;
                 self.costs.step_ns
             }
+            Progress::Idle if has_readers => return None,
             Progress::Idle => {
                 let job = self.jobs.pop_front()?;
                 self.run_job(job, now_ns)
@@ -244,7 +278,8 @@ impl Node {
                     }
                     ReadOutcome::MustOrder | ReadOutcome::Interrupted => self.pending.push(request),
                 }
-                self.look(self.reader.looks())
+                self.last_read_ns = self.look(self.reader.looks());
+                self.last_read_ns
             }
             Job::Reconnaissance(request) => {
                 let mut request = (*request).clone();
@@ -284,7 +319,11 @@ impl Node {
             0 => 0,
             waiting => waiting as usize + 1,
         };
-        let woken: Vec<_> = self.idle.iter().copied().take(wanted).collect();
+        let mut woken: Vec<_> = self.idle.iter().copied().take(wanted).collect();
+        if self.replicas > 1 {
+            let readers = self.idle.range(self.reads_from..).copied().take(self.jobs.len());
+            woken.extend(readers.filter(|reader| !woken.contains(reader)).collect::<Vec<_>>());
+        }
         for worker in &woken {
             self.idle.remove(worker);
         }

@@ -1,6 +1,7 @@
 //! The model's events.
 
 use super::node::{self, Counts, Node, time_ms};
+use super::replicated::{Feed, Leader, OnItsWay, OrderCounts, Undecided};
 use super::{LONGER_MAX, Options, Report, judge::Judge};
 use crate::draw::Draw;
 use crate::world::queue::Queue;
@@ -29,6 +30,14 @@ enum Event {
     Arrived(Box<Letter>),
     /// It has been taken.
     Taken(Box<Letter>),
+    /// The leader of replicas looks whether there is something to order.
+    Look,
+    /// A batch has come to the replica.
+    Ahead(Box<OnItsWay>),
+    /// So many batches are agreed on.
+    Agreed(usize),
+    /// A read at another replica ends.
+    ReadElsewhere(Arc<txn::Request>),
 }
 
 struct Letter {
@@ -51,6 +60,9 @@ struct Run<'a> {
     /// Clients make no more calls.
     is_ending: bool,
     judge: Option<Judge>,
+    /// The leader of replicas, and what they have not agreed on.
+    leader: Option<Leader>,
+    undecided: Undecided,
 }
 
 /// Runs the model.
@@ -67,6 +79,10 @@ pub fn run(options: &Options) -> Result<Report, String> {
     }
     if times.epoch_ns == 0 || times.round_ns == 0 || options.costs.step_ns == 0 {
         return Err("epochs, rounds and steps take time".to_owned());
+    }
+    // One replica stands for all.
+    if options.replication.is_some() && nodes != 1 {
+        return Err("replicas are counted by the replication, and the model has one of them".to_owned());
     }
     let of_node = options.contender.workers(workers);
     let engine = |at| options.contender.engine(PartitionId(at), nodes, of_node);
@@ -85,6 +101,8 @@ pub fn run(options: &Options) -> Result<Report, String> {
         messages_of_round_max: 0,
         is_ending: false,
         judge: options.judged.then(|| Judge::new(options)),
+        leader: options.replication.map(|replication| Leader::new(replication, times, options.costs)),
+        undecided: Undecided::default(),
     };
     run.run()
 }
@@ -92,7 +110,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
 impl Run<'_> {
     fn run(mut self) -> Result<Report, String> {
         let times = self.options.times;
-        self.queue.add(0, Event::Epoch);
+        self.queue.add(0, if self.leader.is_some() { Event::Look } else { Event::Epoch });
         for at in 0..self.nodes.len() {
             self.nodes[at].call(self.options.nodes, 0);
             self.queue.add(0, Event::Round { at });
@@ -102,11 +120,17 @@ impl Run<'_> {
         }
         let warm_ns = self.go_on_for(0, times.warm_up_ns);
         let before = self.counts();
+        let order_before = self.order_counts();
         for node in &mut self.nodes {
             node.latencies_ns.clear();
         }
         let end_ns = self.go_on_for(warm_ns, times.measured_ns);
-        let report = self.report(before, end_ns - warm_ns);
+        let mut report = self.report(before, end_ns - warm_ns);
+        let order_now = self.order_counts();
+        if let Some(leader) = &mut self.leader {
+            leader.counts = order_now;
+            report.order = Some(leader.report(&order_before, end_ns - warm_ns));
+        }
         if let Some(mut judge) = self.judge.take() {
             self.end(&mut judge, end_ns)?;
         }
@@ -178,6 +202,30 @@ impl Run<'_> {
                 }
             }
             Event::Work { at, worker } => self.work(at, worker, now_ns),
+            Event::Look => self.look(now_ns),
+            Event::Ahead(sent) => match self.options.replication.map(|replication| replication.feed) {
+                Some(Feed::Optimistic) => self.deliver(sent.requests, now_ns),
+                _ => self.undecided.kept.push_back(sent.requests),
+            },
+            Event::Agreed(batches) => {
+                for _ in 0..batches {
+                    if let Some(requests) = self.undecided.kept.pop_front() {
+                        self.deliver(requests, now_ns);
+                    }
+                    if let Some(end) = self.undecided.ends.pop_front() {
+                        self.nodes[0].engine.confirm(end.prev());
+                    }
+                }
+                self.wake(0, now_ns);
+            }
+            Event::ReadElsewhere(request) => {
+                self.nodes[0].ended_elsewhere(&request, now_ns);
+                if !self.is_ending {
+                    self.nodes[0].call(1, now_ns);
+                    self.begin_elsewhere(now_ns);
+                    self.wake(0, now_ns);
+                }
+            }
             Event::Round { at } => self.round(at, now_ns),
             Event::Arrived(letter) => {
                 let to = usize::from(letter.to.0);
@@ -251,12 +299,76 @@ impl Run<'_> {
         }
     }
 
+    /// The counts of the order, with those of the engine that say how early it was.
+    fn order_counts(&self) -> OrderCounts {
+        let status = self.nodes[0].engine.status();
+        let counts = self.leader.as_ref().map_or_else(OrderCounts::default, |leader| leader.counts);
+        OrderCounts {
+            speculated: status.speculated_before_confirmation,
+            executed: status.final_committed.0,
+            ..counts
+        }
+    }
+
+    /// The leader of replicas orders what waits.
+    fn look(&mut self, now_ns: u64) {
+        self.begin_elsewhere(now_ns);
+        let Some(leader) = &mut self.leader else { return };
+        let (sent, agreed, next_ns) = leader.look(&mut self.nodes[0].pending, now_ns);
+        if let Some(sent) = sent {
+            self.queue.add(sent.arrives_ns, Event::Ahead(Box::new(sent)));
+        }
+        if let Some(agreed) = agreed {
+            self.queue.add(agreed.at_ns, Event::Agreed(agreed.batches));
+        }
+        self.queue.add(next_ns, Event::Look);
+    }
+
+    fn begin_elsewhere(&mut self, now_ns: u64) {
+        let end_ns = now_ns + self.nodes[0].read_elsewhere_ns();
+        for request in std::mem::take(&mut self.nodes[0].elsewhere) {
+            self.queue.add(end_ns, Event::ReadElsewhere(request));
+        }
+    }
+
+    /// The replica's engine gets a batch.
+    fn deliver(&mut self, requests: Vec<Arc<txn::Request>>, now_ns: u64) {
+        self.epoch += 1;
+        for request in &requests {
+            self.digest = mix(self.digest ^ request.id.sequence);
+        }
+        let placed =
+            |request: &Arc<txn::Request>| Placed { request: request.clone(), place: Place::default() };
+        let sequence: Vec<Placed> = requests.iter().map(placed).collect();
+        let arranged = arrange_all(&sequence, 1, self.options.contender.scheduling());
+        if let Some(judge) = &mut self.judge {
+            judge.ordered(&arranged, time_ms(now_ns));
+        }
+        let node = &mut self.nodes[0];
+        let batch = Batch {
+            epoch: Epoch(self.epoch),
+            time_ms: time_ms(now_ns),
+            first: node.next,
+            requests: arranged.into_iter().flat_map(|part| part.requests).collect(),
+            groups: Vec::new(),
+            digest: self.digest,
+        };
+        node.next = batch.end();
+        self.undecided.ends.push_back(node.next);
+        node.engine.deliver(batch);
+        self.wake(0, now_ns);
+    }
+
     fn work(&mut self, at: usize, worker: usize, now_ns: u64) {
         let node = &mut self.nodes[at];
         match node.work(worker, now_ns) {
             Some(mut cost_ns) => {
                 if !self.is_ending {
                     cost_ns += node.call(self.options.nodes, now_ns);
+                }
+                let end_ns = now_ns + node.read_elsewhere_ns();
+                for request in std::mem::take(&mut node.elsewhere) {
+                    self.queue.add(end_ns, Event::ReadElsewhere(request));
                 }
                 self.queue.add(now_ns + cost_ns, Event::Work { at, worker });
                 self.wake(at, now_ns);
@@ -359,6 +471,7 @@ impl Run<'_> {
             latency_p50_ns: at(50),
             latency_p99_ns: at(99),
             digest,
+            order: None,
         }
     }
 
