@@ -46,7 +46,7 @@ mod replicated;
 mod run;
 
 pub use contender::{Contender, SparkleVariant};
-pub use replicated::{Delivery, Feed, OrderReport, Replication};
+pub use replicated::{Delivery, Feed, OrderReport, Replication, order_alone};
 pub use run::run;
 
 use serde::Serialize;

@@ -15,6 +15,7 @@
 
 use super::{Costs, Times};
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use txn::{Position, Request};
 
@@ -246,13 +247,57 @@ impl Leader {
     }
 }
 
+/// The leader and its wire without any engine. `rate_per_s` requests come in a second; without a rate a request
+/// of each client waits, or is on its way.
+pub fn order_alone(
+    replication: Replication,
+    (times, costs): (Times, Costs),
+    request: &Arc<Request>,
+    (clients, rate_per_s): (usize, Option<f64>),
+) -> OrderReport {
+    let mut leader = Leader::new(replication, times, costs);
+    let (mut now_ns, mut came) = (0, 0_u64);
+    let mut waiting: Vec<Arc<Request>> = Vec::new();
+    // Of closed loops: requests that come again, by when.
+    let mut back: VecDeque<(u64, usize)> = VecDeque::new();
+    let mut open: VecDeque<usize> = VecDeque::new();
+    if rate_per_s.is_none() {
+        back.push_back((0, clients));
+    }
+    let mut before = None;
+    while now_ns < times.warm_up_ns + times.measured_ns {
+        if now_ns >= times.warm_up_ns && before.is_none() {
+            before = Some((leader.counts, now_ns));
+        }
+        let mut more = 0;
+        if let Some(rate) = rate_per_s {
+            let due = (now_ns as f64 * rate / 1e9) as u64;
+            more += (due - came) as usize;
+            came = due;
+        }
+        while let Some((_, count)) = back.pop_front_if(|(at_ns, _)| *at_ns <= now_ns) {
+            more += count;
+        }
+        waiting.extend(std::iter::repeat_n(request, more).cloned());
+        let (sent, agreed, next_ns) = leader.look(&mut waiting, now_ns);
+        open.extend(sent.map(|sent| sent.requests.len()));
+        if let (Some(agreed), None) = (agreed, rate_per_s) {
+            let count = open.drain(..agreed.batches).sum();
+            back.push_back((agreed.at_ns, count));
+        }
+        now_ns = next_ns;
+    }
+    let (before, since_ns) = before.unwrap_or_default();
+    leader.report(&before, now_ns - since_ns)
+}
+
 /// Batches that the replica knows and the agreement does not yet: with the position behind each, once the
 /// engine has it.
 #[derive(Default)]
 pub(super) struct Undecided {
-    pub(super) ends: std::collections::VecDeque<Position>,
+    pub(super) ends: VecDeque<Position>,
     /// What waits for its final delivery.
-    pub(super) kept: std::collections::VecDeque<Vec<Arc<Request>>>,
+    pub(super) kept: VecDeque<Vec<Arc<Request>>>,
 }
 
 #[cfg(test)]
