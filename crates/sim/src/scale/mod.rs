@@ -32,7 +32,8 @@
 //!   read, an anchor, a confirmation); then the wire [`Costs::byte_ns`] for each byte, and
 //!   [`Times::latency_ns`] with some jitter. Links keep the order.
 //!
-//! Where nodes are replicas of each other ([`Options::replication`]), a leader that is modelled orders instead,
+//! Where nodes are replicas of each other ([`Options::replication`]), a leader that is modelled orders
+//! instead,
 //! and one replica stands for all: the head of `scale::replicated` tells how.
 //!
 //! The same options give the same run, to the digest of all commits. A run can be judged

@@ -247,7 +247,8 @@ impl Leader {
     }
 }
 
-/// The leader and its wire without any engine. `rate_per_s` requests come in a second; without a rate a request
+/// The leader and its wire without any engine. `rate_per_s` requests come in a second; without a rate a
+/// request
 /// of each client waits, or is on its way.
 pub fn order_alone(
     replication: Replication,
