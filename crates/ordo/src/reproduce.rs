@@ -17,16 +17,13 @@ pub enum Reproduce {
     /// runs with one and two threads on this machine, and by a model of a cluster for all that takes more
     /// cores and nodes.
     Sparkle(Box<SparkleArgs>),
-    /// The evaluation of the Archie paper (Hirve, Palmieri, Ravindran, Middleware 2014, sections 3.3 and
-    /// 6), by
-    /// the model of a cluster of replicas. `--quick` takes some minutes, and names each measurement on
-    /// standard
-    /// error. Ctrl-C leaves the figures that are done.
+    /// The evaluation of the Archie paper (Hirve, Palmieri, Ravindran, Middleware 2014, sections 3.3 and 6),
+    /// by the model of a cluster of replicas. It names each measurement on standard error. Ctrl-C leaves the
+    /// figures that are done.
     Archie(Box<ArchieArgs>),
     /// Checks the model against this machine: modelled / measured must be within 0.8 to 1.25 for engines with
     /// one and two workers, and for what transactions over partitions cost three real processes. Prints each
-    /// ratio, and fails if one is outside. Takes about ten minutes, with `--quick` about three, and names
-    /// each
+    /// ratio, and fails if one is outside. Takes about ten minutes, with `--quick` about three, and names each
     /// measurement on standard error. Ctrl-C leaves the figures that are done.
     CheckModel(Box<CheckArgs>),
 }

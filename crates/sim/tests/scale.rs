@@ -2,7 +2,9 @@
 
 use execute::EngineKind;
 use ordo_sim::draw::seeds;
-use ordo_sim::scale::{Contender, Costs, Options, Report, SparkleVariant, Times, run};
+use ordo_sim::scale::{
+    Contender, Costs, Delivery, Feed, Options, Replication, Report, SparkleVariant, Times, run,
+};
 use std::sync::Arc;
 use std::thread;
 use workloads::tpcc::{Mix, Scale};
@@ -202,4 +204,50 @@ fn throughput_without_siblings_is_that_of_the_workers() {
         let ratio = at(workers, step_ns) / one;
         assert!((0.9..1.1).contains(&(ratio / factor)), "{workers}: {ratio}");
     }
+}
+
+/// A bank on nine replicas, with a tenth of reads.
+fn replicated(kind: EngineKind, delivery: Delivery, feed: Feed) -> Options {
+    let workload = Arc::new(workloads::Bank { accounts: 500, branch_accounts: 10, audit_percent: 10 });
+    let replication = Replication {
+        replicas: 9,
+        delivery,
+        feed,
+        readers: 2,
+        request_bytes: 14,
+        request_ns: 60,
+        batch_ns: 250,
+    };
+    Options {
+        replication: Some(replication),
+        workers: 4,
+        clients: 600,
+        times: Times { warm_up_ns: 20_000_000, measured_ns: 40_000_000, ..QUICK },
+        ..options(1, Contender::of(kind), workload, 7)
+    }
+}
+
+#[test]
+fn replicas_leave_the_state_of_the_serial_execution_whenever_they_are_fed() {
+    for (kind, delivery, feed) in [
+        (EngineKind::ParSpec, Delivery::Mimox, Feed::Optimistic),
+        (EngineKind::ParSpec, Delivery::Mimox, Feed::Final),
+        (EngineKind::Serial, Delivery::Raft, Feed::Final),
+        (EngineKind::ParSpec, Delivery::Raft, Feed::Optimistic),
+    ] {
+        judged(&replicated(kind, delivery, feed));
+    }
+}
+
+#[test]
+fn only_an_engine_that_is_fed_early_commits_speculatively_before_the_order_is_final() {
+    let early = |feed| {
+        let report = judged(&replicated(EngineKind::ParSpec, Delivery::Mimox, feed));
+        let order = report.order.expect("replicas have an order");
+        assert!(order.overlap_ns > 1e6, "{order:?}");
+        order.speculated
+    };
+    let (ahead, behind) = (early(Feed::Optimistic), early(Feed::Final));
+    assert!(ahead > 0.9, "{ahead}");
+    assert_eq!(behind, 0.0);
 }

@@ -5,8 +5,7 @@
 //! - **archie**: `parspec` on MiMoX's optimistic deliveries.
 //! - **archie-fd**: `parspec` on MiMoX's final deliveries.
 //! - **sm-der**: `serial` on Raft's final deliveries.
-//! - **hipertm**: `parspec` with one worker on Raft's optimistic deliveries: one thread that speculates in
-//! the
+//! - **hipertm**: `parspec` with one worker on Raft's optimistic deliveries: one thread that speculates in the
 //!   order, with the instrumentation that this takes, and one agreement of time for it.
 //!
 //! PaxosSTM (`certify::dur`) has no part in the model yet: the page says so.
@@ -89,16 +88,13 @@ pub fn run(options: &Options) -> Result<(PathBuf, Vec<Claim>)> {
 fn head(options: &Options) -> Vec<String> {
     vec![
         "Archie (Middleware 2014), sections 3.3 and 6, reproduced with Ordo's engines in the scale model. \
-         The \
-         paper's figures are images that we do not have: what stands under \"the paper\" is what its text \
-         says. \"About\" a value is within a third of it. No figure here is measured on a cluster."
+         The paper's figures are images that we do not have: what stands under \"the paper\" is what its \
+         text says. \"About\" a value is within a third of it. No figure here is measured on a cluster."
             .to_owned(),
         "One real engine stands for all replicas, stepped one operation at a time (serial: one \
-         transaction) by \
-         virtual workers in virtual time. A step takes what it takes a real worker on average; latches \
-         between \
-         cores cost nothing. The leader's thread and wire are modelled: opt-batches of 12,000 bytes or 2 ms, \
-         final-batches of 5 opt-batches or 10 ms."
+         transaction) by virtual workers in virtual time. A step takes what it takes a real worker on \
+         average; latches between cores cost nothing. The leader's thread and wire are modelled: \
+         opt-batches of 12,000 bytes or 2 ms, final-batches of 5 opt-batches or 10 ms."
             .to_owned(),
         "PaxosSTM is missing: deferred update replication has no part in the model yet.".to_owned(),
         format!(
@@ -295,8 +291,8 @@ impl Study {
         };
         let differences = vec![
             "A request takes the leader's thread 60 ns and a batch 250 ns (the simulator's table of \
-             costs): the \
-             paper's leader takes about 8 us for each request. So messages to followers are a larger share. \
+             costs): the paper's leader takes about 8 us for each request. So messages to followers are a \
+             larger share. \
              Fig. 1 has as many clients as the leader can serve; Fig. 2 and Table 1 the paper's 122,000 \
              requests a second."
                 .to_owned(),
@@ -419,8 +415,8 @@ fn differences() -> Vec<String> {
         "PaxosSTM did not run. HiperTM is ParSpec with one worker on Raft's optimistic deliveries."
             .to_owned(),
         "12 workers execute and 4 read, of each node; the paper's nodes have 64 cores.".to_owned(),
-        "Closed loop: clients are at most 20,000, not the paper's 1,000 \
-         to 3,000 threads, and as many for all contenders."
+        "Closed loop: clients are at most 20,000, not the paper's 1,000 to 3,000 threads, and as many for \
+         all contenders."
             .to_owned(),
         "ParSpec's MaxSpec adapts (the paper: 12).".to_owned(),
     ]
