@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use bench::reproduce::figure::Claim;
-use bench::reproduce::study::Options;
+use bench::reproduce::study::{Made, Options};
 use bench::reproduce::{archie, sparkle};
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
@@ -275,7 +275,7 @@ fn are_known(only: &[String], figures: &[&str]) -> Result<()> {
 }
 
 /// Runs, and prints the claims.
-fn shown(options: &Options, reproduce: fn(&Options) -> Result<(PathBuf, Vec<Claim>)>) -> Result<Vec<Claim>> {
+fn shown(options: &Options, reproduce: fn(&Options) -> Result<Made>) -> Result<Vec<Claim>> {
     println!("seeds {} to {}", options.seed, options.seed + options.repeats as u64 - 1);
     let (page, claims) = reproduce(options)?;
     let rows = claims.iter().map(|claim| {

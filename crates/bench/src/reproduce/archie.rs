@@ -12,13 +12,13 @@
 
 use super::figure::{Axis, Claim, Panel, Point, Sample, Scale, Source, about, ratios};
 use super::lab::{Job, Lab, add_point, series};
-use super::study::{Found, Options, Page, found};
+use super::study::{Found, Made, Options, Page, found};
 use crate::engine::Settings;
 use anyhow::Result;
 use execute::EngineKind;
 use sim::cost::CostTable;
 use sim::scale::{self, Contender, Costs, Delivery, Feed, OrderReport, Replication, Report, order_alone};
-use std::path::PathBuf;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use txn::{RequestId, SessionId};
 use workloads::Client;
@@ -74,7 +74,7 @@ struct Study {
 }
 
 /// Runs what is wanted, and writes it. Returns the page, and the claims.
-pub fn run(options: &Options) -> Result<(PathBuf, Vec<Claim>)> {
+pub fn run(options: &Options) -> Result<Made> {
     let mut study = Study { lab: options.lab(), quick: options.quick };
     let page = Page {
         title: "Archie's evaluation, reproduced",
@@ -146,6 +146,8 @@ struct Said {
     settings: Settings,
     by_serial: Option<(&'static str, f64, f64)>,
     by_final: Option<(&'static str, f64, Option<f64>)>,
+    /// How many in 100 it says to x-commit before their final delivery. Our bar stands where it says nothing.
+    early: Option<(&'static str, RangeInclusive<f64>)>,
 }
 
 impl Study {
@@ -347,7 +349,10 @@ impl Study {
             let most = at.last().map_or(0.0, |&nodes| f64::from(nodes));
             let ours = early.samples("archie", most);
             let claim = Claim::new(format!("x-committed before final delivery, {what}, %"), &ours);
-            claims.push(claim.paper("75 to 95 % (TPC-C, 100 warehouses)", 75.0..=100.0).bar(90.0, None));
+            claims.push(match &said.early {
+                Some((text, range)) => claim.paper(*text, range.clone()),
+                None => claim.bar(90.0, None),
+            });
             panels.push(early);
             let aborts = series(number, &jobs, &reports, |report| 100.0 * report.abort_rate());
             let title = format!("Figure 6: {what}, executions thrown away");
@@ -368,7 +373,7 @@ impl Study {
                 (5_000, None, None),
             ] {
                 let what = format!("Bank, {accounts} accounts, {reads} % read-only");
-                all.push(Said { what, settings: bank(accounts, reads), by_serial, by_final });
+                all.push(Said { what, settings: bank(accounts, reads), by_serial, by_final, early: None });
             }
         }
         let (panels, claims) = self.systems("3", &all, self.nodes())?;
@@ -381,6 +386,11 @@ impl Study {
             settings: tpcc(warehouses),
             by_serial,
             by_final,
+            early: match warehouses {
+                1 => Some(("almost none", 0.0..=25.0)),
+                100 => Some(("75 to 95 %", 75.0..=100.0)),
+                _ => None,
+            },
         };
         let all = [
             said(1, Some(("SM-DER behaves better", 0.75, 0.9)), None),
@@ -400,6 +410,7 @@ impl Study {
             settings: vacation(relations),
             by_serial: None,
             by_final: None,
+            early: None,
         };
         let all: Vec<Said> = relations.iter().map(said).collect();
         let (panels, claims) = self.systems("7", &all, &[11])?;
@@ -415,8 +426,14 @@ fn differences() -> Vec<String> {
         "PaxosSTM did not run. HiperTM is ParSpec with one worker on Raft's optimistic deliveries."
             .to_owned(),
         "12 workers execute and 4 read, of each node; the paper's nodes have 64 cores.".to_owned(),
-        "Closed loop: clients are at most 20,000, not the paper's 1,000 to 3,000 threads, and as many for \
-         all contenders."
+        "Closed loop of up to 20,000 clients, as many for all contenders, so that the leader, the x-commit or \
+         the workers bound the throughput, and not the wait for a reply. With the paper's threads (3,000 for \
+         Bank, 1,000 for TPC-C, 550 for Vacation) the model has archie at 0.2, 2.7 to 3.9, and 0.2 of sm-der: \
+         calls of these engines are so short that the 10 ms of a final-batch are what clients wait for, and \
+         Raft has none."
+            .to_owned(),
+        "Archie-FD is as fast as Archie: with so many clients both always have something to execute. Where \
+         the engine is slower than the leader, it is behind the order, and nothing x-commits early."
             .to_owned(),
         "ParSpec's MaxSpec adapts (the paper: 12).".to_owned(),
     ]

@@ -15,14 +15,12 @@ mod processes;
 mod synthetic;
 mod tpcc;
 
-use super::figure::Claim;
 use super::lab::{Job, Lab, Place};
-use super::study::{Found, Options, Page, found};
+use super::study::{Found, Made, Options, Page, found};
 use crate::engine::Settings;
 use anyhow::Result;
 use execute::EngineKind;
 use sim::scale::{self, Contender};
-use std::path::PathBuf;
 
 /// The figures. The last two are not the paper's.
 pub const FIGURES: [&str; 8] = ["6a", "6b", "7", "8", "9", "10", CHECK, PROCESSES];
@@ -52,7 +50,7 @@ struct Study {
 }
 
 /// Runs what is wanted, and writes it. Returns the page, and the claims.
-pub fn run(options: &Options) -> Result<(PathBuf, Vec<Claim>)> {
+pub fn run(options: &Options) -> Result<Made> {
     let mut study = Study { lab: options.lab(), quick: options.quick };
     let page = Page {
         title: "Sparkle's evaluation, reproduced",

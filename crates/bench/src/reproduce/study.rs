@@ -51,6 +51,9 @@ impl Options {
     }
 }
 
+/// The page, and its claims.
+pub type Made = (PathBuf, Vec<Claim>);
+
 /// What a figure is before it is told how it was made.
 pub(super) struct Found {
     pub(super) title: String,
@@ -82,7 +85,7 @@ impl Page<'_> {
         mut self,
         options: &Options,
         mut figure: impl FnMut(&'static str) -> Result<Found>,
-    ) -> Result<(PathBuf, Vec<Claim>)> {
+    ) -> Result<Made> {
         if options.repeats == 0 {
             bail!("--repeats must be at least 1");
         }

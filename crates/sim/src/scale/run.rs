@@ -443,9 +443,11 @@ impl Run<'_> {
         let (window, parked) =
             status.fold((0, 0), |(window, parked), status| (window + status.window, parked + status.parked));
         let nodes = self.nodes.len() as f64;
+        // The way through the order of replicas is modelled.
+        let order_ns = if self.leader.is_some() { 0 } else { self.options.times.order_ns };
         let at = |percent: usize| {
             let place = latencies.len().saturating_sub(1) * percent / 100;
-            latencies.get(place).copied().unwrap_or(0) + self.options.times.order_ns
+            latencies.get(place).copied().unwrap_or(0) + order_ns
         };
         let of_node = self.options.contender.workers(self.options.workers);
         let workers = (self.nodes.len() * of_node) as f64;
