@@ -23,8 +23,8 @@ pub enum Reproduce {
     Archie(Box<ArchieArgs>),
     /// Checks the model against this machine: modelled / measured must be within 0.8 to 1.25 for engines with
     /// one and two workers, and for what transactions over partitions cost three real processes. Prints each
-    /// ratio, and fails if one is outside. Takes about ten minutes, with `--quick` about three, and names each
-    /// measurement on standard error. Ctrl-C leaves the figures that are done.
+    /// ratio, and fails if one is outside. Takes about ten minutes, with `--quick` about three, and names
+    /// each measurement on standard error. Ctrl-C leaves the figures that are done.
     CheckModel(Box<CheckArgs>),
 }
 

@@ -5,8 +5,8 @@
 //! - **archie**: `parspec` on MiMoX's optimistic deliveries.
 //! - **archie-fd**: `parspec` on MiMoX's final deliveries.
 //! - **sm-der**: `serial` on Raft's final deliveries.
-//! - **hipertm**: `parspec` with one worker on Raft's optimistic deliveries: one thread that speculates in the
-//!   order, with the instrumentation that this takes, and one agreement of time for it.
+//! - **hipertm**: `parspec` with one worker on Raft's optimistic deliveries: one thread that speculates in
+//!   the order, with the instrumentation that this takes, and one agreement of time for it.
 //!
 //! PaxosSTM (`certify::dur`) has no part in the model yet: the page says so.
 
@@ -426,11 +426,11 @@ fn differences() -> Vec<String> {
         "PaxosSTM did not run. HiperTM is ParSpec with one worker on Raft's optimistic deliveries."
             .to_owned(),
         "12 workers execute and 4 read, of each node; the paper's nodes have 64 cores.".to_owned(),
-        "Closed loop of up to 20,000 clients, as many for all contenders, so that the leader, the x-commit or \
-         the workers bound the throughput, and not the wait for a reply. With the paper's threads (3,000 for \
-         Bank, 1,000 for TPC-C, 550 for Vacation) the model has archie at 0.2, 2.7 to 3.9, and 0.2 of sm-der: \
-         calls of these engines are so short that the 10 ms of a final-batch are what clients wait for, and \
-         Raft has none."
+        "Closed loop of up to 20,000 clients, as many for all contenders, so that the leader, the x-commit \
+         or the workers bound the throughput, and not the wait for a reply. With the paper's threads (3,000 \
+         for Bank, 1,000 for TPC-C, 550 for Vacation) the model has archie at 0.2, 2.7 to 3.9, and 0.2 of \
+         sm-der: calls of these engines are so short that the 10 ms of a final-batch are what clients wait \
+         for, and Raft has none."
             .to_owned(),
         "Archie-FD is as fast as Archie: with so many clients both always have something to execute. Where \
          the engine is slower than the leader, it is behind the order, and nothing x-commits early."
