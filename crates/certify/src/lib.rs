@@ -23,7 +23,7 @@
 //! entries that the others have forgotten ([`Certifier::restore`]).
 //!
 //! `docs/adding-a-protocol.md` takes [`register`], the smallest protocol, through all of it. [`dur`] is the
-//! first one that users could want.
+//! first one that users could want. [`two_phase`] is a baseline whose transactions span partitions.
 
 mod access;
 pub mod call;
@@ -32,6 +32,7 @@ pub mod dur;
 mod proposals;
 pub mod register;
 mod sessions;
+pub mod two_phase;
 
 pub use call::{CallEnd, CertifiedCall, Wish};
 pub use proposals::OPEN_MAX;

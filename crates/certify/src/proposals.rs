@@ -11,6 +11,9 @@ const AGAIN_TICKS: u64 = 20;
 /// At last it is proposed again at this interval.
 const AGAIN_TICKS_MAX: u64 = 32 * AGAIN_TICKS;
 
+/// A new leader is given so many bytes at each tick.
+const TICK_BYTES: u64 = 4_096;
+
 /// The entries of one group.
 #[derive(Debug)]
 pub(crate) struct Proposals {
@@ -40,6 +43,11 @@ impl Proposals {
         self.undecided.insert(id, Proposed { entry, again_tick, wait_ticks });
     }
 
+    /// Whether a transaction has an entry under way.
+    pub(crate) fn has(&self, id: RequestId) -> bool {
+        self.undecided.contains_key(&id)
+    }
+
     /// Nobody waits for a transaction's entry any more.
     pub(crate) fn forget(&mut self, id: RequestId) {
         self.undecided.remove(&id);
@@ -56,6 +64,16 @@ impl Proposals {
         for proposed in self.undecided.values_mut() {
             (proposed.again_tick, proposed.wait_ticks) = (self.ticks + AGAIN_TICKS, AGAIN_TICKS);
             effects.propose(self.group, proposed.entry.clone());
+        }
+    }
+
+    /// The group has another leader, which is given all entries again, so many bytes at each tick. All of
+    /// them at once could fill the links, until the leader's heartbeats come too late and it is replaced.
+    pub(crate) fn propose_in_turn(&mut self) {
+        let mut bytes = 0;
+        for proposed in self.undecided.values_mut() {
+            proposed.again_tick = self.ticks + 1 + bytes / TICK_BYTES;
+            bytes += proposed.entry.len() as u64;
         }
     }
 

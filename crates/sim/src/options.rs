@@ -28,6 +28,8 @@ pub enum SystemKind {
     Register,
     /// Sites of a certified protocol: deferred update replication.
     Dur,
+    /// Sites of a certified protocol: two-phase commit between partitions, with NO-WAIT.
+    NoWait,
 }
 
 impl SystemKind {
@@ -38,12 +40,13 @@ impl SystemKind {
             SystemKind::Cluster => "cluster",
             SystemKind::Register => "register",
             SystemKind::Dur => "dur",
+            SystemKind::NoWait => "no-wait",
         }
     }
 
     /// Whether it is a certified protocol.
     pub fn is_certified(self) -> bool {
-        matches!(self, SystemKind::Register | SystemKind::Dur)
+        matches!(self, SystemKind::Register | SystemKind::Dur | SystemKind::NoWait)
     }
 }
 
@@ -56,11 +59,11 @@ impl fmt::Display for SystemKind {
 impl std::str::FromStr for SystemKind {
     type Err = String;
     fn from_str(text: &str) -> Result<SystemKind, String> {
-        [SystemKind::Ordo, SystemKind::Cluster, SystemKind::Register, SystemKind::Dur]
+        [SystemKind::Ordo, SystemKind::Cluster, SystemKind::Register, SystemKind::Dur, SystemKind::NoWait]
             .into_iter()
             .find(|kind| kind.name() == text)
             .ok_or_else(|| {
-                format!("'{text}' is no system of the simulator: use ordo, cluster, register or dur")
+                format!("'{text}' is no system of the simulator: use ordo, cluster, register, dur or no-wait")
             })
     }
 }
@@ -212,6 +215,8 @@ impl Options {
         // By a draw of its own: most seeds go on meaning the same.
         let is_dur = drawn == SystemKind::Register && Draw::new(mix(seed ^ 0x6475_7264)).percent(50);
         let drawn = if is_dur { SystemKind::Dur } else { drawn };
+        let is_two_phase = drawn.is_certified() && Draw::new(mix(seed ^ 0x3270_6863)).percent(33);
+        let drawn = if is_two_phase { SystemKind::NoWait } else { drawn };
         let system = wishes.system.unwrap_or(drawn);
         let drawn = draw.pick(&[
             WorkloadKind::Programs,
@@ -242,7 +247,7 @@ impl Options {
         let drawn = match system {
             SystemKind::Ordo => 1,
             SystemKind::Cluster => draw.pick(&[3, 3, 3, 5]),
-            SystemKind::Register | SystemKind::Dur => draw.pick(&[3, 3, 5]),
+            SystemKind::Register | SystemKind::Dur | SystemKind::NoWait => draw.pick(&[3, 3, 5]),
         };
         let mut nodes = wishes.nodes.unwrap_or(drawn).max(1);
         let drawn =
@@ -574,7 +579,7 @@ impl fmt::Display for Options {
                 Delivery::Raft => Ok(()),
                 other => write!(f, ", delivery {other}"),
             })?,
-            SystemKind::Register | SystemKind::Dur => {}
+            SystemKind::Register | SystemKind::Dur | SystemKind::NoWait => {}
         }
         let jitter = if self.jitter { "varying" } else { "steady" };
         write!(

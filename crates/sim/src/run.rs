@@ -8,6 +8,7 @@ use crate::traffic::Population;
 use crate::world::{Account, Limits, Setting, Violation};
 use certify::dur::Dur;
 use certify::register::Register;
+use certify::two_phase::TwoPhase;
 use execute::sparkle::Mutant;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,6 +49,7 @@ pub fn run_defective(options: &Options, mutant: Option<Mutant>, trace: Option<Tr
         SystemKind::Ordo | SystemKind::Cluster => crate::cluster::run(options, mutant, trace),
         SystemKind::Register => crate::certified::run::<Register>(options, trace),
         SystemKind::Dur => crate::certified::run::<Dur>(options, trace),
+        SystemKind::NoWait => crate::certified::run::<TwoPhase>(options, trace),
     }));
     ran.unwrap_or_else(|panic| Outcome {
         report: Report::default(),
@@ -85,6 +87,6 @@ pub fn describe(options: &Options) -> String {
     let mut draw = Draw::new(mix(options.seed));
     match options.system {
         SystemKind::Ordo | SystemKind::Cluster => population(options, &mut draw).describe().to_owned(),
-        SystemKind::Register | SystemKind::Dur => crate::certified::describe(options),
+        SystemKind::Register | SystemKind::Dur | SystemKind::NoWait => crate::certified::describe(options),
     }
 }

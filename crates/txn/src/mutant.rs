@@ -200,6 +200,16 @@ pub enum Mutant {
     OverlookDeletes,
     /// Deferred update replication collects versions that an open snapshot needs.
     CollectOpenSnapshots,
+    /// Two-phase commit: a participant unlocks when it has voted.
+    UnlockAtVote,
+    /// Two-phase commit: a participant that recovers does not know to what it has voted yes.
+    ForgetPrepared,
+    /// Two-phase commit: a coordinator tells of a decision before the home has agreed on it.
+    TellBeforeDecided,
+    /// Two-phase commit: a participant whose coordinator is silent aborts, and does not ask the home.
+    AbortAlone,
+    /// Two-phase commit: the home does not remember a commit until all participants have finished.
+    ForgetDecision,
     /// Deferred update replication certifies the keys only that a transaction writes.
     CertifyOverwritesOnly,
     /// Deferred update replication does not ask its group how far it is, where a transaction only reads.
@@ -276,6 +286,14 @@ impl Mutant {
         Mutant::MissPhantoms,
         Mutant::OverlookDeletes,
         Mutant::CollectOpenSnapshots,
+    ];
+    /// Those of two-phase commit alone.
+    pub const OF_TWO_PHASE: [Mutant; 5] = [
+        Mutant::UnlockAtVote,
+        Mutant::ForgetPrepared,
+        Mutant::TellBeforeDecided,
+        Mutant::AbortAlone,
+        Mutant::ForgetDecision,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 23] = [

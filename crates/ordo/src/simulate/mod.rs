@@ -108,7 +108,8 @@ struct What {
 #[command(next_help_heading = "Options that are otherwise drawn from the seed")]
 struct WishArgs {
     /// ordo (a node that stands alone), cluster (nodes that replicate partitions), register (a replicated
-    /// register, the smallest certified protocol), or dur (deferred update replication, certified, too).
+    /// register, the smallest certified protocol), dur (deferred update replication, certified, too), or
+    /// no-wait (two-phase commit between partitions).
     #[arg(long)]
     system: Option<SystemKind>,
     /// Hosts. With --system ordo there is one.

@@ -1,8 +1,9 @@
 //! A client: some sessions side by side, each with one operation that it repeats until it is answered.
 
-use super::{Certified, Frame, MEMBERS_MAX, Member, MemberStep, Operation, Protocol, Timer, Told};
+use super::{Certified, Frame, MEMBERS_MAX, Member, MemberStep, Operation, Plan, Protocol, Timer, Told};
 use crate::draw::Draw;
 use crate::history::{self, Outcome, Step};
+use crate::options::Options;
 use crate::world::{Address, Core, Input, Violation};
 use certify::session_opened;
 use std::fmt;
@@ -45,7 +46,12 @@ struct Session {
 
 impl Session {
     /// Takes another name: what has become of operations under the old one nobody needs to know.
-    fn open(&mut self, opened: &mut u32) {
+    fn open(&mut self, partitions: u16, opened: &mut u32) {
+        // What it has heard are entries of its home, so it stays there.
+        let home = |opening: u32| opening % u32::from(partitions);
+        while self.heard != Position::NONE && home(*opened) != home(self.opening) {
+            *opened += 1;
+        }
         self.opening = *opened;
         self.opened_behind = self.heard;
         self.id = session_opened(self.heard, *opened as u16);
@@ -78,7 +84,8 @@ impl fmt::Display for Client {
 
 impl Client {
     /// A client with so many sessions, which share its operations.
-    pub(super) fn new(number: u16, hosts: u16, sessions: u64, operations: u64, opened: &mut u32) -> Client {
+    pub(super) fn new(number: u16, plan: &Plan, options: &Options, opened: &mut u32) -> Client {
+        let (hosts, operations, sessions) = (plan.hosts, options.operations, options.pipeline);
         let sessions = sessions.min(operations).clamp(1, 1 << 16);
         let mut session = |slot: u64| {
             let mut session = Session {
@@ -93,7 +100,7 @@ impl Client {
                 opened_behind: Position::NONE,
                 heard: Position::NONE,
             };
-            session.open(opened);
+            session.open(plan.partitions, opened);
             session
         };
         Client { sessions: (0..sessions).map(&mut session).collect() }
@@ -179,6 +186,7 @@ pub(super) fn disconnect<P: Protocol>(system: &mut Certified<P>, client: u16, co
 /// Begins the next operation.
 fn begin<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: &mut Core<Certified<P>>) {
     let (keys, horizon) = (system.plan.keys, system.plan.horizons.session);
+    let partitions = system.plan.partitions;
     let (members_percent, names) = match P::LISTS {
         true => (system.plan.members_percent, system.plan.member_names),
         false => (0, 1),
@@ -190,7 +198,7 @@ fn begin<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core:
     }
     // Some clients take the advice of `certify::sessions`, others do not.
     if session.heard.0 - session.opened_behind.0 >= horizon / 2 && core.draw.percent(50) {
-        session.open(&mut opened);
+        session.open(partitions, &mut opened);
     }
     session.left -= 1;
     session.sequence += 1;
@@ -278,7 +286,10 @@ fn answered<P: Protocol>(
     told: Told,
     core: &mut Core<Certified<P>>,
 ) -> Result<(), Violation> {
-    let (hosts, horizon, newest) = (system.plan.hosts, system.plan.horizons.session, system.newest);
+    let (hosts, horizon, partitions) =
+        (system.plan.hosts, system.plan.horizons.session, system.plan.partitions);
+    let home = P::home_of(system.session(client, slot).id, partitions);
+    let newest = system.newest.get(&home).copied().unwrap_or_default();
     let session = system.session(client, slot);
     let Some(asked) = &mut session.asked else {
         return Ok(());
@@ -323,7 +334,7 @@ fn answered<P: Protocol>(
     session.asked = None;
     if is_unknown {
         let mut opened = system.opened;
-        system.session(client, slot).open(&mut opened);
+        system.session(client, slot).open(partitions, &mut opened);
         system.opened = opened;
     }
     let (read, members) = read.unzip();

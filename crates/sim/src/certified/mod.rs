@@ -24,14 +24,15 @@ mod process;
 use crate::cost::CostTable;
 use crate::draw::Draw;
 use crate::history::{self, Operation as Seen};
-use crate::options::Options;
+use crate::options::{Options, SystemKind};
 use crate::run::{Outcome, Report, setting};
 use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::world::{Address, Core, End, Fault, Input, Start, System, Traffic, Violation, World};
 use bytes::Bytes;
-use certify::dur::{self, Dur, Horizons};
-use certify::register::{self, Register};
+use certify::dur::{Dur, Horizons};
+use certify::register::Register;
+use certify::two_phase::{self, TwoPhase, TwoPhaseOptions};
 use certify::{Certifier, Conflict, SESSION_HORIZON};
 use client::Client;
 use process::{Process, list_at, state_of};
@@ -45,30 +46,37 @@ use txn::{Entry, Key, NodeId, PartitionId, Position, SessionId};
 
 /// A protocol that can live in the world: all its sites have all the data.
 pub trait Protocol: Certifier + Sized + 'static {
-    /// The group in which all sites agree.
-    const GROUP: PartitionId;
     /// Whether its transactions list, count and clear the user's keys.
     const LISTS: bool;
 
-    /// A site without data.
-    fn with_horizons(horizons: Horizons) -> Self;
+    /// The site of some number without data, one of so many.
+    fn site(me: NodeId, sites: u16, partitions: u16, horizons: Horizons) -> Self;
 
-    /// The last decided entry.
-    fn position(&self) -> Position;
+    /// The last decided entry of a group.
+    fn position(&self, group: PartitionId) -> Position;
+
+    /// The group that knows a session.
+    fn home_of(_session: SessionId, _partitions: u16) -> PartitionId {
+        PartitionId(0)
+    }
+
+    /// Whether no transaction is under way at this site.
+    fn has_settled(&self) -> bool {
+        true
+    }
 
     /// What a key has at this site.
     fn newest(&self, key: &Key) -> Option<Entry>;
 }
 
 impl Protocol for Register {
-    const GROUP: PartitionId = register::GROUP;
     const LISTS: bool = false;
 
-    fn with_horizons(horizons: Horizons) -> Register {
+    fn site(_: NodeId, _: u16, _: u16, horizons: Horizons) -> Register {
         Register::remembering(horizons.session)
     }
 
-    fn position(&self) -> Position {
+    fn position(&self, _: PartitionId) -> Position {
         Register::position(self)
     }
 
@@ -78,15 +86,38 @@ impl Protocol for Register {
 }
 
 impl Protocol for Dur {
-    const GROUP: PartitionId = dur::GROUP;
     const LISTS: bool = true;
 
-    fn with_horizons(horizons: Horizons) -> Dur {
+    fn site(_: NodeId, _: u16, _: u16, horizons: Horizons) -> Dur {
         Dur::over(Arc::new(Partition::new()), horizons)
     }
 
-    fn position(&self) -> Position {
+    fn position(&self, _: PartitionId) -> Position {
         Dur::position(self)
+    }
+
+    fn newest(&self, key: &Key) -> Option<Entry> {
+        self.value(key)
+    }
+}
+
+impl Protocol for TwoPhase {
+    const LISTS: bool = false;
+
+    fn site(me: NodeId, sites: u16, partitions: u16, horizons: Horizons) -> TwoPhase {
+        TwoPhase::new(TwoPhaseOptions { me, sites, partitions, session_horizon: horizons.session })
+    }
+
+    fn position(&self, group: PartitionId) -> Position {
+        TwoPhase::position(self, group)
+    }
+
+    fn home_of(session: SessionId, partitions: u16) -> PartitionId {
+        two_phase::home_of(session, partitions)
+    }
+
+    fn has_settled(&self) -> bool {
+        self.is_idle()
     }
 
     fn newest(&self, key: &Key) -> Option<Entry> {
@@ -99,6 +130,8 @@ impl Protocol for Dur {
 struct Plan {
     seed: u64,
     hosts: u16,
+    /// Groups, each of all sites.
+    partitions: u16,
     /// Lists.
     keys: u64,
     think_us: u64,
@@ -128,9 +161,14 @@ impl Plan {
         Plan {
             seed: options.seed,
             hosts: options.nodes,
+            // By a draw of its own: seeds go on meaning the same.
+            partitions: match options.system {
+                SystemKind::NoWait => Draw::new(mix(options.seed ^ 0x7061_7274)).pick(&[2, 2, 3, 4]),
+                _ => 1,
+            },
             keys: draw.between(1, 5),
             think_us: options.think_us,
-            timeout_ns: options.timeout_ms * 1_000_000,
+            timeout_ns: options.timeout_ms * 1_000_000 + rounds_ns(options, 20),
             // An election takes a vote's way there and back, so a timeout must be longer than that.
             tick_ns: (options.latency.flight_us() / 3).max(1_000) * 1_000 * draw.pick(&[1, 1, 2]),
             // Every entry carries a whole list, so that a log of any length would fill the memory when it
@@ -150,6 +188,15 @@ impl Plan {
             members_percent: draw.pick(&[0, 30, 100]),
             member_names: draw.pick(&[1, 2, 4]),
         }
+    }
+}
+
+/// The time of so many flights, where keys are cut into partitions: there a transaction holds its locks while
+/// one group after the other agrees, and all others that want them wait for that.
+fn rounds_ns(options: &Options, flights: u64) -> u64 {
+    match options.system {
+        SystemKind::NoWait => flights * options.latency.flight_us() * 1_000,
+        _ => 0,
     }
 }
 
@@ -289,7 +336,7 @@ pub enum Frame {
         sequence: u64,
         /// Which attempt.
         attempt: u32,
-        /// The last entry that the site was given.
+        /// The last entry of the session's group that the site was given.
         position: Position,
         /// What.
         told: Told,
@@ -363,17 +410,17 @@ pub struct Certified<P> {
     clients: Vec<Client>,
     /// Processes that were started.
     processes: u64,
-    /// Who led a term: host and process.
-    leaders: BTreeMap<u64, (u16, u64)>,
-    /// The digest of the state behind each entry, and who said so first.
-    digests: BTreeMap<u64, (u64, u16)>,
+    /// Who led a term of a group: host and process.
+    leaders: BTreeMap<(PartitionId, u64), (u16, u64)>,
+    /// The digest of a group's state behind each entry, and who said so first.
+    digests: BTreeMap<(PartitionId, u64), (u64, u16)>,
     /// Appends that were acknowledged: key and value.
     acknowledged: Vec<(u64, u64)>,
     history: Vec<Seen>,
     /// When it was acknowledged that these values of members are gone.
     gone: BTreeMap<u64, u64>,
-    /// The last entry that any site was given.
-    newest: Position,
+    /// The last entry of each group that any site was given.
+    newest: BTreeMap<PartitionId, Position>,
     /// Openings of sessions.
     opened: u32,
     tally: Tally,
@@ -383,12 +430,11 @@ pub struct Certified<P> {
 impl<P> Certified<P> {
     fn new(plan: Plan, options: &Options) -> Certified<P> {
         let mut opened = 0;
-        let mut client =
-            |number| Client::new(number, options.nodes, options.pipeline, options.operations, &mut opened);
+        let mut client = |number| Client::new(number, &plan, options, &mut opened);
         Certified {
             clients: (0..options.clients).map(&mut client).collect(),
             gone: BTreeMap::new(),
-            newest: Position::NONE,
+            newest: BTreeMap::new(),
             opened,
             plan,
             processes: 0,
@@ -467,7 +513,8 @@ impl<P: Protocol> System for Certified<P> {
         let Some(Some(first)) = nodes.next() else {
             return false;
         };
-        let is_level = |node: &Process<P>| node.is_idle() && node.decided() == first.decided();
+        let groups = self.plan.partitions;
+        let is_level = |node: &Process<P>| node.is_idle() && node.decided(groups) == first.decided(groups);
         self.clients.iter().all(Client::is_done)
             && is_level(first)
             && nodes.all(|node| node.is_some_and(is_level))
@@ -484,9 +531,11 @@ impl<P: Protocol> System for Certified<P> {
                     return Err(Violation::new("acknowledged writes", text));
                 }
             }
-            if state_of(node) != state_of(nodes[0]) {
-                let text = format!("hosts 0 and {host} differ at the end");
-                return Err(Violation::new("replica states", text));
+            for group in (0..self.plan.partitions).map(PartitionId) {
+                if state_of(node, group) != state_of(nodes[0], group) {
+                    let text = format!("hosts 0 and {host} differ at the end, in {group}");
+                    return Err(Violation::new("replica states", text));
+                }
             }
         }
         history::check(&self.history).map_err(|anomaly| Violation::new("history", anomaly.to_string()))
@@ -533,7 +582,10 @@ pub fn run<P: Protocol>(options: &Options, trace: Option<Trace>) -> Outcome {
     let mut draw = Draw::new(mix(options.seed));
     let plan = Plan::draw(options, &mut draw);
     let system = Certified::<P>::new(plan, options);
-    let mut world = World::new(setting(options), system, draw, trace);
+    let mut setting = setting(options);
+    let operations = u64::from(options.clients) * options.operations;
+    setting.limits.settle_ms += rounds_ns(options, 20 * operations) / 1_000_000;
+    let mut world = World::new(setting, system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();
     Outcome { report: Report { account, tally: system.tally }, violation: result.err(), trace }

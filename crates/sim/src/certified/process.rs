@@ -18,8 +18,8 @@ use std::fmt;
 use std::sync::Arc;
 use txn::hash::{hash_bytes, mix};
 use txn::{
-    Args, Entry, FnProcedure, Footprint, Key, NodeId, Outcome, Reply, Request, RequestId, ScanRange,
-    SessionId, Space, Stop, Tx,
+    Args, Entry, FnProcedure, Footprint, Key, NodeId, Outcome, PartitionId, Reply, Request, RequestId,
+    ScanRange, SessionId, Space, Stop, Tx,
 };
 
 /// Making a segment's file takes so many syncs' time.
@@ -37,8 +37,8 @@ pub struct Process<P> {
     effects: SiteEffects,
     keeper: Keeper,
     ticks: u64,
-    /// The last entry behind which the oracles have looked at the state.
-    watched: Option<u64>,
+    /// The last entry of each group behind which the oracles have looked at the state.
+    watched: BTreeMap<PartitionId, u64>,
     /// Transactions that clients have here.
     running: BTreeMap<SessionId, Running>,
 }
@@ -56,8 +56,11 @@ struct Running {
 
 impl<P: Protocol> fmt::Display for Process<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let status = self.site.group(P::GROUP).map(|group| group.status());
-        write!(f, "decided {} of {status:?}, {} transactions", self.decided(), self.running.len())
+        for group in (0u16..).map(PartitionId) {
+            let Some(replica) = self.site.group(group) else { break };
+            write!(f, "decided {} of {:?}, ", self.site.decided(group), replica.status())?;
+        }
+        write!(f, "{} transactions", self.running.len())
     }
 }
 
@@ -182,9 +185,9 @@ pub(super) fn list_at<P: Protocol>(process: &Process<P>, key: u64) -> Vec<u64> {
     list_of(process.site.protocol().newest(&key_of(key)).as_ref())
 }
 
-/// A site's whole state.
-pub(super) fn state_of<P: Protocol>(process: &Process<P>) -> Vec<u8> {
-    process.site.protocol().snapshot(P::GROUP)
+/// A site's whole state of a group.
+pub(super) fn state_of<P: Protocol>(process: &Process<P>, group: PartitionId) -> Vec<u8> {
+    process.site.protocol().snapshot(group)
 }
 
 impl<P: Protocol> Process<P> {
@@ -199,19 +202,21 @@ impl<P: Protocol> Process<P> {
             Err(_) if core.host(host).process_disk().is_dead() => return Ok(Start::Died),
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
-        let began = images.get(&P::GROUP).map_or(0, |image| image.base.index);
+        let began = images.values().map(|image| image.base.index).max().unwrap_or(0);
+        let groups = (0..plan.partitions).map(PartitionId);
         system.processes += 1;
         system.tally.recovered_from_checkpoint += u64::from(began > 0);
         let options = SiteOptions {
             me: NodeId(host + 1),
-            groups: BTreeMap::from([(P::GROUP, (1..=plan.hosts).map(NodeId).collect())]),
+            groups: groups.map(|group| (group, (1..=plan.hosts).map(NodeId).collect())).collect(),
             seed: plan.seed,
             fsync: FsyncPolicy::Always,
             tick_ms: (plan.tick_ns / 1_000_000).max(1),
             log_bytes_max: plan.log_bytes_max,
             nonce: system.processes,
         };
-        let site = match Site::recover(options, P::with_horizons(plan.horizons), images) {
+        let protocol = P::site(options.me, plan.hosts, plan.partitions, plan.horizons);
+        let site = match Site::recover(options, protocol, images) {
             Ok(site) => site,
             Err(why) => return Ok(Start::Refused(why)),
         };
@@ -223,7 +228,7 @@ impl<P: Protocol> Process<P> {
             effects: SiteEffects::default(),
             keeper,
             ticks: 0,
-            watched: None,
+            watched: BTreeMap::new(),
             running: BTreeMap::new(),
         };
         let mut turn = Turn { system, process: &mut process, core, host };
@@ -233,11 +238,12 @@ impl<P: Protocol> Process<P> {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.site.is_idle()
+        self.site.is_idle() && self.site.protocol().has_settled()
     }
 
-    pub(super) fn decided(&self) -> u64 {
-        self.site.decided(P::GROUP)
+    /// The last decided entry of each group.
+    pub(super) fn decided(&self, partitions: u16) -> Vec<u64> {
+        (0..partitions).map(|group| self.site.decided(PartitionId(group))).collect()
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -417,36 +423,43 @@ impl<P: Protocol> Turn<'_, P> {
             CallEnd::Unavailable => Told::Unavailable,
         };
         let RequestId { sequence, attempt, .. } = call.request().id;
-        let (attempt, position) = (attempt / ATTEMPTS + 1, self.process.site.protocol().position());
+        let home = P::home_of(call.request().id.session, self.system.plan.partitions);
+        let (attempt, position) = (attempt / ATTEMPTS + 1, self.process.site.protocol().position(home));
         let frame = Frame::Answer { session, sequence, attempt, position, told };
         self.core.send(Address::Host(self.host), address(session), frame);
     }
 
     /// The oracles that look all the time.
     fn watch(&mut self) -> Result<(), Violation> {
+        (0..self.system.plan.partitions).try_for_each(|group| self.watch_group(PartitionId(group)))
+    }
+
+    fn watch_group(&mut self, group: PartitionId) -> Result<(), Violation> {
         let process = &*self.process;
-        let term = process.site.group(P::GROUP).and_then(|group| group.leads());
+        let term = process.site.group(group).and_then(|replica| replica.leads());
         if let Some(term) = term.filter(|_| !process.has_ended()) {
             let me = (self.host, process.number);
-            let leader = *self.system.leaders.entry(term).or_insert(me);
+            let leader = *self.system.leaders.entry((group, term)).or_insert(me);
             if leader != me {
-                let text = format!("host {} leads term {term}, in which host {} led", me.0, leader.0);
+                let text =
+                    format!("host {} leads term {term} of {group}, in which host {} led", me.0, leader.0);
                 return Err(Violation::new("leaders", text));
             }
         }
-        self.system.newest = self.system.newest.max(process.site.protocol().position());
-        let decided = process.decided();
-        if process.watched == Some(decided) {
+        let newest = self.system.newest.entry(group).or_default();
+        *newest = (*newest).max(process.site.protocol().position(group));
+        let decided = process.site.decided(group);
+        if process.watched.get(&group) == Some(&decided) {
             return Ok(());
         }
-        let digest = mix(decided ^ hash_bytes(&state_of(process)));
-        let (known, first) = *self.system.digests.entry(decided).or_insert((digest, self.host));
+        let digest = mix(decided ^ hash_bytes(&state_of(process, group)));
+        let (known, first) = *self.system.digests.entry((group, decided)).or_insert((digest, self.host));
         if known != digest {
-            let text = format!("hosts {first} and {} differ behind entry {decided}", self.host);
+            let text = format!("hosts {first} and {} differ behind entry {decided} of {group}", self.host);
             return Err(Violation::new("replica states", text));
         }
         self.core.witness(digest);
-        self.process.watched = Some(decided);
+        self.process.watched.insert(group, decided);
         Ok(())
     }
 

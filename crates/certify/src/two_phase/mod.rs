@@ -1,0 +1,556 @@
+//! Two-phase commit between partitions: the baseline protocol NO-WAIT.
+//!
+//! The keys are cut into partitions, and each partition is a group of the substrate. A transaction executes
+//! at its client's site, the *coordinator*, and commits at all partitions that it has used, or at none. All
+//! that two-phase commit must not forget is an entry of a group: votes are entries of the participants, and
+//! the decision is an entry of the session's *home* partition. So a participant recovers its vote, and a home
+//! its decision, as any group recovers its entries.
+//!
+//! # What the sites agree on, and what belongs to one site
+//!
+//! A partition's sites agree on its records with their versions, the transactions that are *prepared* there
+//! and hold locks, the votes that were given lately, and, for the sessions that are at home there, the newest
+//! attempt of each session and the committed transactions that some participant has not finished. A site has
+//! for itself the open transactions of its clients, the transactions that it coordinates, and the entries
+//! that it has proposed. Each site has a replica of every partition. So a coordinator reads a record, learns
+//! a vote and learns a decision from its own replicas, and sites send each other no messages of the protocol.
+//!
+//! # A transaction's way
+//!
+//! 1. It reads at the coordinator's replicas, whatever is committed there. A record that another transaction
+//!    has locked for writing is a conflict at once.
+//! 2. `Prepare`: the coordinator proposes to each participant what the transaction has read and written
+//!    there. Where that entry stands in the participant's log, the participant *votes*: yes if all versions
+//!    are the newest ones and no lock is in the way; then it locks what was read (shared) and written
+//!    (exclusively). Otherwise it votes no. No transaction ever waits for a lock: hence the name, and hence
+//!    there are no deadlocks. (Harding et al. lock at each access. Here the locks come with the vote, because
+//!    a lock that must survive a crash is an entry.)
+//! 3. `Decide`: with all votes at yes the coordinator proposes the decision to the home. The *first* decision
+//!    in the home's log counts. When the home has it, the client is answered.
+//! 4. `Finish`: each participant makes the writes its newest versions and unlocks. At the home, the decision
+//!    itself does so.
+//! 5. `Forget`: when all participants have finished, the home forgets the decision.
+//!
+//! A transaction that has used its home only is one entry, `Whole`: vote, decision and end.
+//!
+//! From the last vote to the decision all reads of a transaction are the newest versions at once, and nobody
+//! else writes what it writes. So transactions are strictly serializable in the order of these moments: each
+//! lies between the transaction's beginning and its answer. Transactions without writes go the same way.
+//!
+//! # Aborts are presumed
+//!
+//! The home remembers a commit until all participants have finished, and it remembers nothing of an abort but
+//! the newest attempt of the session, which it has anyhow. A transaction that the home can no longer commit
+//! ([`Sessions::settled`]), and that is not among the unfinished commits, has been aborted. A vote of no is
+//! for good: the participant knows the votes of the last entries (as many as the session horizon), and
+//! refuses every older `Prepare`, which says behind which entry it was made. So after a no the coordinator
+//! has the locks of the other participants released without a decision.
+//!
+//! # Who acts when a coordinator is silent
+//!
+//! Every site sees what is prepared at its replicas, and for how long. After [`SILENT_TICKS`], multiplied by
+//! a rank that differs from site to site, a site acts in the coordinator's place. If all participants have
+//! voted yes, the site proposes to commit, otherwise to abort. If the coordinator decides at the same time,
+//! the first decision counts for both. A site finishes an unfinished decision in the same way. So nothing is
+//! blocked while the groups have majorities, whichever sites are gone.
+//!
+//! # Exactly once
+//!
+//! Attempts of one transaction may use different partitions, so no participant can tell them apart. The home
+//! does: a session's home is a function of its number, and all its attempts are decided there
+//! ([`crate::sessions`]). A client opens a session behind an entry of the session's home ([`home_of`]).
+//!
+//! # Bounds
+//!
+//! * A site has at most [`OPEN_MAX`](crate::OPEN_MAX) transactions open, and coordinates at most as many.
+//! * A partition has at most [`PREPARED_MAX`] transactions prepared, and votes no to others.
+//! * A client whose votes do not come waits [`VOTE_TICKS`]; then its coordinator proposes to abort.
+//! * A site asks for the votes of one attempt of each session. When a session begins another attempt, the
+//!   site gives up the earlier one. Otherwise a group that has lost its leader would find ever more entries
+//!   waiting for the next one.
+//! * Votes are known for as many entries as sessions; the home's unfinished decisions are at most as many as
+//!   there are prepared transactions.
+//!
+//! What it leaves out: listings and counts (refused), entries that expire (the access refuses them),
+//! partitions that only some sites have, and the forgetting of deleted keys.
+//!
+//! Invariants:
+//! 1. The state of a partition is a function of its decided entries.
+//! 2. A lock is held by a prepared transaction, and by no other; an exclusive lock has one holder.
+//! 3. No decision to commit counts unless all its participants have the transaction prepared.
+
+mod entry;
+mod partition;
+#[cfg(test)]
+mod tests;
+
+use crate::proposals::{Proposals, make_room};
+use crate::sessions::SESSION_HORIZON;
+use crate::{Answer, Certifier, Conflict, Effects, Look, Malformed, OPEN_MAX, ReadSet, WriteSet};
+use entry::{LogEntry, Prepare, Used};
+use partition::{Fate, Partition, Vote};
+use std::collections::{BTreeMap, BTreeSet};
+use txn::hash::mix;
+use txn::key::partition_of_slot;
+use txn::mutant::{Mutant, is_active};
+use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, SessionId, Space};
+
+/// The site of the lowest rank acts for a silent coordinator after so many ticks.
+pub const SILENT_TICKS: u64 = 40;
+/// A coordinator waits for votes for so many ticks.
+pub const VOTE_TICKS: u64 = 400;
+/// At most so many transactions are prepared at a partition.
+pub const PREPARED_MAX: usize = 1 << 16;
+
+/// What a site is told at its start. All but `me` is the same at all sites, and for good.
+#[derive(Clone, Copy, Debug)]
+pub struct TwoPhaseOptions {
+    /// The site.
+    pub me: NodeId,
+    /// The number of sites.
+    pub sites: u16,
+    /// The number of partitions: their groups are 0, 1, and so on.
+    pub partitions: u16,
+    /// For how many entries of its home a session is known, and for how many entries a vote.
+    pub session_horizon: u64,
+}
+
+impl Default for TwoPhaseOptions {
+    fn default() -> TwoPhaseOptions {
+        TwoPhaseOptions { me: NodeId(1), sites: 1, partitions: 2, session_horizon: SESSION_HORIZON }
+    }
+}
+
+/// The partition that has a session's decisions.
+pub fn home_of(session: SessionId, partitions: u16) -> PartitionId {
+    PartitionId((session.0 % u64::from(partitions.max(1))) as u16)
+}
+
+/// One site's part. See the module's head.
+#[derive(Debug)]
+pub struct TwoPhase {
+    options: TwoPhaseOptions,
+    partitions: BTreeMap<PartitionId, Partition>,
+    proposals: BTreeMap<PartitionId, Proposals>,
+    /// Transactions of this site's clients that are not answered.
+    open: BTreeMap<RequestId, ()>,
+    coordinated: BTreeMap<RequestId, Coordinated>,
+    /// When this site acts for the coordinator of a transaction that is prepared or unfinished.
+    acts_at: BTreeMap<RequestId, u64>,
+    ticks: u64,
+}
+
+/// A transaction whose coordinator this site is.
+#[derive(Debug)]
+struct Coordinated {
+    participants: BTreeSet<PartitionId>,
+    /// Some participant has voted no, or the home has decided to abort.
+    is_aborted: bool,
+    /// When this site waits no longer.
+    until_tick: u64,
+}
+
+impl Default for TwoPhase {
+    fn default() -> TwoPhase {
+        TwoPhase::new(TwoPhaseOptions::default())
+    }
+}
+
+impl TwoPhase {
+    /// A site without data.
+    pub fn new(options: TwoPhaseOptions) -> TwoPhase {
+        let groups = (0..options.partitions.max(1)).map(PartitionId);
+        let partition = |group| (group, Partition::new(group, options.session_horizon));
+        TwoPhase {
+            partitions: groups.clone().map(partition).collect(),
+            proposals: groups.map(|group| (group, Proposals::to(group))).collect(),
+            open: BTreeMap::new(),
+            coordinated: BTreeMap::new(),
+            acts_at: BTreeMap::new(),
+            ticks: 0,
+            options,
+        }
+    }
+
+    /// The last decided entry of a partition.
+    pub fn position(&self, group: PartitionId) -> Position {
+        self.partitions.get(&group).map_or(Position::NONE, |partition| partition.decided)
+    }
+
+    /// What a key has at this site.
+    pub fn value(&self, key: &Key) -> Option<Entry> {
+        self.partitions.get(&self.group_of(key))?.read(key).entry
+    }
+
+    /// Whether no transaction is prepared here, and no decision unfinished.
+    pub fn is_idle(&self) -> bool {
+        self.partitions
+            .values()
+            .all(|partition| partition.prepared.is_empty() && partition.unfinished.is_empty())
+    }
+
+    /// The partition of a key.
+    pub fn group_of(&self, key: &Key) -> PartitionId {
+        partition_of_slot(key.slot(), self.options.partitions.max(1))
+    }
+
+    fn home_of(&self, id: RequestId) -> PartitionId {
+        home_of(id.session, self.options.partitions)
+    }
+
+    fn home(&self, id: RequestId) -> Option<&Partition> {
+        self.partitions.get(&self.home_of(id))
+    }
+
+    fn answer(&mut self, id: RequestId, answer: Answer, effects: &mut Effects) {
+        if self.open.remove(&id).is_some() {
+            effects.answer(id, answer);
+        }
+    }
+
+    fn propose(&mut self, group: PartitionId, id: RequestId, entry: &LogEntry, effects: &mut Effects) {
+        if let Some(proposals) = self.proposals.get_mut(&group) {
+            proposals.propose(id, entry.encode(), effects);
+        }
+    }
+
+    fn withdraw(&mut self, group: PartitionId, id: RequestId) {
+        self.proposals.iter_mut().filter(|(of, _)| **of == group).for_each(|(_, made)| made.forget(id));
+    }
+
+    fn is_proposed(&self, group: PartitionId, id: RequestId) -> bool {
+        self.proposals.get(&group).is_some_and(|proposals| proposals.has(id))
+    }
+
+    /// Proposes the next entry of a transaction's way, as far as this site's replicas show it.
+    /// `in_place` tells that the coordinator is silent, and that this site acts for it.
+    fn advance(&mut self, id: RequestId, in_place: bool, effects: &mut Effects) {
+        let home = self.home_of(id);
+        let Some(at_home) = self.partitions.get(&home) else { return };
+        let mut entries: Vec<(PartitionId, LogEntry)> = Vec::new();
+        let mut votes = BTreeMap::new();
+        let mut participants = None;
+        let is_refused = self.coordinated.get(&id).is_some_and(|coordinated| coordinated.is_aborted);
+        for (&group, partition) in &self.partitions {
+            let Some(prepared) = partition.prepared.get(&id) else { continue };
+            votes.insert(group, prepared.at);
+            match at_home.fate(id, group) {
+                Fate::Committed => entries.push((group, LogEntry::Finish { id, is_commit: true })),
+                Fate::Aborted => entries.push((group, LogEntry::Finish { id, is_commit: false })),
+                Fate::Undecided if is_refused => {
+                    entries.push((group, LogEntry::Finish { id, is_commit: false }));
+                }
+                Fate::Undecided if in_place && is_active(Mutant::AbortAlone) => {
+                    entries.push((group, LogEntry::Finish { id, is_commit: false }));
+                }
+                Fate::Undecided => participants = Some(&prepared.prepare.participants),
+            }
+        }
+        if let Some(participants) = participants {
+            let is_unanimous = participants.iter().all(|group| votes.contains_key(group));
+            if is_unanimous {
+                if is_active(Mutant::TellBeforeDecided) && self.coordinated.contains_key(&id) {
+                    let finish = |&group| (group, LogEntry::Finish { id, is_commit: true });
+                    entries.extend(participants.iter().filter(|&&group| group != home).map(finish));
+                    if self.open.remove(&id).is_some() {
+                        effects.answer(id, Answer::Committed);
+                    }
+                }
+                entries.push((home, LogEntry::Decide { id, votes }));
+            } else if in_place {
+                entries.push((home, LogEntry::Decide { id, votes: BTreeMap::new() }));
+            }
+        }
+        if let Some(unfinished) = at_home.unfinished.get(&id) {
+            let has_finished = |(group, &vote): (&PartitionId, &Position)| {
+                self.partitions.get(group).is_some_and(|partition| partition.has_finished(id, vote))
+            };
+            if unfinished.iter().all(has_finished) {
+                entries.push((home, LogEntry::Forget { id }));
+            }
+        }
+        for (group, entry) in entries {
+            if !self.is_proposed(group, id) {
+                self.propose(group, id, &entry, effects);
+            }
+        }
+    }
+
+    /// The coordinator learns that a transaction has no effect.
+    fn aborted(&mut self, id: RequestId, answer: Answer, effects: &mut Effects) {
+        self.answer(id, answer, effects);
+        let Some(coordinated) = self.coordinated.get_mut(&id) else { return };
+        coordinated.is_aborted = true;
+        coordinated.until_tick = self.ticks + SILENT_TICKS;
+        // Those that have not voted need not.
+        for group in coordinated.participants.clone() {
+            self.withdraw(group, id);
+        }
+        self.advance(id, false, effects);
+    }
+
+    /// A partition has voted on a transaction.
+    fn voted(&mut self, group: PartitionId, id: RequestId, vote: Vote, effects: &mut Effects) {
+        // At the home, a decision may be under way already.
+        self.withdraw(group, id);
+        if !self.coordinated.contains_key(&id) {
+            return;
+        }
+        match vote {
+            Vote::Yes => self.advance(id, false, effects),
+            Vote::No(conflict) => self.aborted(id, Answer::Conflict(conflict), effects),
+            // It had voted before, and only the home knows what became of that.
+            Vote::Unknown => {
+                let home = self.home_of(id);
+                self.propose(home, id, &LogEntry::Decide { id, votes: BTreeMap::new() }, effects);
+            }
+        }
+    }
+
+    /// A group has decided on an entry of a transaction. A site that coordinates it, or acts for its
+    /// coordinator, proposes what comes next.
+    fn go_on(&mut self, group: PartitionId, id: RequestId, effects: &mut Effects) {
+        let acts = self.is_proposed(group, id);
+        self.withdraw(group, id);
+        if acts || self.coordinated.contains_key(&id) {
+            self.advance(id, false, effects);
+        }
+    }
+
+    /// A session begins an attempt, and nobody waits for its earlier ones. This site proposes their entries
+    /// no longer, so that it has the entries of one attempt of each session under way. It aborts what is
+    /// prepared, unless all votes are there.
+    fn give_up_earlier(&mut self, id: RequestId, effects: &mut Effects) {
+        let first = RequestId { session: id.session, sequence: 0, attempt: 0 };
+        let of_session = self.coordinated.range(first..).take_while(|(other, _)| other.session == id.session);
+        let earlier: Vec<RequestId> =
+            of_session.map(|(&other, _)| other).filter(|&other| other != id).collect();
+        if earlier.is_empty() {
+            self.proposals.values_mut().for_each(|proposals| proposals.forget_session(id.session));
+        }
+        for other in earlier {
+            let Some(coordinated) = self.coordinated.remove(&other) else { continue };
+            for group in coordinated.participants {
+                let is_prepared = |at: &Partition| at.prepared.contains_key(&other);
+                if !self.partitions.get(&group).is_some_and(is_prepared) {
+                    self.withdraw(group, other);
+                }
+            }
+            self.advance(other, true, effects);
+        }
+    }
+
+    /// How long a site waits for a silent coordinator.
+    fn patience(&self, id: RequestId) -> u64 {
+        let rank =
+            mix(id.seed()).wrapping_add(u64::from(self.options.me.0)) % u64::from(self.options.sites.max(1));
+        SILENT_TICKS * (1 + rank)
+    }
+
+    /// # Panics
+    /// An invariant of the module's head does not hold.
+    fn check_invariants(&self) {
+        self.partitions.values().for_each(Partition::check_invariants);
+    }
+}
+
+impl Certifier for TwoPhase {
+    fn begin(&mut self, id: RequestId, _: bool, effects: &mut Effects) {
+        if let Err(answer) = make_room(&mut self.open, id) {
+            return effects.answer(id, answer);
+        }
+        if self.coordinated.len() >= OPEN_MAX {
+            return effects.answer(id, Answer::Unavailable);
+        }
+        let Some(home) = self.home(id) else { return };
+        if home.sessions.committed(id).is_some() {
+            return effects.answer(id, Answer::CommittedBefore);
+        }
+        if home.sessions.is_forgotten(id.session, home.decided) {
+            return effects.answer(id, Answer::Unknown);
+        }
+        self.give_up_earlier(id, effects);
+        self.open.insert(id, ());
+        effects.answer(id, Answer::Begun);
+    }
+
+    fn reached(&mut self, _: RequestId, _: &mut Effects) {}
+
+    fn look(&mut self, id: RequestId, look: &Look, effects: &mut Effects) {
+        if !self.open.contains_key(&id) {
+            return;
+        }
+        let Look::Key(key) = look else {
+            let text = "ERR two-phase commit lists and counts no keys: read them by name";
+            return effects.answer(id, Answer::Refused(text));
+        };
+        let Some(partition) = self.partitions.get(&self.group_of(key)) else { return };
+        match partition.is_being_written(key) {
+            true => self.answer(id, Answer::Conflict(Conflict::Key(key.clone())), effects),
+            false => effects.answer(id, Answer::Value(partition.read(key))),
+        }
+    }
+
+    fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
+        if !self.open.contains_key(&id) {
+            return effects.answer(id, Answer::Conflict(Conflict::Superseded));
+        }
+        let home = self.home_of(id);
+        let mut used: BTreeMap<PartitionId, Used> = BTreeMap::new();
+        for (key, version) in reads.keys {
+            used.entry(self.group_of(&key)).or_default().reads.insert(key, version);
+        }
+        for (key, entry) in writes.records {
+            used.entry(self.group_of(&key)).or_default().writes.records.insert(key, entry);
+        }
+        if writes.clears {
+            for &group in self.partitions.keys() {
+                used.entry(group).or_default().writes.clears = true;
+            }
+        }
+        // What conflicts here is most likely to conflict at its entry, and may be run again at once.
+        let conflict =
+            |(group, used)| self.partitions.get(group).and_then(|at: &Partition| at.conflict(used));
+        if let Some(conflict) = used.iter().find_map(conflict) {
+            return self.answer(id, Answer::Conflict(conflict), effects);
+        }
+        if used.keys().all(|&group| group == home) {
+            let used = used.remove(&home).unwrap_or_default();
+            return self.propose(home, id, &LogEntry::Whole { id, used }, effects);
+        }
+        let participants: BTreeSet<PartitionId> = used.keys().copied().collect();
+        let until_tick = self.ticks + VOTE_TICKS;
+        let coordinated = Coordinated { participants: participants.clone(), is_aborted: false, until_tick };
+        self.coordinated.insert(id, coordinated);
+        for (group, used) in used {
+            let prepare =
+                Prepare { id, behind: self.position(group), participants: participants.clone(), used };
+            self.propose(group, id, &LogEntry::Prepare(prepare), effects);
+        }
+    }
+
+    fn has_new_leader(&mut self, group: PartitionId, _: &mut Effects) {
+        if let Some(proposals) = self.proposals.get_mut(&group) {
+            proposals.propose_in_turn();
+        }
+    }
+
+    fn forget(&mut self, id: RequestId) {
+        self.open.remove(&id);
+        // What has asked for votes goes its way.
+        if !self.coordinated.contains_key(&id) {
+            self.withdraw(self.home_of(id), id);
+        }
+    }
+
+    fn receive(&mut self, _: NodeId, _: &[u8], _: &mut Effects) -> Result<(), Malformed> {
+        // Sites have nothing to say to each other beside what they agree on.
+        Err(Malformed)
+    }
+
+    fn check(&self, group: PartitionId, entry: &[u8]) -> Result<(), Malformed> {
+        let entry = LogEntry::decode(entry).ok_or(Malformed)?;
+        let is_here = |used: &Used| used.keys().all(|key| self.group_of(key) == group);
+        let is_home = |id| self.home_of(id) == group;
+        let exists = |group: &PartitionId| self.partitions.contains_key(group);
+        let is_one = match &entry {
+            LogEntry::Whole { id, used } => is_home(*id) && is_here(used),
+            LogEntry::Prepare(prepare) => {
+                let participants = &prepare.participants;
+                is_here(&prepare.used) && participants.contains(&group) && participants.iter().all(exists)
+            }
+            LogEntry::Decide { id, votes } => is_home(*id) && votes.keys().all(exists),
+            LogEntry::Forget { id } => is_home(*id),
+            LogEntry::Finish { .. } => exists(&group),
+        };
+        if is_one { Ok(()) } else { Err(Malformed) }
+    }
+
+    fn decided(&mut self, group: PartitionId, entry: &[u8], effects: &mut Effects) -> Result<(), Malformed> {
+        self.check(group, entry)?;
+        let entry = LogEntry::decode(entry).ok_or(Malformed)?;
+        let home = self.home_of(entry.id());
+        let partition = self.partitions.get_mut(&group).ok_or(Malformed)?;
+        partition.decided = partition.decided.next();
+        match entry {
+            LogEntry::Whole { id, used } => {
+                let answer = partition.whole(id, used);
+                self.withdraw(group, id);
+                self.answer(id, answer, effects);
+            }
+            LogEntry::Prepare(prepare) => {
+                let id = prepare.id;
+                let vote = partition.vote(prepare, group == home);
+                self.voted(group, id, vote, effects);
+            }
+            LogEntry::Decide { id, votes } => {
+                let answer = partition.decide(id, votes);
+                match answer {
+                    Answer::Committed => self.answer(id, answer, effects),
+                    answer => self.aborted(id, answer, effects),
+                }
+                self.go_on(group, id, effects);
+            }
+            LogEntry::Finish { id, is_commit } => {
+                partition.finish(id, is_commit);
+                self.go_on(group, id, effects);
+            }
+            LogEntry::Forget { id } => {
+                partition.unfinished.remove(&id);
+                self.withdraw(group, id);
+                self.coordinated.remove(&id);
+            }
+        }
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, effects: &mut Effects) {
+        self.ticks += 1;
+        self.proposals.values_mut().for_each(|proposals| proposals.tick(effects));
+        let ticks = self.ticks;
+        let overdue = self.coordinated.extract_if(.., |_, coordinated| coordinated.until_tick <= ticks);
+        let overdue: Vec<_> = overdue.collect();
+        for (id, coordinated) in overdue {
+            // From here on it is as if the coordinator were silent, but that the client waits for the home.
+            coordinated.participants.iter().for_each(|&group| self.withdraw(group, id));
+            if !coordinated.is_aborted && self.open.contains_key(&id) {
+                let home = self.home_of(id);
+                self.propose(home, id, &LogEntry::Decide { id, votes: BTreeMap::new() }, effects);
+            }
+        }
+        let partitions = self.partitions.values();
+        let held =
+            partitions.flat_map(|partition| partition.prepared.keys().chain(partition.unfinished.keys()));
+        let held: BTreeSet<RequestId> = held.copied().collect();
+        self.acts_at.retain(|id, _| held.contains(id));
+        for id in held {
+            let patience = self.patience(id);
+            let acts_at = self.acts_at.entry(id).or_insert(ticks + patience);
+            if *acts_at <= ticks {
+                *acts_at = ticks + patience;
+                self.advance(id, true, effects);
+            }
+        }
+    }
+
+    fn snapshot(&self, group: PartitionId) -> Vec<u8> {
+        self.partitions.get(&group).map(Partition::encode).unwrap_or_default()
+    }
+
+    fn restore(&mut self, group: PartitionId, state: &[u8]) -> Result<(), Malformed> {
+        // Transactions that are open here go on: their entries are proposed until they are decided.
+        let in_group = |key: &Key| self.group_of(key) == group;
+        let state =
+            Partition::decode(group, state, self.options.session_horizon, in_group).ok_or(Malformed)?;
+        *self.partitions.get_mut(&group).ok_or(Malformed)? = state;
+        Ok(())
+    }
+}
+
+/// Whether a clear removes a key.
+fn is_clearable(key: &Key) -> bool {
+    key.space() == Space::User
+}
