@@ -41,7 +41,7 @@
 //!
 //! The home remembers a commit until all participants have finished, and it remembers nothing of an abort but
 //! the newest attempt of the session, which it has anyhow. A transaction that the home can no longer commit
-//! ([`Sessions::settled`]), and that is not among the unfinished commits, has been aborted. A vote of no is
+//! (`Sessions::settled`), and that is not among the unfinished commits, has been aborted. A vote of no is
 //! for good: the participant knows the votes of the last entries (as many as the session horizon), and
 //! refuses every older `Prepare`, which says behind which entry it was made. So after a no the coordinator
 //! has the locks of the other participants released without a decision.
