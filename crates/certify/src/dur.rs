@@ -386,8 +386,8 @@ impl Certifier for Dur {
         self.proposals.propose(id, put_commit(&Commit { id, reads, writes }), effects);
     }
 
-    fn has_new_leader(&mut self, _: PartitionId, effects: &mut Effects) {
-        self.proposals.propose_all(effects);
+    fn has_new_leader(&mut self, _: PartitionId, _: &mut Effects) {
+        self.proposals.propose_in_turn();
     }
 
     fn forget(&mut self, id: RequestId) {

@@ -58,15 +58,6 @@ impl Proposals {
         forget_session(&mut self.undecided, session);
     }
 
-    /// The group has another leader: whatever was on its way to the last one may be lost, and the new one may
-    /// have room at once.
-    pub(crate) fn propose_all(&mut self, effects: &mut Effects) {
-        for proposed in self.undecided.values_mut() {
-            (proposed.again_tick, proposed.wait_ticks) = (self.ticks + AGAIN_TICKS, AGAIN_TICKS);
-            effects.propose(self.group, proposed.entry.clone());
-        }
-    }
-
     /// The group has another leader, which is given all entries again, so many bytes at each tick. All of
     /// them at once could fill the links, until the leader's heartbeats come too late and it is replaced.
     pub(crate) fn propose_in_turn(&mut self) {
@@ -130,18 +121,27 @@ mod tests {
         let between: Vec<u64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(at[0], AGAIN_TICKS);
         assert_eq!(between, [40, 80, 160, 320, 640, 640, 640, 640, 640]);
-        let effects = &mut Effects::default();
-        proposals.propose_all(effects);
-        assert_eq!(effects.proposals.len(), 1, "a new leader has it at once");
-        let again = (1..).find(|_| {
-            let effects = &mut Effects::default();
-            proposals.tick(effects);
-            !effects.proposals.is_empty()
-        });
-        assert_eq!(again, Some(AGAIN_TICKS), "and soon again");
         proposals.forget(id);
         let effects = &mut Effects::default();
         (0..1_000).for_each(|_| proposals.tick(effects));
         assert!(effects.proposals.is_empty());
+    }
+
+    #[test]
+    fn a_new_leader_has_a_few_entries_at_each_tick() {
+        let mut proposals = Proposals::to(PartitionId(0));
+        let bytes = TICK_BYTES as usize / 2;
+        for sequence in 1..=6 {
+            let id = RequestId { sequence, ..RequestId::default() };
+            proposals.propose(id, vec![1; bytes], &mut Effects::default());
+        }
+        proposals.propose_in_turn();
+        let mut counts = Vec::new();
+        for _ in 0..5 {
+            let effects = &mut Effects::default();
+            proposals.tick(effects);
+            counts.push(effects.proposals.len());
+        }
+        assert_eq!(counts, [2, 2, 2, 0, 0]);
     }
 }

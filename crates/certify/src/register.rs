@@ -185,8 +185,8 @@ impl Certifier for Register {
         self.proposals.propose(id, entry, effects);
     }
 
-    fn has_new_leader(&mut self, _: PartitionId, effects: &mut Effects) {
-        self.proposals.propose_all(effects);
+    fn has_new_leader(&mut self, _: PartitionId, _: &mut Effects) {
+        self.proposals.propose_in_turn();
     }
 
     fn forget(&mut self, id: RequestId) {
