@@ -73,7 +73,7 @@ pub trait Certifier: Send {
 
     /// A group has another leader: what was proposed and is not decided may be lost. Called for leaders that
     /// this site hears of, each at least once.
-    fn has_new_leader(&mut self, _group: PartitionId, _effects: &mut Effects) {}
+    fn has_new_leader(&mut self, _group: PartitionId) {}
 
     /// A client has gone, or has rolled its transaction back: nobody waits for an answer.
     fn forget(&mut self, id: RequestId);

@@ -49,6 +49,11 @@ pub fn session_opened(behind: Position, number: u16) -> SessionId {
     SessionId(behind.0 << NUMBER_BITS | u64::from(number))
 }
 
+/// What tells a session from others that were opened behind the same entry.
+pub(crate) fn number_of(session: SessionId) -> u16 {
+    session.0 as u16
+}
+
 /// Behind which entry a session was opened.
 fn opening_of(session: SessionId) -> Position {
     Position(session.0 >> NUMBER_BITS)

@@ -9,7 +9,7 @@
 //!
 //! 1. The protocol proposes it. If another site leads the group, the entry goes there, once: a protocol
 //!    proposes again what it does not see decided. A leader drops what it has no room for. A protocol waits
-//!    longer each time before it proposes an entry again, and proposes it at once to a new leader.
+//!    longer each time before it proposes an entry again, and proposes all to a new leader in turn.
 //! 2. The leader has the group agree on it, as `agree` does.
 //! 3. Every site gives the agreed entry to its protocol, in the order of the group's log.
 //!
@@ -440,7 +440,7 @@ impl<C: Certifier> Site<C> {
         let Some(decided) = self.decided.get_mut(&partition) else { return };
         if leader.is_some() && leader != decided.leader {
             decided.leader = leader;
-            self.protocol.has_new_leader(partition, &mut self.wishes);
+            self.protocol.has_new_leader(partition);
         }
     }
 

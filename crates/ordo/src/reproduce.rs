@@ -15,12 +15,13 @@ use std::path::PathBuf;
 pub enum Reproduce {
     /// The evaluation of the Sparkle paper (Li, Van Roy, Romano, VLDB 2019, section 5): its figures, by real
     /// runs with one and two threads on this machine, and by a model of a cluster for all that takes more
-    /// cores and nodes.
-    Sparkle(Box<SparkleArgs>),
+    /// cores and nodes. `--only` chooses from 6a, 6b, 7, 8, 9, 10, and from two of ours: check (real engines
+    /// beside their model) and 3p (three real processes beside theirs).
+    Sparkle(Box<PaperArgs>),
     /// The evaluation of the Archie paper (Hirve, Palmieri, Ravindran, Middleware 2014, sections 3.3 and 6),
     /// by the model of a cluster of replicas. It names each measurement on standard error. Ctrl-C leaves the
-    /// figures that are done.
-    Archie(Box<ArchieArgs>),
+    /// figures that are done. `--only` chooses from 1, 2, table-1, 3, 4 (with 5 and 6) and 7.
+    Archie(Box<PaperArgs>),
     /// Checks the model against this machine: modelled / measured must be within 0.8 to 1.25 for engines with
     /// one and two workers, and for what transactions over partitions cost three real processes. Prints each
     /// ratio, and fails if one is outside. Takes about ten minutes, with `--quick` about three, and names
@@ -28,29 +29,13 @@ pub enum Reproduce {
     CheckModel(Box<CheckArgs>),
 }
 
-/// `ordo reproduce sparkle`.
+/// `ordo reproduce sparkle`, `ordo reproduce archie`.
 #[derive(Args)]
-pub struct SparkleArgs {
-    /// Where the report goes: index.html, and JSON and SVG for each figure.
-    #[arg(long, value_name = "DIR", default_value = "reproduce-sparkle")]
-    out: PathBuf,
-    /// Only these figures of the paper, with commas between them: 6a, 6b, 7, 8, 9, 10; or those that are
-    /// ours: check (real engines beside their model) and 3p (three real processes beside theirs).
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    #[command(flatten)]
-    runs: RunArgs,
-    #[command(flatten)]
-    model: ModelArgs,
-}
-
-/// `ordo reproduce archie`.
-#[derive(Args)]
-pub struct ArchieArgs {
-    /// Where the report goes: index.html, and JSON and SVG for each figure.
-    #[arg(long, value_name = "DIR", default_value = "reproduce-archie")]
-    out: PathBuf,
-    /// Only these figures of the paper, with commas between them: 1, 2, table-1, 3, 4 (with 5 and 6), 7.
+pub struct PaperArgs {
+    /// Where the report goes: index.html, and JSON and SVG for each figure [default: reproduce-PAPER].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Only these figures of the page, with commas between them.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     #[command(flatten)]
@@ -239,16 +224,8 @@ impl RunArgs {
 /// Reproduces.
 pub fn run(reproduce: Reproduce) -> Result<()> {
     match reproduce {
-        Reproduce::Sparkle(args) => {
-            are_known(&args.only, &sparkle::FIGURES)?;
-            let options = args.runs.options(args.out, args.only, "sparkle", &args.model)?;
-            shown(&options, sparkle::run).map(|_| ())
-        }
-        Reproduce::Archie(args) => {
-            are_known(&args.only, &archie::FIGURES)?;
-            let options = args.runs.options(args.out, args.only, "archie", &args.model)?;
-            shown(&options, archie::run).map(|_| ())
-        }
+        Reproduce::Sparkle(args) => args.run("sparkle", &sparkle::FIGURES, sparkle::run),
+        Reproduce::Archie(args) => args.run("archie", &archie::FIGURES, archie::run),
         Reproduce::CheckModel(args) => {
             let mut only = vec![sparkle::CHECK.to_owned()];
             if !args.without_processes {
@@ -266,11 +243,15 @@ pub fn run(reproduce: Reproduce) -> Result<()> {
     }
 }
 
-/// Refuses figures that a page does not have.
-fn are_known(only: &[String], figures: &[&str]) -> Result<()> {
-    match only.iter().find(|id| !figures.contains(&id.as_str())) {
-        Some(unknown) => bail!("--only {unknown}: choose from {}", figures.join(", ")),
-        None => Ok(()),
+impl PaperArgs {
+    /// Makes a paper's page, which has these figures.
+    fn run(self, paper: &str, figures: &[&str], reproduce: fn(&Options) -> Result<Made>) -> Result<()> {
+        if let Some(unknown) = self.only.iter().find(|id| !figures.contains(&id.as_str())) {
+            bail!("--only {unknown}: choose from {}", figures.join(", "));
+        }
+        let out = self.out.unwrap_or_else(|| format!("reproduce-{paper}").into());
+        let options = self.runs.options(out, self.only, paper, &self.model)?;
+        shown(&options, reproduce).map(|_| ())
     }
 }
 

@@ -122,7 +122,6 @@ fn the_bound_runs_on_one_node_only() {
     let one = Options {
         // Without conflicts being minded, the state is nobody's business.
         judged: false,
-        replication: None,
         ..options(1, Contender::of(EngineKind::NoCc), tpcc(1), 1)
     };
     assert!(judged(&one).committed > 50);
@@ -169,7 +168,6 @@ fn reads_at_snapshots_have_their_share_of_a_busy_node() {
 fn every_client_has_had_a_call_ended_in_the_measured_time() {
     let report = judged(&Options {
         judged: false,
-        replication: None,
         workers: 1,
         clients: 500,
         ..options(1, Contender::of(EngineKind::Calvin), tpcc(1), 1)

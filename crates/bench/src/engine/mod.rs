@@ -182,7 +182,7 @@ struct Entrant {
     reads_at_snapshots: bool,
 }
 
-/// What came of an entrant.
+/// An entrant that has run: its verdict and its figures.
 struct Ended {
     executor: Executor,
     verdict: Result<(), String>,

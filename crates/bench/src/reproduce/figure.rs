@@ -191,6 +191,12 @@ pub fn about(value: f64) -> RangeInclusive<f64> {
     value / 1.33..=value * 1.33
 }
 
+/// Factors that agree with "so much more": those of which the gain is within a third of it.
+pub fn about_gain(factor: f64) -> RangeInclusive<f64> {
+    let gain = about(factor - 1.0);
+    1.0 + gain.start()..=1.0 + gain.end()
+}
+
 impl Claim {
     /// A claim about what came out here. The spread is that of the seeds.
     pub fn new(about: impl Into<String>, ours: &[f64]) -> Claim {

@@ -1,4 +1,4 @@
-//! What all reproductions share: their options, and how their figures become a page.
+//! The options of all reproductions, and the page that their figures become.
 
 use super::figure::{Claim, Figure, Panel};
 use super::lab::Lab;
@@ -8,7 +8,7 @@ use sim::scale::{Costs, Times};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What to reproduce, and how.
+/// The options of a reproduction.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the report goes.
@@ -27,16 +27,16 @@ pub struct Options {
     pub command: String,
     /// Its options by name, each with its value and its default.
     pub told: serde_json::Value,
-    /// What takes how long in the model.
+    /// Times of the model.
     pub times: Times,
-    /// What costs how much in the model.
+    /// Prices of the model.
     pub costs: Costs,
     /// Whether steps and reads are measured on this machine first.
     pub calibrated: bool,
 }
 
 impl Options {
-    /// Who runs the models and the engines.
+    /// The laboratory that runs models and engines.
     pub(super) fn lab(&self) -> Lab {
         Lab {
             seed: self.seed,
@@ -54,7 +54,7 @@ impl Options {
 /// The page, and its claims.
 pub type Made = (PathBuf, Vec<Claim>);
 
-/// What a figure is before it is told how it was made.
+/// A figure without its origin.
 pub(super) struct Found {
     pub(super) title: String,
     pub(super) panels: Vec<Panel>,

@@ -85,7 +85,7 @@ mod partition;
 mod tests;
 
 use crate::proposals::{Proposals, make_room};
-use crate::sessions::SESSION_HORIZON;
+use crate::sessions::{SESSION_HORIZON, number_of};
 use crate::{Answer, Certifier, Conflict, Effects, Look, Malformed, OPEN_MAX, ReadSet, WriteSet};
 use entry::{LogEntry, Prepare, Used};
 use partition::{Fate, Partition, Vote};
@@ -121,9 +121,11 @@ impl Default for TwoPhaseOptions {
     }
 }
 
-/// The partition that has a session's decisions.
+/// The partition that has a session's decisions. It follows from the number of
+/// [`session_opened`](crate::session_opened) alone, because the client opens the session behind an entry of
+/// this very partition.
 pub fn home_of(session: SessionId, partitions: u16) -> PartitionId {
-    PartitionId((session.0 % u64::from(partitions.max(1))) as u16)
+    PartitionId(number_of(session) % partitions.max(1))
 }
 
 /// One site's part. See the module's head.
@@ -429,7 +431,7 @@ impl Certifier for TwoPhase {
         }
     }
 
-    fn has_new_leader(&mut self, group: PartitionId, _: &mut Effects) {
+    fn has_new_leader(&mut self, group: PartitionId) {
         if let Some(proposals) = self.proposals.get_mut(&group) {
             proposals.propose_in_turn();
         }

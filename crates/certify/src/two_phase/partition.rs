@@ -63,6 +63,8 @@ pub(super) struct Partition {
     pub unfinished: BTreeMap<RequestId, BTreeMap<PartitionId, Position>>,
     /// A function of what is prepared.
     locks: BTreeMap<Key, Lock>,
+    /// Those of the prepared transactions that clear.
+    clearing: BTreeSet<RequestId>,
 }
 
 impl Partition {
@@ -77,6 +79,7 @@ impl Partition {
             sessions: Sessions::known_for(horizon),
             unfinished: BTreeMap::new(),
             locks: BTreeMap::new(),
+            clearing: BTreeSet::new(),
         }
     }
 
@@ -91,7 +94,7 @@ impl Partition {
     }
 
     fn is_being_cleared(&self) -> bool {
-        self.prepared.values().any(|prepared| prepared.prepare.used.writes.clears)
+        !self.clearing.is_empty()
     }
 
     /// What is in the way of a transaction here.
@@ -177,6 +180,9 @@ impl Partition {
         if is_active(Mutant::UnlockAtVote) {
             return;
         }
+        if prepare.used.writes.clears {
+            self.clearing.insert(prepare.id);
+        }
         let writes = &prepare.used.writes.records;
         for key in prepare.used.keys() {
             let lock = self.locks.entry(key.clone()).or_default();
@@ -186,6 +192,7 @@ impl Partition {
     }
 
     fn unlock(&mut self, prepare: &Prepare) {
+        self.clearing.remove(&prepare.id);
         for key in prepare.used.keys() {
             if let Some(lock) = self.locks.get_mut(key) {
                 lock.holders.remove(&prepare.id);

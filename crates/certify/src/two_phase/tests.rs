@@ -1,6 +1,7 @@
 //! Sites driven by hand: what is proposed is decided when a test says so.
 
 use super::*;
+use crate::session_opened;
 
 const OPTIONS: TwoPhaseOptions =
     TwoPhaseOptions { me: NodeId(1), sites: 2, partitions: 2, session_horizon: 100 };
@@ -107,6 +108,16 @@ impl Rig {
 
     fn values(&self, keys: &[Key]) -> Vec<bool> {
         keys.iter().map(|key| self.sites[1].value(key).is_some()).collect()
+    }
+}
+
+#[test]
+fn a_session_has_one_home_whatever_it_was_opened_behind() {
+    for (partitions, number) in [(3, 0), (3, 1), (3, 2), (4, 7), (1, 9)] {
+        for behind in [0, 1, 2, 1_000] {
+            let session = session_opened(Position(behind), number);
+            assert_eq!(home_of(session, partitions), PartitionId(number % partitions), "{behind}");
+        }
     }
 }
 

@@ -48,7 +48,7 @@ impl Session {
     /// Takes another name: what has become of operations under the old one nobody needs to know.
     fn open(&mut self, partitions: u16, opened: &mut u32) {
         // What it has heard are entries of its home, so it stays there.
-        let home = |opening: u32| opening % u32::from(partitions);
+        let home = |opening: u32| opening as u16 % partitions;
         while self.heard != Position::NONE && home(*opened) != home(self.opening) {
             *opened += 1;
         }
