@@ -114,6 +114,9 @@ struct Link {
     slow: u64,
 }
 
+/// A link takes no more datagrams while what it has takes longer than this: a node breaks off a connection
+/// that its peer does not keep up with.
+const QUEUED_NS_MAX: u64 = 1_000_000_000;
 /// A lost segment of a stream comes again after so long.
 const RETRANSMISSION_NS: u64 = 200_000_000;
 
@@ -182,6 +185,9 @@ impl Network {
         }
         let same_zone = self.zone(from) == self.zone(to);
         let link = self.links.entry((from, to)).or_default();
+        if traffic == Traffic::Datagram && link.busy_until_ns > now_ns + QUEUED_NS_MAX {
+            return Fate::Lost("the link is full");
+        }
         let base_us = if same_zone { self.latency.zone_us } else { self.latency.between_zones_us };
         let (draw, latency) = (&mut self.draw, &self.latency);
         let mut flight = || {
@@ -265,6 +271,17 @@ mod tests {
         assert!(network.is_cut(B, A) && !network.is_cut(B, C));
         network.heal(1);
         assert!(!network.is_cut(A, B));
+    }
+
+    #[test]
+    fn a_link_that_is_full_loses_datagrams_until_it_has_sent_what_it_has() {
+        let mut network = network(Weather::default());
+        let second = QUEUED_NS_MAX * Latency::STEADY.bytes_per_us / 1_000;
+        let mut send = |now_ns, bytes, traffic| network.send(now_ns, A, B, bytes, traffic);
+        assert!(matches!(send(0, second + 10_000, Traffic::Datagram), Fate::Arrives(..)));
+        assert_eq!(send(0, 1, Traffic::Datagram), Fate::Lost("the link is full"));
+        assert!(matches!(send(0, 0, Traffic::Stream), Fate::Arrives(..)), "a stream waits");
+        assert!(matches!(send(10_000_000, 1, Traffic::Datagram), Fate::Arrives(..)));
     }
 
     #[test]
