@@ -11,7 +11,7 @@ const AGAIN_TICKS: u64 = 20;
 /// At last it is proposed again at this interval.
 const AGAIN_TICKS_MAX: u64 = 32 * AGAIN_TICKS;
 
-/// A new leader is given so many bytes at each tick.
+/// At each tick so many bytes are proposed again, and the rest of the last entry.
 const TICK_BYTES: u64 = 4_096;
 
 /// The entries of one group.
@@ -58,20 +58,24 @@ impl Proposals {
         forget_session(&mut self.undecided, session);
     }
 
-    /// The group has another leader, which is given all entries again, so many bytes at each tick. All of
-    /// them at once could fill the links, until the leader's heartbeats come too late and it is replaced.
+    /// The group has another leader, which is given all entries again.
     pub(crate) fn propose_in_turn(&mut self) {
-        let mut bytes = 0;
-        for proposed in self.undecided.values_mut() {
-            proposed.again_tick = self.ticks + 1 + bytes / TICK_BYTES;
-            bytes += proposed.entry.len() as u64;
-        }
+        self.undecided.values_mut().for_each(|proposed| proposed.again_tick = self.ticks);
     }
 
-    /// Time passes.
+    /// Time passes. What is due is proposed again, the longest due first, until that are so many bytes: all of
+    /// it at once could fill the links, until a leader's heartbeats come too late and it is replaced.
     pub(crate) fn tick(&mut self, effects: &mut Effects) {
         self.ticks += 1;
-        for proposed in self.undecided.values_mut().filter(|proposed| self.ticks >= proposed.again_tick) {
+        let mut due: Vec<_> =
+            self.undecided.values_mut().filter(|proposed| self.ticks >= proposed.again_tick).collect();
+        due.sort_by_key(|proposed| proposed.again_tick);
+        let mut bytes = 0;
+        for proposed in due {
+            if bytes >= TICK_BYTES {
+                break;
+            }
+            bytes += proposed.entry.len() as u64;
             proposed.wait_ticks = (proposed.wait_ticks * 2).min(AGAIN_TICKS_MAX);
             proposed.again_tick = self.ticks + proposed.wait_ticks;
             effects.propose(self.group, proposed.entry.clone());
