@@ -20,6 +20,8 @@ struct Asked {
 
 /// Who has sent an operation so often waits no longer than others before it sends it again.
 const BACK_OFF_SENT_MAX: u32 = 7;
+/// Who has sent an operation so often waits no longer than others for the answer.
+const PATIENCE_SENT_MAX: u32 = 4;
 
 /// One operation after the other.
 struct Session {
@@ -252,6 +254,8 @@ fn send<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: 
     let session = system.session(client, slot);
     session.attempt += 1;
     let Some(asked) = &mut session.asked else { return };
+    // Attempts that do not have the time that they need would only void each other.
+    let patience_ns = timeout_ns << asked.sent.min(PATIENCE_SENT_MAX);
     asked.sent += 1;
     let (number, attempt) = (session.number, session.attempt);
     let frame = Frame::Ask {
@@ -264,7 +268,7 @@ fn send<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: 
     let me = Address::Client(client);
     core.send(me, Address::Host(session.host), frame);
     let timer = Timer::Timeout { session: number, attempt };
-    core.set_timer(me, timeout_ns, timer);
+    core.set_timer(me, patience_ns, timer);
 }
 
 /// Asks again, after a while that grows: clients that conflict with each other must not keep each other from

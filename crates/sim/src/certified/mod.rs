@@ -168,7 +168,7 @@ impl Plan {
             },
             keys: draw.between(1, 5),
             think_us: options.think_us,
-            timeout_ns: options.timeout_ms * 1_000_000 + flights_ns(options, 20),
+            timeout_ns: options.timeout_ms * 1_000_000,
             // An election takes a vote's way there and back, so a timeout must be longer than that.
             tick_ns: (options.latency.flight_us() / 3).max(1_000) * 1_000 * draw.pick(&[1, 1, 2]),
             // Every entry carries a whole list, so that a log of any length would fill the memory when it
@@ -189,12 +189,6 @@ impl Plan {
             member_names: draw.pick(&[1, 2, 4]),
         }
     }
-}
-
-/// The time of so many flights. A transaction is flights to its site and to a leader, rounds of agreement and
-/// more of them if frames are lost: a client that waited for less would give up every attempt.
-fn flights_ns(options: &Options, flights: u64) -> u64 {
-    flights * options.latency.flight_us() * 1_000
 }
 
 /// At most so many members are there at a time.
@@ -581,7 +575,8 @@ pub fn run<P: Protocol>(options: &Options, trace: Option<Trace>) -> Outcome {
     let system = Certified::<P>::new(plan, options);
     let mut setting = setting(options);
     let operations = u64::from(options.clients) * options.operations;
-    setting.limits.settle_ms += flights_ns(options, 20 * operations) / 1_000_000;
+    // Flights to a site and to a leader, and those of rounds of agreement.
+    setting.limits.settle_ms += 20 * operations * options.latency.flight_us() / 1_000;
     let mut world = World::new(setting, system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();
