@@ -12,9 +12,11 @@
 use crate::acl::Actor;
 use crate::execute::{Caller, Memory, Terms, execute};
 use crate::idempotent;
+use crate::script;
 use crate::table::{self, Flags, Run};
 use crate::telling::telling;
 use txn::codec::{Reader, put_bytes, put_varint};
+use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::request::KeySets;
 use txn::tx::Read;
@@ -148,7 +150,7 @@ impl Block {
         });
         for argv in &self.commands {
             // A command that is none only replies an error.
-            let Ok(table::Resolved { command, .. }) = table::resolve(argv) else {
+            let Ok(table::Resolved { command, subplace, .. }) = table::resolve(argv) else {
                 continue;
             };
             if matches!(command.run, Run::Pure(_) | Run::Connection(_) | Run::Container(_)) {
@@ -159,6 +161,9 @@ impl Block {
                     Ok(footprint) => footprint,
                     Err(_) => continue,
                 }
+            } else if let Run::Script(script) = command.run {
+                let skipped = 1 + usize::from(subplace.is_some());
+                script::footprint(script, argv.get(skipped..).unwrap_or_default(), with_keys)
             } else if with_keys {
                 command.footprint(&argv[1..])
             } else {
@@ -169,9 +174,9 @@ impl Block {
                 all.weight = Weight::Heavy;
             }
             sets = match (sets, footprint.keys) {
-                (Some(mut sets), Some(keys))
-                    if matches!(command.run, Run::Data(_) | Run::Idempotent | Run::Acl(_)) =>
-                {
+                (Some(mut sets), Some(keys)) => {
+                    let strays = [sets.may_stray, keys.may_stray].into_iter().flatten();
+                    sets.may_stray = strays.reduce(|all, number| mix(all ^ number));
                     sets.reads.extend(keys.reads.iter().cloned());
                     sets.writes.extend(keys.writes.iter().cloned());
                     Some(sets)

@@ -115,7 +115,7 @@ impl<'a> Wrapped<'a> {
         let inner = match command.run {
             Run::Script(script) => {
                 let skipped = 1 + usize::from(self.resolved.subplace.is_some());
-                script::footprint(script, self.argv.get(skipped))
+                script::footprint(script, self.argv.get(skipped..).unwrap_or_default(), with_keys)
             }
             _ if with_keys => command.footprint(&self.argv[1..]),
             _ => command.footprint_without_keys(),

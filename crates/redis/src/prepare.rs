@@ -5,6 +5,7 @@ use crate::execute::Caller;
 use crate::idempotent;
 use crate::introspect;
 use crate::procedures;
+use crate::script;
 use crate::short::{self, ShortProcedure};
 use crate::table::{self, AclCommand, COMMANDS, Command, ConnectionCommand, Resolved, Run};
 use std::sync::Arc;
@@ -122,9 +123,9 @@ impl CommandTable {
                     return Prepared { command, action: Action::Reply(errors::NO_PROCEDURE) };
                 };
                 let footprint = match command.run {
-                    Run::Script(_) => {
+                    Run::Script(script) => {
                         args.0.drain(..usize::from(subplace.is_some()));
-                        procedure.footprint(&args)
+                        script::footprint(script, &args, false)
                     }
                     Run::Idempotent => match idempotent::footprint(&args, false) {
                         Ok(footprint) => footprint,

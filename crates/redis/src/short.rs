@@ -42,7 +42,7 @@ fn footprint(argv: &[Blob]) -> Footprint {
     match resolved.command.run {
         Run::Script(command) => {
             let skipped = 1 + usize::from(resolved.subplace.is_some());
-            script::footprint(command, argv.get(skipped))
+            script::footprint(command, argv.get(skipped..).unwrap_or_default(), true)
         }
         Run::Idempotent => idempotent::footprint(&argv[1..], true).unwrap_or_else(|_| nothing()),
         _ => resolved.command.footprint(&argv[1..]),

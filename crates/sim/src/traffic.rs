@@ -111,7 +111,7 @@ impl Draft {
         if slots.is_even() {
             return self.route.clone();
         }
-        match &self.procedure.footprint(&self.args).keys {
+        match self.procedure.footprint(&self.args).certain_keys() {
             Some(keys) => PartitionRoute::of_keys(keys.reads.iter().chain(&keys.writes), slots),
             None => PartitionRoute::everywhere(slots),
         }

@@ -66,6 +66,9 @@ pub struct KeySets {
     /// transaction runs, and which nobody touches without also naming (or finding) one of `writes`, and
     /// nobody writes without writing that one, too. A lock on that one covers them.
     pub covers_inserts: bool,
+    /// Other keys may be touched, too: a script is free to. Calls that are likely to touch the same others
+    /// share this number.
+    pub may_stray: Option<u64>,
 }
 
 /// How much processor time a request may take: an I/O thread runs light ones itself.
@@ -82,7 +85,7 @@ pub enum Weight {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// The keys, where they are known: from the command's definition, from the procedure, or from
-    /// reconnaissance.
+    /// reconnaissance. With [`KeySets::may_stray`] they are a guess.
     pub keys: Option<Arc<KeySets>>,
     /// The transaction writes nothing: it may run at a final snapshot and bypass the order.
     pub read_only: bool,
@@ -103,9 +106,13 @@ impl Footprint {
     pub fn of_keys(reads: Vec<Key>, writes: Vec<Key>) -> Footprint {
         Footprint {
             read_only: writes.is_empty(),
-            keys: Some(Arc::new(KeySets { reads, writes, covers_inserts: false })),
+            keys: Some(Arc::new(KeySets { reads, writes, ..KeySets::default() })),
             weight: Weight::Light,
         }
+    }
+    /// The keys, if no others may be touched.
+    pub fn certain_keys(&self) -> Option<&Arc<KeySets>> {
+        self.keys.as_ref().filter(|keys| keys.may_stray.is_none())
     }
 }
 

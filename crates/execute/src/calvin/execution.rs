@@ -124,7 +124,7 @@ impl Executor {
             let (partition, finals) = (self.shared.partition.clone(), self.shared.finals.clone());
             Box::new(FinalAccess::new(partition, finals))
         });
-        let declared = job.request.footprint.keys.clone();
+        let declared = job.request.footprint.certain_keys().cloned();
         Execution::begin(job, declared, access)
     }
 

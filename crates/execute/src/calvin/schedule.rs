@@ -64,7 +64,7 @@ fn key_at(keys: &KeySets, index: usize) -> Option<(&Key, bool)> {
 
 /// The keys that a transaction locks at this partition: of those that it names at all of its partitions.
 fn locked_here(job: &Job, me: PartitionId) -> Option<Arc<KeySets>> {
-    let all = job.request.footprint.keys.as_ref()?;
+    let all = job.request.footprint.certain_keys()?;
     if job.member.is_none() {
         return Some(all.clone());
     }
@@ -74,6 +74,7 @@ fn locked_here(job: &Job, me: PartitionId) -> Option<Arc<KeySets>> {
         reads: reads.cloned().collect(),
         writes: writes.cloned().collect(),
         covers_inserts: all.covers_inserts,
+        may_stray: None,
     }))
 }
 

@@ -39,6 +39,10 @@ impl ScriptName {
         const OTHER_THAN_SCRIPTS: u64 = 0x0f0f_0f0f_0f0f_0f0f;
         ScriptName(hash_bytes(&name.to_ascii_lowercase()) ^ OTHER_THAN_SCRIPTS)
     }
+    /// The hash.
+    pub(super) fn hash(self) -> u64 {
+        self.0
+    }
     fn place(self) -> &'static AtomicU64 {
         &COSTS[self.0 as usize % PLACES]
     }

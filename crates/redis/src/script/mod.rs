@@ -2,8 +2,8 @@
 //!
 //! EVAL, EVALSHA, their read-only variants, and SCRIPT LOAD, EXISTS and FLUSH are procedures like any other.
 //! The body of a script is a record of the system space (`script:` and the digest), so that it is ordered
-//! before its use, is part of checkpoints, and is the same at every replica. What the keys of a call are for,
-//! only the script knows, so its footprint names none.
+//! before its use, is part of checkpoints, and is the same at every replica. The keys that a call names are
+//! a guess ([`txn::KeySets::may_stray`]): only the script knows what it touches.
 //!
 //! # A run
 //!
@@ -100,7 +100,7 @@ use crate::arguments::Arguments;
 use crate::errors;
 use crate::execute::Terms;
 use crate::parse;
-use crate::table::{FunctionCommand, ScriptCommand};
+use crate::table::{self, FunctionCommand, ScriptCommand};
 use crate::telling::{SCRIPT, telling};
 use run::{Digest, Execution, Program};
 use sha1::Digest as _;
@@ -108,8 +108,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use txn::{
-    Args, Blob, Call, Footprint, Key, Outcome, Procedure, ProcedureFuture, Registry, Reply, ScanRange, Space,
-    Tx,
+    Args, Blob, Call, Footprint, Key, KeySets, Outcome, Procedure, ProcedureFuture, Registry, Reply,
+    ScanRange, Space, Tx,
 };
 
 const NO_SCRIPT: Reply = Reply::error("NOSCRIPT No matching script. Please use EVAL.");
@@ -173,10 +173,10 @@ struct ScriptProcedure {
     command: ScriptCommand,
 }
 
-/// What a command of the script engine touches; `script` is the first word after the command's (and
-/// subcommand's) name.
-pub(crate) fn footprint(command: ScriptCommand, script: Option<&Blob>) -> Footprint {
-    let weight = match (command, script) {
+/// What a command of the script engine touches; `args` are the words after the command's (and subcommand's)
+/// name. Without the keys (`with_keys` false) it is cheap.
+pub(crate) fn footprint(command: ScriptCommand, args: &[Blob], with_keys: bool) -> Footprint {
+    let weight = match (command, args.first()) {
         (ScriptCommand::Exists, _)
         | (ScriptCommand::Function(FunctionCommand::Delete | FunctionCommand::Stats), _) => {
             txn::Weight::Light
@@ -190,22 +190,34 @@ pub(crate) fn footprint(command: ScriptCommand, script: Option<&Blob>) -> Footpr
         }
         (_, Some(script)) => cost_hint(ScriptName::of(script)),
     };
-    Footprint {
-        keys: None,
-        read_only: match command {
-            ScriptCommand::EvalRo
-            | ScriptCommand::EvalShaRo
-            | ScriptCommand::FcallRo
-            | ScriptCommand::Exists => true,
-            ScriptCommand::Function(command) => !command.writes(),
-            ScriptCommand::Eval
-            | ScriptCommand::EvalSha
-            | ScriptCommand::Fcall
-            | ScriptCommand::Load
-            | ScriptCommand::Flush => false,
-        },
-        weight,
-    }
+    let read_only = match command {
+        ScriptCommand::EvalRo | ScriptCommand::EvalShaRo | ScriptCommand::FcallRo | ScriptCommand::Exists => {
+            true
+        }
+        ScriptCommand::Function(command) => !command.writes(),
+        ScriptCommand::Eval
+        | ScriptCommand::EvalSha
+        | ScriptCommand::Fcall
+        | ScriptCommand::Load
+        | ScriptCommand::Flush => false,
+    };
+    let keys = with_keys.then(|| named_keys(command, args, read_only)).flatten();
+    Footprint { keys: keys.map(Arc::new), read_only, weight }
+}
+
+/// The keys that a call of a script or a function names. It touches others: the record of its body, at least.
+fn named_keys(command: ScriptCommand, args: &[Blob], read_only: bool) -> Option<KeySets> {
+    let script = args.first().filter(|_| command.runs_code())?;
+    let count = keys_of(args, errors::NOT_AN_INTEGER).ok()?;
+    let named = args.iter().skip(2).take(count).map(Key::from).collect();
+    let name = match command {
+        ScriptCommand::Fcall | ScriptCommand::FcallRo => ScriptName::of_function(script),
+        _ => ScriptName::of(script),
+    };
+    let (reads, writes) = if read_only { (named, Vec::new()) } else { (Vec::new(), named) };
+    let mut sets = KeySets { reads, writes, may_stray: Some(name.hash()), ..KeySets::default() };
+    table::normalize(&mut sets);
+    Some(sets)
 }
 
 /// The name of the procedure behind a command of the script engine.
@@ -254,7 +266,7 @@ impl Procedure for ScriptProcedure {
     }
 
     fn footprint(&self, args: &Args) -> Footprint {
-        footprint(self.command, args.first())
+        footprint(self.command, args, true)
     }
 
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {

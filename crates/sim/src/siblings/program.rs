@@ -105,7 +105,7 @@ pub(super) fn is_declared(request: &Request, touched: &Touched) -> bool {
     if partitions.len() > 1 && !keys.all(is_here) {
         return false;
     }
-    let Some(sets) = &request.footprint.keys else {
+    let Some(sets) = request.footprint.certain_keys() else {
         return true;
     };
     let mut reads = touched.reads.iter();

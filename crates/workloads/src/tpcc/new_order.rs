@@ -113,7 +113,7 @@ fn footprint(args: &Args) -> Footprint {
         reads.push(key::item(home, item));
         writes.push(key::stock(supplier, item));
     }
-    let keys = KeySets { reads, writes, covers_inserts: true };
+    let keys = KeySets { reads, writes, covers_inserts: true, ..KeySets::default() };
     Footprint { keys: Some(Arc::new(keys)), read_only: false, weight: Weight::Light }
 }
 

@@ -118,7 +118,7 @@ fn footprint(args: &Args) -> Footprint {
         key::district(payment.warehouse, payment.district),
         key::customer(payment.customer_warehouse, payment.customer_district, customer),
     ];
-    let keys = KeySets { reads: vec![], writes, covers_inserts: true };
+    let keys = KeySets { writes, covers_inserts: true, ..KeySets::default() };
     Footprint { keys: Some(Arc::new(keys)), read_only: false, weight: Weight::Light }
 }
 

@@ -3,7 +3,7 @@
 use super::double::{Disturbance, Double, show};
 use super::replies::cases;
 use std::sync::Arc;
-use txn::{Reply, Stop};
+use txn::{Key, Reply, Stop};
 
 fn seed() -> u64 {
     let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
@@ -217,6 +217,31 @@ fn read_only_variants_write_nothing() {
     assert_eq!(show(&double.run("redis.eval_ro", &[b"#!lua flags=no-writes\nreturn 1", b"0"])), ":1");
     assert!(double.request("redis.eval_ro", &[b"x", b"0"]).footprint.read_only);
     assert!(!double.request("redis.eval", &[b"x", b"0"]).footprint.read_only);
+}
+
+#[test]
+fn the_keys_that_a_call_names_are_a_guess() {
+    let double = Double::new(Disturbance::default());
+    let keys = |name: &str, words: &str| {
+        let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        double.request(name, &words).footprint.keys.clone()
+    };
+    let named = |name, words| {
+        let sets = keys(name, words).expect("it names keys");
+        let show = |keys: &[Key]| format!("{keys:?}");
+        (show(&sets.reads), show(&sets.writes), sets.may_stray.expect("a guess"))
+    };
+    let of = |names: &[&str]| format!("{:?}", names.iter().map(|&name| Key::from(name)).collect::<Vec<_>>());
+    let script = named("redis.eval", "body 0").2;
+    assert_eq!(named("redis.eval", "body 2 b a argument"), (of(&[]), of(&["a", "b"]), script));
+    assert_ne!(named("redis.eval", "other 0").2, script);
+    assert_ne!(named("redis.fcall", "body 0").2, script);
+    let (reads, writes, _) = named("redis.fcall_ro", "f 1 a");
+    assert_eq!((reads, writes), (of(&["a"]), of(&[])));
+    for words in ["body", "body x", "body -1", "body 2 a"] {
+        assert_eq!(keys("redis.eval", words), None, "it replies an error");
+    }
+    assert_eq!(keys("redis.script_load", "body"), None);
 }
 
 #[test]
