@@ -22,7 +22,7 @@ use txn::hash::{hash_bytes, mix};
 use txn::tx::Read;
 use txn::value::{HashValue, ListValue, SetValue, SortedSetValue};
 use txn::{
-    Args, Blob, Call, Entry, Footprint, Intent, Key, Outcome, PartitionId, PartitionRoute, Position,
+    Args, Blob, Call, Entry, Footprint, Intent, Key, KeySets, Outcome, PartitionId, PartitionRoute, Position,
     Procedure, ProcedureFuture, Reply, Request, RequestId, ScanRange, SessionId, Slots, Space, Stop, Tx,
     Value, Weight,
 };
@@ -44,6 +44,8 @@ pub struct Shape {
     pub big_permille: u32,
     /// How many programs declare their keys.
     pub declared_percent: u32,
+    /// How many of the others name some of their keys all the same.
+    pub guess_percent: u32,
     /// How many programs only read, and say so.
     pub read_only_percent: u32,
     /// How many programs ask for a heavy worker.
@@ -161,6 +163,7 @@ impl Shape {
             declared_percent: draw.pick(&[0, 20, 50, 90]),
             read_only_percent: draw.pick(&[0, 10, 40]),
             heavy_percent: draw.pick(&[0, 10, 50]),
+            guess_percent: draw.pick(&[0, 30, 80]),
             versions: true,
             weights,
         }
@@ -235,6 +238,8 @@ impl Operation {
 struct Program {
     operations: Vec<Operation>,
     declared: bool,
+    /// The keys that it names are a guess, and this decides which they are.
+    guess: Option<u64>,
     read_only: bool,
     heavy: bool,
 }
@@ -252,14 +257,19 @@ impl Program {
         };
         let allowed = |kind: Kind| (!read_only || kind.reads_only()) && (!declared || kind.static_keys());
         let operations = (0..count).map(|_| shape.draw_operation(&mut draw, allowed)).collect();
-        Program { operations, declared, read_only, heavy }
+        let guess = (!declared && draw.percent(shape.guess_percent)).then(|| draw.bits());
+        Program { operations, declared, guess, read_only, heavy }
     }
 
     fn footprint(&self) -> Footprint {
         let mut footprint = Footprint::unknown();
-        if self.declared {
+        if self.declared || self.guess.is_some() {
             let (mut reads, mut writes) = (Vec::new(), Vec::new());
-            for operation in &self.operations {
+            for (place, operation) in self.operations.iter().enumerate() {
+                // Some programs guess all of their keys.
+                if self.guess.is_some_and(|bits| bits % 4 > 0 && bits >> (place % 60 + 4) & 1 == 1) {
+                    continue;
+                }
                 let list = if operation.kind.reads_only() || operation.kind == Kind::PanicIf {
                     &mut reads
                 } else {
@@ -275,7 +285,8 @@ impl Program {
             reads.retain(|key| writes.binary_search(key).is_err());
             reads.sort();
             reads.dedup();
-            footprint = Footprint::of_keys(reads, writes);
+            let may_stray = self.guess.map(|bits| bits % 3);
+            footprint.keys = Some(Arc::new(KeySets { reads, writes, may_stray, ..KeySets::default() }));
         }
         footprint.read_only = self.read_only;
         footprint.weight = if self.heavy { Weight::Heavy } else { Weight::Light };

@@ -102,6 +102,7 @@ fn the_mutants_of_qstore_are_caught() {
         mutant::Mutant::CommitUnconfirmed,
         mutant::Mutant::KeepRetracted,
         mutant::Mutant::PassBarrier,
+        mutant::Mutant::KeepStrayed,
     ];
     find_each(mutants, &make);
 }

@@ -98,6 +98,8 @@ pub(crate) struct FinalAccess {
     declared: Option<Declared>,
     /// It touched what it had not declared: whatever it returns, it leaves nothing behind.
     undeclared: Option<Option<PartitionId>>,
+    /// That was a read of this key.
+    strayed_to: Option<Key>,
     /// At all partitions.
     pub(super) writes: Vec<(Key, Option<Entry>)>,
     /// Where the writes are, if there are more than [`LOOKED_THROUGH_MAX`].
@@ -123,6 +125,7 @@ impl FinalAccess {
             slots: Slots::even(1),
             declared: None,
             undeclared: None,
+            strayed_to: None,
             writes: Vec::new(),
             places: FixedMap::default(),
             cleared: false,
@@ -142,6 +145,7 @@ impl FinalAccess {
         self.slots = job.request.route.slots.clone();
         self.declared = declared.map(Declared::new);
         self.undeclared = None;
+        self.strayed_to = None;
         self.writes.clear();
         self.places.clear();
         self.cleared = false;
@@ -149,6 +153,11 @@ impl FinalAccess {
         self.fetched = 0;
         self.to_tell.clear();
         self.pause = None;
+    }
+
+    /// The undeclared key that it read, if that was the first thing that it should not have touched.
+    pub(crate) fn strayed_to(&mut self) -> Option<Key> {
+        self.strayed_to.take()
     }
 
     pub(super) fn partition(&self) -> &Partition<()> {
@@ -327,7 +336,13 @@ impl Access for FinalAccess {
         if !was_fetched && self.pay().is_pending() {
             return Poll::Pending;
         }
-        self.reach(elsewhere, |declared| declared.may_read(key))?;
+        if self.undeclared.is_none()
+            && let Err(stop) = self.reach(elsewhere, |declared| declared.may_read(key))
+        {
+            self.strayed_to = Some(key.clone());
+            return Poll::Ready(Err(stop));
+        }
+        self.strayed()?;
         if let Some(index) = self.written(key) {
             return Poll::Ready(Ok(Read { entry: self.writes[index].1.clone(), version: Position::NONE }));
         }

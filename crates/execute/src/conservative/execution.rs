@@ -8,7 +8,7 @@
 
 use super::access::{FinalAccess, Pause};
 use super::commit::{Ended, LiveChange};
-use super::order::Job;
+use super::order::{Job, Known};
 use super::siblings::{Awaited, Member};
 use crate::engine::Committed;
 use crate::running;
@@ -72,6 +72,9 @@ impl Execution {
 
     pub(crate) fn position(&self) -> Position {
         self.job.context.position
+    }
+    pub(crate) fn known(&self) -> &Known {
+        &self.job.known
     }
     pub(crate) fn weight(&self) -> Weight {
         self.job.request.footprint.weight

@@ -37,5 +37,5 @@ mod siblings;
 pub(crate) use access::FinalAccess;
 pub(crate) use commit::{Committer, Ended, Installed, LiveChange, final_commit};
 pub(crate) use execution::{Advanced, Execution};
-pub(crate) use order::{Job, Order};
+pub(crate) use order::{Job, Known, Order};
 pub(crate) use siblings::{Awaited, Finals, Member};

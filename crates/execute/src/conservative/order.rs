@@ -8,17 +8,51 @@ use std::sync::Arc;
 use store::sync::Mutex;
 use store::{Meta, Partition, View};
 use txn::mutant::{Mutant, is_active};
-use txn::{Batch, Key, PartitionId, Position, Request, Space, TxContext};
+use txn::{Batch, Key, KeySets, PartitionId, Position, Request, Space, TxContext};
 
 /// A transaction with its place in the order.
+#[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) context: TxContext,
     pub(crate) request: Arc<Request>,
     /// Its book, if it has siblings.
     pub(crate) member: Option<Member>,
+    pub(crate) known: Known,
+}
+
+/// What is known, before it runs, of the keys that a transaction touches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// All: those of its footprint.
+    Keys,
+    /// Some, and there may be others: only an engine that can take a transaction back goes by them.
+    Guess(Arc<KeySets>),
+    /// It may touch any.
+    Nothing,
+}
+
+impl Known {
+    fn of(request: &Request) -> Known {
+        match &request.footprint.keys {
+            None => Known::Nothing,
+            Some(keys) if keys.may_stray.is_none() => Known::Keys,
+            // What was told to siblings is not taken back.
+            Some(_) if request.route.of() > 1 => Known::Nothing,
+            Some(keys) => Known::Guess(keys.clone()),
+        }
+    }
 }
 
 impl Job {
+    /// The keys that it may touch, unless these are all.
+    pub(crate) fn declared(&self) -> Option<&Arc<KeySets>> {
+        match &self.known {
+            Known::Keys => self.request.footprint.keys.as_ref(),
+            Known::Guess(keys) => Some(keys),
+            Known::Nothing => None,
+        }
+    }
+
     /// Whether one of its keys concerns a partition: its siblings read and write those that do not. Each
     /// partition keeps what is written of the system's space.
     pub(crate) fn has(&self, me: PartitionId, key: &Key, is_written: bool) -> bool {
@@ -51,6 +85,7 @@ impl Order {
             let position = batch.first.advanced(offset as u64);
             incoming.queue.push_back(Job {
                 context: TxContext::of(&request, position, batch.time_ms).in_epoch(batch.epoch),
+                known: Known::of(&request),
                 request,
                 member: members.next_if(|member| member.position() == position),
             });
@@ -90,15 +125,22 @@ impl Order {
         &self,
         count: usize,
         taken: &mut VecDeque<Job>,
-        mut fits: impl FnMut(usize, &Job) -> bool,
+        mut fits: impl FnMut(usize, &mut Job) -> bool,
     ) {
         let mut incoming = self.0.lock();
         while taken.len() < count
-            && incoming.queue.front().is_some_and(|job| fits(taken.len(), job))
+            && incoming.queue.front_mut().is_some_and(|job| fits(taken.len(), job))
             && let Some(job) = incoming.queue.pop_front()
         {
             taken.push_back(job);
         }
+    }
+
+    /// Takes transactions back that were taken last, to be taken again.
+    pub(crate) fn put_back(&self, mut jobs: VecDeque<Job>) {
+        let mut incoming = self.0.lock();
+        jobs.append(&mut incoming.queue);
+        incoming.queue = jobs;
     }
 
     /// How many confirmed transactions nobody took yet.

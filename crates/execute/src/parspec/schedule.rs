@@ -93,8 +93,8 @@ impl Worker {
 
     /// Takes the next transaction of the order.
     fn begin(&mut self, shared: &Arc<Shared>, may_be_heavy: bool, left: &mut u32) -> bool {
-        let fits = |_: usize, _: &Job| true;
-        let taken = shared.order.take(&mut self.taken, || shared.active_upto(), |_| 1, fits, |()| ());
+        let fits = |_: usize, _: &mut Job| true;
+        let taken = shared.order.take(&mut self.taken, || shared.active_upto(), |_| 1, fits, |(), _| ());
         if taken.is_none() {
             return false;
         }

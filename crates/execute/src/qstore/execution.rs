@@ -1,11 +1,11 @@
 //! The workers: execute what is ready, look at fragments, plan, commit.
 
+use super::Shared;
 use super::plan::Planner;
 use super::queues::Found;
 use super::slots::Waiter;
 use super::split::{Share, Split};
-use super::{Shared, is_barrier};
-use crate::conservative::{Advanced, Awaited, Ended, Execution, FinalAccess, Member};
+use crate::conservative::{Advanced, Awaited, Ended, Execution, FinalAccess, Known, Member};
 use crate::engine::{Budget, Committed, Effects, WorkerId};
 use crate::tentative::SUPERSEDED_MAX;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use store::RecordRef;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
 use txn::mutant::{Mutant, is_active};
-use txn::{Position, Weight};
+use txn::{Key, Position, Request, Stop, Weight};
 
 /// Accesses that a worker keeps for the transactions to come.
 const SPARE_MAX: usize = 8;
@@ -196,9 +196,9 @@ impl Worker {
     fn begin(&mut self, shared: &Shared, position: Position, left: &mut u32) {
         let is_confirmed = shared.order.is_confirmed(position);
         if shared.order.is_void(position) {
-            let is_barrier = shared.slots.take(position, |_| true).is_some_and(|job| is_barrier(&job));
+            let known = shared.slots.take(position, |_| true).map(|job| job.known);
             *left = left.saturating_sub(1);
-            self.end(shared, position, None, is_barrier);
+            self.end(shared, position, None, known == Some(Known::Nothing));
             return;
         }
         // What a sibling is told must be final.
@@ -211,23 +211,29 @@ impl Worker {
             let (partition, finals) = (shared.partition.clone(), shared.finals.clone());
             Box::new(FinalAccess::new(partition, finals))
         });
-        let declared = job.request.footprint.keys.clone();
+        let declared = job.declared().cloned();
         let execution = Execution::begin(job, declared, access).noting_installed();
         self.advance(shared, execution, left);
     }
 
     /// Goes on until the execution has ended, waits, or the budget has ended.
     fn advance(&mut self, shared: &Shared, execution: Execution, left: &mut u32) {
+        let is_guess = matches!(execution.known(), Known::Guess(_));
+        let is_alone = *execution.known() == Known::Nothing;
         match execution.advance(left) {
             Advanced::Spent(execution) => self.current = Some(execution),
             Advanced::Waits(execution, member, awaited) => shared.park(execution, &member, awaited),
-            Advanced::Ended(ended, access) => {
+            Advanced::Ended(ended, mut access) => {
+                let strayed_to = access.strayed_to();
                 if self.spare.len() < SPARE_MAX {
                     self.spare.push(access);
                 }
-                let position = ended.committed.position;
-                let is_barrier = ended.committed.request.footprint.keys.is_none();
-                self.end(shared, position, Some(ended), is_barrier);
+                let Committed { position, request, outcome, .. } = &ended.committed;
+                let position = *position;
+                if is_guess && matches!(outcome, Err(Stop::Undeclared(_))) {
+                    shared.take_back(position, request, strayed_to);
+                }
+                self.end(shared, position, Some(ended), is_alone);
             }
         }
     }
@@ -263,6 +269,18 @@ impl Worker {
 }
 
 impl Shared {
+    /// A transaction has touched other keys than it was planned with. It, and what was planned behind it, is
+    /// undone and planned again.
+    fn take_back(&self, position: Position, request: &Request, strayed_to: Option<Key>) {
+        if is_active(Mutant::KeepStrayed) {
+            return;
+        }
+        self.strays.note(request, strayed_to);
+        self.taken_back.fetch_add(1, Ordering::Relaxed);
+        self.order.take_back(position, |planning, range| planning.take_back(range));
+        self.end_unconfirmed(position);
+    }
+
     /// Keeps a transaction that is ready until it is confirmed, or void.
     fn await_confirmation(&self, position: Position) {
         // Whoever confirms or retracts it waits for this latch.

@@ -68,6 +68,15 @@
 //! ends with [`txn::Stop::Undeclared`], as in [`crate::calvin`], and comes again at a new position: the dry
 //! run that finds its keys is [`crate::calvin::reconnoitre`].
 //!
+//! # Guessed keys
+//! A script names keys, and may touch others ([`txn::KeySets::may_stray`]). Where there is one partition, it
+//! is planned by the keys that it names and by those that such scripts have read besides ([`strays`]). If it
+//! touches another one all the same, then it and everything that was taken behind it are undone, as if they
+//! had been retracted, and are taken again, and now it is a barrier. None of them has final-committed, so
+//! nobody has seen their outcomes. Over several partitions it is a barrier from the beginning: what siblings
+//! were told is not taken back. (The paper has no such transactions; the notes ask for reconnaissance and
+//! re-validation. Here the guess is the reconnaissance, and each access is validated.)
+//!
 //! # Retraction
 //! [`crate::tentative`] tells how what is retracted is undone. A void transaction goes through its queues
 //! like any other; from then on neither its procedure runs nor do its fragments ([`slots`] calls it executed
@@ -85,8 +94,9 @@ mod plan;
 mod queues;
 mod slots;
 mod split;
+mod strays;
 
-use crate::conservative::{Execution, Finals, Job};
+use crate::conservative::{Execution, Finals};
 use crate::engine::{Assignment, Budget, Effects, Engine, Progress, Siblings, Status, Waiting, WorkerId};
 use crate::kind::EngineKind;
 use crate::siblings::Message;
@@ -101,6 +111,7 @@ use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
 use store::{Partition, View};
+use strays::Strays;
 use txn::{Batch, Epoch, PartitionId, Position};
 
 /// Ranges for each worker that runs at the same time: a worker that finds another one in a range has others.
@@ -157,7 +168,10 @@ struct Shared {
     /// Those that wait for their siblings.
     parked: Mutex<BTreeMap<Position, Execution>>,
     retirement: CachePadded<Retirement<()>>,
+    strays: Strays,
     suspensions: AtomicU64,
+    /// Transactions that were undone because their guess was wrong.
+    taken_back: AtomicU64,
     /// Transactions that were planned to be executed fragment by fragment.
     split: AtomicU64,
 }
@@ -179,6 +193,11 @@ impl Shared {
 
     fn retract(&self, from: Position) {
         self.order.retract(from, &self.finals);
+        self.end_unconfirmed(from);
+    }
+
+    /// What is void waits for its confirmation no longer.
+    fn end_unconfirmed(&self, from: Position) {
         let void = self.unconfirmed.lock().split_off(&from);
         self.make_ready_again(void);
     }
@@ -188,11 +207,6 @@ impl Shared {
             self.ready.push(Work::Ready(position), self.slots.weight(position));
         }
     }
-}
-
-/// Whether a transaction touches what nobody knows before it runs.
-fn is_barrier(job: &Job) -> bool {
-    job.request.footprint.keys.is_none()
 }
 
 /// The Q-Store engine.
@@ -225,7 +239,9 @@ impl QStore {
             unconfirmed: Mutex::default(),
             parked: Mutex::default(),
             retirement: CachePadded::default(),
+            strays: Strays::default(),
             suspensions: AtomicU64::new(0),
+            taken_back: AtomicU64::new(0),
             split: AtomicU64::new(0),
         };
         let workers = (0..workers).map(|_| Mutex::new(Worker::new(ranges))).collect();
@@ -282,6 +298,7 @@ impl Engine for QStore {
         let shared = &self.shared;
         let parked = shared.parked.lock().len() + shared.unconfirmed.lock().len();
         Status {
+            restarts: shared.taken_back.load(Ordering::Relaxed),
             suspensions: shared.suspensions.load(Ordering::Relaxed),
             speculated_before_confirmation: shared.retirement.speculated(),
             parked: parked as u64,

@@ -1,10 +1,11 @@
 //! The planners: turn slices of the order into fragments in execution queues.
 
+use super::Shared;
 use super::queues::{Fragment, Slice};
 use super::split::{Part, Split};
-use super::{Shared, is_barrier};
-use crate::conservative::Job;
+use crate::conservative::{Job, Known};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use store::View;
 use store::sync::atomic::Ordering;
@@ -15,6 +16,39 @@ use txn::{Position, Weight, fragments};
 pub(super) struct Planning {
     /// The priority of the next slice.
     next_priority: u64,
+    /// What was taken from the first transaction on that is planned by a guess and has not final-committed:
+    /// its guess may be wrong.
+    kept: VecDeque<Job>,
+}
+
+impl Planning {
+    /// A slice is taken, when all up to `committed` has final-committed. Its priority.
+    fn take(&mut self, slice: &VecDeque<Job>, committed: Position) -> u64 {
+        let is_over = |job: &Job| job.context.position <= committed || !matches!(job.known, Known::Guess(_));
+        while self.kept.pop_front_if(|job| is_over(job)).is_some() {}
+        let first = slice.front().map_or(Position::NONE, |job| job.context.position);
+        // The rest was retracted.
+        while self.kept.pop_back_if(|job| job.context.position >= first).is_some() {}
+        for job in slice {
+            if !self.kept.is_empty() || matches!(job.known, Known::Guess(_)) {
+                self.kept.push_back(job.clone());
+            }
+        }
+        let priority = self.next_priority;
+        self.next_priority += 1;
+        priority
+    }
+
+    /// What was taken in a range, the first of which was planned by a wrong guess.
+    pub(super) fn take_back(&mut self, range: Range<Position>) -> VecDeque<Job> {
+        let from = self.kept.partition_point(|job| job.context.position < range.start);
+        let mut jobs = self.kept.split_off(from);
+        jobs.retain(|job| job.context.position < range.end);
+        if let Some(first) = jobs.front_mut() {
+            first.known = Known::Nothing;
+        }
+        jobs
+    }
 }
 
 /// A worker's part of planning.
@@ -69,7 +103,7 @@ impl Planner {
         }
         let position = job.context.position;
         let mut fragments = 0;
-        match &job.request.footprint.keys {
+        match job.declared() {
             None => self.slice.barrier = Some(position),
             Some(keys) => {
                 let writes = keys.writes.iter().map(|key| (key, true));
@@ -122,23 +156,18 @@ impl Shared {
         // All planners get something.
         let share = |plannable: u64| (plannable as usize).div_ceil(self.options.workers).max(SLICE_MIN);
         let count = |plannable| count.min(share(plannable)).min(self.options.slice_max);
-        let mut is_alone = false;
-        let fits = |taken, job: &Job| {
-            let fits = !is_alone && (taken == 0 || !is_barrier(job));
-            is_alone |= is_barrier(job);
+        let mut has_barrier = false;
+        let fits = |taken, job: &mut Job| {
+            self.strays.judge(job);
+            let is_barrier = job.known == Known::Nothing;
+            let fits = !has_barrier && (taken == 0 || !is_barrier);
+            has_barrier |= is_barrier;
             fits
         };
-        self.order.take(
-            jobs,
-            || self.room(),
-            count,
-            fits,
-            |planning| {
-                let priority = planning.next_priority;
-                planning.next_priority += 1;
-                priority
-            },
-        )
+        let decide = |planning: &mut Planning, slice: &VecDeque<Job>| {
+            planning.take(slice, self.partition.final_position())
+        };
+        self.order.take(jobs, || self.room(), count, fits, decide)
     }
 }
 

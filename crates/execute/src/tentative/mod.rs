@@ -20,6 +20,7 @@ use crate::conservative::{Finals, Job, Order};
 use crate::engine::Status;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
+use std::ops::Range;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
 use store::{Meta, Partition};
@@ -121,14 +122,14 @@ impl<T> TentativeOrder<T> {
 
     /// Takes some transactions, in order. `count` is told how many there are, and says how many at most;
     /// `fits` may refuse one, and with it all behind it. `decide` is called once, before another worker takes
-    /// any.
+    /// any, and is told what was taken.
     pub(crate) fn take<R>(
         &self,
         jobs: &mut VecDeque<Job>,
         upto: impl Fn() -> Position,
         count: impl FnOnce(u64) -> usize,
-        fits: impl FnMut(usize, &Job) -> bool,
-        decide: impl FnOnce(&mut T) -> R,
+        fits: impl FnMut(usize, &mut Job) -> bool,
+        decide: impl FnOnce(&mut T, &VecDeque<Job>) -> R,
     ) -> Option<R> {
         if self.takeable(upto()) == 0 {
             return None;
@@ -139,7 +140,25 @@ impl<T> TentativeOrder<T> {
         self.order.take_delivered(count(takeable).min(takeable as usize), jobs, fits);
         let last = jobs.back()?.context.position;
         self.taken.store(last.0, Ordering::SeqCst);
-        Some(decide(&mut taking))
+        Some(decide(&mut taking, jobs))
+    }
+
+    /// Takes back what was taken from a position on, to be undone and taken again: the transaction there has
+    /// turned out to be another than it was taken for. `jobs` gives what was taken and is not void; it is
+    /// told which positions these are. Nothing happens if the position is void already.
+    pub(crate) fn take_back(
+        &self,
+        from: Position,
+        jobs: impl FnOnce(&mut T, Range<Position>) -> VecDeque<Job>,
+    ) {
+        let mut taking = self.taking.lock();
+        let void_from = self.void_from.0.load(Ordering::SeqCst);
+        if from.0 >= void_from {
+            return;
+        }
+        let end = Position(void_from.min(self.taken().next().0));
+        self.order.put_back(jobs(&mut taking, from..end));
+        self.void_from.0.store(from.0, Ordering::SeqCst);
     }
 
     /// Everything from a position on is undone, and `resume` is called: then taking goes on there. False if
