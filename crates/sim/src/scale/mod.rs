@@ -33,8 +33,7 @@
 //!   [`Times::latency_ns`] with some jitter. Links keep the order.
 //!
 //! Where nodes are replicas of each other ([`Options::replication`]), a leader that is modelled orders
-//! instead,
-//! and one replica stands for all: the head of `scale::replicated` tells how.
+//! instead, and one replica stands for all: the head of `scale::replicated` tells how.
 //!
 //! The same options give the same run, to the digest of all commits. A run can be judged
 //! ([`Options::judged`]): it then goes on until nothing is under way, and the state of every partition must
