@@ -213,6 +213,8 @@ pub enum Conflict {
     Listing,
     /// Its snapshot is so old that nobody knows what was overwritten since.
     Snapshot,
+    /// No timestamp is behind all that it must follow, and before all that it must precede.
+    Timestamp,
     /// A later attempt, or a later transaction of its session, has begun or has been certified.
     Superseded,
 }

@@ -8,7 +8,9 @@ use ordo_sim::world::{Fault, Latency, TimedFault, Violation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use txn::mutant::{Mutant, with};
 
-const PROTOCOLS: [SystemKind; 3] = [SystemKind::Register, SystemKind::Dur, SystemKind::NoWait];
+/// Two-phase commit, with each of its rules.
+const TWO_PHASE: [SystemKind; 4] =
+    [SystemKind::NoWait, SystemKind::Timestamp, SystemKind::Mvcc, SystemKind::Maat];
 
 fn options(system: SystemKind, seed: u64) -> Options {
     Options::draw(seed, &Wishes { system: Some(system), ..Wishes::default() })
@@ -34,8 +36,23 @@ fn deferred_update_replication_keeps_its_promises() {
 }
 
 #[test]
-fn two_phase_commit_keeps_its_promises() {
+fn no_wait_keeps_its_promises() {
     keeps_its_promises(SystemKind::NoWait);
+}
+
+#[test]
+fn timestamp_keeps_its_promises() {
+    keeps_its_promises(SystemKind::Timestamp);
+}
+
+#[test]
+fn mvcc_keeps_its_promises() {
+    keeps_its_promises(SystemKind::Mvcc);
+}
+
+#[test]
+fn maat_keeps_its_promises() {
+    keeps_its_promises(SystemKind::Maat);
 }
 
 fn keeps_its_promises(system: SystemKind) {
@@ -67,7 +84,7 @@ fn keeps_its_promises(system: SystemKind) {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for system in PROTOCOLS {
+    for system in [SystemKind::Register, SystemKind::Dur].into_iter().chain(TWO_PHASE) {
         for seed in seeds(10) {
             let options = options(system, seed);
             let (once, twice) = (run(&options, None), run(&options, None));

@@ -81,14 +81,24 @@
 
 mod entry;
 mod partition;
+mod recent;
+mod records;
+mod rule;
 #[cfg(test)]
 mod tests;
+mod times;
+
+pub use entry::{Prepare, Used};
+pub use partition::{Partition, Vote};
+pub use records::Version;
+pub use rule::Rule;
+pub use times::{Range, Timestamp};
 
 use crate::proposals::{Proposals, make_room};
 use crate::sessions::{SESSION_HORIZON, number_of};
 use crate::{Answer, Certifier, Conflict, Effects, Look, Malformed, OPEN_MAX, ReadSet, WriteSet};
-use entry::{LogEntry, Prepare, Used};
-use partition::{Fate, Partition, Vote};
+use entry::{Commit, LogEntry};
+use partition::Fate;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::hash::mix;
 use txn::key::partition_of_slot;
@@ -101,6 +111,8 @@ pub const SILENT_TICKS: u64 = 40;
 pub const VOTE_TICKS: u64 = 400;
 /// At most so many transactions are prepared at a partition.
 pub const PREPARED_MAX: usize = 1 << 16;
+/// At most so many keys of a partition have no versions and a note of when they were read.
+pub const ONLY_READ_MAX: usize = 1 << 16;
 
 /// What a site is told at its start. All but `me` is the same at all sites, and for good.
 #[derive(Clone, Copy, Debug)]
@@ -111,13 +123,21 @@ pub struct TwoPhaseOptions {
     pub sites: u16,
     /// The number of partitions: their groups are 0, 1, and so on.
     pub partitions: u16,
+    /// What a vote requires.
+    pub rule: Rule,
     /// For how many entries of its home a session is known, and for how many entries a vote.
     pub session_horizon: u64,
 }
 
 impl Default for TwoPhaseOptions {
     fn default() -> TwoPhaseOptions {
-        TwoPhaseOptions { me: NodeId(1), sites: 1, partitions: 2, session_horizon: SESSION_HORIZON }
+        TwoPhaseOptions {
+            me: NodeId(1),
+            sites: 1,
+            partitions: 2,
+            rule: Rule::NoWait,
+            session_horizon: SESSION_HORIZON,
+        }
     }
 }
 
@@ -134,11 +154,13 @@ pub struct TwoPhase {
     options: TwoPhaseOptions,
     partitions: BTreeMap<PartitionId, Partition>,
     proposals: BTreeMap<PartitionId, Proposals>,
-    /// Transactions of this site's clients that are not answered.
-    open: BTreeMap<RequestId, ()>,
+    /// Transactions of this site's clients that are not answered, and the timestamps at which they have begun.
+    open: BTreeMap<RequestId, Timestamp>,
     coordinated: BTreeMap<RequestId, Coordinated>,
     /// When this site acts for the coordinator of a transaction that is prepared or unfinished.
     acts_at: BTreeMap<RequestId, u64>,
+    /// The newest timestamp that this process has given.
+    issued: Timestamp,
     ticks: u64,
 }
 
@@ -162,13 +184,14 @@ impl TwoPhase {
     /// A site without data.
     pub fn new(options: TwoPhaseOptions) -> TwoPhase {
         let groups = (0..options.partitions.max(1)).map(PartitionId);
-        let partition = |group| (group, Partition::new(group, options.session_horizon));
+        let partition = |group| (group, Partition::new(group, options.rule, options.session_horizon));
         TwoPhase {
             partitions: groups.clone().map(partition).collect(),
             proposals: groups.map(|group| (group, Proposals::to(group))).collect(),
             open: BTreeMap::new(),
             coordinated: BTreeMap::new(),
             acts_at: BTreeMap::new(),
+            issued: Timestamp::NONE,
             ticks: 0,
             options,
         }
@@ -181,7 +204,7 @@ impl TwoPhase {
 
     /// What a key has at this site.
     pub fn value(&self, key: &Key) -> Option<Entry> {
-        self.partitions.get(&self.group_of(key))?.read(key).entry
+        self.partitions.get(&self.group_of(key))?.newest(key).entry
     }
 
     /// Whether no transaction is prepared here, and no decision unfinished.
@@ -202,6 +225,12 @@ impl TwoPhase {
 
     fn home(&self, id: RequestId) -> Option<&Partition> {
         self.partitions.get(&self.home_of(id))
+    }
+
+    /// The greatest timestamp of which this site knows.
+    fn newest(&self) -> Timestamp {
+        let known = self.partitions.values().map(|partition| partition.newest);
+        known.fold(self.issued, Timestamp::max)
     }
 
     fn answer(&mut self, id: RequestId, answer: Answer, effects: &mut Effects) {
@@ -231,43 +260,46 @@ impl TwoPhase {
         let Some(at_home) = self.partitions.get(&home) else { return };
         let mut entries: Vec<(PartitionId, LogEntry)> = Vec::new();
         let mut votes = BTreeMap::new();
+        let mut range = Range::from(Timestamp::NONE);
         let mut participants = None;
         let is_refused = self.coordinated.get(&id).is_some_and(|coordinated| coordinated.is_aborted);
         for (&group, partition) in &self.partitions {
             let Some(prepared) = partition.prepared.get(&id) else { continue };
+            if votes.is_empty() || !is_active(Mutant::IgnoreVoteRange) {
+                range = range.and(prepared.range);
+            }
             votes.insert(group, prepared.at);
             match at_home.fate(id, group) {
-                Fate::Committed => entries.push((group, LogEntry::Finish { id, is_commit: true })),
-                Fate::Aborted => entries.push((group, LogEntry::Finish { id, is_commit: false })),
-                Fate::Undecided if is_refused => {
-                    entries.push((group, LogEntry::Finish { id, is_commit: false }));
-                }
+                Fate::Committed(at) => entries.push((group, LogEntry::Finish { id, at: Some(at) })),
+                Fate::Aborted => entries.push((group, LogEntry::Finish { id, at: None })),
+                Fate::Undecided if is_refused => entries.push((group, LogEntry::Finish { id, at: None })),
                 Fate::Undecided if in_place && is_active(Mutant::AbortAlone) => {
-                    entries.push((group, LogEntry::Finish { id, is_commit: false }));
+                    entries.push((group, LogEntry::Finish { id, at: None }));
                 }
                 Fate::Undecided => participants = Some(&prepared.prepare.participants),
             }
         }
         if let Some(participants) = participants {
             let is_unanimous = participants.iter().all(|group| votes.contains_key(group));
-            if is_unanimous {
+            let at = at_home.choose(id, range).filter(|_| is_unanimous);
+            if let Some(at) = at {
                 if is_active(Mutant::TellBeforeDecided) && self.coordinated.contains_key(&id) {
-                    let finish = |&group| (group, LogEntry::Finish { id, is_commit: true });
+                    let finish = |&group| (group, LogEntry::Finish { id, at: Some(at) });
                     entries.extend(participants.iter().filter(|&&group| group != home).map(finish));
                     if self.open.remove(&id).is_some() {
                         effects.answer(id, Answer::Committed);
                     }
                 }
-                entries.push((home, LogEntry::Decide { id, votes }));
-            } else if in_place {
-                entries.push((home, LogEntry::Decide { id, votes: BTreeMap::new() }));
+                entries.push((home, LogEntry::Decide { id, commit: Commit { at, votes } }));
+            } else if in_place || is_unanimous {
+                entries.push((home, LogEntry::Decide { id, commit: Commit::abort() }));
             }
         }
         if let Some(unfinished) = at_home.unfinished.get(&id) {
             let has_finished = |(group, &vote): (&PartitionId, &Position)| {
                 self.partitions.get(group).is_some_and(|partition| partition.has_finished(id, vote))
             };
-            if unfinished.iter().all(has_finished) {
+            if unfinished.votes.iter().all(has_finished) {
                 entries.push((home, LogEntry::Forget { id }));
             }
         }
@@ -276,6 +308,18 @@ impl TwoPhase {
                 self.propose(group, id, &entry, effects);
             }
         }
+    }
+
+    /// The timestamps at which a transaction of this site could commit, as far as its replicas show it.
+    fn range(&self, id: RequestId, used: &BTreeMap<PartitionId, Used>) -> Result<Range, Conflict> {
+        let first = self.home(id).map_or(Timestamp::NONE, |home| home.first_of(id.session));
+        let mut range = Range::from(first);
+        for (group, used) in used {
+            if let Some(partition) = self.partitions.get(group) {
+                range = range.and(partition.range(used)?);
+            }
+        }
+        if range.is_empty() { Err(Conflict::Timestamp) } else { Ok(range) }
     }
 
     /// The coordinator learns that a transaction has no effect.
@@ -299,12 +343,12 @@ impl TwoPhase {
             return;
         }
         match vote {
-            Vote::Yes => self.advance(id, false, effects),
+            Vote::Yes(_) => self.advance(id, false, effects),
             Vote::No(conflict) => self.aborted(id, Answer::Conflict(conflict), effects),
             // It had voted before, and only the home knows what became of that.
             Vote::Unknown => {
                 let home = self.home_of(id);
-                self.propose(home, id, &LogEntry::Decide { id, votes: BTreeMap::new() }, effects);
+                self.propose(home, id, &LogEntry::Decide { id, commit: Commit::abort() }, effects);
             }
         }
     }
@@ -372,32 +416,41 @@ impl Certifier for TwoPhase {
             return effects.answer(id, Answer::Unknown);
         }
         self.give_up_earlier(id, effects);
-        self.open.insert(id, ());
+        let begins_at = match self.options.rule.begins_at_timestamp() {
+            true => {
+                self.issued = self.newest().next_of(self.options.me);
+                self.issued
+            }
+            false => Timestamp::NONE,
+        };
+        self.open.insert(id, begins_at);
         effects.answer(id, Answer::Begun);
     }
 
     fn reached(&mut self, _: RequestId, _: &mut Effects) {}
 
     fn look(&mut self, id: RequestId, look: &Look, effects: &mut Effects) {
-        if !self.open.contains_key(&id) {
-            return;
-        }
+        let Some(&timestamp) = self.open.get(&id) else { return };
         let Look::Key(key) = look else {
             let text = "ERR two-phase commit lists and counts no keys: read them by name";
             return effects.answer(id, Answer::Refused(text));
         };
         let Some(partition) = self.partitions.get(&self.group_of(key)) else { return };
-        match partition.is_being_written(key) {
-            true => self.answer(id, Answer::Conflict(Conflict::Key(key.clone())), effects),
-            false => effects.answer(id, Answer::Value(partition.read(key))),
+        match partition.read(key, timestamp) {
+            Ok(read) => effects.answer(id, Answer::Value(read)),
+            Err(conflict) => self.answer(id, Answer::Conflict(conflict), effects),
         }
     }
 
     fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
-        if !self.open.contains_key(&id) {
+        let Some(&begun) = self.open.get(&id) else {
             return effects.answer(id, Answer::Conflict(Conflict::Superseded));
-        }
+        };
         let home = self.home_of(id);
+        let timestamp = match writes.is_empty() {
+            true => begun,
+            false => self.options.rule.first_of_writer(begun, self.newest()),
+        };
         let mut used: BTreeMap<PartitionId, Used> = BTreeMap::new();
         for (key, version) in reads.keys {
             used.entry(self.group_of(&key)).or_default().reads.insert(key, version);
@@ -410,12 +463,13 @@ impl Certifier for TwoPhase {
                 used.entry(group).or_default().writes.clears = true;
             }
         }
+        used.values_mut().for_each(|used| used.timestamp = timestamp);
         // What conflicts here is most likely to conflict at its entry, and may be run again at once.
-        let conflict =
-            |(group, used)| self.partitions.get(group).and_then(|at: &Partition| at.conflict(used));
-        if let Some(conflict) = used.iter().find_map(conflict) {
-            return self.answer(id, Answer::Conflict(conflict), effects);
-        }
+        let range = match self.range(id, &used) {
+            Ok(range) => range,
+            Err(conflict) => return self.answer(id, Answer::Conflict(conflict), effects),
+        };
+        used.values_mut().for_each(|used| used.timestamp = range.lower);
         if used.keys().all(|&group| group == home) {
             let used = used.remove(&home).unwrap_or_default();
             return self.propose(home, id, &LogEntry::Whole { id, used }, effects);
@@ -461,7 +515,7 @@ impl Certifier for TwoPhase {
                 let participants = &prepare.participants;
                 is_here(&prepare.used) && participants.contains(&group) && participants.iter().all(exists)
             }
-            LogEntry::Decide { id, votes } => is_home(*id) && votes.keys().all(exists),
+            LogEntry::Decide { id, commit } => is_home(*id) && commit.votes.keys().all(exists),
             LogEntry::Forget { id } => is_home(*id),
             LogEntry::Finish { .. } => exists(&group),
         };
@@ -473,7 +527,7 @@ impl Certifier for TwoPhase {
         let entry = LogEntry::decode(entry).ok_or(Malformed)?;
         let home = self.home_of(entry.id());
         let partition = self.partitions.get_mut(&group).ok_or(Malformed)?;
-        partition.decided = partition.decided.next();
+        partition.next_entry();
         match entry {
             LogEntry::Whole { id, used } => {
                 let answer = partition.whole(id, used);
@@ -485,16 +539,16 @@ impl Certifier for TwoPhase {
                 let vote = partition.vote(prepare, group == home);
                 self.voted(group, id, vote, effects);
             }
-            LogEntry::Decide { id, votes } => {
-                let answer = partition.decide(id, votes);
+            LogEntry::Decide { id, commit } => {
+                let answer = partition.decide(id, commit);
                 match answer {
                     Answer::Committed => self.answer(id, answer, effects),
                     answer => self.aborted(id, answer, effects),
                 }
                 self.go_on(group, id, effects);
             }
-            LogEntry::Finish { id, is_commit } => {
-                partition.finish(id, is_commit);
+            LogEntry::Finish { id, at } => {
+                partition.finish(id, at);
                 self.go_on(group, id, effects);
             }
             LogEntry::Forget { id } => {
@@ -520,7 +574,7 @@ impl Certifier for TwoPhase {
             coordinated.participants.iter().for_each(|&group| self.withdraw(group, id));
             if !coordinated.is_aborted && self.open.contains_key(&id) {
                 let home = self.home_of(id);
-                self.propose(home, id, &LogEntry::Decide { id, votes: BTreeMap::new() }, effects);
+                self.propose(home, id, &LogEntry::Decide { id, commit: Commit::abort() }, effects);
             }
         }
         let partitions = self.partitions.values();
@@ -545,9 +599,9 @@ impl Certifier for TwoPhase {
     fn restore(&mut self, group: PartitionId, state: &[u8]) -> Result<(), Malformed> {
         // Transactions that are open here go on: their entries are proposed until they are decided.
         let in_group = |key: &Key| self.group_of(key) == group;
-        let state =
-            Partition::decode(group, state, self.options.session_horizon, in_group).ok_or(Malformed)?;
-        *self.partitions.get_mut(&group).ok_or(Malformed)? = state;
+        let partition = self.partitions.get(&group).ok_or(Malformed)?;
+        let restored = partition.decode(state, in_group).ok_or(Malformed)?;
+        self.partitions.insert(group, restored);
         Ok(())
     }
 }
