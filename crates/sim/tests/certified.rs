@@ -213,9 +213,26 @@ fn every_mutant_of_two_phase_commit_is_caught() {
             Mutant::MistakeAttempts => 66,
             _ => 1,
         };
-        let (seed, violation) =
-            find(SystemKind::NoWait, mutant, first).unwrap_or_else(|| panic!("{mutant:?} was not found"));
-        let text = violation.to_string().replace('\n', " ");
-        println!("no-wait with {mutant:?}: seed {seed}: {text:.200}");
+        catches_from(SystemKind::NoWait, mutant, first);
+    }
+}
+
+fn catches_from(system: SystemKind, mutant: Mutant, first: u64) {
+    let (seed, violation) = find(system, mutant, first)
+        .unwrap_or_else(|| panic!("{mutant:?} was not found in {SEEDS_MAX} seeds of {system}"));
+    let text = violation.to_string().replace('\n', " ");
+    println!("{system} with {mutant:?}: seed {seed}: {text:.200}");
+}
+
+/// Each by the rule that needs most what the mutant leaves out.
+#[test]
+fn every_mutant_of_timestamps_is_caught() {
+    for mutant in Mutant::OF_TIMESTAMPS {
+        let system = match mutant {
+            Mutant::IgnorePreparedWrites | Mutant::InstallAsFinished => SystemKind::Timestamp,
+            Mutant::IgnoreVoteRange | Mutant::ForgetSessionOrder => SystemKind::Maat,
+            _ => SystemKind::Mvcc,
+        };
+        catches_from(system, mutant, 1);
     }
 }

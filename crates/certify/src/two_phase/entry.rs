@@ -78,26 +78,27 @@ impl Prepare {
     }
 }
 
-/// What is decided of a transaction.
+/// What is decided of a transaction: a commit, or, without votes, an abort.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Commit {
-    /// In the range of every vote.
+pub struct Decision {
+    /// A timestamp in the range of every vote.
     pub at: Timestamp,
-    /// Where the vote of each participant stands in its log.
+    /// Where each participant's vote stands in its log.
     pub votes: BTreeMap<PartitionId, Position>,
 }
 
-impl Commit {
-    /// Without votes, it is an abort.
-    pub fn abort() -> Commit {
-        Commit::default()
+impl Decision {
+    /// An abort.
+    pub fn abort() -> Decision {
+        Decision::default()
     }
 
+    /// Whether it is an abort.
     pub fn is_abort(&self) -> bool {
         self.votes.is_empty()
     }
 
-    pub fn put(&self, out: &mut Vec<u8>) {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
         self.at.put(out);
         put_varint(out, self.votes.len() as u64);
         for (group, at) in &self.votes {
@@ -106,12 +107,12 @@ impl Commit {
         }
     }
 
-    pub fn take(reader: &mut Reader<'_>) -> Option<Commit> {
+    pub(super) fn take(reader: &mut Reader<'_>) -> Option<Decision> {
         let (at, mut votes) = (Timestamp::take(reader)?, BTreeMap::new());
         for _ in 0..reader.varint()? {
             votes.insert(take_group(reader)?, Position(reader.varint()?)).is_none().then_some(())?;
         }
-        Some(Commit { at, votes })
+        Some(Decision { at, votes })
     }
 }
 
@@ -123,10 +124,9 @@ pub(super) enum LogEntry {
         used: Used,
     },
     Prepare(Prepare),
-    /// Commits if there are votes, each with the number of its entry; aborts if there is none.
     Decide {
         id: RequestId,
-        commit: Commit,
+        decision: Decision,
     },
     /// Aborts if there is no timestamp.
     Finish {
@@ -167,10 +167,10 @@ impl LogEntry {
                 out.push(PREPARE);
                 prepare.put(&mut out);
             }
-            LogEntry::Decide { id, commit } => {
+            LogEntry::Decide { id, decision } => {
                 out.push(DECIDE);
                 put_id(&mut out, *id);
-                commit.put(&mut out);
+                decision.put(&mut out);
             }
             LogEntry::Finish { id, at } => {
                 out.push(FINISH);
@@ -191,7 +191,7 @@ impl LogEntry {
         let entry = match reader.u8()? {
             WHOLE => LogEntry::Whole { id: take_id(reader)?, used: Used::take(reader)? },
             PREPARE => LogEntry::Prepare(Prepare::take(reader)?),
-            DECIDE => LogEntry::Decide { id: take_id(reader)?, commit: Commit::take(reader)? },
+            DECIDE => LogEntry::Decide { id: take_id(reader)?, decision: Decision::take(reader)? },
             FINISH => LogEntry::Finish { id: take_id(reader)?, at: take_end(reader)? },
             FORGET => LogEntry::Forget { id: take_id(reader)? },
             _ => return None,

@@ -1,4 +1,5 @@
-//! Two-phase commit between partitions: the baseline protocol NO-WAIT.
+//! Two-phase commit between partitions: the baselines NO-WAIT, TIMESTAMP, MVCC and MaaT of Harding et al. (*An
+//! Evaluation of Distributed Concurrency Control*, VLDB 2017).
 //!
 //! The keys are cut into partitions, and each partition is a group of the substrate. A transaction executes
 //! at its client's site, the *coordinator*, and commits at all partitions that it has used, or at none. All
@@ -6,36 +7,56 @@
 //! the decision is an entry of the session's *home* partition. So a participant recovers its vote, and a home
 //! its decision, as any group recovers its entries.
 //!
+//! The four baselines differ in one thing, the [`Rule`] of concurrency control: what a vote requires of the
+//! keys that a transaction has used, and at which timestamps it lets the transaction commit. `rule` tells the
+//! rules, and has a file for each.
+//!
 //! # What the sites agree on, and what belongs to one site
 //!
 //! A partition's sites agree on its records with their versions, the transactions that are *prepared* there
-//! and hold locks, the votes that were given lately, and, for the sessions that are at home there, the newest
-//! attempt of each session and the committed transactions that some participant has not finished. A site has
-//! for itself the open transactions of its clients, the transactions that it coordinates, and the entries
-//! that it has proposed. Each site has a replica of every partition. So a coordinator reads a record, learns
-//! a vote and learns a decision from its own replicas, and sites send each other no messages of the protocol.
+//! and in the way of others, the votes that were given lately, and, for the sessions that are at home there,
+//! the newest attempt of each session, the timestamp of its last commit, and the committed transactions that
+//! some participant has not finished. A site has for itself the open transactions of its clients, the
+//! transactions that it coordinates, and the entries that it has proposed. Each site has a replica of every
+//! partition. So a coordinator reads a record, learns a vote and learns a decision from its own replicas, and
+//! sites send each other no messages of the protocol.
 //!
 //! # A transaction's way
 //!
-//! 1. It reads at the coordinator's replicas, whatever is committed there. A record that another transaction
-//!    has locked for writing is a conflict at once.
+//! 1. It reads at the coordinator's replicas what is committed there. If its rule says that a prepared
+//!    transaction is in the way, that is a conflict at once.
 //! 2. `Prepare`: the coordinator proposes to each participant what the transaction has read and written
-//!    there. Where that entry stands in the participant's log, the participant *votes*: yes if all versions
-//!    are the newest ones and no lock is in the way; then it locks what was read (shared) and written
-//!    (exclusively). Otherwise it votes no. No transaction ever waits for a lock: hence the name, and hence
-//!    there are no deadlocks. (Harding et al. lock at each access. Here the locks come with the vote, because
-//!    a lock that must survive a crash is an entry.)
-//! 3. `Decide`: with all votes at yes the coordinator proposes the decision to the home. The *first* decision
-//!    in the home's log counts. When the home has it, the client is answered.
-//! 4. `Finish`: each participant makes the writes its newest versions and unlocks. At the home, the decision
-//!    itself does so.
+//!    there. Where that entry stands in the participant's log, the participant *votes*: yes, with the range of
+//!    timestamps at which the rule lets the transaction commit, or no, if there is none. From a yes on the
+//!    transaction is prepared, and the rule holds it against others. No transaction ever waits for another
+//!    one.
+//! 3. `Decide`: with all votes at yes the coordinator proposes the decision to the home: a commit at a
+//!    timestamp that all ranges have in common, or an abort if they have none. The *first* decision in the
+//!    home's log counts. When the home has it, the client is answered.
+//! 4. `Finish`: each participant makes the writes versions of that timestamp, and the transaction is prepared
+//!    no longer. At the home, the decision itself does so.
 //! 5. `Forget`: when all participants have finished, the home forgets the decision.
 //!
-//! A transaction that has used its home only is one entry, `Whole`: vote, decision and end.
+//! A transaction that has used its home only is one entry, `Whole`: vote, decision and end. Transactions
+//! without writes go the same way.
 //!
-//! From the last vote to the decision all reads of a transaction are the newest versions at once, and nobody
-//! else writes what it writes. So transactions are strictly serializable in the order of these moments: each
-//! lies between the transaction's beginning and its answer. Transactions without writes go the same way.
+//! # Timestamps
+//!
+//! A timestamp is a count, and no clock shows it. A partition knows the greatest one that an entry of its log
+//! has had. A coordinator takes a greater one than all its replicas know, and puts its site's number behind
+//! it. So an attempt that was too early for others, and has seen their entries, comes behind them the next
+//! time. With MaaT a transaction has no timestamp before the decision; what its `Prepare` says is how early it
+//! may commit, as far as its coordinator knows.
+//!
+//! # What is promised
+//!
+//! With NO-WAIT, transactions are strictly serializable. With the other rules they are serializable in the
+//! order of their commit timestamps, and this order keeps each session's own: a home commits no transaction
+//! at a timestamp that its session's last commit has reached. The order need not keep real time. While a
+//! writer is prepared, its home may have decided, and its client may have been answered. If another
+//! transaction begins then at a site that lags, its timestamp may be less than the writer's, and the
+//! participant lets it commit before the writer. To refuse whoever meets a prepared transaction would keep
+//! real time: but that is NO-WAIT, and what these rules have over it would be gone.
 //!
 //! # Aborts are presumed
 //!
@@ -44,14 +65,15 @@
 //! (`Sessions::settled`), and that is not among the unfinished commits, has been aborted. A vote of no is
 //! for good: the participant knows the votes of the last entries (as many as the session horizon), and
 //! refuses every older `Prepare`, which says behind which entry it was made. So after a no the coordinator
-//! has the locks of the other participants released without a decision.
+//! has the other participants finish without a decision.
 //!
 //! # Who acts when a coordinator is silent
 //!
 //! Every site sees what is prepared at its replicas, and for how long. After [`SILENT_TICKS`], multiplied by
 //! a rank that differs from site to site, a site acts in the coordinator's place. If all participants have
-//! voted yes, the site proposes to commit, otherwise to abort. If the coordinator decides at the same time,
-//! the first decision counts for both. A site finishes an unfinished decision in the same way. So nothing is
+//! voted yes, the site proposes to commit, otherwise to abort. The ranges of the votes are part of what is
+//! prepared, so the site has them, too. If the coordinator decides at the same time, the first decision
+//! counts for both. A site finishes an unfinished decision in the same way. So nothing is
 //! blocked while the groups have majorities, whichever sites are gone.
 //!
 //! # Exactly once
@@ -68,16 +90,21 @@
 //! * A site asks for the votes of one attempt of each session. When a session begins another attempt, the
 //!   site gives up the earlier one. Otherwise a group that has lost its leader would find ever more entries
 //!   waiting for the next one.
-//! * Votes are known for as many entries as sessions; the home's unfinished decisions are at most as many as
-//!   there are prepared transactions.
+//! * Votes, and the timestamps of sessions' last commits, are known for as many entries as sessions. One
+//!   timestamp stands for all forgotten commits, and one for all forgotten reads ([`ONLY_READ_MAX`]): whoever
+//!   comes behind them is right whatever they were.
+//! * The home's unfinished decisions are at most as many as there are prepared transactions.
+//! * A key has as many versions as its rule reads, at most eight.
 //!
 //! What it leaves out: listings and counts (refused), entries that expire (the access refuses them),
 //! partitions that only some sites have, and the forgetting of deleted keys.
 //!
 //! Invariants:
 //! 1. The state of a partition is a function of its decided entries.
-//! 2. A lock is held by a prepared transaction, and by no other; an exclusive lock has one holder.
-//! 3. No decision to commit counts unless all its participants have the transaction prepared.
+//! 2. Two transactions that are prepared at a partition, and of which one writes what the other uses, have
+//!    ranges without a common timestamp. With NO-WAIT all ranges are the same, so there are no such two.
+//! 3. Versions and reads of a key are in the order of their timestamps.
+//! 4. No decision to commit counts unless all its participants have the transaction prepared.
 
 mod entry;
 mod partition;
@@ -88,16 +115,15 @@ mod rule;
 mod tests;
 mod times;
 
-pub use entry::{Prepare, Used};
+pub use entry::{Decision, Prepare, Used};
 pub use partition::{Partition, Vote};
-pub use records::Version;
 pub use rule::Rule;
 pub use times::{Range, Timestamp};
 
 use crate::proposals::{Proposals, make_room};
 use crate::sessions::{SESSION_HORIZON, number_of};
 use crate::{Answer, Certifier, Conflict, Effects, Look, Malformed, OPEN_MAX, ReadSet, WriteSet};
-use entry::{Commit, LogEntry};
+use entry::LogEntry;
 use partition::Fate;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::hash::mix;
@@ -111,7 +137,7 @@ pub const SILENT_TICKS: u64 = 40;
 pub const VOTE_TICKS: u64 = 400;
 /// At most so many transactions are prepared at a partition.
 pub const PREPARED_MAX: usize = 1 << 16;
-/// At most so many keys of a partition have no versions and a note of when they were read.
+/// Of at most so many keys that were never written a partition knows when they were read.
 pub const ONLY_READ_MAX: usize = 1 << 16;
 
 /// What a site is told at its start. All but `me` is the same at all sites, and for good.
@@ -290,9 +316,9 @@ impl TwoPhase {
                         effects.answer(id, Answer::Committed);
                     }
                 }
-                entries.push((home, LogEntry::Decide { id, commit: Commit { at, votes } }));
+                entries.push((home, LogEntry::Decide { id, decision: Decision { at, votes } }));
             } else if in_place || is_unanimous {
-                entries.push((home, LogEntry::Decide { id, commit: Commit::abort() }));
+                entries.push((home, LogEntry::Decide { id, decision: Decision::abort() }));
             }
         }
         if let Some(unfinished) = at_home.unfinished.get(&id) {
@@ -348,7 +374,7 @@ impl TwoPhase {
             // It had voted before, and only the home knows what became of that.
             Vote::Unknown => {
                 let home = self.home_of(id);
-                self.propose(home, id, &LogEntry::Decide { id, commit: Commit::abort() }, effects);
+                self.propose(home, id, &LogEntry::Decide { id, decision: Decision::abort() }, effects);
             }
         }
     }
@@ -515,7 +541,7 @@ impl Certifier for TwoPhase {
                 let participants = &prepare.participants;
                 is_here(&prepare.used) && participants.contains(&group) && participants.iter().all(exists)
             }
-            LogEntry::Decide { id, commit } => is_home(*id) && commit.votes.keys().all(exists),
+            LogEntry::Decide { id, decision } => is_home(*id) && decision.votes.keys().all(exists),
             LogEntry::Forget { id } => is_home(*id),
             LogEntry::Finish { .. } => exists(&group),
         };
@@ -539,8 +565,8 @@ impl Certifier for TwoPhase {
                 let vote = partition.vote(prepare, group == home);
                 self.voted(group, id, vote, effects);
             }
-            LogEntry::Decide { id, commit } => {
-                let answer = partition.decide(id, commit);
+            LogEntry::Decide { id, decision } => {
+                let answer = partition.decide(id, decision);
                 match answer {
                     Answer::Committed => self.answer(id, answer, effects),
                     answer => self.aborted(id, answer, effects),
@@ -574,7 +600,7 @@ impl Certifier for TwoPhase {
             coordinated.participants.iter().for_each(|&group| self.withdraw(group, id));
             if !coordinated.is_aborted && self.open.contains_key(&id) {
                 let home = self.home_of(id);
-                self.propose(home, id, &LogEntry::Decide { id, commit: Commit::abort() }, effects);
+                self.propose(home, id, &LogEntry::Decide { id, decision: Decision::abort() }, effects);
             }
         }
         let partitions = self.partitions.values();

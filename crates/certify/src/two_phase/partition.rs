@@ -1,6 +1,6 @@
 //! What the sites of one partition agree on: its records, what is prepared, votes and decisions.
 
-use super::entry::{Commit, Prepare, Used};
+use super::entry::{Decision, Prepare, Used};
 use super::recent::Recent;
 use super::records::Records;
 use super::rule::{KeyView, Neighbour, Rule};
@@ -69,7 +69,7 @@ pub struct Partition {
     /// The greatest timestamp that `commits` has forgotten.
     forgotten_commit: Timestamp,
     /// Of those sessions, the committed transactions that a participant may not have finished.
-    pub(super) unfinished: BTreeMap<RequestId, Commit>,
+    pub(super) unfinished: BTreeMap<RequestId, Decision>,
     /// The prepared transactions that name a key: a function of what is prepared.
     users: BTreeMap<Key, BTreeSet<RequestId>>,
     /// Those of the prepared transactions that clear.
@@ -192,9 +192,9 @@ impl Partition {
         }
     }
 
-    /// The commit timestamp of a transaction that is at home here, if the ranges of its votes have this one in
-    /// common.
-    pub(super) fn choose(&self, id: RequestId, range: Range) -> Option<Timestamp> {
+    /// The commit timestamp of a transaction that is at home here, and whose votes have this range in common.
+    /// If it is none, the transaction is to be aborted.
+    pub fn choose(&self, id: RequestId, range: Range) -> Option<Timestamp> {
         let range = range.and(Range::from(self.first_of(id.session)));
         (!range.is_empty()).then_some(range.lower)
     }
@@ -312,22 +312,22 @@ impl Partition {
 
     /// The decision on a transaction that is at home here: the first one counts. Gives what the transaction's
     /// client is told.
-    pub(super) fn decide(&mut self, id: RequestId, mut commit: Commit) -> Answer {
+    pub fn decide(&mut self, id: RequestId, mut decision: Decision) -> Answer {
         if let Some(answer) = self.sessions.settled(id, self.decided) {
             // What is still prepared of it here it has prepared after it was decided.
             self.finish(id, None);
             return answer;
         }
-        let is_commit = !commit.is_abort() && commit.at >= self.first_of(id.session);
+        let is_commit = !decision.is_abort() && decision.at >= self.first_of(id.session);
         self.sessions.certified(id, is_commit, self.decided);
-        self.finish(id, is_commit.then_some(commit.at));
+        self.finish(id, is_commit.then_some(decision.at));
         if !is_commit {
             return Answer::Conflict(Conflict::Superseded);
         }
-        self.note_commit(id, commit.at);
-        commit.votes.remove(&self.group);
-        if !commit.votes.is_empty() && !is_active(Mutant::ForgetDecision) {
-            self.unfinished.insert(id, commit);
+        self.note_commit(id, decision.at);
+        decision.votes.remove(&self.group);
+        if !decision.votes.is_empty() && !is_active(Mutant::ForgetDecision) {
+            self.unfinished.insert(id, decision);
         }
         Answer::Committed
     }
@@ -335,7 +335,7 @@ impl Partition {
     /// What has become, at a participant, of a transaction that is at home here.
     pub(super) fn fate(&self, id: RequestId, participant: PartitionId) -> Fate {
         match self.unfinished.get(&id) {
-            Some(commit) if commit.votes.contains_key(&participant) => Fate::Committed(commit.at),
+            Some(decision) if decision.votes.contains_key(&participant) => Fate::Committed(decision.at),
             None if self.sessions.settled(id, self.decided).is_none() => Fate::Undecided,
             _ => Fate::Aborted,
         }
@@ -405,9 +405,9 @@ impl Partition {
         });
         self.forgotten_commit.put(&mut out);
         put_varint(&mut out, self.unfinished.len() as u64);
-        for (&id, commit) in &self.unfinished {
+        for (&id, decision) in &self.unfinished {
             put_id(&mut out, id);
-            commit.put(&mut out);
+            decision.put(&mut out);
         }
         self.sessions.put(&mut out);
         out
@@ -439,7 +439,7 @@ impl Partition {
         state.forgotten_commit = Timestamp::take(reader)?;
         for _ in 0..reader.varint()? {
             let id = take_id(reader)?;
-            state.unfinished.insert(id, Commit::take(reader)?).is_none().then_some(())?;
+            state.unfinished.insert(id, Decision::take(reader)?).is_none().then_some(())?;
         }
         state.sessions = Sessions::take(reader, horizon, last)?;
         (reader.is_empty() && state.flaw().is_none()).then_some(state)

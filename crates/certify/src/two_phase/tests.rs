@@ -233,10 +233,9 @@ fn the_first_decision_counts() {
             let (group, entry) = rig.proposed.remove(0);
             rig.decide(group, &entry);
         }
-        let is_commit =
-            |entry: &LogEntry| matches!(entry, LogEntry::Decide { commit, .. } if commit.votes.len() == 2);
+        let is_commit = |entry: &LogEntry| matches!(entry, LogEntry::Decide { decision, .. } if decision.votes.len() == 2);
         assert!(matches!(&rig.proposed[..], [(PartitionId(1), entry)] if is_commit(entry)));
-        rig.decide(PartitionId(1), &LogEntry::Decide { id: id(1, 0), commit: Commit::abort() });
+        rig.decide(PartitionId(1), &LogEntry::Decide { id: id(1, 0), decision: Decision::abort() });
         rig.decide_all();
         assert_eq!(rig.answers, [(id(1, 0), Answer::Conflict(Conflict::Superseded))]);
         assert_eq!(rig.values(&keys), [false, false]);
@@ -255,7 +254,7 @@ fn an_entry_of_another_partition_or_with_a_missing_byte_is_malformed() {
     assert_eq!(site.check(group, &bytes), Ok(()));
     assert_eq!(site.check(PartitionId(1 - group.0), &bytes), Err(Malformed));
     assert_eq!(site.check(PartitionId(9), &bytes), Err(Malformed));
-    let decide = LogEntry::Decide { id: id(1, 0), commit: Commit::abort() }.encode();
+    let decide = LogEntry::Decide { id: id(1, 0), decision: Decision::abort() }.encode();
     assert_eq!(site.check(PartitionId(1), &decide), Ok(()));
     assert_eq!(site.check(PartitionId(0), &decide), Err(Malformed));
     for cut in 0..bytes.len() {
@@ -295,7 +294,7 @@ fn ranges_that_have_nothing_in_common_are_aborted() {
     let ranges: Vec<Range> =
         rig.sites[0].partitions.values().map(|partition| partition.prepared[&id(2, 0)].range).collect();
     assert!(!ranges[0].overlaps(ranges[1]), "{ranges:?}");
-    assert!(matches!(&rig.proposed[..], [(_, LogEntry::Decide { commit, .. })] if commit.is_abort()));
+    assert!(matches!(&rig.proposed[..], [(_, LogEntry::Decide { decision, .. })] if decision.is_abort()));
     rig.restart(0);
     rig.restart(1);
     rig.wait(3 * SILENT_TICKS);
@@ -345,7 +344,7 @@ fn a_home_commits_nothing_before_the_sessions_last_transaction() {
         assert_eq!(home.first_of(next.session), at.next(), "{rule:?}");
         let position = home.decided;
         let votes = entries.iter().map(|(group, _)| (*group, position)).collect();
-        rig.decide(PartitionId(1), &LogEntry::Decide { id: next, commit: Commit { at, votes } });
+        rig.decide(PartitionId(1), &LogEntry::Decide { id: next, decision: Decision { at, votes } });
         let home = &rig.sites[0].partitions[&PartitionId(1)];
         assert!(home.unfinished.is_empty() && home.sessions.committed(next).is_none(), "{rule:?}");
         rig.restart(0);

@@ -12,7 +12,8 @@
 //!
 //! The oracles: at most one process leads a term; all sites have the same state behind the same entry,
 //! snapshots included; what was acknowledged is at every site in the end, and all sites are equal; what
-//! clients saw is strictly serializable ([`crate::history`]). Of *members*, the keys that operations list,
+//! clients saw is strictly serializable, or serializable in the order of their sessions if the protocol
+//! promises no more ([`crate::history`]). Of *members*, the keys that operations list,
 //! count, change, delete and clear, there are never more than the operations allow; the count is that of the
 //! listing; and a value that is gone is never seen again. A client is told that an outcome is unknown only of
 //! a session that the protocol may have forgotten. The world adds that all clients finish and all sites catch
