@@ -1,5 +1,5 @@
-//! Two-phase commit between partitions: the baselines NO-WAIT, TIMESTAMP, MVCC and MaaT of Harding et al. (*An
-//! Evaluation of Distributed Concurrency Control*, VLDB 2017).
+//! Two-phase commit between partitions: the baselines NO-WAIT, TIMESTAMP, MVCC and MaaT of Harding et al.
+//! (*An Evaluation of Distributed Concurrency Control*, VLDB 2017).
 //!
 //! The keys are cut into partitions, and each partition is a group of the substrate. A transaction executes
 //! at its client's site, the *coordinator*, and commits at all partitions that it has used, or at none. All
@@ -26,8 +26,8 @@
 //! 1. It reads at the coordinator's replicas what is committed there. If its rule says that a prepared
 //!    transaction is in the way, that is a conflict at once.
 //! 2. `Prepare`: the coordinator proposes to each participant what the transaction has read and written
-//!    there. Where that entry stands in the participant's log, the participant *votes*: yes, with the range of
-//!    timestamps at which the rule lets the transaction commit, or no, if there is none. From a yes on the
+//!    there. Where that entry stands in the participant's log, the participant *votes*: yes, with the range
+//!    of timestamps at which the rule lets the transaction commit, or no, if there is none. From a yes on the
 //!    transaction is prepared, and the rule holds it against others. No transaction ever waits for another
 //!    one.
 //! 3. `Decide`: with all votes at yes the coordinator proposes the decision to the home: a commit at a
@@ -45,8 +45,8 @@
 //! A timestamp is a count, and no clock shows it. A partition knows the greatest one that an entry of its log
 //! has had. A coordinator takes a greater one than all its replicas know, and puts its site's number behind
 //! it. So an attempt that was too early for others, and has seen their entries, comes behind them the next
-//! time. With MaaT a transaction has no timestamp before the decision; what its `Prepare` says is how early it
-//! may commit, as far as its coordinator knows.
+//! time. With MaaT a transaction has no timestamp before the decision; what its `Prepare` says is how early
+//! it may commit, as far as its coordinator knows.
 //!
 //! # What is promised
 //!
@@ -180,7 +180,8 @@ pub struct TwoPhase {
     options: TwoPhaseOptions,
     partitions: BTreeMap<PartitionId, Partition>,
     proposals: BTreeMap<PartitionId, Proposals>,
-    /// Transactions of this site's clients that are not answered, and the timestamps at which they have begun.
+    /// Transactions of this site's clients that are not answered, and the timestamps at which they have
+    /// begun.
     open: BTreeMap<RequestId, Timestamp>,
     coordinated: BTreeMap<RequestId, Coordinated>,
     /// When this site acts for the coordinator of a transaction that is prepared or unfinished.

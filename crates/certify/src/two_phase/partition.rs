@@ -48,8 +48,8 @@ pub(super) struct Prepared {
 
 /// One partition's replicated state, and what its entries do to it. See the module's head.
 ///
-/// Whoever keeps a partition calls [`Partition::next_entry`] at each entry of its log, and then what the entry
-/// stands for: [`Partition::vote`], [`Partition::finish`] and so on.
+/// Whoever keeps a partition calls [`Partition::next_entry`] at each entry of its log, and then what the
+/// entry stands for: [`Partition::vote`], [`Partition::finish`] and so on.
 #[derive(Debug, PartialEq)]
 pub struct Partition {
     group: PartitionId,
@@ -84,7 +84,7 @@ impl Partition {
             rule,
             decided: Position::NONE,
             newest: Timestamp::NONE,
-            records: Records::keeping(rule.versions_max()),
+            records: Records::of(rule),
             prepared: BTreeMap::new(),
             votes: Recent::known_for(horizon),
             sessions: Sessions::known_for(horizon),
@@ -353,7 +353,7 @@ impl Partition {
         self.records.keys().map(version).filter(|(_, version)| *version != Position::NONE).collect()
     }
 
-    /// What contradicts an invariant of the head of [`super`].
+    /// What contradicts the invariants of what is prepared, in the head of [`super`].
     fn flaw(&self) -> Option<String> {
         let absent = |id: &&RequestId| !self.prepared.contains_key(id);
         if let Some(id) = self.users.values().flatten().chain(&self.clearing).find(absent) {
@@ -369,11 +369,13 @@ impl Partition {
                 }
             }
         }
-        self.records.flaw()
+        None
     }
 
+    /// The invariants of the records are checked with each snapshot: they are many.
+    ///
     /// # Panics
-    /// An invariant of the head of [`super`] does not hold.
+    /// An invariant of what is prepared does not hold.
     pub fn check_invariants(&self) {
         if let Some(flaw) = self.flaw() {
             panic!("{}: {flaw}", self.group);
@@ -421,7 +423,7 @@ impl Partition {
         state.decided = take_last(reader)?;
         let last = state.decided;
         state.newest = Timestamp::take(reader)?;
-        state.records = Records::take(reader, self.rule.versions_max(), last, &in_group)?;
+        state.records = Records::take(reader, self.rule, last, &in_group)?;
         for _ in 0..reader.varint()? {
             let prepare = Prepare::take(reader)?;
             let at = Position(reader.varint()?);

@@ -1,5 +1,6 @@
 //! A partition's records: the versions of each key, and when they were written and read.
 
+use super::rule::Rule;
 use super::times::Timestamp;
 use super::{ONLY_READ_MAX, is_clearable};
 use crate::codec::{put_value, take_value};
@@ -10,10 +11,10 @@ use txn::{Entry, Key, Position};
 
 /// What a key has held, and when.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Version {
+pub(super) struct Version {
     /// Where the entry stands in the partition's log that wrote it; [`Position::NONE`] if none did.
     pub position: Position,
-    /// What the key held; `None` if nothing.
+    /// What the key held; `None` if nothing, or if no transaction of the rule reads it any more.
     pub entry: Option<Entry>,
     /// The timestamp of the transaction that wrote it.
     pub written: Timestamp,
@@ -33,8 +34,7 @@ static INITIAL: [Version; 1] =
 /// 2. A key without versions has never been written, and nobody has read it behind `forgotten`.
 #[derive(Debug, PartialEq)]
 pub(super) struct Records {
-    /// How many versions of a key are kept.
-    versions_max: usize,
+    rule: Rule,
     /// Oldest first. The last one may be a delete: it stays, as what others have read.
     keys: BTreeMap<Key, Vec<Version>>,
     /// The keys that were read and never written, by `read`: a function of `keys`.
@@ -45,9 +45,9 @@ pub(super) struct Records {
 }
 
 impl Records {
-    pub fn keeping(versions_max: usize) -> Records {
+    pub fn of(rule: Rule) -> Records {
         Records {
-            versions_max,
+            rule,
             keys: BTreeMap::new(),
             only_read: BTreeSet::new(),
             forgotten: Timestamp::NONE,
@@ -116,7 +116,12 @@ impl Records {
             false => versions.partition_point(|version| version.written <= at),
         };
         versions.insert(place, Version { position, entry, written: at, read: Timestamp::NONE });
-        versions.drain(..versions.len().saturating_sub(self.versions_max));
+        versions.drain(..versions.len().saturating_sub(self.rule.versions_max()));
+        if !self.rule.reads_replaced()
+            && let Some((_, replaced)) = versions.split_last_mut()
+        {
+            replaced.iter_mut().for_each(|version| version.entry = None);
+        }
     }
 
     /// A transaction commits a clear. Nothing of a key that was never written is removed.
@@ -134,7 +139,7 @@ impl Records {
             let is_ordered =
                 |pair: &[Version]| pair[0].written < pair[1].written && pair[0].read <= pair[1].written;
             if versions.is_empty()
-                || versions.len() > self.versions_max
+                || versions.len() > self.rule.versions_max()
                 || !versions.windows(2).all(is_ordered)
                 || versions[1..].iter().any(|version| version.position == Position::NONE)
             {
@@ -148,6 +153,7 @@ impl Records {
     }
 
     pub fn put(&self, out: &mut Vec<u8>) {
+        debug_assert_eq!(self.flaw(), None);
         self.forgotten.put(out);
         self.cleared.put(out);
         put_varint(out, self.keys.len() as u64);
@@ -166,11 +172,11 @@ impl Records {
     /// Records of which no version is newer than `last`, of keys that `in_group` says.
     pub fn take(
         reader: &mut Reader<'_>,
-        versions_max: usize,
+        rule: Rule,
         last: Position,
         in_group: impl Fn(&Key) -> bool,
     ) -> Option<Records> {
-        let mut records = Records::keeping(versions_max);
+        let mut records = Records::of(rule);
         records.forgotten = Timestamp::take(reader)?;
         records.cleared = Timestamp::take(reader)?;
         for _ in 0..reader.varint()? {

@@ -233,7 +233,10 @@ fn the_first_decision_counts() {
             let (group, entry) = rig.proposed.remove(0);
             rig.decide(group, &entry);
         }
-        let is_commit = |entry: &LogEntry| matches!(entry, LogEntry::Decide { decision, .. } if decision.votes.len() == 2);
+        let is_commit = |entry: &LogEntry| match entry {
+            LogEntry::Decide { decision, .. } => decision.votes.len() == 2,
+            _ => false,
+        };
         assert!(matches!(&rig.proposed[..], [(PartitionId(1), entry)] if is_commit(entry)));
         rig.decide(PartitionId(1), &LogEntry::Decide { id: id(1, 0), decision: Decision::abort() });
         rig.decide_all();

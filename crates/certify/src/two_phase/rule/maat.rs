@@ -5,11 +5,12 @@
 //!   prepared writers. So one that has read an old version may still commit, if it writes nothing newer.
 //! * A writer comes behind all that was written and read, and behind the prepared readers and writers.
 //!
-//! A prepared transaction is in what Mahmoud et al. (*MaaT: Effective and Scalable Coordination of Distributed
-//! Transactions in the Cloud*, VLDB 2014) call a key's soft locks: its lists of readers and writers that have
-//! not committed. There a transaction enters the lists at each access; here it enters them with the vote,
-//! because what others must respect is an entry. So the neighbours have all been validated, their ranges stay
-//! as they are, and it is the one who votes later that gives way. Two things make room for it:
+//! A prepared transaction is in what Mahmoud et al. (*MaaT: Effective and Scalable Coordination of
+//! Distributed Transactions in the Cloud*, VLDB 2014) call a key's soft locks: its lists of readers and
+//! writers that have not committed. There a transaction enters the lists at each access; here it enters them
+//! with the vote, because what others must respect is an entry. So the neighbours have all been validated,
+//! their ranges stay as they are, and it is the one who votes later that gives way. Two things make room for
+//! it:
 //!
 //! * No vote yields an open range: a reader without an end would leave no writer a timestamp.
 //! * A writer begins to look behind all that its site has seen, with some room before it: for readers of what

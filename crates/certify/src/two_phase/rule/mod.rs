@@ -63,6 +63,11 @@ impl Rule {
         }
     }
 
+    /// Whether transactions read versions that are replaced. Otherwise their timestamps are enough.
+    pub(super) fn reads_replaced(self) -> bool {
+        self == Rule::Mvcc
+    }
+
     /// The timestamps of a transaction before anything is known of what it uses.
     pub(super) fn range(self, timestamp: Timestamp) -> Range {
         match self {

@@ -4,8 +4,8 @@
 //! * A read is late only if the version before the transaction's timestamp is not kept any more. It conflicts
 //!   if that is not the version that was read, because the coordinator's replica lacked one, and with a
 //!   prepared write between that version and the timestamp. (Harding et al. have it wait.)
-//! * A write is late if the version before it was read, or is being read by a prepared transaction, at a later
-//!   timestamp. A version may be written before newer ones.
+//! * A write is late if the version before it was read, or is being read by a prepared transaction, at a
+//!   later timestamp. A version may be written before newer ones.
 
 use super::KeyView;
 use crate::two_phase::times::{Range, Timestamp};

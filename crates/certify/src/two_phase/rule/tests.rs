@@ -65,7 +65,7 @@ impl Rig {
         let (behind, participants) = (Position::NONE, BTreeSet::from([GROUP]));
         self.partition.next_entry();
         let vote = self.partition.vote(Prepare { id: id(number), behind, participants, used }, false);
-        self.partition.check_invariants();
+        self.check();
         vote
     }
 
@@ -86,7 +86,13 @@ impl Rig {
     fn finish(&mut self, number: u64, at: Option<u64>) {
         self.partition.next_entry();
         self.partition.finish(id(number), at.map(Timestamp));
+        self.check();
+    }
+
+    /// The invariants hold, and the state reads back.
+    fn check(&self) {
         self.partition.check_invariants();
+        assert_eq!(self.partition.decode(&self.partition.encode(), |_| true).as_ref(), Some(&self.partition));
     }
 
     /// Asks and commits. Gives the position of the writes.

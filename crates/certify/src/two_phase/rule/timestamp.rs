@@ -1,5 +1,5 @@
-//! TIMESTAMP: basic timestamp ordering. A transaction has its timestamp when it begins, and all that conflicts
-//! happens in the order of timestamps.
+//! TIMESTAMP: basic timestamp ordering. A transaction has its timestamp when it begins, and all that
+//! conflicts happens in the order of timestamps.
 //!
 //! * A read is late if the version that it has read is not the newest one, or was written at a later
 //!   timestamp. (A transaction that has read an older version is earlier than the newest one's writer, or has
