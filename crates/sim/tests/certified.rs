@@ -229,7 +229,7 @@ fn catches_from(system: SystemKind, mutant: Mutant, first: u64) {
 fn every_mutant_of_timestamps_is_caught() {
     for mutant in Mutant::OF_TIMESTAMPS {
         let system = match mutant {
-            Mutant::IgnorePreparedWrites | Mutant::InstallAsFinished => SystemKind::Timestamp,
+            Mutant::IgnorePreparedWrites => SystemKind::Timestamp,
             Mutant::IgnoreVoteRange | Mutant::ForgetSessionOrder => SystemKind::Maat,
             _ => SystemKind::Mvcc,
         };

@@ -216,8 +216,6 @@ pub enum Mutant {
     ReadAboveTimestamp,
     /// Two-phase commit: a reader does not mind prepared writes.
     IgnorePreparedWrites,
-    /// Two-phase commit: a version is the newest one if it is the last to be installed.
-    InstallAsFinished,
     /// Two-phase commit: a decision keeps to the timestamps of one vote only.
     IgnoreVoteRange,
     /// Two-phase commit: the home does not look when a session's last transaction committed.
@@ -308,11 +306,10 @@ impl Mutant {
         Mutant::ForgetDecision,
     ];
     /// Those of two-phase commit where transactions have timestamps.
-    pub const OF_TIMESTAMPS: [Mutant; 6] = [
+    pub const OF_TIMESTAMPS: [Mutant; 5] = [
         Mutant::ForgetReadTimes,
         Mutant::ReadAboveTimestamp,
         Mutant::IgnorePreparedWrites,
-        Mutant::InstallAsFinished,
         Mutant::IgnoreVoteRange,
         Mutant::ForgetSessionOrder,
     ];

@@ -255,8 +255,8 @@ impl TwoPhase {
     }
 
     /// The greatest timestamp of which this site knows.
-    fn newest(&self) -> Timestamp {
-        let known = self.partitions.values().map(|partition| partition.newest);
+    fn greatest_timestamp(&self) -> Timestamp {
+        let known = self.partitions.values().map(Partition::greatest_timestamp);
         known.fold(self.issued, Timestamp::max)
     }
 
@@ -445,7 +445,7 @@ impl Certifier for TwoPhase {
         self.give_up_earlier(id, effects);
         let begins_at = match self.options.rule.begins_at_timestamp() {
             true => {
-                self.issued = self.newest().next_of(self.options.me);
+                self.issued = self.greatest_timestamp().next_of(self.options.me);
                 self.issued
             }
             false => Timestamp::NONE,
@@ -476,7 +476,7 @@ impl Certifier for TwoPhase {
         let home = self.home_of(id);
         let timestamp = match writes.is_empty() {
             true => begun,
-            false => self.options.rule.first_of_writer(begun, self.newest()),
+            false => self.options.rule.timestamp_of_writer(begun, self.greatest_timestamp()),
         };
         let mut used: BTreeMap<PartitionId, Used> = BTreeMap::new();
         for (key, version) in reads.keys {

@@ -57,7 +57,7 @@ pub struct Partition {
     /// Entries that were decided.
     pub(super) decided: Position,
     /// The greatest timestamp that an entry has had.
-    pub(super) newest: Timestamp,
+    greatest: Timestamp,
     records: Records,
     pub(super) prepared: BTreeMap<RequestId, Prepared>,
     /// Whether the votes of the last entries were yes.
@@ -83,7 +83,7 @@ impl Partition {
             group,
             rule,
             decided: Position::NONE,
-            newest: Timestamp::NONE,
+            greatest: Timestamp::NONE,
             records: Records::of(rule),
             prepared: BTreeMap::new(),
             votes: Recent::known_for(horizon),
@@ -100,6 +100,11 @@ impl Partition {
     pub fn next_entry(&mut self) -> Position {
         self.decided = self.decided.next();
         self.decided
+    }
+
+    /// The greatest timestamp that an entry of the log has had. A coordinator takes a greater one.
+    pub fn greatest_timestamp(&self) -> Timestamp {
+        self.greatest
     }
 
     /// What a key holds, and which entry wrote it.
@@ -185,7 +190,7 @@ impl Partition {
 
     /// The first timestamp at which a transaction of a session that is at home here may commit: a session's
     /// transactions are in the order of their timestamps.
-    pub(super) fn first_of(&self, session: SessionId) -> Timestamp {
+    pub fn first_of(&self, session: SessionId) -> Timestamp {
         match self.commits.get(session).copied().unwrap_or(self.forgotten_commit) {
             last if last == Timestamp::NONE || is_active(Mutant::ForgetSessionOrder) => Timestamp::NONE,
             last => last.next(),
@@ -202,7 +207,7 @@ impl Partition {
     /// A transaction that is at home here is committed.
     fn note_commit(&mut self, id: RequestId, at: Timestamp) {
         if at > Timestamp::NONE {
-            self.newest = self.newest.max(at);
+            self.greatest = self.greatest.max(at);
             let forgotten = self.commits.insert(id.session, at, self.decided);
             self.forgotten_commit = forgotten.into_iter().fold(self.forgotten_commit, Timestamp::max);
         }
@@ -210,7 +215,7 @@ impl Partition {
 
     /// A transaction that uses this partition only, and is at home here: vote, decision and end.
     pub fn whole(&mut self, id: RequestId, used: Used) -> Answer {
-        self.newest = self.newest.max(used.timestamp);
+        self.greatest = self.greatest.max(used.timestamp);
         if let Some(answer) = self.sessions.settled(id, self.decided) {
             return answer;
         }
@@ -230,7 +235,7 @@ impl Partition {
     /// Votes, where the `Prepare` stands in the log. A vote is given once.
     pub fn vote(&mut self, prepare: Prepare, is_home: bool) -> Vote {
         let id = prepare.id;
-        self.newest = self.newest.max(prepare.used.timestamp);
+        self.greatest = self.greatest.max(prepare.used.timestamp);
         if let Some(prepared) = self.prepared.get(&id) {
             return Vote::Yes(prepared.range);
         }
@@ -305,7 +310,7 @@ impl Partition {
         let Some(Prepared { prepare, .. }) = self.prepared.remove(&id) else { return };
         self.leave(&prepare);
         if let Some(at) = at {
-            self.newest = self.newest.max(at);
+            self.greatest = self.greatest.max(at);
             self.apply(prepare.used, at);
         }
     }
@@ -385,7 +390,7 @@ impl Partition {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, self.decided.0);
-        self.newest.put(&mut out);
+        self.greatest.put(&mut out);
         self.records.put(&mut out);
         let prepared = match is_active(Mutant::ForgetPrepared) {
             true => &BTreeMap::new(),
@@ -422,7 +427,7 @@ impl Partition {
         let mut state = Partition::new(self.group, self.rule, horizon);
         state.decided = take_last(reader)?;
         let last = state.decided;
-        state.newest = Timestamp::take(reader)?;
+        state.greatest = Timestamp::take(reader)?;
         state.records = Records::take(reader, self.rule, last, &in_group)?;
         for _ in 0..reader.varint()? {
             let prepare = Prepare::take(reader)?;

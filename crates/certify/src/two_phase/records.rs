@@ -111,10 +111,7 @@ impl Records {
         if is_only_read(versions) {
             self.only_read.remove(&(versions[0].read, key));
         }
-        let place = match is_active(Mutant::InstallAsFinished) {
-            true => versions.len(),
-            false => versions.partition_point(|version| version.written <= at),
-        };
+        let place = versions.partition_point(|version| version.written <= at);
         versions.insert(place, Version { position, entry, written: at, read: Timestamp::NONE });
         versions.drain(..versions.len().saturating_sub(self.rule.versions_max()));
         if !self.rule.reads_replaced()

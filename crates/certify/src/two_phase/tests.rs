@@ -339,7 +339,7 @@ fn a_home_commits_nothing_before_the_sessions_last_transaction() {
         ask(&mut rig, id(1, 0), &[], &[a.clone(), b.clone()]);
         let entries: Vec<_> = rig.proposed.clone();
         rig.decide_all();
-        let at = rig.sites[0].newest();
+        let at = rig.sites[0].greatest_timestamp();
         rig.answers.clear();
         // The same votes for the session's next transaction, and a decision at the same timestamp.
         let next = RequestId { sequence: 2, ..id(1, 0) };

@@ -26,7 +26,7 @@ impl Timestamp {
 
     /// The first timestamp of a site that is greater than this one. A site that forgets what it has given may
     /// give a timestamp twice: so equal timestamps always conflict.
-    pub(super) fn next_of(self, site: NodeId) -> Timestamp {
+    pub fn next_of(self, site: NodeId) -> Timestamp {
         let next = (self.0 >> SITE_BITS) + 1;
         Timestamp(next << SITE_BITS | u64::from(site.0)).min(Timestamp::MAX)
     }

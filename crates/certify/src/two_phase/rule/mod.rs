@@ -45,14 +45,14 @@ impl Rule {
     }
 
     /// Whether a transaction has its timestamp when it begins.
-    pub(super) fn begins_at_timestamp(self) -> bool {
+    pub fn begins_at_timestamp(self) -> bool {
         matches!(self, Rule::Timestamp | Rule::Mvcc)
     }
 
-    /// Where a transaction begins to look for its timestamp, which began at one, if it writes and its site
-    /// knows of transactions up to `newest`.
-    pub(super) fn first_of_writer(self, begun: Timestamp, newest: Timestamp) -> Timestamp {
-        if self == Rule::Maat { newest.with_room() } else { begun }
+    /// The timestamp of a transaction that writes, or the first one at which it may commit. `begun` is what it
+    /// has had since it began, and `greatest` is the greatest timestamp that its coordinator knows.
+    pub fn timestamp_of_writer(self, begun: Timestamp, greatest: Timestamp) -> Timestamp {
+        if self == Rule::Maat { greatest.with_room() } else { begun }
     }
 
     /// How many versions of a key are kept.

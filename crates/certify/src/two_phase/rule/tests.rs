@@ -364,6 +364,10 @@ fn a_sessions_transactions_are_in_the_order_of_their_timestamps() {
         let used = rig.used(1, 0, &reads(&["a"]));
         rig.partition.next_entry();
         assert_eq!(rig.partition.whole(RequestId { sequence, ..id(1) }, used), Answer::Committed);
-        assert_eq!(rig.partition.newest, Timestamp(sequence), "each commits behind the one before");
+        assert_eq!(
+            rig.partition.greatest_timestamp(),
+            Timestamp(sequence),
+            "each commits behind the one before"
+        );
     }
 }
