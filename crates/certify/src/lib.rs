@@ -23,7 +23,7 @@
 //! entries that the others have forgotten ([`Certifier::restore`]).
 //!
 //! `docs/adding-a-protocol.md` takes [`register`], the smallest protocol, through all of it. [`dur`] is the
-//! first one that users could want. [`two_phase`] is a baseline whose transactions span partitions.
+//! first one that users could want. [`two_phase`] has four baselines whose transactions span partitions.
 
 mod access;
 pub mod call;
@@ -213,6 +213,8 @@ pub enum Conflict {
     Listing,
     /// Its snapshot is so old that nobody knows what was overwritten since.
     Snapshot,
+    /// No timestamp is behind all that it must follow, and before all that it must precede.
+    Timestamp,
     /// A later attempt, or a later transaction of its session, has begun or has been certified.
     Superseded,
 }

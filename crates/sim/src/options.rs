@@ -10,6 +10,7 @@ use crate::traffic::WorkloadKind;
 use crate::world::fault::{Fault, Stage, draw_faults, full_disks, lost_disk, outage};
 use crate::world::{Latency, TimedFault};
 use agree::Delivery;
+use certify::two_phase::Rule;
 use execute::EngineKind;
 use node::FsyncPolicy;
 use serde::{Deserialize, Serialize};
@@ -30,9 +31,27 @@ pub enum SystemKind {
     Dur,
     /// Sites of a certified protocol: two-phase commit between partitions, with NO-WAIT.
     NoWait,
+    /// The same, with basic timestamp ordering.
+    Timestamp,
+    /// The same, with multi-version timestamp ordering.
+    Mvcc,
+    /// The same, with ranges of timestamps.
+    Maat,
 }
 
 impl SystemKind {
+    /// All of them.
+    pub const ALL: [SystemKind; 8] = [
+        SystemKind::Ordo,
+        SystemKind::Cluster,
+        SystemKind::Register,
+        SystemKind::Dur,
+        SystemKind::NoWait,
+        SystemKind::Timestamp,
+        SystemKind::Mvcc,
+        SystemKind::Maat,
+    ];
+
     /// The name, as `--system` takes it.
     pub fn name(self) -> &'static str {
         match self {
@@ -41,12 +60,26 @@ impl SystemKind {
             SystemKind::Register => "register",
             SystemKind::Dur => "dur",
             SystemKind::NoWait => "no-wait",
+            SystemKind::Timestamp => "timestamp",
+            SystemKind::Mvcc => "mvcc",
+            SystemKind::Maat => "maat",
+        }
+    }
+
+    /// The rule of concurrency control, if it is two-phase commit between partitions.
+    pub fn rule(self) -> Option<Rule> {
+        match self {
+            SystemKind::NoWait => Some(Rule::NoWait),
+            SystemKind::Timestamp => Some(Rule::Timestamp),
+            SystemKind::Mvcc => Some(Rule::Mvcc),
+            SystemKind::Maat => Some(Rule::Maat),
+            SystemKind::Ordo | SystemKind::Cluster | SystemKind::Register | SystemKind::Dur => None,
         }
     }
 
     /// Whether it is a certified protocol.
     pub fn is_certified(self) -> bool {
-        matches!(self, SystemKind::Register | SystemKind::Dur | SystemKind::NoWait)
+        !matches!(self, SystemKind::Ordo | SystemKind::Cluster)
     }
 }
 
@@ -59,12 +92,10 @@ impl fmt::Display for SystemKind {
 impl std::str::FromStr for SystemKind {
     type Err = String;
     fn from_str(text: &str) -> Result<SystemKind, String> {
-        [SystemKind::Ordo, SystemKind::Cluster, SystemKind::Register, SystemKind::Dur, SystemKind::NoWait]
-            .into_iter()
-            .find(|kind| kind.name() == text)
-            .ok_or_else(|| {
-                format!("'{text}' is no system of the simulator: use ordo, cluster, register, dur or no-wait")
-            })
+        SystemKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names = SystemKind::ALL.map(SystemKind::name).join(", ");
+            format!("'{text}' is no system of the simulator: use one of {names}")
+        })
     }
 }
 
@@ -216,7 +247,13 @@ impl Options {
         let is_dur = drawn == SystemKind::Register && Draw::new(mix(seed ^ 0x6475_7264)).percent(50);
         let drawn = if is_dur { SystemKind::Dur } else { drawn };
         let is_two_phase = drawn.is_certified() && Draw::new(mix(seed ^ 0x3270_6863)).percent(33);
-        let drawn = if is_two_phase { SystemKind::NoWait } else { drawn };
+        let mut rules = Draw::new(mix(seed ^ 0x7275_6C65));
+        let drawn = match is_two_phase {
+            true => {
+                rules.pick(&[SystemKind::NoWait, SystemKind::Timestamp, SystemKind::Mvcc, SystemKind::Maat])
+            }
+            false => drawn,
+        };
         let system = wishes.system.unwrap_or(drawn);
         let drawn = draw.pick(&[
             WorkloadKind::Programs,
@@ -247,7 +284,7 @@ impl Options {
         let drawn = match system {
             SystemKind::Ordo => 1,
             SystemKind::Cluster => draw.pick(&[3, 3, 3, 5]),
-            SystemKind::Register | SystemKind::Dur | SystemKind::NoWait => draw.pick(&[3, 3, 5]),
+            _ => draw.pick(&[3, 3, 5]),
         };
         let mut nodes = wishes.nodes.unwrap_or(drawn).max(1);
         let drawn =
@@ -579,7 +616,7 @@ impl fmt::Display for Options {
                 Delivery::Raft => Ok(()),
                 other => write!(f, ", delivery {other}"),
             })?,
-            SystemKind::Register | SystemKind::Dur | SystemKind::NoWait => {}
+            _ => {}
         }
         let jitter = if self.jitter { "varying" } else { "steady" };
         write!(

@@ -49,7 +49,9 @@ pub fn run_defective(options: &Options, mutant: Option<Mutant>, trace: Option<Tr
         SystemKind::Ordo | SystemKind::Cluster => crate::cluster::run(options, mutant, trace),
         SystemKind::Register => crate::certified::run::<Register>(options, trace),
         SystemKind::Dur => crate::certified::run::<Dur>(options, trace),
-        SystemKind::NoWait => crate::certified::run::<TwoPhase>(options, trace),
+        SystemKind::NoWait | SystemKind::Timestamp | SystemKind::Mvcc | SystemKind::Maat => {
+            crate::certified::run::<TwoPhase>(options, trace)
+        }
     }));
     ran.unwrap_or_else(|panic| Outcome {
         report: Report::default(),
@@ -87,6 +89,6 @@ pub fn describe(options: &Options) -> String {
     let mut draw = Draw::new(mix(options.seed));
     match options.system {
         SystemKind::Ordo | SystemKind::Cluster => population(options, &mut draw).describe().to_owned(),
-        SystemKind::Register | SystemKind::Dur | SystemKind::NoWait => crate::certified::describe(options),
+        _ => crate::certified::describe(options),
     }
 }

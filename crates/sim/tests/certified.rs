@@ -8,7 +8,9 @@ use ordo_sim::world::{Fault, Latency, TimedFault, Violation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use txn::mutant::{Mutant, with};
 
-const PROTOCOLS: [SystemKind; 3] = [SystemKind::Register, SystemKind::Dur, SystemKind::NoWait];
+/// Two-phase commit, with each of its rules.
+const TWO_PHASE: [SystemKind; 4] =
+    [SystemKind::NoWait, SystemKind::Timestamp, SystemKind::Mvcc, SystemKind::Maat];
 
 fn options(system: SystemKind, seed: u64) -> Options {
     Options::draw(seed, &Wishes { system: Some(system), ..Wishes::default() })
@@ -34,8 +36,23 @@ fn deferred_update_replication_keeps_its_promises() {
 }
 
 #[test]
-fn two_phase_commit_keeps_its_promises() {
+fn no_wait_keeps_its_promises() {
     keeps_its_promises(SystemKind::NoWait);
+}
+
+#[test]
+fn timestamp_keeps_its_promises() {
+    keeps_its_promises(SystemKind::Timestamp);
+}
+
+#[test]
+fn mvcc_keeps_its_promises() {
+    keeps_its_promises(SystemKind::Mvcc);
+}
+
+#[test]
+fn maat_keeps_its_promises() {
+    keeps_its_promises(SystemKind::Maat);
 }
 
 fn keeps_its_promises(system: SystemKind) {
@@ -67,7 +84,7 @@ fn keeps_its_promises(system: SystemKind) {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for system in PROTOCOLS {
+    for system in [SystemKind::Register, SystemKind::Dur].into_iter().chain(TWO_PHASE) {
         for seed in seeds(10) {
             let options = options(system, seed);
             let (once, twice) = (run(&options, None), run(&options, None));
@@ -196,9 +213,26 @@ fn every_mutant_of_two_phase_commit_is_caught() {
             Mutant::MistakeAttempts => 66,
             _ => 1,
         };
-        let (seed, violation) =
-            find(SystemKind::NoWait, mutant, first).unwrap_or_else(|| panic!("{mutant:?} was not found"));
-        let text = violation.to_string().replace('\n', " ");
-        println!("no-wait with {mutant:?}: seed {seed}: {text:.200}");
+        catches_from(SystemKind::NoWait, mutant, first);
+    }
+}
+
+fn catches_from(system: SystemKind, mutant: Mutant, first: u64) {
+    let (seed, violation) = find(system, mutant, first)
+        .unwrap_or_else(|| panic!("{mutant:?} was not found in {SEEDS_MAX} seeds of {system}"));
+    let text = violation.to_string().replace('\n', " ");
+    println!("{system} with {mutant:?}: seed {seed}: {text:.200}");
+}
+
+/// Each by the rule that needs most what the mutant leaves out.
+#[test]
+fn every_mutant_of_timestamps_is_caught() {
+    for mutant in Mutant::OF_TIMESTAMPS {
+        let system = match mutant {
+            Mutant::IgnorePreparedWrites => SystemKind::Timestamp,
+            Mutant::IgnoreVoteRange | Mutant::ForgetSessionOrder => SystemKind::Maat,
+            _ => SystemKind::Mvcc,
+        };
+        catches_from(system, mutant, 1);
     }
 }

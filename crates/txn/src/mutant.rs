@@ -212,6 +212,16 @@ pub enum Mutant {
     AbortAlone,
     /// Two-phase commit: the home does not remember a commit until all participants have finished.
     ForgetDecision,
+    /// Two-phase commit: a partition takes no note of when a version was read.
+    ForgetReadTimes,
+    /// Two-phase commit: a reader does not look whether its version was written before its timestamp.
+    ReadAboveTimestamp,
+    /// Two-phase commit: a reader does not mind prepared writes.
+    IgnorePreparedWrites,
+    /// Two-phase commit: a decision keeps to the timestamps of one vote only.
+    IgnoreVoteRange,
+    /// Two-phase commit: the home does not look when a session's last transaction committed.
+    ForgetSessionOrder,
     /// Deferred update replication certifies the keys only that a transaction writes.
     CertifyOverwritesOnly,
     /// Deferred update replication does not ask its group how far it is, where a transaction only reads.
@@ -296,6 +306,14 @@ impl Mutant {
         Mutant::TellBeforeDecided,
         Mutant::AbortAlone,
         Mutant::ForgetDecision,
+    ];
+    /// Those of two-phase commit where transactions have timestamps.
+    pub const OF_TIMESTAMPS: [Mutant; 5] = [
+        Mutant::ForgetReadTimes,
+        Mutant::ReadAboveTimestamp,
+        Mutant::IgnorePreparedWrites,
+        Mutant::IgnoreVoteRange,
+        Mutant::ForgetSessionOrder,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 23] = [

@@ -1,5 +1,6 @@
 //! The entries of partitions' groups, and their bytes.
 
+use super::times::Timestamp;
 use crate::WriteSet;
 use crate::codec::{put_bool, put_id, put_writes, take_bool, take_id, take_writes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,17 +9,24 @@ use txn::{Key, PartitionId, Position, RequestId};
 
 /// What a transaction has read and written at one partition.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Used {
+pub struct Used {
+    /// The transaction's timestamp, where it has one when it begins. With MaaT, the first one at which it may
+    /// commit as far as its coordinator knows.
+    pub timestamp: Timestamp,
+    /// Which version of each key it has read.
     pub reads: BTreeMap<Key, Position>,
+    /// What it writes.
     pub writes: WriteSet,
 }
 
 impl Used {
+    /// The keys that it names; a key that it has read and writes comes twice.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.reads.keys().chain(self.writes.records.keys())
     }
 
     fn put(&self, out: &mut Vec<u8>) {
+        self.timestamp.put(out);
         put_varint(out, self.reads.len() as u64);
         for (key, version) in &self.reads {
             put_key(out, key);
@@ -28,27 +36,31 @@ impl Used {
     }
 
     fn take(reader: &mut Reader<'_>) -> Option<Used> {
+        let timestamp = Timestamp::take(reader)?;
         let mut reads = BTreeMap::new();
         for _ in 0..reader.varint()? {
             let is_new = reads.insert(take_key(reader)?, Position(reader.varint()?)).is_none();
             is_new.then_some(())?;
         }
-        Some(Used { reads, writes: take_writes(reader)? })
+        Some(Used { timestamp, reads, writes: take_writes(reader)? })
     }
 }
 
 /// A transaction asks for a partition's vote.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Prepare {
+pub struct Prepare {
+    /// Which transaction.
     pub id: RequestId,
     /// The last entry of the partition that the coordinator had been given.
     pub behind: Position,
+    /// All partitions that must vote yes.
     pub participants: BTreeSet<PartitionId>,
+    /// What it has read and written here.
     pub used: Used,
 }
 
 impl Prepare {
-    pub fn put(&self, out: &mut Vec<u8>) {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
         put_id(out, self.id);
         put_varint(out, self.behind.0);
         put_varint(out, self.participants.len() as u64);
@@ -56,13 +68,51 @@ impl Prepare {
         self.used.put(out);
     }
 
-    pub fn take(reader: &mut Reader<'_>) -> Option<Prepare> {
+    pub(super) fn take(reader: &mut Reader<'_>) -> Option<Prepare> {
         let (id, behind) = (take_id(reader)?, Position(reader.varint()?));
         let mut participants = BTreeSet::new();
         for _ in 0..reader.varint()? {
             participants.insert(take_group(reader)?).then_some(())?;
         }
         Some(Prepare { id, behind, participants, used: Used::take(reader)? })
+    }
+}
+
+/// What is decided of a transaction: a commit, or, without votes, an abort.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// A timestamp in the range of every vote.
+    pub at: Timestamp,
+    /// Where each participant's vote stands in its log.
+    pub votes: BTreeMap<PartitionId, Position>,
+}
+
+impl Decision {
+    /// An abort.
+    pub fn abort() -> Decision {
+        Decision::default()
+    }
+
+    /// Whether it is an abort.
+    pub fn is_abort(&self) -> bool {
+        self.votes.is_empty()
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        self.at.put(out);
+        put_varint(out, self.votes.len() as u64);
+        for (group, at) in &self.votes {
+            put_varint(out, u64::from(group.0));
+            put_varint(out, at.0);
+        }
+    }
+
+    pub(super) fn take(reader: &mut Reader<'_>) -> Option<Decision> {
+        let (at, mut votes) = (Timestamp::take(reader)?, BTreeMap::new());
+        for _ in 0..reader.varint()? {
+            votes.insert(take_group(reader)?, Position(reader.varint()?)).is_none().then_some(())?;
+        }
+        Some(Decision { at, votes })
     }
 }
 
@@ -74,14 +124,14 @@ pub(super) enum LogEntry {
         used: Used,
     },
     Prepare(Prepare),
-    /// Commits if there are votes, each with the number of its entry; aborts if there is none.
     Decide {
         id: RequestId,
-        votes: BTreeMap<PartitionId, Position>,
+        decision: Decision,
     },
+    /// Aborts if there is no timestamp.
     Finish {
         id: RequestId,
-        is_commit: bool,
+        at: Option<Timestamp>,
     },
     Forget {
         id: RequestId,
@@ -117,15 +167,16 @@ impl LogEntry {
                 out.push(PREPARE);
                 prepare.put(&mut out);
             }
-            LogEntry::Decide { id, votes } => {
+            LogEntry::Decide { id, decision } => {
                 out.push(DECIDE);
                 put_id(&mut out, *id);
-                put_votes(&mut out, votes);
+                decision.put(&mut out);
             }
-            LogEntry::Finish { id, is_commit } => {
+            LogEntry::Finish { id, at } => {
                 out.push(FINISH);
                 put_id(&mut out, *id);
-                put_bool(&mut out, *is_commit);
+                put_bool(&mut out, at.is_some());
+                at.iter().for_each(|at| at.put(&mut out));
             }
             LogEntry::Forget { id } => {
                 out.push(FORGET);
@@ -140,8 +191,8 @@ impl LogEntry {
         let entry = match reader.u8()? {
             WHOLE => LogEntry::Whole { id: take_id(reader)?, used: Used::take(reader)? },
             PREPARE => LogEntry::Prepare(Prepare::take(reader)?),
-            DECIDE => LogEntry::Decide { id: take_id(reader)?, votes: take_votes(reader)? },
-            FINISH => LogEntry::Finish { id: take_id(reader)?, is_commit: take_bool(reader)? },
+            DECIDE => LogEntry::Decide { id: take_id(reader)?, decision: Decision::take(reader)? },
+            FINISH => LogEntry::Finish { id: take_id(reader)?, at: take_end(reader)? },
             FORGET => LogEntry::Forget { id: take_id(reader)? },
             _ => return None,
         };
@@ -153,18 +204,9 @@ fn take_group(reader: &mut Reader<'_>) -> Option<PartitionId> {
     u16::try_from(reader.varint()?).ok().map(PartitionId)
 }
 
-pub(super) fn put_votes(out: &mut Vec<u8>, votes: &BTreeMap<PartitionId, Position>) {
-    put_varint(out, votes.len() as u64);
-    for (group, at) in votes {
-        put_varint(out, u64::from(group.0));
-        put_varint(out, at.0);
+fn take_end(reader: &mut Reader<'_>) -> Option<Option<Timestamp>> {
+    match take_bool(reader)? {
+        true => Timestamp::take(reader).map(Some),
+        false => Some(None),
     }
-}
-
-pub(super) fn take_votes(reader: &mut Reader<'_>) -> Option<BTreeMap<PartitionId, Position>> {
-    let mut votes = BTreeMap::new();
-    for _ in 0..reader.varint()? {
-        votes.insert(take_group(reader)?, Position(reader.varint()?)).is_none().then_some(())?;
-    }
-    Some(votes)
 }

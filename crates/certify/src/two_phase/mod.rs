@@ -1,4 +1,5 @@
-//! Two-phase commit between partitions: the baseline protocol NO-WAIT.
+//! Two-phase commit between partitions: the baselines NO-WAIT, TIMESTAMP, MVCC and MaaT of Harding et al.
+//! (*An Evaluation of Distributed Concurrency Control*, VLDB 2017).
 //!
 //! The keys are cut into partitions, and each partition is a group of the substrate. A transaction executes
 //! at its client's site, the *coordinator*, and commits at all partitions that it has used, or at none. All
@@ -6,36 +7,56 @@
 //! the decision is an entry of the session's *home* partition. So a participant recovers its vote, and a home
 //! its decision, as any group recovers its entries.
 //!
+//! The four baselines differ in one thing, the [`Rule`] of concurrency control: what a vote requires of the
+//! keys that a transaction has used, and at which timestamps it lets the transaction commit. `rule` tells the
+//! rules, and has a file for each.
+//!
 //! # What the sites agree on, and what belongs to one site
 //!
 //! A partition's sites agree on its records with their versions, the transactions that are *prepared* there
-//! and hold locks, the votes that were given lately, and, for the sessions that are at home there, the newest
-//! attempt of each session and the committed transactions that some participant has not finished. A site has
-//! for itself the open transactions of its clients, the transactions that it coordinates, and the entries
-//! that it has proposed. Each site has a replica of every partition. So a coordinator reads a record, learns
-//! a vote and learns a decision from its own replicas, and sites send each other no messages of the protocol.
+//! and in the way of others, the votes that were given lately, and, for the sessions that are at home there,
+//! the newest attempt of each session, the timestamp of its last commit, and the committed transactions that
+//! some participant has not finished. A site has for itself the open transactions of its clients, the
+//! transactions that it coordinates, and the entries that it has proposed. Each site has a replica of every
+//! partition. So a coordinator reads a record, learns a vote and learns a decision from its own replicas, and
+//! sites send each other no messages of the protocol.
 //!
 //! # A transaction's way
 //!
-//! 1. It reads at the coordinator's replicas, whatever is committed there. A record that another transaction
-//!    has locked for writing is a conflict at once.
+//! 1. It reads at the coordinator's replicas what is committed there. If its rule says that a prepared
+//!    transaction is in the way, that is a conflict at once.
 //! 2. `Prepare`: the coordinator proposes to each participant what the transaction has read and written
-//!    there. Where that entry stands in the participant's log, the participant *votes*: yes if all versions
-//!    are the newest ones and no lock is in the way; then it locks what was read (shared) and written
-//!    (exclusively). Otherwise it votes no. No transaction ever waits for a lock: hence the name, and hence
-//!    there are no deadlocks. (Harding et al. lock at each access. Here the locks come with the vote, because
-//!    a lock that must survive a crash is an entry.)
-//! 3. `Decide`: with all votes at yes the coordinator proposes the decision to the home. The *first* decision
-//!    in the home's log counts. When the home has it, the client is answered.
-//! 4. `Finish`: each participant makes the writes its newest versions and unlocks. At the home, the decision
-//!    itself does so.
+//!    there. Where that entry stands in the participant's log, the participant *votes*: yes, with the range
+//!    of timestamps at which the rule lets the transaction commit, or no, if there is none. From a yes on the
+//!    transaction is prepared, and the rule holds it against others. No transaction ever waits for another
+//!    one.
+//! 3. `Decide`: with all votes at yes the coordinator proposes the decision to the home: a commit at a
+//!    timestamp that all ranges have in common, or an abort if they have none. The *first* decision in the
+//!    home's log counts. When the home has it, the client is answered.
+//! 4. `Finish`: each participant makes the writes versions of that timestamp, and the transaction is prepared
+//!    no longer. At the home, the decision itself does so.
 //! 5. `Forget`: when all participants have finished, the home forgets the decision.
 //!
-//! A transaction that has used its home only is one entry, `Whole`: vote, decision and end.
+//! A transaction that has used its home only is one entry, `Whole`: vote, decision and end. Transactions
+//! without writes go the same way.
 //!
-//! From the last vote to the decision all reads of a transaction are the newest versions at once, and nobody
-//! else writes what it writes. So transactions are strictly serializable in the order of these moments: each
-//! lies between the transaction's beginning and its answer. Transactions without writes go the same way.
+//! # Timestamps
+//!
+//! A timestamp is a count, and no clock shows it. A partition knows the greatest one that an entry of its log
+//! has had. A coordinator takes a greater one than all its replicas know, and puts its site's number behind
+//! it. So an attempt that was too early for others, and has seen their entries, comes behind them the next
+//! time. With MaaT a transaction has no timestamp before the decision; what its `Prepare` says is how early
+//! it may commit, as far as its coordinator knows.
+//!
+//! # What is promised
+//!
+//! With NO-WAIT, transactions are strictly serializable. With the other rules they are serializable in the
+//! order of their commit timestamps, and this order keeps each session's own: a home commits no transaction
+//! at a timestamp that its session's last commit has reached. The order need not keep real time. While a
+//! writer is prepared, its home may have decided, and its client may have been answered. If another
+//! transaction begins then at a site that lags, its timestamp may be less than the writer's, and the
+//! participant lets it commit before the writer. To refuse whoever meets a prepared transaction would keep
+//! real time: but that is NO-WAIT, and what these rules have over it would be gone.
 //!
 //! # Aborts are presumed
 //!
@@ -44,14 +65,15 @@
 //! (`Sessions::settled`), and that is not among the unfinished commits, has been aborted. A vote of no is
 //! for good: the participant knows the votes of the last entries (as many as the session horizon), and
 //! refuses every older `Prepare`, which says behind which entry it was made. So after a no the coordinator
-//! has the locks of the other participants released without a decision.
+//! has the other participants finish without a decision.
 //!
 //! # Who acts when a coordinator is silent
 //!
 //! Every site sees what is prepared at its replicas, and for how long. After [`SILENT_TICKS`], multiplied by
 //! a rank that differs from site to site, a site acts in the coordinator's place. If all participants have
-//! voted yes, the site proposes to commit, otherwise to abort. If the coordinator decides at the same time,
-//! the first decision counts for both. A site finishes an unfinished decision in the same way. So nothing is
+//! voted yes, the site proposes to commit, otherwise to abort. The ranges of the votes are part of what is
+//! prepared, so the site has them, too. If the coordinator decides at the same time, the first decision
+//! counts for both. A site finishes an unfinished decision in the same way. So nothing is
 //! blocked while the groups have majorities, whichever sites are gone.
 //!
 //! # Exactly once
@@ -68,27 +90,41 @@
 //! * A site asks for the votes of one attempt of each session. When a session begins another attempt, the
 //!   site gives up the earlier one. Otherwise a group that has lost its leader would find ever more entries
 //!   waiting for the next one.
-//! * Votes are known for as many entries as sessions; the home's unfinished decisions are at most as many as
-//!   there are prepared transactions.
+//! * Votes, and the timestamps of sessions' last commits, are known for as many entries as sessions. One
+//!   timestamp stands for all forgotten commits, and one for all forgotten reads ([`ONLY_READ_MAX`]): whoever
+//!   comes behind them is right whatever they were.
+//! * The home's unfinished decisions are at most as many as there are prepared transactions.
+//! * A key has as many versions as its rule reads, at most eight.
 //!
 //! What it leaves out: listings and counts (refused), entries that expire (the access refuses them),
 //! partitions that only some sites have, and the forgetting of deleted keys.
 //!
 //! Invariants:
 //! 1. The state of a partition is a function of its decided entries.
-//! 2. A lock is held by a prepared transaction, and by no other; an exclusive lock has one holder.
-//! 3. No decision to commit counts unless all its participants have the transaction prepared.
+//! 2. Two transactions that are prepared at a partition, and of which one writes what the other uses, have
+//!    ranges without a common timestamp. With NO-WAIT all ranges are the same, so there are no such two.
+//! 3. Versions and reads of a key are in the order of their timestamps.
+//! 4. No decision to commit counts unless all its participants have the transaction prepared.
 
 mod entry;
 mod partition;
+mod recent;
+mod records;
+mod rule;
 #[cfg(test)]
 mod tests;
+mod times;
+
+pub use entry::{Decision, Prepare, Used};
+pub use partition::{Partition, Vote};
+pub use rule::Rule;
+pub use times::{Range, Timestamp};
 
 use crate::proposals::{Proposals, make_room};
 use crate::sessions::{SESSION_HORIZON, number_of};
 use crate::{Answer, Certifier, Conflict, Effects, Look, Malformed, OPEN_MAX, ReadSet, WriteSet};
-use entry::{LogEntry, Prepare, Used};
-use partition::{Fate, Partition, Vote};
+use entry::LogEntry;
+use partition::Fate;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::hash::mix;
 use txn::key::partition_of_slot;
@@ -101,6 +137,8 @@ pub const SILENT_TICKS: u64 = 40;
 pub const VOTE_TICKS: u64 = 400;
 /// At most so many transactions are prepared at a partition.
 pub const PREPARED_MAX: usize = 1 << 16;
+/// Of at most so many keys that were never written a partition knows when they were read.
+pub const ONLY_READ_MAX: usize = 1 << 16;
 
 /// What a site is told at its start. All but `me` is the same at all sites, and for good.
 #[derive(Clone, Copy, Debug)]
@@ -111,13 +149,21 @@ pub struct TwoPhaseOptions {
     pub sites: u16,
     /// The number of partitions: their groups are 0, 1, and so on.
     pub partitions: u16,
+    /// What a vote requires.
+    pub rule: Rule,
     /// For how many entries of its home a session is known, and for how many entries a vote.
     pub session_horizon: u64,
 }
 
 impl Default for TwoPhaseOptions {
     fn default() -> TwoPhaseOptions {
-        TwoPhaseOptions { me: NodeId(1), sites: 1, partitions: 2, session_horizon: SESSION_HORIZON }
+        TwoPhaseOptions {
+            me: NodeId(1),
+            sites: 1,
+            partitions: 2,
+            rule: Rule::NoWait,
+            session_horizon: SESSION_HORIZON,
+        }
     }
 }
 
@@ -134,11 +180,14 @@ pub struct TwoPhase {
     options: TwoPhaseOptions,
     partitions: BTreeMap<PartitionId, Partition>,
     proposals: BTreeMap<PartitionId, Proposals>,
-    /// Transactions of this site's clients that are not answered.
-    open: BTreeMap<RequestId, ()>,
+    /// Transactions of this site's clients that are not answered, and the timestamps at which they have
+    /// begun.
+    open: BTreeMap<RequestId, Timestamp>,
     coordinated: BTreeMap<RequestId, Coordinated>,
     /// When this site acts for the coordinator of a transaction that is prepared or unfinished.
     acts_at: BTreeMap<RequestId, u64>,
+    /// The newest timestamp that this process has given.
+    issued: Timestamp,
     ticks: u64,
 }
 
@@ -162,13 +211,14 @@ impl TwoPhase {
     /// A site without data.
     pub fn new(options: TwoPhaseOptions) -> TwoPhase {
         let groups = (0..options.partitions.max(1)).map(PartitionId);
-        let partition = |group| (group, Partition::new(group, options.session_horizon));
+        let partition = |group| (group, Partition::new(group, options.rule, options.session_horizon));
         TwoPhase {
             partitions: groups.clone().map(partition).collect(),
             proposals: groups.map(|group| (group, Proposals::to(group))).collect(),
             open: BTreeMap::new(),
             coordinated: BTreeMap::new(),
             acts_at: BTreeMap::new(),
+            issued: Timestamp::NONE,
             ticks: 0,
             options,
         }
@@ -181,7 +231,7 @@ impl TwoPhase {
 
     /// What a key has at this site.
     pub fn value(&self, key: &Key) -> Option<Entry> {
-        self.partitions.get(&self.group_of(key))?.read(key).entry
+        self.partitions.get(&self.group_of(key))?.newest(key).entry
     }
 
     /// Whether no transaction is prepared here, and no decision unfinished.
@@ -202,6 +252,12 @@ impl TwoPhase {
 
     fn home(&self, id: RequestId) -> Option<&Partition> {
         self.partitions.get(&self.home_of(id))
+    }
+
+    /// The greatest timestamp of which this site knows.
+    fn greatest_timestamp(&self) -> Timestamp {
+        let known = self.partitions.values().map(Partition::greatest_timestamp);
+        known.fold(self.issued, Timestamp::max)
     }
 
     fn answer(&mut self, id: RequestId, answer: Answer, effects: &mut Effects) {
@@ -231,43 +287,46 @@ impl TwoPhase {
         let Some(at_home) = self.partitions.get(&home) else { return };
         let mut entries: Vec<(PartitionId, LogEntry)> = Vec::new();
         let mut votes = BTreeMap::new();
+        let mut range = Range::from(Timestamp::NONE);
         let mut participants = None;
         let is_refused = self.coordinated.get(&id).is_some_and(|coordinated| coordinated.is_aborted);
         for (&group, partition) in &self.partitions {
             let Some(prepared) = partition.prepared.get(&id) else { continue };
+            if votes.is_empty() || !is_active(Mutant::IgnoreVoteRange) {
+                range = range.and(prepared.range);
+            }
             votes.insert(group, prepared.at);
             match at_home.fate(id, group) {
-                Fate::Committed => entries.push((group, LogEntry::Finish { id, is_commit: true })),
-                Fate::Aborted => entries.push((group, LogEntry::Finish { id, is_commit: false })),
-                Fate::Undecided if is_refused => {
-                    entries.push((group, LogEntry::Finish { id, is_commit: false }));
-                }
+                Fate::Committed(at) => entries.push((group, LogEntry::Finish { id, at: Some(at) })),
+                Fate::Aborted => entries.push((group, LogEntry::Finish { id, at: None })),
+                Fate::Undecided if is_refused => entries.push((group, LogEntry::Finish { id, at: None })),
                 Fate::Undecided if in_place && is_active(Mutant::AbortAlone) => {
-                    entries.push((group, LogEntry::Finish { id, is_commit: false }));
+                    entries.push((group, LogEntry::Finish { id, at: None }));
                 }
                 Fate::Undecided => participants = Some(&prepared.prepare.participants),
             }
         }
         if let Some(participants) = participants {
             let is_unanimous = participants.iter().all(|group| votes.contains_key(group));
-            if is_unanimous {
+            let at = at_home.choose(id, range).filter(|_| is_unanimous);
+            if let Some(at) = at {
                 if is_active(Mutant::TellBeforeDecided) && self.coordinated.contains_key(&id) {
-                    let finish = |&group| (group, LogEntry::Finish { id, is_commit: true });
+                    let finish = |&group| (group, LogEntry::Finish { id, at: Some(at) });
                     entries.extend(participants.iter().filter(|&&group| group != home).map(finish));
                     if self.open.remove(&id).is_some() {
                         effects.answer(id, Answer::Committed);
                     }
                 }
-                entries.push((home, LogEntry::Decide { id, votes }));
-            } else if in_place {
-                entries.push((home, LogEntry::Decide { id, votes: BTreeMap::new() }));
+                entries.push((home, LogEntry::Decide { id, decision: Decision { at, votes } }));
+            } else if in_place || is_unanimous {
+                entries.push((home, LogEntry::Decide { id, decision: Decision::abort() }));
             }
         }
         if let Some(unfinished) = at_home.unfinished.get(&id) {
             let has_finished = |(group, &vote): (&PartitionId, &Position)| {
                 self.partitions.get(group).is_some_and(|partition| partition.has_finished(id, vote))
             };
-            if unfinished.iter().all(has_finished) {
+            if unfinished.votes.iter().all(has_finished) {
                 entries.push((home, LogEntry::Forget { id }));
             }
         }
@@ -276,6 +335,18 @@ impl TwoPhase {
                 self.propose(group, id, &entry, effects);
             }
         }
+    }
+
+    /// The timestamps at which a transaction of this site could commit, as far as its replicas show it.
+    fn range(&self, id: RequestId, used: &BTreeMap<PartitionId, Used>) -> Result<Range, Conflict> {
+        let first = self.home(id).map_or(Timestamp::NONE, |home| home.first_of(id.session));
+        let mut range = Range::from(first);
+        for (group, used) in used {
+            if let Some(partition) = self.partitions.get(group) {
+                range = range.and(partition.range(used)?);
+            }
+        }
+        if range.is_empty() { Err(Conflict::Timestamp) } else { Ok(range) }
     }
 
     /// The coordinator learns that a transaction has no effect.
@@ -299,12 +370,12 @@ impl TwoPhase {
             return;
         }
         match vote {
-            Vote::Yes => self.advance(id, false, effects),
+            Vote::Yes(_) => self.advance(id, false, effects),
             Vote::No(conflict) => self.aborted(id, Answer::Conflict(conflict), effects),
             // It had voted before, and only the home knows what became of that.
             Vote::Unknown => {
                 let home = self.home_of(id);
-                self.propose(home, id, &LogEntry::Decide { id, votes: BTreeMap::new() }, effects);
+                self.propose(home, id, &LogEntry::Decide { id, decision: Decision::abort() }, effects);
             }
         }
     }
@@ -372,32 +443,41 @@ impl Certifier for TwoPhase {
             return effects.answer(id, Answer::Unknown);
         }
         self.give_up_earlier(id, effects);
-        self.open.insert(id, ());
+        let begins_at = match self.options.rule.begins_at_timestamp() {
+            true => {
+                self.issued = self.greatest_timestamp().next_of(self.options.me);
+                self.issued
+            }
+            false => Timestamp::NONE,
+        };
+        self.open.insert(id, begins_at);
         effects.answer(id, Answer::Begun);
     }
 
     fn reached(&mut self, _: RequestId, _: &mut Effects) {}
 
     fn look(&mut self, id: RequestId, look: &Look, effects: &mut Effects) {
-        if !self.open.contains_key(&id) {
-            return;
-        }
+        let Some(&timestamp) = self.open.get(&id) else { return };
         let Look::Key(key) = look else {
             let text = "ERR two-phase commit lists and counts no keys: read them by name";
             return effects.answer(id, Answer::Refused(text));
         };
         let Some(partition) = self.partitions.get(&self.group_of(key)) else { return };
-        match partition.is_being_written(key) {
-            true => self.answer(id, Answer::Conflict(Conflict::Key(key.clone())), effects),
-            false => effects.answer(id, Answer::Value(partition.read(key))),
+        match partition.read(key, timestamp) {
+            Ok(read) => effects.answer(id, Answer::Value(read)),
+            Err(conflict) => self.answer(id, Answer::Conflict(conflict), effects),
         }
     }
 
     fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
-        if !self.open.contains_key(&id) {
+        let Some(&begun) = self.open.get(&id) else {
             return effects.answer(id, Answer::Conflict(Conflict::Superseded));
-        }
+        };
         let home = self.home_of(id);
+        let timestamp = match writes.is_empty() {
+            true => begun,
+            false => self.options.rule.timestamp_of_writer(begun, self.greatest_timestamp()),
+        };
         let mut used: BTreeMap<PartitionId, Used> = BTreeMap::new();
         for (key, version) in reads.keys {
             used.entry(self.group_of(&key)).or_default().reads.insert(key, version);
@@ -410,12 +490,13 @@ impl Certifier for TwoPhase {
                 used.entry(group).or_default().writes.clears = true;
             }
         }
+        used.values_mut().for_each(|used| used.timestamp = timestamp);
         // What conflicts here is most likely to conflict at its entry, and may be run again at once.
-        let conflict =
-            |(group, used)| self.partitions.get(group).and_then(|at: &Partition| at.conflict(used));
-        if let Some(conflict) = used.iter().find_map(conflict) {
-            return self.answer(id, Answer::Conflict(conflict), effects);
-        }
+        let range = match self.range(id, &used) {
+            Ok(range) => range,
+            Err(conflict) => return self.answer(id, Answer::Conflict(conflict), effects),
+        };
+        used.values_mut().for_each(|used| used.timestamp = range.lower);
         if used.keys().all(|&group| group == home) {
             let used = used.remove(&home).unwrap_or_default();
             return self.propose(home, id, &LogEntry::Whole { id, used }, effects);
@@ -461,7 +542,7 @@ impl Certifier for TwoPhase {
                 let participants = &prepare.participants;
                 is_here(&prepare.used) && participants.contains(&group) && participants.iter().all(exists)
             }
-            LogEntry::Decide { id, votes } => is_home(*id) && votes.keys().all(exists),
+            LogEntry::Decide { id, decision } => is_home(*id) && decision.votes.keys().all(exists),
             LogEntry::Forget { id } => is_home(*id),
             LogEntry::Finish { .. } => exists(&group),
         };
@@ -473,7 +554,7 @@ impl Certifier for TwoPhase {
         let entry = LogEntry::decode(entry).ok_or(Malformed)?;
         let home = self.home_of(entry.id());
         let partition = self.partitions.get_mut(&group).ok_or(Malformed)?;
-        partition.decided = partition.decided.next();
+        partition.next_entry();
         match entry {
             LogEntry::Whole { id, used } => {
                 let answer = partition.whole(id, used);
@@ -485,16 +566,16 @@ impl Certifier for TwoPhase {
                 let vote = partition.vote(prepare, group == home);
                 self.voted(group, id, vote, effects);
             }
-            LogEntry::Decide { id, votes } => {
-                let answer = partition.decide(id, votes);
+            LogEntry::Decide { id, decision } => {
+                let answer = partition.decide(id, decision);
                 match answer {
                     Answer::Committed => self.answer(id, answer, effects),
                     answer => self.aborted(id, answer, effects),
                 }
                 self.go_on(group, id, effects);
             }
-            LogEntry::Finish { id, is_commit } => {
-                partition.finish(id, is_commit);
+            LogEntry::Finish { id, at } => {
+                partition.finish(id, at);
                 self.go_on(group, id, effects);
             }
             LogEntry::Forget { id } => {
@@ -520,7 +601,7 @@ impl Certifier for TwoPhase {
             coordinated.participants.iter().for_each(|&group| self.withdraw(group, id));
             if !coordinated.is_aborted && self.open.contains_key(&id) {
                 let home = self.home_of(id);
-                self.propose(home, id, &LogEntry::Decide { id, votes: BTreeMap::new() }, effects);
+                self.propose(home, id, &LogEntry::Decide { id, decision: Decision::abort() }, effects);
             }
         }
         let partitions = self.partitions.values();
@@ -545,9 +626,9 @@ impl Certifier for TwoPhase {
     fn restore(&mut self, group: PartitionId, state: &[u8]) -> Result<(), Malformed> {
         // Transactions that are open here go on: their entries are proposed until they are decided.
         let in_group = |key: &Key| self.group_of(key) == group;
-        let state =
-            Partition::decode(group, state, self.options.session_horizon, in_group).ok_or(Malformed)?;
-        *self.partitions.get_mut(&group).ok_or(Malformed)? = state;
+        let partition = self.partitions.get(&group).ok_or(Malformed)?;
+        let restored = partition.decode(state, in_group).ok_or(Malformed)?;
+        self.partitions.insert(group, restored);
         Ok(())
     }
 }

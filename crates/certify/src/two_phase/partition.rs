@@ -1,20 +1,26 @@
-//! What the sites of one partition agree on: its records, locks, votes and decisions.
+//! What the sites of one partition agree on: its records, what is prepared, votes and decisions.
 
-use super::entry::{Prepare, Used, put_votes, take_votes};
+use super::entry::{Decision, Prepare, Used};
+use super::recent::Recent;
+use super::records::Records;
+use super::rule::{KeyView, Neighbour, Rule};
+use super::times::{Range, Timestamp};
 use super::{PREPARED_MAX, is_clearable};
-use crate::codec::{put_bool, put_id, put_value, take_bool, take_id, take_last, take_value};
+use crate::codec::{put_bool, put_id, take_bool, take_id, take_last};
 use crate::sessions::Sessions;
-use crate::{Answer, Conflict, WriteSet};
+use crate::{Answer, Conflict};
 use std::collections::{BTreeMap, BTreeSet};
-use txn::codec::{Reader, put_key, put_varint, take_key};
+use txn::codec::{Reader, put_varint};
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
-use txn::{Key, PartitionId, Position, RequestId};
+use txn::{Key, PartitionId, Position, RequestId, SessionId};
 
 /// A partition's answer to a `Prepare`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Vote {
-    Yes,
+pub enum Vote {
+    /// The transaction is prepared here, and may commit at these timestamps.
+    Yes(Range),
+    /// It has no effect.
     No(Conflict),
     /// The partition has voted before, or may have: what became of it the home knows.
     Unknown,
@@ -24,9 +30,9 @@ pub(super) enum Vote {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Undecided,
-    /// The participant has to make the writes.
-    Committed,
-    /// The participant has to unlock.
+    /// The participant has to make the writes at this timestamp.
+    Committed(Timestamp),
+    /// The participant has to drop them.
     Aborted,
 }
 
@@ -36,96 +42,191 @@ pub(super) struct Prepared {
     pub prepare: Prepare,
     /// Where the vote stands in the partition's log.
     pub at: Position,
+    /// The timestamps at which this partition lets it commit.
+    pub range: Range,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Lock {
-    holders: BTreeSet<RequestId>,
-    is_exclusive: bool,
-}
-
-/// See the module's head.
+/// One partition's replicated state, and what its entries do to it. See the module's head.
+///
+/// Whoever keeps a partition calls [`Partition::next_entry`] at each entry of its log, and then what the
+/// entry stands for: [`Partition::vote`], [`Partition::finish`] and so on.
 #[derive(Debug, PartialEq)]
-pub(super) struct Partition {
+pub struct Partition {
     group: PartitionId,
+    rule: Rule,
     /// Entries that were decided.
-    pub decided: Position,
-    /// What is there, and which entry wrote it. A deleted key keeps its version.
-    keys: BTreeMap<Key, Read>,
-    pub prepared: BTreeMap<RequestId, Prepared>,
-    /// The votes of the last entries: where each stands, and whether it was yes.
-    votes: BTreeMap<RequestId, (Position, bool)>,
-    votes_by_age: BTreeSet<(Position, RequestId)>,
+    pub(super) decided: Position,
+    /// The greatest timestamp that an entry has had.
+    greatest: Timestamp,
+    records: Records,
+    pub(super) prepared: BTreeMap<RequestId, Prepared>,
+    /// Whether the votes of the last entries were yes.
+    votes: Recent<RequestId, bool>,
     /// Of the sessions that are at home here.
-    pub sessions: Sessions,
-    /// Of those sessions, the committed transactions that a participant may not have finished, and where the
-    /// votes stand.
-    pub unfinished: BTreeMap<RequestId, BTreeMap<PartitionId, Position>>,
-    /// A function of what is prepared.
-    locks: BTreeMap<Key, Lock>,
+    pub(super) sessions: Sessions,
+    /// The timestamps of those sessions' last commits.
+    commits: Recent<SessionId, Timestamp>,
+    /// The greatest timestamp that `commits` has forgotten.
+    forgotten_commit: Timestamp,
+    /// Of those sessions, the committed transactions that a participant may not have finished.
+    pub(super) unfinished: BTreeMap<RequestId, Decision>,
+    /// The prepared transactions that name a key: a function of what is prepared.
+    users: BTreeMap<Key, BTreeSet<RequestId>>,
     /// Those of the prepared transactions that clear.
     clearing: BTreeSet<RequestId>,
 }
 
 impl Partition {
-    pub fn new(group: PartitionId, horizon: u64) -> Partition {
+    /// A partition without data that knows sessions, and votes, for so many entries.
+    pub fn new(group: PartitionId, rule: Rule, horizon: u64) -> Partition {
         Partition {
             group,
+            rule,
             decided: Position::NONE,
-            keys: BTreeMap::new(),
+            greatest: Timestamp::NONE,
+            records: Records::of(rule),
             prepared: BTreeMap::new(),
-            votes: BTreeMap::new(),
-            votes_by_age: BTreeSet::new(),
+            votes: Recent::known_for(horizon),
             sessions: Sessions::known_for(horizon),
+            commits: Recent::known_for(horizon),
+            forgotten_commit: Timestamp::NONE,
             unfinished: BTreeMap::new(),
-            locks: BTreeMap::new(),
+            users: BTreeMap::new(),
             clearing: BTreeSet::new(),
         }
     }
 
-    pub fn read(&self, key: &Key) -> Read {
-        self.keys.get(key).cloned().unwrap_or_default()
+    /// The partition is given the next entry of its log. Gives the entry's position.
+    pub fn next_entry(&mut self) -> Position {
+        self.decided = self.decided.next();
+        self.decided
     }
 
-    /// Whether a prepared transaction writes a key.
-    pub fn is_being_written(&self, key: &Key) -> bool {
-        self.locks.get(key).is_some_and(|lock| lock.is_exclusive)
-            || is_clearable(key) && self.is_being_cleared()
+    /// The greatest timestamp that an entry of the log has had. A coordinator takes a greater one.
+    pub fn greatest_timestamp(&self) -> Timestamp {
+        self.greatest
     }
 
-    fn is_being_cleared(&self) -> bool {
-        !self.clearing.is_empty()
+    /// What a key holds, and which entry wrote it.
+    pub fn newest(&self, key: &Key) -> Read {
+        let version = self.records.versions(key).last();
+        version.map_or_else(Read::default, |version| Read {
+            entry: version.entry.clone(),
+            version: version.position,
+        })
     }
 
-    /// What is in the way of a transaction here.
-    pub fn conflict(&self, used: &Used) -> Option<Conflict> {
+    /// What a transaction that has begun at a timestamp reads of a key.
+    ///
+    /// # Errors
+    /// A prepared transaction is in the way, or the version is not kept any more.
+    pub fn read(&self, key: &Key, timestamp: Timestamp) -> Result<Read, Conflict> {
+        let view = self.view(key);
+        let version = self.rule.visible(&view, timestamp).ok_or(Conflict::Snapshot)?;
+        match self.rule.read(&view, version.position, self.rule.range(timestamp)).is_empty() {
+            true => Err(Conflict::Key(key.clone())),
+            false => Ok(Read { entry: version.entry.clone(), version: version.position }),
+        }
+    }
+
+    fn view(&self, key: &Key) -> KeyView<'_> {
+        let users = self.users.get(key);
+        let is_other = |id: &&RequestId| is_clearable(key) && users.is_none_or(|users| !users.contains(*id));
+        let clearing = self.clearing.iter().filter(is_other);
+        let neighbour = |id: &RequestId| {
+            let Prepared { prepare, range, .. } = self.prepared.get(id)?;
+            let Used { reads, writes, .. } = &prepare.used;
+            let writes = writes.records.contains_key(key) || writes.clears && is_clearable(key);
+            Some(Neighbour { range: *range, read: reads.get(key).copied(), writes })
+        };
+        KeyView {
+            versions: self.records.versions(key),
+            neighbours: users.into_iter().flatten().chain(clearing).filter_map(neighbour).collect(),
+            write_floor: self.records.write_floor(key),
+        }
+    }
+
+    /// All clearable keys of which nothing is known.
+    fn view_of_others(&self) -> KeyView<'_> {
+        let prepared = self.clearing.iter().filter_map(|id| self.prepared.get(id));
+        let neighbour = |prepared: &Prepared| Neighbour { range: prepared.range, read: None, writes: true };
+        KeyView {
+            versions: self.records.initial(),
+            neighbours: prepared.map(neighbour).collect(),
+            write_floor: self.records.clear_floor(),
+        }
+    }
+
+    /// The timestamps at which a transaction that asks for a vote now could commit.
+    ///
+    /// # Errors
+    /// There is none, because of others' use of a key.
+    pub fn range(&self, used: &Used) -> Result<Range, Conflict> {
+        let mut range = self.rule.range(used.timestamp);
+        let left = |range: Range, key: &Key| match range.is_empty() {
+            true => Err(Conflict::Key(key.clone())),
+            false => Ok(range),
+        };
         for (key, &version) in &used.reads {
-            let is_newest = self.keys.get(key).map_or(Position::NONE, |read| read.version) == version;
-            if !is_newest && !is_active(Mutant::CertifyNothing) || self.is_being_written(key) {
-                return Some(Conflict::Key(key.clone()));
-            }
+            let view = self.view(key);
+            let version = match self.rule.visible(&view, used.timestamp) {
+                Some(visible) if is_active(Mutant::CertifyNothing) => visible.position,
+                _ => version,
+            };
+            range = left(self.rule.read(&view, version, range), key)?;
         }
         for key in used.writes.records.keys() {
-            if self.locks.contains_key(key) || is_clearable(key) && self.is_being_cleared() {
-                return Some(Conflict::Key(key.clone()));
-            }
+            range = left(self.rule.write(&self.view(key), range), key)?;
         }
-        let is_cleared = |key: &Key| used.writes.clears && is_clearable(key);
-        let locked = self.locks.keys().find(|key| is_cleared(key)).cloned().map(Conflict::Key);
-        locked.or((used.writes.clears && self.is_being_cleared()).then_some(Conflict::Listing))
+        if used.writes.clears {
+            let known = self.records.keys().chain(self.users.keys());
+            for key in known.filter(|key| is_clearable(key)) {
+                range = left(self.rule.write(&self.view(key), range), key)?;
+            }
+            range = self.rule.write(&self.view_of_others(), range);
+        }
+        if range.is_empty() { Err(Conflict::Listing) } else { Ok(range) }
     }
 
-    /// A transaction that uses this partition only, and is at home here.
+    /// The first timestamp at which a transaction of a session that is at home here may commit: a session's
+    /// transactions are in the order of their timestamps.
+    pub fn first_of(&self, session: SessionId) -> Timestamp {
+        match self.commits.get(session).copied().unwrap_or(self.forgotten_commit) {
+            last if last == Timestamp::NONE || is_active(Mutant::ForgetSessionOrder) => Timestamp::NONE,
+            last => last.next(),
+        }
+    }
+
+    /// The commit timestamp of a transaction that is at home here, and whose votes have this range in common.
+    /// If it is none, the transaction is to be aborted.
+    pub fn choose(&self, id: RequestId, range: Range) -> Option<Timestamp> {
+        let range = range.and(Range::from(self.first_of(id.session)));
+        (!range.is_empty()).then_some(range.lower)
+    }
+
+    /// A transaction that is at home here is committed.
+    fn note_commit(&mut self, id: RequestId, at: Timestamp) {
+        if at > Timestamp::NONE {
+            self.greatest = self.greatest.max(at);
+            let forgotten = self.commits.insert(id.session, at, self.decided);
+            self.forgotten_commit = forgotten.into_iter().fold(self.forgotten_commit, Timestamp::max);
+        }
+    }
+
+    /// A transaction that uses this partition only, and is at home here: vote, decision and end.
     pub fn whole(&mut self, id: RequestId, used: Used) -> Answer {
+        self.greatest = self.greatest.max(used.timestamp);
         if let Some(answer) = self.sessions.settled(id, self.decided) {
             return answer;
         }
-        let conflict = self.conflict(&used);
-        self.sessions.certified(id, conflict.is_none(), self.decided);
-        match conflict {
-            Some(conflict) => Answer::Conflict(conflict),
-            None => {
-                self.write(used.writes);
+        let range = self.range(&used);
+        let at = range.and_then(|range| self.choose(id, range).ok_or(Conflict::Timestamp));
+        self.sessions.certified(id, at.is_ok(), self.decided);
+        match at {
+            Err(conflict) => Answer::Conflict(conflict),
+            Ok(at) => {
+                self.note_commit(id, at);
+                self.apply(used, at);
                 Answer::Committed
             }
         }
@@ -134,217 +235,220 @@ impl Partition {
     /// Votes, where the `Prepare` stands in the log. A vote is given once.
     pub fn vote(&mut self, prepare: Prepare, is_home: bool) -> Vote {
         let id = prepare.id;
-        if self.prepared.contains_key(&id) {
-            return Vote::Yes;
+        self.greatest = self.greatest.max(prepare.used.timestamp);
+        if let Some(prepared) = self.prepared.get(&id) {
+            return Vote::Yes(prepared.range);
         }
         let horizon = self.sessions.horizon();
-        match self.votes.get(&id) {
-            Some((_, false)) => return Vote::No(Conflict::Superseded),
-            Some((_, true)) => return Vote::Unknown,
+        match self.votes.get(id) {
+            Some(false) => return Vote::No(Conflict::Superseded),
+            Some(true) => return Vote::Unknown,
             None if prepare.behind.0.saturating_add(horizon) <= self.decided.0 => return Vote::Unknown,
             None => {}
         }
-        let mut conflict = self.conflict(&prepare.used);
+        let mut range = self.range(&prepare.used);
         if self.prepared.len() >= PREPARED_MAX {
-            conflict = conflict.or(Some(Conflict::Snapshot));
+            range = range.and(Err(Conflict::Snapshot));
         }
         if is_home && self.sessions.settled(id, self.decided).is_some() {
-            conflict = Some(Conflict::Superseded);
+            range = Err(Conflict::Superseded);
         }
         let at = self.decided;
-        self.remember(id, at, conflict.is_none());
-        match conflict {
-            Some(conflict) => Vote::No(conflict),
-            None => {
-                self.lock(&prepare);
-                self.prepared.insert(id, Prepared { prepare, at });
-                Vote::Yes
+        self.votes.insert(id, range.is_ok(), at);
+        match range {
+            Err(conflict) => Vote::No(conflict),
+            Ok(range) => {
+                let range = range.bounded();
+                self.enter(&prepare);
+                self.prepared.insert(id, Prepared { prepare, at, range });
+                Vote::Yes(range)
             }
         }
     }
 
-    fn remember(&mut self, id: RequestId, at: Position, is_yes: bool) {
-        if let Some((before, _)) = self.votes.insert(id, (at, is_yes)) {
-            self.votes_by_age.remove(&(before, id));
-        }
-        self.votes_by_age.insert((at, id));
-        while let Some(&(oldest, id)) = self.votes_by_age.first()
-            && oldest.0.saturating_add(self.sessions.horizon()) <= at.0
-        {
-            self.votes_by_age.pop_first();
-            self.votes.remove(&id);
-        }
-    }
-
-    fn lock(&mut self, prepare: &Prepare) {
+    /// Makes a transaction the neighbour of others.
+    fn enter(&mut self, prepare: &Prepare) {
         if is_active(Mutant::UnlockAtVote) {
             return;
         }
         if prepare.used.writes.clears {
             self.clearing.insert(prepare.id);
         }
-        let writes = &prepare.used.writes.records;
         for key in prepare.used.keys() {
-            let lock = self.locks.entry(key.clone()).or_default();
-            lock.holders.insert(prepare.id);
-            lock.is_exclusive |= writes.contains_key(key);
+            self.users.entry(key.clone()).or_default().insert(prepare.id);
         }
     }
 
-    fn unlock(&mut self, prepare: &Prepare) {
+    fn leave(&mut self, prepare: &Prepare) {
         self.clearing.remove(&prepare.id);
         for key in prepare.used.keys() {
-            if let Some(lock) = self.locks.get_mut(key) {
-                lock.holders.remove(&prepare.id);
-                if lock.holders.is_empty() {
-                    self.locks.remove(key);
+            if let Some(users) = self.users.get_mut(key) {
+                users.remove(&prepare.id);
+                if users.is_empty() {
+                    self.users.remove(key);
                 }
             }
         }
     }
 
-    fn write(&mut self, writes: WriteSet) {
-        let version = self.decided;
-        if writes.clears {
-            let cleared = self.keys.iter_mut().filter(|(key, _)| is_clearable(key));
-            cleared.for_each(|(_, read)| *read = Read { entry: None, version });
+    /// A transaction is committed here.
+    fn apply(&mut self, used: Used, at: Timestamp) {
+        let position = self.decided;
+        for (key, &version) in &used.reads {
+            self.records.raise(key, version, at);
         }
-        for (key, entry) in writes.records {
-            self.keys.insert(key, Read { entry, version });
+        if used.writes.clears {
+            self.records.clear(position, at);
+        }
+        for (key, entry) in used.writes.records {
+            self.records.write(key, entry, position, at);
         }
     }
 
-    /// The end of a transaction here.
-    pub fn finish(&mut self, id: RequestId, is_commit: bool) {
+    /// The end of a transaction here: a commit at a timestamp, or an abort.
+    pub fn finish(&mut self, id: RequestId, at: Option<Timestamp>) {
         let Some(Prepared { prepare, .. }) = self.prepared.remove(&id) else { return };
-        self.unlock(&prepare);
-        if is_commit {
-            self.write(prepare.used.writes);
+        self.leave(&prepare);
+        if let Some(at) = at {
+            self.greatest = self.greatest.max(at);
+            self.apply(prepare.used, at);
         }
     }
 
     /// The decision on a transaction that is at home here: the first one counts. Gives what the transaction's
     /// client is told.
-    pub fn decide(&mut self, id: RequestId, mut votes: BTreeMap<PartitionId, Position>) -> Answer {
+    pub fn decide(&mut self, id: RequestId, mut decision: Decision) -> Answer {
         if let Some(answer) = self.sessions.settled(id, self.decided) {
-            // What it still holds here it has locked after it was decided.
-            self.finish(id, false);
+            // What is still prepared of it here it has prepared after it was decided.
+            self.finish(id, None);
             return answer;
         }
-        let is_commit = !votes.is_empty();
+        let is_commit = !decision.is_abort() && decision.at >= self.first_of(id.session);
         self.sessions.certified(id, is_commit, self.decided);
-        self.finish(id, is_commit);
-        votes.remove(&self.group);
-        if !votes.is_empty() && !is_active(Mutant::ForgetDecision) {
-            self.unfinished.insert(id, votes);
+        self.finish(id, is_commit.then_some(decision.at));
+        if !is_commit {
+            return Answer::Conflict(Conflict::Superseded);
         }
-        if is_commit { Answer::Committed } else { Answer::Conflict(Conflict::Superseded) }
+        self.note_commit(id, decision.at);
+        decision.votes.remove(&self.group);
+        if !decision.votes.is_empty() && !is_active(Mutant::ForgetDecision) {
+            self.unfinished.insert(id, decision);
+        }
+        Answer::Committed
     }
 
     /// What has become, at a participant, of a transaction that is at home here.
-    pub fn fate(&self, id: RequestId, participant: PartitionId) -> Fate {
+    pub(super) fn fate(&self, id: RequestId, participant: PartitionId) -> Fate {
         match self.unfinished.get(&id) {
-            Some(votes) if votes.contains_key(&participant) => Fate::Committed,
+            Some(decision) if decision.votes.contains_key(&participant) => Fate::Committed(decision.at),
             None if self.sessions.settled(id, self.decided).is_none() => Fate::Undecided,
             _ => Fate::Aborted,
         }
     }
 
     /// Whether a committed transaction, for which this partition has voted at `vote`, is finished here.
-    pub fn has_finished(&self, id: RequestId, vote: Position) -> bool {
+    pub(super) fn has_finished(&self, id: RequestId, vote: Position) -> bool {
         self.decided >= vote && !self.prepared.contains_key(&id)
     }
 
-    /// All keys with their versions.
+    /// All keys that were written, with their versions.
     #[cfg(test)]
-    pub fn versions(&self) -> Vec<(Key, Position)> {
-        self.keys.iter().map(|(key, read)| (key.clone(), read.version)).collect()
+    pub(super) fn versions(&self) -> Vec<(Key, Position)> {
+        let version = |key: &Key| (key.clone(), self.newest(key).version);
+        self.records.keys().map(version).filter(|(_, version)| *version != Position::NONE).collect()
     }
 
-    /// # Panics
-    /// An invariant of the head of [`super`] does not hold.
-    pub fn check_invariants(&self) {
-        for (key, lock) in &self.locks {
-            assert!(!lock.is_exclusive || lock.holders.len() == 1, "{key:?} has {:?}", lock.holders);
+    /// What contradicts the invariants of what is prepared, in the head of [`super`].
+    fn flaw(&self) -> Option<String> {
+        let absent = |id: &&RequestId| !self.prepared.contains_key(id);
+        if let Some(id) = self.users.values().flatten().chain(&self.clearing).find(absent) {
+            return Some(format!("{id:?} has locks, and is not prepared"));
         }
-        let mut holders = self.locks.values().flat_map(|lock| &lock.holders);
-        assert!(holders.all(|id| self.prepared.contains_key(id)), "a lock without a holder");
+        let views = self.users.keys().map(|key| self.view(key)).chain([self.view_of_others()]);
+        for KeyView { neighbours, .. } in views {
+            for (place, one) in neighbours.iter().enumerate() {
+                let meets =
+                    |other: &&Neighbour| (one.writes || other.writes) && one.range.overlaps(other.range);
+                if let Some(other) = neighbours[place + 1..].iter().find(meets) {
+                    return Some(format!("{one:?} and {other:?} use a key"));
+                }
+            }
+        }
+        None
     }
 
-    pub fn encode(&self) -> Vec<u8> {
+    /// The invariants of the records are checked with each snapshot: they are many.
+    ///
+    /// # Panics
+    /// An invariant of what is prepared does not hold.
+    pub fn check_invariants(&self) {
+        if let Some(flaw) = self.flaw() {
+            panic!("{}: {flaw}", self.group);
+        }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, self.decided.0);
-        put_varint(&mut out, self.keys.len() as u64);
-        for (key, read) in &self.keys {
-            put_key(&mut out, key);
-            put_varint(&mut out, read.version.0);
-            put_value(&mut out, read.entry.as_ref());
-        }
+        self.greatest.put(&mut out);
+        self.records.put(&mut out);
         let prepared = match is_active(Mutant::ForgetPrepared) {
             true => &BTreeMap::new(),
             false => &self.prepared,
         };
         put_varint(&mut out, prepared.len() as u64);
-        for Prepared { prepare, at } in prepared.values() {
+        for Prepared { prepare, at, range } in prepared.values() {
             prepare.put(&mut out);
             put_varint(&mut out, at.0);
+            range.put(&mut out);
         }
-        put_varint(&mut out, self.votes.len() as u64);
-        for (&id, &(at, is_yes)) in &self.votes {
-            put_id(&mut out, id);
-            put_varint(&mut out, at.0);
-            put_bool(&mut out, is_yes);
-        }
+        self.votes.put(&mut out, |out, id, &is_yes| {
+            put_id(out, id);
+            put_bool(out, is_yes);
+        });
+        self.commits.put(&mut out, |out, session, at| {
+            put_varint(out, session.0);
+            at.put(out);
+        });
+        self.forgotten_commit.put(&mut out);
         put_varint(&mut out, self.unfinished.len() as u64);
-        for (&id, votes) in &self.unfinished {
+        for (&id, decision) in &self.unfinished {
             put_id(&mut out, id);
-            put_votes(&mut out, votes);
+            decision.put(&mut out);
         }
         self.sessions.put(&mut out);
         out
     }
 
-    /// A state of which `in_group` says which keys it may have.
-    pub fn decode(
-        group: PartitionId,
-        bytes: &[u8],
-        horizon: u64,
-        in_group: impl Fn(&Key) -> bool,
-    ) -> Option<Partition> {
+    /// A state of the same partition as this one. `in_group` says which keys it may have.
+    pub(super) fn decode(&self, bytes: &[u8], in_group: impl Fn(&Key) -> bool) -> Option<Partition> {
         let reader = &mut Reader::new(bytes);
-        let mut state = Partition::new(group, horizon);
+        let horizon = self.sessions.horizon();
+        let mut state = Partition::new(self.group, self.rule, horizon);
         state.decided = take_last(reader)?;
         let last = state.decided;
-        let is_position = |at: Position| (at != Position::NONE && at <= last).then_some(at);
-        for _ in 0..reader.varint()? {
-            let key = take_key(reader).filter(|key| in_group(key))?;
-            let version = is_position(Position(reader.varint()?))?;
-            let read = Read { version, entry: take_value(reader)? };
-            state.keys.insert(key, read).is_none().then_some(())?;
-        }
+        state.greatest = Timestamp::take(reader)?;
+        state.records = Records::take(reader, self.rule, last, &in_group)?;
         for _ in 0..reader.varint()? {
             let prepare = Prepare::take(reader)?;
-            let at = is_position(Position(reader.varint()?))?;
-            let is_here = prepare.participants.contains(&group) && prepare.used.keys().all(&in_group);
-            let is_free = |key: &Key| match state.locks.get(key) {
-                Some(lock) => !lock.is_exclusive && !prepare.used.writes.records.contains_key(key),
-                None => true,
-            };
-            (is_here && prepare.used.keys().all(is_free)).then_some(())?;
-            state.lock(&prepare);
-            state.prepared.insert(prepare.id, Prepared { prepare, at }).is_none().then_some(())?;
+            let at = Position(reader.varint()?);
+            let range = Range::take(reader)?;
+            let is_here = prepare.participants.contains(&self.group) && prepare.used.keys().all(&in_group);
+            (is_here && at != Position::NONE && at <= last).then_some(())?;
+            state.enter(&prepare);
+            state.prepared.insert(prepare.id, Prepared { prepare, at, range }).is_none().then_some(())?;
         }
+        state.votes =
+            Recent::take(reader, horizon, last, |reader| Some((take_id(reader)?, take_bool(reader)?)))?;
+        state.commits = Recent::take(reader, horizon, last, |reader| {
+            Some((SessionId(reader.varint()?), Timestamp::take(reader)?))
+        })?;
+        state.forgotten_commit = Timestamp::take(reader)?;
         for _ in 0..reader.varint()? {
             let id = take_id(reader)?;
-            let at = is_position(Position(reader.varint()?))?;
-            state.votes.insert(id, (at, take_bool(reader)?)).is_none().then_some(())?;
-            state.votes_by_age.insert((at, id));
-        }
-        for _ in 0..reader.varint()? {
-            let id = take_id(reader)?;
-            state.unfinished.insert(id, take_votes(reader)?).is_none().then_some(())?;
+            state.unfinished.insert(id, Decision::take(reader)?).is_none().then_some(())?;
         }
         state.sessions = Sessions::take(reader, horizon, last)?;
-        reader.is_empty().then_some(state)
+        (reader.is_empty() && state.flaw().is_none()).then_some(state)
     }
 }

@@ -109,7 +109,7 @@ struct What {
 struct WishArgs {
     /// ordo (a node that stands alone), cluster (nodes that replicate partitions), register (a replicated
     /// register, the smallest certified protocol), dur (deferred update replication, certified, too), or
-    /// no-wait (two-phase commit between partitions).
+    /// two-phase commit between partitions with one of its rules: no-wait, timestamp, mvcc or maat.
     #[arg(long)]
     system: Option<SystemKind>,
     /// Hosts. With --system ordo there is one.

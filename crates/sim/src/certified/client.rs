@@ -87,7 +87,7 @@ impl fmt::Display for Client {
 impl Client {
     /// A client with so many sessions, which share its operations.
     pub(super) fn new(number: u16, plan: &Plan, options: &Options, opened: &mut u32) -> Client {
-        let (hosts, operations, sessions) = (plan.hosts, options.operations, options.pipeline);
+        let (hosts, operations, sessions) = (plan.sites.hosts, options.operations, options.pipeline);
         let sessions = sessions.min(operations).clamp(1, 1 << 16);
         let mut session = |slot: u64| {
             let mut session = Session {
@@ -102,7 +102,7 @@ impl Client {
                 opened_behind: Position::NONE,
                 heard: Position::NONE,
             };
-            session.open(plan.partitions, opened);
+            session.open(plan.sites.partitions, opened);
             session
         };
         Client { sessions: (0..sessions).map(&mut session).collect() }
@@ -134,7 +134,7 @@ pub(super) fn take<P: Protocol>(
         }
         Input::Timer(Timer::Next(session)) => begin(system, client, slot_of(session), core),
         Input::Timer(Timer::Timeout { session, attempt }) => {
-            let hosts = system.plan.hosts;
+            let hosts = system.plan.sites.hosts;
             let session = system.session(client, slot_of(session));
             if session.attempt == attempt && session.asked.is_some() {
                 session.host = (session.host + 1) % hosts;
@@ -176,7 +176,7 @@ impl<P> Certified<P> {
 /// The connection breaks: nobody knows what became of what was asked, so it is asked again.
 pub(super) fn disconnect<P: Protocol>(system: &mut Certified<P>, client: u16, core: &mut Core<Certified<P>>) {
     for slot in 0..system.clients[usize::from(client)].sessions.len() {
-        let hosts = system.plan.hosts;
+        let hosts = system.plan.sites.hosts;
         let session = system.session(client, slot);
         if session.asked.is_some() {
             session.host = (session.host + 1) % hosts;
@@ -187,8 +187,8 @@ pub(super) fn disconnect<P: Protocol>(system: &mut Certified<P>, client: u16, co
 
 /// Begins the next operation.
 fn begin<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: &mut Core<Certified<P>>) {
-    let (keys, horizon) = (system.plan.keys, system.plan.horizons.session);
-    let partitions = system.plan.partitions;
+    let (keys, horizon) = (system.plan.keys, system.plan.sites.horizons.session);
+    let partitions = system.plan.sites.partitions;
     let (members_percent, names) = match P::LISTS {
         true => (system.plan.members_percent, system.plan.member_names),
         false => (0, 1),
@@ -291,7 +291,7 @@ fn answered<P: Protocol>(
     core: &mut Core<Certified<P>>,
 ) -> Result<(), Violation> {
     let (hosts, horizon, partitions) =
-        (system.plan.hosts, system.plan.horizons.session, system.plan.partitions);
+        (system.plan.sites.hosts, system.plan.sites.horizons.session, system.plan.sites.partitions);
     let home = P::home_of(system.session(client, slot).id, partitions);
     let newest = system.newest.get(&home).copied().unwrap_or_default();
     let session = system.session(client, slot);

@@ -12,7 +12,8 @@
 //!
 //! The oracles: at most one process leads a term; all sites have the same state behind the same entry,
 //! snapshots included; what was acknowledged is at every site in the end, and all sites are equal; what
-//! clients saw is strictly serializable ([`crate::history`]). Of *members*, the keys that operations list,
+//! clients saw is strictly serializable, or serializable in the order of their sessions if the protocol
+//! promises no more ([`crate::history`]). Of *members*, the keys that operations list,
 //! count, change, delete and clear, there are never more than the operations allow; the count is that of the
 //! listing; and a value that is gone is never seen again. A client is told that an outcome is unknown only of
 //! a session that the protocol may have forgotten. The world adds that all clients finish and all sites catch
@@ -24,7 +25,7 @@ mod process;
 use crate::cost::CostTable;
 use crate::draw::Draw;
 use crate::history::{self, Operation as Seen};
-use crate::options::{Options, SystemKind};
+use crate::options::Options;
 use crate::run::{Outcome, Report, setting};
 use crate::tally::Tally;
 use crate::trace::Trace;
@@ -32,7 +33,7 @@ use crate::world::{Address, Core, End, Fault, Input, Start, System, Traffic, Vio
 use bytes::Bytes;
 use certify::dur::{Dur, Horizons};
 use certify::register::Register;
-use certify::two_phase::{self, TwoPhase, TwoPhaseOptions};
+use certify::two_phase::{self, Rule, TwoPhase, TwoPhaseOptions};
 use certify::{Certifier, Conflict, SESSION_HORIZON};
 use client::Client;
 use process::{Process, list_at, state_of};
@@ -49,8 +50,8 @@ pub trait Protocol: Certifier + Sized + 'static {
     /// Whether its transactions list, count and clear the user's keys.
     const LISTS: bool;
 
-    /// The site of some number without data, one of so many.
-    fn site(me: NodeId, sites: u16, partitions: u16, horizons: Horizons) -> Self;
+    /// The site of some number without data.
+    fn site(me: NodeId, sites: &SiteSetting) -> Self;
 
     /// The last decided entry of a group.
     fn position(&self, group: PartitionId) -> Position;
@@ -72,8 +73,8 @@ pub trait Protocol: Certifier + Sized + 'static {
 impl Protocol for Register {
     const LISTS: bool = false;
 
-    fn site(_: NodeId, _: u16, _: u16, horizons: Horizons) -> Register {
-        Register::remembering(horizons.session)
+    fn site(_: NodeId, sites: &SiteSetting) -> Register {
+        Register::remembering(sites.horizons.session)
     }
 
     fn position(&self, _: PartitionId) -> Position {
@@ -88,8 +89,8 @@ impl Protocol for Register {
 impl Protocol for Dur {
     const LISTS: bool = true;
 
-    fn site(_: NodeId, _: u16, _: u16, horizons: Horizons) -> Dur {
-        Dur::over(Arc::new(Partition::new()), horizons)
+    fn site(_: NodeId, sites: &SiteSetting) -> Dur {
+        Dur::over(Arc::new(Partition::new()), sites.horizons)
     }
 
     fn position(&self, _: PartitionId) -> Position {
@@ -104,8 +105,14 @@ impl Protocol for Dur {
 impl Protocol for TwoPhase {
     const LISTS: bool = false;
 
-    fn site(me: NodeId, sites: u16, partitions: u16, horizons: Horizons) -> TwoPhase {
-        TwoPhase::new(TwoPhaseOptions { me, sites, partitions, session_horizon: horizons.session })
+    fn site(me: NodeId, sites: &SiteSetting) -> TwoPhase {
+        TwoPhase::new(TwoPhaseOptions {
+            me,
+            sites: sites.hosts,
+            partitions: sites.partitions,
+            rule: sites.rule,
+            session_horizon: sites.horizons.session,
+        })
     }
 
     fn position(&self, group: PartitionId) -> Position {
@@ -125,13 +132,24 @@ impl Protocol for TwoPhase {
     }
 }
 
+/// What all sites of a run have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct SiteSetting {
+    /// Sites.
+    hosts: u16,
+    /// Groups, each of all sites.
+    partitions: u16,
+    /// The rule of two-phase commit.
+    rule: Rule,
+    /// How long the protocol remembers what.
+    horizons: Horizons,
+}
+
 /// What the sites and clients of a run are like.
 #[derive(Clone, Debug)]
 struct Plan {
     seed: u64,
-    hosts: u16,
-    /// Groups, each of all sites.
-    partitions: u16,
+    sites: SiteSetting,
     /// Lists.
     keys: u64,
     think_us: u64,
@@ -146,8 +164,6 @@ struct Plan {
     jitter: bool,
     /// Whether sites read where a snapshot is at hand, and do not ask the protocol at each look.
     reads_at_once: bool,
-    /// How long the protocol remembers what.
-    horizons: Horizons,
     /// The share of operations that use members, where the protocol lists keys.
     members_percent: u32,
     /// The names that a member may have.
@@ -158,14 +174,9 @@ impl Plan {
     fn draw(options: &Options, draw: &mut Draw) -> Plan {
         // A horizon that is short beside what is under way at a time would leave nothing but refusals.
         let sessions = u64::from(options.clients) * options.pipeline.min(options.operations).min(50);
+        let rule = options.system.rule();
         Plan {
             seed: options.seed,
-            hosts: options.nodes,
-            // By a draw of its own: seeds go on meaning the same.
-            partitions: match options.system {
-                SystemKind::NoWait => Draw::new(mix(options.seed ^ 0x7061_7274)).pick(&[2, 2, 3, 4]),
-                _ => 1,
-            },
             keys: draw.between(1, 5),
             think_us: options.think_us,
             timeout_ns: options.timeout_ms * 1_000_000,
@@ -181,9 +192,18 @@ impl Plan {
             costs: options.costs,
             jitter: options.jitter,
             reads_at_once: draw.percent(50),
-            horizons: Horizons {
-                history: draw.pick(&[2 * sessions + 10, 10 * sessions, TOMBSTONE_HORIZON]),
-                session: draw.pick(&[3 * sessions + 20, 10 * sessions + 20, SESSION_HORIZON]),
+            sites: SiteSetting {
+                hosts: options.nodes,
+                // By a draw of its own: seeds go on meaning the same.
+                partitions: match rule {
+                    Some(_) => Draw::new(mix(options.seed ^ 0x7061_7274)).pick(&[2, 2, 3, 4]),
+                    None => 1,
+                },
+                rule: rule.unwrap_or_default(),
+                horizons: Horizons {
+                    history: draw.pick(&[2 * sessions + 10, 10 * sessions, TOMBSTONE_HORIZON]),
+                    session: draw.pick(&[3 * sessions + 20, 10 * sessions + 20, SESSION_HORIZON]),
+                },
             },
             members_percent: draw.pick(&[0, 30, 100]),
             member_names: draw.pick(&[1, 2, 4]),
@@ -504,7 +524,7 @@ impl<P: Protocol> System for Certified<P> {
         let Some(Some(first)) = nodes.next() else {
             return false;
         };
-        let groups = self.plan.partitions;
+        let groups = self.plan.sites.partitions;
         let is_level = |node: &Process<P>| node.is_idle() && node.decided(groups) == first.decided(groups);
         self.clients.iter().all(Client::is_done)
             && is_level(first)
@@ -522,14 +542,19 @@ impl<P: Protocol> System for Certified<P> {
                     return Err(Violation::new("acknowledged writes", text));
                 }
             }
-            for group in (0..self.plan.partitions).map(PartitionId) {
+            for group in (0..self.plan.sites.partitions).map(PartitionId) {
                 if state_of(node, group) != state_of(nodes[0], group) {
                     let text = format!("hosts 0 and {host} differ at the end, in {group}");
                     return Err(Violation::new("replica states", text));
                 }
             }
         }
-        history::check(&self.history).map_err(|anomaly| Violation::new("history", anomaly.to_string()))
+        let order = match self.plan.sites.rule.is_strict() {
+            true => history::Order::RealTime,
+            false => history::Order::Clients,
+        };
+        history::check_order(&self.history, order)
+            .map_err(|anomaly| Violation::new("history", anomaly.to_string()))
     }
 
     fn needs_restart(&self, node: &Process<P>) -> bool {

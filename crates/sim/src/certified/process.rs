@@ -203,19 +203,19 @@ impl<P: Protocol> Process<P> {
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
         let began = images.values().map(|image| image.base.index).max().unwrap_or(0);
-        let groups = (0..plan.partitions).map(PartitionId);
+        let groups = (0..plan.sites.partitions).map(PartitionId);
         system.processes += 1;
         system.tally.recovered_from_checkpoint += u64::from(began > 0);
         let options = SiteOptions {
             me: NodeId(host + 1),
-            groups: groups.map(|group| (group, (1..=plan.hosts).map(NodeId).collect())).collect(),
+            groups: groups.map(|group| (group, (1..=plan.sites.hosts).map(NodeId).collect())).collect(),
             seed: plan.seed,
             fsync: FsyncPolicy::Always,
             tick_ms: (plan.tick_ns / 1_000_000).max(1),
             log_bytes_max: plan.log_bytes_max,
             nonce: system.processes,
         };
-        let protocol = P::site(options.me, plan.hosts, plan.partitions, plan.horizons);
+        let protocol = P::site(options.me, &plan.sites);
         let site = match Site::recover(options, protocol, images) {
             Ok(site) => site,
             Err(why) => return Ok(Start::Refused(why)),
@@ -423,7 +423,7 @@ impl<P: Protocol> Turn<'_, P> {
             CallEnd::Unavailable => Told::Unavailable,
         };
         let RequestId { sequence, attempt, .. } = call.request().id;
-        let home = P::home_of(call.request().id.session, self.system.plan.partitions);
+        let home = P::home_of(call.request().id.session, self.system.plan.sites.partitions);
         let (attempt, position) = (attempt / ATTEMPTS + 1, self.process.site.protocol().position(home));
         let frame = Frame::Answer { session, sequence, attempt, position, told };
         self.core.send(Address::Host(self.host), address(session), frame);
@@ -431,7 +431,7 @@ impl<P: Protocol> Turn<'_, P> {
 
     /// The oracles that look all the time.
     fn watch(&mut self) -> Result<(), Violation> {
-        (0..self.system.plan.partitions).try_for_each(|group| self.watch_group(PartitionId(group)))
+        (0..self.system.plan.sites.partitions).try_for_each(|group| self.watch_group(PartitionId(group)))
     }
 
     fn watch_group(&mut self, group: PartitionId) -> Result<(), Violation> {

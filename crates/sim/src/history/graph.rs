@@ -1,7 +1,7 @@
 //! Who must come before whom, and the cycles in it.
 
 use super::versions::{Access, KeyVersions, Versions};
-use super::{Anomaly, Kind, Operation, Outcome};
+use super::{Anomaly, Kind, Operation, Order, Outcome};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
@@ -71,13 +71,15 @@ const LEGIBLE_STEPS: usize = 8;
 const SEARCH_EDGES_MAX: usize = 2_000_000;
 
 impl Graph {
-    pub(super) fn new(history: &[Operation], versions: &Versions<'_>) -> Graph {
+    pub(super) fn new(history: &[Operation], versions: &Versions<'_>, order: Order) -> Graph {
         let mut build = Build { nodes: history.len(), edges: Vec::new() };
         for key in &versions.keys {
             build.dependencies(key);
         }
         build.client_order(history);
-        build.real_time(history);
+        if order == Order::RealTime {
+            build.real_time(history);
+        }
 
         let mut edges = build.edges;
         edges.sort_by_key(|edge| edge.from);
@@ -528,8 +530,8 @@ mod tests {
                     steps: vec![step],
                 });
             }
-            let versions = Versions::infer(&history).unwrap();
-            let graph = Graph::new(&history, &versions);
+            let versions = Versions::infer(&history, Order::RealTime).unwrap();
+            let graph = Graph::new(&history, &versions, Order::RealTime);
             assert_eq!(graph.judge(&history), Ok(()));
             let (nodes, edges) = (graph.starts.len(), graph.edges.len());
             assert!(

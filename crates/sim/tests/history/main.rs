@@ -8,7 +8,7 @@ mod store;
 
 use defects::Defect;
 use ordo_sim::draw::{Draw, one_seed, seeds};
-use ordo_sim::history::{Kind, Operation, Outcome, Step, check};
+use ordo_sim::history::{Kind, Operation, Order, Outcome, Step, check, check_order};
 use std::collections::BTreeMap;
 use store::Shape;
 
@@ -131,7 +131,10 @@ fn the_verdict_is_that_of_exhaustive_search() {
         for _ in 0..draw.below(3) {
             change(&mut draw, &mut history);
         }
-        let expected = search::explains(&history);
+        let expected = search::explains(&history, Order::Clients);
+        let actual = check_order(&history, Order::Clients);
+        assert_eq!(expected, actual.is_ok(), "seed {seed}, without real time: {actual:?} of {history:#?}");
+        let expected = search::explains(&history, Order::RealTime);
         let actual = check(&history);
         assert_eq!(
             expected,
