@@ -8,12 +8,15 @@ use txn::{Key, PartitionId, Position, RequestId};
 
 /// What a transaction has read and written at one partition.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Used {
+pub struct Used {
+    /// Records with the versions that it has read.
     pub reads: BTreeMap<Key, Position>,
+    /// What it writes.
     pub writes: WriteSet,
 }
 
 impl Used {
+    /// All of its keys; one that is read and written comes twice.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.reads.keys().chain(self.writes.records.keys())
     }
@@ -39,15 +42,19 @@ impl Used {
 
 /// A transaction asks for a partition's vote.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Prepare {
+pub struct Prepare {
+    /// The attempt.
     pub id: RequestId,
     /// The last entry of the partition that the coordinator had been given.
     pub behind: Position,
+    /// The partitions that vote.
     pub participants: BTreeSet<PartitionId>,
+    /// What it has used at the partition that is asked.
     pub used: Used,
 }
 
 impl Prepare {
+    /// Appends its encoding.
     pub fn put(&self, out: &mut Vec<u8>) {
         put_id(out, self.id);
         put_varint(out, self.behind.0);
@@ -56,7 +63,7 @@ impl Prepare {
         self.used.put(out);
     }
 
-    pub fn take(reader: &mut Reader<'_>) -> Option<Prepare> {
+    pub(super) fn take(reader: &mut Reader<'_>) -> Option<Prepare> {
         let (id, behind) = (take_id(reader)?, Position(reader.varint()?));
         let mut participants = BTreeSet::new();
         for _ in 0..reader.varint()? {

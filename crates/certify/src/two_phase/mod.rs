@@ -74,6 +74,9 @@
 //! What it leaves out: listings and counts (refused), entries that expire (the access refuses them),
 //! partitions that only some sites have, and the forgetting of deleted keys.
 //!
+//! The scale model (`sim::scale::two_phase`) gives [`Partition`]s their entries itself, without groups: it
+//! measures what the protocol costs where nothing fails.
+//!
 //! Invariants:
 //! 1. The state of a partition is a function of its decided entries.
 //! 2. A lock is held by a prepared transaction, and by no other; an exclusive lock has one holder.
@@ -87,8 +90,10 @@ mod tests;
 use crate::proposals::{Proposals, make_room};
 use crate::sessions::{SESSION_HORIZON, number_of};
 use crate::{Answer, Certifier, Conflict, Effects, Look, Malformed, OPEN_MAX, ReadSet, WriteSet};
-use entry::{LogEntry, Prepare, Used};
-use partition::{Fate, Partition, Vote};
+use entry::LogEntry;
+pub use entry::{Prepare, Used};
+use partition::Fate;
+pub use partition::{Partition, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::hash::mix;
 use txn::key::partition_of_slot;
@@ -498,7 +503,7 @@ impl Certifier for TwoPhase {
                 self.go_on(group, id, effects);
             }
             LogEntry::Forget { id } => {
-                partition.unfinished.remove(&id);
+                partition.forget(id);
                 self.withdraw(group, id);
                 self.coordinated.remove(&id);
             }

@@ -9,12 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use txn::codec::{Reader, put_key, put_varint, take_key};
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
-use txn::{Key, PartitionId, Position, RequestId};
+use txn::{Entry, Key, PartitionId, Position, RequestId};
 
 /// A partition's answer to a `Prepare`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Vote {
+pub enum Vote {
+    /// The transaction is prepared, and holds its locks.
     Yes,
+    /// This is in its way.
     No(Conflict),
     /// The partition has voted before, or may have: what became of it the home knows.
     Unknown,
@@ -44,23 +46,25 @@ struct Lock {
     is_exclusive: bool,
 }
 
-/// See the module's head.
+/// What the sites of one partition agree on, as a state machine: a function of the calls of `whole`, `vote`,
+/// `decide`, `finish` and `forget`, each of which stands for an entry, which the caller counts first
+/// ([`Partition::decided`]).
 #[derive(Debug, PartialEq)]
-pub(super) struct Partition {
+pub struct Partition {
     group: PartitionId,
-    /// Entries that were decided.
+    /// Entries that were decided, the present one included.
     pub decided: Position,
     /// What is there, and which entry wrote it. A deleted key keeps its version.
     keys: BTreeMap<Key, Read>,
-    pub prepared: BTreeMap<RequestId, Prepared>,
+    pub(super) prepared: BTreeMap<RequestId, Prepared>,
     /// The votes of the last entries: where each stands, and whether it was yes.
     votes: BTreeMap<RequestId, (Position, bool)>,
     votes_by_age: BTreeSet<(Position, RequestId)>,
     /// Of the sessions that are at home here.
-    pub sessions: Sessions,
+    pub(super) sessions: Sessions,
     /// Of those sessions, the committed transactions that a participant may not have finished, and where the
     /// votes stand.
-    pub unfinished: BTreeMap<RequestId, BTreeMap<PartitionId, Position>>,
+    pub(super) unfinished: BTreeMap<RequestId, BTreeMap<PartitionId, Position>>,
     /// A function of what is prepared.
     locks: BTreeMap<Key, Lock>,
     /// Those of the prepared transactions that clear.
@@ -68,6 +72,7 @@ pub(super) struct Partition {
 }
 
 impl Partition {
+    /// A partition without records, which knows sessions and votes for so many entries.
     pub fn new(group: PartitionId, horizon: u64) -> Partition {
         Partition {
             group,
@@ -83,6 +88,18 @@ impl Partition {
         }
     }
 
+    /// A record that is there before all transactions. It is as if the first entry had written it.
+    pub fn load(&mut self, key: Key, entry: Entry) {
+        self.decided = self.decided.max(Position::FIRST);
+        self.keys.insert(key, Read { entry: Some(entry), version: Position::FIRST });
+    }
+
+    /// How many keys have a record.
+    pub fn count(&self) -> u64 {
+        self.keys.values().filter(|read| read.entry.is_some()).count() as u64
+    }
+
+    /// What is committed of a key.
     pub fn read(&self, key: &Key) -> Read {
         self.keys.get(key).cloned().unwrap_or_default()
     }
@@ -242,7 +259,7 @@ impl Partition {
     }
 
     /// What has become, at a participant, of a transaction that is at home here.
-    pub fn fate(&self, id: RequestId, participant: PartitionId) -> Fate {
+    pub(super) fn fate(&self, id: RequestId, participant: PartitionId) -> Fate {
         match self.unfinished.get(&id) {
             Some(votes) if votes.contains_key(&participant) => Fate::Committed,
             None if self.sessions.settled(id, self.decided).is_none() => Fate::Undecided,
@@ -251,16 +268,23 @@ impl Partition {
     }
 
     /// Whether a committed transaction, for which this partition has voted at `vote`, is finished here.
-    pub fn has_finished(&self, id: RequestId, vote: Position) -> bool {
+    pub(super) fn has_finished(&self, id: RequestId, vote: Position) -> bool {
         self.decided >= vote && !self.prepared.contains_key(&id)
     }
 
     /// All keys with their versions.
     #[cfg(test)]
-    pub fn versions(&self) -> Vec<(Key, Position)> {
+    pub(super) fn versions(&self) -> Vec<(Key, Position)> {
         self.keys.iter().map(|(key, read)| (key.clone(), read.version)).collect()
     }
 
+    /// All participants have finished a transaction that is at home here and has committed.
+    pub fn forget(&mut self, id: RequestId) {
+        self.unfinished.remove(&id);
+    }
+
+    /// Looks at the locks.
+    ///
     /// # Panics
     /// An invariant of the head of [`super`] does not hold.
     pub fn check_invariants(&self) {
@@ -271,7 +295,7 @@ impl Partition {
         assert!(holders.all(|id| self.prepared.contains_key(id)), "a lock without a holder");
     }
 
-    pub fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, self.decided.0);
         put_varint(&mut out, self.keys.len() as u64);
@@ -305,7 +329,7 @@ impl Partition {
     }
 
     /// A state of which `in_group` says which keys it may have.
-    pub fn decode(
+    pub(super) fn decode(
         group: PartitionId,
         bytes: &[u8],
         horizon: u64,

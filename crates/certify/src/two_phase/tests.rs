@@ -250,3 +250,16 @@ fn an_entry_of_another_partition_or_with_a_missing_byte_is_malformed() {
     }
     assert_eq!(site.position(group), Position::NONE);
 }
+
+#[test]
+fn a_loaded_record_is_as_if_the_first_entry_had_written_it() {
+    let mut partition = Partition::new(PartitionId(0), 10);
+    let (key, entry) = (Key::new(b"k"), Entry::new("x"));
+    partition.load(key.clone(), entry.clone());
+    let read = partition.read(&key);
+    assert_eq!((read.entry, read.version, partition.count()), (Some(entry), Position::FIRST, 1));
+    let used = Used { reads: [(key, Position::FIRST)].into(), writes: WriteSet::default() };
+    assert_eq!(partition.conflict(&used), None);
+    let again = Partition::decode(PartitionId(0), &partition.encode(), 10, |_| true);
+    assert_eq!(again, Some(partition));
+}
