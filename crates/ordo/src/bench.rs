@@ -105,6 +105,9 @@ struct WorkloadArgs {
     /// tpcc: percentage of updates: 10, 50 or 90 in the Sparkle paper (90).
     #[arg(long)]
     update_percent: Option<String>,
+    /// new-order-payment: percentage of Payment (50).
+    #[arg(long)]
+    payment_percent: Option<String>,
     /// tpcc, new-order-payment: off makes clients call disjoint warehouses only, without conflicts (on).
     #[arg(long)]
     remote: Option<String>,
@@ -117,7 +120,8 @@ struct WorkloadArgs {
     /// synthetic: percentage of calls whose keys are known only while they run (0).
     #[arg(long)]
     dependent_percent: Option<String>,
-    /// synthetic, ycsb: percentage of calls that touch several partitions, where there are several (0).
+    /// synthetic, ycsb: percentage of calls that touch several partitions, where there are several (0);
+    /// new-order-payment: of those that touch another warehouse (as the specification has it).
     #[arg(long)]
     multi_partition_percent: Option<String>,
     /// ycsb: partitions that such a call touches; those of synthetic touch two (2).
@@ -306,6 +310,7 @@ impl WorkloadArgs {
         let given = [
             ("warehouses", self.warehouses),
             ("update-percent", self.update_percent),
+            ("payment-percent", self.payment_percent),
             ("remote", self.remote),
             ("scale", self.scale),
             ("contention", self.contention),

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use bench::reproduce::figure::Claim;
 use bench::reproduce::study::{Made, Options};
-use bench::reproduce::{archie, sparkle};
+use bench::reproduce::{archie, qstore, sparkle};
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use serde_json::Value;
@@ -22,6 +22,10 @@ pub enum Reproduce {
     /// by the model of a cluster of replicas. It names each measurement on standard error. Ctrl-C leaves the
     /// figures that are done. `--only` chooses from 1, 2, table-1, 3, 4 (with 5 and 6) and 7.
     Archie(Box<PaperArgs>),
+    /// The evaluation of the Q-Store paper (Qadah, Gupta, Sadoghi, section 6), by the model of a cluster of
+    /// 16 nodes (4 with `--quick`). It names each measurement on standard error. Ctrl-C leaves the figures
+    /// that are done. `--only` chooses from 5 to 13. `--order-ms` does nothing: nothing is replicated.
+    Qstore(Box<PaperArgs>),
     /// Checks the model against this machine: modelled / measured must be within 0.8 to 1.25 for engines with
     /// one and two workers, and for what transactions over partitions cost three real processes. Prints each
     /// ratio, and fails if one is outside. Takes about ten minutes, with `--quick` about three, and names
@@ -29,7 +33,7 @@ pub enum Reproduce {
     CheckModel(Box<CheckArgs>),
 }
 
-/// `ordo reproduce sparkle`, `ordo reproduce archie`.
+/// `ordo reproduce sparkle`, `ordo reproduce archie`, `ordo reproduce qstore`.
 #[derive(Args)]
 pub struct PaperArgs {
     /// Where the report goes: index.html, and JSON and SVG for each figure [default: reproduce-PAPER].
@@ -167,6 +171,7 @@ impl ModelArgs {
         let (warm_up, measured) = if quick { (4, 5) } else { (6, 12) };
         Ok(Times {
             epoch_ns,
+            epoch_calls: None,
             order_ns: nanoseconds("order-ms", self.order_ms, 1e6)?,
             confirm_ns: nanoseconds("confirm-ms", self.confirm_ms, 1e6)?,
             latency_ns,
@@ -226,6 +231,7 @@ pub fn run(reproduce: Reproduce) -> Result<()> {
     match reproduce {
         Reproduce::Sparkle(args) => args.run("sparkle", &sparkle::FIGURES, sparkle::run),
         Reproduce::Archie(args) => args.run("archie", &archie::FIGURES, archie::run),
+        Reproduce::Qstore(args) => args.run("qstore", &qstore::FIGURES, qstore::run),
         Reproduce::CheckModel(args) => {
             let mut only = vec![sparkle::CHECK.to_owned()];
             if !args.without_processes {
@@ -280,8 +286,23 @@ fn shown(options: &Options, reproduce: fn(&Options) -> Result<Made>) -> Result<V
 
 #[cfg(test)]
 mod tests {
-    use super::{Defaults, told, typed};
+    use super::{Defaults, Reproduce, told, typed};
     use clap::Parser;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(subcommand)]
+        reproduce: Reproduce,
+    }
+
+    #[test]
+    fn a_page_has_the_figures_of_its_paper_only() {
+        for (words, figures) in [("qstore --only 5,14", "5, 6, 7"), ("archie --only 5", "table-1")] {
+            let words = ["ordo"].into_iter().chain(words.split(' '));
+            let wrong = super::run(Words::parse_from(words).reproduce).unwrap_err().to_string();
+            assert!(wrong.contains("choose from") && wrong.contains(figures), "{wrong}");
+        }
+    }
 
     #[test]
     fn options_are_told_with_types_and_defaults() {

@@ -59,10 +59,10 @@ impl SystemKind {
             SystemKind::Cluster => "cluster",
             SystemKind::Register => "register",
             SystemKind::Dur => "dur",
-            SystemKind::NoWait => "no-wait",
-            SystemKind::Timestamp => "timestamp",
-            SystemKind::Mvcc => "mvcc",
-            SystemKind::Maat => "maat",
+            SystemKind::NoWait => Rule::NoWait.name(),
+            SystemKind::Timestamp => Rule::Timestamp.name(),
+            SystemKind::Mvcc => Rule::Mvcc.name(),
+            SystemKind::Maat => Rule::Maat.name(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The scale model: what it promises whatever it is asked.
 
+use certify::two_phase::Rule;
 use execute::EngineKind;
 use ordo_sim::draw::seeds;
 use ordo_sim::scale::{
@@ -7,11 +8,13 @@ use ordo_sim::scale::{
 };
 use std::sync::Arc;
 use std::thread;
+use txn::mutant::{Mutant, with};
 use workloads::tpcc::{Mix, Scale};
 use workloads::{Synthetic, Tpcc, Workload};
 
 const QUICK: Times = Times {
     epoch_ns: 1_000_000,
+    epoch_calls: None,
     order_ns: 5_000_000,
     confirm_ns: 0,
     latency_ns: 50_000,
@@ -115,6 +118,100 @@ fn baselines_leave_the_state_of_the_serial_execution_over_partitions_too() {
             }
         }
     }
+}
+
+/// Epochs of so many calls are the same order, by another clock.
+#[test]
+fn epochs_may_be_counted_instead_of_timed() {
+    for seed in seeds(2) {
+        for kind in [EngineKind::Calvin, EngineKind::QStore] {
+            let mut counted = options(3, Contender::of(kind), synthetic(3, 50), seed);
+            counted.times.epoch_calls = Some(90);
+            let report = judged(&counted);
+            assert!(report.committed > 50, "seed {seed}, {kind}: {report:?}");
+            // Fewer calls than an epoch has are under way: none is ever made.
+            counted.times.epoch_calls = Some(181);
+            counted.judged = false;
+            assert_eq!(judged(&counted).committed, 0, "seed {seed}, {kind}");
+        }
+    }
+}
+
+fn ycsb(nodes: u16, theta: f64) -> Arc<dyn Workload> {
+    let options = workloads::ycsb::Options {
+        keys: 300,
+        operations: 6,
+        theta,
+        payload_bytes: 20,
+        partitions: nodes,
+        multi_partition_percent: 50,
+        partitions_each: nodes.min(3),
+        ..Default::default()
+    };
+    Arc::new(workloads::Ycsb::new(options).unwrap())
+}
+
+fn new_order_payment(nodes: u16) -> Arc<dyn Workload> {
+    let mix = Mix::NewOrderPayment { payment_percent: 50, elsewhere_percent: Some(40) };
+    let scale = Scale { items: 100, customers: 10 };
+    Arc::new(Tpcc { warehouses: 2 * u32::from(nodes), mix, remote: true, scale, partitions: nodes })
+}
+
+/// Two-phase commit has no order but that of its timestamps, or decisions: they explain all replies and the
+/// records.
+#[test]
+fn two_phase_commit_leaves_the_state_of_the_serial_execution_of_its_commits() {
+    for (seed, rule) in seeds(3).flat_map(|seed| Rule::ALL.map(|rule| (seed, rule))) {
+        println!("seed {seed}, {rule:?}: replay with ORDO_SEED={seed}");
+        for workload in [ycsb(3, 0.0), ycsb(3, 0.99), new_order_payment(3), synthetic(3, 50)] {
+            let report = judged(&options(3, Contender::TwoPhase(rule), workload.clone(), seed));
+            assert!(report.committed > 50, "{}: {report:?}", workload.name());
+            assert!(report.multi_partition > 5, "{}: {report:?}", workload.name());
+            assert!(report.restarts > 0, "{}: {report:?}", workload.name());
+            assert_eq!(report.messages_of_round_max, 1);
+            assert!(report.messages <= 2 * report.rounds);
+        }
+        let one = judged(&options(1, Contender::TwoPhase(rule), ycsb(1, 0.9), seed));
+        assert!(one.committed > 50 && one.messages == 0, "one partition needs no message: {one:?}");
+    }
+}
+
+#[test]
+fn a_judged_run_finds_what_two_phase_commit_must_not_leave_out() {
+    for rule in Rule::ALL {
+        for mutant in [Mutant::CertifyNothing, Mutant::UnlockAtVote] {
+            let found = seeds(5).into_iter().any(|seed| {
+                let options = options(3, Contender::TwoPhase(rule), ycsb(3, 0.99), seed);
+                with(mutant, || run(&options)).is_err()
+            });
+            assert!(found, "{mutant:?}, {rule:?}");
+        }
+    }
+}
+
+#[test]
+fn two_phase_commit_runs_alike_twice_and_has_no_replicas() {
+    for (seed, rule) in seeds(2).flat_map(|seed| Rule::ALL.map(|rule| (seed, rule))) {
+        let first = options(3, Contender::TwoPhase(rule), ycsb(3, 0.9), seed);
+        let mut other = first.clone();
+        other.seed += 1;
+        assert_eq!(judged(&first), judged(&first), "seed {seed}");
+        assert_ne!(judged(&first).digest, judged(&other).digest, "seed {seed}");
+    }
+    let mut replicated = replicated(EngineKind::Serial, Delivery::Raft, Feed::Final);
+    replicated.contender = Contender::TwoPhase(Rule::NoWait);
+    assert!(run(&replicated).unwrap_err().contains("no replicas"));
+}
+
+#[test]
+fn contenders_are_read_back_from_their_names() {
+    for contender in
+        [Contender::TwoPhase(Rule::NoWait), Contender::SPARKLE, Contender::of(EngineKind::QStore)]
+    {
+        assert_eq!(contender.to_string().parse(), Ok(contender));
+    }
+    let wrong = "wait".parse::<Contender>().unwrap_err();
+    assert!(wrong.contains("no-wait") && wrong.contains("calvin"), "{wrong}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use workloads::{Bank, Synthetic, Tpcc, Vacation, Workload, Ycsb, vacation, ycsb}
 /// Each workload with the options that it takes.
 pub const WORKLOADS: [(&str, &[&str]); 6] = [
     ("tpcc", &["warehouses", "update-percent", "remote", "scale"]),
-    ("new-order-payment", &["warehouses", "remote", "scale"]),
+    ("new-order-payment", &["warehouses", "payment-percent", "multi-partition-percent", "remote", "scale"]),
     ("synthetic", &["contention", "dependent-percent", "multi-partition-percent", "keys"]),
     (
         "ycsb",
@@ -87,7 +87,12 @@ impl Settings {
             "vacation" => self.vacation(),
             "synthetic" => self.synthetic(partitions),
             "ycsb" => self.ycsb(partitions),
-            "new-order-payment" => self.tpcc(Mix::NewOrderPayment, partitions),
+            "new-order-payment" => {
+                let elsewhere = self.options.contains_key("multi-partition-percent");
+                let elsewhere = elsewhere.then(|| self.percent("multi-partition-percent", 0)).transpose()?;
+                let payment_percent = self.percent("payment-percent", 50)?;
+                self.tpcc(Mix::NewOrderPayment { payment_percent, elsewhere_percent: elsewhere }, partitions)
+            }
             _ => {
                 let update_percent = self.percent("update-percent", 90)?;
                 if update_percent < 4 {
@@ -228,6 +233,10 @@ mod tests {
         check("bank", &[("accounts", "100")], "bank");
         check("synthetic", &[("contention", "medium"), ("dependent-percent", "50")], "synthetic");
         check("tcpp", &[], "choose one of tpcc, new-order-payment");
+        let mix = [("payment-percent", "100"), ("multi-partition-percent", "15")];
+        check("new-order-payment", &mix, "new-order-payment");
+        check("tpcc", &mix, "--multi-partition-percent is an option of new-order-payment");
+        check("new-order-payment", &[("payment-percent", "101")], "at most 100");
         check("bank", &[("contention", "low")], "--contention is an option of synthetic, not of bank");
         check("vacation", &[("relations", "100"), ("queries", "2")], "vacation");
         check("vacation", &[("queries", "0")], "vacation: 0 queries: choose from 1 to 1000");

@@ -147,13 +147,12 @@ impl Lab {
         contenders: &[(Contender, usize)],
         seed: u64,
     ) -> Result<Vec<Record>> {
-        let contenders = contenders.iter().map(|&(contender, workers)| RealContender {
-            executor: Executor::Engine(contender.kind),
-            workers: Some(workers),
-            is_fed_final: false,
+        let contenders = contenders.iter().map(|&(contender, workers)| {
+            let executor = Executor::Engine(contender.kind().map_err(|wrong| anyhow!(wrong))?);
+            Ok(RealContender { executor, workers: Some(workers), is_fed_final: false })
         });
         let options = engine::Options {
-            contenders: contenders.collect(),
+            contenders: contenders.collect::<Result<_>>()?,
             workers: vec![1],
             settings: settings.clone(),
             duration: Duration::from_secs_f64(self.seconds),
@@ -210,9 +209,9 @@ impl Lab {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
             let load = |&contender: &Contender| {
                 let stand = |_| Stand::load(contender, &*workload, self.seed);
-                (0..processors).map(stand).collect::<Vec<_>>()
+                (0..processors).map(stand).collect::<Result<Vec<_>>>()
             };
-            let mut stands: Vec<Vec<Stand>> = unknown.iter().map(load).collect();
+            let mut stands: Vec<Vec<Stand>> = unknown.iter().map(load).collect::<Result<_>>()?;
             let seconds = self.seconds / ROUNDS as f64;
             // The first round warms up.
             for round in 0..=ROUNDS {

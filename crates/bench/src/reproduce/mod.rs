@@ -7,6 +7,7 @@ mod lab;
 mod origin;
 mod page;
 mod plot;
+pub mod qstore;
 pub mod sparkle;
 pub mod study;
 mod worker;

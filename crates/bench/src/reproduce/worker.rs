@@ -1,5 +1,6 @@
 //! What one real worker takes for a workload's transactions, in processor time.
 
+use anyhow::{Result, anyhow};
 use execute::{Budget, Committed, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -106,22 +107,25 @@ pub struct Stand {
 
 impl Stand {
     /// Loads the records.
-    pub fn load(contender: Contender, workload: &dyn Workload, seed: u64) -> Stand {
-        let engine = contender.engine(PartitionId(0), 1, 1);
+    ///
+    /// # Errors
+    /// The contender is none with an engine.
+    pub fn load(contender: Contender, workload: &dyn Workload, seed: u64) -> Result<Stand> {
+        let engine = contender.engine(PartitionId(0), 1, 1).map_err(|wrong| anyhow!(wrong))?;
         for part in 0..workload.parts() {
             workload.load(seed, part, &mut |key, entry| {
                 engine.view().load(Image { key, version: Position::FIRST, entry: Some(entry) });
             });
         }
         engine.view().loaded(Position::FIRST, LOADED_AT_MS, &[]);
-        Stand {
+        Ok(Stand {
             contender,
             reader: SnapshotReader::new(engine.clone()),
             generator: workload.generator(seed, Client::ONLY),
             order: Order { engine, next: Position::FIRST.next(), epoch: 0, committed: Vec::new() },
             sequence: 0,
             again: Vec::new(),
-        }
+        })
     }
 
     /// Executes for so many seconds of processor time, and on until those who measure at the same time have

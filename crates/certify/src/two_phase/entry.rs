@@ -60,7 +60,8 @@ pub struct Prepare {
 }
 
 impl Prepare {
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    /// Appends its encoding.
+    pub fn put(&self, out: &mut Vec<u8>) {
         put_id(out, self.id);
         put_varint(out, self.behind.0);
         put_varint(out, self.participants.len() as u64);

@@ -99,6 +99,9 @@
 //! What it leaves out: listings and counts (refused), entries that expire (the access refuses them),
 //! partitions that only some sites have, and the forgetting of deleted keys.
 //!
+//! The scale model (`sim::scale::two_phase`) gives [`Partition`]s their entries itself, without groups: it
+//! measures what the protocol costs where nothing fails.
+//!
 //! Invariants:
 //! 1. The state of a partition is a function of its decided entries.
 //! 2. Two transactions that are prepared at a partition, and of which one writes what the other uses, have
@@ -579,7 +582,7 @@ impl Certifier for TwoPhase {
                 self.go_on(group, id, effects);
             }
             LogEntry::Forget { id } => {
-                partition.unfinished.remove(&id);
+                partition.forget(id);
                 self.withdraw(group, id);
                 self.coordinated.remove(&id);
             }

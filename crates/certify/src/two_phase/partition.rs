@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use txn::codec::{Reader, put_varint};
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
-use txn::{Key, PartitionId, Position, RequestId, SessionId};
+use txn::{Entry, Key, PartitionId, Position, RequestId, SessionId};
 
 /// A partition's answer to a `Prepare`.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,6 +100,19 @@ impl Partition {
     pub fn next_entry(&mut self) -> Position {
         self.decided = self.decided.next();
         self.decided
+    }
+
+    /// A record that is there before all transactions. It is as if the first entry had written it.
+    pub fn load(&mut self, key: Key, entry: Entry) {
+        let at = if self.rule == Rule::NoWait { Timestamp::NONE } else { Timestamp::NONE.next() };
+        self.decided = self.decided.max(Position::FIRST);
+        self.greatest = self.greatest.max(at);
+        self.records.write(key, Some(entry), Position::FIRST, at);
+    }
+
+    /// How many keys have a record.
+    pub fn count(&self) -> u64 {
+        self.records.keys().filter(|key| self.newest(key).entry.is_some()).count() as u64
     }
 
     /// The greatest timestamp that an entry of the log has had. A coordinator takes a greater one.
@@ -349,6 +362,11 @@ impl Partition {
     /// Whether a committed transaction, for which this partition has voted at `vote`, is finished here.
     pub(super) fn has_finished(&self, id: RequestId, vote: Position) -> bool {
         self.decided >= vote && !self.prepared.contains_key(&id)
+    }
+
+    /// All participants have finished a transaction that is at home here and has committed.
+    pub fn forget(&mut self, id: RequestId) {
+        self.unfinished.remove(&id);
     }
 
     /// All keys that were written, with their versions.

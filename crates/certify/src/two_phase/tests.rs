@@ -353,3 +353,21 @@ fn a_home_commits_nothing_before_the_sessions_last_transaction() {
         rig.restart(0);
     }
 }
+
+#[test]
+fn a_loaded_record_is_as_if_the_first_entry_had_written_it() {
+    for rule in Rule::ALL {
+        let mut partition = Partition::new(PartitionId(0), rule, 10);
+        let (key, entry) = (Key::new(b"k"), Entry::new("x"));
+        partition.load(key.clone(), entry.clone());
+        let read = partition.newest(&key);
+        assert_eq!((read.entry, read.version, partition.count()), (Some(entry), Position::FIRST, 1));
+        let used = Used {
+            timestamp: Timestamp(2),
+            reads: [(key, Position::FIRST)].into(),
+            writes: WriteSet::default(),
+        };
+        assert!(partition.range(&used).is_ok(), "{rule:?}");
+        assert_eq!(partition.decode(&partition.encode(), |_| true).as_ref(), Some(&partition));
+    }
+}

@@ -5,23 +5,22 @@ use crate::reproduce::ModelArgs;
 use anyhow::{Result, anyhow};
 use bench::report;
 use clap::Args;
-use execute::EngineKind;
 use serde::Serialize;
 use sim::scale::{self, Contender, Report, SparkleVariant};
 
 /// `ordo bench model`.
 #[derive(Args)]
 pub struct ModelCommand {
-    /// Engines, one run of the model for each: sparkle, calvin, qstore, ssmr, or, with `--nodes 1` only,
-    /// serial and nocc (no concurrency control). Ratios are to the first. docs/benchmarks.md tells what they
-    /// are.
+    /// Contenders, one run of the model for each: the engines sparkle, calvin, qstore, ssmr, or, with
+    /// `--nodes 1` only, serial and nocc (no concurrency control), and the rules of two-phase commit: no-wait,
+    /// timestamp, mvcc, maat. Ratios are to the first. docs/benchmarks.md tells what they are.
     #[arg(
         long,
         default_value = "sparkle",
         value_delimiter = ',',
-        value_name = "serial|nocc|calvin|ssmr|sparkle"
+        value_name = "serial|nocc|calvin|qstore|ssmr|sparkle|no-wait|timestamp|mvcc|maat"
     )]
-    engine: Vec<EngineKind>,
+    engine: Vec<Contender>,
     /// When a partition tells the others of a transaction what they need from it (Fig. 9 of the Sparkle
     /// paper): `cons` once it can't be wrong any more, `cc` at once, and confirms it once all before it is
     /// final, `sc` at once, and confirms it while that is still speculative, `sc-schedule` likewise, with the
@@ -71,12 +70,12 @@ struct Row {
 /// Runs the model.
 pub fn run(args: ModelCommand) -> Result<()> {
     let mut contenders = Vec::new();
-    for &kind in &args.engine {
-        match kind {
-            EngineKind::Sparkle => {
+    for &contender in &args.engine {
+        match contender {
+            Contender::SPARKLE => {
                 contenders.extend(args.sparkle_variant.iter().copied().map(Contender::sparkle));
             }
-            other => contenders.push(Contender::of(other)),
+            other => contenders.push(other),
         }
     }
     let (times, costs) = (args.model.times(true)?, args.model.costs()?);

@@ -1,5 +1,6 @@
-//! The engines that the model compares, by name.
+//! What the model compares, by name.
 
+use certify::two_phase::Rule;
 use execute::sparkle::{Options as SparkleOptions, Sparkle, Variant};
 use execute::{Assignment, Engine, EngineKind, Needs};
 use order::arrange::Scheduling;
@@ -64,13 +65,19 @@ impl FromStr for SparkleVariant {
     }
 }
 
-/// An engine of the model.
+/// What the model compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contender {
-    /// The engine.
-    pub kind: EngineKind,
-    /// How Sparkle's siblings confirm each other, and how epochs are arranged for it. Nothing to the others.
-    pub variant: SparkleVariant,
+pub enum Contender {
+    /// An engine, which executes an order.
+    Engine {
+        /// The engine.
+        kind: EngineKind,
+        /// How Sparkle's siblings confirm each other, and how epochs are arranged for it. Nothing to the
+        /// others.
+        variant: SparkleVariant,
+    },
+    /// Two-phase commit with a rule of concurrency control, which has no order and no engine.
+    TwoPhase(Rule),
 }
 
 impl Contender {
@@ -78,34 +85,61 @@ impl Contender {
     pub const SPARKLE: Contender = Contender::of(EngineKind::Sparkle);
     /// An engine as it is here.
     pub const fn of(kind: EngineKind) -> Contender {
-        Contender { kind, variant: SparkleVariant::ScSchedule }
+        Contender::Engine { kind, variant: SparkleVariant::ScSchedule }
     }
     /// A variant of Sparkle.
     pub const fn sparkle(variant: SparkleVariant) -> Contender {
-        Contender { kind: EngineKind::Sparkle, variant }
+        Contender::Engine { kind: EngineKind::Sparkle, variant }
+    }
+    /// The engine that it is.
+    ///
+    /// # Errors
+    /// It is a protocol without an engine.
+    pub fn kind(self) -> Result<EngineKind, String> {
+        match self {
+            Contender::Engine { kind, .. } => Ok(kind),
+            Contender::TwoPhase(_) => Err(format!("{self} has no engine")),
+        }
+    }
+    fn is(self, wanted: EngineKind) -> bool {
+        self.kind() == Ok(wanted)
     }
     /// An engine for a partition out of so many.
-    pub fn engine(self, partition: PartitionId, of: u16, workers: usize) -> Arc<dyn Engine> {
+    ///
+    /// # Errors
+    /// It is a protocol without an engine.
+    pub fn engine(self, partition: PartitionId, of: u16, workers: usize) -> Result<Arc<dyn Engine>, String> {
         let made_for = Assignment { partition, of, ..Assignment::alone(workers) };
-        match self.kind {
-            EngineKind::Sparkle => Arc::new(Sparkle::new(SparkleOptions {
-                variant: self.variant.confirmation(),
-                capacity: CAPACITY,
-                ..SparkleOptions::of(made_for)
-            })),
-            kind => kind.make(made_for),
-        }
+        Ok(match self {
+            Contender::Engine { kind: EngineKind::Sparkle, variant } => {
+                Arc::new(Sparkle::new(SparkleOptions {
+                    variant: variant.confirmation(),
+                    capacity: CAPACITY,
+                    ..SparkleOptions::of(made_for)
+                }))
+            }
+            other => other.kind()?.make(made_for),
+        })
     }
     /// How epochs are arranged for it.
     pub fn scheduling(self) -> Scheduling {
-        match self.kind {
-            EngineKind::Sparkle => self.variant.scheduling(),
+        match self {
+            Contender::Engine { kind: EngineKind::Sparkle, variant } => variant.scheduling(),
             _ => Scheduling::Merged,
         }
     }
-    /// What its engine needs.
+    /// What it needs.
     pub fn needs(self) -> Needs {
-        self.kind.needs()
+        match self {
+            Contender::Engine { kind, .. } => kind.needs(),
+            Contender::TwoPhase(_) => Needs {
+                declared_keys: false,
+                spans_partitions: true,
+                one_worker: false,
+                whole_transactions: false,
+                correct: true,
+            },
+        }
     }
     /// How many of a node's workers it has use for.
     pub fn workers(self, of_node: usize) -> usize {
@@ -113,7 +147,7 @@ impl Contender {
     }
     /// Whether its worker 0 only schedules where there are several.
     pub fn has_scheduler(self) -> bool {
-        self.kind == EngineKind::Calvin
+        self.is(EngineKind::Calvin)
     }
     /// Whether read-only transactions bypass the order, as its design says.
     pub fn reads_at_snapshots(self) -> bool {
@@ -121,12 +155,29 @@ impl Contender {
     }
 }
 
+impl FromStr for Contender {
+    type Err = String;
+    /// A contender by its name; of Sparkle the variant that Ordo has.
+    fn from_str(text: &str) -> Result<Contender, String> {
+        match Rule::ALL.into_iter().find(|rule| rule.name() == text) {
+            Some(rule) => Ok(Contender::TwoPhase(rule)),
+            None => text.parse().map(Contender::of).map_err(|wrong| {
+                format!("{wrong}; the model has {}, too", Rule::ALL.map(Rule::name).join(", "))
+            }),
+        }
+    }
+}
+
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.kind, self.variant) {
-            (EngineKind::Sparkle, SparkleVariant::ScSchedule) => f.write_str("sparkle"),
-            (EngineKind::Sparkle, variant) => write!(f, "sparkle {}", variant.name()),
-            (kind, _) => write!(f, "{kind}"),
+        match self {
+            Contender::Engine { kind: EngineKind::Sparkle, variant }
+                if *variant != SparkleVariant::default() =>
+            {
+                write!(f, "sparkle {}", variant.name())
+            }
+            Contender::Engine { kind, .. } => write!(f, "{kind}"),
+            Contender::TwoPhase(rule) => f.write_str(rule.name()),
         }
     }
 }

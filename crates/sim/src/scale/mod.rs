@@ -18,13 +18,14 @@
 //!   other machines.
 //! - **The measured time** is long enough that as many calls have ended in it as clients have under way, and
 //!   so is the time before it: an engine that ends calls in bursts is not measured between two of them.
-//! - **The order.** One zone, and every [`Times::epoch_ns`] an epoch of what has come to all nodes: one call
-//!   of each node in turn, and so on (a merge batch by batch, which `order::merge` makes, would put all
-//!   multi-partition transactions of one node behind each other, to the harm of contenders whose order stays
-//!   as it is merged); then `order::arrange`. The paper's evaluation replaces replication by a delay of 200
-//!   ms before a batch is executed. A constant delay takes nothing from the throughput of clients that are
-//!   many enough, so the model only adds it to latencies ([`Times::order_ns`]); an epoch is delivered when it
-//!   is made, and confirmed [`Times::confirm_ns`] later.
+//! - **The order.** One zone, and every [`Times::epoch_ns`] an epoch of what has come to all nodes (or, with
+//!   [`Times::epoch_calls`], an epoch whenever so many calls have come): one call of each node in turn, and
+//!   so on (a merge batch by batch, which `order::merge` makes, would put all multi-partition transactions of
+//!   one node behind each other, to the harm of contenders whose order stays as it is merged); then
+//!   `order::arrange`. The paper's evaluation replaces replication by a delay of 200 ms before a batch is
+//!   executed. A constant delay takes nothing from the throughput of clients that are many enough, so the
+//!   model only adds it to latencies ([`Times::order_ns`]); an epoch is delivered when it is made, and
+//!   confirmed [`Times::confirm_ns`] later.
 //! - **Siblings' messages.** A node has a thread that sends and one that receives, beside its workers (the
 //!   paper: three cores for network and clients). In each round of [`Times::round_ns`] (or of half as long
 //!   again as its last one took) the sender takes one message for each destination. A message takes both
@@ -33,7 +34,8 @@
 //!   [`Times::latency_ns`] with some jitter. Links keep the order.
 //!
 //! Where nodes are replicas of each other ([`Options::replication`]), a leader that is modelled orders
-//! instead, and one replica stands for all: the head of `scale::replicated` tells how.
+//! instead, and one replica stands for all: the head of `scale::replicated` tells how. The head of
+//! `scale::two_phase` tells how nodes commit without an order.
 //!
 //! The same options give the same run, to the digest of all commits. A run can be judged
 //! ([`Options::judged`]): it then goes on until nothing is under way, and the state of every partition must
@@ -41,9 +43,12 @@
 
 mod contender;
 mod judge;
+mod network;
 mod node;
 mod replicated;
 mod run;
+mod timeline;
+mod two_phase;
 
 pub use contender::{Contender, SparkleVariant};
 pub use replicated::{Delivery, Feed, OrderReport, Replication, order_alone};
@@ -61,6 +66,9 @@ pub const LONGER_MAX: u64 = 6;
 pub struct Times {
     /// From one epoch to the next.
     pub epoch_ns: u64,
+    /// An epoch has so many calls of all nodes instead, and is made within [`Times::round_ns`] when so many
+    /// have come.
+    pub epoch_calls: Option<usize>,
     /// From an epoch's making to its delivery, as far as latencies are concerned.
     pub order_ns: u64,
     /// From an epoch's delivery to its confirmation.
@@ -82,6 +90,7 @@ impl Default for Times {
     fn default() -> Times {
         Times {
             epoch_ns: 5_000_000,
+            epoch_calls: None,
             order_ns: 200_000_000,
             confirm_ns: 0,
             latency_ns: 50_000,
@@ -124,7 +133,7 @@ pub struct Options {
     pub nodes: u16,
     /// Workers of each node.
     pub workers: usize,
-    /// The engine.
+    /// The engine, or the protocol.
     pub contender: Contender,
     /// What clients call.
     pub workload: Arc<dyn Workload>,

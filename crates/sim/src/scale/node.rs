@@ -1,6 +1,7 @@
 //! A node of the model: its engine, its workers, its network threads, and its clients.
 
-use super::{Contender, Options};
+use super::network::{Sent, Wire};
+use super::{Contender, Options, Report};
 use execute::siblings::{Message, Note};
 use execute::{Budget, Committed, Engine, Progress, ReadOutcome, Siblings, SnapshotReader, WorkerId, calvin};
 use std::collections::{BTreeSet, VecDeque};
@@ -13,7 +14,7 @@ use workloads::{Client, Generator, Tally, Workload};
 /// The epoch time of the loaded records.
 pub(super) const LOADED_AT_MS: u64 = 1_700_000_000_000;
 /// One of so many calls has its latency taken.
-const SAMPLED: u64 = 16;
+pub(super) const SAMPLED: u64 = 16;
 
 /// The model's clock as procedures see it.
 pub(super) fn time_ms(now_ns: u64) -> u64 {
@@ -46,13 +47,63 @@ pub(super) struct Counts {
     pub(super) snapshot_reads: u64,
 }
 
-/// A message on its way out.
-pub(super) struct Sent {
-    pub(super) to: PartitionId,
-    pub(super) message: Message,
-    pub(super) notes: u64,
-    /// When its last byte is on the wire.
-    pub(super) left_ns: u64,
+impl Counts {
+    /// Calls that have ended.
+    pub(super) fn ended(&self) -> u64 {
+        self.tally.committed + self.tally.aborted_by_logic
+    }
+
+    /// A message has been sent.
+    pub(super) fn sent(&mut self, notes: u64, bytes: u64) {
+        self.messages += 1;
+        self.notes += notes;
+        self.bytes += bytes;
+    }
+
+    /// Adds what was counted at another node.
+    pub(super) fn add(&mut self, other: &Counts) {
+        self.tally.merge(&other.tally);
+        self.multi_partition += other.multi_partition;
+        self.steps += other.steps;
+        self.busy_ns += other.busy_ns;
+        self.messages += other.messages;
+        self.notes += other.notes;
+        self.bytes += other.bytes;
+        self.rounds += other.rounds;
+        self.groups += other.groups;
+        self.members += other.members;
+        self.idle_with_work_ns += other.idle_with_work_ns;
+        self.looks += other.looks;
+        self.snapshot_reads += other.snapshot_reads;
+    }
+
+    /// What was counted since `before`, in a time in which so many workers could have worked. What is not
+    /// counted here is left at 0.
+    pub(super) fn since(&self, before: &Counts, measured_ns: u64, workers: usize) -> Report {
+        Report {
+            measured_ns,
+            committed: self.tally.committed - before.tally.committed,
+            rolled_back: self.tally.aborted_by_logic - before.tally.aborted_by_logic,
+            multi_partition: self.multi_partition - before.multi_partition,
+            steps: self.steps - before.steps,
+            looks: self.looks - before.looks,
+            snapshot_reads: self.snapshot_reads - before.snapshot_reads,
+            busy: (self.busy_ns - before.busy_ns) as f64 / (measured_ns as f64 * workers as f64),
+            messages: self.messages - before.messages,
+            notes: self.notes - before.notes,
+            bytes: self.bytes - before.bytes,
+            rounds: self.rounds - before.rounds,
+            group_members: self.members as f64 / self.groups.max(1) as f64,
+            idle_with_work_ns: self.idle_with_work_ns,
+            ..Report::default()
+        }
+    }
+}
+
+/// The latency that so many percent of these are at most. They are sorted.
+pub(super) fn percentile_ns(latencies: &[u64], percent: usize) -> u64 {
+    let place = latencies.len().saturating_sub(1) * percent / 100;
+    latencies.get(place).copied().unwrap_or(0)
 }
 
 pub(super) struct Node {
@@ -88,9 +139,7 @@ pub(super) struct Node {
     pub(super) given_back: Vec<RequestId>,
     pub(super) counts: Counts,
     pub(super) digest: u64,
-    /// Until when the wire and the receiving thread are busy.
-    wire_until_ns: u64,
-    receiver_until_ns: u64,
+    pub(super) wire: Wire,
     costs: super::Costs,
 }
 
@@ -124,8 +173,7 @@ impl Node {
             given_back: Vec::new(),
             counts: Counts::default(),
             digest: u64::from(at.0),
-            wire_until_ns: 0,
-            receiver_until_ns: 0,
+            wire: Wire::new(options.costs),
             costs: options.costs,
         }
     }
@@ -333,34 +381,19 @@ impl Node {
     // The network.
 
     /// The sender's round: what it says, and when it has said it.
-    pub(super) fn say(&mut self, now_ns: u64) -> (Vec<Sent>, u64) {
+    pub(super) fn say(&mut self, now_ns: u64) -> (Vec<Sent<Message>>, u64) {
         let mut at_ns = now_ns;
         let messages = self.engine.siblings().map_or_else(Vec::new, Siblings::messages);
         self.counts.rounds += u64::from(!messages.is_empty());
         let sent = messages.into_iter().map(|(to, message)| {
             let notes = message.groups.iter().flat_map(|(_, notes)| notes).map(things_told).sum();
             let bytes = message.encode().len() as u64;
-            at_ns += self.handling_ns(notes);
-            let wire_ns = (bytes as f64 * self.costs.byte_ns) as u64;
-            self.wire_until_ns = self.wire_until_ns.max(at_ns) + wire_ns;
-            self.counts.messages += 1;
-            self.counts.notes += notes;
-            self.counts.bytes += bytes;
-            Sent { to, message, notes, left_ns: self.wire_until_ns }
+            let left_ns = self.wire.send(notes, bytes, &mut at_ns);
+            self.counts.sent(notes, bytes);
+            Sent { to, message, notes, left_ns }
         });
         let sent = sent.collect();
         (sent, at_ns)
-    }
-
-    fn handling_ns(&self, notes: u64) -> u64 {
-        self.costs.message_ns + notes * self.costs.note_ns
-    }
-
-    /// When a message that arrives now has been taken.
-    pub(super) fn taken_ns(&mut self, notes: u64, now_ns: u64) -> u64 {
-        let begins_ns = self.receiver_until_ns.max(now_ns);
-        self.receiver_until_ns = begins_ns + self.handling_ns(notes);
-        self.receiver_until_ns
     }
 }
 

@@ -1,9 +1,10 @@
 //! The model's events.
 
-use super::node::{self, Counts, Node, time_ms};
+use super::network::{Links, next_round_ns};
+use super::node::{self, Counts, Node, percentile_ns, time_ms};
 use super::replicated::{Feed, Leader, OnItsWay, OrderCounts, Undecided};
-use super::{LONGER_MAX, Options, Report, judge::Judge};
-use crate::draw::Draw;
+use super::timeline::Timeline;
+use super::{Contender, Options, Report, judge::Judge, two_phase};
 use crate::world::queue::Queue;
 use execute::siblings::Message;
 use order::arrange::{Place, Placed, arrange_all};
@@ -11,11 +12,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::hash::mix;
 use txn::{Batch, Epoch, PartitionId};
-
-/// Calls of each client that end in the measured time, unless these are many.
-const CALLS_EACH: u64 = 4;
-/// So many are.
-const CALLS_WANTED: u64 = 4_000;
 
 enum Event {
     /// What waits for an epoch is ordered.
@@ -51,11 +47,9 @@ struct Run<'a> {
     options: &'a Options,
     nodes: Vec<Node>,
     queue: Queue<Event>,
-    draw: Draw,
     epoch: u64,
     digest: u64,
-    /// When the last message of a link arrives.
-    links_ns: BTreeMap<(PartitionId, PartitionId), u64>,
+    links: Links,
     messages_of_round_max: u64,
     /// Clients make no more calls.
     is_ending: bool,
@@ -84,9 +78,16 @@ pub fn run(options: &Options) -> Result<Report, String> {
     if options.replication.is_some() && nodes != 1 {
         return Err("replicas are counted by the replication, and the model has one of them".to_owned());
     }
+    if let Contender::TwoPhase(rule) = options.contender {
+        if options.replication.is_some() {
+            return Err(format!("{} has no replicas in the model", options.contender));
+        }
+        return two_phase::run(options, rule);
+    }
     let of_node = options.contender.workers(workers);
     let engine = |at| options.contender.engine(PartitionId(at), nodes, of_node);
-    let engines: Arc<[_]> = (0..nodes).map(engine).collect();
+    let engines: Result<Arc<[_]>, String> = (0..nodes).map(engine).collect();
+    let engines = engines?;
     let all = (0..nodes).map(|at| Node::new(options, PartitionId(at), engines.clone()));
     let all: Vec<Node> = all.collect();
     node::load(&*options.workload, options.seed, &all);
@@ -94,10 +95,9 @@ pub fn run(options: &Options) -> Result<Report, String> {
         options,
         nodes: all,
         queue: Queue::new(),
-        draw: Draw::new(mix(options.seed)),
         epoch: 0,
         digest: 1,
-        links_ns: BTreeMap::new(),
+        links: Links::new(options),
         messages_of_round_max: 0,
         is_ending: false,
         judge: options.judged.then(|| Judge::new(options)),
@@ -105,6 +105,29 @@ pub fn run(options: &Options) -> Result<Report, String> {
         undecided: Undecided::default(),
     };
     run.run()
+}
+
+impl Timeline for Run<'_> {
+    fn options(&self) -> &Options {
+        self.options
+    }
+
+    fn ended(&self) -> u64 {
+        self.nodes.iter().map(|node| node.counts.ended()).sum()
+    }
+
+    fn go_on_until(&mut self, until_ns: u64) {
+        let mut last_ns = 0;
+        while let Some(next_ns) = self.queue.next_at_ns().filter(|&at_ns| at_ns < until_ns) {
+            if next_ns > last_ns && last_ns > 0 {
+                self.note_idleness(next_ns - last_ns);
+            }
+            last_ns = next_ns;
+            if let Some((now_ns, event)) = self.queue.next() {
+                self.handle(event, now_ns);
+            }
+        }
+    }
 }
 
 impl Run<'_> {
@@ -137,45 +160,6 @@ impl Run<'_> {
         Ok(report)
     }
 
-    /// Goes on for this time, and longer until as many calls have ended as clients have under way, or several
-    /// times as many where that is little. A judged run takes the time that was asked for: it is not made for
-    /// its figures. Returns when it stopped.
-    fn go_on_for(&mut self, from_ns: u64, least_ns: u64) -> u64 {
-        let clients = (self.options.clients * self.nodes.len()) as u64;
-        let calls = clients.max(CALLS_WANTED.min(CALLS_EACH * clients));
-        let ended_before = self.ended();
-        let mut until_ns = from_ns + least_ns;
-        loop {
-            self.go_on_until(until_ns);
-            if self.options.judged
-                || self.ended() - ended_before >= calls
-                || until_ns >= from_ns + least_ns * LONGER_MAX
-            {
-                return until_ns;
-            }
-            until_ns += self.options.times.epoch_ns;
-        }
-    }
-
-    /// Calls that have ended.
-    fn ended(&self) -> u64 {
-        let tallies = self.nodes.iter().map(|node| &node.counts.tally);
-        tallies.map(|tally| tally.committed + tally.aborted_by_logic).sum()
-    }
-
-    fn go_on_until(&mut self, until_ns: u64) {
-        let mut last_ns = 0;
-        while let Some(next_ns) = self.queue.next_at_ns().filter(|&at_ns| at_ns < until_ns) {
-            if next_ns > last_ns && last_ns > 0 {
-                self.note_idleness(next_ns - last_ns);
-            }
-            last_ns = next_ns;
-            if let Some((now_ns, event)) = self.queue.next() {
-                self.handle(event, now_ns);
-            }
-        }
-    }
-
     /// What is idle now is so until the next event.
     fn note_idleness(&mut self, for_ns: u64) {
         if !self.options.judged {
@@ -192,8 +176,20 @@ impl Run<'_> {
         let times = self.options.times;
         match event {
             Event::Epoch => {
-                self.order(now_ns);
-                self.queue.add(now_ns + times.epoch_ns, Event::Epoch);
+                let next_ns = match times.epoch_calls {
+                    None => {
+                        self.order(usize::MAX, now_ns);
+                        times.epoch_ns
+                    }
+                    Some(calls) => {
+                        // When the last clients have ended, what is left is fewer.
+                        while self.pending() >= calls || self.is_ending && self.pending() > 0 {
+                            self.order(calls, now_ns);
+                        }
+                        times.round_ns
+                    }
+                };
+                self.queue.add(now_ns + next_ns, Event::Epoch);
             }
             Event::Confirm(ends) => {
                 for (at, end) in ends.into_iter().enumerate() {
@@ -229,7 +225,7 @@ impl Run<'_> {
             Event::Round { at } => self.round(at, now_ns),
             Event::Arrived(letter) => {
                 let to = usize::from(letter.to.0);
-                let taken_ns = self.nodes[to].taken_ns(letter.notes, now_ns);
+                let taken_ns = self.nodes[to].wire.taken_ns(letter.notes, now_ns);
                 self.queue.add(taken_ns, Event::Taken(letter));
             }
             Event::Taken(letter) => {
@@ -243,17 +239,29 @@ impl Run<'_> {
         }
     }
 
-    /// Makes an epoch of what has come to all nodes.
-    fn order(&mut self, now_ns: u64) {
+    /// Calls of all nodes that wait for an epoch.
+    fn pending(&self) -> usize {
+        self.nodes.iter().map(|node| node.pending.len()).sum()
+    }
+
+    /// Makes an epoch of what has come to all nodes, of so many calls at most.
+    fn order(&mut self, most: usize, now_ns: u64) {
         let nodes = self.nodes.iter_mut();
         let pending: Vec<_> = nodes.map(|node| std::mem::take(&mut node.pending)).collect();
         let longest = pending.iter().map(Vec::len).max().unwrap_or(0);
         let in_turn = (0..longest).flat_map(|place| {
-            let of_all = pending.iter().filter_map(move |of_one| of_one.get(place));
-            // Calls of one session are of different clients: nothing binds them.
-            of_all.map(|request| Placed { request: request.clone(), place: Place::default() })
+            let of_all = pending.iter().enumerate();
+            of_all.filter_map(move |(at, of_one)| of_one.get(place).map(|request| (at, request)))
         });
-        let sequence: Vec<Placed> = in_turn.collect();
+        let mut sequence: Vec<Placed> = Vec::new();
+        for (at, request) in in_turn {
+            if sequence.len() < most {
+                // Calls of one session are of different clients: nothing binds them.
+                sequence.push(Placed { request: request.clone(), place: Place::default() });
+            } else {
+                self.nodes[at].pending.push(request.clone());
+            }
+        }
         let earlier = Epoch(self.epoch);
         if sequence.is_empty() {
             return;
@@ -386,24 +394,18 @@ impl Run<'_> {
     }
 
     fn round(&mut self, at: usize, now_ns: u64) {
-        let times = self.options.times;
         let from = PartitionId(at as u16);
         let (sent, done_ns) = self.nodes[at].say(now_ns);
         let mut to_one: BTreeMap<PartitionId, u64> = BTreeMap::new();
         for sent in sent {
             *to_one.entry(sent.to).or_default() += 1;
-            let jitter_ns = self.draw.below(times.jitter_ns + 1);
-            let last_ns = self.links_ns.entry((from, sent.to)).or_default();
-            *last_ns = (*last_ns).max(sent.left_ns + times.latency_ns + jitter_ns);
+            let arrives_ns = self.links.arrives_ns(from, sent.to, sent.left_ns);
             let letter = Letter { from, to: sent.to, message: sent.message, notes: sent.notes };
-            self.queue.add(*last_ns, Event::Arrived(Box::new(letter)));
+            self.queue.add(arrives_ns, Event::Arrived(Box::new(letter)));
         }
         let most = to_one.values().copied().max().unwrap_or(0);
         self.messages_of_round_max = self.messages_of_round_max.max(most);
-        // A sender that never rested would be as fast as its receivers, and their queues would grow.
-        let rested_ns = done_ns + (done_ns - now_ns) / 2;
-        let next_ns = rested_ns.max(now_ns + times.round_ns);
-        self.queue.add(next_ns, Event::Round { at });
+        self.queue.add(next_round_ns(now_ns, done_ns, self.options.times.round_ns), Event::Round { at });
     }
 
     /// All counts, and what all engines threw away or gave back.
@@ -411,20 +413,7 @@ impl Run<'_> {
         let mut sum = Counts::default();
         let mut restarts = 0;
         for node in &self.nodes {
-            let counts = &node.counts;
-            sum.tally.merge(&counts.tally);
-            sum.multi_partition += counts.multi_partition;
-            sum.steps += counts.steps;
-            sum.busy_ns += counts.busy_ns;
-            sum.messages += counts.messages;
-            sum.notes += counts.notes;
-            sum.bytes += counts.bytes;
-            sum.rounds += counts.rounds;
-            sum.groups += counts.groups;
-            sum.members += counts.members;
-            sum.idle_with_work_ns += counts.idle_with_work_ns;
-            sum.looks += counts.looks;
-            sum.snapshot_reads += counts.snapshot_reads;
+            sum.add(&node.counts);
             restarts += node.engine.status().restarts + node.given_back.len() as u64;
         }
         (sum, restarts)
@@ -445,35 +434,16 @@ impl Run<'_> {
         let nodes = self.nodes.len() as f64;
         // The way through the order of replicas is modelled.
         let order_ns = if self.leader.is_some() { 0 } else { self.options.times.order_ns };
-        let at = |percent: usize| {
-            let place = latencies.len().saturating_sub(1) * percent / 100;
-            latencies.get(place).copied().unwrap_or(0) + order_ns
-        };
         let of_node = self.options.contender.workers(self.options.workers);
-        let workers = (self.nodes.len() * of_node) as f64;
         Report {
-            measured_ns,
-            committed: counts.tally.committed - before.tally.committed,
-            rolled_back: counts.tally.aborted_by_logic - before.tally.aborted_by_logic,
-            multi_partition: counts.multi_partition - before.multi_partition,
             restarts: restarts - restarts_before,
-            steps: counts.steps - before.steps,
-            looks: counts.looks - before.looks,
-            snapshot_reads: counts.snapshot_reads - before.snapshot_reads,
-            busy: (counts.busy_ns - before.busy_ns) as f64 / (measured_ns as f64 * workers),
-            messages: counts.messages - before.messages,
-            notes: counts.notes - before.notes,
-            bytes: counts.bytes - before.bytes,
-            rounds: counts.rounds - before.rounds,
             messages_of_round_max: self.messages_of_round_max,
             window: window as f64 / nodes,
             parked: parked as f64 / nodes,
-            group_members: counts.members as f64 / counts.groups.max(1) as f64,
-            idle_with_work_ns: counts.idle_with_work_ns,
-            latency_p50_ns: at(50),
-            latency_p99_ns: at(99),
+            latency_p50_ns: percentile_ns(&latencies, 50) + order_ns,
+            latency_p99_ns: percentile_ns(&latencies, 99) + order_ns,
             digest,
-            order: None,
+            ..counts.since(&before, measured_ns, self.nodes.len() * of_node)
         }
     }
 

@@ -121,11 +121,18 @@ impl TpccGenerator {
         let (district, customer) = (self.district(), self.customer());
         let count = self.dice.between(5, LINES_MAX as u32) as usize;
         let mut lines = [Line::default(); LINES_MAX];
+        let line_percent = if self.mix.elsewhere_percent().is_some() { 0 } else { 1 };
         for line in &mut lines[..count] {
             line.item = self.constants.item(&mut self.dice, self.scale.items);
-            let elsewhere = self.remote && self.dice.percent(1);
+            let elsewhere = self.remote && self.dice.percent(line_percent);
             line.supplier = if elsewhere { self.other_warehouse(home) } else { home };
             line.quantity = self.dice.between(1, 10) as u8;
+        }
+        if let Some(percent) = self.mix.elsewhere_percent()
+            && self.remote
+            && self.dice.percent(percent)
+        {
+            lines[0].supplier = self.other_warehouse(home);
         }
         if self.dice.percent(1) {
             lines[count - 1].item = self.scale.items + 1;
@@ -140,7 +147,8 @@ impl TpccGenerator {
 
     fn draw_payment(&mut self, home: u32) -> (Args, PartitionRoute) {
         let district = self.district();
-        let (customer_warehouse, customer_district) = if self.remote && self.dice.percent(15) {
+        let percent = self.mix.elsewhere_percent().unwrap_or(15);
+        let (customer_warehouse, customer_district) = if self.remote && self.dice.percent(percent) {
             (self.other_warehouse(home), self.district())
         } else {
             (home, district)
@@ -206,8 +214,8 @@ impl Mix {
     fn draw(&self, dice: &mut Dice) -> Profile {
         let point = dice.below(200) as u32;
         match *self {
-            Mix::NewOrderPayment => {
-                if point < 100 {
+            Mix::NewOrderPayment { payment_percent, .. } => {
+                if point < 2 * (100 - payment_percent.min(100)) {
                     Profile::NewOrder
                 } else {
                     Profile::Payment

@@ -54,7 +54,7 @@ fn every_mix_keeps_all_conditions() {
     for mix in [10, 50, 90]
         .map(|update_percent| Mix::Full { update_percent })
         .into_iter()
-        .chain([Mix::NewOrderPayment])
+        .chain([Mix::NEW_ORDER_PAYMENT])
     {
         for remote in [true, false] {
             let tpcc = Tpcc { mix, remote, ..SMALL };
@@ -179,12 +179,12 @@ fn the_mixes_are_sparkles() {
     full(90, [4.0, 43.0, 5.0, 43.0, 5.0]);
     full(50, [4.0, 23.0, 25.0, 23.0, 25.0]);
     full(10, [4.0, 3.0, 45.0, 3.0, 45.0]);
-    expect(Mix::NewOrderPayment, &[("tpcc.new_order", 50.0), ("tpcc.payment", 50.0)]);
+    expect(Mix::NEW_ORDER_PAYMENT, &[("tpcc.new_order", 50.0), ("tpcc.payment", 50.0)]);
 }
 
 #[test]
 fn calls_have_the_specified_shares_of_remote_rows_names_and_rollbacks() {
-    let drawn = draws(&Tpcc { warehouses: 5, mix: Mix::NewOrderPayment, ..SMALL }, 40_000);
+    let drawn = draws(&Tpcc { warehouses: 5, mix: Mix::NEW_ORDER_PAYMENT, ..SMALL }, 40_000);
     let number = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let payments = &drawn["tpcc.payment"];
     let remote = payments.iter().filter(|bytes| number(bytes, 0) != number(bytes, 5)).count();
@@ -202,9 +202,30 @@ fn calls_have_the_specified_shares_of_remote_rows_names_and_rollbacks() {
 }
 
 #[test]
+fn a_mix_may_say_how_many_calls_touch_another_warehouse() {
+    let mix = Mix::NewOrderPayment { payment_percent: 30, elsewhere_percent: Some(40) };
+    let spread = Tpcc { warehouses: 8, partitions: 4, mix, ..SMALL };
+    let mut generator = spread.generator(seed(4), Client { index: 1, count: 4 });
+    let (mut payments, mut elsewhere) = (0, [0, 0]);
+    for _ in 0..4_000 {
+        let draw = generator.next();
+        let is_payment = draw.procedure.name() == "tpcc.payment";
+        payments += usize::from(is_payment);
+        assert!(draw.route.partitions.len() <= 2);
+        elsewhere[usize::from(is_payment)] += usize::from(draw.route.partitions.len() > 1);
+    }
+    assert!((28.0..32.0).contains(&share(payments, 4_000)), "{payments}");
+    assert!((37.0..43.0).contains(&share(elsewhere[0], 4_000 - payments)), "{elsewhere:?}");
+    assert!((36.0..44.0).contains(&share(elsewhere[1], payments)), "{elsewhere:?}");
+    let mut state = Serial::loaded(&spread, 1);
+    let tally = state.drive(&spread, 1, 4, 300);
+    spread.check(&mut state, &tally).unwrap();
+}
+
+#[test]
 fn warehouses_of_several_partitions_keep_all_conditions_and_meet_as_in_the_paper() {
     let seed = seed(3);
-    let spread = Tpcc { warehouses: 8, partitions: 4, mix: Mix::NewOrderPayment, ..SMALL };
+    let spread = Tpcc { warehouses: 8, partitions: 4, mix: Mix::NEW_ORDER_PAYMENT, ..SMALL };
     let mut state = Serial::loaded(&spread, seed);
     let tally = state.drive(&spread, seed, 4, 500);
     spread.check(&mut state, &tally).unwrap();

@@ -38,6 +38,16 @@ impl Rule {
     /// All of them.
     pub const ALL: [Rule; 4] = [Rule::NoWait, Rule::Timestamp, Rule::Mvcc, Rule::Maat];
 
+    /// The name, as options take it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rule::NoWait => "no-wait",
+            Rule::Timestamp => "timestamp",
+            Rule::Mvcc => "mvcc",
+            Rule::Maat => "maat",
+        }
+    }
+
     /// Whether transactions are serializable in an order that keeps real time. Those of the others are
     /// serializable in an order that keeps each session's own.
     pub fn is_strict(self) -> bool {
