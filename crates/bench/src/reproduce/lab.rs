@@ -203,6 +203,9 @@ impl Lab {
     pub fn calibrate(&mut self, contenders: &[Contender], settings: &Settings) -> Result<()> {
         let unknown: Vec<Contender> =
             contenders.iter().copied().filter(|&contender| !self.knows(contender, settings)).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
         let workload = settings.workload()?;
         let mut rounds = vec![(Vec::new(), Vec::new()); unknown.len()];
         if self.calibrated {

@@ -38,8 +38,8 @@ const ALL: [Contender; 6] = [
 
 /// The nodes of the paper's cluster, for which its batch sizes and our bars are meant.
 const NODES: u16 = 16;
-/// Records for each client of two-phase commit.
-const KEYS_OF_CLIENT: u32 = 400;
+/// Records of a node for each client of two-phase commit: what gives the best throughput counts.
+const KEYS_OF_CLIENT: [u32; 3] = [400, 100, 25];
 /// The paper's default size of a batch of all nodes (Table 1).
 const BATCH: usize = 80_000;
 /// Partitions of a multi-partition transaction, and the share of these transactions (Table 1).
@@ -49,15 +49,27 @@ const MULTI_PERCENT: u32 = 50;
 const WAREHOUSES: u32 = 4;
 
 /// What the paper has and this page has not.
-const MISSING: &str = "Missing: Q-Store's read-committed mode; speculation within a batch and the conservative mode as modes to \
-    choose from (the paper itself does not evaluate the conservative mode). Here a transaction that may abort \
-    by its own logic holds up those behind it at its records, and all others speculate.";
+const MISSING: &str = "Missing: Q-Store's read-committed mode; speculation within a batch and the conservative \
+    mode as modes to choose from (the paper itself does not evaluate the conservative mode). Here a \
+    transaction that may abort by its own logic holds up those behind it at its records, and all others \
+    speculate.";
 
 /// Why two-phase commit comes out better than in the paper.
 const BUNDLED: &str = "All that a node tells another one in a round goes as one message, for all contenders. \
-    So a record of another node costs two-phase commit a round trip and two told things, where the paper's protocols \
-    send two messages; and votes, commits and releases of locks cost one step each, however many records \
-    they are of.";
+    So a record of another node costs two-phase commit a round trip and two told things, where the paper's \
+    protocols send two messages; and votes, commits and releases of locks cost one step each, however many \
+    records they are of. qstore, for its part, runs a transaction over partitions whole at each of them.";
+
+/// Why qstore is not as far ahead of Calvin as in the paper.
+const WHOLE: &str = "Here a transaction over partitions runs whole at each of them, and they tell each other \
+    all that they have read, under qstore as under Calvin: with 16 operations over 4 partitions it takes 115 \
+    steps of all nodes, and 27 over one. The paper's fragments run at their own partition only. And all that \
+    there is to tell another node in a round is one message here, under Calvin, too.";
+
+/// Why a skew costs qstore more than in the paper.
+const HOT: &str = "A transaction over partitions holds its records until the others have told what they have \
+    read there. So the hottest record of a node passes from one such transaction to the next with a message \
+    between them, under qstore as under Calvin, and the workers wait.";
 
 /// How large the cluster is.
 #[derive(Clone, Copy)]
@@ -78,8 +90,7 @@ struct Size {
 /// The paper's cluster of nodes of 8 cores, but for the records.
 const PAPERS: Size =
     Size { nodes: NODES, workers: 6, keys: 200_000, clients: 10_000, batch: BATCH, is_quick: false };
-const QUICK: Size =
-    Size { nodes: 4, workers: 2, keys: 10_000, clients: 2_000, batch: 16_000, is_quick: true };
+const QUICK: Size = Size { nodes: 4, workers: 2, keys: 10_000, clients: 1_000, batch: 8_000, is_quick: true };
 
 struct Study {
     lab: Lab,
@@ -152,6 +163,27 @@ fn made(options: &Options, size: Size) -> Result<Made> {
     page.make(options, |id| study.figure(id))
 }
 
+/// Of runs of the same series at the same place, which are neighbours, those with the best throughput.
+fn best_of_each(runs: impl Iterator<Item = (Job, Vec<Report>)>) -> (Vec<Job>, Vec<Vec<Report>>) {
+    let median = |reports: &[Report]| {
+        let all: Vec<f64> = reports.iter().map(Report::throughput_per_s).collect();
+        Summary::of(&all).median
+    };
+    let (mut jobs, mut found): (Vec<Job>, Vec<Vec<Report>>) = (Vec::new(), Vec::new());
+    for (job, reports) in runs {
+        let is_other = jobs.last().is_none_or(|last| (&last.series, last.x) != (&job.series, job.x));
+        if is_other {
+            jobs.push(job);
+            found.push(reports);
+        } else if let (Some(last), Some(best)) = (jobs.last_mut(), found.last_mut())
+            && median(&reports) > median(best)
+        {
+            (*last, *best) = (job, reports);
+        }
+    }
+    (jobs, found)
+}
+
 /// The ratios at the place where their median is best, of a panel's places.
 fn best(panel: &Panel, series: &str, base: &str) -> Vec<f64> {
     let all = panel.places().into_iter().map(|(x, _)| panel.ratios(series, base, x));
@@ -209,12 +241,13 @@ impl Study {
                  protocols send a message for each transaction or record."
             ),
             format!(
-                "{clients} calls of each node are under way (the paper: 10,000). Calvin has fewer if fewer keep \
-                 its scheduler busy: more only wait. Two-phase commit has one for each {KEYS_OF_CLIENT} records of a \
-                 node, {}: with our few records, more only conflict. (The paper has one for each 1,600.) Its \
-                 aborted transactions run again after a while that is drawn from up to 2^n times 0.1 ms \
-                 behind the nth abort.",
-                self.clients_of_two_phase()
+                "{clients} calls of each node are under way (the paper: 10,000). Calvin has fewer if fewer \
+                 keep its scheduler busy: more only wait. Two-phase commit runs with a client for each of {}, {} and \
+                 {} records, and at each place the throughput counts that is best: with our few records more \
+                 clients conflict more (the paper has a client for each 1,600 records). Its aborted \
+                 transactions run again after a while that is drawn from up to 2^n times 0.1 ms behind the \
+                 nth abort.",
+                KEYS_OF_CLIENT[0], KEYS_OF_CLIENT[1], KEYS_OF_CLIENT[2]
             ),
             MISSING.to_owned(),
             format!(
@@ -286,13 +319,23 @@ impl Study {
         };
         let engines = [QSTORE, CALVIN];
         self.lab.calibrate(&engines, &calibrated)?;
-        let mut jobs = Vec::new();
+        let mut tried = Vec::new();
         for &contender in contenders {
             for place in places {
-                jobs.push(self.job(place, contender, &calibrated)?);
+                let job = self.job(place, contender, &calibrated)?;
+                if !matches!(contender, Contender::TwoPhase(_)) {
+                    tried.push(job);
+                    continue;
+                }
+                for keys in KEYS_OF_CLIENT {
+                    let mut job = job.clone();
+                    job.options.clients = (self.size.keys / keys).max(1) as usize;
+                    tried.push(job);
+                }
             }
         }
-        let reports = self.lab.run(&format!("figure {figure}"), &jobs)?;
+        let found = self.lab.run(&format!("figure {figure}"), &tried)?;
+        let (jobs, reports) = best_of_each(tried.into_iter().zip(found));
         let x = |place: Option<&Place>| place.map_or(0.0, |place| place.x);
         Ok(Sweep { jobs, reports, first: x(places.first()), last: x(places.last()) })
     }
@@ -301,13 +344,13 @@ impl Study {
         let workers = self.size.workers;
         let batch = place.batch * usize::from(place.nodes) / usize::from(NODES);
         let is_batched = contender == QSTORE || place.is_of_batches;
-        let clients = match contender {
-            Contender::TwoPhase(_) => self.clients_of_two_phase(),
+        let clients = match is_batched {
             // One batch is executed while the next one gathers.
-            _ if is_batched => self.size.clients.max(2 * batch / usize::from(place.nodes)),
-            _ => self.lab.clients(contender, calibrated, workers).min(self.size.clients),
+            true => self.size.clients.max(2 * batch / usize::from(place.nodes)),
+            false => self.lab.clients(contender, calibrated, workers).min(self.size.clients),
         };
-        // It looks up records and notes who uses them, as Calvin does; it has no engine that could be measured.
+        // It looks up records and notes who uses them, as Calvin does; it has no engine that could be
+        // measured.
         let priced = if matches!(contender, Contender::TwoPhase(_)) { CALVIN } else { contender };
         Ok(Job {
             panel: 0,
@@ -327,11 +370,6 @@ impl Study {
                 replication: None,
             },
         })
-    }
-
-    /// Clients of a node of two-phase commit, which conflict with each other as long as they are under way.
-    fn clients_of_two_phase(&self) -> usize {
-        (self.size.keys / KEYS_OF_CLIENT).max(1) as usize
     }
 
     fn batch_sizes(&mut self) -> Result<Found> {
@@ -359,7 +397,8 @@ impl Study {
         let claims = vec![
             self.bar(
                 Claim::new("qstore / calvin, batches of 40K", &throughput.ratios("qstore", "calvin", 40e3))
-                    .paper("22.1 times the throughput", about(22.1)),
+                    .paper("22.1 times the throughput", about(22.1))
+                    .because(WHOLE),
                 20.0,
             ),
             Claim::new(
@@ -381,8 +420,8 @@ impl Study {
                 ),
         ];
         let differences = vec![
-            "Both engines have at least twice as many clients as a batch has calls. (In the paper 160,000 calls \
-             are under way, whatever the size of a batch.)"
+            "Both engines have at least twice as many clients as a batch has calls. (In the paper 160,000 \
+             calls are under way, whatever the size of a batch.)"
                 .to_owned(),
             self.scaled_batches(),
         ];
@@ -393,9 +432,9 @@ impl Study {
     fn scaled_batches(&self) -> String {
         let batch = self.size.batch * usize::from(self.size.nodes) / usize::from(NODES);
         format!(
-            "A batch is made when so many calls have come. Here {batch} calls of {} nodes stand for the paper's \
-             80,000 of 16 nodes, and other sizes of batches and clusters in proportion. Calvin's epochs take 5 \
-             ms unless the figure is of batches.",
+            "A batch is made when so many calls have come. Here {batch} calls of {} nodes stand for the \
+             paper's 80,000 of 16 nodes, and other sizes of batches and clusters in proportion. Calvin's \
+             epochs take 5 ms unless the figure is of batches.",
             self.size.nodes
         )
     }
@@ -420,11 +459,14 @@ impl Study {
         let panel = sweep.throughput("Figure 6: throughput", "theta");
         let claims = vec![
             Claim::new("qstore / calvin, best of all skews", &best(&panel, "qstore", "calvin"))
-                .paper("up to 6 times", about(6.0)),
+                .paper("up to 6 times", about(6.0))
+                .because(WHOLE),
             Claim::new("calvin, theta 0.99 / 0", &sweep.change(&panel, "calvin"))
-                .paper("contention does not affect it", SAME),
+                .paper("contention does not affect it", SAME)
+                .because(HOT),
             Claim::new("qstore, theta 0.99 / 0", &sweep.change(&panel, "qstore"))
-                .paper("degrades slightly", 0.6..=1.0),
+                .paper("degrades slightly", 0.6..=1.0)
+                .because(HOT),
             self.bar(
                 Claim::new("qstore / best two-phase commit, theta 0.99", &by_two_phase(&panel, 0.99))
                     .paper("nearly two orders of magnitude", about(100.0))
@@ -450,12 +492,14 @@ impl Study {
         ];
         for (share, bar) in [(0.0, 3.0), (50.0, 6.0), (100.0, 10.0)] {
             let ours = panel.ratios("qstore", "calvin", share);
-            claims.push(self.bar(Claim::new(format!("qstore / calvin, {share} %"), &ours), bar));
+            let claim = Claim::new(format!("qstore / calvin, {share} %"), &ours);
+            claims.push(self.bar(claim.because(WHOLE), bar));
         }
         claims.extend([
             self.bar(
                 Claim::new("qstore, 100 % / 0 %", &sweep.change(&panel, "qstore"))
-                    .paper("not sensitive", about(1.0)),
+                    .paper("not sensitive", about(1.0))
+                    .because(WHOLE),
                 0.9,
             ),
             Claim::new("calvin, 100 % / 0 %", &sweep.change(&panel, "calvin"))
@@ -539,7 +583,8 @@ impl Study {
             Claim::new("qstore, operations/s, 16 operations", &panel.samples("qstore", 16.0))
                 .paper("nearly 16 million", about(16e6)),
             Claim::new("qstore / calvin, 16 operations", &panel.ratios("qstore", "calvin", 16.0))
-                .paper("12 times", about(12.0)),
+                .paper("12 times", about(12.0))
+                .because(WHOLE),
             Claim::new("qstore / best two-phase commit, 16 operations", &by_two_phase(&panel, 16.0))
                 .paper("20 times", about(20.0))
                 .because(BUNDLED),
@@ -565,7 +610,8 @@ impl Study {
         let last = sweep.last;
         let claims = vec![
             Claim::new(format!("qstore, {last} / 2 partitions"), &sweep.change(&panel, "qstore"))
-                .paper("not sensitive", about(1.0)),
+                .paper("not sensitive", about(1.0))
+                .because(WHOLE),
             Claim::new(format!("qstore, transactions/s, {last} partitions"), &panel.samples("qstore", last))
                 .paper("around a million", about(1e6)),
             Claim::new(format!("calvin, {last} / 2 partitions"), &sweep.change(&panel, "calvin"))
@@ -592,7 +638,8 @@ impl Study {
         let claims = vec![
             self.bar(
                 Claim::new(format!("qstore, of each node, {last} / {first} nodes"), &each("qstore"))
-                    .paper("scales well", about(1.0)),
+                    .paper("scales well", about(1.0))
+                    .because(WHOLE),
                 0.9,
             ),
             Claim::new(format!("qstore, transactions/s, {last} nodes"), &panel.samples("qstore", last))
