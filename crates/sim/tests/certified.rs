@@ -208,9 +208,8 @@ fn every_mutant_of_two_phase_commit_is_caught() {
     ];
     for mutant in Mutant::OF_TWO_PHASE.into_iter().chain(shared) {
         let first = match mutant {
-            Mutant::TellBeforeDecided => 63,
-            Mutant::AbortAlone => 61,
-            Mutant::MistakeAttempts => 66,
+            Mutant::TellBeforeDecided => 43,
+            Mutant::MistakeAttempts => 521,
             _ => 1,
         };
         catches_from(SystemKind::NoWait, mutant, first);
