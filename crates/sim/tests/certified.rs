@@ -208,7 +208,7 @@ fn every_mutant_of_two_phase_commit_is_caught() {
     ];
     for mutant in Mutant::OF_TWO_PHASE.into_iter().chain(shared) {
         let first = match mutant {
-            Mutant::TellBeforeDecided => 43,
+            Mutant::TellBeforeDecided => 83,
             Mutant::MistakeAttempts => 521,
             _ => 1,
         };
