@@ -218,7 +218,7 @@ pub enum Mutant {
     ReadAboveTimestamp,
     /// Two-phase commit: a reader does not mind prepared writes.
     IgnorePreparedWrites,
-    /// Two-phase commit: a decision keeps to the timestamps of one vote only.
+    /// Two-phase commit: a decision keeps to the range of one vote only.
     IgnoreVoteRange,
     /// Two-phase commit: the home does not look when a session's last transaction committed.
     ForgetSessionOrder,

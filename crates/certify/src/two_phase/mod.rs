@@ -290,14 +290,12 @@ impl TwoPhase {
         let Some(at_home) = self.partitions.get(&home) else { return };
         let mut entries: Vec<(PartitionId, LogEntry)> = Vec::new();
         let mut votes = BTreeMap::new();
-        let mut range = Range::from(Timestamp::NONE);
+        let mut ranges = Vec::new();
         let mut participants = None;
         let is_refused = self.coordinated.get(&id).is_some_and(|coordinated| coordinated.is_aborted);
         for (&group, partition) in &self.partitions {
             let Some(prepared) = partition.prepared.get(&id) else { continue };
-            if votes.is_empty() || !is_active(Mutant::IgnoreVoteRange) {
-                range = range.and(prepared.range);
-            }
+            ranges.push(prepared.range);
             votes.insert(group, prepared.at);
             match at_home.fate(id, group) {
                 Fate::Committed(at) => entries.push((group, LogEntry::Finish { id, at: Some(at) })),
@@ -311,7 +309,7 @@ impl TwoPhase {
         }
         if let Some(participants) = participants {
             let is_unanimous = participants.iter().all(|group| votes.contains_key(group));
-            let at = at_home.choose(id, range).filter(|_| is_unanimous);
+            let at = at_home.choose(id, Range::common(&ranges)).filter(|_| is_unanimous);
             if let Some(at) = at {
                 if is_active(Mutant::TellBeforeDecided) && self.coordinated.contains_key(&id) {
                     let finish = |&group| (group, LogEntry::Finish { id, at: Some(at) });
@@ -343,12 +341,13 @@ impl TwoPhase {
     /// The timestamps at which a transaction of this site could commit, as far as its replicas show it.
     fn range(&self, id: RequestId, used: &BTreeMap<PartitionId, Used>) -> Result<Range, Conflict> {
         let first = self.home(id).map_or(Timestamp::NONE, |home| home.first_of(id.session));
-        let mut range = Range::from(first);
+        let mut ranges = Vec::new();
         for (group, used) in used {
             if let Some(partition) = self.partitions.get(group) {
-                range = range.and(partition.range(used)?);
+                ranges.push(partition.range(used)?);
             }
         }
+        let range = Range::common(&ranges).and(Range::from(first));
         if range.is_empty() { Err(Conflict::Timestamp) } else { Ok(range) }
     }
 

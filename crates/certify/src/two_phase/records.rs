@@ -29,8 +29,8 @@ static INITIAL: [Version; 1] =
 /// The versions of all keys.
 ///
 /// Invariants:
-/// 1. Of the versions of a key, `written` grows, and `read` is at most the next version's `written`: equal if
-///    a transaction has replaced what it had read.
+/// 1. Of the versions of a key, `written` grows. If a version was read, `read` is greater than its `written`,
+///    and at most the next version's `written`: equal if a transaction has replaced what it had read.
 /// 2. A key without versions has never been written, and nobody has read it behind `forgotten`.
 #[derive(Debug, PartialEq)]
 pub(super) struct Records {
@@ -135,7 +135,10 @@ impl Records {
         for (key, versions) in &self.keys {
             let is_ordered =
                 |pair: &[Version]| pair[0].written < pair[1].written && pair[0].read <= pair[1].written;
+            let is_early =
+                |version: &Version| version.read != Timestamp::NONE && version.read <= version.written;
             if versions.is_empty()
+                || versions.iter().any(is_early)
                 || versions.len() > self.rule.versions_max()
                 || !versions.windows(2).all(is_ordered)
                 || versions[1..].iter().any(|version| version.position == Position::NONE)

@@ -2,6 +2,7 @@
 
 use txn::NodeId;
 use txn::codec::{Reader, put_varint};
+use txn::mutant::{Mutant, is_active};
 
 /// The low bits of a coordinator's timestamp are the number of its site, so that two sites give none twice.
 const SITE_BITS: u32 = 16;
@@ -80,6 +81,12 @@ impl Range {
     /// What two ranges have in common.
     pub fn and(self, other: Range) -> Range {
         Range { lower: self.lower.max(other.lower), upper: self.upper.min(other.upper) }
+    }
+
+    /// What all votes' ranges have in common.
+    pub fn common(ranges: &[Range]) -> Range {
+        let counted = if is_active(Mutant::IgnoreVoteRange) { 1 } else { ranges.len() };
+        ranges.iter().take(counted).fold(Range::from(Timestamp::NONE), |common, range| common.and(*range))
     }
 
     /// Whether two ranges have something in common.

@@ -64,9 +64,9 @@ impl<P: Protocol> fmt::Display for Process<P> {
     }
 }
 
-/// The key of a list.
+/// The key of a list. Lists whose numbers are close are in different partitions.
 fn key_of(list: u64) -> Key {
-    Key::in_space(Space::System, &list.to_le_bytes())
+    Key::in_space(Space::System, &mix(list).to_le_bytes())
 }
 
 /// The key of a member.
@@ -546,5 +546,21 @@ impl<P: Protocol> Host for VirtualHost<'_, P> {
 
     fn write_piece(&mut self, _: Piece, _: Bytes, _: Option<Whole>) -> Option<HostEvent> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use txn::key::partition_of_slot;
+
+    #[test]
+    fn the_first_lists_are_in_several_partitions() {
+        for partitions in 2..=4 {
+            let partition = |list| partition_of_slot(key_of(list).slot(), partitions);
+            let used: BTreeSet<_> = (0..5).map(partition).collect();
+            assert!(used.len() > 1, "{partitions} partitions: {used:?}");
+        }
     }
 }

@@ -59,8 +59,8 @@ impl Rule {
         matches!(self, Rule::Timestamp | Rule::Mvcc)
     }
 
-    /// The timestamp of a transaction that writes, or the first one at which it may commit. `begun` is what it
-    /// has had since it began, and `greatest` is the greatest timestamp that its coordinator knows.
+    /// The timestamp of a transaction that writes, or the first one at which it may commit. `begun` is what
+    /// it has had since it began, and `greatest` is the greatest timestamp that its coordinator knows.
     pub fn timestamp_of_writer(self, begun: Timestamp, greatest: Timestamp) -> Timestamp {
         if self == Rule::Maat { greatest.with_room() } else { begun }
     }
