@@ -58,6 +58,14 @@ impl Proposals {
         forget_session(&mut self.undecided, session);
     }
 
+    /// The same, but for the entries of some of them.
+    pub(crate) fn forget_session_but(&mut self, session: SessionId, is_kept: impl Fn(RequestId) -> bool) {
+        let first = RequestId { session, sequence: 0, attempt: 0 };
+        let of_session = self.undecided.range(first..).take_while(|(id, _)| id.session == session);
+        let forgotten: Vec<RequestId> = of_session.map(|(&id, _)| id).filter(|&id| !is_kept(id)).collect();
+        forgotten.into_iter().for_each(|id| self.forget(id));
+    }
+
     /// The group has another leader, which is given all entries again.
     pub(crate) fn propose_in_turn(&mut self) {
         self.undecided.values_mut().for_each(|proposed| proposed.again_tick = self.ticks);
@@ -92,7 +100,8 @@ pub(crate) fn make_room<T>(open: &mut BTreeMap<RequestId, T>, id: RequestId) -> 
     let first = RequestId { session: id.session, sequence: 0, attempt: 0 };
     let newest = open.range(first..).take_while(|(other, _)| other.session == id.session).last();
     // A request that was late must not void the attempt that its client waits for.
-    if newest.is_some_and(|(newest, _)| (newest.sequence, newest.attempt) > (id.sequence, id.attempt)) {
+    // Nor may it run twice: the halves of two runs would be taken for one.
+    if newest.is_some_and(|(newest, _)| (newest.sequence, newest.attempt) >= (id.sequence, id.attempt)) {
         return Err(Answer::Conflict(Conflict::Superseded));
     }
     forget_session(open, id.session);

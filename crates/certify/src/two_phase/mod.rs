@@ -61,8 +61,9 @@
 //! # Aborts are presumed
 //!
 //! The home remembers a commit until all participants have finished, and it remembers nothing of an abort but
-//! the newest attempt of the session, which it has anyhow. A transaction that the home can no longer commit
-//! (`Sessions::settled`), and that is not among the unfinished commits, has been aborted. A vote of no is
+//! the newest attempt of the session, which it has anyhow. A transaction that is prepared somewhere, that the
+//! home can no longer commit (`Sessions::settled`), and that is not among the unfinished commits, has been
+//! aborted. A vote of no is
 //! for good: the participant knows the votes of the last entries (as many as the session horizon), and
 //! refuses every older `Prepare`, which says behind which entry it was made. So after a no the coordinator
 //! has the other participants finish without a decision.
@@ -71,7 +72,8 @@
 //!
 //! Every site sees what is prepared at its replicas, and for how long. After [`SILENT_TICKS`], multiplied by
 //! a rank that differs from site to site, a site acts in the coordinator's place. If all participants have
-//! voted yes, the site proposes to commit, otherwise to abort. The ranges of the votes are part of what is
+//! voted yes, the site proposes to commit, otherwise to abort: a participant whose vote takes longer is taken
+//! for one that does not vote. The ranges of the votes are part of what is
 //! prepared, so the site has them, too. If the coordinator decides at the same time, the first decision
 //! counts for both. A site finishes an unfinished decision in the same way. So nothing is
 //! blocked while the groups have majorities, whichever sites are gone.
@@ -84,16 +86,17 @@
 //!
 //! # Bounds
 //!
-//! * A site has at most [`OPEN_MAX`](crate::OPEN_MAX) transactions open, and coordinates at most as many.
+//! * A site has at most [`OPEN_MAX`](crate::OPEN_MAX) transactions open, and coordinates at most twice as many.
 //! * A partition has at most [`PREPARED_MAX`] transactions prepared, and votes no to others.
-//! * A client whose votes do not come waits [`VOTE_TICKS`]; then its coordinator proposes to abort.
+//! * If no participant votes, a client waits [`VOTE_TICKS`]; then its coordinator proposes to abort.
 //! * A site asks for the votes of one attempt of each session. When a session begins another attempt, the
 //!   site gives up the earlier one. Otherwise a group that has lost its leader would find ever more entries
 //!   waiting for the next one.
 //! * Votes, and the timestamps of sessions' last commits, are known for as many entries as sessions. One
 //!   timestamp stands for all forgotten commits, and one for all forgotten reads ([`ONLY_READ_MAX`]): whoever
 //!   comes behind them is right whatever they were.
-//! * The home's unfinished decisions are at most as many as there are prepared transactions.
+//! * A decision is unfinished as long as a participant has the transaction prepared, and until a site that
+//!   sees that it has not proposes to forget it.
 //! * A key has as many versions as its rule reads, at most eight.
 //!
 //! What it leaves out: listings and counts (refused), entries that expire (the access refuses them),
@@ -138,6 +141,8 @@ use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, SessionId, Space
 pub const SILENT_TICKS: u64 = 40;
 /// A coordinator waits for votes for so many ticks.
 pub const VOTE_TICKS: u64 = 400;
+/// In a tick a site acts for the coordinators of so many transactions, at most.
+const ACTS_MAX: usize = 64;
 /// At most so many transactions are prepared at a partition.
 pub const PREPARED_MAX: usize = 1 << 16;
 /// Of at most so many keys that were never written a partition knows when they were read.
@@ -185,13 +190,21 @@ pub struct TwoPhase {
     proposals: BTreeMap<PartitionId, Proposals>,
     /// Transactions of this site's clients that are not answered, and the timestamps at which they have
     /// begun.
-    open: BTreeMap<RequestId, Timestamp>,
+    open: BTreeMap<RequestId, Open>,
     coordinated: BTreeMap<RequestId, Coordinated>,
     /// When this site acts for the coordinator of a transaction that is prepared or unfinished.
     acts_at: BTreeMap<RequestId, u64>,
     /// The newest timestamp that this process has given.
     issued: Timestamp,
     ticks: u64,
+}
+
+/// A transaction that is not answered.
+#[derive(Debug)]
+struct Open {
+    begins_at: Timestamp,
+    /// Its client has asked for the commit.
+    is_ending: bool,
 }
 
 /// A transaction whose coordinator this site is.
@@ -401,7 +414,15 @@ impl TwoPhase {
         let earlier: Vec<RequestId> =
             of_session.map(|(&other, _)| other).filter(|&other| other != id).collect();
         if earlier.is_empty() {
-            self.proposals.values_mut().for_each(|proposals| proposals.forget_session(id.session));
+            let partitions = &self.partitions;
+            // The ends of what others meet are proposed until they are decided.
+            let is_held = |id: RequestId| {
+                let holds = |at: &Partition| at.prepared.contains_key(&id) || at.unfinished.contains_key(&id);
+                partitions.values().any(holds)
+            };
+            for proposals in self.proposals.values_mut() {
+                proposals.forget_session_but(id.session, is_held);
+            }
         }
         for other in earlier {
             let Some(coordinated) = self.coordinated.remove(&other) else { continue };
@@ -412,6 +433,25 @@ impl TwoPhase {
                 }
             }
             self.advance(other, true, effects);
+        }
+    }
+
+    /// Answers transactions that have no entry under way any more that would: the entry that would have has
+    /// been dropped for a later one of the transaction, or a snapshot has passed it over.
+    fn answer_forgotten(&mut self, effects: &mut Effects) {
+        let is_forgotten = |&(&id, open): &(&RequestId, &Open)| {
+            open.is_ending && !self.coordinated.contains_key(&id) && !self.is_proposed(self.home_of(id), id)
+        };
+        let forgotten: Vec<RequestId> = self.open.iter().filter(is_forgotten).map(|(&id, _)| id).collect();
+        for id in forgotten {
+            let settled = self.home(id).and_then(|home| home.sessions.settled(id, home.decided));
+            match settled {
+                Some(answer) => self.answer(id, answer, effects),
+                None => {
+                    let abort = LogEntry::Decide { id, decision: Decision::abort() };
+                    self.propose(self.home_of(id), id, &abort, effects);
+                }
+            }
         }
     }
 
@@ -452,14 +492,14 @@ impl Certifier for TwoPhase {
             }
             false => Timestamp::NONE,
         };
-        self.open.insert(id, begins_at);
+        self.open.insert(id, Open { begins_at, is_ending: false });
         effects.answer(id, Answer::Begun);
     }
 
     fn reached(&mut self, _: RequestId, _: &mut Effects) {}
 
     fn look(&mut self, id: RequestId, look: &Look, effects: &mut Effects) {
-        let Some(&timestamp) = self.open.get(&id) else { return };
+        let Some(&Open { begins_at: timestamp, .. }) = self.open.get(&id) else { return };
         let Look::Key(key) = look else {
             let text = "ERR two-phase commit lists and counts no keys: read them by name";
             return effects.answer(id, Answer::Refused(text));
@@ -472,9 +512,11 @@ impl Certifier for TwoPhase {
     }
 
     fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
-        let Some(&begun) = self.open.get(&id) else {
+        let Some(open) = self.open.get_mut(&id) else {
             return effects.answer(id, Answer::Conflict(Conflict::Superseded));
         };
+        open.is_ending = true;
+        let begun = open.begins_at;
         let home = self.home_of(id);
         let timestamp = match writes.is_empty() {
             true => begun,
@@ -606,15 +648,18 @@ impl Certifier for TwoPhase {
                 self.propose(home, id, &LogEntry::Decide { id, decision: Decision::abort() }, effects);
             }
         }
+        self.answer_forgotten(effects);
         let partitions = self.partitions.values();
         let held =
             partitions.flat_map(|partition| partition.prepared.keys().chain(partition.unfinished.keys()));
         let held: BTreeSet<RequestId> = held.copied().collect();
         self.acts_at.retain(|id, _| held.contains(id));
+        let mut acts = 0;
         for id in held {
             let patience = self.patience(id);
             let acts_at = self.acts_at.entry(id).or_insert(ticks + patience);
-            if *acts_at <= ticks {
+            if *acts_at <= ticks && acts < ACTS_MAX {
+                acts += 1;
                 *acts_at = ticks + patience;
                 self.advance(id, true, effects);
             }

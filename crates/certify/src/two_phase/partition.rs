@@ -332,7 +332,7 @@ impl Partition {
     /// client is told.
     pub fn decide(&mut self, id: RequestId, mut decision: Decision) -> Answer {
         if let Some(answer) = self.sessions.settled(id, self.decided) {
-            // What is still prepared of it here it has prepared after it was decided.
+            // It may be prepared here, if a later attempt of it has been certified.
             self.finish(id, None);
             return answer;
         }
