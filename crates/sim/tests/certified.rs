@@ -196,8 +196,8 @@ fn every_mutant_of_deferred_update_replication_is_caught() {
     catches(SystemKind::Dur, Mutant::OF_CERTIFIERS.into_iter().chain(Mutant::OF_DUR));
 }
 
-/// The search for a defect begins at a seed that finds it today, to save time. `MistakeAttempts` is rarely met
-/// here, and is left to the register and to deferred update replication, which share the code.
+/// The search for a defect begins at a seed that finds it today, to save time. `MistakeAttempts` is rarely
+/// met here, and is left to the register and to deferred update replication, which share the code.
 #[test]
 fn every_mutant_of_two_phase_commit_is_caught() {
     let shared =
