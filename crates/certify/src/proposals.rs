@@ -63,8 +63,8 @@ impl Proposals {
         self.undecided.values_mut().for_each(|proposed| proposed.again_tick = self.ticks);
     }
 
-    /// Time passes. What is due is proposed again, the longest due first, until that are so many bytes: all of
-    /// it at once could fill the links, until a leader's heartbeats come too late and it is replaced.
+    /// Time passes. What is due is proposed again, the longest due first, until that are so many bytes: all
+    /// of it at once could fill the links, until a leader's heartbeats come too late and it is replaced.
     pub(crate) fn tick(&mut self, effects: &mut Effects) {
         self.ticks += 1;
         let mut due: Vec<_> =
