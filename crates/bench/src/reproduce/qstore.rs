@@ -90,7 +90,7 @@ struct Size {
 /// The paper's cluster of nodes of 8 cores, but for the records.
 const PAPERS: Size =
     Size { nodes: NODES, workers: 6, keys: 200_000, clients: 10_000, batch: BATCH, is_quick: false };
-const QUICK: Size = Size { nodes: 4, workers: 2, keys: 10_000, clients: 1_000, batch: 8_000, is_quick: true };
+const QUICK: Size = Size { nodes: 4, workers: 2, keys: 10_000, clients: 500, batch: 4_000, is_quick: true };
 
 struct Study {
     lab: Lab,
