@@ -85,7 +85,7 @@ fn keeps_its_promises(system: SystemKind) {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for system in [SystemKind::Register, SystemKind::Dur].into_iter().chain(TWO_PHASE) {
-        for seed in seeds(10) {
+        for seed in seeds(3) {
             let options = options(system, seed);
             let (once, twice) = (run(&options, None), run(&options, None));
             assert_eq!(once.report.account, twice.report.account, "{system}, seed {seed}");

@@ -70,6 +70,8 @@ pub(super) struct Node {
     at: PartitionId,
     nodes: u16,
     rule: Rule,
+    /// The greatest timestamp that others have told of.
+    heard: Timestamp,
     pub(super) partition: Partition,
     /// Workers that have nothing to do.
     pub(super) idle: BTreeSet<usize>,
@@ -106,6 +108,7 @@ impl Node {
             at,
             nodes: options.nodes,
             rule,
+            heard: Timestamp::NONE,
             partition: Partition::new(at, rule, HORIZON),
             idle: (0..options.workers).collect(),
             hands: (0..options.workers).map(|_| None).collect(),
@@ -210,7 +213,12 @@ impl Node {
     /// A timestamp that no other transaction has had, and that is greater than all that this node knows.
     fn clock(&self, now_ns: u64) -> Timestamp {
         let now = Timestamp(now_ns.saturating_mul(1 << CLOCK_BITS));
-        self.partition.greatest_timestamp().max(now).next_of(NodeId(self.at.0))
+        self.greatest().max(now).next_of(NodeId(self.at.0))
+    }
+
+    /// The greatest timestamp that this node knows.
+    fn greatest(&self) -> Timestamp {
+        self.partition.greatest_timestamp().max(self.heard)
     }
 
     fn answered(&mut self, client: usize, answer: Answer) -> Wish {
@@ -264,9 +272,11 @@ impl Node {
         let open = self.open(client);
         let (id, begun) = (open.call.id(), open.begun);
         let of = self.nodes;
+        // Where a transaction has none yet, its partitions look for one behind all that its node knows.
         let timestamp = match writes.is_empty() {
+            true if self.rule == Rule::Maat => self.greatest(),
             true => begun,
-            false => self.rule.timestamp_of_writer(begun, self.partition.greatest_timestamp()),
+            false => self.rule.timestamp_of_writer(begun, self.greatest()),
         };
         let mut used: BTreeMap<PartitionId, Used> = BTreeMap::new();
         for (key, version) in reads.keys {
@@ -392,12 +402,14 @@ impl Node {
         match told {
             Told::Look { client, key, begun } => {
                 let answer = self.look(&key, begun);
-                self.tell(from, Told::Found { client, answer });
+                let greatest = self.partition.greatest_timestamp();
+                self.tell(from, Told::Found { client, answer, greatest });
             }
             Told::Prepare { client, prepare } => {
                 let id = prepare.id;
                 let (vote, at) = self.vote(prepare, false);
-                self.tell(from, Told::Vote { client, id, vote, at });
+                let greatest = self.partition.greatest_timestamp();
+                self.tell(from, Told::Vote { client, id, vote, at, greatest });
             }
             Told::Finish { id, at } => {
                 self.partition.next_entry();
@@ -413,11 +425,15 @@ impl Node {
     /// The receiving thread has taken something.
     pub(super) fn receive(&mut self, from: PartitionId, told: Told) {
         match told {
-            Told::Found { client, answer } => {
+            Told::Found { client, answer, greatest } => {
+                self.heard = self.heard.max(greatest);
                 self.open(client).next = Next::Answered(answer);
                 self.jobs.push_back(Job::GoOn(client));
             }
-            Told::Vote { client, id, vote, at } => self.voted(from, client, id, vote, at),
+            Told::Vote { client, id, vote, at, greatest } => {
+                self.heard = self.heard.max(greatest);
+                self.voted(from, client, id, vote, at);
+            }
             Told::Finished { id } => {
                 let is_last = self.unfinished.get_mut(&id).is_some_and(|left| {
                     *left -= 1;

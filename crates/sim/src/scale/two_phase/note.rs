@@ -14,12 +14,12 @@ const NAME_BYTES: u64 = 16;
 pub(super) enum Told {
     /// The coordinator wants to know a record.
     Look { client: usize, key: Key, begun: Timestamp },
-    /// What the record is.
-    Found { client: usize, answer: Answer },
+    /// What the record is, and the greatest timestamp of its partition.
+    Found { client: usize, answer: Answer, greatest: Timestamp },
     /// The coordinator wants a vote.
     Prepare { client: usize, prepare: Prepare },
-    /// The vote, and where it stands among what its partition has decided.
-    Vote { client: usize, id: RequestId, vote: Vote, at: Position },
+    /// The vote, where it stands among what its partition has decided, and the partition's greatest timestamp.
+    Vote { client: usize, id: RequestId, vote: Vote, at: Position, greatest: Timestamp },
     /// The coordinator has decided: to commit at a timestamp, or to abort.
     Finish { id: RequestId, at: Option<Timestamp> },
     /// A participant has made the writes of a transaction.
