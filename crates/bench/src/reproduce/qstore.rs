@@ -49,9 +49,9 @@ const MULTI_PERCENT: u32 = 50;
 const WAREHOUSES: u32 = 4;
 
 /// What the paper has and this page has not.
-const MISSING: &str = "Missing: Q-Store's read-committed mode; speculation within a batch and the conservative \
-    mode as modes to choose from (the paper itself does not evaluate the conservative mode). Here a \
-    transaction that may abort by its own logic holds up those behind it at its records, and all others \
+const MISSING: &str = "Missing: Q-Store's read-committed mode; speculation within a batch and the \
+    conservative mode as modes to choose from (the paper itself does not evaluate the conservative mode). \
+    Here a transaction that may abort by its own logic holds up those behind it at its records, and all others \
     speculate.";
 
 /// Why two-phase commit comes out better than in the paper.
@@ -554,8 +554,8 @@ impl Study {
         let mut differences = self.differences();
         differences.push("A step costs what it does at 50 % updates, whatever their share is.".to_owned());
         differences.push(
-            "Two-phase commit has its participants vote on reads, too; the paper's protocols need no votes for a \
-             transaction that only reads."
+            "Two-phase commit has its participants vote on reads, too; the paper's protocols need no votes \
+             for a transaction that only reads."
                 .to_owned(),
         );
         Ok(found("the share of updates", panels, claims, differences))

@@ -86,7 +86,8 @@
 //!
 //! # Bounds
 //!
-//! * A site has at most [`OPEN_MAX`](crate::OPEN_MAX) transactions open, and coordinates at most twice as many.
+//! * A site has at most [`OPEN_MAX`](crate::OPEN_MAX) transactions open, and coordinates at most twice as
+//!   many.
 //! * A partition has at most [`PREPARED_MAX`] transactions prepared, and votes no to others.
 //! * If no participant votes, a client waits [`VOTE_TICKS`]; then its coordinator proposes to abort.
 //! * A site asks for the votes of one attempt of each session. When a session begins another attempt, the

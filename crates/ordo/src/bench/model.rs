@@ -12,8 +12,8 @@ use sim::scale::{self, Contender, Report, SparkleVariant};
 #[derive(Args)]
 pub struct ModelCommand {
     /// Contenders, one run of the model for each: the engines sparkle, calvin, qstore, ssmr, or, with
-    /// `--nodes 1` only, serial and nocc (no concurrency control), and the rules of two-phase commit: no-wait,
-    /// timestamp, mvcc, maat. Ratios are to the first. docs/benchmarks.md tells what they are.
+    /// `--nodes 1` only, serial and nocc (no concurrency control), and the rules of two-phase commit:
+    /// no-wait, timestamp, mvcc, maat. Ratios are to the first. docs/benchmarks.md tells what they are.
     #[arg(
         long,
         default_value = "sparkle",

@@ -164,9 +164,14 @@ fn footprints_are_the_union_of_the_commands() {
     assert_eq!(with(&["keys *"]), (None, true, Weight::Heavy));
     assert_eq!(with(&["flushall"]), (None, false, light));
     // What compiles is no work for an I/O thread, either.
-    for compiles in ["eval x 0", "script load x", "function load x", "function restore x"] {
+    for compiles in ["script load x", "function load x", "function restore x"] {
         assert_eq!(with(&[compiles]), (None, false, Weight::Heavy), "{compiles}");
     }
+    assert_eq!(with(&["eval x 0"]), (sets(&["b", "w"], &[]), false, Weight::Heavy));
+    let scripts =
+        |commands: &[&str]| block(watched.clone(), commands).footprint(true).keys.unwrap().may_stray;
+    assert_eq!((scripts(&["get a"]), scripts(&["eval x 0", "get a"])), (None, scripts(&["eval x 1 a"])));
+    assert_ne!(scripts(&["eval x 0", "eval y 0"]), scripts(&["eval x 0"]));
 }
 
 #[test]

@@ -40,7 +40,8 @@ fn the_footprint_is_the_commands_with_the_record_written() {
         assert!(!footprint.read_only, "{command}: the record is written");
         assert_eq!(footprint.weight, weight, "{command}");
     }
-    assert_eq!(of("i eval x 1 a").keys, None);
+    let sets = of("i eval x 1 a").keys.expect("a guess");
+    assert_eq!((&sets.writes, sets.may_stray.is_some()), (&vec![Key::from("a"), record("a")], true));
     assert!(of("i nosuch").read_only, "it only replies an error");
     let block =
         Block { commands: vec![words("get b"), words("ordo.idempotent i get a")], ..Block::default() };

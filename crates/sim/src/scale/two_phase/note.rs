@@ -18,7 +18,8 @@ pub(super) enum Told {
     Found { client: usize, answer: Answer, greatest: Timestamp },
     /// The coordinator wants a vote.
     Prepare { client: usize, prepare: Prepare },
-    /// The vote, where it stands among what its partition has decided, and the partition's greatest timestamp.
+    /// The vote, where it stands among what its partition has decided, and the partition's greatest
+    /// timestamp.
     Vote { client: usize, id: RequestId, vote: Vote, at: Position, greatest: Timestamp },
     /// The coordinator has decided: to commit at a timestamp, or to abort.
     Finish { id: RequestId, at: Option<Timestamp> },
