@@ -114,7 +114,12 @@ impl<M: Meta> Retirement<M> {
                 let upto = order.committable_upto();
                 let mut early = 0;
                 let next = |at: Position| {
-                    if *left == 0 || at >= upto || !slots.is_executed(at.next()) {
+                    let next = at.next();
+                    if *left == 0 || at >= upto || !slots.is_executed(next) {
+                        return None;
+                    }
+                    // A confirmed one may have been taken back since, but it was so before it ended.
+                    if order.is_void(next) {
                         return None;
                     }
                     let ended = slots.take_ended(at.next())?;
