@@ -195,9 +195,9 @@ pub enum Answer {
     /// This attempt has no effect. It may be run again. (An earlier attempt at another site may still
     /// commit.)
     Conflict(Conflict),
-    /// This attempt has no effect, and nobody knows whether an earlier one had: its session may have been
-    /// forgotten. The transaction must not be run again under another name, unless it may take effect twice;
-    /// its client goes on in a new session ([`session_opened`]).
+    /// Nobody knows whether this attempt, or an earlier one, has had an effect: its session may have been
+    /// forgotten. It has none from here on. The transaction must not be run again under another name, unless
+    /// it may take effect twice; its client goes on in a new session ([`session_opened`]).
     Unknown,
     /// It has no effect, because its site takes nothing now: it cannot write, or must be started again. It
     /// may be run at another one.

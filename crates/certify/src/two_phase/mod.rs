@@ -371,7 +371,7 @@ impl TwoPhase {
         let Some(coordinated) = self.coordinated.get_mut(&id) else { return };
         coordinated.is_aborted = true;
         coordinated.until_tick = self.ticks + SILENT_TICKS;
-        // Those that have not voted need not.
+        // No vote of other participants is needed any more.
         for group in coordinated.participants.clone() {
             self.withdraw(group, id);
         }
@@ -536,7 +536,7 @@ impl Certifier for TwoPhase {
             }
         }
         used.values_mut().for_each(|used| used.timestamp = timestamp);
-        // What conflicts here is most likely to conflict at its entry, and may be run again at once.
+        // What conflicts with this site's replicas would most likely conflict at its entry, too.
         let range = match self.range(id, &used) {
             Ok(range) => range,
             Err(conflict) => return self.answer(id, Answer::Conflict(conflict), effects),
@@ -565,7 +565,7 @@ impl Certifier for TwoPhase {
 
     fn forget(&mut self, id: RequestId) {
         self.open.remove(&id);
-        // What has asked for votes goes its way.
+        // A transaction that has asked for votes goes on without its client.
         if !self.coordinated.contains_key(&id) {
             self.withdraw(self.home_of(id), id);
         }
@@ -642,7 +642,7 @@ impl Certifier for TwoPhase {
         let overdue = self.coordinated.extract_if(.., |_, coordinated| coordinated.until_tick <= ticks);
         let overdue: Vec<_> = overdue.collect();
         for (id, coordinated) in overdue {
-            // From here on it is as if the coordinator were silent, but that the client waits for the home.
+            // Any site may act for it from here on. The client waits for what the home says.
             coordinated.participants.iter().for_each(|&group| self.withdraw(group, id));
             if !coordinated.is_aborted && self.open.contains_key(&id) {
                 let home = self.home_of(id);
