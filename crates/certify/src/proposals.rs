@@ -11,7 +11,7 @@ const AGAIN_TICKS: u64 = 20;
 /// At last it is proposed again at this interval.
 const AGAIN_TICKS_MAX: u64 = 32 * AGAIN_TICKS;
 
-/// At each tick so many bytes are proposed again, and the rest of the last entry.
+/// A tick proposes entries again until they have so many bytes together.
 const TICK_BYTES: u64 = 4_096;
 
 /// The entries of one group.
@@ -71,8 +71,8 @@ impl Proposals {
         self.undecided.values_mut().for_each(|proposed| proposed.again_tick = self.ticks);
     }
 
-    /// Time passes. What is due is proposed again, the longest due first, until that are so many bytes: all
-    /// of it at once could fill the links, until a leader's heartbeats come too late and it is replaced.
+    /// Time passes. Entries that are due are proposed again, the longest due first, up to the bytes of a
+    /// tick: all entries at once could fill the links, and then a leader's heartbeats would come too late.
     pub(crate) fn tick(&mut self, effects: &mut Effects) {
         self.ticks += 1;
         let mut due: Vec<_> =

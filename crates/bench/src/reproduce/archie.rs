@@ -11,7 +11,7 @@
 //!
 //! PaxosSTM (`certify::dur`) has no part in the model yet: the page says so.
 
-use super::figure::{Axis, Claim, Panel, Point, Sample, Scale, Source, about, about_gain, ratios};
+use super::figure::{Axis, Claim, Panel, Point, Sample, Scale, Source, about, about_gain, best, ratios};
 use super::lab::{Job, Lab, add_point, series};
 use super::study::{Found, Made, Options, Page, found};
 use crate::engine::Settings;
@@ -140,20 +140,12 @@ fn order(report: &Report) -> OrderReport {
     report.order.unwrap_or_default()
 }
 
-/// The most that a panel has of `series / base` over all its places: of all seeds at that place.
-fn peak(panel: &Panel, series: &str, base: &str) -> Vec<f64> {
-    let all = panel.places().into_iter().map(|(x, _)| panel.ratios(series, base, x));
-    let middle = |ratios: &Vec<f64>| crate::report::Summary::of(ratios).median;
-    let all = all.filter(|ratios| !ratios.is_empty());
-    all.max_by(|a, b| middle(a).total_cmp(&middle(b))).unwrap_or_default()
-}
-
-/// What the paper's text says of a figure.
+/// A sentence of the paper about a figure.
 #[derive(Clone)]
 struct Stated {
     /// In its words.
     text: &'static str,
-    /// What agrees with that.
+    /// The values of ours that agree with it.
     agreeing: RangeInclusive<f64>,
     /// Our own bar.
     bar: Option<f64>,
@@ -405,7 +397,7 @@ impl Study {
                 ("sm-der", "hipertm", &said.serial_by_hipertm),
             ] {
                 let about = format!("{series} / {base}, best of all nodes, {what}");
-                claims.push(claim(about, &peak(&panel, series, base), stated.clone()));
+                claims.push(claim(about, &best(&panel, series, base), stated.clone()));
             }
             panels.push(panel);
             let latencies = series(number, &jobs, &reports, |report| report.latency_p50_ns as f64 / 1e6);

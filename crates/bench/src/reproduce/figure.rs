@@ -197,6 +197,14 @@ pub fn about_gain(factor: f64) -> RangeInclusive<f64> {
     1.0 + gain.start()..=1.0 + gain.end()
 }
 
+/// The ratios at the place where their median is best, of a panel's places.
+pub fn best(panel: &Panel, series: &str, base: &str) -> Vec<f64> {
+    let all = panel.places().into_iter().map(|(x, _)| panel.ratios(series, base, x));
+    let median = |ratios: &Vec<f64>| Summary::of(ratios).median;
+    let all = all.filter(|ratios| !ratios.is_empty());
+    all.max_by(|a, b| median(a).total_cmp(&median(b))).unwrap_or_default()
+}
+
 impl Claim {
     /// A claim about what came out here. The spread is that of the seeds.
     pub fn new(about: impl Into<String>, ours: &[f64]) -> Claim {

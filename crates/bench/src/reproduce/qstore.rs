@@ -10,7 +10,7 @@
 //!
 //! [`MISSING`] names what the paper compares and this page does not.
 
-use super::figure::{Axis, Claim, Panel, Scale, about, ratios};
+use super::figure::{Axis, Claim, Panel, Scale, about, best, ratios};
 use super::lab::{Job, Lab, series};
 use super::study::{Found, Made, Options, Page, found};
 use crate::engine::Settings;
@@ -48,7 +48,7 @@ const MULTI_PERCENT: u32 = 50;
 /// Warehouses of a node (section 6.2).
 const WAREHOUSES: u32 = 4;
 
-/// What the paper has and this page has not.
+/// The parts of the paper's evaluation that this page lacks.
 const MISSING: &str = "Missing: Q-Store's read-committed mode; speculation within a batch and the \
     conservative mode as modes to choose from (the paper itself does not evaluate the conservative mode). \
     Here a transaction that may abort by its own logic holds up those behind it at its records, and all others \
@@ -109,7 +109,7 @@ struct Place {
     is_of_batches: bool,
 }
 
-/// What a figure found: its jobs with their reports.
+/// The jobs of a figure with their reports.
 struct Sweep {
     jobs: Vec<Job>,
     reports: Vec<Vec<Report>>,
@@ -135,7 +135,7 @@ impl Sweep {
         panel.scale = Scale::Linear;
         panel
     }
-    /// What a contender has at the last place by what it has at the first one.
+    /// A contender's values at the last place, divided by those at the first one.
     fn change(&self, panel: &Panel, series: &str) -> Vec<f64> {
         ratios(&panel.samples(series, self.last), &panel.samples(series, self.first))
     }
@@ -184,15 +184,7 @@ fn best_of_each(runs: impl Iterator<Item = (Job, Vec<Report>)>) -> (Vec<Job>, Ve
     (jobs, found)
 }
 
-/// The ratios at the place where their median is best, of a panel's places.
-fn best(panel: &Panel, series: &str, base: &str) -> Vec<f64> {
-    let all = panel.places().into_iter().map(|(x, _)| panel.ratios(series, base, x));
-    let median = |ratios: &Vec<f64>| Summary::of(ratios).median;
-    let all = all.filter(|ratios| !ratios.is_empty());
-    all.max_by(|a, b| median(a).total_cmp(&median(b))).unwrap_or_default()
-}
-
-/// Those at the place where it is worst.
+/// The ratios at the place where their median is worst, of a panel's places.
 fn worst(panel: &Panel, series: &str, base: &str) -> Vec<f64> {
     let all = panel.places().into_iter().map(|(x, _)| panel.ratios(series, base, x));
     let median = |ratios: &Vec<f64>| Summary::of(ratios).median;
@@ -200,7 +192,7 @@ fn worst(panel: &Panel, series: &str, base: &str) -> Vec<f64> {
     all.min_by(|a, b| median(a).total_cmp(&median(b))).unwrap_or_default()
 }
 
-/// What qstore has at a place by what the best of the two-phase protocols has.
+/// The throughput of qstore at a place, divided by that of the best two-phase protocol.
 fn by_two_phase(panel: &Panel, x: f64) -> Vec<f64> {
     let all = Rule::ALL.into_iter().map(|rule| panel.ratios("qstore", rule.name(), x));
     let median = |ratios: &Vec<f64>| Summary::of(ratios).median;

@@ -13,9 +13,9 @@ pub struct Used {
     /// The transaction's timestamp, where it has one when it begins. With MaaT, the first one at which it may
     /// commit as far as its coordinator knows.
     pub timestamp: Timestamp,
-    /// Which version of each key it has read.
+    /// The keys that the transaction has read, each with the version that it saw.
     pub reads: BTreeMap<Key, Position>,
-    /// What it writes.
+    /// The writes of the transaction.
     pub writes: WriteSet,
 }
 
@@ -49,7 +49,7 @@ impl Used {
 /// A transaction asks for a partition's vote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepare {
-    /// Which transaction.
+    /// The attempt that asks.
     pub id: RequestId,
     /// The last entry of the partition that the coordinator had been given.
     pub behind: Position,
