@@ -81,6 +81,9 @@ pub struct Committed {
     pub outcome: Outcome,
     /// How many records it wrote in the engine's partition. What clears all of them counts as one.
     pub writes: usize,
+    /// It has siblings, and each of them executed nothing but its own partition's fragments: the outcome is
+    /// known at the first of its partitions only.
+    pub is_split: bool,
 }
 
 /// Takes what an engine produces. Called outside the engine's latches.

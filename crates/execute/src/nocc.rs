@@ -175,7 +175,13 @@ impl Engine for NoCc {
         let count = taken.len() as u64;
         for (context, request) in taken.drain(..) {
             let (outcome, writes) = self.execute(worker, context, &request);
-            effects.committed(Committed { position: context.position, request, outcome, writes });
+            effects.committed(Committed {
+                position: context.position,
+                request,
+                outcome,
+                writes,
+                is_split: false,
+            });
         }
         self.committed.fetch_add(count, Ordering::Release);
         worker.taken = taken;

@@ -147,7 +147,13 @@ impl Engine for Serial {
                     time_ms: context.now_ms,
                     live,
                 });
-                done.push(Committed { position: context.position, request, outcome, writes });
+                done.push(Committed {
+                    position: context.position,
+                    request,
+                    outcome,
+                    writes,
+                    is_split: false,
+                });
             }
             if let Some(last) = done.last() {
                 self.partition.snapshots().raise(last.position);

@@ -30,6 +30,8 @@ enum Kind {
 impl Kind {
     const ALL: [Kind; 7] =
         [Kind::Read, Kind::Put, Kind::Modify, Kind::Delete, Kind::PanicIf, Kind::Dependent, Kind::AbortIf];
+    /// So many of them need no other fragment, and abort nothing.
+    const INDEPENDENT: usize = 5;
 
     fn of_fragment(self) -> FragmentKind {
         match self {
@@ -113,10 +115,24 @@ impl Procedure for InFragments {
     }
 }
 
+/// A call of fragments over these keys, each of which comes once. They are independent of each other, or may
+/// be of any kind.
+pub(crate) fn call<'a>(
+    keys: impl IntoIterator<Item = &'a Key>,
+    are_independent: bool,
+    draw: &mut Draw,
+) -> (Arc<dyn Procedure>, Args) {
+    let kinds = if are_independent { Kind::INDEPENDENT } else { Kind::ALL.len() };
+    let arg = |key: &Key| {
+        let (kind, number) = (draw.below(kinds as u64) as u8, draw.bits());
+        [&[kind][..], &number.to_le_bytes(), key.as_bytes()].concat()
+    };
+    (Arc::new(InFragments), keys.into_iter().map(arg).collect())
+}
+
 /// Programs of a drawn shape, some of them in fragments.
 pub struct FragmentSource {
     programs: ProgramSource,
-    procedure: Arc<dyn Procedure>,
     keys: Vec<Key>,
     /// How many calls are in fragments, how many of these have only independent ones, and how many fragments
     /// they have at most.
@@ -137,7 +153,6 @@ impl FragmentSource {
         FragmentSource {
             keys: shape.keys(),
             programs: ProgramSource::new(shape),
-            procedure: Arc::new(InFragments),
             percent: draw.pick(&[30, 70, 100]),
             independent_percent: draw.pick(&[50, 100]),
             count_max: draw.pick(&[1, 4, 12]),
@@ -150,7 +165,7 @@ impl Source for FragmentSource {
         if !draw.percent(self.percent) {
             return self.programs.request(sequence, draw);
         }
-        let kinds = if draw.percent(self.independent_percent) { 5 } else { Kind::ALL.len() };
+        let are_independent = draw.percent(self.independent_percent);
         let mut keys: Vec<&Key> = Vec::new();
         for _ in 0..draw.between(1, self.count_max) {
             // The first keys are the hot ones.
@@ -160,13 +175,9 @@ impl Source for FragmentSource {
                 keys.push(key);
             }
         }
-        let mut arg = |key: &Key| {
-            let (kind, number) = (draw.below(kinds as u64) as u8, draw.bits());
-            [&[kind][..], &number.to_le_bytes(), key.as_bytes()].concat()
-        };
-        let args: Args = keys.into_iter().map(&mut arg).collect();
+        let (procedure, args) = call(keys, are_independent, draw);
         let id = RequestId { session: SessionId(1 + sequence % 5), sequence, attempt: 0 };
-        Arc::new(Request::new(id, self.procedure.clone(), args))
+        Arc::new(Request::new(id, procedure, args))
     }
     fn read_only(&mut self, sequence: u64, draw: &mut Draw) -> Arc<Request> {
         self.programs.read_only(sequence, draw)

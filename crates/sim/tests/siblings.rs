@@ -74,6 +74,7 @@ fn check(kind: Kind, default_seeds: u64) {
                 && report.retractions > 0
                 && report.crashes > 0
     );
+    assert!(one_seed() || (report.split > report.shared / 20) == (kind == QSTORE));
     let restarts = matches!(kind, Kind::Sparkle(_));
     assert!(one_seed() || (report.restarts > 0) == restarts);
 }
@@ -160,6 +161,7 @@ fn defects_of_engines_that_wait_are_found() {
         find(mutant, CALVIN);
         find(mutant, QSTORE);
     }
+    find(Mutant::AnswerWithoutSiblings, QSTORE);
     for mutant in [
         Mutant::TellBeforeLocked,
         Mutant::ReleaseLocksEarly,

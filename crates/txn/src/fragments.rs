@@ -14,10 +14,10 @@
 //! Fragments take [`Note`]s as a procedure does, if their transaction has a [`Teller`].
 
 use crate::blob::Blob;
-use crate::key::Key;
+use crate::key::{Key, Space};
 use crate::procedure::Call;
 use crate::reply::{Outcome, Reply, Stop};
-use crate::request::Request;
+use crate::request::{PartitionRoute, Partitions, Request};
 use crate::told::{self, Note};
 use crate::tx::{Intent, Tx};
 use crate::value::{Entry, LongString, Value};
@@ -223,6 +223,8 @@ pub struct Fragments {
     list: FragmentList,
     code: FragmentCode,
     teller: Option<Teller>,
+    /// Others may want to be told of it: whether they do, each process knows for itself.
+    may_be_told: bool,
     /// No two keys have one hash, so that an engine may tell records by it.
     hashes_differ: bool,
 }
@@ -261,12 +263,18 @@ impl Fragments {
             keys.sort_unstable();
             keys.is_sorted_by(|one, next| one < next)
         };
-        (hashes_differ || keys_differ()).then_some(Fragments { list, code, teller: None, hashes_differ })
+        (hashes_differ || keys_differ()).then_some(Fragments {
+            list,
+            code,
+            teller: None,
+            may_be_told: false,
+            hashes_differ,
+        })
     }
 
-    /// The same, of which others are told.
+    /// The same, of which others are told, if anybody wants to know now.
     pub fn telling(self, teller: Option<Teller>) -> Fragments {
-        Fragments { teller, ..self }
+        Fragments { teller, may_be_told: true, ..self }
     }
 
     /// The fragments, in the order in which their places count.
@@ -278,6 +286,23 @@ impl Fragments {
     pub fn are_independent(&self) -> bool {
         self.hashes_differ
             && self.list.iter().all(|fragment| fragment.inputs.is_empty() && !fragment.abortable)
+    }
+
+    /// Whether a request that has this route reaches all records. If it has several partitions, each has
+    /// some of them, and all are of the user's space, of which there are no copies.
+    fn are_where(&self, route: &PartitionRoute) -> bool {
+        if route.partitions.len() == 1 {
+            return self.list.iter().all(|fragment| route.holds(&fragment.key));
+        }
+        let is_of_user = |fragment: &Fragment| fragment.key.space() == Space::User;
+        if self.may_be_told || !self.list.iter().all(is_of_user) {
+            return false;
+        }
+        let partition_of = |fragment: &Fragment| route.slots.partition_of_key(&fragment.key);
+        let mut found: Partitions = self.list.iter().map(partition_of).collect();
+        found.sort_unstable();
+        found.dedup();
+        found == route.partitions
     }
 
     /// Executes the fragment at a place by itself: for engines that have called [`independent`]. `entry` is
@@ -332,17 +357,15 @@ impl Fragments {
 }
 
 /// Whether each fragment of a request may be executed by itself, where its record is; and if so, the
-/// fragments.
+/// fragments. All partitions of a request decide alike, whichever process has them.
 pub fn independent(request: &Request) -> Option<Fragments> {
     // If that panics, so does the procedure, where it is an outcome.
     let fragments = catch_unwind(AssertUnwindSafe(|| request.procedure.fragments(&request.args))).ok()??;
-    let is_allowed = |fragment: &Fragment| {
-        request.route.holds(&fragment.key) && !(fragment.kind.writes() && request.footprint.read_only)
-    };
+    let is_allowed = |fragment: &Fragment| !(fragment.kind.writes() && request.footprint.read_only);
     let may_run = !request.elsewhere
-        && request.route.partitions.len() == 1
         && fragments.are_independent()
-        && fragments.list.iter().all(is_allowed);
+        && fragments.list.iter().all(is_allowed)
+        && fragments.are_where(&request.route);
     may_run.then_some(fragments)
 }
 

@@ -63,6 +63,8 @@ pub enum Mutant {
     ForgetWriter,
     /// Q-Store begins a transaction without declared keys as soon as it comes to it.
     PassBarrier,
+    /// Q-Store answers for a transaction whose siblings have not told what their fragments came to.
+    AnswerWithoutSiblings,
     /// Q-Store leaves it at that if a transaction has touched other keys than it was planned with.
     KeepStrayed,
     /// Q-Store, or ParSpec, leaves what a retracted transaction has written.

@@ -317,10 +317,10 @@ impl Parts for FinalAccess {
         let Some(member) = &self.member else {
             return Poll::Ready(Err(Stop::Undeclared(None)));
         };
-        let awaited = Awaited { from, asked: asked.clone() };
-        match self.finals.take(member, &awaited) {
+        match self.finals.take(member, from, asked) {
             Some(told) => Poll::Ready(Ok(told)),
             None => {
+                let awaited = Awaited::Read { from, asked: asked.clone() };
                 self.pause = Some(Pause::Sibling(member.clone(), awaited));
                 Poll::Pending
             }

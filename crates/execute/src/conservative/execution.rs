@@ -146,7 +146,13 @@ impl Execution {
         *left = left.saturating_sub(1);
         let end = running::outcome_term(&job.request, job.context.position, &outcome);
         let ended = Ended {
-            committed: Committed { position: job.context.position, request: job.request, outcome, writes },
+            committed: Committed {
+                position: job.context.position,
+                request: job.request,
+                outcome,
+                writes,
+                is_split: false,
+            },
             now_ms: job.context.now_ms,
             live,
             terms: terms.wrapping_add(end),

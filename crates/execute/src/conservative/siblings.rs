@@ -4,24 +4,41 @@
 //! before somebody decides to wait, or the waiter is in the book when the value comes.
 
 use crate::siblings::groups::{self, Groups};
-use crate::siblings::{Asked, Exchange, Message, Note, Told};
+use crate::siblings::{Asked, Exchange, Message, Note, PlacedValues, Told};
+use smallvec::SmallVec;
 use txn::mutant::{Mutant, is_active};
-use txn::{Batch, Epoch, PartitionId, Position};
+use txn::{Batch, Epoch, FragmentValue, PartitionId, Position};
 
 /// The book of a sub-transaction.
 pub(crate) struct Book {
     exchange: Exchange<Asked, Told>,
     /// What it is parked for.
     awaited: Option<Awaited>,
+    /// What its fragments came to here, if each was executed by itself.
+    told: Option<PlacedValues>,
+    /// And what they came to at its siblings.
+    heard: SmallVec<[(PartitionId, PlacedValues); 1]>,
+}
+
+impl Book {
+    /// Whether siblings have told this.
+    fn has(&self, awaited: &Awaited) -> bool {
+        match awaited {
+            Awaited::Read { from, asked } => self.exchange.value(*from, asked).is_some(),
+            Awaited::Fragments => self.heard.len() == self.exchange.siblings().count(),
+        }
+    }
 }
 
 pub(crate) type Member = groups::Member<Book>;
 
-/// A read of a sibling.
+/// What a sub-transaction waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Awaited {
-    pub(crate) from: PartitionId,
-    pub(crate) asked: Asked,
+pub(crate) enum Awaited {
+    /// What a sibling reads.
+    Read { from: PartitionId, asked: Asked },
+    /// What the fragments of all siblings come to.
+    Fragments,
 }
 
 /// All books of a partition.
@@ -41,6 +58,8 @@ impl Finals {
             // All that is told is final: there are no eras.
             exchange: Exchange::new(self.me, &id.partitions, 0),
             awaited: None,
+            told: None,
+            heard: SmallVec::new(),
         });
         let mut members = Vec::new();
         for (group, said) in opened {
@@ -69,22 +88,32 @@ impl Finals {
         }
     }
 
-    /// What a sibling has read, if it has told it.
-    pub(crate) fn take(&self, member: &Member, awaited: &Awaited) -> Option<Told> {
-        let mut book = member.book().lock();
-        book.exchange.take(awaited.from, &awaited.asked)
+    /// Tells one sibling what a sub-transaction's fragments came to here, when nothing can change it any more.
+    pub(crate) fn tell_fragments(&self, member: &Member, to: PartitionId, values: PlacedValues) {
+        member.book().lock().told = Some(values.clone());
+        self.groups.say_to(to, &member.group, vec![Note::Fragments { member: member.place, values }]);
     }
 
-    /// Whether a sub-transaction must wait for a sibling's read. If so, its position will be woken, perhaps
-    /// at once.
+    /// What a sibling has read, if it has told it.
+    pub(crate) fn take(&self, member: &Member, from: PartitionId, asked: &Asked) -> Option<Told> {
+        member.book().lock().exchange.take(from, asked)
+    }
+
+    /// What the fragments of all siblings came to, as far as they have told it.
+    pub(crate) fn take_fragments(&self, member: &Member) -> impl Iterator<Item = (u16, FragmentValue)> {
+        let heard = std::mem::take(&mut member.book().lock().heard);
+        heard.into_iter().flat_map(|(_, values)| values)
+    }
+
+    /// Whether a sub-transaction must wait for its siblings. If so, its position will be woken, perhaps at
+    /// once.
     pub(crate) fn wait(&self, member: &Member, awaited: Awaited) -> bool {
         let mut book = member.book().lock();
-        let value = book.exchange.value(awaited.from, &awaited.asked);
-        if value.is_some() {
-            return false;
+        let is_there = book.has(&awaited);
+        if !is_there {
+            book.awaited = Some(awaited);
         }
-        book.awaited = Some(awaited);
-        true
+        !is_there
     }
 
     /// Takes what another partition says. Calls `wake` with the position of each sub-transaction that has
@@ -107,10 +136,12 @@ impl Finals {
     /// that is said is taken from any replica.
     pub(crate) fn tell_again(&self, to: PartitionId, behind: Epoch) {
         for group in self.groups.behind(behind, to) {
-            let notes = groups::members(&group).filter_map(|member| {
-                let values = member.book().lock().exchange.told().to_vec();
-                let member = member.place;
-                (!values.is_empty()).then_some(Note::Final { member, values })
+            let notes = groups::members(&group).flat_map(|member| {
+                let (book, member) = (member.book().lock(), member.place);
+                let values = book.exchange.told().to_vec();
+                let fragments = book.told.clone().map(|values| Note::Fragments { member, values });
+                let read = (!values.is_empty()).then_some(Note::Final { member, values });
+                read.into_iter().chain(fragments)
             });
             self.groups.say_to(to, &group, notes.collect());
         }
@@ -118,7 +149,10 @@ impl Finals {
 
     /// A sub-transaction has final-committed, and so have all before it.
     pub(crate) fn settle(&self, member: &Member) {
-        member.book().lock().exchange.settle();
+        let mut book = member.book().lock();
+        book.exchange.settle();
+        book.heard.clear();
+        drop(book);
         if member.followers().next().is_none() {
             self.groups.close(&member.group);
         }
@@ -137,15 +171,24 @@ impl Finals {
 
 /// Writes what a sibling says into the book that it is about. Whoever waited for it.
 fn hear(from: PartitionId, note: Note, members: &[Member]) -> Option<Position> {
-    // The other notes are about what may still change: no sibling of this kind says such.
-    let Note::Final { member, values } = note else {
+    let (Note::Final { member: place, .. } | Note::Fragments { member: place, .. }) = note else {
+        // The other notes are about what may still change: no sibling of this kind says such.
         return None;
     };
-    let member = members.get(member as usize)?;
+    let member = members.get(place as usize)?;
     let mut book = member.book().lock();
-    book.exchange.learn_final(from, &values);
-    let awaited = book.awaited.as_ref()?;
-    book.exchange.value(awaited.from, &awaited.asked)?;
+    match note {
+        Note::Final { values, .. } => {
+            book.exchange.learn_final(from, &values);
+        }
+        Note::Fragments { values, .. } if book.heard.iter().all(|&(known, _)| known != from) => {
+            book.heard.push((from, values));
+        }
+        _ => {}
+    }
+    if !book.has(book.awaited.as_ref()?) {
+        return None;
+    }
     book.awaited = None;
     (!is_active(Mutant::LoseSiblingWake)).then(|| member.position())
 }

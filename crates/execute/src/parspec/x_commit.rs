@@ -137,7 +137,7 @@ impl Shared {
         let installed = access.take_installed(writes > 0);
         let was_early = !self.order.is_confirmed(position);
         let ended = outcome.map(|outcome: Outcome| Ended {
-            committed: Committed { position, request: job.request, outcome, writes },
+            committed: Committed { position, request: job.request, outcome, writes, is_split: false },
             now_ms: job.context.now_ms,
             live,
             terms: access.terms,

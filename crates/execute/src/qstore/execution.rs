@@ -27,6 +27,8 @@ pub(super) enum Work {
     Ready(Position),
     /// A fragment of a split transaction, which has waited for an earlier transaction.
     Fragment(Arc<Split>, u16),
+    /// A split transaction, whose siblings have told something.
+    Answer(Arc<Split>),
     /// One that has what it waited for.
     Resumed(Execution),
 }
@@ -72,7 +74,7 @@ impl Ready {
         let mut queue = pool.work.lock();
         match work {
             Work::Ready(_) => queue.push_back(work),
-            Work::Fragment(..) | Work::Resumed(_) => queue.push_front(work),
+            Work::Fragment(..) | Work::Answer(_) | Work::Resumed(_) => queue.push_front(work),
         }
         pool.count.fetch_add(1, Ordering::SeqCst);
     }
@@ -157,8 +159,13 @@ impl Worker {
                 let mut share = Share::default();
                 shared.execute_fragment(&split, index, &mut share);
                 if let Some(ended) = shared.add_share(&split, share) {
-                    self.end_split(shared, ended);
+                    self.end_split(shared, &split, ended);
                 }
+                return true;
+            }
+            Some(Work::Answer(split)) => {
+                *left -= 1;
+                shared.answer(&split);
                 return true;
             }
             Some(Work::Resumed(execution)) => {
@@ -169,7 +176,7 @@ impl Worker {
         }
         let worked = shared.resolve_some(worker, left, |found| match found {
             Found::Ready(position) => self.own.push_back(Work::Ready(position)),
-            Found::Ended(ended) => self.end_split(shared, ended),
+            Found::Ended(split, ended) => self.end_split(shared, &split, ended),
         });
         worked
             || shared.begin_barrier()
@@ -198,7 +205,7 @@ impl Worker {
         if shared.order.is_void(position) {
             let known = shared.slots.take(position, |_| true).map(|job| job.known);
             *left = left.saturating_sub(1);
-            self.end(shared, position, None, known == Some(Known::Nothing));
+            self.end(shared, position, None, None, known == Some(Known::Nothing));
             return;
         }
         // What a sibling is told must be final.
@@ -233,22 +240,34 @@ impl Worker {
                 if is_guess && matches!(outcome, Err(Stop::Undeclared(_))) {
                     shared.take_back(position, request, strayed_to);
                 }
-                self.end(shared, position, Some(ended), is_alone);
+                self.end(shared, position, Some(ended), None, is_alone);
             }
         }
     }
 
     /// The last fragment of a split transaction was executed.
-    fn end_split(&mut self, shared: &Shared, ended: Ended) {
-        let position = ended.committed.position;
-        self.end(shared, position, Some(ended), false);
+    fn end_split(&mut self, shared: &Shared, split: &Arc<Split>, ended: Ended) {
+        let answers = shared.answers(split);
+        shared.tell_or_keep(split);
+        let unanswered = answers.then(|| split.clone());
+        self.end(shared, split.position(), Some(ended), unanswered, false);
+        if answers {
+            shared.answer(split);
+        }
     }
 
     /// A transaction has ended, and so those are resolved that waited for it.
-    fn end(&mut self, shared: &Shared, position: Position, ended: Option<Ended>, is_barrier: bool) {
+    fn end(
+        &mut self,
+        shared: &Shared,
+        position: Position,
+        ended: Option<Ended>,
+        unanswered: Option<Arc<Split>>,
+        is_barrier: bool,
+    ) {
         let was_early = !shared.order.is_confirmed(position);
         let ended = ended.map(|ended| Ended { was_early, ..ended });
-        for waiter in shared.slots.end(position, ended) {
+        for waiter in shared.slots.end(position, ended, unanswered) {
             let (work, weight) = match waiter {
                 Waiter::Whole(waiter) => match shared.slots.resolve(waiter) {
                     Some(weight) => (Work::Ready(waiter), weight),
@@ -313,6 +332,8 @@ impl Shared {
         if let Some(execution) = execution {
             let weight = execution.weight();
             self.ready.push(Work::Resumed(execution), weight);
+        } else {
+            self.wake_unanswered(position);
         }
     }
 }

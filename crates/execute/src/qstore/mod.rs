@@ -26,6 +26,10 @@
 //! itself when it is resolved: no future, no list of writes. The worker that executes the last one ends the
 //! transaction ([`split`]).
 //!
+//! A split transaction may have fragments at several partitions, each of which executes its own, when their
+//! records' turn comes there; none waits for another. Each tells the first of them what its fragments came
+//! to, and that one makes the outcome of it ([`across`]).
+//!
 //! A *whole* transaction has declared keys only (MULTI/EXEC blocks do), or fragments that depend on each
 //! other. It counts its unresolved fragments (the paper's batch metadata, [`slots`]), and its procedure runs
 //! when there is none left: as one logic fragment over all of its records.
@@ -53,10 +57,12 @@
 //!    and changes no result.
 //! 7. *Commit* is not at the end of a batch. The transaction behind the final position commits as soon as it
 //!    is executed and confirmed (section 5 allows that for conservative execution, which point 3 is).
-//! 8. *Several partitions.* The paper sends execution queues to the servers that own the records. Here the
-//!    order does that: every partition has the transaction in its own order, plans the keys that are its own,
-//!    and tells its siblings what it read. `conservative` tells that protocol; what is told must be final, so
-//!    a transaction over several partitions waits, besides, until its position is confirmed.
+//! 8. *Several partitions.* The paper sends execution queues to the servers that own the records, each of
+//!    which acknowledges a queue when it is through. Here the order is what is sent: every partition has the
+//!    transaction in its own order, and plans the keys that are its own. Of a split transaction it tells the
+//!    first partition what its fragments came to, in the next message to it; of a whole one it tells all
+//!    siblings what it read, and they run the procedure, too ([`crate::conservative`]). What is told must be
+//!    final, so a whole transaction over several partitions waits, besides, until its position is confirmed.
 //! 9. *Not here:* the read-committed mode (section 4.5), speculation within a batch as a mode of its own,
 //!    ranges that are split by weight, a queue of its own for a hot record, batch metadata without a latch
 //!    (each slot has one).
@@ -89,6 +95,7 @@
 //! - A transaction waits only for earlier ones, for its confirmation and for its siblings, so there is no
 //!   deadlock; nobody spins.
 
+mod across;
 mod execution;
 mod plan;
 mod queues;
@@ -101,6 +108,7 @@ use crate::engine::{Assignment, Budget, Effects, Engine, Progress, Siblings, Sta
 use crate::kind::EngineKind;
 use crate::siblings::Message;
 use crate::tentative::{Ground, Retirement, TentativeOrder};
+use across::Across;
 use crossbeam_utils::CachePadded;
 use execution::{Ready, Work, Worker};
 use plan::Planning;
@@ -167,6 +175,7 @@ struct Shared {
     unconfirmed: Mutex<BTreeSet<Position>>,
     /// Those that wait for their siblings.
     parked: Mutex<BTreeMap<Position, Execution>>,
+    across: Across,
     retirement: CachePadded<Retirement<()>>,
     strays: Strays,
     suspensions: AtomicU64,
@@ -189,10 +198,12 @@ impl Shared {
             std::mem::replace(&mut *unconfirmed, later)
         };
         self.make_ready_again(confirmed);
+        self.tell_confirmed(upto);
     }
 
     fn retract(&self, from: Position) {
         self.order.retract(from, &self.finals);
+        self.across.retract(from);
         self.end_unconfirmed(from);
     }
 
@@ -238,6 +249,7 @@ impl QStore {
             ready: Ready::default(),
             unconfirmed: Mutex::default(),
             parked: Mutex::default(),
+            across: Across::default(),
             retirement: CachePadded::default(),
             strays: Strays::default(),
             suspensions: AtomicU64::new(0),
@@ -297,6 +309,7 @@ impl Engine for QStore {
     fn status(&self) -> Status {
         let shared = &self.shared;
         let parked = shared.parked.lock().len() + shared.unconfirmed.lock().len();
+        let parked = parked + shared.across.unanswered();
         Status {
             restarts: shared.taken_back.load(Ordering::Relaxed),
             suspensions: shared.suspensions.load(Ordering::Relaxed),

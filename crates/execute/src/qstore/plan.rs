@@ -99,7 +99,8 @@ impl Planner {
             && !fragments.list().is_empty()
         {
             *split += 1;
-            return self.plan_split(shared, Split::new(job, fragments, |hash| shared.range_of(hash)));
+            let me = shared.options.partition;
+            return self.plan_split(shared, Split::new(job, fragments, me, |hash| shared.range_of(hash)));
         }
         let position = job.context.position;
         let mut fragments = 0;

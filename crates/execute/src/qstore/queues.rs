@@ -3,13 +3,14 @@
 
 use super::execution::Work;
 use super::slots::Waiter;
-use super::split::{Part, Share};
+use super::split::{Part, Share, Split};
 use super::{RANGES_PER_WORKER, Shared};
 use crate::conservative::Ended;
 use crate::engine::WorkerId;
 use crate::exclusive::Exclusive;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use store::Partition;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
@@ -306,7 +307,7 @@ impl Shared {
             self.execute_fragment(&split, index, &mut share);
         }
         if let Some(ended) = self.add_share(&split, share) {
-            found(Found::Ended(ended));
+            found(Found::Ended(split.clone(), ended));
         }
         if next < to {
             executor.queue.push_front(Fragment::Part(Part { split, from: next, to }));
@@ -322,6 +323,6 @@ impl Shared {
 pub(super) enum Found {
     /// A light transaction whose fragments are resolved.
     Ready(Position),
-    /// The outcome of a split transaction.
-    Ended(Ended),
+    /// A split transaction, every fragment of which was executed here, and what is left of it.
+    Ended(Arc<Split>, Ended),
 }

@@ -12,8 +12,8 @@ use crate::tentative::Executed;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use store::sync::Mutex;
-use store::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use txn::{Position, Weight};
+use store::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use txn::{Outcome, Position, Weight};
 
 /// The bit of [`Slot::unresolved`] that says that the transaction is heavy.
 const HEAVY: u32 = 1 << 31;
@@ -33,6 +33,8 @@ struct Slot {
     unresolved: AtomicU32,
     /// The last position that was executed in this slot, as far as it was not undone.
     executed: AtomicU64,
+    /// Whether there is [`Body::unanswered`].
+    is_unanswered: AtomicBool,
     body: Mutex<Body>,
 }
 
@@ -43,6 +45,8 @@ struct Body {
     waiters: Waiters,
     /// From `end` to the final commit; none if the transaction was void.
     ended: Option<Ended>,
+    /// From `end` to `answer`, if its siblings are to tell what its outcome is made of.
+    unanswered: Option<Arc<Split>>,
 }
 
 /// The ring.
@@ -51,8 +55,12 @@ pub(super) struct Slots(Box<[Slot]>);
 impl Slots {
     /// Room for so many positions: a power of two.
     pub(super) fn new(capacity: usize) -> Slots {
-        let slot =
-            |_| Slot { unresolved: AtomicU32::new(0), executed: AtomicU64::new(0), body: Mutex::default() };
+        let slot = |_| Slot {
+            unresolved: AtomicU32::new(0),
+            executed: AtomicU64::new(0),
+            is_unanswered: AtomicBool::new(false),
+            body: Mutex::default(),
+        };
         Slots((0..capacity).map(slot).collect())
     }
 
@@ -98,19 +106,52 @@ impl Slots {
         self.at(position).body.lock().job.take_if(|job| may(job))
     }
 
-    /// A transaction has ended; without `ended` if it is void. Who waited for it.
-    pub(super) fn end(&self, position: Position, ended: Option<Ended>) -> Waiters {
+    /// A transaction has ended; without `ended` if it is void. It does not commit before `unanswered` has its
+    /// outcome. Who waited for it.
+    pub(super) fn end(
+        &self,
+        position: Position,
+        ended: Option<Ended>,
+        unanswered: Option<Arc<Split>>,
+    ) -> Waiters {
         let slot = self.at(position);
         let mut body = slot.body.lock();
         body.ended = ended;
+        slot.is_unanswered.store(unanswered.is_some(), Ordering::SeqCst);
+        body.unanswered = unanswered;
         let waiters = std::mem::take(&mut body.waiters);
         slot.executed.store(position.0, Ordering::SeqCst);
         waiters
     }
 }
 
+impl Slots {
+    /// Whether a split transaction has ended, is not undone, and has no outcome.
+    pub(super) fn is_unanswered(&self, split: &Arc<Split>) -> bool {
+        let body = self.at(split.position()).body.lock();
+        body.unanswered.as_ref().is_some_and(|unanswered| Arc::ptr_eq(unanswered, split))
+    }
+
+    /// A split transaction has its outcome; nothing happens if it was undone.
+    pub(super) fn answer(&self, split: &Arc<Split>, outcome: Outcome) {
+        let slot = self.at(split.position());
+        let mut body = slot.body.lock();
+        let is_it = |unanswered: &mut Arc<Split>| Arc::ptr_eq(unanswered, split);
+        if body.unanswered.take_if(is_it).is_some()
+            && let Some(ended) = &mut body.ended
+        {
+            ended.committed.outcome = outcome;
+            slot.is_unanswered.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
 impl Executed for Slots {
     type Meta = ();
+
+    fn may_commit(&self, position: Position) -> bool {
+        self.is_executed(position) && !self.at(position).is_unanswered.load(Ordering::SeqCst)
+    }
 
     fn is_executed(&self, position: Position) -> bool {
         self.at(position).executed.load(Ordering::SeqCst) >= position.0
@@ -119,6 +160,7 @@ impl Executed for Slots {
         self.at(position).body.lock().ended.take()
     }
     fn free(&self, position: Position) {
+        self.at(position).body.lock().unanswered = None;
         // Not below what the slot's earlier positions had reached.
         self.at(position).executed.store(position.prev().0, Ordering::SeqCst);
     }

@@ -1,22 +1,25 @@
 //! Transactions that are executed fragment by fragment, each where its record's turn comes.
 
 use super::Shared;
-use crate::conservative::{Ended, Installed, Job, LiveChange};
+use crate::conservative::{Ended, Installed, Job, LiveChange, Member};
 use crate::engine::Committed;
 use crate::running;
+use crate::siblings::PlacedValues;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use store::{RecordCell, Version, digest};
 use txn::fragments::{Done, FragmentValues};
-use txn::{Fragment, FragmentKind, FragmentValue, Fragments, Key, Note, Position, Reply, Space};
+use txn::{
+    Fragment, FragmentKind, FragmentValue, Fragments, Key, Note, Outcome, PartitionId, Position, Reply, Space,
+};
 
 /// A transaction whose fragments depend on nothing but their records.
 pub(super) struct Split {
     job: Job,
     fragments: Fragments,
-    /// The places of the fragments, those of one range behind each other.
+    /// The places of this partition's fragments, those of one range behind each other.
     by_range: SmallVec<[u16; 16]>,
     /// Fragments that have not been executed.
     remaining: AtomicU32,
@@ -51,16 +54,25 @@ pub(super) struct Part {
 }
 
 impl Split {
-    /// Splits a transaction that has fragments; `range_of` says in which range a hash is.
-    pub(super) fn new(job: Job, fragments: Fragments, range_of: impl Fn(u64) -> usize) -> Split {
-        let count = fragments.list().len();
-        let mut by_range: SmallVec<[u16; 16]> = (0..count as u16).collect();
-        by_range.sort_by_key(|&place| range_of(fragments.list()[usize::from(place)].hash()));
+    /// Splits a transaction that has fragments at `me`; `range_of` says in which range a hash is.
+    pub(super) fn new(
+        job: Job,
+        fragments: Fragments,
+        me: PartitionId,
+        range_of: impl Fn(u64) -> usize,
+    ) -> Split {
+        let list = fragments.list();
+        let slots = &job.request.route.slots;
+        let is_here =
+            |fragment: &Fragment| job.member.is_none() || slots.partition_of_key(&fragment.key) == me;
+        let here = list.iter().enumerate().filter(|(_, fragment)| is_here(fragment));
+        let mut by_range: SmallVec<[u16; 16]> = here.map(|(place, _)| place as u16).collect();
+        by_range.sort_by_key(|&place| range_of(list[usize::from(place)].hash()));
         Split {
+            remaining: AtomicU32::new(by_range.len() as u32),
             job,
             fragments,
             by_range,
-            remaining: AtomicU32::new(count as u32),
             live: AtomicI64::new(0),
             writes: AtomicU32::new(0),
             terms: AtomicU64::new(0),
@@ -72,6 +84,11 @@ impl Split {
         self.job.context.position
     }
 
+    /// Its book, if it has fragments at other partitions.
+    pub(super) fn member(&self) -> Option<&Member> {
+        self.job.member.as_ref()
+    }
+
     pub(super) fn count(&self) -> u16 {
         self.by_range.len() as u16
     }
@@ -81,36 +98,54 @@ impl Split {
         &self.fragments.list()[usize::from(self.by_range[usize::from(index)])]
     }
 
+    /// The values of this partition's fragments, once each was executed.
+    pub(super) fn values(&self) -> PlacedValues {
+        self.gathered.lock().values.to_vec()
+    }
+
+    /// The outcome, once every fragment was executed: `of_siblings` is what the other partitions have told.
+    pub(super) fn outcome(&self, of_siblings: impl Iterator<Item = (u16, FragmentValue)>) -> Outcome {
+        let Job { context, request, .. } = &self.job;
+        let mut gathered = std::mem::take(&mut *self.gathered.lock());
+        gathered.values.extend(of_siblings);
+        Ok(running::see(request, context, || self.reply(&mut gathered)))
+    }
+
     /// The reply, from the values of all fragments.
     fn reply(&self, gathered: &mut Gathered) -> Reply {
-        let mut values: FragmentValues = smallvec![FragmentValue::NIL; self.by_range.len()];
+        let mut values: FragmentValues = smallvec![FragmentValue::NIL; self.fragments.list().len()];
         for (place, value) in gathered.values.drain(..) {
-            values[usize::from(place)] = value;
+            // What siblings tell has come over the network.
+            if let Some(known) = values.get_mut(usize::from(place)) {
+                *known = value;
+            }
         }
         gathered.notes.sort_unstable_by_key(|&(place, _)| place);
         let notes = gathered.notes.drain(..).flat_map(|(_, notes)| notes);
         self.fragments.reply(&self.job.request.args, values, notes)
     }
 
-    /// The outcome, once every fragment was executed. A void transaction's is never told: some of its
-    /// fragments may have been left out.
+    /// What is left to be committed, once every fragment was executed. A void transaction's outcome is never
+    /// told (some of its fragments may have been left out), and one with siblings has none yet.
     fn end(&self, is_void: bool) -> Ended {
-        let mut gathered = std::mem::take(&mut *self.gathered.lock());
-        let Job { context, request, .. } = &self.job;
-        let mut reply = || running::see(request, context, || self.reply(&mut gathered));
-        let reply = if is_void { Reply::Nil } else { reply() };
+        let Job { context, request, member, .. } = &self.job;
+        let installed = std::mem::take(&mut self.gathered.lock().installed);
         Ended {
             committed: Committed {
                 position: context.position,
                 request: request.clone(),
-                outcome: Ok(reply),
+                outcome: match is_void || member.is_some() {
+                    true => Ok(Reply::Nil),
+                    false => self.outcome(std::iter::empty()),
+                },
                 writes: self.writes.load(Ordering::Relaxed) as usize,
+                is_split: member.is_some(),
             },
             now_ms: context.now_ms,
             live: LiveChange::By(self.live.load(Ordering::Relaxed)),
             terms: self.terms.load(Ordering::Relaxed),
-            member: None,
-            installed: gathered.installed,
+            member: member.clone(),
+            installed,
             was_early: false,
         }
     }
@@ -137,7 +172,8 @@ impl Shared {
         share.executed += 1;
     }
 
-    /// Makes known what was done for a split transaction. Its outcome, if nothing is left to be done.
+    /// Makes known what was done for a split transaction. What is left to be committed, if no fragment is left
+    /// to be executed here.
     pub(super) fn add_share(&self, split: &Split, share: Share) -> Option<Ended> {
         let Share { executed, live, writes, terms, gathered } = share;
         if executed == 0 {

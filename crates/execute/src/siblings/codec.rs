@@ -2,12 +2,15 @@
 
 use super::exchange::{AbortNumber, Basis};
 use super::message::{Asked, GroupId, Message, Note, Told};
-use txn::codec::{Reader, put_entry, put_key, put_varint, take_entry, take_key};
+use txn::codec::{Reader, put_entry, put_key, put_reply, put_varint, take_entry, take_key, take_reply};
 use txn::tx::Read;
-use txn::{Entry, Epoch, Key, PartitionId, Partitions, Position, ScanPage, ScanRange, SlotRange, Space};
+use txn::{
+    Entry, Epoch, FragmentValue, Key, PartitionId, Partitions, Position, ScanPage, ScanRange, SlotRange,
+    Space, Value,
+};
 
 /// The version of the encoding.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 impl Message {
     /// The bytes that other partitions get.
@@ -218,6 +221,30 @@ fn take_read(reader: &mut Reader<'_>) -> Option<(Asked, Told)> {
     Some((asked, told))
 }
 
+fn put_value(out: &mut Vec<u8>, value: &FragmentValue) {
+    match value {
+        FragmentValue::Reply(reply) => {
+            out.push(0);
+            put_reply(out, reply);
+        }
+        FragmentValue::Long(string) => {
+            out.push(1);
+            put_entry(out, &Entry::new(Value::LongString(string.clone())));
+        }
+    }
+}
+
+fn take_value(reader: &mut Reader<'_>) -> Option<FragmentValue> {
+    match reader.u8()? {
+        0 => Some(FragmentValue::Reply(take_reply(reader)?)),
+        1 => match take_entry(reader)? {
+            Entry { value: Value::LongString(string), expires_at_ms: 0 } => Some(FragmentValue::Long(string)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 fn put_note(out: &mut Vec<u8>, note: &Note) {
     match note {
         Note::Read { member, number, asked, told } => {
@@ -250,6 +277,15 @@ fn put_note(out: &mut Vec<u8>, note: &Note) {
                 put_read(out, asked, told);
             }
         }
+        Note::Fragments { member, values } => {
+            out.push(4);
+            put_varint(out, u64::from(*member));
+            put_varint(out, values.len() as u64);
+            for (place, value) in values {
+                put_varint(out, u64::from(*place));
+                put_value(out, value);
+            }
+        }
     }
 }
 
@@ -272,6 +308,13 @@ fn take_note(reader: &mut Reader<'_>) -> Option<Note> {
             }
         }
         3 => Note::Final { member, values: take_list(reader, take_read)? },
+        4 => {
+            let value = |reader: &mut Reader<'_>| {
+                let place = u16::try_from(reader.varint()?).ok()?;
+                Some((place, take_value(reader)?))
+            };
+            Note::Fragments { member, values: take_list(reader, value)? }
+        }
         _ => return None,
     })
 }
@@ -282,6 +325,9 @@ mod tests {
     use proptest::collection::vec;
     use proptest::option;
     use proptest::prelude::*;
+    use std::sync::Arc;
+    use txn::Reply;
+    use txn::value::LongString;
 
     fn number() -> impl Strategy<Value = AbortNumber> {
         let number = (any::<u64>(), any::<u32>());
@@ -302,6 +348,13 @@ mod tests {
             expires_at_ms: u64::from(expires),
             ..Entry::new(&bytes[..])
         })
+    }
+
+    fn value() -> impl Strategy<Value = FragmentValue> {
+        let short = vec(any::<u8>(), 0..9).prop_map(|bytes| FragmentValue::from(Reply::bulk(&bytes[..])));
+        let long = vec(any::<u8>(), 5_000..5_010);
+        let long = long.prop_map(|bytes| FragmentValue::Long(Arc::new(LongString::from(&bytes[..]))));
+        prop_oneof![9 => short, 1 => long]
     }
 
     fn read() -> impl Strategy<Value = (Asked, Told)> {
@@ -340,7 +393,9 @@ mod tests {
         });
         let last = (any::<u32>(), vec(read(), 0..3));
         let last = last.prop_map(|(member, values)| Note::Final { member, values });
-        prop_oneof![read_note, anchor, confirmation, last]
+        let fragments = (any::<u32>(), vec((any::<u16>(), value()), 0..3));
+        let fragments = fragments.prop_map(|(member, values)| Note::Fragments { member, values });
+        prop_oneof![read_note, anchor, confirmation, last, fragments]
     }
 
     fn message() -> impl Strategy<Value = Message> {

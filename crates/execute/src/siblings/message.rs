@@ -2,7 +2,7 @@
 
 use super::exchange::{AbortNumber, Basis};
 use txn::tx::Read;
-use txn::{Epoch, Key, Partitions, ScanPage, ScanRange};
+use txn::{Epoch, FragmentValue, Key, Partitions, ScanPage, ScanRange};
 
 /// What a sub-transaction reads of its partition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,8 +49,11 @@ pub struct GroupId {
     pub partitions: Partitions,
 }
 
+/// The values of a transaction's fragments with their places, as far as they are not nil.
+pub type PlacedValues = Vec<(u16, FragmentValue)>;
+
 /// What a partition says of one transaction of a group, by its place there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// It has read this, under this number.
     Read {
@@ -90,10 +93,17 @@ pub enum Note {
         /// What it read.
         values: Vec<(Asked, Told)>,
     },
+    /// Its fragments at this partition were executed each by itself, and nothing can change it any more.
+    Fragments {
+        /// Which transaction.
+        member: u32,
+        /// What they came to.
+        values: PlacedValues,
+    },
 }
 
 /// What one partition tells another one in one round.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {
     /// By group.
     pub groups: Vec<(GroupId, Vec<Note>)>,

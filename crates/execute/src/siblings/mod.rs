@@ -66,9 +66,10 @@
 //!
 //! # Engines that do not speculate
 //!
-//! Calvin and S-SMR read nothing that can still change, so all that they tell is told as by a final-committed
-//! sibling ([`Note::Final`], [`Exchange::learn_final`]), and the rest of the protocol is not needed. The
-//! partitions of a cluster have the same engine.
+//! Calvin, S-SMR and Q-Store read nothing that can still change when they tell it, so all that they tell is
+//! told as by a final-committed sibling ([`Note::Final`], [`Exchange::learn_final`]), and the rest of the
+//! protocol is not needed. Of a transaction whose fragments were executed each by itself, Q-Store tells what
+//! they came to instead ([`Note::Fragments`]). The partitions of a cluster have the same engine.
 
 mod codec;
 mod exchange;
@@ -79,5 +80,5 @@ mod round;
 mod values;
 
 pub use exchange::{AbortNumber, Basis, Exchange, Heard};
-pub use message::{Asked, GroupId, Message, Note, Told};
+pub use message::{Asked, GroupId, Message, Note, PlacedValues, Told};
 pub use round::{Sent, Twins, exchange};

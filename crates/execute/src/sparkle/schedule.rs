@@ -459,7 +459,7 @@ impl Worker {
             }
             if let (Some(request), Some(outcome)) = (body.request.take(), body.outcome.take()) {
                 let writes = if outcome.is_ok() { writes } else { 0 };
-                effects.committed(Committed { position, request, outcome, writes });
+                effects.committed(Committed { position, request, outcome, writes, is_split: false });
             }
             body.clear();
         }

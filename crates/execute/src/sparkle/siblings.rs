@@ -366,6 +366,8 @@ impl Shared {
                         crate::siblings::Heard::default()
                     });
                 }
+                // All partitions have one engine, and this one executes transactions whole.
+                Note::Fragments { .. } => {}
             }
         }
     }

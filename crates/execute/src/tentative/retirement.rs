@@ -18,6 +18,10 @@ pub(crate) trait Executed {
     type Meta: Meta;
     /// Whether a transaction that was taken has ended.
     fn is_executed(&self, position: Position) -> bool;
+    /// Whether it may commit as well, if it is confirmed: it has its outcome.
+    fn may_commit(&self, position: Position) -> bool {
+        self.is_executed(position)
+    }
     /// Takes out what a transaction that has ended leaves: none, or anything, if it was void.
     fn take_ended(&self, position: Position) -> Option<Ended<Self::Meta>>;
     /// A transaction is undone: its position may be taken again.
@@ -73,7 +77,7 @@ impl<T, S: Executed> Ground<'_, T, S> {
     /// Whether the position behind the final one can final-commit.
     pub(crate) fn is_committable(&self) -> bool {
         let next = self.partition.final_position().next();
-        next <= self.order.committable_upto() && self.slots.is_executed(next)
+        next <= self.order.committable_upto() && self.slots.may_commit(next)
     }
 
     fn remove_version(&self, mut record: RecordRef<S::Meta>, position: Position) {
@@ -115,7 +119,7 @@ impl<M: Meta> Retirement<M> {
                 let mut early = 0;
                 let next = |at: Position| {
                     let next = at.next();
-                    if *left == 0 || at >= upto || !slots.is_executed(next) {
+                    if *left == 0 || at >= upto || !slots.may_commit(next) {
                         return None;
                     }
                     // A confirmed one may have been taken back since, but it was so before it ended.

@@ -451,7 +451,7 @@ impl Cluster {
             work,
             map: Arc::new(map),
             operator: Operator::new((spares > 0 || plan.moves > 0).then_some(plan.clients), plan.moves),
-            partitions: (0..plan.partitions).map(|_| PartitionWatch::new()).collect(),
+            partitions: (0..plan.partitions).map(|at| PartitionWatch::new(PartitionId(at))).collect(),
             epochs: Epochs::new(zones),
             alone: plan.alone.then(|| Alone::new(plan.fsync == FsyncPolicy::Always)),
             checkable: true,

@@ -51,6 +51,7 @@ impl Ordered {
 
 /// What is known of a partition's order.
 pub(super) struct PartitionWatch {
+    partition: PartitionId,
     oracle: Oracle,
     confirmed: Vec<Ordered>,
     requests: BTreeSet<RequestId>,
@@ -109,8 +110,9 @@ impl ReplicaWatch {
 }
 
 impl PartitionWatch {
-    pub fn new() -> PartitionWatch {
+    pub fn new(partition: PartitionId) -> PartitionWatch {
         PartitionWatch {
+            partition,
             oracle: Oracle::new(),
             confirmed: Vec::new(),
             requests: BTreeSet::new(),
@@ -325,7 +327,7 @@ impl PartitionWatch {
     }
 
     fn check_commit(&self, committed: &Committed) -> Result<(), Violation> {
-        let Committed { position, request, outcome, .. } = committed;
+        let Committed { position, request, outcome, is_split, .. } = committed;
         let ordered = &self.confirmed[position.prev().0 as usize];
         if ordered.request.id != request.id {
             let text = format!(
@@ -334,7 +336,8 @@ impl PartitionWatch {
             );
             return violation("serial", text);
         }
-        if request.elsewhere {
+        let is_answered_elsewhere = *is_split && request.route.partitions.first() != Some(&self.partition);
+        if request.elsewhere || is_answered_elsewhere {
             return Ok(());
         }
         let expected = self.oracle.expected(*position);

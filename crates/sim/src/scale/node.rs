@@ -4,9 +4,10 @@ use super::network::{Sent, Wire};
 use super::{Contender, Options, Report};
 use execute::siblings::{Message, Note};
 use execute::{Budget, Committed, Engine, Progress, ReadOutcome, Siblings, SnapshotReader, WorkerId, calvin};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::Image;
+use txn::codec::put_reply;
 use txn::hash::{FixedMap, hash_bytes, mix};
 use txn::{Footprint, PartitionId, Position, Request, RequestId, SessionId, Stop};
 use workloads::{Client, Generator, Tally, Workload};
@@ -27,6 +28,8 @@ enum Job {
     Read(Arc<Request>),
     /// Finds the keys of a call.
     Reconnaissance(Arc<Request>),
+    /// Gives a call the outcome that another node has told. What that takes is part of a step elsewhere.
+    Answer(Arc<Request>, txn::Outcome),
 }
 
 /// What is counted. All of it since the beginning, but for latencies.
@@ -135,6 +138,8 @@ pub(super) struct Node {
     issued_ns: FixedMap<u64, u64>,
     pub(super) latencies_ns: Vec<u64>,
     committed: Vec<Committed>,
+    /// Outcomes of other nodes' clients, which are known here only.
+    answers: Vec<Answer>,
     /// What the engine gave back: it is in the order, and did nothing there.
     pub(super) given_back: Vec<RequestId>,
     pub(super) counts: Counts,
@@ -170,6 +175,7 @@ impl Node {
             issued_ns: FixedMap::default(),
             latencies_ns: Vec::new(),
             committed: Vec::new(),
+            answers: Vec::new(),
             given_back: Vec::new(),
             counts: Counts::default(),
             digest: u64::from(at.0),
@@ -273,8 +279,8 @@ impl Node {
         }
         let mut committed = std::mem::take(&mut self.committed);
         let progress = self.engine.step(WorkerId(worker), Budget::ONE, &mut committed);
-        for Committed { position, request, outcome, .. } in committed.drain(..) {
-            self.settle(position, request, outcome, now_ns);
+        for committed in committed.drain(..) {
+            self.settle(committed, now_ns);
         }
         self.committed = committed;
         let cost_ns = match progress {
@@ -292,8 +298,10 @@ impl Node {
         Some(cost_ns)
     }
 
-    fn settle(&mut self, position: Position, request: Arc<Request>, outcome: txn::Outcome, now_ns: u64) {
+    fn settle(&mut self, committed: Committed, now_ns: u64) {
+        let Committed { position, request, outcome, is_split, .. } = committed;
         let is_home = request.route.home == self.at;
+        let is_answering = request.route.partitions.first() == Some(&self.at);
         if matches!(outcome, Err(Stop::Undeclared(_))) {
             if !is_home {
                 return;
@@ -305,14 +313,26 @@ impl Node {
             return self.submit(Arc::new(again));
         }
         self.digest = mix(self.digest ^ mix(position.0) ^ now_ns);
-        if !is_home {
-            return;
+        match (is_home, is_split && !is_answering) {
+            (true, false) => self.answered(&request, &outcome, now_ns),
+            (true, true) => {}
+            (false, _) if is_split && is_answering => self.answers.push((request, outcome)),
+            (false, _) => {}
         }
-        if let Ok(reply) = &outcome {
+    }
+
+    /// Outcomes of calls of this node's clients have come from another node.
+    pub(super) fn take_answers(&mut self, answers: Vec<Answer>) {
+        self.jobs.extend(answers.into_iter().map(|(request, outcome)| Job::Answer(request, outcome)));
+    }
+
+    /// A call of this node's client has its outcome.
+    fn answered(&mut self, request: &Request, outcome: &txn::Outcome, now_ns: u64) {
+        if let Ok(reply) = outcome {
             self.digest = mix(self.digest ^ hash_bytes(format!("{reply:?}").as_bytes()));
         }
         self.counts.multi_partition += u64::from(request.route.partitions.len() > 1);
-        self.ended(request.id.sequence, &outcome, now_ns);
+        self.ended(request.id.sequence, outcome, now_ns);
     }
 
     fn run_job(&mut self, job: Job, now_ns: u64) -> u64 {
@@ -328,6 +348,10 @@ impl Node {
                 }
                 self.last_read_ns = self.look(self.reader.looks());
                 self.last_read_ns
+            }
+            Job::Answer(request, outcome) => {
+                self.answered(&request, &outcome, now_ns);
+                0
             }
             Job::Reconnaissance(request) => {
                 let mut request = (*request).clone();
@@ -381,13 +405,19 @@ impl Node {
     // The network.
 
     /// The sender's round: what it says, and when it has said it.
-    pub(super) fn say(&mut self, now_ns: u64) -> (Vec<Sent<Message>>, u64) {
+    pub(super) fn say(&mut self, now_ns: u64) -> (Vec<Sent<Said>>, u64) {
         let mut at_ns = now_ns;
-        let messages = self.engine.siblings().map_or_else(Vec::new, Siblings::messages);
+        let mut messages: BTreeMap<PartitionId, Said> = BTreeMap::new();
+        for (to, message) in self.engine.siblings().map_or_else(Vec::new, Siblings::messages) {
+            messages.entry(to).or_default().message = message;
+        }
+        for (request, outcome) in self.answers.drain(..) {
+            messages.entry(request.route.home).or_default().answers.push((request, outcome));
+        }
         self.counts.rounds += u64::from(!messages.is_empty());
         let sent = messages.into_iter().map(|(to, message)| {
-            let notes = message.groups.iter().flat_map(|(_, notes)| notes).map(things_told).sum();
-            let bytes = message.encode().len() as u64;
+            let notes = message.notes();
+            let bytes = message.bytes();
             let left_ns = self.wire.send(notes, bytes, &mut at_ns);
             self.counts.sent(notes, bytes);
             Sent { to, message, notes, left_ns }
@@ -397,11 +427,44 @@ impl Node {
     }
 }
 
+/// The outcome of a call.
+type Answer = (Arc<Request>, txn::Outcome);
+
+/// What one node says to another in a round.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Of sub-transactions.
+    pub(super) message: Message,
+    /// Outcomes of calls of its clients, which are known at the sender only.
+    pub(super) answers: Vec<Answer>,
+}
+
+impl Said {
+    /// How many things it tells.
+    pub(super) fn notes(&self) -> u64 {
+        let notes = self.message.groups.iter().flat_map(|(_, notes)| notes);
+        notes.map(things_told).sum::<u64>() + self.answers.len() as u64
+    }
+
+    fn bytes(&self) -> u64 {
+        const ID_BYTES: usize = 8;
+        let answers = self.answers.iter().map(|(_, outcome)| {
+            let mut bytes = Vec::new();
+            if let Ok(reply) = outcome {
+                put_reply(&mut bytes, reply);
+            }
+            ID_BYTES + bytes.len()
+        });
+        (self.message.encode().len() + answers.sum::<usize>()) as u64
+    }
+}
+
 /// How many things a note tells. An engine that tells all values of a transaction in one note does as much
 /// for each of them as one that tells each in its own.
 fn things_told(note: &Note) -> u64 {
     match note {
         Note::Final { values, .. } => values.len().max(1) as u64,
+        Note::Fragments { values, .. } => values.len().max(1) as u64,
         Note::Read { .. } | Note::Anchor { .. } | Note::Confirmation { .. } => 1,
     }
 }

@@ -1,12 +1,11 @@
 //! The model's events.
 
 use super::network::{Links, next_round_ns};
-use super::node::{self, Counts, Node, percentile_ns, time_ms};
+use super::node::{self, Counts, Node, Said, percentile_ns, time_ms};
 use super::replicated::{Feed, Leader, OnItsWay, OrderCounts, Undecided};
 use super::timeline::Timeline;
 use super::{Contender, Options, Report, judge::Judge, two_phase};
 use crate::world::queue::Queue;
-use execute::siblings::Message;
 use order::arrange::{Place, Placed, arrange_all};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +38,7 @@ enum Event {
 struct Letter {
     from: PartitionId,
     to: PartitionId,
-    message: Message,
+    said: Said,
     notes: u64,
 }
 
@@ -229,11 +228,12 @@ impl Run<'_> {
                 self.queue.add(taken_ns, Event::Taken(letter));
             }
             Event::Taken(letter) => {
-                let Letter { from, to, message, .. } = *letter;
+                let Letter { from, to, said, .. } = *letter;
                 let at = usize::from(to.0);
                 if let Some(engine) = self.nodes[at].engine.siblings() {
-                    engine.receive(from, message);
+                    engine.receive(from, said.message);
                 }
+                self.nodes[at].take_answers(said.answers);
                 self.wake(at, now_ns);
             }
         }
@@ -400,7 +400,7 @@ impl Run<'_> {
         for sent in sent {
             *to_one.entry(sent.to).or_default() += 1;
             let arrives_ns = self.links.arrives_ns(from, sent.to, sent.left_ns);
-            let letter = Letter { from, to: sent.to, message: sent.message, notes: sent.notes };
+            let letter = Letter { from, to: sent.to, said: sent.message, notes: sent.notes };
             self.queue.add(arrives_ns, Event::Arrived(Box::new(letter)));
         }
         let most = to_one.values().copied().max().unwrap_or(0);

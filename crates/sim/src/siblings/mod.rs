@@ -18,6 +18,7 @@ mod threads;
 pub use threads::run_on_threads;
 
 use crate::draw::{Draw, tracing};
+use crate::fragments;
 use crate::oracle::{Expected, Oracle};
 use execute::calvin::reconnoitre;
 use execute::siblings::Message;
@@ -29,8 +30,8 @@ use std::sync::Arc;
 use store::{Image, View};
 use txn::hash::mix;
 use txn::{
-    Batch, Epoch, FnProcedure, Outcome, PartitionId, PartitionRoute, Position, Procedure, Request, RequestId,
-    SessionId, Slots, Space, Stop,
+    Args, Batch, Epoch, FnProcedure, Key, Outcome, PartitionId, PartitionRoute, Position, Procedure, Request,
+    RequestId, SessionId, Slots, Space, Stop,
 };
 
 /// Where an engine is to work.
@@ -65,6 +66,8 @@ pub struct Report {
     pub committed: u64,
     /// Those that have siblings.
     pub shared: u64,
+    /// Those of which a partition executed nothing but its own fragments.
+    pub split: u64,
     /// Those that rolled back by their own logic.
     pub rolled_back: u64,
     /// Incarnations that were thrown away.
@@ -88,6 +91,7 @@ impl Report {
     pub fn add(&mut self, other: &Report) {
         self.committed += other.committed;
         self.shared += other.shared;
+        self.split += other.split;
         self.rolled_back += other.rolled_back;
         self.restarts += other.restarts;
         self.retractions += other.retractions;
@@ -130,6 +134,8 @@ struct Partition {
     checkpoints: BTreeMap<usize, Checkpoint>,
     requests: BTreeMap<Position, Arc<Request>>,
     outcomes: BTreeMap<Position, Outcome>,
+    /// What it has no outcome of: it executed its own fragments only.
+    parts: BTreeSet<Position>,
     /// What this process has final-committed.
     ended: BTreeSet<Position>,
     /// Incarnations that earlier processes threw away.
@@ -179,6 +185,8 @@ struct Run<'a> {
     network: Vec<(usize, PartitionId, Message)>,
     /// Messages of 100 that are delivered twice.
     repeat_percent: u32,
+    /// Requests of 100 that are declared as fragments.
+    fragments_percent: u32,
     procedure: Arc<dyn Procedure>,
     /// Transactions that are to come again.
     again: Vec<Request>,
@@ -202,6 +210,7 @@ impl<'a> Run<'a> {
                 checkpoints: BTreeMap::new(),
                 requests: BTreeMap::new(),
                 outcomes: BTreeMap::new(),
+                parts: BTreeSet::new(),
                 ended: BTreeSet::new(),
                 restarts: 0,
             }
@@ -214,6 +223,7 @@ impl<'a> Run<'a> {
         Run {
             world,
             repeat_percent: draw.pick(&[0, 0, 20]),
+            fragments_percent: draw.pick(&[0, 20, 60]),
             draw,
             count,
             partitions,
@@ -266,13 +276,21 @@ impl<'a> Run<'a> {
                 partitions.insert(PartitionId(self.draw.below(u64::from(of)) as u16));
             }
             let home = PartitionId(self.draw.below(u64::from(of)) as u16);
-            let numbers = partitions.iter().flat_map(|at| at.0.to_le_bytes());
-            let numbers: Vec<u8> = numbers.collect();
-            let args = [&seed.to_le_bytes()[..], &numbers].into_iter().collect();
-            let mut request = Request::new(id, self.procedure.clone(), args);
+            let are_fragments = self.draw.percent(self.fragments_percent);
+            let (procedure, args) = if are_fragments {
+                self.fragments(&partitions)
+            } else {
+                let numbers = partitions.iter().flat_map(|at| at.0.to_le_bytes());
+                let numbers: Vec<u8> = numbers.collect();
+                let args = [&seed.to_le_bytes()[..], &numbers].into_iter().collect();
+                (self.procedure.clone(), args)
+            };
+            let mut request = Request::new(id, procedure, args);
             request.route =
                 PartitionRoute { home, partitions: partitions.into_iter().collect(), slots: Slots::even(of) };
-            self.scout(&mut request, time_ms);
+            if !are_fragments {
+                self.scout(&mut request, time_ms);
+            }
             requests.push(Arc::new(request));
         }
         let before = self.plan.last();
@@ -284,6 +302,21 @@ impl<'a> Run<'a> {
             mix(digest ^ id.sequence ^ u64::from(id.attempt).rotate_left(32))
         });
         Planned { arranged: arrange_all(&placed, of, self.scheduling), digest, time_ms }
+    }
+
+    /// A call of fragments over some keys of each partition; rarely of all but one.
+    fn fragments(&mut self, partitions: &BTreeSet<PartitionId>) -> (Arc<dyn Procedure>, Args) {
+        let all = keys(self.count);
+        let mut chosen: Vec<&Key> = Vec::new();
+        for at in partitions.iter().skip(usize::from(self.draw.percent(5))) {
+            for key in &all[usize::from(at.0)] {
+                if chosen.is_empty() || self.draw.percent(40) {
+                    chosen.push(key);
+                }
+            }
+        }
+        let are_independent = self.draw.percent(80);
+        fragments::call(chosen, are_independent, &mut self.draw)
     }
 
     /// Most requests name what reconnaissance finds now, where engines want to know.
@@ -520,12 +553,16 @@ impl<'a> Run<'a> {
 
     /// A partition has final-committed something.
     fn ended(&mut self, at: usize, committed: Vec<Committed>) {
-        for Committed { position, outcome, request, .. } in committed {
+        for Committed { position, outcome, request, is_split, .. } in committed {
             self.note(position.0, || format!("{at} {position}: {request:?}: {outcome:?}"));
             let is_undeclared = matches!(outcome, Err(Stop::Undeclared(_)));
             let partition = &mut self.partitions[at];
             let is_new = partition.ended.insert(position);
             assert!(is_new, "{at} final-committed {position} twice");
+            if is_split && request.route.partitions.first() != Some(&PartitionId(at as u16)) {
+                partition.parts.insert(position);
+                continue;
+            }
             let before = partition.outcomes.insert(position, outcome.clone());
             let is_first = before.is_none();
             assert!(
@@ -570,6 +607,10 @@ impl<'a> Run<'a> {
         let mut strays: BTreeMap<RequestId, &Outcome> = BTreeMap::new();
         for (at, partition) in self.partitions.iter().enumerate() {
             for (position, request) in &partition.requests {
+                if partition.parts.contains(position) {
+                    self.report.split += 1;
+                    continue;
+                }
                 let outcome = partition.outcomes.get(position);
                 let wanted = expected.get(&request.id);
                 // What was missing the specification does not say: all that execute it must say the same.
