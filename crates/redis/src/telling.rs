@@ -117,7 +117,7 @@ fn told(reply: Reply, notes: Vec<Note>) -> Reply {
 /// What a command's write of a key comes to.
 fn of_write(
     command: &'static str,
-    named: Option<&'static str>,
+    named: Option<Cow<'static, str>>,
     key: Key,
     is_present: bool,
     expires: bool,
@@ -127,10 +127,8 @@ fn of_write(
         events.push(Event::Key { key: key.clone(), class, name });
     };
     let (class, kind, name) = of_command(command);
-    let name = match named {
-        Some(name) => Cow::Borrowed(name),
-        None => name,
-    };
+    let is_named = named.is_some();
+    let name = named.unwrap_or(name);
     match (kind, is_present) {
         (Kind::Takes, false) => {
             push(class, name);
@@ -141,7 +139,7 @@ fn of_write(
         (Kind::Expires, false) => push(b'x', "expired".into()),
         (_, false) => push(b'g', "del".into()),
         // One that gives its event a name has no time to live to tell of.
-        (Kind::Sets, true) if expires && named.is_none() => {
+        (Kind::Sets, true) if expires && !is_named => {
             push(class, name);
             push(b'g', "expire".into());
         }
@@ -322,8 +320,13 @@ mod tests {
     #[test]
     fn a_name_that_a_command_gives_is_for_one_write() {
         let wrote = |key: &str| Note::Wrote { key: Key::from(key), is_present: true, expires: false };
-        let notes =
-            vec![Note::Began("lmove"), Note::Named("lpush"), wrote("b"), Note::Named("rpop"), wrote("a")];
+        let notes = vec![
+            Note::Began("lmove"),
+            Note::Named("lpush".into()),
+            wrote("b"),
+            Note::Named("rpop".into()),
+            wrote("a"),
+        ];
         let Reply::Told(told) = told(Reply::OK, notes) else {
             panic!("nothing was told");
         };

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::key::partition_of_slot;
 use txn::{
-    Args, Batch, Call, Epoch, FnProcedure, Key, KeySets, Outcome, PartitionId, PartitionRoute, Position,
-    Procedure, Reply, Request, RequestId, ScanRange, SessionId, Space, Stop, Tx,
+    Args, Batch, Blob, Call, Epoch, FnProcedure, Key, KeySets, Outcome, PartitionId, PartitionRoute,
+    Position, Procedure, ProcedureId, Registry, Reply, Request, RequestId, ScanRange, SessionId, Space, Stop,
+    Tx,
 };
 
 /// Runs a test, with the model checker's latches too.
@@ -225,6 +226,55 @@ fn a_clear_over_two_of_three_partitions_does_nothing() {
             });
             assert_eq!(world.ask(Arc::new(clear), &[0, 1], false)[0], Err(Stop::Undeclared(None)));
         }
+    });
+}
+
+/// Calls of Redis's commands over all of three partitions, and what a partition answers each: with what others
+/// are told of it, if anybody wants to know.
+fn answers_of_commands(kind: EngineKind) -> Vec<Vec<Outcome>> {
+    let mut registry = Registry::new();
+    redis_surface::register(&mut registry).expect("their names differ");
+    let mut world = World::new(kind, 3);
+    let keys: Vec<Key> = (0..3).map(|at| key_of(at, 3)).collect();
+    let [a, b, c] = &keys[..] else { panic!("three keys") };
+    let name = |key: &Key| Blob::new(key.as_bytes());
+    let word = |text: &str| Blob::from(text);
+    let mut answers = Vec::new();
+    for (command, words) in [
+        ("redis.mset", vec![name(c), word("1"), name(a), word("2"), name(b), word("3")]),
+        ("redis.mget", vec![name(b), name(c), name(a)]),
+        ("redis.exists", vec![name(a), name(b), name(c)]),
+        ("redis.del", vec![name(c), name(b), name(a)]),
+        ("redis.del", vec![name(c), name(b), name(a)]),
+    ] {
+        let procedure = registry.by_id(ProcedureId::of(command)).expect("a command").clone();
+        let request = world.request(procedure.clone(), &[0, 1, 2], false);
+        let args: Args = words.into_iter().collect();
+        let footprint = procedure.footprint(&args);
+        let request = Arc::new(Request { args, footprint, ..(*request).clone() });
+        let sequence = request.id.sequence;
+        world.epoch(vec![request]);
+        answers.push((0..3).map(|at| world.outcomes[&(at, sequence)].clone()).collect());
+    }
+    let split = world.engines.iter().map(|engine| engine.status().split).sum::<u64>();
+    assert_eq!(split > 0, kind == EngineKind::QStore, "{kind}");
+    answers
+}
+
+#[test]
+fn what_a_command_over_partitions_does_is_told_at_each_of_them() {
+    alone(|| {
+        let calvin = answers_of_commands(EngineKind::Calvin);
+        assert_eq!(calvin[3], vec![Ok(Reply::Integer(3)); 3], "{calvin:?}");
+        let wanted = redis_surface::telling::want();
+        let calvin_told = answers_of_commands(EngineKind::Calvin);
+        assert!(
+            calvin_told[0].iter().all(|outcome| matches!(outcome, Ok(Reply::Told(_)))),
+            "{calvin_told:?}"
+        );
+        assert_eq!(answers_of_commands(EngineKind::QStore), calvin_told);
+        drop(wanted);
+        assert_eq!(answers_of_commands(EngineKind::QStore), calvin);
     });
 }
 

@@ -223,8 +223,10 @@ pub struct Fragments {
     list: FragmentList,
     code: FragmentCode,
     teller: Option<Teller>,
-    /// Others may want to be told of it: whether they do, each process knows for itself.
+    /// Whether others may want to be told of it: each process knows for itself whether anybody does now.
     may_be_told: bool,
+    /// What the fragments do is noted, although nobody wants to know here.
+    is_noted: bool,
     /// No two keys have one hash, so that an engine may tell records by it.
     hashes_differ: bool,
 }
@@ -268,6 +270,7 @@ impl Fragments {
             code,
             teller: None,
             may_be_told: false,
+            is_noted: false,
             hashes_differ,
         })
     }
@@ -275,6 +278,18 @@ impl Fragments {
     /// The same, of which others are told, if anybody wants to know now.
     pub fn telling(self, teller: Option<Teller>) -> Fragments {
         Fragments { teller, may_be_told: true, ..self }
+    }
+
+    /// The same as a part of a transaction over several processes: what others may want to be told of it is
+    /// noted in any case.
+    pub fn noted(self) -> Fragments {
+        Fragments { is_noted: self.may_be_told, ..self }
+    }
+
+    /// Whether others may want to be told of it. If so, every process in which a part of it is executed makes
+    /// the reply, of what was noted by all.
+    pub fn may_be_told(&self) -> bool {
+        self.may_be_told
     }
 
     /// The fragments, in the order in which their places count.
@@ -295,7 +310,7 @@ impl Fragments {
             return self.list.iter().all(|fragment| route.holds(&fragment.key));
         }
         let is_of_user = |fragment: &Fragment| fragment.key.space() == Space::User;
-        if self.may_be_told || !self.list.iter().all(is_of_user) {
+        if !self.list.iter().all(is_of_user) {
             return false;
         }
         let partition_of = |fragment: &Fragment| route.slots.partition_of_key(&fragment.key);
@@ -315,9 +330,9 @@ impl Fragments {
         now_ms: u64,
         notes: &mut Vec<Note>,
     ) -> Done {
-        match self.teller {
-            None => self.execute(args, place, entry, now_ms),
-            Some(_) => {
+        match self.teller.is_some() || self.is_noted {
+            false => self.execute(args, place, entry, now_ms),
+            true => {
                 let (taken, done) = told::noting(std::mem::take(notes), || {
                     let done = self.execute(args, place, entry, now_ms);
                     if let Some(entry) = &done.write {

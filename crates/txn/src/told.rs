@@ -16,7 +16,7 @@ pub enum Note {
     /// A part of it begins, of this name: a command. What follows is its doing.
     Began(&'static str),
     /// The next write is to be told under this name.
-    Named(&'static str),
+    Named(Cow<'static, str>),
     /// It found a key of the user's space expired.
     Expired(Key),
     /// It wrote a key of the user's space.

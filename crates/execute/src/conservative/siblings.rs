@@ -4,10 +4,10 @@
 //! before somebody decides to wait, or the waiter is in the book when the value comes.
 
 use crate::siblings::groups::{self, Groups};
-use crate::siblings::{Asked, Exchange, Message, Note, PlacedValues, Told};
+use crate::siblings::{Asked, Exchange, FragmentResults, Message, Note, Told};
 use smallvec::SmallVec;
 use txn::mutant::{Mutant, is_active};
-use txn::{Batch, Epoch, FragmentValue, PartitionId, Position};
+use txn::{Batch, Epoch, PartitionId, Position};
 
 /// The book of a sub-transaction.
 pub(crate) struct Book {
@@ -15,9 +15,9 @@ pub(crate) struct Book {
     /// What it is parked for.
     awaited: Option<Awaited>,
     /// What its fragments came to here, if each was executed by itself.
-    told: Option<PlacedValues>,
+    told: Option<FragmentResults>,
     /// And what they came to at its siblings.
-    heard: SmallVec<[(PartitionId, PlacedValues); 1]>,
+    heard: SmallVec<[(PartitionId, FragmentResults); 1]>,
 }
 
 impl Book {
@@ -88,10 +88,15 @@ impl Finals {
         }
     }
 
-    /// Tells one sibling what a sub-transaction's fragments came to here, when nothing can change it any more.
-    pub(crate) fn tell_fragments(&self, member: &Member, to: PartitionId, values: PlacedValues) {
-        member.book().lock().told = Some(values.clone());
-        self.groups.say_to(to, &member.group, vec![Note::Fragments { member: member.place, values }]);
+    /// Tells one sibling, or all, what a sub-transaction's fragments came to here, when nothing can change it
+    /// any more.
+    pub(crate) fn tell_fragments(&self, member: &Member, to: Option<PartitionId>, results: FragmentResults) {
+        member.book().lock().told = Some(results.clone());
+        let note = Note::Fragments { member: member.place, results };
+        match to {
+            Some(to) => self.groups.say_to(to, &member.group, vec![note]),
+            None => self.groups.say(member, self.me, note),
+        }
     }
 
     /// What a sibling has read, if it has told it.
@@ -100,9 +105,9 @@ impl Finals {
     }
 
     /// What the fragments of all siblings came to, as far as they have told it.
-    pub(crate) fn take_fragments(&self, member: &Member) -> impl Iterator<Item = (u16, FragmentValue)> {
+    pub(crate) fn take_fragments(&self, member: &Member) -> impl Iterator<Item = FragmentResults> {
         let heard = std::mem::take(&mut member.book().lock().heard);
-        heard.into_iter().flat_map(|(_, values)| values)
+        heard.into_iter().map(|(_, results)| results)
     }
 
     /// Whether a sub-transaction must wait for its siblings. If so, its position will be woken, perhaps at
@@ -139,7 +144,7 @@ impl Finals {
             let notes = groups::members(&group).flat_map(|member| {
                 let (book, member) = (member.book().lock(), member.place);
                 let values = book.exchange.told().to_vec();
-                let fragments = book.told.clone().map(|values| Note::Fragments { member, values });
+                let fragments = book.told.clone().map(|results| Note::Fragments { member, results });
                 let read = (!values.is_empty()).then_some(Note::Final { member, values });
                 read.into_iter().chain(fragments)
             });
@@ -181,8 +186,8 @@ fn hear(from: PartitionId, note: Note, members: &[Member]) -> Option<Position> {
         Note::Final { values, .. } => {
             book.exchange.learn_final(from, &values);
         }
-        Note::Fragments { values, .. } if book.heard.iter().all(|&(known, _)| known != from) => {
-            book.heard.push((from, values));
+        Note::Fragments { results, .. } if book.heard.iter().all(|&(known, _)| known != from) => {
+            book.heard.push((from, results));
         }
         _ => {}
     }

@@ -1,19 +1,22 @@
 //! Split transactions over several partitions.
 //!
-//! Each partition executes its own fragments, and has ended with that: it tells the values to the first of
-//! the transaction's partitions, which has the outcome when it knows the values of all. What is told must be
+//! Each partition executes its own fragments, and has ended with that: it tells what they came to to the first
+//! of the transaction's partitions, which makes the outcome when it knows that of all. What is told must be
 //! final, so it is told when the position is confirmed. What the fragments read is final then, too: it
 //! depends on the order before the position, and on nothing else.
+//!
+//! If others may want to be told of the transaction ([`txn::told`]), every partition tells all, and each has
+//! the outcome: whether somebody wants to know is different from node to node, and may change meanwhile.
 
 use super::Shared;
 use super::execution::Work;
-use super::split::Split;
-use crate::conservative::{Awaited, Member};
+use super::split::{AnsweredAt, Split};
+use crate::conservative::Awaited;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::sync::Mutex;
 use txn::mutant::{Mutant, is_active};
-use txn::{PartitionId, Position, Weight};
+use txn::{Position, Weight};
 
 /// What waits for others.
 #[derive(Default)]
@@ -38,39 +41,46 @@ impl Across {
     }
 }
 
-/// The partition that has the outcome.
-fn answering(member: &Member) -> Option<PartitionId> {
-    member.group.id.partitions.first().copied()
-}
-
 impl Shared {
     /// Whether a transaction's outcome is made here, of what its siblings tell.
     pub(super) fn answers(&self, split: &Split) -> bool {
-        split.member().is_some_and(|member| answering(member) == Some(self.options.partition))
+        match split.answered_at() {
+            AnsweredAt::Alone => false,
+            AnsweredAt::Everywhere => true,
+            AnsweredAt::One(partition) => partition == self.options.partition,
+        }
     }
 
     /// Tells what was executed here, now or when it is confirmed. To be called before the position counts as
     /// executed, so that nothing else can have taken it.
     pub(super) fn tell_or_keep(&self, split: &Arc<Split>) {
-        let Some(member) = split.member().filter(|_| !self.answers(split)) else { return };
         let position = split.position();
         let is_final = || self.order.is_confirmed(position) || is_active(Mutant::RunUnconfirmed);
+        if split.member().is_none() {
+            return;
+        }
         if is_final() {
-            return self.tell(member, split);
+            return self.tell(split);
         }
         // Whoever confirms or retracts it waits for this latch.
         let mut untold = self.across.untold.lock();
         if is_final() {
             drop(untold);
-            self.tell(member, split);
+            self.tell(split);
         } else if !self.order.is_void(position) {
             untold.insert(position, split.clone());
         }
     }
 
-    fn tell(&self, member: &Member, split: &Split) {
-        if let Some(to) = answering(member) {
-            self.finals.tell_fragments(member, to, split.values());
+    fn tell(&self, split: &Split) {
+        let to = match split.answered_at() {
+            AnsweredAt::Alone => return,
+            AnsweredAt::Everywhere => None,
+            AnsweredAt::One(partition) if partition == self.options.partition => return,
+            AnsweredAt::One(partition) => Some(partition),
+        };
+        if let Some(member) = split.member() {
+            self.finals.tell_fragments(member, to, split.results());
         }
     }
 
@@ -81,11 +91,7 @@ impl Shared {
             let later = untold.split_off(&upto.next());
             std::mem::replace(&mut *untold, later)
         };
-        for split in confirmed.values() {
-            if let Some(member) = split.member() {
-                self.tell(member, split);
-            }
-        }
+        confirmed.values().for_each(|split| self.tell(split));
     }
 
     /// Makes the outcome of a transaction that was executed here, or has it wait for its siblings.

@@ -4,7 +4,7 @@ use super::Shared;
 use crate::conservative::{Ended, Installed, Job, LiveChange, Member};
 use crate::engine::Committed;
 use crate::running;
-use crate::siblings::PlacedValues;
+use crate::siblings::FragmentResults;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use store::sync::Mutex;
@@ -30,7 +30,7 @@ pub(super) struct Split {
     gathered: Mutex<Gathered>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Gathered {
     /// The values that are not nil, with their fragments' places.
     values: SmallVec<[(u16, FragmentValue); 1]>,
@@ -53,6 +53,17 @@ pub(super) struct Part {
     pub(super) to: u16,
 }
 
+/// Where the outcome of a split transaction is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AnsweredAt {
+    /// It has no siblings.
+    Alone,
+    /// At each of its partitions.
+    Everywhere,
+    /// At one of them.
+    One(PartitionId),
+}
+
 impl Split {
     /// Splits a transaction that has fragments at `me`; `range_of` says in which range a hash is.
     pub(super) fn new(
@@ -61,6 +72,7 @@ impl Split {
         me: PartitionId,
         range_of: impl Fn(u64) -> usize,
     ) -> Split {
+        let fragments = if job.member.is_some() { fragments.noted() } else { fragments };
         let list = fragments.list();
         let slots = &job.request.route.slots;
         let is_here =
@@ -84,6 +96,15 @@ impl Split {
         self.job.context.position
     }
 
+    /// Where its outcome is made.
+    pub(super) fn answered_at(&self) -> AnsweredAt {
+        match &self.job.member {
+            None => AnsweredAt::Alone,
+            Some(_) if self.fragments.may_be_told() => AnsweredAt::Everywhere,
+            Some(member) => AnsweredAt::One(member.group.id.partitions[0]),
+        }
+    }
+
     /// Its book, if it has fragments at other partitions.
     pub(super) fn member(&self) -> Option<&Member> {
         self.job.member.as_ref()
@@ -98,16 +119,24 @@ impl Split {
         &self.fragments.list()[usize::from(self.by_range[usize::from(index)])]
     }
 
-    /// The values of this partition's fragments, once each was executed.
-    pub(super) fn values(&self) -> PlacedValues {
-        self.gathered.lock().values.to_vec()
+    /// What this partition's fragments came to, once each was executed.
+    pub(super) fn results(&self) -> FragmentResults {
+        let gathered = self.gathered.lock();
+        FragmentResults { values: gathered.values.to_vec(), notes: gathered.notes.clone() }
     }
 
     /// The outcome, once every fragment was executed: `of_siblings` is what the other partitions have told.
-    pub(super) fn outcome(&self, of_siblings: impl Iterator<Item = (u16, FragmentValue)>) -> Outcome {
+    pub(super) fn outcome(&self, of_siblings: impl Iterator<Item = FragmentResults>) -> Outcome {
         let Job { context, request, .. } = &self.job;
-        let mut gathered = std::mem::take(&mut *self.gathered.lock());
-        gathered.values.extend(of_siblings);
+        let mut gathered = match self.answered_at() {
+            // The siblings may be told after this.
+            AnsweredAt::Everywhere => self.gathered.lock().clone(),
+            AnsweredAt::Alone | AnsweredAt::One(_) => std::mem::take(&mut *self.gathered.lock()),
+        };
+        for FragmentResults { values, notes } in of_siblings {
+            gathered.values.extend(values);
+            gathered.notes.extend(notes);
+        }
         Ok(running::see(request, context, || self.reply(&mut gathered)))
     }
 
@@ -139,7 +168,7 @@ impl Split {
                     false => self.outcome(std::iter::empty()),
                 },
                 writes: self.writes.load(Ordering::Relaxed) as usize,
-                is_split: member.is_some(),
+                is_split: matches!(self.answered_at(), AnsweredAt::One(_)),
             },
             now_ms: context.now_ms,
             live: LiveChange::By(self.live.load(Ordering::Relaxed)),

@@ -1,8 +1,10 @@
 //! Messages as bytes. Numbers are varints; a count precedes what there may be several of.
 
 use super::exchange::{AbortNumber, Basis};
-use super::message::{Asked, GroupId, Message, Note, Told};
-use txn::codec::{Reader, put_entry, put_key, put_reply, put_varint, take_entry, take_key, take_reply};
+use super::message::{Asked, FragmentResults, GroupId, Message, Note, Told};
+use txn::codec::{
+    Reader, put_bytes, put_entry, put_key, put_reply, put_varint, take_entry, take_key, take_reply,
+};
 use txn::tx::Read;
 use txn::{
     Entry, Epoch, FragmentValue, Key, PartitionId, Partitions, Position, ScanPage, ScanRange, SlotRange,
@@ -245,6 +247,41 @@ fn take_value(reader: &mut Reader<'_>) -> Option<FragmentValue> {
     }
 }
 
+/// What a fragment may have noted. The other notes are of what no fragment does, and nobody hears of them.
+fn put_told(out: &mut Vec<u8>, note: &txn::Note) {
+    match note {
+        txn::Note::Named(name) => {
+            out.push(0);
+            put_bytes(out, name.as_bytes());
+        }
+        txn::Note::Expired(key) => {
+            out.push(1);
+            put_key(out, key);
+        }
+        txn::Note::Wrote { key, is_present, expires } => {
+            out.push(2);
+            put_key(out, key);
+            out.push(u8::from(*is_present));
+            out.push(u8::from(*expires));
+        }
+        _ => out.push(3),
+    }
+}
+
+fn take_told(reader: &mut Reader<'_>) -> Option<txn::Note> {
+    Some(match reader.u8()? {
+        0 => txn::Note::Named(String::from_utf8(reader.bytes()?.to_vec()).ok()?.into()),
+        1 => txn::Note::Expired(take_key(reader)?),
+        2 => txn::Note::Wrote {
+            key: take_key(reader)?,
+            is_present: take_flag(reader)?,
+            expires: take_flag(reader)?,
+        },
+        3 => txn::Note::Read,
+        _ => return None,
+    })
+}
+
 fn put_note(out: &mut Vec<u8>, note: &Note) {
     match note {
         Note::Read { member, number, asked, told } => {
@@ -277,13 +314,19 @@ fn put_note(out: &mut Vec<u8>, note: &Note) {
                 put_read(out, asked, told);
             }
         }
-        Note::Fragments { member, values } => {
+        Note::Fragments { member, results: FragmentResults { values, notes } } => {
             out.push(4);
             put_varint(out, u64::from(*member));
             put_varint(out, values.len() as u64);
             for (place, value) in values {
                 put_varint(out, u64::from(*place));
                 put_value(out, value);
+            }
+            put_varint(out, notes.len() as u64);
+            for (place, notes) in notes {
+                put_varint(out, u64::from(*place));
+                put_varint(out, notes.len() as u64);
+                notes.iter().for_each(|note| put_told(out, note));
             }
         }
     }
@@ -309,11 +352,12 @@ fn take_note(reader: &mut Reader<'_>) -> Option<Note> {
         }
         3 => Note::Final { member, values: take_list(reader, take_read)? },
         4 => {
-            let value = |reader: &mut Reader<'_>| {
-                let place = u16::try_from(reader.varint()?).ok()?;
-                Some((place, take_value(reader)?))
-            };
-            Note::Fragments { member, values: take_list(reader, value)? }
+            let place = |reader: &mut Reader<'_>| u16::try_from(reader.varint()?).ok();
+            let value = |reader: &mut Reader<'_>| Some((place(reader)?, take_value(reader)?));
+            let notes = |reader: &mut Reader<'_>| Some((place(reader)?, take_list(reader, take_told)?));
+            let values = take_list(reader, value)?;
+            let results = FragmentResults { values, notes: take_list(reader, notes)? };
+            Note::Fragments { member, results }
         }
         _ => return None,
     })
@@ -357,6 +401,14 @@ mod tests {
         prop_oneof![9 => short, 1 => long]
     }
 
+    fn told() -> impl Strategy<Value = txn::Note> {
+        let wrote = (key(), any::<bool>(), any::<bool>());
+        let wrote =
+            wrote.prop_map(|(key, is_present, expires)| txn::Note::Wrote { key, is_present, expires });
+        let named = "[a-z]{0,5}".prop_map(|name| txn::Note::Named(name.into()));
+        prop_oneof![wrote, key().prop_map(txn::Note::Expired), named]
+    }
+
     fn read() -> impl Strategy<Value = (Asked, Told)> {
         let record = (key(), option::of(entry()), any::<u64>());
         let record = record.prop_map(|(key, entry, version)| {
@@ -393,8 +445,11 @@ mod tests {
         });
         let last = (any::<u32>(), vec(read(), 0..3));
         let last = last.prop_map(|(member, values)| Note::Final { member, values });
-        let fragments = (any::<u32>(), vec((any::<u16>(), value()), 0..3));
-        let fragments = fragments.prop_map(|(member, values)| Note::Fragments { member, values });
+        let notes = vec((any::<u16>(), vec(told(), 0..3)), 0..2);
+        let results = (vec((any::<u16>(), value()), 0..3), notes);
+        let results = results.prop_map(|(values, notes)| FragmentResults { values, notes });
+        let fragments = (any::<u32>(), results);
+        let fragments = fragments.prop_map(|(member, results)| Note::Fragments { member, results });
         prop_oneof![read_note, anchor, confirmation, last, fragments]
     }
 

@@ -49,8 +49,14 @@ pub struct GroupId {
     pub partitions: Partitions,
 }
 
-/// The values of a transaction's fragments with their places, as far as they are not nil.
-pub type PlacedValues = Vec<(u16, FragmentValue)>;
+/// What some of a transaction's fragments came to, with their places.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FragmentResults {
+    /// Their values, as far as they are not nil.
+    pub values: Vec<(u16, FragmentValue)>,
+    /// What they noted, if they did.
+    pub notes: Vec<(u16, Vec<txn::Note>)>,
+}
 
 /// What a partition says of one transaction of a group, by its place there.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,7 +104,7 @@ pub enum Note {
         /// Which transaction.
         member: u32,
         /// What they came to.
-        values: PlacedValues,
+        results: FragmentResults,
     },
 }
 

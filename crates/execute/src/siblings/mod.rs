@@ -80,5 +80,5 @@ mod round;
 mod values;
 
 pub use exchange::{AbortNumber, Basis, Exchange, Heard};
-pub use message::{Asked, GroupId, Message, Note, PlacedValues, Told};
+pub use message::{Asked, FragmentResults, GroupId, Message, Note, Told};
 pub use round::{Sent, Twins, exchange};

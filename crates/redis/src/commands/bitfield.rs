@@ -214,7 +214,7 @@ pub async fn bitfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let replies = Reply::Array(replies.collect());
     if !changes {
         // Nobody is told that it only grows.
-        tx.note(|| Note::Named(""));
+        tx.note(|| Note::Named("".into()));
     }
     if grows || changes {
         put(tx, &key, value, expires_at_ms).await?;

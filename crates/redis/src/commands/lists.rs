@@ -58,7 +58,7 @@ impl End {
     /// Takes up to `count` elements in the order in which they leave, and notes the event of the write that
     /// follows.
     fn pop(self, list: &mut ListValue, count: usize) -> Vec<Blob> {
-        told::note(|| Note::Named(self.pop_event()));
+        told::note(|| Note::Named(self.pop_event().into()));
         let len = list.len();
         let count = count.min(len);
         let (places, elements) = match self {
@@ -250,15 +250,15 @@ pub(super) async fn move_element(
     if from_key == to_key {
         to.push(&mut list, element.clone());
         // One write, of which two things are told.
-        tx.note(|| Note::Named(to.push_event()));
+        tx.note(|| Note::Named(to.push_event().into()));
         tx.note(|| Note::Wrote { key: to_key, is_present: true, expires: expires_at_ms != 0 });
     } else {
         let (mut other, expires_at_ms) = to_change(destination);
         to.push(&mut other, element.clone());
-        tx.note(|| Note::Named(to.push_event()));
+        tx.note(|| Note::Named(to.push_event().into()));
         put(tx, &to_key, other, expires_at_ms).await?;
     }
-    tx.note(|| Note::Named(from.pop_event()));
+    tx.note(|| Note::Named(from.pop_event().into()));
     put(tx, &from_key, list, expires_at_ms).await?;
     Ok(Ok(Some(element)))
 }

@@ -62,7 +62,7 @@ pub async fn smove(tx: &mut Tx, args: &[Blob]) -> Outcome {
     put(tx, &from, set, expires_at_ms).await?;
     let (mut set, expires_at_ms) = to_change::<SetValue>(destination);
     if set.add(member) {
-        tx.note(|| Note::Named("sadd"));
+        tx.note(|| Note::Named("sadd".into()));
         put(tx, &to, set, expires_at_ms).await?;
     }
     Ok(Reply::Integer(1))

@@ -318,7 +318,7 @@ pub fn set(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     }
     if options.keep_ttl {
         expires_at_ms = old.map_or(0, |old| old.expires_at_ms);
-        told::note(|| Note::Named("set"));
+        told::note(|| Note::Named("set".into()));
     }
     Ok(Done::put(Entry { value: Value::String(args[1].clone()), expires_at_ms }, reply))
 }

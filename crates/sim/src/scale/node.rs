@@ -464,7 +464,7 @@ impl Said {
 fn things_told(note: &Note) -> u64 {
     match note {
         Note::Final { values, .. } => values.len().max(1) as u64,
-        Note::Fragments { values, .. } => values.len().max(1) as u64,
+        Note::Fragments { results, .. } => (results.values.len() + results.notes.len()).max(1) as u64,
         Note::Read { .. } | Note::Anchor { .. } | Note::Confirmation { .. } => 1,
     }
 }

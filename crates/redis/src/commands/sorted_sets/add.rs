@@ -131,7 +131,7 @@ pub(in crate::commands) fn add(
     }
     work::scored((added + changed) as usize);
     if options.increment {
-        told::note(|| Note::Named("zincr"));
+        told::note(|| Note::Named("zincr".into()));
     }
     Ok(stored(set, expires_at_ms, reply))
 }

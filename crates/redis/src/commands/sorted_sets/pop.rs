@@ -54,10 +54,11 @@ pub(in crate::commands) async fn pop(
             work::scored(taken);
             set.remove_range(ranks);
             tx.note(|| {
-                Note::Named(match end {
+                let name = match end {
                     End::Min => "zpopmin",
                     End::Max => "zpopmax",
-                })
+                };
+                Note::Named(name.into())
             });
             put(tx, &key, set, expires_at_ms).await?;
         }

@@ -189,7 +189,7 @@ pub async fn xadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
     put(tx, &key, stream, expires_at_ms).await?;
     if trimmed > 0 {
         // One write, of which two things are told.
-        tx.note(|| Note::Named("xtrim"));
+        tx.note(|| Note::Named("xtrim".into()));
         tx.note(|| Note::Wrote { key, is_present: true, expires: expires_at_ms != 0 });
     }
     Ok(id_reply(id))

@@ -129,7 +129,7 @@ fn note_new_consumer(tx: &Tx, [old, new]: [&StreamValue; 2], group: &Blob, consu
     let is_there =
         |stream: &StreamValue| stream.group(group).is_some_and(|group| group.consumer(consumer).is_some());
     if is_there(new) && !is_there(old) {
-        tx.note(|| Note::Named("xgroup-createconsumer"));
+        tx.note(|| Note::Named("xgroup-createconsumer".into()));
     }
 }
 

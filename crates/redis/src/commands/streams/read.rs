@@ -235,7 +235,7 @@ async fn deliver(
     let now_ms = tx.now_ms();
     let is_new = stream.update_group(group, |group| group.see(consumer, now_ms));
     if is_new == Some(true) {
-        tx.note(|| Note::Named("xgroup-createconsumer"));
+        tx.note(|| Note::Named("xgroup-createconsumer".into()));
     }
     let Some(after) = after else {
         // What is written if nothing is new is when the consumer last asked.
