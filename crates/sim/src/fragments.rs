@@ -117,7 +117,7 @@ impl Procedure for InFragments {
 
 /// A call of fragments over these keys, each of which comes once. They are independent of each other, or may
 /// be of any kind.
-pub(crate) fn call<'a>(
+pub fn call<'a>(
     keys: impl IntoIterator<Item = &'a Key>,
     are_independent: bool,
     draw: &mut Draw,

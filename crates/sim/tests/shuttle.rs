@@ -8,20 +8,29 @@
 #![cfg(feature = "shuttle")]
 
 use execute::sparkle::{Mutant, Options as SparkleOptions, Sparkle};
-use execute::{Assignment, Budget, Committed, Engine, ParSpec, Progress, QStore, WorkerId, parspec, qstore};
+use execute::{
+    Assignment, Budget, Committed, Engine, ParSpec, Progress, QStore, Siblings, WorkerId, parspec, qstore,
+};
 use ordo_sim::draw::{Draw, seeds};
-use ordo_sim::fragments::FragmentSource;
+use ordo_sim::fragments::{self, FragmentSource};
 use ordo_sim::judge::{Judge, check_end};
+use ordo_sim::oracle::Oracle;
 use ordo_sim::program::Shape;
 use ordo_sim::scenario::{Options, ProgramSource, Scenario, Source};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::sync::{Arc as ShuttleArc, Condvar, Mutex};
 use shuttle::thread;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use store::{Partition, Version, View};
-use txn::{Entry, Key, Position};
+use txn::key::partition_of_slot;
+use txn::mutant::{self, with};
+use txn::{
+    Batch, Entry, Epoch, Group, Key, PartitionId, PartitionRoute, Position, Request, RequestId, SessionId,
+    Slots,
+};
 
 /// Goes on with one thread for a while, and then with another: some are left where they are while others do
 /// much.
@@ -218,6 +227,176 @@ fn parspec_equals_the_specification_under_every_explored_schedule() {
 #[test]
 fn qstore_equals_the_specification_under_every_explored_schedule() {
     explore(100, 20, |seed| engine_model(seed, Kind::QStore));
+}
+
+/// The partitions of [`across_model`].
+const PARTITIONS: u16 = 2;
+
+/// An epoch of calls in fragments, most over both partitions: behind so many positions of each.
+fn epoch_across(
+    epoch: u64,
+    sequence: u64,
+    behind: [Position; PARTITIONS as usize],
+    draw: &mut Draw,
+) -> (Vec<Arc<Request>>, Vec<Batch>) {
+    let key = |number: u64| Key::new(format!("key{number}").as_bytes());
+    let of = |key: &Key| partition_of_slot(key.slot(), PARTITIONS);
+    let keys: Vec<Vec<Key>> = (0..PARTITIONS)
+        .map(|at| (0..).map(key).filter(|key| of(key) == PartitionId(at)).take(2).collect())
+        .collect();
+    let mut requests = Vec::new();
+    let mut batches: Vec<Batch> = behind
+        .into_iter()
+        .map(|behind| Batch {
+            epoch: Epoch(epoch),
+            time_ms: epoch,
+            first: behind.next(),
+            requests: Vec::new(),
+            groups: Vec::new(),
+            digest: sequence,
+        })
+        .collect();
+    for number in 0..draw.between(1, 3) {
+        let mut chosen: Vec<&Key> = Vec::new();
+        let from = draw.below(3);
+        for at in 0..u64::from(PARTITIONS) {
+            // One in three is of one partition only.
+            if from == 0 && at == number % 2 {
+                continue;
+            }
+            chosen.extend(&keys[at as usize][..draw.between(1, 2) as usize]);
+        }
+        let (procedure, args) = fragments::call(chosen.iter().copied(), draw.percent(90), draw);
+        let sequence = sequence + number;
+        let id = RequestId { session: SessionId(sequence), sequence, attempt: 0 };
+        let mut request = Request::new(id, procedure, args);
+        request.route = PartitionRoute::of_keys(chosen, &Slots::even(PARTITIONS));
+        let request = Arc::new(request);
+        for &at in &request.route.partitions {
+            let batch = &mut batches[usize::from(at.0)];
+            if request.route.partitions.len() > 1 {
+                let part = number as u32;
+                batch.groups.push(Group { first: batch.requests.len(), members: 1, part });
+            }
+            batch.requests.push(request.clone());
+        }
+        requests.push(request);
+    }
+    (requests, batches)
+}
+
+/// Two partitions, which tell each other what their fragments come to, on three threads, while a fourth
+/// delivers, retracts, delivers something else in its place, and confirms.
+fn across_model(seed: u64) {
+    let mut draw = Draw::new(seed);
+    let engines: Vec<Arc<QStore>> = (0..PARTITIONS)
+        .map(|at| {
+            let made_for = Assignment { partition: PartitionId(at), ..Assignment::alone(2) };
+            let defaults = qstore::Options::of(made_for);
+            Arc::new(QStore::new(qstore::Options { capacity: 32, ranges: 2, buckets: 4, ..defaults }))
+        })
+        .collect();
+    let committed: ShuttleArc<Mutex<Vec<(usize, Committed)>>> = ShuttleArc::new(Mutex::new(Vec::new()));
+    let stop = ShuttleArc::new(AtomicBool::new(false));
+    let operations = draw.pick(&[1, u32::MAX]);
+    let threads: Vec<_> = [(0, 0), (0, 1), (1, 0)]
+        .into_iter()
+        .map(|(at, worker): (usize, usize)| {
+            let (engines, committed, stop) = (engines.clone(), committed.clone(), stop.clone());
+            thread::spawn(move || {
+                loop {
+                    let stopping = stop.load(Ordering::SeqCst);
+                    let mut done = Vec::new();
+                    let budget = Budget { operations, heavy: true };
+                    let progress = engines[at].step(WorkerId(worker), budget, &mut done);
+                    committed.lock().unwrap().extend(done.into_iter().map(|done| (at, done)));
+                    for (to, message) in engines[at].messages() {
+                        engines[usize::from(to.0)].receive(PartitionId(at as u16), message);
+                    }
+                    if progress == Progress::Idle {
+                        if stopping {
+                            return;
+                        }
+                        thread::yield_now();
+                    }
+                }
+            })
+        })
+        .collect();
+    // By partition: what it is told, in order. A retraction comes before anything of the epoch is confirmed.
+    let (first, batches) = epoch_across(1, 1, [Position::NONE; 2], &mut draw);
+    let ends = [0, 1].map(|at: usize| batches[at].end().prev());
+    let (_, void) = epoch_across(2, 101, ends, &mut draw);
+    let (second, last) = epoch_across(2, 201, ends, &mut draw);
+    let is_retracted = draw.percent(70);
+    let mut told = [0, 1].map(|at: usize| {
+        let mut told: VecDeque<Box<dyn FnOnce(&QStore)>> = VecDeque::new();
+        let (batch, end) = (batches[at].clone(), ends[at]);
+        told.push_back(Box::new(move |engine| engine.deliver(batch)));
+        if is_retracted {
+            let batch = void[at].clone();
+            told.push_back(Box::new(move |engine| engine.deliver(batch)));
+            told.push_back(Box::new(move |engine| engine.retract(end.next())));
+        }
+        let place = draw.between(1, told.len() as u64) as usize;
+        told.insert(place, Box::new(move |engine| engine.confirm(end)));
+        let batch = last[at].clone();
+        let end = batch.end().prev();
+        told.push_back(Box::new(move |engine| engine.deliver(batch)));
+        told.push_back(Box::new(move |engine| engine.confirm(end)));
+        told
+    });
+    while told.iter().any(|told| !told.is_empty()) {
+        let at = draw.below(2) as usize;
+        if let Some(tell) = told[at].pop_front() {
+            tell(&engines[at]);
+        }
+        thread::yield_now();
+    }
+    let is_over = || (0..2).all(|at| engines[at].status().final_committed == last[at].end().prev());
+    while !is_over() {
+        thread::yield_now();
+    }
+    stop.store(true, Ordering::SeqCst);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let mut oracle = Oracle::new();
+    for (requests, time_ms) in [(&first, 1), (&second, 2)] {
+        for request in requests {
+            oracle.run(request, time_ms);
+            let expected = oracle.expected(oracle.last()).expect("it was run");
+            let committed = committed.lock().unwrap();
+            let of_it: Vec<_> = committed.iter().filter(|(_, done)| done.request.id == request.id).collect();
+            assert_eq!(of_it.len(), request.route.partitions.len(), "seed {seed}: {request:?}");
+            for (at, done) in of_it {
+                let is_answering = request.route.partitions[0] == PartitionId(*at as u16);
+                let is_right = !is_answering && done.is_split || expected.admits(&done.outcome);
+                assert!(is_right, "seed {seed}: {done:?} at {at} instead of {expected:?}");
+            }
+        }
+    }
+    for key in oracle.keys() {
+        let engine = &engines[usize::from(partition_of_slot(key.slot(), PARTITIONS).0)];
+        let snapshot = engine.view().open();
+        let found = engine.view().read_at(&snapshot, key).entry;
+        assert_eq!(found, oracle.read_at(key, oracle.last()).entry, "seed {seed}: {key:?}");
+        engine.view().close(snapshot);
+    }
+}
+
+#[test]
+fn qstore_over_partitions_equals_the_specification_under_every_explored_schedule() {
+    explore(60, 20, across_model);
+}
+
+#[test]
+fn an_answer_without_the_siblings_is_caught_by_the_model_checker() {
+    let caught = seeds(30).any(|seed| {
+        let run = || run(RandomScheduler::new_from_seed(seed, 20), move || across_model(seed));
+        catch_unwind(AssertUnwindSafe(|| with(mutant::Mutant::AnswerWithoutSiblings, run))).is_err()
+    });
+    assert!(caught);
 }
 
 /// Where workers sleep.
