@@ -44,6 +44,9 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
         };
         tracing::info!("serving {address}{by}, appendfsync {fsync}");
     }
+    for address in server.http_addresses() {
+        tracing::info!("serving http://{address}/metrics, /readyz and /healthz");
+    }
     server.wait();
     tracing::info!("stopped: everything acknowledged is in {dir}");
     Ok(())

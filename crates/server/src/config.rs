@@ -9,12 +9,14 @@
 //! share. [`Config::validate`] brings them together.
 
 pub mod foreign;
+mod http;
 mod membership;
 mod parameter;
 mod password;
 mod rewrite;
 mod sources;
 
+pub use http::HTTP_CONNECTIONS_MAX;
 pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Requests, Share, Users};
 pub use password::{PASSWORD_VARIABLE, Password};
 pub use rewrite::RewriteError;
@@ -297,6 +299,15 @@ settings! {
         "Whether clients that come again may go on with the keys of before.";
     tls_session_cache_size: u64, "tls-session-cache-size", Kind::Number(1, 1 << 24), "20480", Anytime,
         "How many sessions are kept for that.";
+    http_port: u64, "http-port", Kind::Number(0, 65535), "0", AtStart,
+        "The TCP port of the HTTP server for operators, with /healthz, /readyz and /metrics \
+         (docs/monitoring.md). 0: none.";
+    http_bind: Vec<String>, "http-bind", Kind::Words, "127.0.0.1 -::1", AtStart,
+        "The addresses, or names of this machine, that http-port listens on, as bind. One that other \
+         machines may reach needs an http-token-file.";
+    http_token_file: String, "http-token-file", Kind::Text, "", AtStart,
+        "The file that has the token, and nothing else, that requests to http-port must show \
+         (Authorization: Bearer). Only the server's user should read it. Empty: none is asked for.";
     dir: String, "dir", Kind::Text, ".", AtStart,
         "The directory of the input log and the checkpoints.";
     skip: Requests, "skip", Kind::Requests, "", AtStart,
@@ -437,6 +448,7 @@ impl Config {
             (self.acl_path().map(PathBuf::from), "the users and the hashes of their passwords"),
             (own(&self.requirepass_file), "the password"),
             (own(&self.tls_key_file), "the private key"),
+            (own(&self.http_token_file), "the token of the HTTP port"),
             (self.file.clone().filter(|_| self.file_has_secrets), "the password, or hashes of passwords"),
         ];
         let complaints = files.into_iter();

@@ -4,7 +4,7 @@
 //! connection's bytes become commands, and its [`session`] turns commands into requests for the node. The
 //! nodes of a cluster reach each other as [`peers`]. What connections hear of each other (messages, elements
 //! that they waited for) goes through the [`hub`]; [`evict`] keeps what is used below its limit, and what
-//! operators look at is in [`observe`]. Streams are encrypted in [`tls`]. [`config`] is the one table of
+//! operators look at is in [`observe`], and `http` serves it to monitors. Streams are encrypted in [`tls`]. [`config`] is the one table of
 //! settings, [`cluster`] what a node knows of the others, and [`client`] the other end of a connection.
 //! [`launcher`] starts server processes, for a cluster on one machine, benchmarks and tests. Files that this
 //! crate creates are for its own user alone (`private`). This is the only crate of the house that owns
@@ -20,6 +20,8 @@ pub mod config;
 pub mod disk;
 pub mod error_counts;
 pub mod evict;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod hub;
 pub mod launcher;
 pub mod memory;

@@ -8,6 +8,8 @@ use crate::cluster::{ClusterConfig, Leaders, join};
 use crate::config::{Config, ConfigError, PASSWORD_VARIABLE};
 use crate::disk::RealDisk;
 use crate::evict::Evictor;
+#[cfg(feature = "http")]
+use crate::http::{HttpError, HttpServer};
 use crate::net::listen::{ListenError, Listener, listen};
 use crate::net::starting::{Early, StartingServer};
 use crate::net::{Incoming, IoThread, Mailbox, Parts, WAKER};
@@ -69,6 +71,14 @@ pub enum StartError {
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The HTTP port cannot be served.
+    #[cfg(feature = "http")]
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// There is no HTTP port in this build.
+    #[cfg(not(feature = "http"))]
+    #[error("http-port: this build serves no HTTP: build it with the feature http, or leave the setting out")]
+    NoHttp,
     /// The node cannot run, or its data cannot be recovered.
     #[error(transparent)]
     Runtime(#[from] crate::runtime::StartError),
@@ -100,6 +110,8 @@ pub struct Server {
     report: RecoveryReport,
     addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
+    #[cfg(feature = "http")]
+    http: Option<HttpServer>,
 }
 
 /// Stops a server from elsewhere.
@@ -180,7 +192,7 @@ impl Server {
         config.validate()?;
         let program = Program::of_this_process();
         let cluster = config.cluster.take();
-        config.maxclients = reserve_files(config.maxclients);
+        config.maxclients = reserve_files(config.maxclients, OWN_FILES + config.http_files_max());
         // CONFIG GET tells where it is to whoever does not know where the process was started.
         if let Some(dir) =
             std::path::absolute(&config.dir).ok().and_then(|dir| dir.into_os_string().into_string().ok())
@@ -198,7 +210,7 @@ impl Server {
         RealDisk::look_at(Path::new(&config.dir)).map_err(crate::runtime::StartError::Directory)?;
         // Before the recovery, which may take long: a port that is in use is known at once.
         let listeners = listen(&config).map_err(|error| match error {
-            ListenError::InUse(address) if cluster.is_some() => ListenError::InUseAtNode(address),
+            ListenError::InUse(_, address) if cluster.is_some() => ListenError::InUseAtNode(address),
             other => other,
         })?;
         let addresses = |of: fn(&Listener) -> bool| -> Vec<SocketAddr> {
@@ -207,6 +219,13 @@ impl Server {
         };
         let tls_addresses = addresses(|listener| listener.is_tls);
         let addresses = addresses(|_| true);
+
+        #[cfg(feature = "http")]
+        let http = HttpServer::open(&config)?;
+        #[cfg(not(feature = "http"))]
+        if config.http_port > 0 {
+            return Err(StartError::NoHttp);
+        }
 
         let is_member = cluster.is_some();
         let first = first_users(&config, is_member)?;
@@ -273,14 +292,28 @@ impl Server {
             shared.runtime.shutdown(false);
             return Err(StartError::Users(error));
         }
-        let mut server =
-            Server { shared, mailboxes: Vec::new(), threads: Vec::new(), report, addresses, tls_addresses };
+        let mut server = Server {
+            shared,
+            mailboxes: Vec::new(),
+            threads: Vec::new(),
+            report,
+            addresses,
+            tls_addresses,
+            #[cfg(feature = "http")]
+            http,
+        };
         let (listeners, early) = match starting {
             Some(starting) => starting.close(),
             None => (listeners, Vec::new()),
         };
         match server.start_threads(io_threads, listeners, early) {
-            Ok(()) => Ok(server),
+            Ok(()) => {
+                #[cfg(feature = "http")]
+                if let Some(http) = &server.http {
+                    http.serves(&server.shared);
+                }
+                Ok(server)
+            }
             Err(error) => {
                 server.shared.stop(Stopping::Plain);
                 server.wait();
@@ -341,6 +374,11 @@ impl Server {
     /// Those of them where clients speak TLS.
     pub fn tls_addresses(&self) -> &[SocketAddr] {
         &self.tls_addresses
+    }
+    /// The addresses of the HTTP port: none where the settings ask for none.
+    #[cfg(feature = "http")]
+    pub fn http_addresses(&self) -> &[SocketAddr] {
+        self.http.as_ref().map_or(&[], HttpServer::addresses)
     }
     /// What was found in the directory.
     pub fn report(&self) -> &RecoveryReport {
@@ -507,14 +545,15 @@ fn member_options(
 /// Bytes that may wait for a peer that is slower than its senders.
 const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// Files that the server needs beside its clients' sockets.
+/// Files that the server needs beside the sockets of its clients and of the HTTP port.
 const OWN_FILES: u64 = 64;
 
-/// Raises the process's limit on open files for so many clients. Returns how many there may be.
-fn reserve_files(clients: u64) -> u64 {
-    match rlimit::increase_nofile_limit(clients + OWN_FILES) {
-        Ok(files) if files < clients + OWN_FILES => {
-            let possible = files.saturating_sub(OWN_FILES).max(1);
+/// Raises the process's limit on open files for so many clients, beside `own` files. Returns how many clients
+/// there may be.
+fn reserve_files(clients: u64, own: u64) -> u64 {
+    match rlimit::increase_nofile_limit(clients + own) {
+        Ok(files) if files < clients + own => {
+            let possible = files.saturating_sub(own).max(1);
             tracing::warn!(
                 "maxclients is {possible} instead of {clients}: the system allows this process {files} \
                  open files (ulimit -Hn)"

@@ -59,6 +59,7 @@ pub(crate) fn view() -> ClusterView {
         leaders: BTreeMap::from([(PartitionId(0), NodeId(1)), (PartitionId(1), NodeId(2))]),
         unreachable: Vec::new(),
         epoch: 100,
+        epoch_delivered: 103,
         staleness_ms: 12,
         counters: ClusterCounters {
             epochs: 90,

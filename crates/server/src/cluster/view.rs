@@ -22,6 +22,8 @@ pub struct ClusterView {
     pub unreachable: Vec<NodeId>,
     /// The last epoch that this node has executed.
     pub epoch: u64,
+    /// The last epoch that the engines of this node were given: `epoch <= epoch_delivered`.
+    pub epoch_delivered: u64,
     /// How long ago, in milliseconds, this node last knew to have executed everything that was agreed. What a
     /// READONLY connection reads may be as old.
     pub staleness_ms: u64,

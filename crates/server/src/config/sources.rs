@@ -227,6 +227,18 @@ impl Config {
                 "bind: name at least one address, for example 127.0.0.1".to_owned(),
             ));
         }
+        if self.http_port > 0 {
+            if [self.port, self.tls_port].contains(&self.http_port) {
+                return Err(ConfigError::Together(format!(
+                    "http-port: {} is the port of Redis's clients, too. Choose another one",
+                    self.http_port
+                )));
+            }
+            if let Some(word) = self.http_bind.iter().find(|word| is_open(word)) {
+                self.admit_open_http(word)?;
+            }
+            self.http_token()?;
+        }
         // What a name stands for is known once it is resolved: see `net::listen`.
         match self.bind.iter().find(|word| is_open(word)) {
             Some(word) => self.admit_open(word),

@@ -419,6 +419,7 @@ impl Member {
             leaders,
             unreachable: map.nodes.keys().copied().filter(|&node| !live(node)).collect(),
             epoch: status.confirmed.0,
+            epoch_delivered: status.delivered.0,
             staleness_ms: now_ms.saturating_sub(self.outside.fresh_ms.load(Ordering::Relaxed)),
             counters: self.counters(),
         }
