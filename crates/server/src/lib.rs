@@ -36,6 +36,7 @@ pub mod server;
 pub mod session;
 pub mod shared;
 pub mod skips;
+pub mod stats;
 pub mod tls;
 mod warnings;
 mod watch;

@@ -3,17 +3,13 @@
 use super::ThreadContext;
 use super::cluster::topology::{Topology, split_address};
 use super::keyspace::Keyspace;
-use super::memory::MemoryUse;
 use crate::cluster::ClusterView;
 use crate::config::foreign::Parameter;
-use crate::hub::Kind;
-use crate::memory::resident_bytes;
-use crate::net::clients::Client;
-use redis_surface::{Kept, REDIS_VERSION};
+use crate::stats::{ClientStats, CpuStats, InterestStats, MemoryStats, ScriptStats, system_bytes};
+use redis_surface::REDIS_VERSION;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use txn::{Args, Blob, Reply, ScanRange, Space};
+use txn::{Args, Blob, Reply};
 
 type Section = (&'static str, bool, fn(&ThreadContext<'_>, &mut String));
 
@@ -131,45 +127,27 @@ fn server(thread: &ThreadContext<'_>, out: &mut String) {
 }
 
 fn clients(thread: &ThreadContext<'_>, out: &mut String) {
-    let all = thread.shared.clients.all();
-    let largest = |pick: fn(&crate::net::clients::Client) -> usize| {
-        all.iter().map(|client| pick(client)).max().unwrap_or(0)
-    };
-    field(out, "connected_clients", all.len());
+    let clients = ClientStats::of(thread.shared);
+    field(out, "connected_clients", clients.connected);
     field(out, "cluster_connections", 0);
     field(out, "maxclients", thread.config.maxclients);
-    field(
-        out,
-        "client_recent_max_input_buffer",
-        largest(|client| client.input_bytes.load(Ordering::Relaxed)),
-    );
-    field(
-        out,
-        "client_recent_max_output_buffer",
-        largest(|client| client.output_bytes.load(Ordering::Relaxed)),
-    );
-    field(out, "blocked_clients", all.iter().filter(|client| client.is_blocked()).count());
-    let tracking = |client: &Arc<Client>| client.tracking.load(Ordering::Relaxed) > 0;
-    field(out, "tracking_clients", all.iter().filter(|client| tracking(client)).count());
-    field(out, "pubsub_clients", all.iter().filter(|client| client.listens()).count());
-    field(
-        out,
-        "watching_clients",
-        all.iter().filter(|client| client.watched.load(Ordering::Relaxed) > 0).count(),
-    );
+    field(out, "client_recent_max_input_buffer", clients.input_bytes_max);
+    field(out, "client_recent_max_output_buffer", clients.output_bytes_max);
+    field(out, "blocked_clients", clients.blocked);
+    field(out, "tracking_clients", clients.tracking);
+    field(out, "pubsub_clients", clients.subscribed);
+    field(out, "watching_clients", clients.watching);
     field(out, "clients_in_timeout_table", 0);
-    let (keys, gone) = thread.shared.hub.waited_for();
-    field(out, "total_blocking_keys", keys);
-    field(out, "total_blocking_keys_on_nokey", gone);
+    field(out, "total_blocking_keys", clients.blocking_keys);
+    field(out, "total_blocking_keys_on_nokey", clients.blocking_keys_on_nokey);
 }
 
 fn memory(thread: &ThreadContext<'_>, out: &mut String) {
-    let MemoryUse { used, peak, startup, buffers, dataset } = MemoryUse::of(thread);
-    let resident = resident_bytes();
+    let MemoryStats { used, resident, peak, startup, buffers, dataset } = MemoryStats::of(thread.shared);
     let share = |part: u64, whole: u64| format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64);
     let ratio = |part: u64, whole: u64| format!("{:.2}", part as f64 / whole.max(1) as f64);
     let total = system_bytes();
-    let counted = scripts(thread);
+    let counted = ScriptStats::of(thread.shared);
     for (name, bytes) in [
         ("used_memory", used),
         ("used_memory_rss", resident),
@@ -232,55 +210,6 @@ fn zeros(out: &mut String, names: &[&str]) {
     }
 }
 
-/// What scripts and functions are kept, in the first of the node's partitions: each partition has them all.
-#[derive(Default)]
-struct KeptScripts {
-    scripts: u64,
-    functions: u64,
-    libraries: u64,
-    bytes: u64,
-}
-
-/// Counts the scripts and functions among the store's own records, of which it looks at so many at most.
-fn scripts(thread: &ThreadContext<'_>) -> KeptScripts {
-    const RECORDS_MAX: usize = 16_384;
-    let mut kept = KeptScripts::default();
-    let Some(view) = thread.shared.runtime.kept().next() else {
-        return kept;
-    };
-    let snapshot = view.open();
-    let page = view.scan_at(&snapshot, ScanRange::of(Space::System, 0, RECORDS_MAX));
-    view.close(snapshot);
-    for (key, entry) in &page.entries {
-        let count = match Kept::of(key) {
-            Some(Kept::Script) => &mut kept.scripts,
-            Some(Kept::Function) => &mut kept.functions,
-            Some(Kept::Library) => &mut kept.libraries,
-            None => continue,
-        };
-        *count += 1;
-        kept.bytes += (key.heap_bytes() + entry.value.heap_bytes()) as u64;
-    }
-    kept
-}
-
-/// A number of kilobytes from a file of /proc, in bytes; 0 if it is not there.
-fn proc_bytes(file: &str, name: &str) -> u64 {
-    let kilobytes = std::fs::read_to_string(file).ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with(name))?;
-        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-    });
-    kilobytes.unwrap_or(0) * 1024
-}
-
-fn system_bytes() -> u64 {
-    proc_bytes("/proc/meminfo", "MemTotal:")
-}
-
-pub(super) fn peak_bytes() -> u64 {
-    proc_bytes("/proc/self/status", "VmHWM:")
-}
-
 fn persistence(thread: &ThreadContext<'_>, out: &mut String) {
     let status = thread.shared.runtime.status();
     let node = status.node;
@@ -338,17 +267,13 @@ fn stats(thread: &ThreadContext<'_>, out: &mut String) {
     field(out, "keyspace_hits", totals.hits);
     field(out, "keyspace_misses", totals.misses);
     field(out, "evicted_keys", thread.shared.evicted.load(Ordering::Relaxed));
-    let count = |kind: Kind| {
-        let hub = &thread.shared.hub;
-        hub.channels(|channels| channels.names(kind).count())
-    };
-    field(out, "pubsub_channels", count(Kind::Channel));
-    field(out, "pubsub_patterns", count(Kind::Pattern));
-    field(out, "pubsubshard_channels", count(Kind::Shard));
-    let (keys, items, prefixes) = thread.shared.hub.tracked();
-    field(out, "tracking_total_keys", keys);
-    field(out, "tracking_total_items", items);
-    field(out, "tracking_total_prefixes", prefixes);
+    let interests = InterestStats::of(thread.shared);
+    field(out, "pubsub_channels", interests.channels);
+    field(out, "pubsub_patterns", interests.patterns);
+    field(out, "pubsubshard_channels", interests.shard_channels);
+    field(out, "tracking_total_keys", interests.tracked_keys);
+    field(out, "tracking_total_items", interests.tracked_items);
+    field(out, "tracking_total_prefixes", interests.tracked_prefixes);
     zeros(
         out,
         &[
@@ -461,15 +386,9 @@ fn places(view: &ClusterView, out: &mut String) {
 }
 
 fn cpu(_: &ThreadContext<'_>, out: &mut String) {
-    // Fields 14 and 15 of /proc/self/stat, in ticks of 10 ms; the name before them may hold spaces, and ends
-    // with ')'.
-    let times = std::fs::read_to_string("/proc/self/stat").ok().and_then(|text| {
-        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        Some((fields.get(11)?.parse::<u64>().ok()?, fields.get(12)?.parse::<u64>().ok()?))
-    });
-    let (user, system) = times.unwrap_or_default();
-    field(out, "used_cpu_sys", format_args!("{:.6}", system as f64 / 100.0));
-    field(out, "used_cpu_user", format_args!("{:.6}", user as f64 / 100.0));
+    let CpuStats { user_s, system_s } = CpuStats::of_process();
+    field(out, "used_cpu_sys", format_args!("{system_s:.6}"));
+    field(out, "used_cpu_user", format_args!("{user_s:.6}"));
     zeros(out, &["used_cpu_sys_children", "used_cpu_user_children"]);
 }
 

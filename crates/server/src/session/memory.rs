@@ -1,12 +1,10 @@
 //! MEMORY: what takes how much of it.
 
 use super::ThreadContext;
-use super::info::peak_bytes;
 use super::keyspace;
-use crate::memory::{resident_bytes, used_bytes};
+use crate::stats::MemoryStats;
 use redis_surface::RECORD_BYTES;
 use redis_surface::table::MemoryCommand;
-use std::sync::atomic::Ordering;
 use txn::{Blob, Reply};
 
 /// MEMORY and those of its subcommands that tell of the server.
@@ -23,45 +21,9 @@ fn text(text: String) -> Reply {
     Reply::Verbatim("txt", Blob::from(text))
 }
 
-/// How many bytes the buffers of all connections take.
-fn buffer_bytes(thread: &ThreadContext<'_>) -> u64 {
-    let clients = thread.shared.clients.all();
-    let buffered = clients.iter().map(|client| {
-        client.input_bytes.load(Ordering::Relaxed) + client.buffer_bytes.load(Ordering::Relaxed)
-    });
-    buffered.sum::<usize>() as u64
-}
-
-/// How many bytes there are for what.
-pub(super) struct MemoryUse {
-    pub used: u64,
-    /// The most that the process has had.
-    pub peak: u64,
-    /// What it used when it had started.
-    pub startup: u64,
-    /// What the buffers of all connections take.
-    pub buffers: u64,
-    /// What is left for data.
-    pub dataset: u64,
-}
-
-impl MemoryUse {
-    pub fn of(thread: &ThreadContext<'_>) -> MemoryUse {
-        let used = used_bytes();
-        let startup = thread.shared.startup_bytes.min(used);
-        let buffers = buffer_bytes(thread);
-        MemoryUse {
-            used,
-            peak: peak_bytes().max(used),
-            startup,
-            buffers,
-            dataset: (used - startup).saturating_sub(buffers),
-        }
-    }
-}
-
 fn stats(thread: &ThreadContext<'_>) -> Reply {
-    let MemoryUse { used, peak, startup, buffers, dataset: data } = MemoryUse::of(thread);
+    let MemoryStats { used, resident, peak, startup, buffers, dataset: data } =
+        MemoryStats::of(thread.shared);
     let keys = keyspace::keys(thread.shared.runtime.kept());
     let percent = |part: u64, whole: u64| match whole {
         0 => 0.0,
@@ -86,8 +48,8 @@ fn stats(thread: &ThreadContext<'_>) -> Reply {
         ("dataset.bytes", number(data)),
         ("dataset.percentage", Reply::Double(percent(data, used))),
         ("peak.percentage", Reply::Double(percent(used, peak))),
-        ("allocator.resident", number(resident_bytes())),
-        ("fragmentation", Reply::Double(resident_bytes() as f64 / used.max(1) as f64)),
+        ("allocator.resident", number(resident)),
+        ("fragmentation", Reply::Double(resident as f64 / used.max(1) as f64)),
     ];
     let fields = fields.map(|(name, value)| (Reply::bulk(name), value));
     Reply::Map(fields.into())
@@ -104,10 +66,8 @@ fn database(keys: u64, number: &impl Fn(u64) -> Reply) -> Reply {
 }
 
 fn doctor(thread: &ThreadContext<'_>) -> String {
-    let used = used_bytes();
-    let peak = peak_bytes().max(used);
+    let MemoryStats { used, resident, peak, buffers, .. } = MemoryStats::of(thread.shared);
     let limit = thread.config.maxmemory;
-    let buffers = buffer_bytes(thread);
     let mut found = Vec::new();
     if limit > 0 && used > limit {
         found.push(format!(
@@ -119,7 +79,7 @@ fn doctor(thread: &ThreadContext<'_>) -> String {
             "Memory will soon be short: the process has {used} bytes of the {limit} that maxmemory allows."
         ));
     }
-    if peak / 3 > resident_bytes() / 2 {
+    if peak / 3 > resident / 2 {
         found.push(format!(
             "The process has had {peak} bytes once, and uses {used} now: large values, or many versions \
              during a long read, were there for a while."
