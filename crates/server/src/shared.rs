@@ -97,6 +97,8 @@ pub struct ThreadCounters {
     pub snapshot_reads: Counter,
     /// Requests that were submitted to the order.
     pub submitted: Counter,
+    /// How often requests had to wait because the order took no more of them.
+    pub stalls: Counter,
     /// Calls, by their commands.
     pub calls: Mutex<CallCounts>,
 }
@@ -115,6 +117,7 @@ impl ThreadCounters {
             error_counts,
             snapshot_reads: Counter::default(),
             submitted: Counter::default(),
+            stalls: Counter::default(),
             calls: Mutex::default(),
         }
     }
@@ -152,6 +155,8 @@ pub struct Totals {
     pub snapshot_reads: u64,
     /// See [`ThreadCounters::submitted`].
     pub submitted: u64,
+    /// See [`ThreadCounters::stalls`].
+    pub stalls: u64,
     /// See [`Runtime::expired_keys`].
     pub expired_keys: u64,
     /// See [`Runtime::lookups`].
@@ -178,6 +183,7 @@ impl Totals {
             errors: sum(|t| &t.errors),
             snapshot_reads: sum(|t| &t.snapshot_reads),
             submitted: sum(|t| &t.submitted),
+            stalls: sum(|t| &t.stalls),
             expired_keys: runtime.expired_keys(),
         }
     }
@@ -195,6 +201,7 @@ impl Totals {
             errors: self.errors - before.errors,
             snapshot_reads: self.snapshot_reads - before.snapshot_reads,
             submitted: self.submitted - before.submitted,
+            stalls: self.stalls - before.stalls,
             expired_keys: self.expired_keys - before.expired_keys,
             hits: self.hits - before.hits,
             misses: self.misses - before.misses,

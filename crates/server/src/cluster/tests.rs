@@ -2,6 +2,7 @@
 //! (3).
 
 use super::{ClusterCounters, ClusterStatus, ClusterView, PartitionStatus, ReplicaStatus};
+use crate::peers::PeerStats;
 use order::{Described, PartitionMap};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,6 +62,7 @@ pub(crate) fn view() -> ClusterView {
         epoch: 100,
         epoch_delivered: 103,
         staleness_ms: 12,
+        peers: PeerStats::default(),
         counters: ClusterCounters {
             epochs: 90,
             retracted: 1,

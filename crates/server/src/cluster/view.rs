@@ -1,6 +1,7 @@
 //! What a node knows of its cluster, for those who answer clients.
 
 use super::ClusterStatus;
+use crate::peers::PeerStats;
 use agree::Delivery;
 use order::PartitionMap;
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub struct ClusterView {
     /// How long ago, in milliseconds, this node last knew to have executed everything that was agreed. What a
     /// READONLY connection reads may be as old.
     pub staleness_ms: u64,
+    /// The links to the other nodes.
+    pub peers: PeerStats,
     /// What this node has done since it started.
     pub counters: ClusterCounters,
     /// What ORDO.CLUSTER STATUS replies.

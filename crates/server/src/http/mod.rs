@@ -12,8 +12,10 @@
 //! Other machines reach the port only where a token protects it. Without the token `/healthz` and `/readyz`
 //! still tell their one word, which is what load balancers ask for, and nothing else.
 
+mod metrics;
 mod paths;
 mod readiness;
+mod scrape;
 
 use crate::config::{Config, HTTP_CONNECTIONS_MAX};
 use crate::net::listen::{ListenError, Place, listen_on};

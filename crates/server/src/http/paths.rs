@@ -1,17 +1,28 @@
 //! What each path of the HTTP port answers.
 
+use super::metrics::{Form, encode};
 use super::readiness::{Readiness, Verdict};
+use super::scrape::Scrape;
 use crate::shared::Shared;
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{
+    ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, VARY, WWW_AUTHENTICATE,
+};
 use hyper::{Method, Request, Response, StatusCode};
+use parking_lot::Mutex;
 use redis_surface::acl::PasswordHash;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 /// What stands before the token in a request's header.
 const BEARER: &str = "Bearer ";
+
+/// What was collected is told again for so long: however often somebody asks, the server is not disturbed more
+/// often.
+const KEPT: Duration = Duration::from_millis(100);
 
 /// A response: its body is whole when it begins.
 pub type Reply = Response<Full<Bytes>>;
@@ -23,13 +34,48 @@ pub struct Paths {
     /// Of the token, if one is asked for. Hashes are compared, so that the time which that takes tells nothing
     /// of the token.
     token: Option<PasswordHash>,
+    /// When this process started, in seconds since 1970.
+    started_s: f64,
+    readiness: Kept<Readiness>,
+    scrape: Kept<Arc<Scrape>>,
+}
+
+/// What was found last, and when.
+struct Kept<T>(Mutex<Option<(Instant, T)>>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Kept<T> {
+        Kept(Mutex::new(None))
+    }
+}
+
+impl<T: Clone> Kept<T> {
+    /// What was found within [`KEPT`], or is found now.
+    fn get(&self, find: impl FnOnce() -> T) -> T {
+        let mut kept = self.0.lock();
+        match &*kept {
+            Some((at, found)) if at.elapsed() < KEPT => found.clone(),
+            _ => {
+                let found = find();
+                *kept = Some((Instant::now(), found.clone()));
+                found
+            }
+        }
+    }
 }
 
 impl Paths {
     /// The paths of a server that loads its data.
     pub fn new(token: Option<&str>) -> Paths {
         let token = token.map(|token| PasswordHash::of(token.as_bytes()));
-        Paths { shared: OnceLock::new(), token }
+        let started_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        Paths {
+            shared: OnceLock::new(),
+            token,
+            started_s,
+            readiness: Kept::default(),
+            scrape: Kept::default(),
+        }
     }
 
     /// From now on there is a server to tell of.
@@ -42,11 +88,11 @@ impl Paths {
     pub fn answer<B>(&self, request: &Request<B>) -> Reply {
         let knows_token = self.knows_token(request.headers().get(AUTHORIZATION));
         let path = request.uri().path();
-        if !matches!(path, "/healthz" | "/readyz") {
-            return match knows_token {
-                true => text(StatusCode::NOT_FOUND, "there are /healthz and /readyz"),
-                false => unauthorized(),
-            };
+        if !matches!(path, "/healthz" | "/readyz") && !knows_token {
+            return unauthorized();
+        }
+        if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
+            return text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics");
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD are served");
@@ -55,8 +101,16 @@ impl Paths {
         }
         match path {
             "/readyz" => self.ready(knows_token),
+            "/metrics" => {
+                let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+                self.metrics(Form::preferred(accept.unwrap_or_default()))
+            }
             _ => text(StatusCode::OK, "ok"),
         }
+    }
+
+    fn shared(&self) -> Option<&Shared> {
+        self.shared.get().map(|shared| &**shared)
     }
 
     fn knows_token(&self, header: Option<&HeaderValue>) -> bool {
@@ -66,7 +120,7 @@ impl Paths {
     }
 
     fn ready(&self, in_full: bool) -> Reply {
-        let readiness = Readiness::of(self.shared.get().map(|shared| &**shared));
+        let readiness = self.readiness.get(|| Readiness::of(self.shared()));
         let status = match readiness.verdict {
             Verdict::Ready => StatusCode::OK,
             Verdict::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -74,6 +128,21 @@ impl Paths {
         match in_full {
             true => text(status, &readiness.to_string()),
             false => text(status, readiness.word()),
+        }
+    }
+
+    fn metrics(&self, form: Form) -> Reply {
+        let scrape = self.scrape.get(|| Arc::new(Scrape::of(self.shared(), self.started_s)));
+        match encode(&scrape, form) {
+            Ok(body) => {
+                let mut reply = reply(StatusCode::OK, form.content_type(), body);
+                reply.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+                reply
+            }
+            Err(fmt::Error) => text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the metrics could not be written: this is a bug, please report it",
+            ),
         }
     }
 }

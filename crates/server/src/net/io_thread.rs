@@ -461,7 +461,7 @@ impl IoThread {
     /// Submits what the round has collected, or what an earlier one could not.
     fn submit(&mut self) {
         self.shared.runtime.read_strictly(&self.port, &mut self.submissions.strict);
-        self.stalled = false;
+        let was_stalled = std::mem::take(&mut self.stalled);
         if self.submissions.requests.is_empty() {
             return;
         }
@@ -469,6 +469,9 @@ impl IoThread {
             Ok(()) => {}
             Err(Refused::Busy) => {
                 self.stalled = true;
+                if !was_stalled {
+                    self.counters.stalls.add(1);
+                }
                 return;
             }
             Err(refused) => {

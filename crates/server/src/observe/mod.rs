@@ -17,12 +17,14 @@
 //! [`LatencyEvents`]. While nobody monitors, [`Monitors`] cost one look at a number.
 
 mod calls;
+mod durations;
 mod latency;
 mod monitor;
 mod slowlog;
 mod tally;
 
 pub use calls::{CallCount, CallCounts};
+pub use durations::{BOUNDS_NS, DurationCounts, Durations};
 pub use latency::{CHECKPOINT, FSYNC, FSYNC_ALWAYS, LatencyEvents, Samples};
 pub use monitor::Monitors;
 pub use slowlog::{SlowEntry, SlowLog};

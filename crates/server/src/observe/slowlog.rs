@@ -56,6 +56,11 @@ impl SlowLog {
         self.state.lock().entries.iter().take(count).cloned().collect()
     }
 
+    /// How many were ever pushed, also those that are not kept.
+    pub fn pushed(&self) -> u64 {
+        self.state.lock().next_id
+    }
+
     /// How many are kept.
     pub fn len(&self) -> usize {
         self.state.lock().entries.len()
@@ -119,7 +124,7 @@ mod tests {
         log.push(entry(Vec::new()), 3);
         assert_eq!(ids(9), [5]);
         log.push(entry(Vec::new()), 0);
-        assert_eq!(log.len(), 0);
+        assert_eq!((log.len(), log.pushed()), (0, 7));
     }
 
     #[test]

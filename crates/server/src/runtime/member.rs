@@ -13,7 +13,7 @@ use crate::cluster::{
     PartitionStatus, ReplicaStatus, SlotKeys, called,
 };
 use crate::disk::RealDisk;
-use crate::peers::{PeerEvents, Peers};
+use crate::peers::{PeerEvents, PeerStats, Peers};
 use agree::Role;
 use bytes::Bytes;
 use execute::siblings::Sent;
@@ -86,6 +86,7 @@ pub(super) struct Member {
     /// The epoch of the one that was written last.
     last_checkpoint: Epoch,
     last_checkpoint_at_ms: u64,
+    last_checkpoint_bytes: u64,
     checkpoint_error: Option<String>,
 }
 
@@ -122,6 +123,7 @@ impl Member {
             checkpoints_failed: 0,
             last_checkpoint: Epoch(0),
             last_checkpoint_at_ms: 0,
+            last_checkpoint_bytes: 0,
             checkpoint_error: None,
         }
     }
@@ -157,11 +159,12 @@ impl Member {
     pub fn handle(&mut self, event: impl Into<ClusterEvent>, hands: Option<&Hands>, now_ms: u64) -> Outcome {
         let event = event.into();
         match &event {
-            ClusterEvent::Host(HostEvent::CheckpointWritten { epoch, .. }) => {
+            ClusterEvent::Host(HostEvent::CheckpointWritten { epoch, bytes }) => {
                 self.checkpoint_in_progress = false;
                 self.checkpoints += 1;
                 self.last_checkpoint = *epoch;
                 self.last_checkpoint_at_ms = wall_ms();
+                self.last_checkpoint_bytes = *bytes;
                 self.checkpoint_error = None;
             }
             ClusterEvent::Host(HostEvent::CheckpointFailed(error)) => {
@@ -392,6 +395,8 @@ impl Member {
             log_bytes_since_checkpoint: status.log_bytes_since_checkpoint,
             checkpoint_in_progress: self.checkpoint_in_progress,
             checkpoints: self.checkpoints,
+            checkpoints_failed: self.checkpoints_failed,
+            last_checkpoint_bytes: self.last_checkpoint_bytes,
             checkpoint: status.newest_checkpoint,
             last_checkpoint_at_ms: self.last_checkpoint_at_ms,
             checkpoint_error: self.checkpoint_error.clone(),
@@ -411,6 +416,7 @@ impl Member {
             .collect();
         let live = |node: NodeId| self.node.is_live(node);
         let status = self.node.status();
+        let peers = self.outside.peers.get().map(|peers| peers.stats()).unwrap_or_default();
         ClusterView {
             status: Arc::new(self.cluster_status(map, &leaders)),
             map: map.clone(),
@@ -421,11 +427,12 @@ impl Member {
             epoch: status.confirmed.0,
             epoch_delivered: status.delivered.0,
             staleness_ms: now_ms.saturating_sub(self.outside.fresh_ms.load(Ordering::Relaxed)),
-            counters: self.counters(),
+            counters: self.counters(&peers),
+            peers,
         }
     }
 
-    fn counters(&self) -> ClusterCounters {
+    fn counters(&self, peers: &PeerStats) -> ClusterCounters {
         let status = self.node.status();
         let mut counters = ClusterCounters {
             epochs: status.epochs,
@@ -451,13 +458,11 @@ impl Member {
             counters.speculated_before_confirmation += engine.speculated_before_confirmation;
             counters.restarts += engine.restarts;
         }
-        if let Some(peers) = self.outside.peers.get() {
-            for peer in peers.stats().peers.values() {
-                counters.messages_sent += peer.sent_frames;
-                counters.message_bytes_sent += peer.sent_bytes;
-                counters.messages_received += peer.received_frames;
-                counters.message_bytes_received += peer.received_bytes;
-            }
+        for peer in peers.peers.values() {
+            counters.messages_sent += peer.sent_frames;
+            counters.message_bytes_sent += peer.sent_bytes;
+            counters.messages_received += peer.received_frames;
+            counters.message_bytes_received += peer.received_bytes;
         }
         counters
     }

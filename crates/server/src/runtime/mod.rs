@@ -64,7 +64,7 @@ use self::member::{Awaited, Outside};
 use crate::clock::SteadyClock;
 use crate::cluster::ChangeTicket;
 use crate::disk::RealDisk;
-use crate::observe::LatencyEvents;
+use crate::observe::{Durations, LatencyEvents};
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Interrupt, Lookups, Needs, Progress, SnapshotReader, WorkerId};
 use executors::Parking;
@@ -147,6 +147,8 @@ struct Inner {
     fsync: FsyncPolicy,
     /// Events that took long.
     latency: Arc<LatencyEvents>,
+    /// How long syncs of the log took.
+    log_syncs: Durations,
     /// Somebody was told to come back when there is room.
     starved: AtomicBool,
     /// A node of a cluster has more for the engines than they may have at a time.
@@ -588,6 +590,10 @@ impl Runtime {
             node,
             log,
             engine: self.inner.engines.first().status(),
+            engines: (self.inner.engines.with_partitions())
+                .map(|(partition, engine)| (partition, engine.status()))
+                .collect(),
+            log_syncs: self.inner.log_syncs.counts(),
             fsync: self.inner.fsync,
             engine_name: self.inner.engines.first().name(),
             workers: self.inner.workers,

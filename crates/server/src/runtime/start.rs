@@ -14,6 +14,7 @@ use super::{ASK_OTHERS, ASK_OTHERS_FIRST, Inner, Runtime, TELL_EVERY};
 use crate::clock::SteadyClock;
 use crate::cluster::identity::{self, Identity};
 use crate::disk::RealDisk;
+use crate::observe::Durations;
 use crate::peers::{PeerOptions, Peers};
 use crate::skips;
 use execute::snapshot::panic_text;
@@ -384,6 +385,7 @@ impl Runtime {
             workers: options.workers,
             fsync: options.fsync,
             latency: Arc::default(),
+            log_syncs: Durations::default(),
             starved: AtomicBool::new(false),
             waits_for_room: AtomicBool::new(false),
             room_requests: options.limits.in_flight_requests_max / 2,

@@ -1,8 +1,9 @@
 //! What INFO and metrics tell of a node.
 
+use crate::observe::DurationCounts;
 use log::LogStatus;
 use std::sync::Arc;
-use txn::{Epoch, Position};
+use txn::{Epoch, PartitionId, Position};
 
 /// Counters and places of a node. Positions are those of all partitions that it keeps, added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,8 +32,12 @@ pub struct MemberStatus {
     pub checkpoint: Epoch,
     /// When the last checkpoint was written, in milliseconds since 1970; 0 if not by this process.
     pub last_checkpoint_at_ms: u64,
+    /// The size of the last checkpoint's files; 0 if none was written by this process.
+    pub last_checkpoint_bytes: u64,
     /// Checkpoints that were written since the start.
     pub checkpoints: u64,
+    /// Checkpoints that could not be written since the start.
+    pub checkpoints_failed: u64,
     /// Why the last attempt to write a checkpoint failed.
     pub checkpoint_error: Option<String>,
     /// Why requests are refused, if they are.
@@ -44,8 +49,13 @@ pub struct MemberStatus {
 pub struct RuntimeStatus {
     /// The node: positions, epochs, syncs, failures, checkpoints, why requests are refused.
     pub node: MemberStatus,
-    /// The engine: restarts, suspensions, the speculation window.
+    /// The engine: restarts, suspensions, the speculation window. Of the first partition if there are
+    /// several.
     pub engine: execute::Status,
+    /// The engines of all partitions that the node keeps.
+    pub engines: Vec<(PartitionId, execute::Status)>,
+    /// How long the syncs of the log took since the start.
+    pub log_syncs: DurationCounts,
     /// The journal: segments and places.
     pub log: LogStatus,
     /// When the fsync policy counts a write as durable.

@@ -108,6 +108,7 @@ pub(super) fn sync(inner: &Arc<Inner>, tickets: &Receiver<SyncTicket<RealDisk>>)
     while let Ok(ticket) = tickets.recv() {
         let began = Instant::now();
         let synced = ticket.sync();
+        inner.log_syncs.add(began.elapsed());
         let event = match inner.fsync {
             FsyncPolicy::Always => FSYNC_ALWAYS,
             _ => FSYNC,

@@ -66,6 +66,7 @@ use crate::shared::Shared;
 use acl::Identity;
 use channels::Subscriptions;
 use flights::Flight;
+pub use keyspace::Keyspace;
 use node::Route;
 use node::flights::Flights;
 use reads::StrictReads;

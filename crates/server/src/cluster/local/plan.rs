@@ -143,38 +143,43 @@ impl LocalCluster {
 
     /// How to start each node with `program`, which is an `ordo`, and with settings for all: see
     /// [`LocalCluster::settings`]. With `tls`, clients are served by TLS alone, at the same ports.
+    /// An `http-port` among the settings is that of the first node, and the others have the next ones.
     pub fn launches(&self, program: &Path, settings: &[String], tls: Option<&ClientTls>) -> Vec<Launch> {
-        let more = |node: &ClusterNode| {
+        // They were checked before.
+        let http_port = LocalCluster::settings(settings).map_or(0, |config| config.http_port);
+        let more = |node: &ClusterNode, place: usize| {
+            let http_port = (http_port > 0).then(|| (http_port + place as u64).to_string());
+            // Of two flags of one name the last counts.
+            let http_port = http_port.into_iter().flat_map(|port| ["--http-port".to_owned(), port]);
             let port = host_and_port(&node.client_address).map(|(_, port)| port.to_string());
             let port = port.filter(|_| tls.is_some());
             let secured = port.into_iter().flat_map(|port| ["--tls-port".to_owned(), port]);
-            let words = secured.chain(settings.iter().cloned());
+            let words = secured.chain(settings.iter().cloned()).chain(http_port);
             words.map(OsString::from).collect::<Vec<OsString>>()
         };
-        let launch = |node: &ClusterNode, name: &str| Launch {
+        let launch = |(place, node): (usize, &ClusterNode)| Launch {
             tls: tls.cloned(),
-            name: name.to_owned(),
+            name: node.name.clone(),
             zone: node.zone.clone(),
             client_address: node.client_address.clone(),
             // Once it knows who it is, it comes up like the others.
-            may_wait: node.joins && !self.dir.join(name).join(identity::FILE).exists(),
-            log: self.dir.join(format!("{name}.log")),
+            may_wait: node.joins && !self.dir.join(&node.name).join(identity::FILE).exists(),
+            log: self.dir.join(format!("{}.log", node.name)),
             program: program.to_owned(),
             words: [
                 "serve".into(),
                 "--cluster".into(),
                 self.dir.join(FILE).into(),
                 "--node".into(),
-                name.into(),
+                node.name.clone().into(),
                 "--dir".into(),
-                self.dir.join(name).into(),
+                self.dir.join(&node.name).into(),
             ]
             .into_iter()
-            .chain(more(node))
+            .chain(more(node, place))
             .collect(),
         };
-        let nodes = self.config.nodes.iter();
-        nodes.map(|node| launch(node, &node.name)).collect()
+        self.config.nodes.iter().enumerate().map(launch).collect()
     }
 }
 
@@ -370,6 +375,11 @@ mod tests {
             inner.join("n2").display()
         );
         assert_eq!(launches[1].command_line(), expected);
+        let http = ["--http-port", "9121"].map(str::to_owned);
+        let launches = made.launches(Path::new("/bin/ordo"), &http, None);
+        let lines = launches.iter().map(Launch::command_line);
+        let ports: Vec<String> = lines.map(|line| line.rsplit(' ').next().unwrap_or("").to_owned()).collect();
+        assert_eq!(ports, ["9121", "9122", "9123"]);
 
         let words = ["--requirepass", "open sesame", "--user", "bob on >sesame", "--maxmemory=1gb"];
         let hidden = made.hide_secrets(&words.map(str::to_owned)).expect("a directory");

@@ -1,0 +1,409 @@
+//! The HTTP port of real servers: what it answers, to whom, and that it holds up nobody.
+#![allow(clippy::disallowed_methods, reason = "clients of the HTTP port are sockets")]
+
+mod nodes;
+
+use nodes::{Build, Cluster, PATIENCE, Server, ZONES, try_ordo, word};
+use server::client::Answer;
+use server::config::Config;
+use server::http::HttpServer;
+use server::launcher::{HOST, free_port, poll};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+/// What the HTTP port replied.
+#[derive(Debug)]
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+/// Sends bytes to a port of this machine and reads until the server closes.
+fn exchange(port: u16, bytes: &[u8]) -> io::Result<Reply> {
+    let mut stream = TcpStream::connect((HOST, port))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(bytes)?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| io::Error::other(format!("no HTTP: {text}")))?;
+    Ok(Reply { status, head: head.to_ascii_lowercase(), body: body.to_owned() })
+}
+
+/// Asks for a path, with lines of headers.
+fn get(port: u16, path: &str, headers: &str) -> Reply {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n{headers}\r\n");
+    exchange(port, request.as_bytes()).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A server by itself whose HTTP port answers.
+fn serving(words: &[&str]) -> (Server, u16) {
+    let port = free_port().expect("a port");
+    let mut server = Server::new();
+    server.start(&[&["--http-port", &port.to_string(), "--http-bind", HOST], words].concat());
+    (server, port)
+}
+
+/// The values of a text in Prometheus' form, by their series. Each line must be well-formed, and each series
+/// belong to a metric that has a help and a type.
+fn series(text: &str) -> BTreeMap<String, f64> {
+    let mut found = BTreeMap::new();
+    let mut types: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut helped = "";
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, help) = help.split_once(' ').expect("a name and a text");
+            assert!(help.ends_with('.') || help.ends_with("else 0."), "{line}");
+            helped = name;
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').expect("a name and a type");
+            assert_eq!(name, helped, "the help is before the type");
+            assert_eq!(types.insert(name, kind), None, "{name} is there once");
+        } else {
+            let (series, value) = line.rsplit_once(' ').expect("a series and a value");
+            let name = series.split('{').next().expect("a name");
+            let base = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end).filter(|base| types.get(base) == Some(&"histogram")));
+            let kind = types.get(base.unwrap_or(name)).unwrap_or_else(|| panic!("no type: {line}"));
+            assert_eq!(name.ends_with("_total"), *kind == "counter", "{line}");
+            let value: f64 = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
+            assert!(!value.is_nan() && value >= 0.0 || name == "ordo_node_clock_ahead_seconds", "{line}");
+            assert_eq!(found.insert(series.to_owned(), value), None, "{series} is there once");
+        }
+    }
+    found
+}
+
+#[test]
+fn a_server_by_itself_says_that_it_lives_and_is_ready() {
+    let (server, port) = serving(&[]);
+    let reply = get(port, "/healthz", "");
+    assert_eq!((reply.status, reply.body.as_str()), (200, "ok\n"));
+    let reply = get(port, "/readyz", "");
+    assert_eq!(reply.status, 200);
+    assert!(reply.body.starts_with("ready\nrole: alone\nfinal_committed_position: "), "{}", reply.body);
+    for _ in 0..10 {
+        server.call(&["INCR", "counter"]);
+    }
+    // What was found is told again for a moment.
+    server.until("of ten more transactions", || {
+        let body = get(port, "/readyz", "").body;
+        let position = body.lines().find_map(|line| line.strip_prefix("final_committed_position: "))?;
+        (position.parse::<u64>().expect("a number") >= 10).then_some(())
+    });
+    assert_eq!(get(port, "/", "").status, 404);
+    assert_eq!(get(port, "/metrics/", "").status, 404);
+    let reply =
+        exchange(port, b"POST /readyz HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi").expect("HTTP");
+    assert_eq!(reply.status, 405);
+    assert!(reply.head.contains("allow: get, head"), "{}", reply.head);
+    let reply = exchange(port, b"HEAD /readyz HTTP/1.1\r\nHost: x\r\n\r\n").expect("HTTP");
+    assert_eq!((reply.status, reply.body.as_str()), (200, ""));
+}
+
+#[test]
+fn metrics_tell_what_info_tells() {
+    let (server, port) = serving(&[]);
+    for words in [
+        &["SET", "a", "1"][..],
+        &["SET", "b", "2", "EX", "1000"],
+        &["GET", "a"],
+        &["GET", "nothing"],
+        &["LPUSH", "a", "x"],
+        &["EVAL", "return redis.error_reply('MINE quotes \" and backslashes \\\\')", "0"],
+    ] {
+        server.call(words);
+    }
+    let value = |series: &BTreeMap<String, f64>, name: &str| {
+        *series.get(name).unwrap_or_else(|| panic!("{name} is missing"))
+    };
+    // The names of INFO and of the metrics: numbers that stay as they are while nobody asks.
+    let same = [
+        ("total_commands_processed", "ordo_commands_processed_total"),
+        ("total_connections_received", "ordo_connections_received_total"),
+        ("total_error_replies", "ordo_error_replies_total"),
+        ("keyspace_hits", "ordo_keyspace_hits_total"),
+        ("keyspace_misses", "ordo_keyspace_misses_total"),
+        ("expired_keys", "ordo_expired_keys_total"),
+        ("evicted_keys", "ordo_evicted_keys_total"),
+        ("maxclients", "ordo_max_clients"),
+        ("snapshot_reads", "ordo_snapshot_reads_total"),
+        ("ordered_requests", "ordo_ordered_requests_total"),
+        ("final_committed_position", "ordo_final_committed_position{partition=\"0\"}"),
+        ("restarts", "ordo_engine_restarts_total{partition=\"0\"}"),
+        ("speculation_window", "ordo_engine_window{partition=\"0\"}"),
+        ("log_bytes_since_checkpoint", "ordo_log_since_checkpoint_bytes"),
+        ("rdb_saves", "ordo_checkpoints_written_total"),
+    ];
+    let mut client = server.client();
+    let text = server.until("the same in INFO and in the metrics", || {
+        let Ok(Answer::Text(info)) = client.call(&["INFO"]) else { panic!("INFO") };
+        let text = get(port, "/metrics", "").body;
+        let series = series(&text);
+        let told = |field: &str| {
+            let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+            value.and_then(|value| value.parse::<f64>().ok()).unwrap_or_else(|| panic!("{field} is missing"))
+        };
+        // A call of INFO is counted once it has been answered.
+        let own = |field: &str| f64::from(u8::from(field == "total_commands_processed"));
+        let is_same = |&(field, name): &(&str, &str)| {
+            let difference = value(&series, name) - told(field);
+            difference == 0.0 || difference == own(field)
+        };
+        same.iter().all(is_same).then_some(text)
+    });
+    let series = series(&text);
+    for (name, wanted) in [
+        ("ordo_loading", 0.0),
+        ("ordo_ready", 1.0),
+        ("ordo_cluster_enabled", 0.0),
+        ("ordo_keys", 2.0),
+        ("ordo_keys_with_expiry", 1.0),
+        ("ordo_keyspace_hits_total", 1.0),
+        ("ordo_keyspace_misses_total", 1.0),
+        ("ordo_command_calls_total{command=\"set\"}", 2.0),
+        ("ordo_command_failed_calls_total{command=\"lpush\"}", 1.0),
+        ("ordo_errors_total{code=\"WRONGTYPE\"}", 1.0),
+        ("ordo_errors_total{code=\"MINE\"}", 1.0),
+    ] {
+        assert_eq!(value(&series, name), wanted, "{name}");
+    }
+    // A histogram's buckets only grow, and the last one has all.
+    for (histogram, least) in
+        [("ordo_command_duration_seconds", 6.0), ("ordo_log_sync_duration_seconds", 1.0)]
+    {
+        let count = value(&series, &format!("{histogram}_count"));
+        assert!(count >= least && value(&series, &format!("{histogram}_sum")) > 0.0, "{histogram}: {count}");
+        let buckets = text.lines().filter_map(|line| line.strip_prefix(&format!("{histogram}_bucket")));
+        let counts: Vec<f64> =
+            buckets.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+        assert!(counts.is_sorted() && counts.last() == Some(&count), "{histogram}: {counts:?}");
+    }
+    let uses =
+        ["startup", "dataset", "client_buffers"].map(|kind| format!("ordo_memory_bytes{{type=\"{kind}\"}}"));
+    let sum: f64 = uses.iter().map(|name| value(&series, name)).sum();
+    assert_eq!(sum, value(&series, "ordo_memory_used_bytes"), "no connection has a buffer");
+}
+
+#[test]
+fn the_form_is_the_one_that_is_asked_for() {
+    const OPEN: &str = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+    const PLAIN: &str = "content-type: text/plain; version=0.0.4; charset=utf-8";
+    let (_server, port) = serving(&[]);
+    // What Prometheus sends, whichever form it is set to prefer.
+    let open_first = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+                      application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;q=0.4,*/*;q=0.1";
+    let plain_first =
+        "text/plain;version=0.0.4;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1";
+    for (accept, wanted) in [
+        (open_first, OPEN),
+        (plain_first, PLAIN),
+        ("application/openmetrics-text", OPEN),
+        ("application/openmetrics-text;q=0", PLAIN),
+        ("*/*", PLAIN),
+        ("text/html", PLAIN),
+        ("\u{e9};;=,q", PLAIN),
+    ] {
+        let reply = get(port, "/metrics", &format!("Accept: {accept}\r\n"));
+        assert_eq!(reply.status, 200, "{accept}");
+        assert!(reply.head.contains(wanted), "{accept}: {}", reply.head);
+        let is_open = wanted == OPEN;
+        assert_eq!(reply.body.ends_with("# EOF\n"), is_open, "{accept}");
+        assert_eq!(reply.body.contains("# TYPE ordo_build info\n"), is_open, "{accept}");
+        assert!(reply.body.contains("ordo_build_info{version="), "{accept}");
+    }
+    // Both forms tell of the same metrics.
+    let names = |accept: &str| -> BTreeSet<String> {
+        let body = get(port, "/metrics", accept).body;
+        let lines = body.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.split(['{', ' ']).next().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(""), names("Accept: application/openmetrics-text\r\n"));
+}
+
+#[test]
+fn clients_that_ask_for_too_much_or_nothing_hold_up_nobody() {
+    let (server, port) = serving(&[]);
+    let mut redis = server.client();
+    let mut serves = |what: &str| {
+        assert_eq!(redis.call(&["PING"]).expect(what), Answer::Text("PONG".to_owned()), "{what}");
+        assert_eq!(get(port, "/healthz", "").status, 200, "{what}");
+    };
+    // More than may be open at a time: the oldest are closed.
+    let mut idle: Vec<TcpStream> =
+        (0..200).map(|_| TcpStream::connect((HOST, port)).expect("it accepts")).collect();
+    serves("200 idle connections");
+    let first = &mut idle[0];
+    first.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    assert_eq!(first.read(&mut [0]).unwrap_or(0), 0, "it was closed");
+    // One that sends a byte and no more, and one that does not read what it asked for.
+    let last = idle.last_mut().expect("some");
+    last.write_all(b"G").expect("it is open");
+    let mut deaf = TcpStream::connect((HOST, port)).expect("it accepts");
+    deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    serves("slow clients");
+    drop(idle);
+    // Too long a head, in one line and in many; a long body; what is no HTTP.
+    let long = "x".repeat(1 << 20);
+    let many: String = (0..10_000).map(|n| format!("X-{n}: {n}\r\n")).collect();
+    let bodied = format!("POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{long}", long.len());
+    for (request, wanted) in [
+        (format!("GET /{long} HTTP/1.1\r\n\r\n"), &[414, 431][..]),
+        (format!("GET /healthz HTTP/1.1\r\n{many}\r\n"), &[431]),
+        (bodied, &[405]),
+        ("SET k v\r\n\r\n".to_owned(), &[400]),
+        ("*1\r\n$4\r\nPING\r\n".to_owned(), &[400]),
+        ("GET http://[ HTTP/1.1\r\n\r\n".to_owned(), &[400]),
+        ("GET /healthz HTTP/9.9\r\n\r\n".to_owned(), &[400]),
+        ("\0\0\0\0\r\n\r\n".to_owned(), &[400]),
+    ] {
+        let what: String = request.chars().take(20).collect();
+        // It may close before it has read everything: then its reply may be lost.
+        if let Ok(reply) = exchange(port, request.as_bytes()) {
+            assert!(wanted.contains(&reply.status), "{what:?}: {reply:?}");
+        }
+        serves(&what);
+    }
+}
+
+#[test]
+fn a_token_protects_what_there_is_to_know() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("token");
+    std::fs::write(&file, "open-sesame\n").expect("written");
+    let (_server, port) = serving(&["--http-token-file", word(&file)]);
+    let with = |scheme: &str, token: &str| format!("Authorization: {scheme} {token}\r\n");
+    for headers in ["", &with("Bearer", "open-sesam"), &with("Basic", "open-sesame"), "Authorization: \r\n"] {
+        let reply = get(port, "/metrics", headers);
+        assert_eq!(reply.status, 401, "{headers}");
+        assert!(reply.head.contains("www-authenticate: bearer"), "{}", reply.head);
+        assert!(!reply.body.contains("ordo_"));
+        assert_eq!(get(port, "/nothing", headers).status, 401, "{headers}");
+        // What a load balancer needs, and no more.
+        let replies = ["/healthz", "/readyz"].map(|path| get(port, path, headers));
+        assert_eq!(replies.each_ref().map(|reply| reply.status), [200, 200]);
+        assert_eq!(replies.each_ref().map(|reply| reply.body.as_str()), ["ok\n", "ready\n"]);
+    }
+    let right = with("Bearer", "open-sesame");
+    assert!(get(port, "/metrics", &right).body.contains("\nordo_ready 1\n"));
+    assert!(get(port, "/readyz", &right).body.contains("role: alone"));
+}
+
+#[test]
+fn other_machines_reach_it_only_with_a_token() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let port = free_port().expect("a port").to_string();
+    let words = ["serve", "--dir", word(dir.path()), "--port", "0", "--http-port", &port];
+    // The second is a name of the first, which is known once it is resolved.
+    for bind in ["0.0.0.0", "0"] {
+        let (started, said) = try_ordo(&[&words[..], &["--http-bind", bind]].concat());
+        assert!(!started && said.contains("--http-token-file"), "{said}");
+    }
+    let (started, said) = try_ordo(&[&words[..], &["--http-token-file", "/nowhere"]].concat());
+    assert!(!started && said.contains("/nowhere cannot be read"), "{said}");
+}
+
+#[test]
+fn a_server_that_loads_its_data_lives_and_is_not_ready() {
+    let port = free_port().expect("a port");
+    let mut config = Config::default();
+    for (name, value) in [("http-port", port.to_string()), ("http-bind", HOST.to_owned())] {
+        let setting = Config::setting(name).expect("exists");
+        (setting.set)(&mut config, &value).expect("valid");
+    }
+    // Nobody tells it that there is something to serve.
+    let http = HttpServer::open(&config).expect("a free port").expect("it was asked for");
+    assert_eq!(http.addresses(), [format!("{HOST}:{port}").parse().expect("an address")]);
+    assert_eq!(get(port, "/healthz", "").status, 200);
+    let reply = get(port, "/readyz", "");
+    assert_eq!(reply.status, 503);
+    assert!(reply.body.starts_with("not ready: loading"), "{}", reply.body);
+    let series = series(&get(port, "/metrics", "").body);
+    assert_eq!((series["ordo_loading"], series["ordo_ready"]), (1.0, 0.0));
+    drop(http);
+    assert!(TcpStream::connect((HOST, port)).is_err(), "the port is closed");
+    assert!(HttpServer::open(&Config::default()).expect("nothing to do").is_none());
+}
+
+#[test]
+fn nodes_of_a_cluster_say_who_leads_and_that_they_lack_a_majority() {
+    let mut cluster = Cluster::prepare(&ZONES, 1, Build::own(&[]));
+    let ports: Vec<u16> = ZONES.iter().map(|_| free_port().expect("a port")).collect();
+    let run = |cluster: &mut Cluster, place: usize| {
+        let port = ports[place].to_string();
+        cluster.run_as(place, &Build::own(&["--http-port", &port, "--http-bind", HOST]));
+    };
+    let ready = |place: usize| {
+        let port = ports[place];
+        TcpStream::connect((HOST, port)).is_ok().then(|| get(port, "/readyz", ""))
+    };
+    // One alone waits for the others.
+    run(&mut cluster, 0);
+    let reply = cluster.until(0, "answering", || ready(0));
+    assert_eq!(reply.status, 503);
+    assert!(reply.body.starts_with("not ready: loading"), "{}", reply.body);
+    assert_eq!(get(ports[0], "/healthz", "").status, 200);
+
+    run(&mut cluster, 1);
+    run(&mut cluster, 2);
+    let bodies: Vec<String> = (0..3)
+        .map(|place| {
+            cluster.until(place, "ready", || {
+                let reply = ready(place)?;
+                (reply.status == 200).then_some(reply.body)
+            })
+        })
+        .collect();
+    cluster.call(1, &["SET", "k", "v"]);
+    // Leaders may move while nodes come: look until one leads and two follow.
+    let leader = cluster.until(0, "led by one", || {
+        let bodies: Vec<String> = (0..3).filter_map(|place| Some(ready(place)?.body)).collect();
+        let leads =
+            |body: &String| body.contains("\nrole: leader\n") && body.contains("\npartitions_led: 1\n");
+        let follows = |body: &String| body.contains("\nrole: follower\n");
+        let leader = bodies.iter().position(leads)?;
+        (bodies.iter().filter(|body| follows(body)).count() == 2).then_some(leader)
+    });
+    for line in ["partitions: 1", "partitions_kept: 1", "epoch: ", "epochs_unconfirmed: ", "staleness_ms: "] {
+        assert!(bodies[leader].lines().any(|found| found.starts_with(line)), "{line}: {}", bodies[leader]);
+    }
+    let others: Vec<usize> = (0..3).filter(|&place| place != leader).collect();
+    // The leader knows how far behind each of the others is.
+    cluster.until(leader, "told of the others", || {
+        let series = series(&get(ports[leader], "/metrics", "").body);
+        let name = |place: usize| &cluster.nodes[place].name;
+        let lag = |place: usize| {
+            series.get(&format!("ordo_replica_lag_entries{{partition=\"0\",node=\"{}\"}}", name(place)))
+        };
+        let up = |place: usize| series.get(&format!("ordo_peer_up{{node=\"{}\"}}", name(place)));
+        let all = others.iter().all(|&place| lag(place).is_some() && up(place) == Some(&1.0));
+        (all && series["ordo_cluster_partitions_led"] == 1.0).then_some(())
+    });
+
+    for &place in &others {
+        cluster.kill(place);
+    }
+    let body = cluster.until(leader, "not ready without a majority", || {
+        let reply = ready(leader)?;
+        (reply.status == 503).then_some(reply.body)
+    });
+    let line = body.lines().next().expect("a line");
+    assert!(line.starts_with("not ready: "), "{body}");
+    assert!(body.contains("partitions: 1\n"), "{body}");
+    assert_eq!(get(ports[leader], "/healthz", "").status, 200);
+    let metrics = series(
+        &poll(PATIENCE, || {
+            let body = get(ports[leader], "/metrics", "").body;
+            body.contains("\nordo_ready 0\n").then_some(body)
+        })
+        .expect("the same in the metrics"),
+    );
+    assert_eq!(metrics["ordo_cluster_nodes"], 3.0);
+
+    run(&mut cluster, others[0]);
+    cluster.until(leader, "ready again", || (ready(leader)?.status == 200).then_some(()));
+}
