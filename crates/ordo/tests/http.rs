@@ -407,3 +407,73 @@ fn nodes_of_a_cluster_say_who_leads_and_that_they_lack_a_majority() {
     run(&mut cluster, others[0]);
     cluster.until(leader, "ready again", || (ready(leader)?.status == 200).then_some(()));
 }
+
+/// The words of a text that can be names of metrics.
+fn metrics_in(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    words.filter(|word| word.starts_with("ordo_") || word.starts_with("process_")).collect()
+}
+
+/// The texts of a JSON value that stand behind these keys.
+fn texts_behind<'a>(value: &'a serde_json::Value, keys: &[&str], found: &mut Vec<&'a str>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (key, value) in fields {
+                match value.as_str() {
+                    Some(text) if keys.contains(&key.as_str()) => found.push(text),
+                    _ => texts_behind(value, keys, found),
+                }
+            }
+        }
+        serde_json::Value::Array(items) => items.iter().for_each(|item| texts_behind(item, keys, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn alerts_dashboard_and_pages_name_metrics_that_exist_and_each_alert_has_its_section() {
+    let read = |path: &str| {
+        let text = std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR")));
+        text.unwrap_or_else(|error| panic!("{path}: {error}"))
+    };
+    let (_server, port) = serving(&[]);
+    let text = get(port, "/metrics", "").body;
+    let declared = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let exists: BTreeSet<String> = declared
+        .flat_map(|(name, kind)| match kind {
+            "histogram" => ["_bucket", "_sum", "_count", ""].map(|end| format!("{name}{end}")).to_vec(),
+            _ => vec![name.to_owned()],
+        })
+        .collect();
+    assert!(exists.len() > 100, "{exists:?}");
+
+    let rules = read("deploy/prometheus/ordo-alerts.yml");
+    let dashboard = read("deploy/grafana/ordo.json");
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).expect("JSON");
+    let mut queries = Vec::new();
+    texts_behind(&dashboard, &["expr", "query"], &mut queries);
+    assert!(queries.len() > 30, "{queries:?}");
+    let runbook = read("docs/runbook.md");
+    let monitoring = read("docs/monitoring.md");
+    for (file, text) in [
+        ("ordo-alerts.yml", &rules),
+        ("ordo.json", &queries.join(" ")),
+        ("runbook.md", &runbook),
+        ("monitoring.md", &monitoring),
+    ] {
+        let named = metrics_in(text);
+        assert!(!named.is_empty(), "{file} names none");
+        let unknown: Vec<&&str> = named.iter().filter(|name| !exists.contains(**name)).collect();
+        assert!(unknown.is_empty(), "{file} names metrics that /metrics does not have: {unknown:?}");
+    }
+
+    let behind = |text: &str, start: &str| -> Vec<String> {
+        text.lines().filter_map(|line| Some(line.trim().strip_prefix(start)?.to_owned())).collect()
+    };
+    let alerts = behind(&rules, "- alert: ");
+    assert!(alerts.len() > 20, "{alerts:?}");
+    assert_eq!(behind(&runbook, "## "), alerts, "sections of docs/runbook.md, in the order of the alerts");
+    let links: Vec<String> =
+        alerts.iter().map(|alert| format!("docs/runbook.md#{}", alert.to_lowercase())).collect();
+    assert_eq!(behind(&rules, "runbook: "), links);
+}

@@ -6,8 +6,8 @@
 //!
 //! What strangers may cost is bounded. A connection serves one request, in [`CONNECTION_MAX`] from its first
 //! byte to its last, with a head of at most [`HEAD_BYTES_MAX`]; a request's body is not read. Of connections
-//! there are at most [`HTTP_CONNECTIONS_MAX`] at an address; for one more, the oldest is closed, because it has waited longest
-//! without a request or without reading its reply.
+//! there are at most [`HTTP_CONNECTIONS_MAX`] at an address; for one more, the oldest is closed, because it
+//! has waited longest without a request or without reading its reply.
 //!
 //! Other machines reach the port only where a token protects it. Without the token `/healthz` and `/readyz`
 //! still tell their one word, which is what load balancers ask for, and nothing else.

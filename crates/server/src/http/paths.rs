@@ -20,8 +20,8 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 /// What stands before the token in a request's header.
 const BEARER: &str = "Bearer ";
 
-/// What was collected is told again for so long: however often somebody asks, the server is not disturbed more
-/// often.
+/// What was collected is told again for this time: however often somebody asks, the server is not disturbed
+/// more often.
 const KEPT: Duration = Duration::from_millis(100);
 
 /// A response: its body is whole when it begins.
@@ -31,8 +31,8 @@ pub type Reply = Response<Full<Bytes>>;
 pub struct Paths {
     /// Set once the server serves its clients.
     shared: OnceLock<Arc<Shared>>,
-    /// Of the token, if one is asked for. Hashes are compared, so that the time which that takes tells nothing
-    /// of the token.
+    /// Of the token, if one is asked for. Hashes are compared, so that the time which that takes tells
+    /// nothing of the token.
     token: Option<PasswordHash>,
     /// When this process started, in seconds since 1970.
     started_s: f64,
