@@ -145,16 +145,11 @@ impl LocalCluster {
     /// [`LocalCluster::settings`]. With `tls`, clients are served by TLS alone, at the same ports.
     /// An `http-port` among the settings is that of the first node, and the others have the next ones.
     pub fn launches(&self, program: &Path, settings: &[String], tls: Option<&ClientTls>) -> Vec<Launch> {
-        // They were checked before.
-        let http_port = LocalCluster::settings(settings).map_or(0, |config| config.http_port);
         let more = |node: &ClusterNode, place: usize| {
-            let http_port = (http_port > 0).then(|| (http_port + place as u64).to_string());
-            // Of two flags of one name the last counts.
-            let http_port = http_port.into_iter().flat_map(|port| ["--http-port".to_owned(), port]);
             let port = host_and_port(&node.client_address).map(|(_, port)| port.to_string());
             let port = port.filter(|_| tls.is_some());
             let secured = port.into_iter().flat_map(|port| ["--tls-port".to_owned(), port]);
-            let words = secured.chain(settings.iter().cloned()).chain(http_port);
+            let words = secured.chain(settings_of(settings, place));
             words.map(OsString::from).collect::<Vec<OsString>>()
         };
         let launch = |(place, node): (usize, &ClusterNode)| Launch {
@@ -180,6 +175,20 @@ impl LocalCluster {
             .collect(),
         };
         self.config.nodes.iter().enumerate().map(launch).collect()
+    }
+}
+
+/// The settings of the node at a place, out of those for all: see [`LocalCluster::launches`].
+fn settings_of(settings: &[String], place: usize) -> Vec<String> {
+    // They were checked before.
+    let first = LocalCluster::settings(settings).map_or(0, |config| config.http_port);
+    match Flags::parse(settings.iter().cloned()) {
+        Ok(Ok(mut parsed)) if first > 0 => {
+            parsed.flags.retain(|(name, _)| !name.eq_ignore_ascii_case("http-port"));
+            parsed.flags.push(("http-port".to_owned(), vec![(first + place as u64).to_string()]));
+            parsed.into_words()
+        }
+        _ => settings.to_vec(),
     }
 }
 
@@ -375,11 +384,17 @@ mod tests {
             inner.join("n2").display()
         );
         assert_eq!(launches[1].command_line(), expected);
-        let http = ["--http-port", "9121"].map(str::to_owned);
+        let http = ["--http-port", "9121", "--timeout", "10"].map(str::to_owned);
         let launches = made.launches(Path::new("/bin/ordo"), &http, None);
-        let lines = launches.iter().map(Launch::command_line);
-        let ports: Vec<String> = lines.map(|line| line.rsplit(' ').next().unwrap_or("").to_owned()).collect();
-        assert_eq!(ports, ["9121", "9122", "9123"]);
+        let ends = [
+            "--timeout 10 --http-port 9121",
+            "--timeout 10 --http-port 9122",
+            "--timeout 10 --http-port 9123",
+        ];
+        for (launch, end) in launches.iter().zip(ends) {
+            let line = launch.command_line();
+            assert!(line.ends_with(end) && line.matches("http-port").count() == 1, "{line}");
+        }
 
         let words = ["--requirepass", "open sesame", "--user", "bob on >sesame", "--maxmemory=1gb"];
         let hidden = made.hide_secrets(&words.map(str::to_owned)).expect("a directory");
