@@ -39,11 +39,12 @@ fn get(port: u16, path: &str, headers: &str) -> Reply {
     exchange(port, request.as_bytes()).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A server by itself whose HTTP port answers.
+/// A server by itself, and its HTTP port, which says that the server is ready.
 fn serving(words: &[&str]) -> (Server, u16) {
     let port = free_port().expect("a port");
     let mut server = Server::new();
     server.start(&[&["--http-port", &port.to_string(), "--http-bind", HOST], words].concat());
+    server.until("ready", || (get(port, "/readyz", "").status == 200).then_some(()));
     (server, port)
 }
 
