@@ -303,8 +303,8 @@ settings! {
         "The TCP port of the HTTP server for operators, with /healthz, /readyz and /metrics \
          (docs/monitoring.md). 0: none.";
     http_bind: Vec<String>, "http-bind", Kind::Words, "127.0.0.1 -::1", AtStart,
-        "The addresses, or names of this machine, that http-port listens on, as bind. One that other \
-         machines may reach needs an http-token-file.";
+        "The addresses, or names of this machine, where http-port is, written as those of bind. One that \
+         other machines may reach needs an http-token-file.";
     http_token_file: String, "http-token-file", Kind::Text, "", AtStart,
         "The file that has the token, and nothing else, that requests to http-port must show \
          (Authorization: Bearer). Only the server's user should read it. Empty: none is asked for.";

@@ -145,8 +145,8 @@ fn replicas(view: Option<&ClusterView>, out: &mut Writer<'_>) -> fmt::Result {
     out.gauges(
         "ordo_replica_lag_entries",
         None,
-        "Entries of a group's log that a replica does not have, as its leader, this node, knows: nothing while \
-         the replica has not answered this leader.",
+        "Entries of a group's log that a replica does not have, as its leader, this node, knows: nothing \
+         while the replica has not answered this leader.",
         lags,
     )
 }
