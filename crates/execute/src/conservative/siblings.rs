@@ -21,6 +21,12 @@ pub(crate) struct Book {
 }
 
 impl Book {
+    /// Whether a partition is a sibling that has not told what its fragments came to.
+    fn lacks_fragments_of(&self, from: PartitionId) -> bool {
+        self.exchange.siblings().any(|sibling| sibling == from)
+            && self.heard.iter().all(|&(known, _)| known != from)
+    }
+
     /// Whether siblings have told this.
     fn has(&self, awaited: &Awaited) -> bool {
         match awaited {
@@ -186,7 +192,7 @@ fn hear(from: PartitionId, note: Note, members: &[Member]) -> Option<Position> {
         Note::Final { values, .. } => {
             book.exchange.learn_final(from, &values);
         }
-        Note::Fragments { results, .. } if book.heard.iter().all(|&(known, _)| known != from) => {
+        Note::Fragments { results, .. } if book.lacks_fragments_of(from) => {
             book.heard.push((from, results));
         }
         _ => {}

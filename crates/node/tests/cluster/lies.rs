@@ -321,6 +321,13 @@ fn change_siblings(message: &mut Message, dice: &mut Dice) {
                     *member = dice.number(u64::from(*member)) as u32;
                     dice.shuffle(values);
                 }
+                Some(Note::Fragments { member, results }) => {
+                    *member = dice.number(u64::from(*member)) as u32;
+                    dice.shuffle(&mut results.values);
+                    for (place, _) in &mut results.values {
+                        *place = dice.number(u64::from(*place)) as u16;
+                    }
+                }
                 None => {}
             }
         }
