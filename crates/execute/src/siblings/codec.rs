@@ -2,13 +2,15 @@
 
 use super::exchange::{AbortNumber, Basis};
 use super::message::{Asked, FragmentResults, GroupId, Message, Note, Told};
+use std::sync::Arc;
 use txn::codec::{
     Reader, put_bytes, put_entry, put_key, put_reply, put_varint, take_entry, take_key, take_reply,
 };
 use txn::tx::Read;
+use txn::value::LongString;
 use txn::{
-    Entry, Epoch, FragmentValue, Key, PartitionId, Partitions, Position, ScanPage, ScanRange, SlotRange,
-    Space, Value,
+    Blob, Entry, Epoch, FragmentValue, Key, PartitionId, Partitions, Position, ScanPage, ScanRange,
+    SlotRange, Space,
 };
 
 /// The version of the encoding.
@@ -231,7 +233,7 @@ fn put_value(out: &mut Vec<u8>, value: &FragmentValue) {
         }
         FragmentValue::Long(string) => {
             out.push(1);
-            put_entry(out, &Entry::new(Value::LongString(string.clone())));
+            put_bytes(out, &Blob::from(&**string));
         }
     }
 }
@@ -239,10 +241,7 @@ fn put_value(out: &mut Vec<u8>, value: &FragmentValue) {
 fn take_value(reader: &mut Reader<'_>) -> Option<FragmentValue> {
     match reader.u8()? {
         0 => Some(FragmentValue::Reply(take_reply(reader)?)),
-        1 => match take_entry(reader)? {
-            Entry { value: Value::LongString(string), expires_at_ms: 0 } => Some(FragmentValue::Long(string)),
-            _ => None,
-        },
+        1 => Some(FragmentValue::Long(Arc::new(LongString::from(reader.bytes()?)))),
         _ => None,
     }
 }
@@ -369,9 +368,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::option;
     use proptest::prelude::*;
-    use std::sync::Arc;
     use txn::Reply;
-    use txn::value::LongString;
 
     fn number() -> impl Strategy<Value = AbortNumber> {
         let number = (any::<u64>(), any::<u32>());
