@@ -29,9 +29,12 @@ mod access;
 pub mod call;
 mod codec;
 pub mod dur;
+mod prepare;
 mod proposals;
+mod recent;
 pub mod register;
 mod sessions;
+mod times;
 pub mod two_phase;
 
 pub use call::{CallEnd, CertifiedCall, Wish};

@@ -115,17 +115,16 @@
 
 mod entry;
 mod partition;
-mod recent;
 mod records;
 mod rule;
 #[cfg(test)]
 mod tests;
-mod times;
 
-pub use entry::{Decision, Prepare, Used};
+pub use crate::prepare::{Prepare, Used};
+pub use crate::times::{Range, Timestamp};
+pub use entry::Decision;
 pub use partition::{Partition, Vote};
 pub use rule::Rule;
-pub use times::{Range, Timestamp};
 
 use crate::proposals::{Proposals, make_room};
 use crate::sessions::{SESSION_HORIZON, number_of};

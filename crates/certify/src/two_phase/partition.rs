@@ -1,13 +1,14 @@
 //! What the sites of one partition agree on: its records, what is prepared, votes and decisions.
 
-use super::entry::{Decision, Prepare, Used};
-use super::recent::Recent;
+use super::entry::Decision;
 use super::records::Records;
 use super::rule::{KeyView, Neighbour, Rule};
-use super::times::{Range, Timestamp};
 use super::{PREPARED_MAX, is_clearable};
 use crate::codec::{put_bool, put_id, take_bool, take_id, take_last};
+use crate::prepare::{Prepare, Used};
+use crate::recent::Recent;
 use crate::sessions::Sessions;
+use crate::times::{Range, Timestamp};
 use crate::{Answer, Conflict};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::codec::{Reader, put_varint};

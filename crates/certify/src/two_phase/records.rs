@@ -1,9 +1,9 @@
 //! A partition's records: the versions of each key, and when they were written and read.
 
 use super::rule::Rule;
-use super::times::Timestamp;
 use super::{ONLY_READ_MAX, is_clearable};
 use crate::codec::{put_value, take_value};
+use crate::times::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::codec::{Reader, put_key, put_varint, take_key};
 use txn::mutant::{Mutant, is_active};

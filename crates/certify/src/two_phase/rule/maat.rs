@@ -17,7 +17,7 @@
 //!   it replaces.
 
 use super::KeyView;
-use crate::two_phase::times::Range;
+use crate::times::Range;
 use txn::Position;
 
 pub(super) fn read(key: &KeyView<'_>, version: Position, range: Range) -> Range {

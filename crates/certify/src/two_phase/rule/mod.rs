@@ -16,7 +16,7 @@ mod tests;
 mod timestamp;
 
 use super::records::Version;
-use super::times::{Range, Timestamp};
+use crate::times::{Range, Timestamp};
 use txn::Position;
 use txn::mutant::{Mutant, is_active};
 

@@ -8,7 +8,7 @@
 //!   later timestamp. A version may be written before newer ones.
 
 use super::KeyView;
-use crate::two_phase::times::{Range, Timestamp};
+use crate::times::{Range, Timestamp};
 use txn::Position;
 
 /// The newest version before a timestamp, if it is kept.

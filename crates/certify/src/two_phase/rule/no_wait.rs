@@ -10,7 +10,7 @@
 //! lies between the transaction's beginning and its answer. Timestamps play no part.
 
 use super::KeyView;
-use crate::two_phase::times::Range;
+use crate::times::Range;
 use txn::Position;
 
 pub(super) fn read(key: &KeyView<'_>, version: Position, range: Range) -> Range {

@@ -14,7 +14,7 @@
 //! vote waits in this protocol, because a vote is what a partition's state says where the entry stands.
 
 use super::KeyView;
-use crate::two_phase::times::Range;
+use crate::times::Range;
 use txn::Position;
 
 pub(super) fn read(key: &KeyView<'_>, version: Position, range: Range) -> Range {

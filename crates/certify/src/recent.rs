@@ -6,7 +6,7 @@ use txn::codec::{Reader, put_varint};
 
 /// Values by key, each with the position of its entry.
 #[derive(Debug, PartialEq)]
-pub(super) struct Recent<K, V> {
+pub(crate) struct Recent<K, V> {
     /// For how many entries a value is known.
     horizon: u64,
     values: BTreeMap<K, (Position, V)>,

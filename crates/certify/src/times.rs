@@ -33,7 +33,7 @@ impl Timestamp {
     }
 
     /// As much greater as the room that a writer leaves.
-    pub(super) fn with_room(self) -> Timestamp {
+    pub(crate) fn with_room(self) -> Timestamp {
         self.plus(ROOM)
     }
 
@@ -41,11 +41,11 @@ impl Timestamp {
         Timestamp(self.0.saturating_add(count)).min(Timestamp::MAX)
     }
 
-    pub(super) fn put(self, out: &mut Vec<u8>) {
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
         put_varint(out, self.0);
     }
 
-    pub(super) fn take(reader: &mut Reader<'_>) -> Option<Timestamp> {
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Option<Timestamp> {
         reader.varint().map(Timestamp).filter(|&at| at <= Timestamp::MAX)
     }
 }
@@ -95,37 +95,37 @@ impl Range {
     }
 
     /// Those that are greater than a timestamp.
-    pub(super) fn behind(self, at: Timestamp) -> Range {
+    pub(crate) fn behind(self, at: Timestamp) -> Range {
         Range { lower: self.lower.max(at.next()), ..self }
     }
 
     /// Those that are less than a timestamp.
-    pub(super) fn before(self, at: Timestamp) -> Range {
+    pub(crate) fn before(self, at: Timestamp) -> Range {
         Range { upper: self.upper.min(at), ..self }
     }
 
     /// Those that are greater than all of another range.
-    pub(super) fn behind_all(self, other: Range) -> Range {
+    pub(crate) fn behind_all(self, other: Range) -> Range {
         Range { lower: self.lower.max(other.upper), ..self }
     }
 
     /// Those that are less than all of another range.
-    pub(super) fn before_all(self, other: Range) -> Range {
+    pub(crate) fn before_all(self, other: Range) -> Range {
         self.before(other.lower)
     }
 
     /// The first ones: whoever comes behind a range without an end would find nothing left.
-    pub(super) fn bounded(self) -> Range {
+    pub(crate) fn bounded(self) -> Range {
         self.before(self.lower.with_room())
     }
 
-    pub(super) fn put(self, out: &mut Vec<u8>) {
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
         self.lower.put(out);
         self.upper.put(out);
     }
 
     /// A range that is not empty.
-    pub(super) fn take(reader: &mut Reader<'_>) -> Option<Range> {
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Option<Range> {
         let range = Range { lower: Timestamp::take(reader)?, upper: Timestamp::take(reader)? };
         (!range.is_empty()).then_some(range)
     }
