@@ -147,6 +147,10 @@ impl CertifiedCall {
             (Answer::Committed, Stage::Committing { outcome, is_ordered }) => {
                 Wish::End(CallEnd::Done { outcome, is_ordered })
             }
+            (Answer::Refused(text), Stage::Committing { .. }) => {
+                let outcome = Err(Stop::abort(text));
+                Wish::End(CallEnd::Done { outcome, is_ordered: false })
+            }
             // This attempt's entry was decided while its site lagged, and an earlier process had made it.
             (Answer::Committed, _) => Wish::End(CallEnd::CommittedBefore),
             (answer, Stage::Running(mut workspace, future)) => {

@@ -386,7 +386,7 @@ impl Certifier for Dur {
         self.proposals.propose(id, put_commit(&Commit { id, reads, writes }), effects);
     }
 
-    fn has_new_leader(&mut self, _: PartitionId) {
+    fn has_new_leader(&mut self, _: PartitionId, _: NodeId) {
         self.proposals.propose_in_turn();
     }
 

@@ -29,6 +29,7 @@ mod access;
 pub mod call;
 mod codec;
 pub mod dur;
+pub mod hierarchy;
 mod prepare;
 mod proposals;
 mod recent;
@@ -76,7 +77,7 @@ pub trait Certifier: Send {
 
     /// A group has another leader: what was proposed and is not decided may be lost. Called for leaders that
     /// this site hears of, each at least once.
-    fn has_new_leader(&mut self, _group: PartitionId) {}
+    fn has_new_leader(&mut self, _group: PartitionId, _leader: NodeId) {}
 
     /// A client has gone, or has rolled its transaction back: nobody waits for an answer.
     fn forget(&mut self, id: RequestId);

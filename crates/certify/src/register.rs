@@ -185,7 +185,7 @@ impl Certifier for Register {
         self.proposals.propose(id, entry, effects);
     }
 
-    fn has_new_leader(&mut self, _: PartitionId) {
+    fn has_new_leader(&mut self, _: PartitionId, _: NodeId) {
         self.proposals.propose_in_turn();
     }
 

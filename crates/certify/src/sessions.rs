@@ -35,7 +35,7 @@ use crate::{Answer, Conflict, WriteSet};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::codec::{Reader, put_varint};
 use txn::mutant::{Mutant, is_active};
-use txn::{Position, RequestId, SessionId};
+use txn::{PartitionId, Position, RequestId, SessionId};
 
 /// A group knows a session for so many decided entries after the session's newest one, unless it is told
 /// otherwise.
@@ -50,8 +50,15 @@ pub fn session_opened(behind: Position, number: u16) -> SessionId {
 }
 
 /// What tells a session from others that were opened behind the same entry.
-pub(crate) fn number_of(session: SessionId) -> u16 {
+fn number_of(session: SessionId) -> u16 {
     session.0 as u16
+}
+
+/// The partition that knows a session, where a protocol has several. It follows from the number of
+/// [`session_opened`] alone, because the client opens the session behind an entry of
+/// this very partition.
+pub fn home_of(session: SessionId, partitions: u16) -> PartitionId {
+    PartitionId(number_of(session) % partitions.max(1))
 }
 
 /// Behind which entry a session was opened.

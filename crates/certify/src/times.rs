@@ -1,4 +1,4 @@
-//! Timestamps: the order that a rule of concurrency control gives to transactions.
+//! Timestamps: the order that a protocol's rule of concurrency control gives to transactions.
 
 use txn::NodeId;
 use txn::codec::{Reader, put_varint};

@@ -438,9 +438,9 @@ impl<C: Certifier> Site<C> {
     fn tell_of_leader(&mut self, partition: PartitionId) {
         let leader = self.groups.get(&partition).and_then(|group| group.leader());
         let Some(decided) = self.decided.get_mut(&partition) else { return };
-        if leader.is_some() && leader != decided.leader {
+        if let Some((node, _)) = leader.filter(|_| leader != decided.leader) {
             decided.leader = leader;
-            self.protocol.has_new_leader(partition);
+            self.protocol.has_new_leader(partition, node);
         }
     }
 

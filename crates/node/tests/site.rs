@@ -43,9 +43,9 @@ impl Certifier for Greeter {
     fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
         self.register.commit(id, reads, writes, effects);
     }
-    fn has_new_leader(&mut self, group: PartitionId) {
+    fn has_new_leader(&mut self, group: PartitionId, leader: NodeId) {
         self.leaders += 1;
-        self.register.has_new_leader(group);
+        self.register.has_new_leader(group, leader);
     }
     fn forget(&mut self, id: RequestId) {
         self.forgotten.push(id);

@@ -10,6 +10,7 @@ use crate::traffic::WorkloadKind;
 use crate::world::fault::{Fault, Stage, draw_faults, full_disks, lost_disk, outage};
 use crate::world::{Latency, TimedFault};
 use agree::Delivery;
+use certify::hierarchy::Control;
 use certify::two_phase::Rule;
 use execute::EngineKind;
 use node::FsyncPolicy;
@@ -37,11 +38,15 @@ pub enum SystemKind {
     Mvcc,
     /// The same, with ranges of timestamps.
     Maat,
+    /// Sites of a certified protocol: a tree of validators, with locks.
+    HierarchyLocks,
+    /// The same, with timestamps.
+    HierarchyTimestamps,
 }
 
 impl SystemKind {
     /// All of them.
-    pub const ALL: [SystemKind; 8] = [
+    pub const ALL: [SystemKind; 10] = [
         SystemKind::Ordo,
         SystemKind::Cluster,
         SystemKind::Register,
@@ -50,6 +55,8 @@ impl SystemKind {
         SystemKind::Timestamp,
         SystemKind::Mvcc,
         SystemKind::Maat,
+        SystemKind::HierarchyLocks,
+        SystemKind::HierarchyTimestamps,
     ];
 
     /// The name, as `--system` takes it.
@@ -63,6 +70,8 @@ impl SystemKind {
             SystemKind::Timestamp => Rule::Timestamp.name(),
             SystemKind::Mvcc => Rule::Mvcc.name(),
             SystemKind::Maat => Rule::Maat.name(),
+            SystemKind::HierarchyLocks => "hierarchy-locks",
+            SystemKind::HierarchyTimestamps => "hierarchy-timestamps",
         }
     }
 
@@ -73,7 +82,16 @@ impl SystemKind {
             SystemKind::Timestamp => Some(Rule::Timestamp),
             SystemKind::Mvcc => Some(Rule::Mvcc),
             SystemKind::Maat => Some(Rule::Maat),
-            SystemKind::Ordo | SystemKind::Cluster | SystemKind::Register | SystemKind::Dur => None,
+            _ => None,
+        }
+    }
+
+    /// How leaves validate, if it is a tree of validators.
+    pub fn control(self) -> Option<Control> {
+        match self {
+            SystemKind::HierarchyLocks => Some(Control::Locks),
+            SystemKind::HierarchyTimestamps => Some(Control::Timestamps),
+            _ => None,
         }
     }
 
@@ -252,6 +270,11 @@ impl Options {
             true => {
                 rules.pick(&[SystemKind::NoWait, SystemKind::Timestamp, SystemKind::Mvcc, SystemKind::Maat])
             }
+            false => drawn,
+        };
+        let mut hierarchies = Draw::new(mix(seed ^ 0x7472_6565));
+        let drawn = match drawn.is_certified() && hierarchies.percent(33) {
+            true => hierarchies.pick(&[SystemKind::HierarchyLocks, SystemKind::HierarchyTimestamps]),
             false => drawn,
         };
         let system = wishes.system.unwrap_or(drawn);

@@ -7,6 +7,7 @@ use crate::trace::Trace;
 use crate::traffic::Population;
 use crate::world::{Account, Limits, Setting, Violation};
 use certify::dur::Dur;
+use certify::hierarchy::Hierarchy;
 use certify::register::Register;
 use certify::two_phase::TwoPhase;
 use execute::sparkle::Mutant;
@@ -51,6 +52,9 @@ pub fn run_defective(options: &Options, mutant: Option<Mutant>, trace: Option<Tr
         SystemKind::Dur => crate::certified::run::<Dur>(options, trace),
         SystemKind::NoWait | SystemKind::Timestamp | SystemKind::Mvcc | SystemKind::Maat => {
             crate::certified::run::<TwoPhase>(options, trace)
+        }
+        SystemKind::HierarchyLocks | SystemKind::HierarchyTimestamps => {
+            crate::certified::run::<Hierarchy>(options, trace)
         }
     }));
     ran.unwrap_or_else(|panic| Outcome {

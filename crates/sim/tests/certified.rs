@@ -55,6 +55,16 @@ fn maat_keeps_its_promises() {
     keeps_its_promises(SystemKind::Maat);
 }
 
+#[test]
+fn a_hierarchy_with_locks_keeps_its_promises() {
+    keeps_its_promises(SystemKind::HierarchyLocks);
+}
+
+#[test]
+fn a_hierarchy_with_timestamps_keeps_its_promises() {
+    keeps_its_promises(SystemKind::HierarchyTimestamps);
+}
+
 fn keeps_its_promises(system: SystemKind) {
     let mut failures = Vec::new();
     let (mut ends, mut compactions, mut recoveries, mut unknown) = (0, 0, 0, 0);

@@ -204,15 +204,27 @@ pub enum Mutant {
     OverlookDeletes,
     /// Deferred update replication collects versions that an open snapshot needs.
     CollectOpenSnapshots,
-    /// Two-phase commit: a participant unlocks when it has voted.
+    /// Hierarchical validation: a leaf's clock does not follow the timestamps of what is committed there.
+    SkipClockPush,
+    /// Hierarchical validation: a snapshot is read where the leaf's clock has not come to it.
+    SkipReadBump,
+    /// Hierarchical validation: a timestamp counts although a leaf has not let the transaction commit there.
+    SkipSecondCheck,
+    /// Hierarchical validation: a tentative version is read.
+    ReadTentative,
+    /// Hierarchical validation: a reader does not wait for the outcome of a tentative version.
+    PassTentative,
+    /// Hierarchical validation: a session's home lets a transaction commit while another attempt is tentative.
+    VoteForTwoAttempts,
+    /// Two-phase commit, hierarchical validation: a participant unlocks when it has voted.
     UnlockAtVote,
-    /// Two-phase commit: a participant that recovers does not know to what it has voted yes.
+    /// Two-phase commit, hierarchical validation: a participant that recovers does not know to what it has voted yes.
     ForgetPrepared,
-    /// Two-phase commit: a coordinator tells of a decision before the home has agreed on it.
+    /// Two-phase commit, hierarchical validation: a site tells of a decision before it is agreed on.
     TellBeforeDecided,
-    /// Two-phase commit: a participant whose coordinator is silent aborts, and does not ask the home.
+    /// Two-phase commit, hierarchical validation: a participant that hears nothing aborts alone.
     AbortAlone,
-    /// Two-phase commit: the home does not remember a commit until all participants have finished.
+    /// Two-phase commit, hierarchical validation: a commit is not remembered until all have finished it.
     ForgetDecision,
     /// Two-phase commit: a partition takes no note of when a version was read.
     ForgetReadTimes,
@@ -301,13 +313,22 @@ impl Mutant {
         Mutant::OverlookDeletes,
         Mutant::CollectOpenSnapshots,
     ];
-    /// Those of two-phase commit alone.
+    /// Those of two-phase commit and of hierarchical validation.
     pub const OF_TWO_PHASE: [Mutant; 5] = [
         Mutant::UnlockAtVote,
         Mutant::ForgetPrepared,
         Mutant::TellBeforeDecided,
         Mutant::AbortAlone,
         Mutant::ForgetDecision,
+    ];
+    /// Those of hierarchical validation alone.
+    pub const OF_HIERARCHY: [Mutant; 6] = [
+        Mutant::SkipClockPush,
+        Mutant::SkipReadBump,
+        Mutant::SkipSecondCheck,
+        Mutant::ReadTentative,
+        Mutant::PassTentative,
+        Mutant::VoteForTwoAttempts,
     ];
     /// Those of two-phase commit where transactions have timestamps.
     pub const OF_TIMESTAMPS: [Mutant; 5] = [

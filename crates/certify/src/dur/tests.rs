@@ -83,7 +83,7 @@ impl Rig {
                     let ticks = count.parse::<u64>().expect("a number");
                     (0..ticks).for_each(|_| self.site.tick(&mut self.effects));
                 }
-                ["leader"] => self.site.has_new_leader(GROUP),
+                ["leader"] => self.site.has_new_leader(GROUP, NodeId(1)),
                 ["census"] => {
                     let census = self.site.view().census();
                     return format!("{} records, {} versions", census.records, census.versions);

@@ -127,7 +127,8 @@ pub use partition::{Partition, Vote};
 pub use rule::Rule;
 
 use crate::proposals::{Proposals, make_room};
-use crate::sessions::{SESSION_HORIZON, number_of};
+use crate::sessions::SESSION_HORIZON;
+pub use crate::sessions::home_of;
 use crate::{Answer, Certifier, Conflict, Effects, Look, Malformed, OPEN_MAX, ReadSet, WriteSet};
 use entry::LogEntry;
 use partition::Fate;
@@ -135,7 +136,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use txn::hash::mix;
 use txn::key::partition_of_slot;
 use txn::mutant::{Mutant, is_active};
-use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, SessionId, Space};
+use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, Space};
 
 /// The site of the lowest rank acts for a silent coordinator after so many ticks.
 pub const SILENT_TICKS: u64 = 40;
@@ -173,13 +174,6 @@ impl Default for TwoPhaseOptions {
             session_horizon: SESSION_HORIZON,
         }
     }
-}
-
-/// The partition that has a session's decisions. It follows from the number of
-/// [`session_opened`](crate::session_opened) alone, because the client opens the session behind an entry of
-/// this very partition.
-pub fn home_of(session: SessionId, partitions: u16) -> PartitionId {
-    PartitionId(number_of(session) % partitions.max(1))
 }
 
 /// One site's part. See the module's head.
@@ -556,7 +550,7 @@ impl Certifier for TwoPhase {
         }
     }
 
-    fn has_new_leader(&mut self, group: PartitionId) {
+    fn has_new_leader(&mut self, group: PartitionId, _: NodeId) {
         if let Some(proposals) = self.proposals.get_mut(&group) {
             proposals.propose_in_turn();
         }

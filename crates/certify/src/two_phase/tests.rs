@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::session_opened;
+use txn::SessionId;
 
 const OPTIONS: TwoPhaseOptions =
     TwoPhaseOptions { me: NodeId(1), sites: 2, partitions: 2, rule: Rule::NoWait, session_horizon: 100 };

@@ -24,14 +24,16 @@ mod process;
 
 use crate::cost::CostTable;
 use crate::draw::Draw;
-use crate::history::{self, Operation as Seen};
-use crate::options::Options;
+use crate::history::{self, Operation as Seen, Step};
+use crate::options::{Options, SystemKind};
 use crate::run::{Outcome, Report, setting};
 use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::world::{Address, Core, End, Fault, Input, Start, System, Traffic, Violation, World};
 use bytes::Bytes;
 use certify::dur::{Dur, Horizons};
+use certify::hierarchy;
+use certify::hierarchy::{BatchLimits, Control, Hierarchy, HierarchyOptions, Tree};
 use certify::register::Register;
 use certify::two_phase::{self, Rule, TwoPhase, TwoPhaseOptions};
 use certify::{Certifier, Conflict, SESSION_HORIZON};
@@ -132,13 +134,64 @@ impl Protocol for TwoPhase {
     }
 }
 
+impl Protocol for Hierarchy {
+    const LISTS: bool = false;
+
+    fn site(me: NodeId, sites: &SiteSetting) -> Hierarchy {
+        Hierarchy::new(HierarchyOptions {
+            me,
+            tree: sites.tree.clone(),
+            control: sites.control,
+            batches: sites.batches,
+            session_horizon: sites.horizons.session,
+        })
+    }
+
+    fn position(&self, group: PartitionId) -> Position {
+        Hierarchy::position(self, group)
+    }
+
+    fn home_of(session: SessionId, partitions: u16) -> PartitionId {
+        hierarchy::home_of(session, partitions)
+    }
+
+    fn has_settled(&self) -> bool {
+        self.is_idle()
+    }
+
+    fn newest(&self, key: &Key) -> Option<Entry> {
+        self.value(key)
+    }
+}
+
+/// In which order a protocol's transactions are serializable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promise {
+    /// In real time.
+    RealTime,
+    /// In the order of the sessions.
+    Sessions,
+    /// In the order of the sessions; and without those that only read, in real time.
+    SessionsAndUpdatesInRealTime,
+}
+
 /// What all sites of a run have in common.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SiteSetting {
     /// Sites.
     hosts: u16,
-    /// Groups, each of all sites.
+    /// Groups with data: the first ones.
     partitions: u16,
+    /// Groups, each of all sites.
+    groups: u16,
+    /// The validators, where there is a tree of them.
+    tree: Tree,
+    /// How its leaves validate.
+    control: Control,
+    /// When its validators' messages leave.
+    batches: BatchLimits,
+    /// What clients may rely on.
+    promise: Promise,
     /// The rule of two-phase commit.
     rule: Rule,
     /// How long the protocol remembers what.
@@ -175,6 +228,16 @@ impl Plan {
         // A horizon that is short beside what is under way at a time would leave nothing but refusals.
         let sessions = u64::from(options.clients) * options.pipeline.min(options.operations).min(50);
         let rule = options.system.rule();
+        // By draws of their own: seeds go on meaning the same.
+        let tree = match options.system.control() {
+            Some(_) => draw_tree(&mut Draw::new(mix(options.seed ^ 0x6C65_7665))),
+            None => Tree::leaf(),
+        };
+        let mut batches = Draw::new(mix(options.seed ^ 0x6261_7463));
+        let partitions = match rule {
+            Some(_) => Draw::new(mix(options.seed ^ 0x7061_7274)).pick(&[2, 2, 3, 4]),
+            None => tree.partitions(),
+        };
         Plan {
             seed: options.seed,
             keys: draw.between(1, 5),
@@ -194,10 +257,20 @@ impl Plan {
             reads_at_once: draw.percent(50),
             sites: SiteSetting {
                 hosts: options.nodes,
-                // By a draw of its own: seeds go on meaning the same.
-                partitions: match rule {
-                    Some(_) => Draw::new(mix(options.seed ^ 0x7061_7274)).pick(&[2, 2, 3, 4]),
-                    None => 1,
+                partitions,
+                groups: partitions.max(tree.groups()),
+                tree,
+                control: options.system.control().unwrap_or_default(),
+                batches: BatchLimits {
+                    transactions_max: batches.pick(&[1, 2, 50]),
+                    bytes_max: batches.pick(&[200, 1 << 16]),
+                    wait_ticks_max: batches.pick(&[1, 5, 20]),
+                },
+                promise: match options.system {
+                    SystemKind::HierarchyLocks => Promise::SessionsAndUpdatesInRealTime,
+                    SystemKind::HierarchyTimestamps => Promise::Sessions,
+                    _ if rule.unwrap_or_default().is_strict() => Promise::RealTime,
+                    _ => Promise::Sessions,
                 },
                 rule: rule.unwrap_or_default(),
                 horizons: Horizons {
@@ -209,6 +282,42 @@ impl Plan {
             member_names: draw.pick(&[1, 2, 4]),
         }
     }
+}
+
+/// A tree of one to four levels. It grows from its root: a leaf that gets children is one no longer.
+fn draw_tree(draw: &mut Draw) -> Tree {
+    let levels = draw.between(1, 4);
+    // The parent of each validator, numbered from the root on, and its level.
+    let (mut parents, mut levels_of) = (vec![0], vec![1]);
+    let mut leaves = vec![0];
+    let mut next = Some(0);
+    while let Some(place) = next.take() {
+        let grown = leaves.swap_remove(place);
+        if levels_of[grown] == levels {
+            leaves.push(grown);
+            break;
+        }
+        for _ in 0..draw.pick(&[2, 2, 3]) {
+            leaves.push(parents.len());
+            parents.push(grown);
+            levels_of.push(levels_of[grown] + 1);
+        }
+        // The last one is among the lowest: so the tree comes to all its levels.
+        if levels_of[grown] + 1 < levels {
+            next = Some(leaves.len() - 1);
+        } else if draw.percent(30) && leaves.len() < 6 {
+            next = Some(draw.below(leaves.len() as u64) as usize);
+        }
+    }
+    leaves.sort_unstable();
+    let is_leaf = |validator: &usize| leaves.binary_search(validator).is_ok();
+    // Leaves come first, and each inner validator behind those below it.
+    let inners = (0..parents.len()).rev().filter(|validator| !is_leaf(validator));
+    let order: Vec<usize> = leaves.iter().copied().chain(inners).collect();
+    let number = |validator: usize| order.iter().position(|&at| at == validator).unwrap_or_default() as u16;
+    let numbered: Vec<u16> =
+        order[..order.len() - 1].iter().map(|&validator| number(parents[validator])).collect();
+    Tree::new(leaves.len() as u16, &numbered).expect("a parent was drawn before its children")
 }
 
 /// At most so many members are there at a time.
@@ -524,7 +633,7 @@ impl<P: Protocol> System for Certified<P> {
         let Some(Some(first)) = nodes.next() else {
             return false;
         };
-        let groups = self.plan.sites.partitions;
+        let groups = self.plan.sites.groups;
         let is_level = |node: &Process<P>| node.is_idle() && node.decided(groups) == first.decided(groups);
         self.clients.iter().all(Client::is_done)
             && is_level(first)
@@ -542,19 +651,27 @@ impl<P: Protocol> System for Certified<P> {
                     return Err(Violation::new("acknowledged writes", text));
                 }
             }
-            for group in (0..self.plan.sites.partitions).map(PartitionId) {
+            for group in (0..self.plan.sites.groups).map(PartitionId) {
                 if state_of(node, group) != state_of(nodes[0], group) {
                     let text = format!("hosts 0 and {host} differ at the end, in {group}");
                     return Err(Violation::new("replica states", text));
                 }
             }
         }
-        let order = match self.plan.sites.rule.is_strict() {
-            true => history::Order::RealTime,
-            false => history::Order::Clients,
+        let check = |history: &[Seen], order| {
+            let checked = history::check_order(history, order);
+            checked.map_err(|anomaly| Violation::new("history", anomaly.to_string()))
         };
-        history::check_order(&self.history, order)
-            .map_err(|anomaly| Violation::new("history", anomaly.to_string()))
+        match self.plan.sites.promise {
+            Promise::RealTime => check(&self.history, history::Order::RealTime),
+            Promise::Sessions => check(&self.history, history::Order::Clients),
+            Promise::SessionsAndUpdatesInRealTime => {
+                check(&self.history, history::Order::Clients)?;
+                let appends = |step: &Step| matches!(step, Step::Append { .. });
+                let updates = self.history.iter().filter(|seen| seen.steps.iter().any(appends)).cloned();
+                check(&updates.collect::<Vec<_>>(), history::Order::RealTime)
+            }
+        }
     }
 
     fn needs_restart(&self, node: &Process<P>) -> bool {

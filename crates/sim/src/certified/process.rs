@@ -203,7 +203,7 @@ impl<P: Protocol> Process<P> {
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
         let began = images.values().map(|image| image.base.index).max().unwrap_or(0);
-        let groups = (0..plan.sites.partitions).map(PartitionId);
+        let groups = (0..plan.sites.groups).map(PartitionId);
         system.processes += 1;
         system.tally.recovered_from_checkpoint += u64::from(began > 0);
         let options = SiteOptions {
@@ -242,8 +242,8 @@ impl<P: Protocol> Process<P> {
     }
 
     /// The last decided entry of each group.
-    pub(super) fn decided(&self, partitions: u16) -> Vec<u64> {
-        (0..partitions).map(|group| self.site.decided(PartitionId(group))).collect()
+    pub(super) fn decided(&self, groups: u16) -> Vec<u64> {
+        (0..groups).map(|group| self.site.decided(PartitionId(group))).collect()
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -431,7 +431,7 @@ impl<P: Protocol> Turn<'_, P> {
 
     /// The oracles that look all the time.
     fn watch(&mut self) -> Result<(), Violation> {
-        (0..self.system.plan.sites.partitions).try_for_each(|group| self.watch_group(PartitionId(group)))
+        (0..self.system.plan.sites.groups).try_for_each(|group| self.watch_group(PartitionId(group)))
     }
 
     fn watch_group(&mut self, group: PartitionId) -> Result<(), Violation> {

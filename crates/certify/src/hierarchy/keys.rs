@@ -1,0 +1,225 @@
+//! The records of a leaf, each with its versions and the tentative transactions that use it.
+//!
+//! Validation looks at the keys that a transaction names, and at nothing else of a leaf but its clock. So
+//! transactions on disjoint keys are validated independently of each other.
+
+use super::Control;
+use crate::Conflict;
+use crate::codec::{put_value, take_value};
+use crate::prepare::{Prepare, Used};
+use crate::times::{Range, Timestamp};
+use std::collections::BTreeMap;
+use txn::codec::{Reader, put_key, put_varint, take_key};
+use txn::mutant::{Mutant, is_active};
+use txn::tx::Read;
+use txn::{Entry, Key, Position, RequestId};
+
+/// Versions of a key that are kept. A transaction whose snapshot is older runs again.
+pub(super) const VERSIONS_MAX: usize = 8;
+
+/// What a key has held.
+#[derive(Clone, Debug, PartialEq)]
+struct Version {
+    /// Where the entry stands in the leaf's log that wrote it.
+    position: Position,
+    written: Timestamp,
+    entry: Option<Entry>,
+}
+
+/// How a tentative transaction uses a key.
+#[derive(Clone, Debug, PartialEq)]
+struct Use {
+    /// The timestamps at which the leaf lets the transaction commit.
+    range: Range,
+    /// The tentative version: what the key is to hold, if the transaction writes it.
+    write: Option<Option<Entry>>,
+}
+
+/// A key's versions and users.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct KeyState {
+    /// By `written`, oldest first, at most [`VERSIONS_MAX`].
+    versions: Vec<Version>,
+    /// Whether older versions were dropped.
+    is_cut: bool,
+    users: BTreeMap<RequestId, Use>,
+}
+
+impl KeyState {
+    fn newest(&self) -> Position {
+        self.versions.last().map_or(Position::NONE, |version| version.position)
+    }
+
+    /// Tentative writers, but for one transaction.
+    fn writers(&self) -> impl Iterator<Item = &Use> {
+        self.users.values().filter(|user| user.write.is_some())
+    }
+}
+
+/// All keys that were ever written, or that a tentative transaction uses.
+///
+/// Invariant: of the versions of a key, `written` grows.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Keys {
+    states: BTreeMap<Key, KeyState>,
+}
+
+impl Keys {
+    /// What a key holds, tentative versions aside.
+    pub fn newest(&self, key: &Key) -> Read {
+        let version = self.states.get(key).and_then(|state| state.versions.last());
+        version.map_or_else(Read::default, read_of)
+    }
+
+    /// What a transaction with this snapshot reads of a key. `Ok(None)`: the outcome of a tentative version
+    /// has to be waited for.
+    ///
+    /// # Errors
+    /// The key was written behind the snapshot, and `is_validated` says that the transaction would be refused
+    /// for that; or the version is not kept any more.
+    pub fn read(&self, key: &Key, snapshot: Timestamp, is_validated: bool) -> Result<Option<Read>, Conflict> {
+        let Some(state) = self.states.get(key) else { return Ok(Some(Read::default())) };
+        let mut early = state.writers().filter(|writer| writer.range.lower <= snapshot);
+        if let Some(writer) = early.next() {
+            if is_active(Mutant::ReadTentative) {
+                let version = state.newest();
+                return Ok(Some(Read { entry: writer.write.clone().flatten(), version }));
+            }
+            if !is_active(Mutant::PassTentative) {
+                return Ok(None);
+            }
+        }
+        let seen = state.versions.iter().rev().find(|version| version.written <= snapshot);
+        let newest = state.versions.last();
+        match seen {
+            _ if is_validated && newest.is_some_and(|newest| newest.written > snapshot) => {
+                Err(Conflict::Key(key.clone()))
+            }
+            None if state.is_cut => Err(Conflict::Snapshot),
+            seen => Ok(Some(seen.map_or_else(Read::default, read_of))),
+        }
+    }
+
+    /// Validates what a transaction has read and writes. Gives the timestamp that its commit must be above,
+    /// because of tentative transactions that must come before it.
+    ///
+    /// # Errors
+    /// A key is not what the transaction has read, or a tentative transaction is in its way.
+    pub fn validate(&self, used: &Used, control: Control) -> Result<Timestamp, Conflict> {
+        let conflict = |key: &Key| Err(Conflict::Key(key.clone()));
+        for (key, &version) in &used.reads {
+            let state = self.states.get(key);
+            let newest = state.map_or(Position::NONE, KeyState::newest);
+            // A tentative version counts as one that will be committed.
+            let is_written = state.is_some_and(|state| state.writers().next().is_some());
+            if is_written || newest != version && !is_active(Mutant::CertifyNothing) {
+                return conflict(key);
+            }
+        }
+        let mut above = Timestamp::NONE;
+        for key in used.writes.records.keys() {
+            let Some(state) = self.states.get(key) else { continue };
+            match control {
+                Control::Locks if !state.users.is_empty() => return conflict(key),
+                Control::Locks => {}
+                Control::Timestamps => {
+                    let ends = state.users.values().map(|user| Timestamp(user.range.upper.0 - 1));
+                    above = ends.fold(above, Timestamp::max);
+                }
+            }
+        }
+        Ok(above)
+    }
+
+    /// A transaction is tentative: others meet it at its keys.
+    pub fn enter(&mut self, prepare: &Prepare, range: Range) {
+        if is_active(Mutant::UnlockAtVote) {
+            return;
+        }
+        let Prepare { id, used, .. } = prepare;
+        for key in used.keys() {
+            let write = used.writes.records.get(key).cloned();
+            self.states.entry(key.clone()).or_default().users.insert(*id, Use { range, write });
+        }
+    }
+
+    /// A transaction is tentative no longer.
+    pub fn leave(&mut self, prepare: &Prepare) {
+        for key in prepare.used.keys() {
+            if let Some(state) = self.states.get_mut(key) {
+                state.users.remove(&prepare.id);
+                if state.users.is_empty() && state.versions.is_empty() {
+                    self.states.remove(key);
+                }
+            }
+        }
+    }
+
+    /// A transaction commits a write. If one with a higher timestamp has come first, this version stands
+    /// before it.
+    pub fn write(&mut self, key: Key, entry: Option<Entry>, position: Position, at: Timestamp) {
+        let state = self.states.entry(key).or_default();
+        let place = state.versions.partition_point(|version| version.written <= at);
+        state.versions.insert(place, Version { position, written: at, entry });
+        if state.versions.len() > VERSIONS_MAX {
+            state.versions.remove(0);
+            state.is_cut = true;
+        }
+    }
+
+    /// All keys that were written, with their newest versions.
+    #[cfg(test)]
+    pub fn versions(&self) -> Vec<(Key, Position)> {
+        let written = self.states.iter().filter(|(_, state)| !state.versions.is_empty());
+        written.map(|(key, state)| (key.clone(), state.newest())).collect()
+    }
+
+    /// What contradicts an invariant of this type.
+    pub fn flaw(&self) -> Option<String> {
+        let is_ordered = |pair: &[Version]| pair[0].written < pair[1].written;
+        let is_bad = |state: &KeyState| {
+            state.versions.len() > VERSIONS_MAX || !state.versions.windows(2).all(is_ordered)
+        };
+        let bad = self.states.iter().find(|(_, state)| is_bad(state));
+        bad.map(|(key, state)| format!("{key:?} has the versions {:?}", state.versions))
+    }
+
+    /// The versions. Who uses the keys follows from what is tentative.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        debug_assert_eq!(self.flaw(), None);
+        let written = self.states.iter().filter(|(_, state)| !state.versions.is_empty());
+        put_varint(out, written.clone().count() as u64);
+        for (key, state) in written {
+            put_key(out, key);
+            crate::codec::put_bool(out, state.is_cut);
+            put_varint(out, state.versions.len() as u64);
+            for Version { position, written, entry } in &state.versions {
+                put_varint(out, position.0);
+                written.put(out);
+                put_value(out, entry.as_ref());
+            }
+        }
+    }
+
+    /// Keys of which no version is newer than `last`, and which `in_group` says.
+    pub fn take(reader: &mut Reader<'_>, last: Position, in_group: impl Fn(&Key) -> bool) -> Option<Keys> {
+        let mut keys = Keys::default();
+        for _ in 0..reader.varint()? {
+            let key = take_key(reader).filter(|key| in_group(key))?;
+            let mut state = KeyState { is_cut: crate::codec::take_bool(reader)?, ..KeyState::default() };
+            for _ in 0..reader.varint()? {
+                let position = Position(reader.varint()?);
+                (position != Position::NONE && position <= last).then_some(())?;
+                let written = Timestamp::take(reader)?;
+                state.versions.push(Version { position, written, entry: take_value(reader)? });
+            }
+            (!state.versions.is_empty()).then_some(())?;
+            keys.states.insert(key, state).is_none().then_some(())?;
+        }
+        keys.flaw().is_none().then_some(keys)
+    }
+}
+
+fn read_of(version: &Version) -> Read {
+    Read { entry: version.entry.clone(), version: version.position }
+}
