@@ -165,7 +165,7 @@ fn what_was_acknowledged_survives_a_power_cut_everywhere() {
 }
 
 /// The oracles have this many runs to find a defect.
-const SEEDS_MAX: u64 = 3_000;
+const SEEDS_MAX: u64 = 150;
 
 /// The first seed, from one on, that finds the defect, and what it found.
 fn find(system: SystemKind, mutant: Mutant, first: u64) -> Option<(u64, Violation)> {
@@ -226,6 +226,32 @@ fn catches_from(system: SystemKind, mutant: Mutant, first: u64) {
         .unwrap_or_else(|| panic!("{mutant:?} was not found in {SEEDS_MAX} seeds of {system}"));
     let text = violation.to_string().replace('\n', " ");
     println!("{system} with {mutant:?}: seed {seed}: {text:.200}");
+}
+
+#[test]
+fn every_mutant_of_hierarchical_validation_is_caught() {
+    let shared = [
+        Mutant::CertifyNothing,
+        Mutant::CertifyTwice,
+        Mutant::ForgetSessions,
+        Mutant::TakeForgottenForNew,
+        Mutant::ReadWithoutAsking,
+    ];
+    for mutant in [Mutant::VoteForTwoAttempts].into_iter().chain(Mutant::OF_TWO_PHASE).chain(shared) {
+        let system = match mutant {
+            Mutant::SkipSecondCheck => SystemKind::HierarchyTimestamps,
+            _ => SystemKind::HierarchyLocks,
+        };
+        let start = std::time::Instant::now();
+        match find(system, mutant, 1) {
+            Some((seed, violation)) => println!(
+                "{mutant:?} {seed} {:?} {:.150}",
+                start.elapsed(),
+                violation.to_string().replace('\n', " ")
+            ),
+            None => println!("{mutant:?} NOT FOUND"),
+        }
+    }
 }
 
 /// Each by the rule that needs most what the mutant leaves out.

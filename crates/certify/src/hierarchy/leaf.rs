@@ -109,7 +109,7 @@ impl Leaf {
         let first = RequestId { session: id.session, sequence: 0, attempt: 0 };
         let last = RequestId { session: id.session, sequence: u64::MAX, attempt: u32::MAX };
         let mut of_session = self.tentative.range(first..=last).filter(|(other, _)| **other != id);
-        of_session.next().is_some() && !is_active(Mutant::VoteForTwoAttempts)
+        of_session.next().is_some()
     }
 
     /// Replies to a request, where it stands in the log. `is_home` tells that the session is at home here.
@@ -131,7 +131,8 @@ impl Leaf {
             Some(true) => return Reply::Replied,
             None => {}
         }
-        let validated = match is_home && self.has_other_attempt(id) {
+        let validated = match is_home && self.has_other_attempt(id) && !is_active(Mutant::VoteForTwoAttempts)
+        {
             true => Err(Conflict::Superseded),
             false => self.validate(&prepare),
         };

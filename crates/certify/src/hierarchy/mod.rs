@@ -449,57 +449,86 @@ impl Hierarchy {
         }
     }
 
+    /// Whether this site's replica of a leaf shows that a transaction can never be tentative there again.
+    fn is_over_at(&self, leaf: PartitionId, id: RequestId, vote: Option<Position>) -> bool {
+        self.leaves.get(&leaf).is_some_and(|leaf| leaf.is_over(id, vote))
+    }
+
+    /// Whether an inner validator has nothing more to do for a transaction, and can forget it.
+    fn is_over(&self, validator: PartitionId, id: RequestId) -> bool {
+        let tree = &self.options.tree;
+        let record = self.inners.get(&validator).and_then(|inner| inner.records.get(&id));
+        let is_over_at = |(leaf, vote): (&PartitionId, &Position)| self.is_over_at(*leaf, id, Some(*vote));
+        record.is_some_and(|record| match &record.stage {
+            Stage::Gathering => false,
+            Stage::Passed(SubtreeVote { votes, .. }) | Stage::Committed(_, votes) => {
+                votes.iter().all(is_over_at)
+            }
+            Stage::Aborted => {
+                let mut below = record.participants.intersection(tree.leaves_below(validator));
+                let lacks =
+                    tree.passes_on(validator, &record.participants) && self.parent_lacks(validator, id);
+                !lacks && below.all(|&leaf| self.is_over_at(leaf, id, None))
+            }
+        })
+    }
+
+    /// Whether this site's replica of a validator's parent shows that the parent waits for the validator's
+    /// word on a transaction, or does not know the transaction.
+    fn parent_lacks(&self, validator: PartitionId, id: RequestId) -> bool {
+        let parent = self.options.tree.parent(validator).and_then(|parent| self.inners.get(&parent));
+        parent.is_some_and(|parent| !parent.has_heard(id, validator))
+    }
+
     /// Says what a validator that this site speaks for has to say of a transaction, as far as the replicas
     /// of the addressees show that they do not know it.
     fn speak(&mut self, validator: PartitionId, id: RequestId) {
         let tree = &self.options.tree;
-        let parent = tree.parent(validator);
-        let at_parent = parent.and_then(|parent| self.inners.get(&parent));
-        let parent_lacks = at_parent.is_some_and(|parent| !parent.has_heard(id, validator));
+        let record = self.inners.get(&validator).and_then(|inner| inner.records.get(&id));
+        let tentative = self.leaves.get(&validator).and_then(|leaf| leaf.tentative.get(&id));
         let mut partial = None;
         let mut verdicts = Vec::new();
-        let mut is_over = false;
-        if let Some(leaf) = self.leaves.get(&validator) {
-            let Some(tentative) = leaf.tentative.get(&id) else { return };
+        if let Some(tentative) = tentative {
             let votes = BTreeMap::from([(validator, tentative.vote)]);
-            partial =
-                Some((&tentative.prepare.participants, Some(SubtreeVote { range: tentative.range, votes })));
-        } else if let Some(record) = self.inners.get(&validator).and_then(|inner| inner.records.get(&id)) {
-            let is_over_at =
-                |leaf, vote| self.leaves.get(leaf).is_some_and(|leaf: &Leaf| leaf.is_over(id, vote));
+            let vote = SubtreeVote { range: tentative.range, votes };
+            partial = Some((&tentative.prepare.participants, Some(vote)));
+        }
+        if let Some(record) = record {
+            let below = record.participants.intersection(tree.leaves_below(validator));
             match &record.stage {
                 Stage::Gathering => {}
-                Stage::Passed(vote) => {
-                    is_over = vote.votes.iter().all(|(leaf, &vote)| is_over_at(leaf, Some(vote)));
-                    partial = Some((&record.participants, Some(vote.clone())));
-                }
+                Stage::Passed(vote) => partial = Some((&record.participants, Some(vote.clone()))),
                 &Stage::Committed(at, ref votes) => {
-                    let open = votes.iter().filter(|&(leaf, &vote)| !is_over_at(leaf, Some(vote)));
-                    verdicts.extend(open.map(|(&leaf, _)| (leaf, Some(at))));
-                    is_over = verdicts.is_empty();
+                    let vote_of = |leaf: &PartitionId| votes.get(leaf).copied();
+                    let open = below.filter(|leaf| !self.is_over_at(**leaf, id, vote_of(leaf)));
+                    verdicts.extend(open.map(|&leaf| (leaf, Some(at))));
                 }
                 Stage::Aborted => {
-                    let below = record.participants.intersection(tree.leaves_below(validator));
-                    let open = below.filter(|leaf| !is_over_at(leaf, None));
+                    let open = below.filter(|&&leaf| !self.is_over_at(leaf, id, None));
                     verdicts.extend(open.map(|&leaf| (leaf, None)));
                     let passes_on = tree.passes_on(validator, &record.participants);
-                    is_over = verdicts.is_empty() && !(passes_on && parent_lacks);
                     partial = passes_on.then_some((&record.participants, None));
                 }
             }
         }
-        let partial = partial.filter(|_| parent_lacks && !is_over);
+        let partial = partial.filter(|_| self.parent_lacks(validator, id));
         let partial =
             partial.map(|(participants, vote)| Partial { id, participants: participants.clone(), vote });
-        if let (Some(partial), Some(parent)) = (partial, parent) {
+        if let (Some(partial), Some(parent)) = (partial, tree.parent(validator)) {
             self.queue(validator, parent, Item::Partial(partial));
         }
         for (leaf, at) in verdicts {
             self.queue(validator, leaf, Item::Verdict(Verdict { id, at }));
         }
+    }
+
+    /// Has a validator that this site speaks for forget a transaction, if it can.
+    fn forget_if_over(&mut self, validator: PartitionId, id: RequestId) -> bool {
+        let is_over = self.speaks_for(validator) && self.is_over(validator, id);
         if is_over {
             self.finished.entry(validator).or_default().insert(id);
         }
+        is_over
     }
 
     fn speak_if_speaker(&mut self, validator: PartitionId, id: RequestId) {
@@ -546,7 +575,9 @@ impl Hierarchy {
             let verdicts = vec![Verdict { id, at: None }];
             effects.propose(validator, LogEntry::Verdicts { from: validator, verdicts }.encode());
         }
-        self.speak(validator, id);
+        if !self.forget_if_over(validator, id) {
+            self.speak(validator, id);
+        }
     }
 
     /// A transaction has come to another stage at an inner validator.
@@ -759,7 +790,7 @@ impl Certifier for Hierarchy {
                 for Verdict { id, at } in verdicts {
                     let is_home = self.home_of(id) == group;
                     self.leaves.get_mut(&group).into_iter().for_each(|leaf| leaf.finish(id, at, is_home));
-                    self.speak_if_speaker(from, id);
+                    self.forget_if_over(from, id);
                 }
                 self.outboxes.get_mut(&(from, group)).into_iter().for_each(Outbox::arrived);
             }
