@@ -23,7 +23,8 @@
 //! entries that the others have forgotten ([`Certifier::restore`]).
 //!
 //! `docs/adding-a-protocol.md` takes [`register`], the smallest protocol, through all of it. [`dur`] is the
-//! first one that users could want. [`two_phase`] has four baselines whose transactions span partitions.
+//! first one that users could want. [`two_phase`] has four baselines whose transactions span partitions, and
+//! [`hierarchy`] decides on those in a tree of validators.
 
 mod access;
 pub mod call;

@@ -174,6 +174,12 @@ impl Keys {
         written.map(|(key, state)| (key.clone(), state.newest())).collect()
     }
 
+    /// The greatest timestamp of a version.
+    pub fn greatest(&self) -> Timestamp {
+        let newest = self.states.values().filter_map(|state| state.versions.last());
+        newest.map(|version| version.written).fold(Timestamp::NONE, Timestamp::max)
+    }
+
     /// What contradicts an invariant of this type.
     pub fn flaw(&self) -> Option<String> {
         let is_ordered = |pair: &[Version]| pair[0].written < pair[1].written;

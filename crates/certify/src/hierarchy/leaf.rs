@@ -38,7 +38,7 @@ pub(super) struct Tentative {
 
 /// The state of a leaf, a function of its entries.
 ///
-/// Invariants:
+/// Invariants, which are checked with each entry and each snapshot:
 /// 1. `clock` is at least every timestamp that was committed here, voted for, or read at by a transaction
 ///    that is not validated. So what is validated from here on commits above all of these.
 /// 2. At the home of a session at most one attempt of it is tentative.
@@ -234,6 +234,7 @@ impl Leaf {
     }
 
     pub fn encode(&self) -> Vec<u8> {
+        debug_assert!(self.keys.greatest() <= self.clock, "{}: the clock is behind a version", self.group);
         let mut out = Vec::new();
         put_varint(&mut out, self.decided.0);
         self.clock.put(&mut out);
@@ -265,6 +266,7 @@ impl Leaf {
         let last = leaf.decided;
         leaf.clock = Timestamp::take(reader)?;
         leaf.keys = Keys::take(reader, last, &in_group)?;
+        (leaf.keys.greatest() <= leaf.clock).then_some(())?;
         for _ in 0..reader.varint()? {
             let prepare = Prepare::take(reader)?;
             let (vote, range) = (Position(reader.varint()?), Range::take(reader)?);

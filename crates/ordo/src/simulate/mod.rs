@@ -108,8 +108,9 @@ struct What {
 #[command(next_help_heading = "Options that are otherwise drawn from the seed")]
 struct WishArgs {
     /// ordo (a node that stands alone), cluster (nodes that replicate partitions), register (a replicated
-    /// register, the smallest certified protocol), dur (deferred update replication, certified, too), or
-    /// two-phase commit between partitions with one of its rules: no-wait, timestamp, mvcc or maat.
+    /// register, the smallest certified protocol), dur (deferred update replication, certified, too),
+    /// two-phase commit between partitions with one of its rules: no-wait, timestamp, mvcc or maat; or a tree
+    /// of validators: hierarchy-locks or hierarchy-timestamps.
     #[arg(long)]
     system: Option<SystemKind>,
     /// Hosts. With --system ordo there is one.
