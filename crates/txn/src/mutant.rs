@@ -214,11 +214,11 @@ pub enum Mutant {
     ReadTentative,
     /// Hierarchical validation: a reader does not wait for the outcome of a tentative version.
     PassTentative,
-    /// Hierarchical validation: a session's home lets a transaction commit while another attempt is tentative.
+    /// Hierarchical validation: a home lets a transaction commit while another attempt is tentative.
     VoteForTwoAttempts,
     /// Two-phase commit, hierarchical validation: a participant unlocks when it has voted.
     UnlockAtVote,
-    /// Two-phase commit, hierarchical validation: a participant that recovers does not know to what it has voted yes.
+    /// Two-phase commit, hierarchical validation: a participant that recovers does not know its yes votes.
     ForgetPrepared,
     /// Two-phase commit, hierarchical validation: a site tells of a decision before it is agreed on.
     TellBeforeDecided,

@@ -161,8 +161,8 @@ impl Leaf {
         Reply::No(conflict)
     }
 
-    /// An attempt is aborted, and its session is at home here. While another attempt is tentative, the session
-    /// waits for that one: it may be an earlier one, and commit.
+    /// An attempt is aborted, and its session is at home here. While another attempt is tentative, the
+    /// session waits for that one: it may be an earlier one, and commit.
     fn note_abort(&mut self, id: RequestId) {
         if !self.has_other_attempt(id) && self.sessions.settled(id, self.decided).is_none() {
             self.sessions.certified(id, false, self.decided);

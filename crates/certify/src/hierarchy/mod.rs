@@ -59,9 +59,21 @@
 //! * A read-only transaction is not validated. It reads at a leaf only when the leaf's clock is at its
 //!   snapshot or above. If it is not, the site has the clock pushed by an entry, once for all its readers.
 //!
-//! With locks, a transaction that is validated is tentative at all its leaves when it is decided, so those
-//! transactions are serializable in an order that also keeps real time. With timestamps, and for read-only
-//! transactions, the order keeps each session's own.
+//! This order keeps each session's own. It need not keep real time: two leaves' clocks may be far apart, and
+//! a read-only transaction reads in the past.
+//!
+//! With locks, the validated transactions *without the read-only ones* are serializable in real time: each of
+//! them is tentative at all its leaves when it is decided, as in two-phase locking. With timestamps they are
+//! not: a leaf lets a writer come behind a tentative reader, and the writer's client may be answered before
+//! the reader has even asked its other leaves.
+//!
+//! # What it costs (III-E)
+//!
+//! A transaction of `N > 1` leaves whose decider is `H` levels above them takes `2 + H` steps of
+//! communication and at most `N + H N + N + 1` messages: requests, partial results, verdicts, and the answer.
+//! With `N = 1` it takes two of each. [`Messages`] counts them, and the module's tests hold them against the paper's
+//! equations (1) to (7), with batches and without. What a group needs to agree on an entry comes on top: it
+//! is the price of faults, and the paper has none.
 //!
 //! # Where this leaves the paper, and why
 //!
@@ -73,8 +85,8 @@
 //!   the check costs no message, and an abort above leaves nothing to validate again below.
 //! * *The snapshot.* The paper takes the version of the first key that a transaction reads. A transaction
 //!   that reads an old key first, and then a newer one, would abort for ever. Here the snapshot is the
-//!   greatest clock that the client's site knows. The first attempt of a read-only transaction
-//!   has the clock of its session's home, where it most likely needs no push.
+//!   greatest clock that the client's site knows. The first attempt of a read-only transaction has the clock
+//!   of its session's home, where it needs no push.
 //! * *Writes without reads* are not compared with the snapshot: nobody depends on what they overwrite.
 //! * *Exactly once.* Attempts of one transaction may use different leaves. So the *home* of the session
 //!   ([`home_of`]) is always a participant, and lets no attempt commit while another one of the session is
@@ -82,14 +94,14 @@
 //!   leaf which the client uses. A session's next transaction begins when the last one has finished at the
 //!   home: so the session's order is that of the timestamps.
 //! * *Faults* (the paper has none). A tentative version is decided by the decider's log, whichever process
-//!   dies. A leaf tells its parent again of what stays tentative, an inner validator tells again what it has
-//!   decided, at longer and longer intervals. An inner validator that waits for children longer than
-//!   [`GATHER_TICKS`] aborts. An abort is remembered until each participant has it, also one that has not
-//!   been asked yet: that one then refuses the request. A leaf never votes twice ([`Recent`]).
+//!   dies. A leaf tells its parent again of what stays tentative, and an inner validator tells again what it
+//!   has decided or passed on, at longer and longer intervals. An inner validator that waits for children
+//!   longer than [`GATHER_TICKS`] aborts. An abort is remembered until each participant has it, also one that
+//!   has not been asked yet: that one then refuses the request. A leaf never votes twice.
 //! * *Batching* (III-D) on both paths, by count, bytes and time ([`BatchLimits`]); a batch leaves at once
 //!   where none is under way.
 //! * *Parallel validation.* The paper's leaf validates in one queue, which cost it its gain. Here a
-//!   validation looks at the keys that the transaction names, and at the clock ([`keys`]).
+//!   validation looks at the keys that the transaction names, and at the clock (`hierarchy::keys`).
 //!
 //! # Bounds
 //!
@@ -364,8 +376,8 @@ impl Hierarchy {
         let home_clock = home.clock;
         let greatest = self.leaves.values().map(|leaf| leaf.clock).fold(Timestamp::NONE, Timestamp::max);
         let Some(open) = self.open.get_mut(&id) else { return };
-        // An idle home's clock may be so old that other leaves have dropped the versions: the first attempt has
-        // met that, and the next one reads what is new.
+        // An idle home's clock may be so old that other leaves have dropped the versions: the first attempt
+        // has met that, and the next one reads what is new.
         let reads_in_past = open.is_read_only && id.attempt == 0;
         open.snapshot = if reads_in_past { home_clock } else { greatest };
         open.stage = OpenStage::Running;
@@ -702,7 +714,7 @@ impl Certifier for Hierarchy {
     }
 
     fn commit(&mut self, id: RequestId, reads: ReadSet, writes: WriteSet, effects: &mut Effects) {
-        let Some(open) = self.open.get_mut(&id) else {
+        let Some(&Open { is_read_only, snapshot, .. }) = self.open.get(&id) else {
             return effects.answer(id, Answer::Conflict(Conflict::Superseded));
         };
         if writes.clears {
@@ -710,12 +722,10 @@ impl Certifier for Hierarchy {
             let text = "ERR hierarchical validation clears no keys: delete them by name";
             return effects.answer(id, Answer::Refused(text));
         }
-        if open.is_read_only && writes.is_empty() {
+        if is_read_only && writes.is_empty() {
             // It has read what was there at its snapshot.
             return self.answer(id, Answer::Committed, effects);
         }
-        open.stage = OpenStage::Ending;
-        let snapshot = open.snapshot;
         let requests = self.requests_of(id, snapshot, reads, writes);
         // What conflicts with this site's replicas would most likely conflict at its entry, too.
         let validated = |(group, prepare): (&PartitionId, &Prepare)| {
@@ -723,6 +733,9 @@ impl Certifier for Hierarchy {
         };
         if let Some(conflict) = requests.iter().find_map(validated) {
             return self.answer(id, Answer::Conflict(conflict), effects);
+        }
+        if let Some(open) = self.open.get_mut(&id) {
+            open.stage = OpenStage::Ending;
         }
         for (group, prepare) in requests {
             if let Some(requests) = self.requests.get_mut(&group) {
