@@ -71,9 +71,10 @@
 //!
 //! A transaction of `N > 1` leaves whose decider is `H` levels above them takes `2 + H` steps of
 //! communication and at most `N + H N + N + 1` messages: requests, partial results, verdicts, and the answer.
-//! With `N = 1` it takes two of each. [`Messages`] counts them, and the module's tests hold them against the paper's
-//! equations (1) to (7), with batches and without. What a group needs to agree on an entry comes on top: it
-//! is the price of faults, and the paper has none.
+//! With `N = 1` it takes two of each. [`Messages`] counts them. The module's tests hold the counts against
+//! the paper's equations (6) and (7), and compare batches with equation (3), which is that of two-phase
+//! commit. What a group needs to agree on an entry comes on top: it is the price of faults, and the paper has
+//! none.
 //!
 //! # Where this leaves the paper, and why
 //!
