@@ -105,7 +105,8 @@ impl Leaf {
         self.tentative.range(first..id).next().is_some()
     }
 
-    fn has_other_attempt(&self, id: RequestId) -> bool {
+    /// Whether another attempt of a session is tentative.
+    pub fn has_other_attempt(&self, id: RequestId) -> bool {
         let first = RequestId { session: id.session, sequence: 0, attempt: 0 };
         let last = RequestId { session: id.session, sequence: u64::MAX, attempt: u32::MAX };
         let mut of_session = self.tentative.range(first..=last).filter(|(other, _)| **other != id);
@@ -171,6 +172,9 @@ impl Leaf {
 
     /// What the client of an attempt is told, if this leaf is the home of its session, and knows.
     pub fn end_of(&self, id: RequestId) -> Option<Answer> {
+        if self.tentative.contains_key(&id) {
+            return None;
+        }
         let is_refused = self.votes.get(id) == Some(&false);
         let refused = is_refused.then_some(Answer::Conflict(Conflict::Superseded));
         self.sessions.settled(id, self.decided).or(refused)

@@ -87,7 +87,8 @@
 //! * *The snapshot.* The paper takes the version of the first key that a transaction reads. A transaction
 //!   that reads an old key first, and then a newer one, would abort for ever. Here the snapshot is the
 //!   greatest clock that the client's site knows. The first attempt of a read-only transaction has the clock
-//!   of its session's home, where it needs no push.
+//!   of its session's home, where it needs no push, unless that is more than [`PAST_MAX`] behind. A snapshot
+//!   above that clock begins when the home has been pushed there, so that the session never goes back.
 //! * *Writes without reads* are not compared with the snapshot: nobody depends on what they overwrite.
 //! * *Exactly once.* Attempts of one transaction may use different leaves. So the *home* of the session
 //!   ([`home_of`]) is always a participant, and lets no attempt commit while another one of the session is
@@ -102,7 +103,8 @@
 //! * *Batching* (III-D) on both paths, by count, bytes and time ([`BatchLimits`]); a batch leaves at once
 //!   where none is under way.
 //! * *Parallel validation.* The paper's leaf validates in one queue, which cost it its gain. Here a
-//!   validation looks at the keys that the transaction names, and at the clock (`hierarchy::keys`).
+//!   validation looks at the keys that the transaction names, and at the clock (`hierarchy::keys`), so that
+//!   workers could share it. They do not yet: one thread applies the entries of a site.
 //!
 //! # Bounds
 //!
@@ -116,7 +118,11 @@
 //!
 //! What it leaves out: listings, counts and clears (refused), entries that expire (the access refuses them),
 //! validators that only some sites have, and the forgetting of deleted keys. Each site has a replica of every
-//! validator's group, and looks there to learn what another validator has.
+//! validator's group, and looks there to learn what another validator has. A client waits as long as a group
+//! that it needs has no majority. Records of aborted transactions stay while a participant that has not been
+//! asked is away. A site looks at 64 transactions a tick to tell others again; that also bounds how many
+//! middle validators forget. With timestamps a leaf that decides many transactions between two leaves' votes
+//! on one of them dooms that one (`times` says how many there is room for).
 //!
 //! Invariants:
 //! 1. The state of a validator is a function of its decided entries.
@@ -150,6 +156,9 @@ use txn::key::partition_of_slot;
 use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 
+/// So many timestamps behind the newest one that its site knows, a read-only transaction reads at most in the
+/// first place.
+const PAST_MAX: u64 = 1024;
 /// A speaker says again what has had no effect after so many ticks, and then after twice as many.
 const AGAIN_TICKS: u64 = 20;
 /// At last it says it again at this interval.
@@ -379,8 +388,17 @@ impl Hierarchy {
         let Some(open) = self.open.get_mut(&id) else { return };
         // An idle home's clock may be so old that other leaves have dropped the versions: the first attempt
         // has met that, and the next one reads what is new.
-        let reads_in_past = open.is_read_only && id.attempt == 0;
-        open.snapshot = if reads_in_past { home_clock } else { greatest };
+        let reads_in_past =
+            open.is_read_only && id.attempt == 0 && greatest.0.saturating_sub(home_clock.0) <= PAST_MAX;
+        if open.snapshot == Timestamp::NONE {
+            open.snapshot = if reads_in_past { home_clock } else { greatest };
+        }
+        // What comes later in the session must not read what is older: the home keeps that.
+        if open.is_read_only && open.snapshot > home_clock && !is_active(Mutant::SkipReadBump) {
+            let snapshot = open.snapshot;
+            self.waiting.entry(home_group).or_default().insert(id);
+            return self.push(home_group, snapshot, effects);
+        }
         open.stage = OpenStage::Running;
         effects.answer(id, Answer::Begun);
     }
@@ -685,7 +703,8 @@ impl Certifier for Hierarchy {
         }
         self.requests.values_mut().for_each(|requests| requests.forget_session(id.session));
         let Some(home) = self.home(id) else { return };
-        if home.sessions.is_forgotten(id.session, home.decided) {
+        // An attempt that is tentative may still commit, and is remembered then.
+        if home.sessions.is_forgotten(id.session, home.decided) && !home.has_other_attempt(id) {
             return effects.answer(id, Answer::Unknown);
         }
         let asks = is_read_only && !is_active(Mutant::ReadWithoutAsking);
