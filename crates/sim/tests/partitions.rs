@@ -229,8 +229,8 @@ fn a_clear_over_two_of_three_partitions_does_nothing() {
     });
 }
 
-/// Calls of Redis's commands over all of three partitions, and what a partition answers each: with what others
-/// are told of it, if anybody wants to know.
+/// What each of three partitions answers to calls of Redis's commands over all of them: with what others are
+/// told, if anybody wants to know.
 fn answers_of_commands(kind: EngineKind) -> Vec<Vec<Outcome>> {
     let mut registry = Registry::new();
     redis_surface::register(&mut registry).expect("their names differ");

@@ -361,6 +361,9 @@ fn across_model(seed: u64) {
     for thread in threads {
         thread.join().unwrap();
     }
+    for engine in &engines {
+        assert_eq!(engine.status().parked, 0, "seed {seed}: something waits for ever");
+    }
     let mut oracle = Oracle::new();
     for (requests, time_ms) in [(&first, 1), (&second, 2)] {
         for request in requests {

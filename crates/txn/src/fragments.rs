@@ -11,7 +11,8 @@
 //! - a *commit dependency*: an *abortable* fragment may end the transaction, and then no fragment of the
 //!   transaction has written anything.
 //!
-//! Fragments take [`Note`]s as a procedure does, if their transaction has a [`Teller`].
+//! Fragments take [`Note`]s as a procedure does, if their transaction has a [`Teller`], or if it may have one
+//! in another process that executes a part of it.
 
 use crate::blob::Blob;
 use crate::key::{Key, Space};
@@ -372,7 +373,8 @@ impl Fragments {
 }
 
 /// Whether each fragment of a request may be executed by itself, where its record is; and if so, the
-/// fragments. All partitions of a request decide alike, whichever process has them.
+/// fragments. All partitions of a request must decide alike, in whichever processes they are: this depends on
+/// nothing but what the order has of the request.
 pub fn independent(request: &Request) -> Option<Fragments> {
     // If that panics, so does the procedure, where it is an outcome.
     let fragments = catch_unwind(AssertUnwindSafe(|| request.procedure.fragments(&request.args))).ok()??;

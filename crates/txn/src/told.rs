@@ -3,8 +3,9 @@
 //!
 //! While a procedure runs, its [`Tx`](crate::Tx) takes [`Note`]s if whoever polls it wants them ([`noting`]).
 //! What they come to, as [`Event`]s, travels with the reply ([`Reply::Told`]), so that engines know nothing
-//! of it: what was noted by an incarnation that is thrown away goes with it, and what is told is told in the
-//! order of the positions. Whoever takes outcomes out of an engine takes the events off the replies.
+//! of it (but for one that executes fragments, and carries their notes to whoever makes the reply): what was
+//! noted by an incarnation that is thrown away goes with it, and what is told is told in the order of the
+//! positions. Whoever takes outcomes out of an engine takes the events off the replies.
 
 use crate::{Blob, Entry, Key, Reply, Space};
 use std::borrow::Cow;

@@ -65,8 +65,8 @@ const BUNDLED: &str = "All that a node tells another one in a round goes as one 
     records they are of.";
 
 /// Why qstore is not as far ahead of Calvin as in the paper.
-const BUNDLED_TOO: &str = "All that there is to tell another node in a round is one message here, under Calvin, \
-    too.";
+const BUNDLED_TOO: &str = "All that there is to tell another node in a round is one message here, under \
+    Calvin, too.";
 
 /// Why a skew costs Calvin more than in the paper.
 const HOT: &str = "A transaction over partitions holds its records until the others have told what they have \
@@ -78,8 +78,8 @@ const PARTS: &str = "Each partition of a transaction plans its part, publishes i
     versions behind it, which is a step each, whether it has one operation there or sixteen.";
 
 /// Why transactions that run whole cost more than in the paper.
-const WHOLE: &str = "Fragments of TPC-C depend on each other, and some may abort their transaction. Here such a \
-    transaction runs whole at each of its partitions, and they tell each other all that they have read, under \
+const WHOLE: &str = "Fragments of TPC-C depend on each other, and some may abort their transaction. Here such \
+    a transaction runs whole at each of its partitions, and they tell each other all that they have read, under \
     qstore as under Calvin. The paper's fragments run at their own partition only.";
 
 /// How large the cluster is.

@@ -1,4 +1,4 @@
-//! The books of sub-transactions that read only what is final.
+//! The books of sub-transactions that tell only what is final.
 //!
 //! A book has a latch, under which a value that comes meets whoever waits for it: either the value is there
 //! before somebody decides to wait, or the waiter is in the book when the value comes.
@@ -17,13 +17,17 @@ pub(crate) struct Book {
     /// What its fragments came to here, if each was executed by itself.
     told: Option<FragmentResults>,
     /// And what they came to at its siblings.
-    heard: SmallVec<[(PartitionId, FragmentResults); 1]>,
+    heard: Heard,
 }
+
+/// What fragments came to at siblings.
+pub(crate) type Heard = SmallVec<[(PartitionId, FragmentResults); 1]>;
 
 impl Book {
     /// Whether a partition is a sibling that has not told what its fragments came to.
     fn lacks_fragments_of(&self, from: PartitionId) -> bool {
-        self.exchange.siblings().any(|sibling| sibling == from)
+        !self.exchange.has_settled()
+            && self.exchange.siblings().any(|sibling| sibling == from)
             && self.heard.iter().all(|&(known, _)| known != from)
     }
 
@@ -111,9 +115,8 @@ impl Finals {
     }
 
     /// What the fragments of all siblings came to, as far as they have told it.
-    pub(crate) fn take_fragments(&self, member: &Member) -> impl Iterator<Item = FragmentResults> {
-        let heard = std::mem::take(&mut member.book().lock().heard);
-        heard.into_iter().map(|(_, results)| results)
+    pub(crate) fn take_fragments(&self, member: &Member) -> Heard {
+        std::mem::take(&mut member.book().lock().heard)
     }
 
     /// Whether a sub-transaction must wait for its siblings. If so, its position will be woken, perhaps at

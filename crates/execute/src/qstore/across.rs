@@ -1,9 +1,9 @@
 //! Split transactions over several partitions.
 //!
-//! Each partition executes its own fragments, and has ended with that: it tells what they came to to the first
-//! of the transaction's partitions, which makes the outcome when it knows that of all. What is told must be
-//! final, so it is told when the position is confirmed. What the fragments read is final then, too: it
-//! depends on the order before the position, and on nothing else.
+//! Each partition executes its own fragments, and has ended with that: it tells the first of the
+//! transaction's partitions what they came to, and that one makes the outcome when it knows that of all. What
+//! is told must be final, so it is told when the position is confirmed. What the fragments read is final
+//! then, too: it depends on the order before the position, and on nothing else.
 //!
 //! If others may want to be told of the transaction ([`txn::told`]), every partition tells all, and each has
 //! the outcome: whether somebody wants to know is different from node to node, and may change meanwhile.
@@ -101,13 +101,15 @@ impl Shared {
             // Whoever wakes it waits for this latch.
             let mut unanswered = self.across.unanswered.lock();
             let waits = self.finals.wait(member, Awaited::Fragments);
-            if waits && self.slots.is_unanswered(split) {
+            // In this order: what is void may be undone between the questions, and then has an answer.
+            if waits && !self.order.is_void(split.position()) && self.slots.is_unanswered(split) {
                 unanswered.insert(split.position(), split.clone());
             }
             waits
         };
         if is_active(Mutant::AnswerWithoutSiblings) || !must_wait() {
-            let outcome = split.outcome(self.finals.take_fragments(member));
+            let told = self.finals.take_fragments(member);
+            let outcome = split.outcome(told);
             self.slots.answer(split, outcome);
         }
     }

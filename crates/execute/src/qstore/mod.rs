@@ -27,8 +27,9 @@
 //! transaction ([`split`]).
 //!
 //! A split transaction may have fragments at several partitions, each of which executes its own, when their
-//! records' turn comes there; none waits for another. Each tells the first of them what its fragments came
-//! to, and that one makes the outcome of it ([`across`]).
+//! records' turn comes there, and waits for no other one to do so. Each tells what its fragments came to, and
+//! the first of them makes the outcome of it; of commands of which others may be told, all do ([`across`]).
+//! The final commit waits for the outcome where that is made.
 //!
 //! A *whole* transaction has declared keys only (MULTI/EXEC blocks do), or fragments that depend on each
 //! other. It counts its unresolved fragments (the paper's batch metadata, [`slots`]), and its procedure runs
@@ -59,8 +60,8 @@
 //!    is executed and confirmed (section 5 allows that for conservative execution, which point 3 is).
 //! 8. *Several partitions.* The paper sends execution queues to the servers that own the records, each of
 //!    which acknowledges a queue when it is through. Here the order is what is sent: every partition has the
-//!    transaction in its own order, and plans the keys that are its own. Of a split transaction it tells the
-//!    first partition what its fragments came to, in the next message to it; of a whole one it tells all
+//!    transaction in its own order, and plans the keys that are its own. Of a split transaction it tells
+//!    what its fragments came to, in the next message to whoever makes the outcome; of a whole one it tells all
 //!    siblings what it read, and they run the procedure, too ([`crate::conservative`]). What is told must be
 //!    final, so a whole transaction over several partitions waits, besides, until its position is confirmed.
 //! 9. *Not here:* the read-committed mode (section 4.5), speculation within a batch as a mode of its own,

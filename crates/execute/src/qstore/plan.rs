@@ -94,7 +94,8 @@ impl Planner {
 
     /// Appends the fragments of a transaction to the queues. How many there are.
     fn plan(&mut self, shared: &Shared, job: Job, split: &mut u64) -> u32 {
-        if job.request.footprint.weight == Weight::Light
+        // Siblings must decide alike, and whether a request is heavy is not part of the order.
+        if (job.member.is_some() || job.request.footprint.weight == Weight::Light)
             && let Some(fragments) = fragments::independent(&job.request)
             && !fragments.list().is_empty()
         {

@@ -1,7 +1,7 @@
 //! Transactions that are executed fragment by fragment, each where its record's turn comes.
 
 use super::Shared;
-use crate::conservative::{Ended, Installed, Job, LiveChange, Member};
+use crate::conservative::{Ended, Heard, Installed, Job, LiveChange, Member};
 use crate::engine::Committed;
 use crate::running;
 use crate::siblings::FragmentResults;
@@ -126,16 +126,22 @@ impl Split {
     }
 
     /// The outcome, once every fragment was executed: `of_siblings` is what the other partitions have told.
-    pub(super) fn outcome(&self, of_siblings: impl Iterator<Item = FragmentResults>) -> Outcome {
+    /// What a sibling tells of other partitions' fragments is not believed.
+    pub(super) fn outcome(&self, of_siblings: Heard) -> Outcome {
         let Job { context, request, .. } = &self.job;
         let mut gathered = match self.answered_at() {
             // The siblings may be told after this.
             AnsweredAt::Everywhere => self.gathered.lock().clone(),
             AnsweredAt::Alone | AnsweredAt::One(_) => std::mem::take(&mut *self.gathered.lock()),
         };
-        for FragmentResults { values, notes } in of_siblings {
-            gathered.values.extend(values);
-            gathered.notes.extend(notes);
+        let partition_of = |place: u16| {
+            let fragment = self.fragments.list().get(usize::from(place))?;
+            Some(request.route.slots.partition_of_key(&fragment.key))
+        };
+        for (from, FragmentResults { values, notes }) in of_siblings {
+            let is_its_own = |place: u16| partition_of(place) == Some(from);
+            gathered.values.extend(values.into_iter().filter(|&(place, _)| is_its_own(place)));
+            gathered.notes.extend(notes.into_iter().filter(|&(place, _)| is_its_own(place)));
         }
         Ok(running::see(request, context, || self.reply(&mut gathered)))
     }
@@ -144,10 +150,7 @@ impl Split {
     fn reply(&self, gathered: &mut Gathered) -> Reply {
         let mut values: FragmentValues = smallvec![FragmentValue::NIL; self.fragments.list().len()];
         for (place, value) in gathered.values.drain(..) {
-            // What siblings tell has come over the network.
-            if let Some(known) = values.get_mut(usize::from(place)) {
-                *known = value;
-            }
+            values[usize::from(place)] = value;
         }
         gathered.notes.sort_unstable_by_key(|&(place, _)| place);
         let notes = gathered.notes.drain(..).flat_map(|(_, notes)| notes);
@@ -165,7 +168,7 @@ impl Split {
                 request: request.clone(),
                 outcome: match is_void || member.is_some() {
                     true => Ok(Reply::Nil),
-                    false => self.outcome(std::iter::empty()),
+                    false => self.outcome(Heard::new()),
                 },
                 writes: self.writes.load(Ordering::Relaxed) as usize,
                 is_split: matches!(self.answered_at(), AnsweredAt::One(_)),
@@ -201,8 +204,8 @@ impl Shared {
         share.executed += 1;
     }
 
-    /// Makes known what was done for a split transaction. What is left to be committed, if no fragment is left
-    /// to be executed here.
+    /// Makes known what was done for a split transaction. What is to be committed, if no fragment is left to
+    /// be executed here.
     pub(super) fn add_share(&self, split: &Split, share: Share) -> Option<Ended> {
         let Share { executed, live, writes, terms, gathered } = share;
         if executed == 0 {

@@ -13,13 +13,16 @@ use txn::{
     SlotRange, Space,
 };
 
-/// The version of the encoding.
-const FORMAT: u8 = 2;
+/// The versions of the encoding. The second one has [`Note::Fragments`], too.
+const FORMATS: [u8; 2] = [1, 2];
 
 impl Message {
     /// The bytes that other partitions get.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT];
+        let mut notes = self.groups.iter().flat_map(|(_, notes)| notes);
+        let has_fragments = notes.any(|note| matches!(note, Note::Fragments { .. }));
+        // What older builds can read, they get.
+        let mut out = vec![FORMATS[usize::from(has_fragments)]];
         put_varint(&mut out, self.groups.len() as u64);
         for (id, notes) in &self.groups {
             put_varint(&mut out, id.epoch.0);
@@ -65,7 +68,8 @@ impl Message {
     /// Reads what [`Message::encode`] wrote; `None` if the bytes are something else.
     pub fn decode(bytes: &[u8]) -> Option<Message> {
         let mut reader = Reader::new(bytes);
-        if reader.u8()? != FORMAT {
+        let format = reader.u8()?;
+        if !FORMATS.contains(&format) {
             return None;
         }
         let mut message = Message::default();

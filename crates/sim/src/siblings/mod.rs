@@ -31,7 +31,7 @@ use store::{Image, View};
 use txn::hash::mix;
 use txn::{
     Args, Batch, Epoch, FnProcedure, Key, Outcome, PartitionId, PartitionRoute, Position, Procedure, Request,
-    RequestId, SessionId, Slots, Space, Stop,
+    RequestId, SessionId, Slots, Space, Stop, Weight,
 };
 
 /// Where an engine is to work.
@@ -471,8 +471,14 @@ impl<'a> Run<'a> {
                     self.partitions[at].skip(epoch);
                     return;
                 };
-                let arranged = planned.arranged[at].clone();
+                let mut arranged = planned.arranged[at].clone();
                 let time_ms = planned.time_ms;
+                // How heavy a request is, each process finds out for itself.
+                for request in &mut arranged.requests {
+                    if self.draw.percent(10) {
+                        Arc::make_mut(request).footprint.weight = Weight::Heavy;
+                    }
+                }
                 let partition = &mut self.partitions[at];
                 let first = partition.next();
                 for (place, request) in arranged.requests.iter().enumerate() {
