@@ -79,8 +79,8 @@ const PARTS: &str = "Each partition of a transaction plans its part, publishes i
 
 /// Why transactions that run whole cost more than in the paper.
 const WHOLE: &str = "Fragments of TPC-C depend on each other, and some may abort their transaction. Here such \
-    a transaction runs whole at each of its partitions, and they tell each other all that they have read, under \
-    qstore as under Calvin. The paper's fragments run at their own partition only.";
+    a transaction runs whole at each of its partitions, and they tell each other all that they have read, \
+    under qstore as under Calvin. The paper's fragments run at their own partition only.";
 
 /// How large the cluster is.
 #[derive(Clone, Copy)]

@@ -58,12 +58,13 @@
 //!    and changes no result.
 //! 7. *Commit* is not at the end of a batch. The transaction behind the final position commits as soon as it
 //!    is executed and confirmed (section 5 allows that for conservative execution, which point 3 is).
-//! 8. *Several partitions.* The paper sends execution queues to the servers that own the records, each of
-//!    which acknowledges a queue when it is through. Here the order is what is sent: every partition has the
-//!    transaction in its own order, and plans the keys that are its own. Of a split transaction it tells
-//!    what its fragments came to, in the next message to whoever makes the outcome; of a whole one it tells all
-//!    siblings what it read, and they run the procedure, too ([`crate::conservative`]). What is told must be
-//!    final, so a whole transaction over several partitions waits, besides, until its position is confirmed.
+//! 8. *Several partitions.* The paper sends execution queues to the servers that own the records, each
+//!    of which acknowledges a queue when it is through. Here the order is what is sent: every partition
+//!    has the transaction in its own order, and plans the keys that are its own. Of a split transaction
+//!    it tells what its fragments came to, in the next message to whoever makes the outcome; of a whole
+//!    one it tells all siblings what it read, and they run the procedure, too
+//!    ([`crate::conservative`]). What is told must be final, so a whole transaction over several
+//!    partitions waits, besides, until its position is confirmed.
 //! 9. *Not here:* the read-committed mode (section 4.5), speculation within a batch as a mode of its own,
 //!    ranges that are split by weight, a queue of its own for a hot record, batch metadata without a latch
 //!    (each slot has one).

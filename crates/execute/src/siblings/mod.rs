@@ -1,12 +1,12 @@
 //! How the siblings of a multi-partition transaction agree on what it read (Sparkle, section 4.2.1 and
 //! Algorithm 3).
 //!
-//! A transaction over several partitions runs whole at each of them (but for those that Q-Store splits), as a
-//! *sub-transaction*; the others are its *siblings*. Each reads its own partition's keys, tells its siblings
-//! what it read, takes from them what they read, and so all compute the same. They do not wait until what they
-//! read is final. This module is the book that a sub-transaction keeps of that: no thread, no store, no
-//! network. The engine keeps one [`Exchange`] for each sub-transaction behind a latch; the model
-//! (`tests/confirmation/`) searches every schedule of the same code.
+//! A transaction over several partitions runs whole at each of them (but for those that Q-Store splits), as
+//! a *sub-transaction*; the others are its *siblings*. Each reads its own partition's keys, tells its
+//! siblings what it read, takes from them what they read, and so all compute the same. They do not wait
+//! until what they read is final. This module is the book that a sub-transaction keeps of that: no thread,
+//! no store, no network. The engine keeps one [`Exchange`] for each sub-transaction behind a latch; the
+//! model (`tests/confirmation/`) searches every schedule of the same code.
 //!
 //! # The question
 //!
