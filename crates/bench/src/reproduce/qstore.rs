@@ -78,9 +78,9 @@ const PARTS: &str = "Each partition of a transaction plans its part, publishes i
     versions behind it, which is a step each, whether it has one operation there or sixteen.";
 
 /// Why transactions that run whole cost more than in the paper.
-const WHOLE: &str = "Fragments of TPC-C depend on each other, and some may abort their transaction. Here such \
-    a transaction runs whole at each of its partitions, and they tell each other all that they have read, \
-    under qstore as under Calvin. The paper's fragments run at their own partition only.";
+const WHOLE: &str = "Fragments of TPC-C depend on each other, and some may abort their transaction. Here \
+    such a transaction runs whole at each of its partitions, and they tell each other all that they have \
+    read, under qstore as under Calvin. The paper's fragments run at their own partition only.";
 
 /// How large the cluster is.
 #[derive(Clone, Copy)]
