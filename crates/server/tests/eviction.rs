@@ -106,13 +106,13 @@ fn what_there_is_no_room_for_goes() {
     let before = client.info_number("evicted_keys");
     // Buffers that the writes have left behind may go later than this, and make room, too: then there is less
     // room once more.
-    let mut limit = u64::MAX;
+    let mut asked = u64::MAX;
     let start = Instant::now();
     loop {
         let used = client.info_number("used_memory");
-        if used <= limit {
-            limit = used - MB;
-            client.line(&format!("CONFIG SET maxmemory {limit}"));
+        if used <= asked {
+            asked = used - MB;
+            client.line(&format!("CONFIG SET maxmemory {asked}"));
         }
         let left: u64 = client.line("DBSIZE").parse().expect("a number");
         if left < 15_000 {
@@ -153,7 +153,7 @@ fn what_there_is_no_room_for_goes() {
     // Who listens is told of each.
     let mut listener = server.client();
     listener.line("SUBSCRIBE __keyevent@0__:evicted");
-    client.line(&format!("CONFIG SET maxmemory {}", used - 2 * MB));
+    client.line(&format!("CONFIG SET maxmemory {}", asked - MB));
     let told = support::show(&listener.read());
     assert!(told.contains("__keyevent@0__:evicted"), "{told}");
 }
