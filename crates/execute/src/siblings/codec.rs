@@ -13,16 +13,16 @@ use txn::{
     SlotRange, Space,
 };
 
-/// The versions of the encoding. The second one has [`Note::Fragments`], too.
-const FORMATS: [u8; 2] = [1, 2];
-
 impl Message {
+    /// The version of the encoding: the first that has its notes, so that older builds get what they can read.
+    fn format(&self) -> u8 {
+        let mut notes = self.groups.iter().flat_map(|(_, notes)| notes);
+        if notes.any(|note| matches!(note, Note::Fragments { .. })) { 2 } else { 1 }
+    }
+
     /// The bytes that other partitions get.
     pub fn encode(&self) -> Vec<u8> {
-        let mut notes = self.groups.iter().flat_map(|(_, notes)| notes);
-        let has_fragments = notes.any(|note| matches!(note, Note::Fragments { .. }));
-        // What older builds can read, they get.
-        let mut out = vec![FORMATS[usize::from(has_fragments)]];
+        let mut out = vec![self.format()];
         put_varint(&mut out, self.groups.len() as u64);
         for (id, notes) in &self.groups {
             put_varint(&mut out, id.epoch.0);
@@ -69,9 +69,6 @@ impl Message {
     pub fn decode(bytes: &[u8]) -> Option<Message> {
         let mut reader = Reader::new(bytes);
         let format = reader.u8()?;
-        if !FORMATS.contains(&format) {
-            return None;
-        }
         let mut message = Message::default();
         for _ in 0..reader.varint()? {
             let epoch = Epoch(reader.varint()?);
@@ -81,7 +78,7 @@ impl Message {
             let id = GroupId { epoch, digest, part, partitions: Partitions::from_vec(partitions) };
             message.groups.push((id, take_list(&mut reader, take_note)?));
         }
-        reader.is_empty().then_some(message)
+        (reader.is_empty() && format == message.format()).then_some(message)
     }
 }
 
