@@ -14,7 +14,7 @@ use txn::{
 };
 
 impl Message {
-    /// The version of the encoding: the first that has its notes, so that older builds get what they can read.
+    /// The version of the encoding: the first that has its notes, so that older builds get what they know.
     fn format(&self) -> u8 {
         let mut notes = self.groups.iter().flat_map(|(_, notes)| notes);
         if notes.any(|note| matches!(note, Note::Fragments { .. })) { 2 } else { 1 }
