@@ -50,30 +50,26 @@ fn main() -> ExitCode {
                 .disable_help_flag(true)
                 .arg(words()),
         )
-        .subcommand(cluster::Cluster::augment_subcommands(
-            Command::new("cluster")
-                .about("Runs a cluster on this machine, to try out")
-                .subcommand_required(true)
-                .arg_required_else_help(true),
-        ))
         // What is said of them here comes after their arguments, which bring a text of their own.
         .subcommand(
-            admin::Admin::augment_args(Command::new("admin").arg_required_else_help(true))
-                .about("Shows a cluster, and changes who is in it and who leads")
-                .long_about(None),
+            cluster::Cluster::augment_subcommands(
+                Command::new("cluster").subcommand_required(true).arg_required_else_help(true),
+            )
+            .about("Runs a cluster on this machine, to try out"),
         )
-        .subcommand(bench::Bench::augment_subcommands(
-            Command::new("bench")
-                .about("Measures engines, and servers that speak the Redis protocol")
-                .subcommand_required(true)
-                .arg_required_else_help(true),
-        ))
-        .subcommand(reproduce::Reproduce::augment_subcommands(
-            Command::new("reproduce")
-                .about("Makes the figures of papers again, and a page of them")
-                .subcommand_required(true)
-                .arg_required_else_help(true),
-        ))
+        .subcommand(admin::command())
+        .subcommand(
+            bench::Bench::augment_subcommands(
+                Command::new("bench").subcommand_required(true).arg_required_else_help(true),
+            )
+            .about("Measures engines, and servers that speak the Redis protocol"),
+        )
+        .subcommand(
+            reproduce::Reproduce::augment_subcommands(
+                Command::new("reproduce").subcommand_required(true).arg_required_else_help(true),
+            )
+            .about("Makes the figures of papers again, and a page of them"),
+        )
         .subcommand(
             simulate::Sim::augment_args(Command::new("sim").arg_required_else_help(true))
                 .about("Runs whole nodes, clients, a network and faults in virtual time, and judges them")
@@ -87,9 +83,13 @@ fn main() -> ExitCode {
         Some(("cluster", matches)) => {
             cluster::Cluster::from_arg_matches(matches).map_err(|error| error.exit()).and_then(cluster::run)
         }
-        Some(("admin", matches)) => admin::Admin::from_arg_matches(matches)
-            .map_err(|error| error.exit())
-            .and_then(|admin| admin::run(&admin)),
+        Some(("admin", matches)) => {
+            let admin = admin::Admin::from_arg_matches(matches).map_err(|error| error.exit());
+            match admin.and_then(|admin| admin::run(&admin)) {
+                Ok(code) => return code,
+                Err(error) => Err(error),
+            }
+        }
         Some(("bench", matches)) => {
             bench::Bench::from_arg_matches(matches).map_err(|error| error.exit()).and_then(bench::run)
         }

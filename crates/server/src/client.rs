@@ -79,6 +79,8 @@ pub enum ClientError {
 /// What it takes to be let in by a server.
 #[derive(Clone, Default)]
 pub struct Access {
+    /// The user, if it is not `default`.
+    pub user: Option<String>,
     /// The password, if there is one.
     pub password: Option<String>,
     /// With what the connection is secured, if it is.
@@ -89,6 +91,18 @@ impl Access {
     /// Connects as [`Client::open`] does, without saying the password.
     pub fn open(&self, address: &str, patience: Duration) -> Result<Client, ClientError> {
         Client::open_with(address, patience, self.tls.as_ref())
+    }
+
+    /// Says the password, if there is one. Gives the server's reply.
+    pub fn log_in(&self, client: &mut Client) -> Result<Option<Answer>, ClientError> {
+        let Some(password) = &self.password else {
+            return Ok(None);
+        };
+        let answer = match &self.user {
+            Some(user) => client.call(&["AUTH", user, password]),
+            None => client.call(&["AUTH", password]),
+        };
+        answer.map(Some)
     }
 }
 
@@ -180,13 +194,20 @@ impl Client {
 
     fn over(stream: TcpStream, patience: Duration, tls: Option<&ClientTls>) -> io::Result<Client> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        wait_for(&stream, patience)?;
         let wire = match tls {
             None => Wire::Plain(stream),
             Some(tls) => Wire::Secured(Box::new(tls.over(stream)?)),
         };
         Ok(Client { reader: BufReader::with_capacity(1 << 16, wire), command: String::new() })
+    }
+
+    /// From now on a silence before a reply may take so long.
+    pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
+        match self.reader.get_ref() {
+            Wire::Plain(stream) => wait_for(stream, patience),
+            Wire::Secured(stream) => wait_for(stream.get_ref(), patience),
+        }
     }
 
     /// Sends one command and waits for its reply.
@@ -278,6 +299,12 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// How long a socket's reads and writes may take.
+fn wait_for(stream: &TcpStream, patience: Duration) -> io::Result<()> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))
 }
 
 /// The number behind a type byte; `None` for the null of RESP2, which is -1.

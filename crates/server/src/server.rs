@@ -449,7 +449,7 @@ fn restart(program: &Program) {
 /// How a node asks the others at their clients' addresses: as its own clients ask it.
 fn access(config: &mut Config) -> Result<Access, StartError> {
     let tls = config.serves_tls_only().then(|| ClientTls::of(config));
-    Ok(Access { password: config.requirepass.take_plain(), tls: tls.transpose()? })
+    Ok(Access { user: None, password: config.requirepass.take_plain(), tls: tls.transpose()? })
 }
 
 /// Who a node is, and whether it was that before.

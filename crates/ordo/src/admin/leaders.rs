@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A node's status, with what it does not know itself: of partitions that other nodes lead, the terms and how
 /// far behind their followers are. What a leader that does not answer knows stays out.
-pub fn completed(json: &str, status: &ClusterStatus, access: &Access) -> String {
+pub fn completed(json: &str, status: &ClusterStatus, access: &Access) -> Result<Value> {
     let elsewhere: BTreeSet<u16> = status
         .partitions
         .iter()
@@ -32,10 +32,7 @@ pub fn completed(json: &str, status: &ClusterStatus, access: &Access) -> String 
         }
     }
     // As values: a newer node may say more than this build knows, and tools get that, too.
-    let Ok(mut whole) = serde_json::from_str::<Value>(json) else {
-        return json.to_owned();
-    };
-    let mut any = false;
+    let mut whole: Value = serde_json::from_str(json)?;
     let partitions = whole.get_mut("partitions").and_then(Value::as_array_mut);
     for (entry, own) in partitions.into_iter().flatten().zip(&status.partitions) {
         let Some(leader) = own.leader else { continue };
@@ -51,14 +48,10 @@ pub fn completed(json: &str, status: &ClusterStatus, access: &Access) -> String 
         for key in ["term", "replicas"] {
             if let (Some(place), Some(value)) = (entry.get_mut(key), known.get(key)) {
                 *place = value.clone();
-                any = true;
             }
         }
     }
-    match any {
-        true => whole.to_string(),
-        false => json.to_owned(),
-    }
+    Ok(whole)
 }
 
 /// From a node to the one that leads a partition, as far as those who are asked on the way know. Without a

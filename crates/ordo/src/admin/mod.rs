@@ -8,14 +8,16 @@
 
 mod leaders;
 mod placement;
+mod problems;
 mod rebalance;
 mod requests;
 mod show;
 mod survivor;
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::{Args, Subcommand};
+use clap::{Arg, Args, Command, Subcommand};
 use placement::Place;
+use problems::Verdict;
 use rebalance::{Holding, Move};
 use server::client::{Access, Answer, Client, ClientError};
 use server::cluster::{ClusterStatus, NodeStatus, SlotKeys, config};
@@ -23,13 +25,16 @@ use server::tls::ClientTls;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use txn::RequestName;
 use txn::hash::mix;
 
-/// How long a node may take to answer. A change waits for its place in the order.
+/// How long a change may take, which waits for its place in the order.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a node may take to answer where others are asked as well.
+/// How long a node may take to tell its status that another one has named.
+const ANSWER: Duration = Duration::from_secs(3);
+/// And where others are asked as well.
 const QUICK: Duration = Duration::from_secs(1);
 /// How long to wait before a node that is behind is asked again.
 const LOOK: Duration = Duration::from_millis(20);
@@ -50,6 +55,18 @@ pub struct Admin {
         value_name = "HOST:PORT"
     )]
     address: Vec<String>,
+    /// How many seconds a node may take to be reached and to tell its status, before the next one is tried.
+    #[arg(
+        long,
+        global = true,
+        default_value_t = 3,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    timeout: u64,
+    /// The user whose password is given, if it is not `default`.
+    #[arg(long, global = true)]
+    user: Option<String>,
     /// The nodes' password. Without it the variable REDISCLI_AUTH is taken, which other users of the machine
     /// cannot see.
     #[arg(long, global = true)]
@@ -73,11 +90,15 @@ pub struct Admin {
 /// What to do.
 #[derive(Subcommand)]
 enum AdminCommand {
-    /// Shows the nodes and the partitions.
+    /// Shows whether all is well, the nodes and the partitions. Exits with 0 if all is well, 3 if somebody
+    /// should look at something, 4 if a partition has no leader, and 1 if no node answers.
     Status {
-        /// The JSON that the node sent instead of tables.
+        /// JSON instead of tables (docs/cluster.md).
         #[arg(long)]
         json: bool,
+        /// All nodes and partitions, also where there are many.
+        #[arg(long, conflicts_with = "json")]
+        all: bool,
     },
     /// Tells the cluster of a node that is about to join.
     AddNode {
@@ -166,22 +187,52 @@ fn unguessable() -> u64 {
     mix(nanos ^ u64::from(std::process::id()) << 40)
 }
 
-/// Runs `ordo admin`.
-pub fn run(admin: &Admin) -> Result<()> {
+/// `ordo admin` as the program has it.
+pub fn command() -> Command {
+    // What is said of it here comes after its arguments, which bring a text of their own.
+    let command = Admin::augment_args(Command::new("admin").arg_required_else_help(true))
+        .about("Shows a cluster, and changes who is in it and who leads")
+        .long_about(None);
+    let global: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+    command.mut_subcommands(|subcommand| {
+        // Those that work on directories ask no node.
+        let asks = subcommand.get_arguments().all(|arg| arg.get_id() != "dir");
+        let subcommand = subcommand.args(global.iter().map(|arg| arg.clone().hide(true)));
+        match asks {
+            true => subcommand
+                .after_help("How nodes are reached (--address, --password, --tls, ...): ordo admin --help"),
+            false => subcommand,
+        }
+    })
+}
+
+/// Runs `ordo admin`, and gives what the process exits with.
+pub fn run(admin: &Admin) -> Result<ExitCode> {
     // These work on the directories of stopped nodes, and ask nobody.
     let out = &mut std::io::stdout();
+    let done = |result: Result<()>| result.map(|()| ExitCode::SUCCESS);
     match &admin.command {
-        AdminCommand::Requests { dir, last } => return requests::list(dir, *last, out),
-        AdminCommand::Skip { requests: names, dir, yes } => return requests::skip(names, dir, *yes, out),
-        AdminCommand::Recover { dir, yes, .. } => return survivor::recover(dir, *yes, out),
+        AdminCommand::Requests { dir, last } => return done(requests::list(dir, *last, out)),
+        AdminCommand::Skip { requests: names, dir, yes } => {
+            return done(requests::skip(names, dir, *yes, out));
+        }
+        AdminCommand::Recover { dir, yes, .. } => return done(survivor::recover(dir, *yes, out)),
         _ => {}
     }
-    let variable = std::env::var(PASSWORD_VARIABLE).ok();
-    let access = Access { password: admin.password.clone().or(variable), tls: admin.tls()? };
-    run_to(admin, &access, out)
+    let verdict = run_to(admin, &admin.access(std::env::var(PASSWORD_VARIABLE).ok())?, out)?;
+    Ok(ExitCode::from(verdict.exit_code()))
 }
 
 impl Admin {
+    /// What it takes to be let in by the nodes.
+    fn access(&self, variable: Option<String>) -> Result<Access> {
+        let password = self.password.clone().or(variable);
+        if self.user.is_some() && password.is_none() {
+            bail!("--user needs a password: give it with --password, or in the variable {PASSWORD_VARIABLE}");
+        }
+        Ok(Access { user: self.user.clone(), password, tls: self.tls()? })
+    }
+
     /// With what connections are secured, if they are.
     fn tls(&self) -> Result<Option<ClientTls>> {
         if !self.tls {
@@ -195,18 +246,24 @@ impl Admin {
     }
 }
 
-fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<()> {
-    let mut node = Node::find(&admin.address, access)?;
+/// Does what nodes are asked for. Gives how the cluster is, if that was asked.
+fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<Verdict> {
+    let mut node = Node::find(&admin.address, access, Duration::from_secs(admin.timeout))?;
     match &admin.command {
-        AdminCommand::Status { json: true } => {
-            let json = leaders::completed(&node.json, &node.status, access);
-            writeln!(out, "{json}")?;
-        }
-        AdminCommand::Status { json: false } => {
-            let json = leaders::completed(&node.json, &node.status, access);
+        AdminCommand::Status { json, all } => {
+            let mut whole = leaders::completed(&node.json, &node.status, access)?;
             // What was added is of the same shape, so it reads as the whole did.
-            let status = serde_json::from_str(&json).unwrap_or(node.status);
-            write!(out, "{}", show::status(&status))?;
+            let status = serde_json::from_value(whole.clone()).unwrap_or(node.status);
+            let problems = problems::problems(&status);
+            let verdict = problems::verdict(&problems);
+            if *json {
+                whole["verdict"] = serde_json::to_value(verdict)?;
+                whole["problems"] = serde_json::to_value(problems)?;
+                writeln!(out, "{whole}")?;
+            } else {
+                write!(out, "{}", show::status(&status, *all))?;
+            }
+            return Ok(verdict);
         }
         AdminCommand::AddNode { name, zone, peer_address, client_address } => {
             let zones = zones(&node.status);
@@ -259,7 +316,7 @@ fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<()> {
             writeln!(out, "{said}")?;
         }
     }
-    Ok(())
+    Ok(Verdict::Ok)
 }
 
 /// Evens the nodes out, and then the partitions.
@@ -435,10 +492,10 @@ struct Node {
 
 impl Node {
     /// The first of the nodes that tells its status.
-    fn find(addresses: &[String], access: &Access) -> Result<Node> {
+    fn find(addresses: &[String], access: &Access, patience: Duration) -> Result<Node> {
         let mut problems = Vec::new();
         for address in addresses {
-            match Node::ask(address, access) {
+            match Node::ask_within(address, access, patience) {
                 Ok(node) => return Ok(node),
                 Err(problem) => problems.push(format!("{address}: {problem}")),
             }
@@ -451,20 +508,20 @@ impl Node {
     }
 
     fn ask(address: &str, access: &Access) -> Result<Node> {
-        Node::ask_within(address, access, PATIENCE)
+        Node::ask_within(address, access, ANSWER)
     }
 
     fn ask_within(address: &str, access: &Access, patience: Duration) -> Result<Node> {
         let mut client = access.open(address, patience).map_err(explained)?;
-        if let Some(password) = &access.password {
-            let answer = client.call(&["AUTH", password]).map_err(explained)?;
-            if let Answer::Error(text) = answer {
-                bail!(
-                    "the node does not take the password ({text}): correct --password or {PASSWORD_VARIABLE}"
-                );
-            }
+        if let Some(Answer::Error(text)) = access.log_in(&mut client).map_err(explained)? {
+            bail!(
+                "the node does not take the password ({text}): correct --password or {PASSWORD_VARIABLE}, or \
+                 --user"
+            );
         }
         let (status, json) = status_of(&mut client)?;
+        // What it is asked now may have to wait for its place in the order.
+        client.set_patience(PATIENCE).with_context(|| address.to_owned())?;
         Ok(Node { address: address.to_owned(), client, status, json })
     }
 

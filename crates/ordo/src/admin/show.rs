@@ -1,5 +1,6 @@
-//! Tables of a cluster's status.
+//! A cluster's status for people: the verdict, tables, problems.
 
+use super::problems::{Problem, Severity, Verdict, problems, verdict};
 use comfy_table::{CellAlignment, Table, presets};
 use server::cluster::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus};
 
@@ -9,26 +10,68 @@ pub fn name(status: &ClusterStatus, id: u16) -> String {
     node.map_or_else(|| format!("node {id}"), |node| node.name.clone())
 }
 
-/// The whole status, for people.
-pub fn status(status: &ClusterStatus) -> String {
+/// Of more nodes, or more partitions, only those are shown that are not well.
+const ROWS_MAX: usize = 12;
+
+/// The whole status; if not everything is asked for, only what fits on a page.
+pub fn status(status: &ClusterStatus, all: bool) -> String {
+    let problems = problems(status);
     let mut text = format!(
-        "Cluster {}, as {} sees it: map version {}, behaviour {}, executed up to epoch {}\n\n{}\n\n{}\n",
+        "{}\nCluster {}, as {} sees it: map version {}, behaviour {}, executed up to epoch {}\n",
+        headline(status, &problems),
         status.cluster,
         name(status, status.me),
         status.map_version,
         status.level,
         status.epoch,
-        nodes(status),
-        partitions(status),
     );
-    for problem in problems(status) {
-        text.push_str(&format!("\n{problem}"));
+    for problem in &problems {
+        text.push_str(&format!("\n{} {}", problem.cause, problem.next));
     }
-    if !text.ends_with('\n') || text.ends_with("\n\n") {
+    if !problems.is_empty() {
         text.push('\n');
     }
+    let has_problem = |node: &NodeStatus| problems.iter().any(|problem| problem.nodes.contains(&node.name));
+    text.push_str(&nodes(status, &|node| all || has_problem(node)));
+    text.push_str(&partitions(status, &|found| all || !is_well(found)));
     text
 }
+
+/// The verdict in a line.
+fn headline(status: &ClusterStatus, problems: &[Problem]) -> String {
+    let count = |severity| problems.iter().filter(|problem| problem.severity == severity).count();
+    let several = |count: usize, one: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    };
+    let warnings = several(count(Severity::Warning), "problem");
+    match verdict(problems) {
+        Verdict::Ok => format!(
+            "OK: {} and {}, all of them well",
+            several(status.nodes.len(), "node"),
+            several(status.partitions.len(), "partition")
+        ),
+        Verdict::Degraded => format!("DEGRADED: clients are served, with {warnings}"),
+        Verdict::Unavailable => {
+            let without = status.partitions.iter().filter(|found| found.leader.is_none()).count();
+            format!(
+                "UNAVAILABLE: {without} of {} without a leader",
+                several(status.partitions.len(), "partition")
+            )
+        }
+    }
+}
+
+/// It has a leader, and nobody that joins, leaves or lags.
+fn is_well(found: &PartitionStatus) -> bool {
+    let is_well = |replica: &ReplicaStatus| {
+        ["leader", "follower"].contains(&replica.role.as_str()) && replica.lag.unwrap_or(0) < LAG_SHOWN
+    };
+    found.leader.is_some() && found.replicas.iter().all(is_well)
+}
+
+/// A follower that lacks so many entries is not well: it catches up, or is about to be given a checkpoint.
+const LAG_SHOWN: u64 = 1_000;
 
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>, right: &[usize]) -> Table {
     let mut table = Table::new();
@@ -44,7 +87,27 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>, right: &[usiz
     table
 }
 
-fn nodes(status: &ClusterStatus) -> Table {
+/// A table of those that are to be shown, and how many there are besides.
+fn shown<T>(
+    header: &[&str],
+    what: &str,
+    all: &[T],
+    is_shown: &dyn Fn(&T) -> bool,
+    row: impl Fn(&T) -> Vec<String>,
+    right: &[usize],
+) -> String {
+    let rows: Vec<&T> = all.iter().filter(|one| all.len() <= ROWS_MAX || is_shown(one)).collect();
+    let mut text = String::new();
+    if !rows.is_empty() {
+        text = format!("\n{}\n", table(header, rows.iter().map(|&one| row(one)), right));
+    }
+    match all.len() - rows.len() {
+        0 => text,
+        hidden => format!("{text}\n{hidden} {what} more are well: --all shows them.\n"),
+    }
+}
+
+fn nodes(status: &ClusterStatus, is_shown: &dyn Fn(&NodeStatus) -> bool) -> String {
     let row = |node: &NodeStatus| {
         let partitions = status.partitions.iter();
         let leads = partitions.clone().filter(|found| found.leader == Some(node.id));
@@ -76,17 +139,20 @@ fn nodes(status: &ClusterStatus) -> Table {
     };
     let header =
         ["id", "node", "zone", "clients", "peers", "boot", "behaviour", "reachable", "leads", "replicas"];
-    table(&header, status.nodes.iter().map(row), &[0, 5, 6, 8, 9])
+    shown(&header, "nodes", &status.nodes, is_shown, row, &[0, 5, 6, 8, 9])
 }
 
-fn partitions(status: &ClusterStatus) -> Table {
+fn partitions(status: &ClusterStatus, is_shown: &dyn Fn(&PartitionStatus) -> bool) -> String {
+    // In a word, so that many partitions are many lines, and not more.
     let replica = |replica: &ReplicaStatus| {
-        let lag = match replica.lag {
-            Some(0) => ", up to date".to_owned(),
-            Some(entries) => format!(", {entries} behind"),
-            None => String::new(),
-        };
-        format!("{} ({}{lag})", name(status, replica.node), replica.role)
+        let name = name(status, replica.node);
+        match (replica.role.as_str(), replica.lag) {
+            ("leader", _) | ("follower", Some(0)) => name,
+            ("follower", Some(entries)) => format!("{name} ({entries} behind)"),
+            ("follower", None) => format!("{name} (lag not known)"),
+            (role, Some(entries @ 1..)) => format!("{name} ({role}, {entries} behind)"),
+            (role, _) => format!("{name} ({role})"),
+        }
     };
     let row = |found: &PartitionStatus| {
         let slots: Vec<String> = found.slots.iter().map(|(first, last)| format!("{first}-{last}")).collect();
@@ -99,100 +165,9 @@ fn partitions(status: &ClusterStatus) -> Table {
                 0 => "-".to_owned(),
                 term => term.to_string(),
             },
-            replicas.join("\n"),
+            replicas.join(", "),
         ]
     };
     let header = ["partition", "slots", "leader", "term", "replicas"];
-    table(&header, status.partitions.iter().map(row), &[0, 3])
-}
-
-/// What a node that runs and has not joined yet waits for.
-fn waits(status: &ClusterStatus, node: &NodeStatus) -> String {
-    let name = &node.name;
-    let mut replicas = status.partitions.iter().flat_map(|found| &found.replicas);
-    if replicas.any(|replica| replica.node == node.id) {
-        return format!("Node {name} runs, and is about to join: it has something to keep.");
-    }
-    let others = status
-        .nodes
-        .iter()
-        .filter(|other| other.zone == node.zone && other.id != node.id && other.boot != 0 && !other.leaving);
-    let others: Vec<&str> = others.map(|other| other.name.as_str()).collect();
-    format!(
-        "Node {name} runs, and waits for something to keep: it takes over from another node of zone {} \
-         ({}) once you take that one out, with `ordo admin remove-node`.",
-        node.zone,
-        others.join(", ")
-    )
-}
-
-/// What an operator must look at.
-fn problems(status: &ClusterStatus) -> Vec<String> {
-    let mut problems = Vec::new();
-    for node in status.nodes.iter().filter(|node| node.leaving) {
-        problems.push(format!(
-            "Node {} is leaving: it is gone once nobody has it as a replica any more and its process has \
-             ended.",
-            node.name
-        ));
-    }
-    for node in &status.nodes {
-        if let Some(cause) = &node.out {
-            problems.push(format!(
-                "Node {} takes no part in the cluster: {cause}. Its own log tells whether it comes \
-                 back by itself, must be restarted (look at its disk first), or must be replaced.",
-                node.name
-            ));
-        }
-    }
-    for node in status.nodes.iter().filter(|node| !node.reachable && !node.leaving) {
-        problems.push(match node.boot {
-            0 if node.waiting => waits(status, node),
-            0 => format!(
-                "Node {} has never started: start it with `ordo serve --cluster cluster.toml --node {}`.",
-                node.name, node.name
-            ),
-            _ => format!(
-                "Node {} is not heard of: start it if it does not run, read its log if it does, or replace \
-                 it (docs/cluster.md) if it is gone for good.",
-                node.name
-            ),
-        });
-    }
-    for node in status.nodes.iter().filter(|node| node.clock_ahead_ms != 0) {
-        let word = if node.clock_ahead_ms < 0 { "behind" } else { "ahead of" };
-        problems.push(format!(
-            "The clock of node {} is {:.1} s {word} the cluster's time of day: set it right. No time to \
-             live depends on it.",
-            node.name,
-            node.clock_ahead_ms.unsigned_abs() as f64 / 1_000.0
-        ));
-    }
-    let staying = status.nodes.iter().filter(|node| !node.leaving);
-    let newest = staying.clone().map(|node| node.level).max().unwrap_or(0);
-    if newest > status.level {
-        let older = staying.filter(|node| node.level < newest);
-        let older: Vec<&str> = older.map(|node| node.name.as_str()).collect();
-        if !older.is_empty() {
-            problems.push(format!(
-                "Behaviour {newest} comes into force once all nodes know it: {} must be restarted with the \
-                 newer version.",
-                older.join(", ")
-            ));
-        }
-    }
-    let headless: Vec<String> = status
-        .partitions
-        .iter()
-        .filter(|found| found.leader.is_none())
-        .map(|found| found.id.to_string())
-        .collect();
-    if !headless.is_empty() {
-        problems.push(format!(
-            "Nobody is known to lead partition {}: writes wait. Another leader is there within a second or \
-             so; if this stays, no majority of the replicas can talk to each other.",
-            headless.join(", ")
-        ));
-    }
-    problems
+    shown(&header, "partitions", &status.partitions, is_shown, row, &[0, 3])
 }

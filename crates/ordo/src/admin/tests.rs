@@ -1,5 +1,6 @@
 use super::*;
-use clap::{Command, FromArgMatches};
+use clap::FromArgMatches;
+use problems::{Severity, problems, verdict};
 use server::cluster::{PartitionStatus, ReplicaStatus};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -21,14 +22,14 @@ impl Fake {
             let mut reader = BufReader::new(stream);
             let mut got = Vec::new();
             for reply in replies {
-                let Some(command) = command(&mut reader) else {
+                let Some(command) = read_command(&mut reader) else {
                     break;
                 };
                 got.push(command);
                 reader.get_mut().write_all(reply.as_bytes()).expect("sent");
             }
             // What came without a reply was still sent.
-            got.extend(command(&mut reader));
+            got.extend(read_command(&mut reader));
             got
         };
         Fake { address, thread: std::thread::spawn(serve) }
@@ -39,8 +40,8 @@ impl Fake {
     }
 }
 
-/// Reads a command; `None` at the end of the connection.
-fn command(reader: &mut impl BufRead) -> Option<String> {
+/// Reads a client's command; `None` at the end of the connection.
+fn read_command(reader: &mut impl BufRead) -> Option<String> {
     let line = |reader: &mut dyn BufRead| {
         let mut line = String::new();
         reader.read_line(&mut line).ok()?;
@@ -118,11 +119,10 @@ fn status() -> String {
 fn admin(addresses: &[&str], words: &[&str]) -> Result<String> {
     let addresses = addresses.join(",");
     let words = [&["admin", "--address", &addresses], words].concat();
-    let matches = Admin::augment_args(Command::new("admin")).try_get_matches_from(words)?;
+    let matches = command().try_get_matches_from(words)?;
     let admin = Admin::from_arg_matches(&matches)?;
     let mut out = Vec::new();
-    let access = Access { password: admin.password.clone(), tls: admin.tls()? };
-    run_to(&admin, &access, &mut out)?;
+    run_to(&admin, &admin.access(None)?, &mut out)?;
     Ok(String::from_utf8(out)?)
 }
 
@@ -140,7 +140,14 @@ fn the_status_is_two_tables_and_what_to_look_at() {
     assert_eq!(
         text,
         "\
+UNAVAILABLE: 1 of 2 partitions without a leader
 Cluster shop, as a sees it: map version 4, behaviour 1, executed up to epoch 12345
+
+Nobody is known to lead partition 1: writes wait. Another leader is there within a second or so; if this \
+stays, no majority of the replicas can talk to each other.
+Node c is not heard of. Start it if it does not run, read its log if it does, or replace it \
+(docs/cluster.md) if it is gone for good.
+Node d has never started. Start it with `ordo serve --cluster cluster.toml --node d`.
 
 | id | node | zone | clients        | peers          |          boot | behaviour | reachable | leads | replicas |
 |----|------|------|----------------|----------------|---------------|-----------|-----------|-------|----------|
@@ -149,31 +156,128 @@ Cluster shop, as a sees it: map version 4, behaviour 1, executed up to epoch 123
 |  3 | c    | z    | c.example:7001 | c.example:7101 |            13 |         1 | NO        |     0 |        1 |
 |  4 | d    | z    | d.example:7001 | d.example:7101 | never started |         1 | NO        |     0 |        1 |
 
-| partition | slots                  | leader    | term | replicas                 |
-|-----------|------------------------|-----------|------|--------------------------|
-|         0 | 0-8191                 | a         |    7 | a (leader)               |
-|           |                        |           |      | b (follower, up to date) |
-|           |                        |           |      | c (follower, 99 behind)  |
-|           |                        |           |      | d (learner, 1000 behind) |
-|         1 | 8192-16000 16002-16383 | NOT KNOWN |    7 | a (follower)             |
-|           |                        |           |      | node 9 (follower)        |
-
-Node c is not heard of: start it if it does not run, read its log if it does, or replace it \
-(docs/cluster.md) if it is gone for good.
-Node d has never started: start it with `ordo serve --cluster cluster.toml --node d`.
-Nobody is known to lead partition 1: writes wait. Another leader is there within a second or so; if this \
-stays, no majority of the replicas can talk to each other.
+| partition | slots                  | leader    | term | replicas                                      |
+|-----------|------------------------|-----------|------|-----------------------------------------------|
+|         0 | 0-8191                 | a         |    7 | a, b, c (99 behind), d (learner, 1000 behind) |
+|         1 | 8192-16000 16002-16383 | NOT KNOWN |    7 | a (lag not known), node 9 (lag not known)     |
 "
     );
 }
 
 #[test]
-fn json_is_passed_on_as_it_came() {
+fn json_has_what_the_node_said_the_verdict_and_the_problems() {
     // A newer node may say more: tools get that, too.
-    let json = serde_json::to_string(&cluster()).expect("JSON").replacen('{', "{\"news\": [1],  ", 1);
-    let fake = Fake::new(vec![bulk(&json)]);
+    let mut said = serde_json::to_value(cluster()).expect("JSON");
+    said["news"] = serde_json::json!([1]);
+    let fake = Fake::new(vec![bulk(&said.to_string())]);
     let text = admin(&[&fake.address], &["status", "--json"]).expect("a status");
-    assert_eq!(text, json + "\n");
+    let mut shown: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let fields = shown.as_object_mut().expect("an object");
+    assert_eq!(fields.remove("verdict"), Some("unavailable".into()));
+    let problems = fields.remove("problems").expect("a list");
+    assert_eq!(
+        problems[0],
+        serde_json::json!({
+            "severity": "critical",
+            "kind": "no-leader",
+            "partitions": [1],
+            "cause": "Nobody is known to lead partition 1: writes wait.",
+            "next": "Another leader is there within a second or so; if this stays, no majority of the \
+                     replicas can talk to each other.",
+        })
+    );
+    assert_eq!((&problems[1]["kind"], &problems[1]["nodes"]), (&"unreachable".into(), &["c"].into()));
+    assert_eq!(shown, said);
+}
+
+/// The cluster once nothing is wrong with it any more.
+fn well() -> ClusterStatus {
+    let mut status = cluster();
+    for node in &mut status.nodes {
+        (node.reachable, node.boot) = (true, 20);
+    }
+    status.partitions[1].leader = Some(1);
+    status.partitions[1].replicas.pop();
+    status
+}
+
+#[test]
+fn the_verdict_is_that_of_the_worst_problem() {
+    let judged = |change: &dyn Fn(&mut ClusterStatus)| {
+        let mut status = well();
+        change(&mut status);
+        let problems = problems(&status);
+        let kinds: Vec<_> = problems.iter().map(|problem| (problem.severity, problem.kind)).collect();
+        (verdict(&problems), verdict(&problems).exit_code(), kinds)
+    };
+    let (note, warning, critical) = (Severity::Note, Severity::Warning, Severity::Critical);
+    assert_eq!(judged(&|_| {}), (Verdict::Ok, 0, vec![]));
+    let leaving = |status: &mut ClusterStatus| status.nodes[3].leaving = true;
+    assert_eq!(judged(&leaving), (Verdict::Ok, 0, vec![(note, "leaving")]));
+    let newer = |status: &mut ClusterStatus| status.nodes[0].level = 2;
+    assert_eq!(judged(&newer), (Verdict::Ok, 0, vec![(note, "older-version")]));
+    let gone = |status: &mut ClusterStatus| {
+        leaving(status);
+        status.nodes[1].reachable = false;
+    };
+    assert_eq!(judged(&gone), (Verdict::Degraded, 3, vec![(warning, "unreachable"), (note, "leaving")]));
+    let slow = |status: &mut ClusterStatus| status.nodes[2].clock_ahead_ms = -2_500;
+    assert_eq!(judged(&slow), (Verdict::Degraded, 3, vec![(warning, "clock")]));
+    let headless = |status: &mut ClusterStatus| {
+        gone(status);
+        status.partitions[0].leader = None;
+    };
+    let kinds = vec![(critical, "no-leader"), (warning, "unreachable"), (note, "leaving")];
+    assert_eq!(judged(&headless), (Verdict::Unavailable, 4, kinds));
+}
+
+#[test]
+fn many_nodes_and_partitions_are_few_lines() {
+    let mut status = well();
+    let (node, partition) = (status.nodes[0].clone(), status.partitions[1].clone());
+    let named = |id: u16| NodeStatus { id, name: format!("n{id}"), ..node.clone() };
+    status.nodes = (1..=40).map(named).collect();
+    status.partitions = (0..64).map(|id| PartitionStatus { id, ..partition.clone() }).collect();
+    let text = show::status(&status, false);
+    assert_has(&text, &["OK: 40 nodes and 64 partitions", "40 nodes more are well", "64 partitions more"]);
+    assert!(text.lines().count() < 10, "{text}");
+    status.nodes[16].reachable = false;
+    status.partitions[3].replicas[0] = ReplicaStatus { node: 2, role: "learner".to_owned(), lag: Some(7) };
+    let text = show::status(&status, false);
+    assert_has(
+        &text,
+        &["DEGRADED", "| n17 ", "n2 (learner, 7 behind)", "39 nodes more", "63 partitions more"],
+    );
+    assert!(text.lines().count() < 20, "{text}");
+    let text = show::status(&status, true);
+    assert_has(&text, &["| n1 ", "| n40 ", "|        63 |"]);
+    assert!(!text.contains("more are well"), "{text}");
+}
+
+#[test]
+fn help_tells_how_nodes_are_reached_in_one_place() {
+    let mut command = command();
+    assert_has(&command.render_long_help().to_string(), &["--address", "--password", "--timeout", "--user"]);
+    let status = command.find_subcommand_mut("status").expect("there");
+    let help = status.render_long_help().to_string();
+    assert_has(&help, &["--json", "ordo admin --help"]);
+    assert!(!help.contains("--cacert"), "{help}");
+    // They are taken there all the same, before and after the subcommand.
+    for words in [["admin", "--timeout", "9", "status"], ["admin", "status", "--timeout", "9"]] {
+        let matches = super::command().try_get_matches_from(words).expect("taken");
+        assert_eq!(Admin::from_arg_matches(&matches).expect("complete").timeout, 9);
+    }
+}
+
+#[test]
+fn a_silent_node_is_left_for_the_next_one() {
+    // It listens, and nobody takes the connection.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("bound").to_string();
+    let good = Fake::new(vec![status()]);
+    let text = admin(&[&address, &good.address], &["status", "--timeout", "1"]).expect("a status");
+    assert_has(&text, &["Cluster shop"]);
+    good.got();
 }
 
 #[test]
@@ -347,7 +451,7 @@ fn the_status_has_what_only_leaders_know() {
     let mut first = led_by(1, Some(2), "");
     first.partitions[1].term = 0;
     let text = shown(first.clone(), &["status"]);
-    assert_has(&text, &["a (follower, 3 behind)", "| b      |    9 |"]);
+    assert_has(&text, &["a (3 behind)", "| b      |    9 |"]);
     let json = shown(first.clone(), &["status", "--json"]);
     let whole: ClusterStatus = serde_json::from_str(&json).expect("a status");
     assert_eq!(whole.partitions[1].replicas[0].lag, Some(3));
@@ -358,14 +462,14 @@ fn the_status_has_what_only_leaders_know() {
     drop(listener);
     let alone = Fake::new(vec![reply(&first)]);
     let text = admin(&[&alone.address], &["status"]).expect("a status");
-    assert_has(&text, &["a (follower) ", "| b      |    - |"]);
+    assert_has(&text, &["a (lag not known)", "| b      |    - |"]);
 }
 
 #[test]
 fn a_node_that_is_out_is_shown_with_its_cause() {
     let mut status = cluster();
     status.nodes[1].out = Some("its log cannot be written (no space)".to_owned());
-    let text = show::status(&status);
+    let text = show::status(&status, false);
     assert_has(
         &text,
         &[
@@ -380,13 +484,16 @@ fn a_node_that_runs_and_waits_is_not_said_to_be_down() {
     let mut status = cluster();
     status.nodes[3].waiting = true;
     status.partitions[0].replicas.pop();
-    let text = show::status(&status);
+    let text = show::status(&status, false);
     assert_has(&text, &["waits", "Node d runs, and waits", "zone z (c)", "remove-node"]);
     assert!(!text.contains("never started"), "{text}");
-    let text = show::status(&{
-        status.partitions[0].replicas[2].node = 4;
-        status
-    });
+    let text = show::status(
+        &{
+            status.partitions[0].replicas[2].node = 4;
+            status
+        },
+        false,
+    );
     assert_has(&text, &["Node d runs, and is about to join"]);
 }
 
