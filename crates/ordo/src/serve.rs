@@ -31,6 +31,9 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
             tracing::warn!("{warning}");
         }
     }
+    for note in &config.notes {
+        tracing::warn!("{note}");
+    }
     let dir = config.dir.clone();
     let fsync = config.appendfsync;
     let signals = SignalWatch::start()?;

@@ -49,7 +49,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          `notify-keyspace-events` have no events. `proto-max-bulk-len` is for the words of commands: what \
          APPEND, SETRANGE and SETBIT make has at most 512 MB, as every replica must say the same of it",
     ),
-    ("config|rewrite", "the file is TOML; its comments and its order stay"),
+    ("config|rewrite", "the file is TOML, or in the form of redis.conf; its comments and its order stay"),
     (
         "eval evalsha eval_ro evalsha_ro",
         "limits of steps (what it executes, and what its calls look at, change and reply) and memory end a \

@@ -13,6 +13,7 @@ mod http;
 mod membership;
 mod parameter;
 mod password;
+mod redis_conf;
 mod rewrite;
 mod sources;
 
@@ -150,6 +151,8 @@ macro_rules! settings {
             pub cluster: Option<(ClusterConfig, String)>,
             /// The file that the settings were read from, if there was one.
             pub file: Option<PathBuf>,
+            /// What a file in Redis's form asks for, and what happens instead.
+            pub notes: Vec<String>,
             /// Whether that file names a password or users.
             file_has_secrets: bool,
             /// What CONFIG SET has set of parameters that change nothing here.
@@ -179,6 +182,7 @@ macro_rules! settings {
                     $($field: <$type as Default>::default(),)*
                     cluster: None,
                     file: None,
+                    notes: Vec::new(),
                     file_has_secrets: false,
                     remembered: BTreeMap::new(),
                     given: BTreeSet::new(),

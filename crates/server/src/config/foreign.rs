@@ -137,6 +137,17 @@ impl Parameter {
         parameters().map(|parameter| (parameter.name, parameter)).chain(old)
     }
 
+    /// Whether a text is the value that Redis has without being told.
+    pub(super) fn is_default(self, text: &str) -> bool {
+        let is_same_size = || bytes_from_text(text).is_some_and(|bytes| bytes.to_string() == self.default);
+        text.eq_ignore_ascii_case(self.default) || (matches!(self.takes, Takes::Memory(_)) && is_same_size())
+    }
+
+    /// Whether nobody may set it to anything else.
+    pub(super) fn is_fixed(self) -> bool {
+        self.takes == Takes::Nothing
+    }
+
     /// What was set last.
     pub fn get(self, config: &Config) -> &str {
         let remembered = config.remembered.get(self.name);

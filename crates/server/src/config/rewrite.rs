@@ -4,10 +4,12 @@
 //! has another one. One that is not, and that somebody has set (a flag, CONFIG SET) to something else than
 //! its default, comes at the end.
 
+use super::redis_conf::{is_redis_conf, line_of, words};
 use super::{Config, Kind, SETTINGS, Setting};
 use crate::replace::replace_file;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use toml::Spanned;
 
 /// Stands before what was added. Redis calls it so.
@@ -32,7 +34,7 @@ impl Config {
     pub fn rewrite_file(&self) -> Result<(), RewriteError> {
         let path = self.file.as_ref().ok_or(RewriteError::NoFile)?;
         let text = std::fs::read_to_string(path)?;
-        let rewritten = self.rewritten(&text)?;
+        let rewritten = self.rewritten(path, &text)?;
         if rewritten != text {
             replace_file(path, rewritten.as_bytes())?;
         }
@@ -40,21 +42,32 @@ impl Config {
     }
 
     /// The text of a file with the present values.
-    fn rewritten(&self, text: &str) -> Result<String, RewriteError> {
+    fn rewritten(&self, path: &Path, text: &str) -> Result<String, RewriteError> {
         let no_settings = |error: &dyn std::fmt::Display| RewriteError::NoSettings(error.to_string());
         let mut before = Config::default();
-        before.read_toml("the file", text).map_err(|error| no_settings(&error))?;
-        let values: BTreeMap<String, Spanned<toml::Value>> =
-            toml::from_str(text).map_err(|error| no_settings(&error))?;
+        let is_redis_conf = is_redis_conf(path);
+        let places = if is_redis_conf {
+            before.read_redis_conf(path, text, 0).map_err(|error| no_settings(&error))?;
+            places_of_lines(text)
+        } else {
+            before.read_toml("the file", text).map_err(|error| no_settings(&error))?;
+            let values: BTreeMap<String, Spanned<toml::Value>> =
+                toml::from_str(text).map_err(|error| no_settings(&error))?;
+            values.into_iter().map(|(name, value)| (name, value.span())).collect()
+        };
+        let written = |setting: &Setting| match is_redis_conf {
+            true => line_of(setting, &(setting.get)(self)),
+            false => self.toml_value(setting),
+        };
         let mut changes: Vec<(Range<usize>, String)> = Vec::new();
         let mut present: Vec<&str> = Vec::new();
-        for (name, value) in &values {
-            let Some(setting) = Config::setting(name) else {
+        for (name, place) in places {
+            let Some(setting) = Config::setting(&name) else {
                 continue;
             };
             present.push(setting.name);
             if (setting.get)(self) != (setting.get)(&before) {
-                changes.push((value.span(), self.toml_value(setting)));
+                changes.push((place, written(setting)));
             }
         }
         // From the end, so that the places of the others stay.
@@ -77,8 +90,12 @@ impl Config {
             }
         }
         for setting in added {
-            let value = self.toml_value(setting);
-            rewritten.push_str(&format!("{} = {value}\n", setting.name));
+            let line = match is_redis_conf {
+                true => written(setting),
+                false => format!("{} = {}", setting.name, written(setting)),
+            };
+            rewritten.push_str(&line);
+            rewritten.push('\n');
         }
         Ok(rewritten)
     }
@@ -103,9 +120,30 @@ impl Config {
     }
 }
 
+/// The names in a text of Redis's form, each with the place of its last line, which is the one that counts.
+fn places_of_lines(text: &str) -> BTreeMap<String, Range<usize>> {
+    let mut places = BTreeMap::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let name = words(line).ok().flatten().and_then(|words| words.into_iter().next());
+        if let Some(name) = name {
+            let setting = Config::setting(&name).map(|setting| setting.name.to_owned());
+            places.insert(setting.unwrap_or(name), start..start + line.trim_end().len());
+        }
+        start += line.len();
+    }
+    places
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TOML: &str = "ordo.toml";
+
+    fn rewrite(config: &Config, text: &str) -> String {
+        config.rewritten(TOML.as_ref(), text).expect("rewritten")
+    }
 
     fn read(text: &str) -> Config {
         let mut config = Config::default();
@@ -123,7 +161,7 @@ mod tests {
         let text = "# The port.\nport = 7000 # as ever\n\n  maxmemory=\"1gb\"\nbind = [\n  '127.0.0.1', # \
                     here\n]\n# the end";
         let mut config = read(text);
-        assert_eq!(config.rewritten(text).expect("unchanged"), text);
+        assert_eq!(rewrite(&config, text), text);
         for (name, value) in [
             ("maxmemory", "2gb"),
             ("timeout", "5"),
@@ -135,7 +173,7 @@ mod tests {
         ] {
             set(&mut config, name, value);
         }
-        let rewritten = config.rewritten(text).expect("rewritten");
+        let rewritten = rewrite(&config, text);
         let want = "# The port.\nport = 7000 # as ever\n\n  maxmemory=2147483648\nbind = [\n  '127.0.0.1', \
                     # here\n]\n# the end\n\
                     # Generated by CONFIG REWRITE\n";
@@ -148,10 +186,43 @@ mod tests {
         // Again and again, with the same mark.
         set(&mut config, "timeout", "0");
         set(&mut config, "tcp-keepalive", "9");
-        let again = config.rewritten(&rewritten).expect("rewritten");
+        let again = rewrite(&config, &rewritten);
         assert_eq!(again.matches(MARK).count(), 1);
         assert!(again.contains("\ntimeout = 0\n") && again.ends_with("tcp-keepalive = 9\n"), "{again}");
-        assert_eq!(config.rewritten(&again).expect("the same"), again);
+        assert_eq!(rewrite(&config, &again), again);
+    }
+
+    #[test]
+    fn a_file_in_redis_form_stays_one() {
+        let text = "# The port.\nport 1\nPORT 7000\n\nhash-max-ziplist-entries 20\nhz 50\ndatabases 16\n\
+                    client-output-buffer-limit pubsub 1 2 3\nbind 127.0.0.1\n";
+        let path = Path::new("redis.conf");
+        let read = |text: &str| {
+            let mut config = Config::default();
+            config.read_redis_conf(path, text, 0).expect("settings");
+            config
+        };
+        let mut config = read(text);
+        assert_eq!(config.rewritten(path, text).expect("unchanged"), text);
+        for (name, value) in [
+            ("hash-max-listpack-entries", "100"),
+            ("client-output-buffer-limit", "normal 7 8 9"),
+            ("requirepass", "a \"b\" \\ c"),
+            ("timeout", "5"),
+            ("bind", "127.0.0.1 -::1"),
+        ] {
+            set(&mut config, name, value);
+        }
+        let rewritten = config.rewritten(path, text).expect("rewritten");
+        let want = "# The port.\nport 1\nPORT 7000\n\nhash-max-listpack-entries 100\nhz 50\ndatabases 16\n\
+                    client-output-buffer-limit normal 7 8 9 slave 268435456 67108864 60 pubsub 1 2 3\n\
+                    bind 127.0.0.1 -::1\n# Generated by CONFIG REWRITE\n";
+        assert!(rewritten.starts_with(want), "{rewritten}");
+        for setting in SETTINGS {
+            let (now, then) = ((setting.get)(&read(&rewritten)), (setting.get)(&config));
+            assert_eq!(now, then, "{}", setting.name);
+        }
+        assert_eq!(config.rewritten(path, &rewritten).expect("the same"), rewritten);
     }
 
     #[test]
@@ -161,7 +232,7 @@ mod tests {
         set(&mut config, "hash-max-listpack-entries", "100");
         set(&mut config, "bind", "127.0.0.1 -::1");
         let want = "hash-max-ziplist-entries = 100\nbind = \"127.0.0.1 -::1\"\n";
-        assert_eq!(config.rewritten(text).expect("rewritten"), want);
+        assert_eq!(rewrite(&config, text), want);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Where settings come from: a TOML file, then flags, which win.
+//! Where settings come from: a file, TOML or in Redis's own form, then flags, which win.
 
+use super::redis_conf::is_redis_conf;
 use super::{Change, Config, Kind, PASSWORD_VARIABLE, SETTINGS, Setting};
 use crate::cluster::ClusterConfigError;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,14 @@ pub enum ConfigError {
         path: String,
         /// Where and why.
         cause: toml::de::Error,
+    },
+    /// A line of a file in Redis's form that is not taken.
+    #[error("{origin}: {problem}")]
+    Directive {
+        /// The file and the line.
+        origin: String,
+        /// What is wrong, and what to do.
+        problem: String,
     },
     /// A word on the command line that is neither a flag nor the configuration file.
     #[error(
@@ -165,12 +174,15 @@ impl Config {
         Ok(Invocation::Serve(Box::new(config)))
     }
 
-    /// Takes the settings of a TOML file.
+    /// Takes the settings of a file: one in Redis's form if its name ends in `.conf`, TOML otherwise.
     pub fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let origin = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|cause| ConfigError::Unreadable { path: origin.clone(), cause })?;
-        self.read_toml(&origin, &text)?;
+        match is_redis_conf(path) {
+            true => self.read_redis_conf(path, &text, 0)?,
+            false => self.read_toml(&origin, &text)?,
+        }
         self.file_has_secrets = ["requirepass", "user"].iter().any(|name| self.has(name));
         // Whatever becomes of the working directory.
         self.file = Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
@@ -194,7 +206,7 @@ impl Config {
         Ok(())
     }
 
-    fn set(&mut self, origin: &str, name: &str, text: &str) -> Result<(), ConfigError> {
+    pub(super) fn set(&mut self, origin: &str, name: &str, text: &str) -> Result<(), ConfigError> {
         let setting = find(origin, name)?;
         (setting.set)(self, text).map_err(|problem| ConfigError::Value {
             origin: origin.to_owned(),
@@ -280,7 +292,8 @@ fn text_of(value: &toml::Value, between: &str) -> Option<String> {
     })
 }
 
-fn find(origin: &str, name: &str) -> Result<&'static Setting, ConfigError> {
+/// The setting of a name, or an error with a similar one.
+pub(super) fn find(origin: &str, name: &str) -> Result<&'static Setting, ConfigError> {
     Config::setting(name).ok_or_else(|| ConfigError::Unknown {
         origin: origin.to_owned(),
         name: name.to_owned(),
@@ -326,8 +339,8 @@ pub fn help() -> String {
     let mut text = String::from(
         "Serves Redis clients.\n\n\
          Usage: ordo serve [FILE] [--name value]...\n\n\
-         FILE (or --config FILE) is a TOML file with the same names: `port = 6380`. Flags win over the \
-         file.\n\
+         FILE (or --config FILE) is a TOML file with the same names: `port = 6380`; one whose name ends in \
+         .conf\nis read as Redis's own. Flags win over the file.\n\
          -p is short for --port; --version prints the version.\n\
          Settings marked * can also be changed while running, with CONFIG SET.\n\n",
     );
