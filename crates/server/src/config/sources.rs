@@ -334,6 +334,22 @@ fn edits(a: &str, b: &str) -> usize {
 /// Settings that the help text does not tell of: nobody who runs a server has use for them.
 const HIDDEN: &[&str] = &["behaviour-level"];
 
+/// Under which words the help text has settings: each from the named one on.
+const HEADINGS: &[(&str, &str)] = &[
+    ("port", "Addresses"),
+    ("requirepass", "Passwords and users"),
+    ("cluster", "Cluster and engine"),
+    ("tls-port", "TLS"),
+    ("http-port", "Monitoring over HTTP"),
+    ("dir", "Data and durability"),
+    ("io-threads", "Threads and connections"),
+    ("maxmemory", "Memory"),
+    ("notify-keyspace-events", "Notifications"),
+    ("slowlog-log-slower-than", "Slow commands and latency"),
+    ("hash-max-listpack-entries", "What OBJECT ENCODING tells"),
+    ("busy-reply-threshold", "Scripts and the log of the server"),
+];
+
 /// The text of `ordo serve --help`.
 pub fn help() -> String {
     let mut text = String::from(
@@ -345,6 +361,9 @@ pub fn help() -> String {
          Settings marked * can also be changed while running, with CONFIG SET.\n\n",
     );
     for setting in SETTINGS.iter().filter(|setting| !HIDDEN.contains(&setting.name)) {
+        if let Some((_, heading)) = HEADINGS.iter().find(|(first, _)| *first == setting.name) {
+            text.push_str(&format!("{heading}:\n\n"));
+        }
         let mark = if setting.change == Change::Anytime { "*" } else { "" };
         let default = if setting.default.is_empty() { "''" } else { setting.default };
         let default = match default {
@@ -490,6 +509,9 @@ mod tests {
         for setting in SETTINGS {
             let is_listed = text.contains(&format!("--{}", setting.name));
             assert_eq!(is_listed, !HIDDEN.contains(&setting.name), "{}", setting.name);
+        }
+        for (_, heading) in HEADINGS {
+            assert!(text.contains(&format!("\n{heading}:\n")), "{heading}");
         }
     }
 }
