@@ -1,9 +1,13 @@
 //! `ordo serve`.
 
-use server::config::{Config, Invocation, LogLevel, help};
-use server::server::{Server, SignalWatch};
+use server::config::{Config, Invocation, LogFormat, LogLevel, help};
+use server::server::{LogLevelHook, Server, SignalWatch};
+use server::session::audit::TARGET as AUDIT_TARGET;
 use std::io::IsTerminal;
-use tracing_subscriber::EnvFilter;
+use std::sync::{Mutex, PoisonError};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, reload};
 
 /// Serves until a signal or SHUTDOWN.
 pub fn run(words: Vec<String>) -> anyhow::Result<()> {
@@ -18,7 +22,7 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
         }
         Invocation::Serve(config) => *config,
     };
-    start_logging(config.loglevel);
+    let follow_log_level = start_logging(config.loglevel, config.log_format);
     tracing::info!("Ordo {}, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
     if let Some((cluster, node)) = &config.cluster {
         tracing::info!(
@@ -39,6 +43,7 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
     let signals = SignalWatch::start()?;
     let server = Server::start(config)?;
     signals.stops(&server);
+    server.follow_log_level(follow_log_level);
     tracing::info!("data in {dir}: {}", server.report());
     for address in server.addresses() {
         let by = match server.tls_addresses().contains(address) {
@@ -60,22 +65,40 @@ fn is_colourless() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// Logs to standard error. `RUST_LOG` wins over `--loglevel`.
-fn start_logging(level: LogLevel) {
-    let default = match level {
+/// The filter of a level. Who asks for the audit log gets it at every one.
+fn filter(level: LogLevel) -> EnvFilter {
+    let level = match level {
         LogLevel::Debug => "debug",
         LogLevel::Verbose | LogLevel::Notice => "info",
         LogLevel::Warning => "warn",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    EnvFilter::new(format!("{level},{AUDIT_TARGET}=info"))
+}
+
+/// Logs to standard error. `RUST_LOG` wins over `--loglevel`, until that is changed. What is returned follows
+/// such changes.
+fn start_logging(level: LogLevel, format: LogFormat) -> LogLevelHook {
+    let first = EnvFilter::try_from_default_env().unwrap_or_else(|_| filter(level));
+    let (first, handle) = reload::Layer::new(first);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        // Colours are for people: what reads a file would find them in the middle of words. NO_COLOR forbids
-        // them, as it does elsewhere.
-        .with_ansi(std::io::stderr().is_terminal() && !is_colourless())
         // Whoever read the log may be gone: that must not stop a thread that has something to say.
         .log_internal_errors(false)
-        .with_target(false)
-        .init();
+        .with_target(false);
+    let lines = match format {
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        // Colours are for people: what reads a file would find them in the middle of words. NO_COLOR forbids
+        // them, as it does elsewhere.
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal() && !is_colourless()).boxed(),
+    };
+    tracing_subscriber::registry().with(first).with(lines).init();
+    let present = Mutex::new(level);
+    Box::new(move |level| {
+        let mut present = present.lock().unwrap_or_else(PoisonError::into_inner);
+        if *present != level {
+            *present = level;
+            // It fails only where there is no log any more.
+            let _ = handle.reload(filter(level));
+        }
+    })
 }

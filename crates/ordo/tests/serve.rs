@@ -129,6 +129,88 @@ fn a_file_of_settings_is_read() {
 }
 
 #[test]
+fn a_file_of_redis_is_taken_and_what_is_done_otherwise_is_told() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("redis.conf");
+    let text = "maxclients 77\ndaemonize yes\nlogfile /var/log/redis.log\ndatabases 16\n\
+                appendfsync everysec\nsave 900 1\nrequirepass \"from the file\"\nmaxmemory 100mb\n";
+    std::fs::write(&file, text).expect("written");
+    let mut server = Server::new();
+    server.start(&["--config", word(&file)]);
+    let mut client = server.client();
+    assert_eq!(call(&mut client, &["AUTH", "from the file"]), ok());
+    let want = ["maxmemory", "104857600"].map(|text| Answer::Text(text.to_owned()));
+    assert_eq!(call(&mut client, &["CONFIG", "GET", "maxmemory"]), Answer::List(want.into()));
+    let said = server.said();
+    for want in [
+        "redis.conf:2: daemonize yes: the server stays in the foreground",
+        "redis.conf:3: logfile /var/log/redis.log: the log goes to standard error",
+        "redis.conf:4: databases 16: Ordo has one database",
+        "redis.conf:6: save 900 1:",
+    ] {
+        assert!(said.contains(want), "no '{want}' in {said}");
+    }
+    assert_eq!(call(&mut client, &["CONFIG", "SET", "timeout", "9"]), ok());
+    assert_eq!(call(&mut client, &["CONFIG", "REWRITE"]), ok());
+    let rewritten = std::fs::read_to_string(&file).expect("there");
+    assert!(rewritten.starts_with("maxclients 77\ndaemonize yes\n"), "{rewritten}");
+    assert!(rewritten.ends_with("\ntimeout 9\n"), "{rewritten}");
+    std::fs::write(&file, "port 0\nreplicaof 10.0.0.1 6379\n").expect("written");
+    let said = refused(&["serve", word(&file)]);
+    assert!(said.contains("redis.conf:2: replicaof") && said.contains("docs/cluster.md"), "{said}");
+}
+
+#[test]
+fn the_log_is_what_its_settings_say() {
+    let mut server = Server::new();
+    server.start(&[
+        "--log-format",
+        "json",
+        "--loglevel",
+        "warning",
+        "--user",
+        "eve on >pass ~* +@all -config",
+    ]);
+    let mut client = server.client();
+    assert_eq!(call(&mut client, &["CONFIG", "SET", "requirepass", "quiet"]), ok());
+    assert_eq!(call(&mut client, &["CONFIG", "SET", "audit-log", "yes"]), ok());
+    assert_eq!(call(&mut client, &["CONFIG", "SET", "requirepass", "hidden"]), ok());
+    assert_eq!(call(&mut client, &["MULTI"]), ok());
+    assert_eq!(call(&mut client, &["FLUSHALL"]), Answer::Text("QUEUED".to_owned()));
+    assert!(matches!(call(&mut client, &["EXEC"]), Answer::List(_)));
+    assert_eq!(call(&mut client, &["SET", "k", "v"]), ok());
+    assert!(matches!(call(&mut client, &["AUTH", "eve\n{}", "wrong"]), Answer::Error(_)));
+    assert_eq!(call(&mut client, &["AUTH", "eve", "pass"]), ok());
+    assert!(matches!(call(&mut client, &["CONFIG", "GET", "port"]), Answer::Error(_)));
+    // At this level only the audit log says anything.
+    let entries: Vec<serde_json::Value> = server.until("audited", || {
+        let said = server.said();
+        let entries: Vec<_> =
+            said.lines().map(|line| serde_json::from_str(line).expect("an object in each line")).collect();
+        (entries.len() >= 4).then_some(entries)
+    });
+    let shown: Vec<[&str; 3]> = entries
+        .iter()
+        .map(|entry| ["audit", "user", "words"].map(|field| entry[field].as_str().unwrap_or_default()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ["command", "default", "CONFIG SET requirepass (redacted)"],
+            ["command", "default", "FLUSHALL"],
+            ["refused", "\"eve\\n{}\"", "auth AUTH"],
+            ["refused", "eve", "command config|get"],
+        ]
+    );
+    // And now everything does.
+    let mut admin = server.client();
+    assert_eq!(call(&mut admin, &["AUTH", "hidden"]), ok());
+    assert_eq!(call(&mut admin, &["CONFIG", "SET", "loglevel", "debug", "audit-log", "no"]), ok());
+    assert_eq!(call(&mut admin, &["SAVE"]), ok());
+    server.until("it says more", || server.said().contains("\"INFO\",\"message\"").then_some(()));
+}
+
+#[test]
 fn a_port_that_the_system_chooses_is_said() {
     let mut server = Server::new();
     let words = ["serve", "--port", "0", "--bind", "127.0.0.1", "--dir"];

@@ -18,7 +18,9 @@ mod rewrite;
 mod sources;
 
 pub use http::HTTP_CONNECTIONS_MAX;
-pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Requests, Share, Users};
+pub use parameter::{
+    LogFormat, LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Requests, Share, Users,
+};
 pub use password::{PASSWORD_VARIABLE, Password};
 pub use rewrite::RewriteError;
 pub use sources::{ConfigError, Flags, Invocation, help};
@@ -417,8 +419,13 @@ settings! {
     busy_reply_threshold: u64, "busy-reply-threshold", FORM_COUNT, "5000", Anytime,
         "Milliseconds after which Redis refuses commands because of a script. Without effect: no script \
          keeps others from being answered.";
-    loglevel: LogLevel, "loglevel", Kind::Choice(LogLevel::WORDS), "notice", AtStart,
-        "How much is said on standard error.";
+    loglevel: LogLevel, "loglevel", Kind::Choice(LogLevel::WORDS), "notice", Anytime,
+        "How much is said on standard error. At the start the variable RUST_LOG wins.";
+    audit_log: bool, "audit-log", Kind::Flag, "no", Anytime,
+        "Whether the log tells who ran administrative commands, or removed everything, and who was refused a \
+         login, a command, a key or a channel.";
+    log_format: LogFormat, "log-format", Kind::Choice(LogFormat::WORDS), "text", AtStart,
+        "How it is said: lines for people, or an object of JSON in each line.";
 }
 
 impl Config {

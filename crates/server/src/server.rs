@@ -16,6 +16,7 @@ use crate::net::{Incoming, IoThread, Mailbox, Parts, WAKER};
 use crate::peers::PeerOptions;
 use crate::restart::Program;
 use crate::runtime::{MemberOptions, RecoveryReport, Runtime, RuntimeOptions};
+pub use crate::shared::LogLevelHook;
 use crate::shared::{Origin, Shared, Stopping};
 use crate::skips;
 use crate::tls::{self, ClientTls, Tls, TlsError};
@@ -383,6 +384,11 @@ impl Server {
     /// What was found in the directory.
     pub fn report(&self) -> &RecoveryReport {
         &self.report
+    }
+    /// Tells the hook of the log's level at once, and whenever CONFIG SET changes it.
+    pub fn follow_log_level(&self, hook: LogLevelHook) {
+        hook(self.shared.settings.now().loglevel);
+        self.shared.follow_log_level(hook);
     }
     /// A way to stop the server.
     pub fn stopper(&self) -> Stopper {

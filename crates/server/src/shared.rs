@@ -7,7 +7,7 @@
 use crate::acl::Acl;
 use crate::auth_failures::AuthFailures;
 use crate::cluster::Joiners;
-use crate::config::Config;
+use crate::config::{Config, LogLevel};
 use crate::error_counts::{self, ErrorCounts};
 use crate::evict::NO_EVICTION;
 use crate::hub::{Delivery, Hub, PushBudget};
@@ -19,8 +19,8 @@ use crate::tls::Tls;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use txn::Reply;
 
 /// The settings, and how often they changed.
@@ -335,7 +335,12 @@ pub struct Shared {
     stopping: Mutex<Option<Stopping>>,
     stop_asked: Condvar,
     stopped: AtomicBool,
+    /// See [`Shared::follow_log_level`].
+    log_level: OnceLock<LogLevelHook>,
 }
+
+/// Is told how much is to be logged, whenever that may have changed.
+pub type LogLevelHook = Box<dyn Fn(LogLevel) + Send + Sync>;
 
 /// What is known at the start.
 pub struct Origin {
@@ -393,6 +398,7 @@ impl Shared {
             reset: Mutex::default(),
             sample: Mutex::default(),
             stopping: Mutex::default(),
+            log_level: OnceLock::new(),
             stop_asked: Condvar::new(),
             stopped: AtomicBool::new(false),
         }
@@ -449,6 +455,15 @@ impl Shared {
         self.latency.set_threshold_ms(config.latency_monitor_threshold);
         let len_max = usize::try_from(config.slowlog_max_len).unwrap_or(usize::MAX);
         self.slow_log.truncate(len_max);
+        if let Some(hook) = self.log_level.get() {
+            hook(config.loglevel);
+        }
+    }
+
+    /// Whoever writes the log follows the setting from now on.
+    pub fn follow_log_level(&self, hook: LogLevelHook) {
+        // The first one stays: a process has one log.
+        let _ = self.log_level.set(hook);
     }
 
     /// The counters of an I/O thread.

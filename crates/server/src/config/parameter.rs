@@ -290,6 +290,17 @@ choice! {
     }
 }
 
+choice! {
+    /// How the log is written.
+    LogFormat {
+        /// Lines for people.
+        #[default]
+        Text = "text",
+        /// An object of JSON in each line.
+        Json = "json",
+    }
+}
+
 /// How far one class of clients may fall behind in reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OutputLimit {

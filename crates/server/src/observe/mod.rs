@@ -27,5 +27,5 @@ pub use calls::{CallCount, CallCounts};
 pub use durations::{BOUNDS_NS, DurationCounts, Durations};
 pub use latency::{CHECKPOINT, FSYNC, FSYNC_ALWAYS, LatencyEvents, Samples};
 pub use monitor::Monitors;
-pub use slowlog::{SlowEntry, SlowLog};
+pub use slowlog::{SlowEntry, SlowLog, shown_words};
 pub use tally::{Books, Call, Subject, Tally};

@@ -43,7 +43,7 @@ struct State {
 impl SlowLog {
     /// Keeps a call with these words; its number is given here. No more than `len_max` are kept.
     pub fn push(&self, mut entry: SlowEntry, len_max: usize) {
-        entry.words = trimmed(&redacted(&entry.words));
+        entry.words = shown_words(&entry.words);
         let mut state = self.state.lock();
         entry.id = state.next_id;
         state.next_id += 1;
@@ -80,6 +80,11 @@ impl SlowLog {
     pub fn clear(&self) {
         self.state.lock().entries.clear();
     }
+}
+
+/// A command's words for operators: without secrets, and no more of them than the slow log keeps.
+pub fn shown_words(words: &[Blob]) -> Vec<Blob> {
+    trimmed(&redacted(words))
 }
 
 /// The words as Redis keeps them: the first ones, and of each one its beginning.

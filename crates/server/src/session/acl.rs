@@ -129,6 +129,11 @@ impl Session {
         thread.shared.acl.default_needs_no_password()
     }
 
+    /// Who the connection is.
+    pub(super) fn user_name(&self) -> &Blob {
+        &self.identity.name
+    }
+
     fn context(&self) -> Context {
         match self.block {
             Some(_) => Context::Multi,
@@ -137,6 +142,7 @@ impl Session {
     }
 
     fn note_denial(&self, thread: &ThreadContext<'_>, user: &Blob, denial: Denial) {
+        self.audit_denial(thread, user, &denial.reason, &denial.object);
         let client = self.client.line(thread.now_ms);
         let len_max = thread.config.acllog_max_len as usize;
         thread.shared.acl.note(user, denial, client, thread.clocks.wall_ms(), len_max);

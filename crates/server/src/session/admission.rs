@@ -55,6 +55,7 @@ impl Session {
             return;
         }
         if self.block.is_some() && !ends_block(command) {
+            self.audit_command(thread, command, &argv);
             return self.queue(thread, resolved, argv);
         }
         let bulky_max = bulky_max(command, &argv);

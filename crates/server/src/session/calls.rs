@@ -24,6 +24,7 @@ impl Session {
             // What was done before it ended before it.
             thread.settle();
         }
+        self.audit_command(thread, command, argv);
         self.call = Some(thread.tally.begin(resolved.number(), &argv[0]));
         if !thread.shared.monitors.is_empty() {
             self.show_to_monitors(thread, command, argv);

@@ -29,6 +29,7 @@
 mod acl;
 mod admin;
 mod admission;
+pub mod audit;
 mod calls;
 mod channels;
 mod client;
