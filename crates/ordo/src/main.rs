@@ -6,6 +6,7 @@
 mod admin;
 mod bench;
 mod cluster;
+mod nodes;
 mod reproduce;
 mod serve;
 mod simulate;

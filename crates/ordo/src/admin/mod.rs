@@ -14,6 +14,7 @@ mod requests;
 mod show;
 mod survivor;
 
+use crate::nodes::{Nodes, PASSWORD_VARIABLE};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Arg, Args, Command, Subcommand};
 use placement::Place;
@@ -21,7 +22,6 @@ use problems::Verdict;
 use rebalance::{Holding, Move};
 use server::client::{Access, Answer, Client, ClientError};
 use server::cluster::{ClusterStatus, NodeStatus, SlotKeys, config};
-use server::tls::ClientTls;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -40,49 +40,12 @@ const QUICK: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 /// How long replicas may take to move before they are left to themselves.
 const PLACE_PATIENCE: Duration = Duration::from_secs(600);
-/// The variable out of which `redis-cli` takes its password.
-const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
 
 /// `ordo admin`.
 #[derive(Args)]
 pub struct Admin {
-    /// Where nodes answer clients. Several, with commas or repeated, are tried in turn.
-    #[arg(
-        long,
-        global = true,
-        value_delimiter = ',',
-        default_value = "127.0.0.1:7001",
-        value_name = "HOST:PORT"
-    )]
-    address: Vec<String>,
-    /// How many seconds a node may take to be reached and to tell its status, before the next one is tried.
-    #[arg(
-        long,
-        global = true,
-        default_value_t = 3,
-        value_name = "SECONDS",
-        value_parser = clap::value_parser!(u64).range(1..=3600)
-    )]
-    timeout: u64,
-    /// The user whose password is given, if it is not `default`.
-    #[arg(long, global = true)]
-    user: Option<String>,
-    /// The nodes' password. Without it the variable REDISCLI_AUTH is taken, which other users of the machine
-    /// cannot see.
-    #[arg(long, global = true)]
-    password: Option<String>,
-    /// Speaks TLS with the nodes, whose certificates must be signed by the CA of --cacert.
-    #[arg(long, global = true)]
-    tls: bool,
-    /// The file of the CA's certificate.
-    #[arg(long, global = true, value_name = "FILE", requires = "tls")]
-    cacert: Option<PathBuf>,
-    /// The file of the certificate to show to the nodes, which they want unless tls-auth-clients is no.
-    #[arg(long, global = true, value_name = "FILE", requires_all = ["tls", "key"])]
-    cert: Option<PathBuf>,
-    /// The file of its private key.
-    #[arg(long, global = true, value_name = "FILE", requires_all = ["tls", "cert"])]
-    key: Option<PathBuf>,
+    #[command(flatten)]
+    nodes: Nodes,
     #[command(subcommand)]
     command: AdminCommand,
 }
@@ -219,36 +182,13 @@ pub fn run(admin: &Admin) -> Result<ExitCode> {
         AdminCommand::Recover { dir, yes, .. } => return done(survivor::recover(dir, *yes, out)),
         _ => {}
     }
-    let verdict = run_to(admin, &admin.access(std::env::var(PASSWORD_VARIABLE).ok())?, out)?;
+    let verdict = run_to(admin, &admin.nodes.access(std::env::var(PASSWORD_VARIABLE).ok())?, out)?;
     Ok(ExitCode::from(verdict.exit_code()))
-}
-
-impl Admin {
-    /// What it takes to be let in by the nodes.
-    fn access(&self, variable: Option<String>) -> Result<Access> {
-        let password = self.password.clone().or(variable);
-        if self.user.is_some() && password.is_none() {
-            bail!("--user needs a password: give it with --password, or in the variable {PASSWORD_VARIABLE}");
-        }
-        Ok(Access { user: self.user.clone(), password, tls: self.tls()? })
-    }
-
-    /// With what connections are secured, if they are.
-    fn tls(&self) -> Result<Option<ClientTls>> {
-        if !self.tls {
-            return Ok(None);
-        }
-        let Some(authority) = &self.cacert else {
-            bail!("--tls needs --cacert, the file of the certificate of the CA that signs the nodes'");
-        };
-        let own = self.cert.as_deref().zip(self.key.as_deref());
-        Ok(Some(ClientTls::from_files(authority, own)?))
-    }
 }
 
 /// Does what nodes are asked for. Gives how the cluster is, if that was asked.
 fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<Verdict> {
-    let mut node = Node::find(&admin.address, access, Duration::from_secs(admin.timeout))?;
+    let mut node = Node::find(&admin.nodes.address, access, admin.nodes.timeout())?;
     match &admin.command {
         AdminCommand::Status { json, all } => {
             let mut whole = leaders::completed(&node.json, &node.status, access)?;

@@ -122,7 +122,7 @@ fn admin(addresses: &[&str], words: &[&str]) -> Result<String> {
     let matches = command().try_get_matches_from(words)?;
     let admin = Admin::from_arg_matches(&matches)?;
     let mut out = Vec::new();
-    run_to(&admin, &admin.access(None)?, &mut out)?;
+    run_to(&admin, &admin.nodes.access(None)?, &mut out)?;
     Ok(String::from_utf8(out)?)
 }
 
@@ -265,7 +265,10 @@ fn help_tells_how_nodes_are_reached_in_one_place() {
     // They are taken there all the same, before and after the subcommand.
     for words in [["admin", "--timeout", "9", "status"], ["admin", "status", "--timeout", "9"]] {
         let matches = super::command().try_get_matches_from(words).expect("taken");
-        assert_eq!(Admin::from_arg_matches(&matches).expect("complete").timeout, 9);
+        assert_eq!(
+            Admin::from_arg_matches(&matches).expect("complete").nodes.timeout(),
+            Duration::from_secs(9)
+        );
     }
 }
 
