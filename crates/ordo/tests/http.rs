@@ -96,7 +96,7 @@ fn a_server_by_itself_says_that_it_lives_and_is_ready() {
         let position = body.lines().find_map(|line| line.strip_prefix("final_committed_position: "))?;
         (position.parse::<u64>().expect("a number") >= 10).then_some(())
     });
-    assert_eq!(get(port, "/", "").status, 404);
+    assert_eq!(get(port, "/console", "").status, 404);
     assert_eq!(get(port, "/metrics/", "").status, 404);
     let reply =
         exchange(port, b"POST /readyz HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi").expect("HTTP");
@@ -104,6 +104,64 @@ fn a_server_by_itself_says_that_it_lives_and_is_ready() {
     assert!(reply.head.contains("allow: get, head"), "{}", reply.head);
     let reply = exchange(port, b"HEAD /readyz HTTP/1.1\r\nHost: x\r\n\r\n").expect("HTTP");
     assert_eq!((reply.status, reply.body.as_str()), (200, ""));
+}
+
+/// What the console shows.
+fn console(port: u16, headers: &str) -> serde_json::Value {
+    let reply = get(port, "/console.json", headers);
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    serde_json::from_str(&reply.body).expect("JSON")
+}
+
+#[test]
+fn the_console_shows_what_a_server_does() {
+    let (server, port) = serving(&["--slowlog-log-slower-than", "0", "--maxmemory", "1gb"]);
+    for path in ["/", "/console.js", "/console.css"] {
+        let reply = get(port, path, "");
+        assert_eq!(reply.status, 200, "{path}");
+        assert!(reply.head.contains("content-security-policy: default-src 'none'"), "{}", reply.head);
+    }
+    for _ in 0..5 {
+        server.call(&["SET", "<b>key</b>", "value"]);
+    }
+    server.call(&["GET", "nothing"]);
+    let shown = server.until("shown", || {
+        let shown = console(port, "");
+        (shown["server"]["grows"]["committed"].as_u64() >= Some(5)).then_some(shown)
+    });
+    assert_eq!((shown["verdict"].as_str(), shown["ready"].as_bool()), (Some("ok"), Some(true)));
+    assert_eq!(shown["problems"], serde_json::json!([]));
+    assert!(shown["cluster"].is_null());
+    let seen = &shown["server"];
+    assert_eq!((seen["keys"].as_u64(), seen["grows"]["misses"].as_u64()), (Some(1), Some(1)));
+    assert_eq!(seen["memory"]["limit"].as_u64(), Some(1 << 30));
+    let commands = seen["commands"].as_array().expect("a list");
+    let set = commands.iter().find(|command| command["name"] == "set").expect("SET");
+    assert_eq!(set["calls"].as_u64(), Some(5));
+    assert!(set["p99_ns"].as_u64() >= set["p50_ns"].as_u64() && set["p50_ns"].as_u64() > Some(0), "{set}");
+    let slow = seen["slow"].as_array().expect("a list");
+    assert!(slow.iter().any(|call| call["words"] == "SET <b>key</b> value"), "{slow:?}");
+    // What is short is said, with what to do.
+    server.call(&["CONFIG", "SET", "maxmemory", "1"]);
+    let problem = server.until("a problem", || console(port, "")["problems"].get(0).cloned());
+    assert_eq!((problem["kind"].as_str(), problem["severity"].as_str()), (Some("memory"), Some("warning")));
+    assert!(problem["next"].as_str().is_some_and(|next| next.contains("raise maxmemory")), "{problem}");
+    assert_eq!(console(port, "")["verdict"], "degraded");
+    // A page from elsewhere, whose name stands for this machine's address for a while, is told nothing.
+    let request = b"GET /console.json HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    assert_eq!(exchange(port, request).expect("HTTP").status, 403);
+}
+
+#[test]
+fn the_console_asks_for_the_token_and_its_page_does_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("token");
+    std::fs::write(&file, "0123456789abcdef0123456789abcdef").expect("written");
+    let (_server, port) = serving(&["--http-token-file", word(&file)]);
+    assert_eq!(get(port, "/", "").status, 200);
+    assert_eq!(get(port, "/console.json", "").status, 401);
+    let token = "Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n";
+    assert_eq!(console(port, token)["verdict"], "ok");
 }
 
 #[test]
@@ -391,6 +449,13 @@ fn nodes_of_a_cluster_say_who_leads_and_that_they_lack_a_majority() {
         (all && series["ordo_cluster_partitions_led"] == 1.0).then_some(())
     });
 
+    let shown = console(ports[leader], "");
+    assert_eq!(shown["cluster"]["partitions"][0]["leader"], shown["cluster"]["me"]);
+    assert_eq!(
+        (shown["verdict"].as_str(), shown["cluster"]["nodes"][2]["zone"].is_string()),
+        (Some("ok"), true)
+    );
+
     for &place in &others {
         cluster.kill(place);
     }
@@ -409,6 +474,11 @@ fn nodes_of_a_cluster_say_who_leads_and_that_they_lack_a_majority() {
         })
         .expect("the same in the metrics"),
     );
+    let shown = console(ports[leader], "");
+    assert_eq!(shown["verdict"], "unavailable");
+    let kinds: Vec<_> =
+        shown["problems"].as_array().into_iter().flatten().map(|found| &found["kind"]).collect();
+    assert!(["not-ready", "no-leader"].iter().all(|kind| kinds.contains(&&(*kind).into())), "{kinds:?}");
     assert_eq!(metrics["ordo_cluster_nodes"], 3.0);
 
     run(&mut cluster, others[0]);

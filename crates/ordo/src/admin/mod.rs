@@ -8,7 +8,6 @@
 
 mod leaders;
 mod placement;
-mod problems;
 mod rebalance;
 mod requests;
 mod show;
@@ -18,10 +17,9 @@ use crate::nodes::{Nodes, PASSWORD_VARIABLE};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Arg, Args, Command, Subcommand};
 use placement::Place;
-use problems::Verdict;
 use rebalance::{Holding, Move};
 use server::client::{Access, Answer, Client, ClientError};
-use server::cluster::{ClusterStatus, NodeStatus, SlotKeys, config};
+use server::cluster::{ClusterStatus, NodeStatus, SlotKeys, Verdict, config, problems, verdict};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -194,8 +192,8 @@ fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<Verdict
             let mut whole = leaders::completed(&node.json, &node.status, access)?;
             // What was added is of the same shape, so it reads as the whole did.
             let status = serde_json::from_value(whole.clone()).unwrap_or(node.status);
-            let problems = problems::problems(&status);
-            let verdict = problems::verdict(&problems);
+            let problems = problems(&status);
+            let verdict = verdict(&problems);
             if *json {
                 whole["verdict"] = serde_json::to_value(verdict)?;
                 whole["problems"] = serde_json::to_value(problems)?;

@@ -1,8 +1,9 @@
 //! A cluster's status for people: the verdict, tables, problems.
 
-use super::problems::{Problem, Severity, Verdict, problems, verdict};
 use comfy_table::{CellAlignment, Table, presets};
-use server::cluster::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus};
+use server::cluster::{
+    ClusterStatus, NodeStatus, PartitionStatus, Problem, ReplicaStatus, Severity, Verdict, problems, verdict,
+};
 
 /// The name of a node, or its number if it has left.
 pub fn name(status: &ClusterStatus, id: u16) -> String {

@@ -1,7 +1,6 @@
 use super::*;
 use clap::FromArgMatches;
-use problems::{Severity, problems, verdict};
-use server::cluster::{PartitionStatus, ReplicaStatus};
+use server::cluster::{PartitionStatus, ReplicaStatus, Severity};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::thread::JoinHandle;

@@ -6,6 +6,7 @@ pub mod identity;
 pub mod join;
 mod joiners;
 pub mod local;
+mod problems;
 mod status;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -16,5 +17,6 @@ pub(crate) use change::called;
 pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange};
 pub use config::{ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Secret};
 pub use joiners::Joiners;
+pub use problems::{Problem, Severity, Verdict, problems, verdict};
 pub use status::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus, SlotKeys};
 pub use view::{ClusterCounters, ClusterView};

@@ -1,4 +1,4 @@
-//! The HTTP port for operators: `/healthz`, `/readyz` and `/metrics` (docs/monitoring.md).
+//! The HTTP port for operators: `/healthz`, `/readyz`, `/metrics` and a console at `/` (docs/monitoring.md).
 //!
 //! One thread serves it, with an event loop of its own, and takes nothing from the threads that serve Redis's
 //! clients: it reads counters that exist, and holds no lock for longer than INFO does. It answers from the
@@ -10,8 +10,10 @@
 //! has waited longest without a request or without reading its reply.
 //!
 //! Other machines reach the port only where a token protects it. Without the token `/healthz` and `/readyz`
-//! still tell their one word, which is what load balancers ask for, and nothing else.
+//! still tell their one word, which is what load balancers ask for, and the console's page can be had, which
+//! tells nothing of the server.
 
+mod console;
 mod metrics;
 mod paths;
 mod readiness;

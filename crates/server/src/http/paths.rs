@@ -1,5 +1,6 @@
 //! What each path of the HTTP port answers.
 
+use super::console::{self, Console};
 use super::metrics::{Form, encode};
 use super::readiness::{Readiness, Verdict};
 use super::scrape::Scrape;
@@ -7,7 +8,8 @@ use crate::shared::Shared;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{
-    ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, VARY, WWW_AUTHENTICATE,
+    ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue,
+    VARY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
@@ -88,15 +90,29 @@ impl Paths {
     pub fn answer<B>(&self, request: &Request<B>) -> Reply {
         let knows_token = self.knows_token(request.headers().get(AUTHORIZATION));
         let path = request.uri().path();
-        if !matches!(path, "/healthz" | "/readyz") && !knows_token {
+        let page = match path {
+            "/" => Some(("text/html; charset=utf-8", console::PAGE)),
+            "/console.js" => Some(("text/javascript; charset=utf-8", console::SCRIPT)),
+            "/console.css" => Some(("text/css; charset=utf-8", console::STYLE)),
+            _ => None,
+        };
+        // The page itself tells nothing of this server, and asks for the token.
+        let is_open = page.is_some() || matches!(path, "/healthz" | "/readyz");
+        if !is_open && !knows_token {
             return unauthorized();
         }
-        if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
-            return text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics");
+        if !is_open && !matches!(path, "/metrics" | "/console.json") {
+            return text(StatusCode::NOT_FOUND, "there are /, /healthz, /readyz and /metrics");
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD are served");
             reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return reply;
+        }
+        if let Some((content_type, body)) = page {
+            let mut reply = reply(StatusCode::OK, content_type, body.to_owned());
+            let policy = HeaderValue::from_static(console::POLICY);
+            reply.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
             return reply;
         }
         match path {
@@ -105,6 +121,14 @@ impl Paths {
                 let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
                 self.metrics(Form::preferred(accept.unwrap_or_default()))
             }
+            "/console.json" if self.token.is_none() && !names_an_address(request.headers().get(HOST)) => {
+                text(
+                    StatusCode::FORBIDDEN,
+                    "without a token the console is shown at an address or at localhost only, because a page \
+                 from elsewhere could ask under its own name: set --http-token-file",
+                )
+            }
+            "/console.json" => self.console(),
             _ => text(StatusCode::OK, "ok"),
         }
     }
@@ -131,8 +155,22 @@ impl Paths {
         }
     }
 
+    fn scrape(&self) -> Arc<Scrape> {
+        self.scrape.get(|| Arc::new(Scrape::of(self.shared(), self.started_s)))
+    }
+
+    fn console(&self) -> Reply {
+        let readiness = self.readiness.get(|| Readiness::of(self.shared()));
+        let slow = self.shared().map(|shared| shared.slow_log.newest(console::SLOW_SHOWN));
+        let console = Console::of(&self.scrape(), &readiness, slow.unwrap_or_default());
+        match serde_json::to_string(&console) {
+            Ok(body) => reply(StatusCode::OK, "application/json", body),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}: please report it")),
+        }
+    }
+
     fn metrics(&self, form: Form) -> Reply {
-        let scrape = self.scrape.get(|| Arc::new(Scrape::of(self.shared(), self.started_s)));
+        let scrape = self.scrape();
         match encode(&scrape, form) {
             Ok(body) => {
                 let mut reply = reply(StatusCode::OK, form.content_type(), body);
@@ -145,6 +183,18 @@ impl Paths {
             ),
         }
     }
+}
+
+/// Whether a request was sent to an address, or to this machine by name. An attacker's name may stand for the
+/// address of this machine, and then his page may read the reply.
+fn names_an_address(host: Option<&HeaderValue>) -> bool {
+    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
 }
 
 fn unauthorized() -> Reply {
@@ -167,5 +217,43 @@ fn reply(status: StatusCode, content_type: &'static str, body: String) -> Reply 
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     // What was true once is of no use to who asks again.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_could_be_anybodys_is_no_address() {
+        for (host, is_address) in [
+            ("127.0.0.1:9121", true),
+            ("127.0.0.1", true),
+            ("[::1]:9121", true),
+            ("localhost:80", true),
+            ("LOCALHOST", true),
+            ("evil.example:9121", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example:80", false),
+            ("", false),
+        ] {
+            let header = HeaderValue::from_static(host);
+            assert_eq!(names_an_address(Some(&header)), is_address, "{host}");
+        }
+        assert!(!names_an_address(None));
+    }
+
+    #[test]
+    fn the_page_loads_nothing_from_elsewhere() {
+        for (text, allowed) in [(console::PAGE, 0), (console::STYLE, 0), (console::SCRIPT, 2)] {
+            // The namespace of SVG is a name.
+            let names = text.matches("http://www.w3.org/2000/svg").count();
+            assert_eq!((text.matches("://").count(), names), (allowed, allowed));
+        }
+        let inline = ["<style", "style=", "<script>", "onclick", "innerHTML", "eval("];
+        for text in [console::PAGE, console::SCRIPT] {
+            assert!(inline.iter().all(|word| !text.contains(word)), "the policy forbids it");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What an operator must know of a cluster's status: the problems in it, and the verdict that follows.
 
+use super::{ClusterStatus, NodeStatus};
 use serde::Serialize;
-use server::cluster::{ClusterStatus, NodeStatus};
 
 /// How a cluster is. The later, the worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -41,6 +41,7 @@ pub enum Severity {
 /// Something that an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
+    /// How bad it is.
     pub severity: Severity,
     /// For programs: stays the same when the texts change.
     pub kind: &'static str,
@@ -50,6 +51,7 @@ pub struct Problem {
     /// The numbers of the partitions that have it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub partitions: Vec<u16>,
+    /// What is wrong.
     pub cause: String,
     /// What to do, or what happens by itself.
     pub next: String,
