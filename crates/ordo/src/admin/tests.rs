@@ -487,7 +487,10 @@ fn a_node_that_runs_and_waits_is_not_said_to_be_down() {
     status.nodes[3].waiting = true;
     status.partitions[0].replicas.pop();
     let text = show::status(&status, false);
-    assert_has(&text, &["waits", "Node d runs, and waits", "zone z (c)", "remove-node"]);
+    assert_has(
+        &text,
+        &["waits", "Node d runs, and waits", "share of zone z", "another node there (c)", "remove-node"],
+    );
     assert!(!text.contains("never started"), "{text}");
     let text = show::status(
         &{

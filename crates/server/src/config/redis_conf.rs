@@ -4,8 +4,8 @@
 //! the last line of a name wins. What a directive becomes is one of four things:
 //!
 //! * a setting of the same name gets the value;
-//! * a parameter that changes nothing here is remembered for CONFIG GET. If it has not Redis's default, somebody
-//!   hoped for something: [`Config::notes`] says what happens instead;
+//! * a parameter that changes nothing here is remembered for CONFIG GET. If it has not Redis's default,
+//!   somebody hoped for something: [`Config::notes`] says what happens instead;
 //! * so it is with a value that cannot be had, where the server does without: one database, no daemon;
 //! * what somebody relies on (replicas of another server, commands under other names, modules) is refused.
 
@@ -205,7 +205,8 @@ mod tests {
         let config = read(
             "# a comment\r\n\n  port 7000\nPORT 7001\nbind 127.0.0.1 -::1\nrequirepass \"a \\\"b\\\" # \\\\ c\"\n\
              client-output-buffer-limit replica 256mb 64mb 60\nclient-output-buffer-limit pubsub 1 2 3\n\
-             maxmemory 1gb\nhash-max-ziplist-entries 9\nuser alice on +@all ~* >secret\nnotify-keyspace-events \"\"\n\
+             maxmemory 1gb\nhash-max-ziplist-entries 9\nuser alice on +@all ~* >secret\n\
+             notify-keyspace-events \"\"\n\
              hz 10\ndaemonize no\nreplicaof no one\ncluster-enabled no\nsave \"\"\n",
         )
         .expect("settings");
