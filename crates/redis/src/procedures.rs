@@ -15,8 +15,8 @@ use crate::telling::{teller, telling};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{
-    Args, Blob, Call, Footprint, Fragments, Intent, Key, Position, Procedure, ProcedureFuture, Reply, Stop,
-    Tx,
+    Args, Blob, Call, Footprint, Fragments, Intent, Key, Position, Procedure, ProcedureFuture, Reply,
+    Request, Stop, Tx,
 };
 
 /// A data command.
@@ -32,8 +32,8 @@ impl Procedure for CommandProcedure {
     fn footprint(&self, args: &Args) -> Footprint {
         self.command.footprint(args)
     }
-    fn fragments(&self, args: &Args) -> Option<Fragments> {
-        self.command.fragments(args).map(|fragments| fragments.telling(teller(self.command.name)))
+    fn fragments(&self, request: &Request) -> Option<Fragments> {
+        self.command.fragments(&request.args).map(|fragments| fragments.telling(teller(self.command.name)))
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         match self.command.start(tx, Arguments::Call(call)) {

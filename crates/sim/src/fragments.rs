@@ -22,14 +22,27 @@ enum Kind {
     Modify,
     Delete,
     PanicIf,
-    /// Needs the value of the fragment before it.
+    /// Needs the values of up to three earlier fragments, as all kinds behind this one.
     Dependent,
     AbortIf,
+    /// Writes if it does not abort.
+    AbortOrModify,
+    /// Writes one of two further records as well, which depends on the inputs: the last kind.
+    Insert,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] =
-        [Kind::Read, Kind::Put, Kind::Modify, Kind::Delete, Kind::PanicIf, Kind::Dependent, Kind::AbortIf];
+    const ALL: [Kind; 9] = [
+        Kind::Read,
+        Kind::Put,
+        Kind::Modify,
+        Kind::Delete,
+        Kind::PanicIf,
+        Kind::Dependent,
+        Kind::AbortIf,
+        Kind::AbortOrModify,
+        Kind::Insert,
+    ];
     /// So many of them need no other fragment, and abort nothing.
     const INDEPENDENT: usize = 5;
 
@@ -37,8 +50,17 @@ impl Kind {
         match self {
             Kind::Read | Kind::AbortIf => FragmentKind::Read,
             Kind::Put => FragmentKind::Put,
-            Kind::Modify | Kind::Delete | Kind::PanicIf | Kind::Dependent => FragmentKind::Update,
+            Kind::Modify
+            | Kind::Delete
+            | Kind::PanicIf
+            | Kind::Dependent
+            | Kind::AbortOrModify
+            | Kind::Insert => FragmentKind::Update,
         }
+    }
+
+    fn is_independent(self) -> bool {
+        Kind::ALL[..Kind::INDEPENDENT].contains(&self)
     }
 }
 
@@ -50,18 +72,26 @@ fn decode(arg: &[u8]) -> Option<(Kind, u64, Key)> {
 }
 
 fn fragment(place: usize, arg: &[u8]) -> Option<Fragment> {
-    let (kind, _, key) = decode(arg)?;
+    let (kind, number, key) = decode(arg)?;
     let mut fragment = Fragment::independent(key, kind.of_fragment());
-    fragment.abortable = kind == Kind::AbortIf;
-    if kind == Kind::Dependent && place > 0 {
-        fragment.inputs.push(place as u16 - 1);
+    fragment.abortable = matches!(kind, Kind::AbortIf | Kind::AbortOrModify);
+    fragment.inserts = kind == Kind::Insert;
+    if !kind.is_independent() && place > 0 {
+        let mut draw = Draw::new(number);
+        // The same one may come twice.
+        fragment.inputs.extend((0..draw.below(4)).map(|_| draw.below(place as u64) as u16));
     }
     Some(fragment)
 }
 
+/// A record that only the fragment at a key writes, in the key's partition.
+fn inserted(key: &Key, seen: u64) -> Key {
+    Key::new(&[b"{", key.as_bytes(), b"}", if seen.is_multiple_of(2) { b"0" } else { b"1" }].concat())
+}
+
 fn execute(args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
     let FragmentContext { place, found, inputs, .. } = context;
-    let Some((kind, number, _)) = decode(&args[place]) else {
+    let Some((kind, number, key)) = decode(&args[place]) else {
         return Err(Stop::abort("malformed"));
     };
     let found = found.and_then(|entry| entry.value.as_string()).map_or(0, |bytes| hash_bytes(&bytes));
@@ -72,21 +102,33 @@ fn execute(args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
         true => Reply::Nil,
         false => Reply::Integer(seen as i64),
     };
+    let aborts = seen.wrapping_add(number).is_multiple_of(3);
+    let mut inserts = Vec::new();
     let write = match kind {
         Kind::Read => None,
         Kind::Put | Kind::Modify | Kind::Dependent => Some(new),
         Kind::Delete => Some(None),
-        Kind::PanicIf if seen.wrapping_add(number).is_multiple_of(3) => {
+        Kind::PanicIf if aborts => {
             // Not `panic!`: the hook would print it.
             std::panic::resume_unwind(Box::new(crate::program::PANIC_ON_PURPOSE))
         }
         Kind::PanicIf => Some(new),
-        Kind::AbortIf if seen.wrapping_add(number).is_multiple_of(3) => {
+        Kind::AbortIf | Kind::AbortOrModify if aborts => {
             return Err(Stop::abort(format!("refused after seeing {seen:x}")));
         }
         Kind::AbortIf => None,
+        Kind::AbortOrModify => Some(new),
+        Kind::Insert => {
+            inserts.extend(new.clone().map(|entry| (inserted(&key, seen), entry)));
+            if seen.is_multiple_of(3) { None } else { Some(new) }
+        }
     };
-    Ok(Done { write, value: value.into() })
+    Ok(Done { write, value: value.into(), inserts })
+}
+
+fn of(args: &Args) -> Option<Fragments> {
+    let list = args.iter().enumerate().map(|(place, arg)| fragment(place, arg)).collect::<Option<_>>()?;
+    Fragments::new(list, FragmentCode { execute, reply: Some(fragments::all) })
 }
 
 /// The procedure whose arguments are fragments.
@@ -97,32 +139,51 @@ impl Procedure for InFragments {
         "sim.fragments"
     }
     fn footprint(&self, args: &Args) -> Footprint {
-        let Some(fragments) = self.fragments(args) else {
+        let Some(fragments) = of(args) else {
             return Footprint::unknown();
         };
         let keys = |writes| {
             let list = fragments.list().iter().filter(move |fragment| fragment.kind.writes() == writes);
             list.map(|fragment| fragment.key.clone()).collect()
         };
-        Footprint::of_keys(keys(false), keys(true))
+        let mut footprint = Footprint::of_keys(keys(false), keys(true));
+        if fragments.list().iter().any(|fragment| fragment.inserts)
+            && let Some(keys) = &mut footprint.keys
+        {
+            Arc::make_mut(keys).covers_inserts = true;
+        }
+        footprint
     }
-    fn fragments(&self, args: &Args) -> Option<Fragments> {
-        let list = args.iter().enumerate().map(|(place, arg)| fragment(place, arg)).collect::<Option<_>>()?;
-        Fragments::new(list, FragmentCode { execute, reply: Some(fragments::all) })
+    fn fragments(&self, request: &Request) -> Option<Fragments> {
+        of(&request.args)
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         Box::pin(fragments::run(tx, call))
     }
 }
 
-/// A call of fragments over these keys, each of which comes once. They are independent of each other, or may
-/// be of any kind.
+/// Which fragments a call has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// Those that need no other one, and abort nothing.
+    Independent,
+    /// All that write only what their call names.
+    Named,
+    /// All.
+    Any,
+}
+
+/// A call of fragments over these keys, each of which comes once.
 pub fn call<'a>(
     keys: impl IntoIterator<Item = &'a Key>,
-    are_independent: bool,
+    mix: Mix,
     draw: &mut Draw,
 ) -> (Arc<dyn Procedure>, Args) {
-    let kinds = if are_independent { Kind::INDEPENDENT } else { Kind::ALL.len() };
+    let kinds = match mix {
+        Mix::Independent => Kind::INDEPENDENT,
+        Mix::Named => Kind::ALL.len() - 1,
+        Mix::Any => Kind::ALL.len(),
+    };
     let arg = |key: &Key| {
         let (kind, number) = (draw.below(kinds as u64) as u8, draw.bits());
         [&[kind][..], &number.to_le_bytes(), key.as_bytes()].concat()
@@ -165,7 +226,7 @@ impl Source for FragmentSource {
         if !draw.percent(self.percent) {
             return self.programs.request(sequence, draw);
         }
-        let are_independent = draw.percent(self.independent_percent);
+        let mix = if draw.percent(self.independent_percent) { Mix::Independent } else { Mix::Any };
         let mut keys: Vec<&Key> = Vec::new();
         for _ in 0..draw.between(1, self.count_max) {
             // The first keys are the hot ones.
@@ -175,7 +236,7 @@ impl Source for FragmentSource {
                 keys.push(key);
             }
         }
-        let (procedure, args) = call(keys, are_independent, draw);
+        let (procedure, args) = call(keys, mix, draw);
         let id = RequestId { session: SessionId(1 + sequence % 5), sequence, attempt: 0 };
         Arc::new(Request::new(id, procedure, args))
     }

@@ -4,6 +4,7 @@
 use execute::sparkle::{Mutant, Options, Sparkle};
 use execute::{Assignment, Engine, ParSpec, QStore, parspec, qstore};
 use ordo_sim::draw::Draw;
+use ordo_sim::fragments::FragmentSource;
 use ordo_sim::scenario::{ProgramSource, Source};
 use ordo_sim::workers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +13,10 @@ use txn::mutant;
 
 /// The oracle has this many runs to find a defect.
 const SEEDS_MAX: u64 = 3_000;
+
+fn fragments(draw: &mut Draw) -> Box<dyn Source> {
+    Box::new(FragmentSource::draw(draw))
+}
 
 fn programs(draw: &mut Draw) -> Box<dyn Source> {
     Box::new(ProgramSource::draw(draw))
@@ -28,12 +33,16 @@ fn find(mutant: Mutant) -> Option<(u64, String)> {
             ..Options::new(workers)
         }))
     };
-    find_in(&make, 60)
+    find_in(&make, &programs, 60)
 }
 
-fn find_in(make: workers::Factory<'_>, transactions: u64) -> Option<(u64, String)> {
+fn find_in(
+    make: workers::Factory<'_>,
+    source: workers::MakeSource<'_>,
+    transactions: u64,
+) -> Option<(u64, String)> {
     (1..=SEEDS_MAX).find_map(|seed| {
-        match catch_unwind(AssertUnwindSafe(|| workers::run(make, &programs, seed, transactions))) {
+        match catch_unwind(AssertUnwindSafe(|| workers::run(make, source, seed, transactions))) {
             Ok(Ok(_)) => None,
             Ok(Err(failure)) => Some((seed, failure.fault)),
             // An engine's own assertion is as good a find.
@@ -57,11 +66,15 @@ fn every_mutant_of_sparkle_is_caught() {
 }
 
 /// Each of these is found in what an engine does.
-fn find_each<const N: usize>(mutants: [mutant::Mutant; N], make: workers::Factory<'_>) {
+fn find_each<const N: usize>(
+    mutants: [mutant::Mutant; N],
+    make: workers::Factory<'_>,
+    source: workers::MakeSource<'_>,
+) {
     for mutant in mutants {
         // A readers-array is outgrown by more than it has room for only.
         let transactions = if mutant == mutant::Mutant::OutgrowReaders { 400 } else { 60 };
-        let found = mutant::with(mutant, || find_in(make, transactions));
+        let found = mutant::with(mutant, || find_in(make, source, transactions));
         let Some((seed, fault)) = found else {
             panic!("{mutant:?} was not found in {SEEDS_MAX} seeds");
         };
@@ -87,7 +100,7 @@ fn the_mutants_of_parspec_are_caught() {
         mutant::Mutant::CommitUnconfirmed,
         mutant::Mutant::KeepRetracted,
     ];
-    find_each(mutants, &make);
+    find_each(mutants, &make, &programs);
 }
 
 #[test]
@@ -104,5 +117,12 @@ fn the_mutants_of_qstore_are_caught() {
         mutant::Mutant::PassBarrier,
         mutant::Mutant::KeepStrayed,
     ];
-    find_each(mutants, &make);
+    find_each(mutants, &make, &programs);
+    let mutants = [
+        mutant::Mutant::LoseFragmentValue,
+        mutant::Mutant::WriteUndecided,
+        mutant::Mutant::PassKeptWrite,
+        mutant::Mutant::AnyAbortDecides,
+    ];
+    find_each(mutants, &make, &fragments);
 }

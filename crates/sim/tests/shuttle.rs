@@ -12,7 +12,7 @@ use execute::{
     Assignment, Budget, Committed, Engine, ParSpec, Progress, QStore, Siblings, WorkerId, parspec, qstore,
 };
 use ordo_sim::draw::{Draw, seeds};
-use ordo_sim::fragments::{self, FragmentSource};
+use ordo_sim::fragments::{self, FragmentSource, Mix};
 use ordo_sim::judge::{Judge, check_end};
 use ordo_sim::oracle::Oracle;
 use ordo_sim::program::Shape;
@@ -266,7 +266,8 @@ fn epoch_across(
             }
             chosen.extend(&keys[at as usize][..draw.between(1, 2) as usize]);
         }
-        let (procedure, args) = fragments::call(chosen.iter().copied(), draw.percent(90), draw);
+        let mix = if draw.percent(90) { Mix::Independent } else { Mix::Named };
+        let (procedure, args) = fragments::call(chosen.iter().copied(), mix, draw);
         let sequence = sequence + number;
         let id = RequestId { session: SessionId(sequence), sequence, attempt: 0 };
         let mut request = Request::new(id, procedure, args);

@@ -1,15 +1,44 @@
 //! Fragments: a call as operations on one record each (Q-Store, section 2.2).
 //!
 //! A procedure may declare a call as [`Fragments`], if its records, and what it does to each, follow from the
-//! arguments. An engine that plans may then execute each fragment when its record's turn comes, several of
+//! request. An engine that plans may then execute each fragment when its record's turn comes, several of
 //! one transaction at the same time and without a future; every other engine runs the procedure. So that both
-//! do the same, a procedure that declares fragments says what it does in [`FragmentCode`] only, and its
-//! [`crate::Procedure::run`] is [`run`] or, for keys that may come twice, [`run_in_order`].
+//! do the same, a procedure that declares fragments says what it does in [`FragmentCode`] (or a
+//! [`FragmentPlan`]), and its [`crate::Procedure::run`] is [`run`] or, for keys that may come twice,
+//! [`run_in_order`]. A procedure whose `run` is written by hand shares the functions that make its rows, and
+//! a test compares the two.
 //!
+//! # What a call means
+//! Its fragments are executed in the order of their places, and the reply is made of their values. The first
+//! fragment that aborts ends the transaction, and then nothing of the transaction remains. An engine may
+//! execute the fragments in any order that has the same result.
+//!
+//! # Dependencies
 //! Between fragments of one transaction there are two kinds of dependencies:
-//! - a *data dependency*: a fragment needs what an earlier one found ([`Fragment::inputs`]);
-//! - a *commit dependency*: an *abortable* fragment may end the transaction, and then no fragment of the
-//!   transaction has written anything.
+//! - a *data dependency*: a fragment needs the values of earlier ones ([`Fragment::inputs`]). It is executed
+//!   when all of them were. If one of them has aborted, there is no value, and the fragment is left out: the
+//!   abort has a lower place, and decides.
+//! - a *commit dependency*: every fragment depends on the *abortable* ones ([`Fragment::abortable`]), because
+//!   what it writes must not remain if one of these aborts. A fragment may be executed before, and its value
+//!   may be used, as long as its write is kept back.
+//!
+//! The other two kinds of the paper are between transactions, and the engine's business: a *conflict
+//! dependency* is on the last writer of the fragment's record, and a *speculation dependency* is on a
+//! transaction whose abortable fragments were not all executed when its write was read.
+//!
+//! There is no circle among them: inputs have lower places, no value waits for a commit dependency, and
+//! conflicts go by the order of the transactions.
+//!
+//! # Inserts
+//! A fragment may write records besides its own ([`Fragment::inserts`], [`Done::inserts`]), if these are in
+//! the partition of its own record, and if every other transaction that touches one of them has a fragment at
+//! the record of this fragment, or of one that has this fragment among its inputs and may write. Then the
+//! turn of that record stands for the turns of all: it is what [`crate::KeySets::covers_inserts`] says of
+//! whole transactions. The names of inserted records may depend on inputs.
+//!
+//! # Over several partitions
+//! Values do not travel between partitions before the transaction has ended there. So only calls whose
+//! fragments depend on nothing are executed apart over several partitions ([`apart`]).
 //!
 //! Fragments take [`Note`]s as a procedure does, if their transaction has a [`Teller`], or if it may have one
 //! in another process that executes a part of it.
@@ -23,6 +52,7 @@ use crate::told::{self, Note};
 use crate::tx::{Intent, Tx};
 use crate::value::{Entry, LongString, Value};
 use smallvec::SmallVec;
+use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -57,13 +87,28 @@ pub struct Fragment {
     pub inputs: SmallVec<[u16; 2]>,
     /// It may abort the transaction.
     pub abortable: bool,
+    /// It may write records that no other transaction touches without a fragment at this one's record.
+    pub inserts: bool,
 }
 
 impl Fragment {
     /// A fragment that needs no other one and aborts nothing.
     pub fn independent(key: Key, kind: FragmentKind) -> Fragment {
         let hash = key.hash64();
-        Fragment { key, hash, kind, inputs: SmallVec::new(), abortable: false }
+        Fragment { key, hash, kind, inputs: SmallVec::new(), abortable: false, inserts: false }
+    }
+
+    /// The same with these inputs.
+    pub fn needing(self, inputs: impl IntoIterator<Item = u16>) -> Fragment {
+        Fragment { inputs: inputs.into_iter().collect(), ..self }
+    }
+    /// The same, which may abort the transaction.
+    pub fn aborting(self) -> Fragment {
+        Fragment { abortable: true, ..self }
+    }
+    /// The same, which may insert.
+    pub fn inserting(self) -> Fragment {
+        Fragment { inserts: true, ..self }
     }
 
     /// The key's [`Key::hash64`].
@@ -79,6 +124,8 @@ pub struct FragmentContext<'a> {
     pub place: usize,
     /// What the record holds. `None` if the entry is absent or has expired, or if the fragment does not read.
     pub found: Option<&'a Entry>,
+    /// The record holds an entry that has expired.
+    pub has_expired: bool,
     /// The values of the fragment's inputs, in their order.
     pub inputs: &'a [FragmentValue],
     /// The time of the transaction's epoch: [`Tx::now_ms`].
@@ -142,20 +189,26 @@ pub struct Done {
     pub write: Option<Option<Entry>>,
     /// What other fragments, and the reply, need of it.
     pub value: FragmentValue,
+    /// Further records that it has written: distinct keys, none of them a fragment's.
+    pub inserts: Vec<(Key, Entry)>,
 }
 
 impl Done {
     /// The fragment has written nothing.
     pub fn read(value: impl Into<FragmentValue>) -> Done {
-        Done { write: None, value: value.into() }
+        Done { write: None, value: value.into(), inserts: Vec::new() }
     }
     /// The fragment has put an entry into its record.
     pub fn put(entry: Entry, value: impl Into<FragmentValue>) -> Done {
-        Done { write: Some(Some(entry)), value: value.into() }
+        Done { write: Some(Some(entry)), ..Done::read(value) }
     }
     /// The fragment has deleted what its record held.
     pub fn delete(value: impl Into<FragmentValue>) -> Done {
-        Done { write: Some(None), value: value.into() }
+        Done { write: Some(None), ..Done::read(value) }
+    }
+    /// The same, with these records besides.
+    pub fn inserting(self, inserts: Vec<(Key, Entry)>) -> Done {
+        Done { inserts, ..self }
     }
 }
 
@@ -172,38 +225,165 @@ pub struct FragmentCode {
     pub reply: Option<fn(&[Blob], FragmentValues) -> Reply>,
 }
 
-impl FragmentCode {
-    /// Executes one fragment of this kind.
-    fn execute(
-        &self,
-        args: &[Blob],
-        kind: FragmentKind,
-        is_abortable: bool,
-        context: FragmentContext<'_>,
-    ) -> FragmentOutcome {
-        let executed = catch_unwind(AssertUnwindSafe(|| (self.execute)(args, context)));
-        let failed = |text: &'static str| Done::read(Reply::error(text));
-        match executed {
-            Ok(Err(_)) if !is_abortable => {
-                Ok(failed("ERR a fragment that was declared not to abort did: nothing was written there"))
-            }
-            Ok(Ok(done)) if done.write.is_some() && !kind.writes() => {
-                Ok(failed("ERR a fragment that was declared to read wrote: nothing was written there"))
-            }
-            Ok(done) => done,
-            Err(_) => Ok(failed("ERR a fragment panicked: nothing was written there")),
+/// What the fragments of one call do, for calls that work something out once for all of their fragments.
+/// Functions of what they are given, as those of [`FragmentCode`] are.
+pub trait FragmentPlan: Debug + Send + Sync {
+    /// Executes the fragment at a place. Only an abortable fragment may end in an error.
+    fn execute(&self, args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome;
+    /// The call's reply, from the values of all fragments.
+    fn reply(&self, args: &[Blob], values: FragmentValues) -> Reply;
+    /// Whether fragments note what they write by themselves, as [`InTurn`] does.
+    fn notes_writes(&self) -> bool {
+        false
+    }
+    /// What the fragments have noted, with their places, in the order in which it is told.
+    fn in_order(&self, notes: Vec<(u16, Vec<Note>)>) -> Vec<Note> {
+        notes.into_iter().flat_map(|(_, notes)| notes).collect()
+    }
+}
+
+impl FragmentPlan for FragmentCode {
+    fn execute(&self, args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
+        (self.execute)(args, context)
+    }
+    fn reply(&self, args: &[Blob], mut values: FragmentValues) -> Reply {
+        match self.reply {
+            Some(reply) => reply(args, values),
+            None => values.pop().map_or(Reply::Nil, FragmentValue::into_reply),
         }
     }
+}
 
-    /// The reply of a transaction whose fragments have these values. What they have written stays, also if
-    /// the reply panics, which then is an error.
-    fn reply(&self, args: &[Blob], mut values: FragmentValues) -> Reply {
-        let Some(reply) = self.reply else {
-            return values.pop().map_or(Reply::Nil, FragmentValue::into_reply);
-        };
-        let replied = catch_unwind(AssertUnwindSafe(|| reply(args, values)));
-        replied.unwrap_or(Reply::error("ERR the reply panicked: what the transaction wrote is there"))
+#[derive(Clone, Debug)]
+enum Code {
+    Functions(FragmentCode),
+    Plan(Arc<dyn FragmentPlan>),
+}
+
+impl Code {
+    fn plan(&self) -> &dyn FragmentPlan {
+        match self {
+            Code::Functions(code) => code,
+            Code::Plan(plan) => &**plan,
+        }
     }
+}
+
+/// What a fragment has declared.
+#[derive(Clone, Copy)]
+struct Declared<'a> {
+    kind: FragmentKind,
+    abortable: bool,
+    /// Its key, and how the request was routed, if the fragment may insert.
+    inserts: Option<(&'a Key, &'a PartitionRoute)>,
+}
+
+impl<'a> Declared<'a> {
+    fn of_kind(kind: FragmentKind) -> Declared<'static> {
+        Declared { kind, abortable: false, inserts: None }
+    }
+
+    fn of(fragment: &'a Fragment, route: &'a PartitionRoute) -> Declared<'a> {
+        let Fragment { kind, abortable, inserts, .. } = *fragment;
+        Declared { kind, abortable, inserts: inserts.then_some((&fragment.key, route)) }
+    }
+
+    fn may_insert(&self, (key, _): &(Key, Entry)) -> bool {
+        let partition_of = |route: &PartitionRoute, key| route.slots.partition_of_key(key);
+        self.inserts.is_some_and(|(own, route)| {
+            key.space() == own.space() && partition_of(route, key) == partition_of(route, own)
+        })
+    }
+}
+
+/// Executes one fragment, and holds it to what it has declared.
+fn execute(
+    plan: &dyn FragmentPlan,
+    args: &[Blob],
+    declared: Declared<'_>,
+    context: FragmentContext<'_>,
+) -> FragmentOutcome {
+    let executed = catch_unwind(AssertUnwindSafe(|| plan.execute(args, context)));
+    let failed = |text: &'static str| Ok(Done::read(Reply::error(text)));
+    match executed {
+        Ok(Err(_)) if !declared.abortable => {
+            failed("ERR a fragment that was declared not to abort did: nothing was written there")
+        }
+        Ok(Ok(done)) if done.write.is_some() && !declared.kind.writes() => {
+            failed("ERR a fragment that was declared to read wrote: nothing was written there")
+        }
+        Ok(Ok(done)) if !done.inserts.iter().all(|insert| declared.may_insert(insert)) => {
+            failed("ERR a fragment inserted what it had not declared: nothing was written there")
+        }
+        Ok(done) => done,
+        Err(_) => failed("ERR a fragment panicked: nothing was written there"),
+    }
+}
+
+/// The reply of a transaction whose fragments have these values. What they have written stays, also if the
+/// reply panics, which then is an error.
+fn reply(plan: &dyn FragmentPlan, args: &[Blob], values: FragmentValues) -> Reply {
+    let replied = catch_unwind(AssertUnwindSafe(|| plan.reply(args, values)));
+    replied.unwrap_or(Reply::error("ERR the reply panicked: what the transaction wrote is there"))
+}
+
+/// Executes operations of several calls on one record, one after the other, as one fragment: for the
+/// [`FragmentPlan`] of a call that consists of others, none of which aborts.
+///
+/// Each operation's notes begin with [`Note::Read`].
+pub struct InTurn<'a> {
+    key: &'a Key,
+    context: FragmentContext<'a>,
+    write: Option<Option<Entry>>,
+}
+
+impl<'a> InTurn<'a> {
+    /// Begins with what a fragment is given.
+    pub fn new(key: &'a Key, context: FragmentContext<'a>) -> InTurn<'a> {
+        InTurn { key, context, write: None }
+    }
+
+    /// Executes what the fragment at a place of a call does that has these arguments. The fragment's value.
+    pub fn execute(
+        &mut self,
+        code: FragmentCode,
+        args: &[Blob],
+        kind: FragmentKind,
+        place: usize,
+    ) -> FragmentValue {
+        told::note(|| Note::Read);
+        let now_ms = self.context.now_ms;
+        let (found, has_expired) = match &self.write {
+            _ if kind == FragmentKind::Put => (None, false),
+            None => (self.context.found, self.context.has_expired),
+            Some(written) => {
+                let has_expired = written.as_ref().is_some_and(|entry| entry.expired(now_ms));
+                (written.as_ref().filter(|_| !has_expired), has_expired)
+            }
+        };
+        if has_expired {
+            told::note_expired(self.key);
+        }
+        let context = FragmentContext { place, found, has_expired, ..self.context };
+        let Ok(done) = execute(&code, args, Declared::of_kind(kind), context) else {
+            return FragmentValue::NIL;
+        };
+        if let Some(entry) = done.write {
+            told::note_write(self.key, entry.as_ref());
+            self.write = Some(entry);
+        }
+        done.value
+    }
+
+    /// What the fragment has done.
+    pub fn done(self, value: impl Into<FragmentValue>) -> Done {
+        Done { write: self.write, ..Done::read(value) }
+    }
+}
+
+/// The reply of a call that [`InTurn`] has executed, from the values of its fragments.
+pub fn reply_of(code: FragmentCode, args: &[Blob], values: FragmentValues) -> Reply {
+    reply(&code, args, values)
 }
 
 /// Tells others what a transaction did that was executed fragment by fragment.
@@ -218,11 +398,11 @@ pub struct Teller {
 /// A call as fragments.
 ///
 /// Guarantees: (1) keys are distinct; (2) inputs are places of earlier fragments; (3) there are at most
-/// [`Fragments::COUNT_MAX`].
+/// [`Fragments::COUNT_MAX`]; (4) a fragment that inserts may write its own record.
 #[derive(Clone, Debug)]
 pub struct Fragments {
     list: FragmentList,
-    code: FragmentCode,
+    code: Code,
     teller: Option<Teller>,
     /// Whether others may want to be told of it: each process knows for itself whether anybody does now.
     may_be_told: bool,
@@ -235,6 +415,9 @@ pub struct Fragments {
 /// The fragments of a transaction.
 pub type FragmentList = SmallVec<[Fragment; 1]>;
 
+/// More fragments than this are not executed apart if they depend on each other.
+const DEPENDENT_MAX: usize = 256;
+
 /// Lists up to this long are compared all with all.
 const COMPARED_MAX: usize = 32;
 
@@ -244,10 +427,20 @@ impl Fragments {
 
     /// A list of fragments. `None` if it does not keep the guarantees.
     pub fn new(list: FragmentList, code: FragmentCode) -> Option<Fragments> {
-        let is_early = |(place, fragment): (usize, &Fragment)| {
+        Fragments::of(list, Code::Functions(code))
+    }
+
+    /// A list of fragments with a plan. `None` if it does not keep the guarantees.
+    pub fn planned(list: FragmentList, plan: impl FragmentPlan + 'static) -> Option<Fragments> {
+        Fragments::of(list, Code::Plan(Arc::new(plan)))
+    }
+
+    fn of(list: FragmentList, code: Code) -> Option<Fragments> {
+        let is_allowed = |(place, fragment): (usize, &Fragment)| {
             fragment.inputs.iter().all(|&input| usize::from(input) < place)
+                && (fragment.kind.writes() || !fragment.inserts)
         };
-        if list.len() > Fragments::COUNT_MAX || !list.iter().enumerate().all(is_early) {
+        if list.len() > Fragments::COUNT_MAX || !list.iter().enumerate().all(is_allowed) {
             return None;
         }
         let hashes_differ = match list.len() <= COMPARED_MAX {
@@ -298,10 +491,10 @@ impl Fragments {
         &self.list
     }
 
-    /// Whether no fragment depends on another one in any way, so that each may be executed by itself.
+    /// Whether no fragment depends on another one in any way, or inserts.
     pub fn are_independent(&self) -> bool {
-        self.hashes_differ
-            && self.list.iter().all(|fragment| fragment.inputs.is_empty() && !fragment.abortable)
+        let mut list = self.list.iter();
+        list.all(|fragment| fragment.inputs.is_empty() && !fragment.abortable && !fragment.inserts)
     }
 
     /// Whether a request that has this route reaches all records. If it has several partitions, each has
@@ -321,67 +514,73 @@ impl Fragments {
         found == route.partitions
     }
 
-    /// Executes the fragment at a place by itself: for engines that have called [`independent`]. `entry` is
-    /// what the record holds, expired or not. Adds to `notes` what the fragment notes, if that is to be told.
+    /// Executes the fragment at a place by itself: for engines that have called [`apart`]. `entry` is what
+    /// the record holds, expired or not, and `inputs` are the values of the fragment's inputs. Adds to
+    /// `notes` what the fragment notes, if that is to be told.
+    ///
+    /// # Errors
+    /// The fragment aborts the transaction.
     pub fn execute_apart(
         &self,
-        args: &[Blob],
+        request: &Request,
         place: usize,
         entry: Option<&Entry>,
+        inputs: &[FragmentValue],
         now_ms: u64,
         notes: &mut Vec<Note>,
-    ) -> Done {
-        match self.teller.is_some() || self.is_noted {
-            false => self.execute(args, place, entry, now_ms),
-            true => {
-                let (taken, done) = told::noting(std::mem::take(notes), || {
-                    let done = self.execute(args, place, entry, now_ms);
-                    if let Some(entry) = &done.write {
-                        told::note_write(&self.list[place].key, entry.as_ref());
-                    }
-                    done
-                });
-                *notes = taken;
-                done
-            }
-        }
-    }
-
-    fn execute(&self, args: &[Blob], place: usize, entry: Option<&Entry>, now_ms: u64) -> Done {
+    ) -> FragmentOutcome {
         let Fragment { key, kind, .. } = &self.list[place];
-        let mut found = entry.filter(|_| *kind != FragmentKind::Put);
-        if found.is_some_and(|entry| entry.expired(now_ms)) {
-            found = None;
-            told::note_expired(key);
+        let entry = entry.filter(|_| *kind != FragmentKind::Put);
+        let has_expired = entry.is_some_and(|entry| entry.expired(now_ms));
+        let found = entry.filter(|_| !has_expired);
+        let context = FragmentContext { place, found, has_expired, inputs, now_ms };
+        let declared = Declared::of(&self.list[place], &request.route);
+        let plan = self.code.plan();
+        if self.teller.is_none() && !self.is_noted {
+            return execute(plan, &request.args, declared, context);
         }
-        let context = FragmentContext { place, found, inputs: &[], now_ms };
-        let executed = self.code.execute(args, *kind, false, context);
-        executed.unwrap_or_else(|stop| Done::read(Reply::error_owned(stop.to_string())))
+        let (taken, outcome) = told::noting(std::mem::take(notes), || {
+            if has_expired && !plan.notes_writes() {
+                told::note_expired(key);
+            }
+            let done = execute(plan, &request.args, declared, context)?;
+            if let Some(entry) = done.write.as_ref().filter(|_| !plan.notes_writes()) {
+                told::note_write(key, entry.as_ref());
+            }
+            done.inserts.iter().for_each(|(key, entry)| told::note_write(key, Some(entry)));
+            Ok(done)
+        });
+        *notes = taken;
+        outcome
     }
 
-    /// The reply of a transaction whose fragments have these values, and have noted this, in the order of
-    /// their places. What they have written stays, also if the reply panics, which then is an error.
-    pub fn reply(&self, args: &[Blob], values: FragmentValues, notes: impl Iterator<Item = Note>) -> Reply {
-        let reply = self.code.reply(args, values);
+    /// The reply of a transaction whose fragments have these values, and have noted this, with their places,
+    /// in the order of these. What they have written stays, also if the reply panics, which then is an error.
+    pub fn reply(&self, args: &[Blob], values: FragmentValues, notes: Vec<(u16, Vec<Note>)>) -> Reply {
+        let plan = self.code.plan();
+        let reply = reply(plan, args, values);
         match self.teller {
             None => reply,
             Some(Teller { began, tell }) => {
-                tell(reply, std::iter::once(Note::Began(began)).chain(notes).collect())
+                tell(reply, std::iter::once(Note::Began(began)).chain(plan.in_order(notes)).collect())
             }
         }
     }
 }
 
-/// Whether each fragment of a request may be executed by itself, where its record is; and if so, the
-/// fragments. All partitions of a request must decide alike, in whichever processes they are: this depends on
-/// nothing but what the order has of the request.
-pub fn independent(request: &Request) -> Option<Fragments> {
+/// Whether each fragment of a request may be executed by itself, where its record is and when its turn comes;
+/// and if so, the fragments. If the request has several partitions, they depend on nothing. All partitions of
+/// a request must decide alike, in whichever processes they are: this depends on nothing but what the order
+/// has of the request.
+pub fn apart(request: &Request) -> Option<Fragments> {
     // If that panics, so does the procedure, where it is an outcome.
-    let fragments = catch_unwind(AssertUnwindSafe(|| request.procedure.fragments(&request.args))).ok()??;
-    let is_allowed = |fragment: &Fragment| !(fragment.kind.writes() && request.footprint.read_only);
+    let fragments = catch_unwind(AssertUnwindSafe(|| request.procedure.fragments(request))).ok()??;
+    let writes = |fragment: &Fragment| fragment.kind.writes();
     let may_run = !request.elsewhere
-        && fragments.are_independent()
-        && fragments.list.iter().all(is_allowed)
+        && fragments.hashes_differ
+        && (fragments.are_independent()
+            || request.route.partitions.len() == 1 && fragments.list.len() <= DEPENDENT_MAX)
+        && !(request.footprint.read_only && fragments.list.iter().any(writes))
         && fragments.are_where(&request.route);
     may_run.then_some(fragments)
 }
@@ -391,24 +590,30 @@ pub fn independent(request: &Request) -> Option<Fragments> {
 /// # Errors
 /// A fragment aborts the transaction, or the engine stops it.
 pub async fn run(mut tx: Tx, call: Call) -> Outcome {
-    let Some(fragments) = call.request().procedure.fragments(&call) else {
+    let request = call.request();
+    let Some(fragments) = request.procedure.fragments(request) else {
         return Err(Stop::abort("ERR the arguments are malformed"));
     };
     let Fragments { list, code, .. } = &fragments;
+    let plan = code.plan();
     let mut values = FragmentValues::with_capacity(list.len());
-    for (place, Fragment { key, kind, inputs, abortable, .. }) in list.iter().enumerate() {
+    for (place, fragment) in list.iter().enumerate() {
+        let Fragment { key, kind, inputs, .. } = fragment;
         let inputs: SmallVec<[FragmentValue; 2]> =
             inputs.iter().map(|&input| values[usize::from(input)].clone()).collect();
         let found = find(&mut tx, key, *kind).await?;
-        let now_ms = tx.now_ms();
-        let context = FragmentContext { place, found: found.as_ref(), inputs: &inputs, now_ms };
-        let done = code.execute(&call, *kind, *abortable, context)?;
+        let (found, now_ms) = (found.as_ref(), tx.now_ms());
+        let context = FragmentContext { place, found, has_expired: false, inputs: &inputs, now_ms };
+        let done = execute(plan, &call, Declared::of(fragment, &request.route), context)?;
         if let Some(entry) = done.write {
             tx.write(key, entry).await?;
         }
+        for (key, entry) in done.inserts {
+            tx.put_entry(&key, entry).await?;
+        }
         values.push(done.value);
     }
-    Ok(code.reply(&call, values))
+    Ok(reply(plan, &call, values))
 }
 
 /// Executes fragments of one kind, none of which aborts, one after the other: for a procedure that runs code
@@ -428,8 +633,9 @@ pub async fn run_in_order(
     let mut values = FragmentValues::with_capacity(expected);
     for (place, key) in keys.enumerate() {
         let found = find(tx, &key, kind).await?;
-        let context = FragmentContext { place, found: found.as_ref(), inputs, now_ms: tx.now_ms() };
-        let done = code.execute(args, kind, false, context)?;
+        let (found, now_ms) = (found.as_ref(), tx.now_ms());
+        let context = FragmentContext { place, found, has_expired: false, inputs, now_ms };
+        let done = execute(&code, args, Declared::of_kind(kind), context)?;
         if let Some(entry) = done.write {
             tx.write(&key, entry).await?;
         }
@@ -438,7 +644,7 @@ pub async fn run_in_order(
         }
         values.push(done.value);
     }
-    Ok(code.reply(args, values))
+    Ok(reply(&code, args, values))
 }
 
 /// What a fragment of a kind finds in its record.
@@ -454,6 +660,7 @@ async fn find(tx: &mut Tx, key: &Key, kind: FragmentKind) -> Result<Option<Entry
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Args, FnProcedure, RequestId};
 
     fn code() -> FragmentCode {
         fn execute(_: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
@@ -468,6 +675,11 @@ mod tests {
 
     fn fragment(key: &str) -> Fragment {
         Fragment::independent(Key::from(key), FragmentKind::Read)
+    }
+
+    fn request() -> Request {
+        let nothing = FnProcedure::new("nothing", async |_, _| Ok(Reply::OK));
+        Request::new(RequestId::default(), Arc::new(nothing), Args::new())
     }
 
     #[test]
@@ -494,18 +706,21 @@ mod tests {
     fn a_fragment_that_breaks_its_declaration_does_nothing() {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
+        let request = request();
         let list: FragmentList = ["a", "b", "c"].map(fragment).into_iter().collect();
         let fragments = Fragments::new(list, code()).expect("it keeps the guarantees");
         for place in 0..3 {
-            let done = fragments.execute_apart(&[], place, None, 0, &mut Vec::new());
+            let done = fragments.execute_apart(&request, place, None, &[], 0, &mut Vec::new());
+            let done = done.expect("none may abort");
             assert!(done.write.is_none() && done.value.is_error(), "{place}: {done:?}");
         }
-        let context = FragmentContext { place: 0, found: None, inputs: &[], now_ms: 0 };
-        let abortable = code().execute(&[], FragmentKind::Read, true, context);
-        assert_eq!(abortable, Err(Stop::abort("ERR no")));
+        let abortable = Fragments::new(std::iter::once(fragment("a").aborting()).collect(), code());
+        let abortable = abortable.expect("it keeps the guarantees");
+        let aborted = abortable.execute_apart(&request, 0, None, &[], 0, &mut Vec::new());
+        assert_eq!(aborted, Err(Stop::abort("ERR no")));
         let panics = FragmentCode { reply: Some(|_, _| panic!("on purpose")), ..code() };
         let fragments = Fragments::new(FragmentList::new(), panics).expect("it keeps the guarantees");
-        assert!(fragments.reply(&[], FragmentValues::new(), std::iter::empty()).is_error());
+        assert!(fragments.reply(&[], FragmentValues::new(), Vec::new()).is_error());
         std::panic::set_hook(hook);
     }
 
@@ -514,7 +729,7 @@ mod tests {
         let mut twins: FragmentList = ["a", "b"].map(fragment).into_iter().collect();
         twins[1].hash = twins[0].hash;
         let fragments = Fragments::new(twins, code()).expect("the keys are distinct");
-        assert!(!fragments.are_independent());
+        assert!(!fragments.hashes_differ);
         let mut many: FragmentList = (0..=COMPARED_MAX).map(|number| fragment(&number.to_string())).collect();
         many.push(fragment("0"));
         assert!(Fragments::new(many, code()).is_none(), "a key twice");
@@ -533,13 +748,14 @@ mod tests {
         let silent = Fragments::new(std::iter::once(fragment).collect(), code).expect("one key");
         let expired = Entry { expires_at_ms: 5, ..Entry::new("old") };
         let mut notes = Vec::new();
-        silent.execute_apart(&[], 0, Some(&expired), 5, &mut notes);
+        let request = request();
+        silent.execute_apart(&request, 0, Some(&expired), &[], 5, &mut notes).expect("it does not abort");
         assert_eq!(notes, []);
         let tell = |_, notes: Vec<Note>| Reply::Integer(notes.len() as i64);
         let told = silent.telling(Some(Teller { began: "test", tell }));
-        told.execute_apart(&[], 0, Some(&expired), 5, &mut notes);
+        told.execute_apart(&request, 0, Some(&expired), &[], 5, &mut notes).expect("it does not abort");
         let wrote = Note::Wrote { key: Key::from("a"), is_present: true, expires: false };
         assert_eq!(notes, [Note::Expired(Key::from("a")), wrote]);
-        assert_eq!(told.reply(&[], FragmentValues::new(), notes.into_iter()), Reply::Integer(3));
+        assert_eq!(told.reply(&[], FragmentValues::new(), vec![(0, notes)]), Reply::Integer(3));
     }
 }

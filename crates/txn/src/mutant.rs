@@ -63,6 +63,14 @@ pub enum Mutant {
     ForgetWriter,
     /// Q-Store begins a transaction without declared keys as soon as it comes to it.
     PassBarrier,
+    /// Q-Store executes a fragment without the values of its inputs.
+    LoseFragmentValue,
+    /// Q-Store installs what fragments write while others of their transaction may still abort it.
+    WriteUndecided,
+    /// Q-Store lets those behind a fragment go on that has not written yet.
+    PassKeptWrite,
+    /// Q-Store ends a transaction by whichever of its aborts comes first, not by that of the lowest place.
+    AnyAbortDecides,
     /// Q-Store answers for a transaction whose siblings have not told what their fragments came to.
     AnswerWithoutSiblings,
     /// Q-Store leaves it at that if a transaction has touched other keys than it was planned with.

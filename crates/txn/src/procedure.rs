@@ -25,9 +25,9 @@ pub trait Procedure: Send + Sync + 'static {
         Footprint::unknown()
     }
 
-    /// The call as operations on one record each, if it is declared so: then [`Procedure::run`] executes the
-    /// same code ([`crate::fragments`]).
-    fn fragments(&self, _args: &Args) -> Option<Fragments> {
+    /// The call that a request asks for as operations on one record each, if it is declared so: then
+    /// [`Procedure::run`] does the same ([`crate::fragments`]).
+    fn fragments(&self, _request: &Request) -> Option<Fragments> {
         None
     }
 

@@ -1,6 +1,7 @@
 //! Bank: accounts in branches, transfers within a branch, and audits that sum a branch.
 //!
-//! A transfer reads and updates two accounts and rolls back if the first holds too little. An audit is
+//! A transfer reads and updates two accounts and rolls back if the first holds too little. (As fragments, it
+//! has one for each account, the first of which may abort.) An audit is
 //! read-only, reads every account of one branch and knows what the sum must be: money only moves within the
 //! branch. So every audit that takes effect is a test of the snapshot that it read, and the totals at the end
 //! are a test of the transfers.
@@ -10,18 +11,19 @@
 use crate::dice::Dice;
 use crate::{
     Client, Draw, Generator, MISSING, Native, PerRecord, State, Tally, WRONG, Workload, bytes_at, malformed,
-    row,
+    missing_value, row,
 };
 use std::sync::Arc;
 use txn::fragments::{Done, FragmentOutcome, FragmentValues};
 use txn::{
-    Args, Blob, Call, Entry, Footprint, FragmentCode, FragmentContext, FragmentKind, Key, Outcome,
-    PartitionRoute, Procedure, Reply, Stop, Tx,
+    Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, FragmentContext, FragmentKind, FragmentValue,
+    Fragments, Key, Outcome, PartitionRoute, Procedure, Reply, Request, Stop, Tx,
 };
 
 /// The balance with which every account starts.
 pub const BALANCE_INITIAL: i64 = 1_000;
 const AMOUNT_MAX: u32 = 500;
+const INSUFFICIENT: &str = "insufficient funds";
 
 /// The workload's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +84,41 @@ impl Arguments {
     }
 }
 
+/// A transfer at one of its accounts.
+fn transfer_at(args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
+    let Arguments { amount, .. } = Arguments::decode(args)?;
+    let balance = balance_of(context.found.cloned());
+    if context.place == 1 {
+        let Ok(target) = balance else { return Ok(missing_value()) };
+        return Ok(Done::put(Entry::new(balance_row(target + amount)), FragmentValue::NIL));
+    }
+    let source = balance?;
+    if source < amount {
+        return Err(Stop::abort(INSUFFICIENT));
+    }
+    Ok(Done::put(Entry::new(balance_row(source - amount)), Reply::Integer(source - amount)))
+}
+
+fn transfer_reply(_: &[Blob], mut values: FragmentValues) -> Reply {
+    match values.iter().position(FragmentValue::is_error) {
+        Some(wrong) => values.swap_remove(wrong).into_reply(),
+        None => values.swap_remove(0).into_reply(),
+    }
+}
+
+fn transfer_fragments(request: &Request) -> Option<Fragments> {
+    let Arguments { first, second, .. } = Arguments::decode(&request.args).ok()?;
+    let at = |number: u32| Fragment::independent(account(number), FragmentKind::Update);
+    let list = [at(first).aborting(), at(second)].into_iter().collect();
+    Fragments::new(list, FragmentCode { execute: transfer_at, reply: Some(transfer_reply) })
+}
+
 async fn transfer(mut tx: Tx, call: Call) -> Outcome {
     let Arguments { first, second, amount } = Arguments::decode(&call)?;
     let (from, to) = (account(first), account(second));
     let source = balance_of(tx.entry_for_update(&from).await?)?;
     if source < amount {
-        return Err(Stop::abort("insufficient funds"));
+        return Err(Stop::abort(INSUFFICIENT));
     }
     let target = balance_of(tx.entry_for_update(&to).await?)?;
     tx.put(&from, balance_row(source - amount)).await?;
@@ -132,6 +163,7 @@ const TRANSFER: Native = Native {
         }
         Err(_) => Footprint::unknown(),
     },
+    fragments: transfer_fragments,
     run: |tx, call| Box::pin(transfer(tx, call)),
 };
 
@@ -244,6 +276,7 @@ mod tests {
         SMALL.check(&mut state, &tally).unwrap();
         assert!(tally.aborted_by_logic > 0, "some accounts run dry");
         assert!(tally.committed > 4_000);
+        assert_eq!(state.in_fragments, 6_000);
     }
 
     #[test]

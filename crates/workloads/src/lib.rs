@@ -40,7 +40,7 @@ pub use vacation::Vacation;
 pub use ycsb::Ycsb;
 
 use std::sync::Arc;
-use txn::fragments;
+use txn::fragments::{self, Done};
 use txn::{
     Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, FragmentKind, Fragments, Key, Outcome,
     PartitionRoute, Procedure, ProcedureFuture, Reply, Request, RequestId, Stop, Tx, Value,
@@ -181,11 +181,12 @@ impl Tally {
     }
 }
 
-/// A procedure that is a function of its arguments alone: every procedure of this crate that declares no
-/// fragments.
+/// A procedure that is a function of its arguments alone.
 struct Native {
     name: &'static str,
     footprint: fn(&Args) -> Footprint,
+    /// The call as fragments, which do what `run` does: `testing` compares the two.
+    fragments: fn(&Request) -> Option<Fragments>,
     run: fn(Tx, Call) -> ProcedureFuture,
 }
 
@@ -201,6 +202,9 @@ impl Procedure for Native {
     }
     fn footprint(&self, args: &Args) -> Footprint {
         (self.footprint)(args)
+    }
+    fn fragments(&self, request: &Request) -> Option<Fragments> {
+        (self.fragments)(request)
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         (self.run)(tx, call)
@@ -233,8 +237,8 @@ impl Procedure for PerRecord {
             (Err(_), false) => Footprint::read_only(),
         }
     }
-    fn fragments(&self, args: &Args) -> Option<Fragments> {
-        let keys = (self.keys)(args).ok()?.into_iter();
+    fn fragments(&self, request: &Request) -> Option<Fragments> {
+        let keys = (self.keys)(&request.args).ok()?.into_iter();
         Fragments::new(keys.map(|key| Fragment::independent(key, self.kind)).collect(), self.code)
     }
     fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
@@ -260,6 +264,11 @@ const MISSING: &str =
 /// A row that must exist at this point of every serial execution.
 fn missing() -> Stop {
     Stop::abort(MISSING)
+}
+
+/// The value of a fragment whose record must exist and does not: the reply is an error then, too.
+fn missing_value() -> Done {
+    Done::read(Reply::error(MISSING))
 }
 
 /// The row of a record that must exist.

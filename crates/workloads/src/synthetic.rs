@@ -226,6 +226,7 @@ const NON_DEPENDENT: PerRecord = PerRecord {
 const DEPENDENT: Native = Native {
     name: "synthetic.dependent",
     footprint: |_| Footprint::unknown(),
+    fragments: |_| None,
     run: |tx, call| Box::pin(dependent(tx, call)),
 };
 

@@ -5,10 +5,11 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use txn::fragments;
 use txn::tx::{Read, lend};
 use txn::{
-    Access, Call, Entry, Intent, Key, Outcome, Position, Request, RequestId, ScanPage, ScanRange, SessionId,
-    Stop, Tx, TxContext,
+    Access, Call, Entry, Footprint, FragmentValue, Intent, Key, Outcome, Position, Request, RequestId,
+    ScanPage, ScanRange, SessionId, Stop, Tx, TxContext,
 };
 
 /// The records, and the next position.
@@ -16,6 +17,8 @@ use txn::{
 pub struct Serial {
     pub records: BTreeMap<Key, Entry>,
     position: u64,
+    /// Requests that were executed in fragments as well, several of them each.
+    pub in_fragments: u64,
     /// A write to lose, for tests of the checks.
     pub sabotage: Option<Sabotage>,
 }
@@ -95,7 +98,7 @@ impl Serial {
                 assert!(old.is_none(), "{key:?} was loaded twice");
             });
         }
-        Serial { records, position: 0, sabotage: None }
+        Serial { records, position: 0, in_fragments: 0, sabotage: None }
     }
 
     /// Runs one request, and tells what it touched.
@@ -117,9 +120,11 @@ impl Serial {
         });
         let (access, poll) = lend(running, || future.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         let running: Box<Running> = access.into_any().downcast().expect("what was lent");
-        self.records = running.records;
+        let mut running = running;
+        self.records = std::mem::take(&mut running.records);
         let Poll::Ready(outcome) = poll else { panic!("a procedure awaited something that is not its Tx") };
         assert!(!read_only || running.written.is_empty(), "a read-only procedure wrote");
+        self.assert_same_in_fragments(&request, context.now_ms, &outcome, &running);
         // What rolled back lost nothing: only a write that should take effect counts.
         if outcome.is_ok() {
             self.sabotage = running.sabotage;
@@ -131,6 +136,48 @@ impl Serial {
             }
         }
         (outcome, running.touched)
+    }
+
+    /// Asserts that a request's fragments, if it has some, do by themselves what its procedure did. A request
+    /// that declares no keys has those that were touched.
+    fn assert_same_in_fragments(
+        &mut self,
+        request: &Request,
+        now_ms: u64,
+        outcome: &Outcome,
+        running: &Running,
+    ) {
+        let mut request = request.clone();
+        if request.footprint.keys.is_none() {
+            let Touched { reads, writes } = running.touched.clone();
+            request.footprint.keys = Footprint::of_keys(reads, writes).keys;
+        }
+        let Some(fragments) = fragments::apart(&request) else {
+            return;
+        };
+        self.in_fragments += u64::from(fragments.list().len() > 1);
+        let mut values: Vec<FragmentValue> = Vec::new();
+        let mut written = BTreeMap::new();
+        for (place, fragment) in fragments.list().iter().enumerate() {
+            let inputs: Vec<FragmentValue> =
+                fragment.inputs.iter().map(|&input| values[usize::from(input)].clone()).collect();
+            let found = self.records.get(&fragment.key);
+            let done = fragments.execute_apart(&request, place, found, &inputs, now_ms, &mut Vec::new());
+            match done {
+                Ok(done) => {
+                    written.extend(done.write.map(|entry| (fragment.key.clone(), entry)));
+                    written.extend(done.inserts.into_iter().map(|(key, entry)| (key, Some(entry))));
+                    values.push(done.value);
+                }
+                Err(stop) => return assert_eq!(*outcome, Err(stop), "{request:?} in fragments"),
+            }
+        }
+        let reply = fragments.reply(&request.args, values.into(), Vec::new());
+        assert_eq!(*outcome, Ok(reply), "{request:?} in fragments");
+        // A lost write is lost there only.
+        if self.sabotage.is_none() {
+            assert_eq!(running.written, written, "{request:?} in fragments");
+        }
     }
 
     /// Runs `calls` calls of each of `clients` clients, interleaved, and asserts that every declared key set

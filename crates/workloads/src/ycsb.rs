@@ -17,7 +17,7 @@ use std::sync::Arc;
 use txn::fragments::{self, Done, FragmentOutcome, FragmentValues};
 use txn::{
     Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, FragmentContext, FragmentKind, FragmentValue,
-    Fragments, Key, Procedure, ProcedureFuture, Reply, Stop, Tx, Value,
+    Fragments, Key, Procedure, ProcedureFuture, Reply, Request, Stop, Tx, Value,
 };
 
 /// Marks an operation as an update.
@@ -213,12 +213,12 @@ impl Procedure for AccessRecords {
         }
         Footprint::of_keys(reads, writes)
     }
-    fn fragments(&self, args: &Args) -> Option<Fragments> {
+    fn fragments(&self, request: &Request) -> Option<Fragments> {
         let fragment = |operation: u32| {
             let kind = if operation & UPDATE == 0 { FragmentKind::Read } else { FragmentKind::Update };
             Fragment::independent(record(operation & !UPDATE), kind)
         };
-        let list = operations(args).ok()?.map(fragment).collect();
+        let list = operations(&request.args).ok()?.map(fragment).collect();
         Fragments::new(list, FragmentCode { execute, reply: Some(reply) })
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {

@@ -21,19 +21,23 @@
 //! between the phases or between slices.
 //!
 //! # Two kinds of transactions
-//! A *split* transaction has declared fragments ([`txn::fragments`]), none of which depends on another one of
-//! them. Most of Redis's commands on one key are such transactions. Each fragment is executed on the record
-//! itself when it is resolved: no future, no list of writes. The worker that executes the last one ends the
-//! transaction ([`split`]).
+//! A *split* transaction has declared fragments ([`txn::fragments`]). Most of Redis's commands on one key,
+//! and blocks of them, are such transactions. Each fragment is executed on the record itself when it is
+//! resolved: no future, no list of writes. The worker that executes the last one ends the transaction
+//! ([`split`]).
 //!
-//! A split transaction may have fragments at several partitions, each of which executes its own, when their
-//! records' turn comes there, and waits for no other one to do so. Each tells what its fragments came to, and
-//! the first of them makes the outcome of it; of commands of which others may be told, all do ([`across`]).
-//! The final commit waits for the outcome where that is made.
+//! Fragments of one transaction may depend on each other, and may abort it. Such a fragment is executed when
+//! it is resolved and has its inputs, and what it writes is kept back until no abort is possible any more
+//! ([`dependent`]).
 //!
-//! A *whole* transaction has declared keys only (MULTI/EXEC blocks do), or fragments that depend on each
-//! other. It counts its unresolved fragments (the paper's batch metadata, [`slots`]), and its procedure runs
-//! when there is none left: as one logic fragment over all of its records.
+//! A split transaction whose fragments depend on nothing may have them at several partitions, each of which
+//! executes its own, when their records' turn comes there, and waits for no other one to do so. Each tells
+//! what its fragments came to, and the first of them makes the outcome of it; of commands of which others may
+//! be told, all do ([`across`]). The final commit waits for the outcome where that is made.
+//!
+//! A *whole* transaction has declared keys only (scripts do), or fragments at several partitions that depend
+//! on each other. It counts its unresolved fragments (the paper's batch metadata, [`slots`]), and its
+//! procedure runs when there is none left: as one logic fragment over all of its records.
 //!
 //! # Where this engine leaves the paper
 //! 1. *Out of the queue's order.* In the paper a queue is executed first in, first out, and its order is the
@@ -41,13 +45,14 @@
 //!    that must wait leaves the queue, and those behind it that do not depend on it go on: this is what the
 //!    table of last writers is for. Phases and slices overlap, where all plan and then all execute in section
 //!    3.
-//! 2. *Data dependencies and abortable fragments* make a transaction whole. The paper executes such fragments
-//!    apart, too, and what that gains is not gained here.
-//! 3. *No speculation dependencies, no cascades.* A split transaction cannot abort, and a whole one installs
-//!    its writes when its procedure has returned. So an abort by a transaction's own logic comes before
-//!    anybody can read what it wrote: the transactions behind it wait as in the paper's conservative
-//!    execution (section 4.3), but only for the procedure, and no queue stalls. Speculation here is about the
-//!    *order*: delivered transactions execute before they are confirmed, and a retraction undoes them.
+//! 2. *Data dependencies over several partitions* make a transaction whole, and so do abortable fragments
+//!    there. The paper sends values from executor to executor.
+//! 3. *No speculation dependencies, no cascades.* A split transaction keeps its writes back until it is
+//!    decided, and a whole one installs its writes when its procedure has returned. So an abort by a
+//!    transaction's own logic comes before anybody can read what it wrote: the transactions behind it wait as
+//!    in the paper's conservative execution (section 4.3), but only those that touch the same records, and no
+//!    queue stalls. Speculation here is about the *order*: delivered transactions execute before they are
+//!    confirmed, and a retraction undoes them.
 //! 4. *Versions.* The store keeps several versions of a record, tagged with positions, and a transaction at
 //!    `p` reads the newest below `p`. So a writer does not wait for the readers before it: only the last
 //!    *writer* of a key is a dependency. (The paper's queues order readers, too.)
@@ -98,6 +103,7 @@
 //!   deadlock; nobody spins.
 
 mod across;
+mod dependent;
 mod execution;
 mod plan;
 mod queues;

@@ -96,7 +96,7 @@ impl Planner {
     fn plan(&mut self, shared: &Shared, job: Job, split: &mut u64) -> u32 {
         // Siblings must decide alike, and whether a request is heavy is not part of the order.
         if (job.member.is_some() || job.request.footprint.weight == Weight::Light)
-            && let Some(fragments) = fragments::independent(&job.request)
+            && let Some(fragments) = fragments::apart(&job.request)
             && !fragments.list().is_empty()
         {
             *split += 1;

@@ -71,9 +71,9 @@ struct Executor {
     /// retracted: all before that had executed. So is one that was planned again, and then waiting for it
     /// does no harm.
     last_writers: Box<[Position]>,
-    /// The buckets of the fragments that write, and wait, of the part that is being executed. They get their
-    /// last writer at its end: another fragment of it may have the same bucket, and then waits for the same
-    /// transaction.
+    /// The buckets of the fragments that write, and have not done so, of the part that is being executed.
+    /// They get their last writer at its end: another fragment of it may have the same bucket, and then waits
+    /// for the same transaction.
     waiting: Vec<usize>,
 }
 
@@ -300,11 +300,12 @@ impl Shared {
                 }
                 continue;
             }
-            // Whoever comes behind it finds what it has written.
-            if fragment.kind.writes() {
-                executor.last_writers[bucket] = Position::NONE;
+            let is_there = self.execute_fragment(&split, index, &mut share);
+            match fragment.kind.writes() {
+                true if is_there => executor.last_writers[bucket] = Position::NONE,
+                true => executor.waiting.push(bucket),
+                false => {}
             }
-            self.execute_fragment(&split, index, &mut share);
         }
         if let Some(ended) = self.add_share(&split, share) {
             found(Found::Ended(split.clone(), ended));

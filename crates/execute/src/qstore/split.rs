@@ -1,6 +1,7 @@
 //! Transactions that are executed fragment by fragment, each where its record's turn comes.
 
 use super::Shared;
+use super::dependent::Dependent;
 use crate::conservative::{Ended, Heard, Installed, Job, LiveChange, Member};
 use crate::engine::Committed;
 use crate::running;
@@ -9,16 +10,19 @@ use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use store::{RecordCell, Version, digest};
-use txn::fragments::{Done, FragmentValues};
+use store::{RecordRef, Version, digest};
+use txn::fragments::{Done, FragmentOutcome, FragmentValues};
 use txn::{
-    Fragment, FragmentKind, FragmentValue, Fragments, Key, Note, Outcome, PartitionId, Position, Reply, Space,
+    Entry, Fragment, FragmentKind, FragmentValue, Fragments, Key, Note, Outcome, PartitionId, Position,
+    Reply, Space, Stop,
 };
 
-/// A transaction whose fragments depend on nothing but their records.
+/// A transaction that is executed fragment by fragment.
 pub(super) struct Split {
     job: Job,
     fragments: Fragments,
+    /// What the fragments share, if they depend on each other.
+    dependent: Option<Box<Dependent>>,
     /// The places of this partition's fragments, those of one range behind each other.
     by_range: SmallVec<[u16; 16]>,
     /// Fragments that have not been executed.
@@ -32,7 +36,8 @@ pub(super) struct Split {
 
 #[derive(Clone, Default)]
 struct Gathered {
-    /// The values that are not nil, with their fragments' places.
+    /// The values that are not nil, with their fragments' places. (Fragments that depend on each other have
+    /// their values and notes in [`Dependent`].)
     values: SmallVec<[(u16, FragmentValue); 1]>,
     /// What the fragments have noted, with their places.
     notes: Vec<(u16, Vec<Note>)>,
@@ -83,6 +88,7 @@ impl Split {
         Split {
             remaining: AtomicU32::new(by_range.len() as u32),
             job,
+            dependent: Dependent::of(&fragments),
             fragments,
             by_range,
             live: AtomicI64::new(0),
@@ -114,6 +120,11 @@ impl Split {
         self.by_range.len() as u16
     }
 
+    /// All fragments, also those at other partitions.
+    pub(super) fn fragments(&self) -> &[Fragment] {
+        self.fragments.list()
+    }
+
     /// The fragment at a place of `by_range`.
     pub(super) fn fragment(&self, index: u16) -> &Fragment {
         &self.fragments.list()[usize::from(self.by_range[usize::from(index)])]
@@ -143,18 +154,23 @@ impl Split {
             gathered.values.extend(values.into_iter().filter(|&(place, _)| is_its_own(place)));
             gathered.notes.extend(notes.into_iter().filter(|&(place, _)| is_its_own(place)));
         }
-        Ok(running::see(request, context, || self.reply(&mut gathered)))
+        running::see(request, context, || self.reply(&mut gathered))
     }
 
-    /// The reply, from the values of all fragments.
-    fn reply(&self, gathered: &mut Gathered) -> Reply {
-        let mut values: FragmentValues = smallvec![FragmentValue::NIL; self.fragments.list().len()];
-        for (place, value) in gathered.values.drain(..) {
-            values[usize::from(place)] = value;
-        }
-        gathered.notes.sort_unstable_by_key(|&(place, _)| place);
-        let notes = gathered.notes.drain(..).flat_map(|(_, notes)| notes);
-        self.fragments.reply(&self.job.request.args, values, notes)
+    /// The outcome, from the values of all fragments.
+    fn reply(&self, gathered: &mut Gathered) -> Outcome {
+        let (values, mut notes) = match &self.dependent {
+            Some(dependent) => dependent.take()?,
+            None => {
+                let mut values: FragmentValues = smallvec![FragmentValue::NIL; self.fragments.list().len()];
+                for (place, value) in gathered.values.drain(..) {
+                    values[usize::from(place)] = value;
+                }
+                (values, std::mem::take(&mut gathered.notes))
+            }
+        };
+        notes.sort_unstable_by_key(|&(place, _)| place);
+        Ok(self.fragments.reply(&self.job.request.args, values, notes))
     }
 
     /// What is left to be committed, once every fragment was executed. A void transaction's outcome is never
@@ -162,20 +178,22 @@ impl Split {
     fn end(&self, is_void: bool) -> Ended {
         let Job { context, request, member, .. } = &self.job;
         let installed = std::mem::take(&mut self.gathered.lock().installed);
+        let outcome = match is_void || member.is_some() {
+            true => Ok(Reply::Nil),
+            false => self.outcome(Heard::new()),
+        };
+        let end = running::outcome_term(request, context.position, &outcome);
         Ended {
             committed: Committed {
                 position: context.position,
                 request: request.clone(),
-                outcome: match is_void || member.is_some() {
-                    true => Ok(Reply::Nil),
-                    false => self.outcome(Heard::new()),
-                },
+                outcome,
                 writes: self.writes.load(Ordering::Relaxed) as usize,
                 is_split: matches!(self.answered_at(), AnsweredAt::One(_)),
             },
             now_ms: context.now_ms,
             live: LiveChange::By(self.live.load(Ordering::Relaxed)),
-            terms: self.terms.load(Ordering::Relaxed),
+            terms: self.terms.load(Ordering::Relaxed).wrapping_add(end),
             member: member.clone(),
             installed,
             was_early: false,
@@ -186,22 +204,39 @@ impl Split {
 /// What a worker has done for a split transaction, and not made known.
 #[derive(Default)]
 pub(super) struct Share {
-    executed: u32,
+    pub(super) executed: u32,
     live: i64,
     writes: u32,
     terms: u64,
     gathered: Gathered,
 }
 
+impl Share {
+    pub(super) fn notes(&mut self) -> &mut Vec<(u16, Vec<Note>)> {
+        &mut self.gathered.notes
+    }
+}
+
 impl Shared {
-    /// Executes one fragment, whose record's last writer has executed.
-    pub(super) fn execute_fragment(&self, split: &Split, index: u16, share: &mut Share) {
+    /// Executes one fragment, whose record's last writer has executed. Whether what it has written is there
+    /// for those behind it.
+    pub(super) fn execute_fragment(&self, split: &Split, index: u16, share: &mut Share) -> bool {
+        let place = split.by_range[usize::from(index)];
+        if let Some(dependent) = &split.dependent {
+            return self.execute_dependent(split, dependent, place, share);
+        }
         if !self.order.is_void(split.position()) {
-            // The witness first: whole transactions latch records while it sees them.
-            let Job { context, request, .. } = &split.job;
-            running::see(request, context, || self.execute_on_record(split, index, share));
+            let (record, outcome) = self.execute_on_record(split, place, &[], share);
+            let failed = |stop: Stop| Done::read(Reply::error_owned(stop.to_string()));
+            let mut done = outcome.unwrap_or_else(failed);
+            let value = std::mem::replace(&mut done.value, FragmentValue::NIL);
+            self.install_done(split, place, record, done, share);
+            if value != FragmentValue::NIL {
+                share.gathered.values.push((place, value));
+            }
         }
         share.executed += 1;
+        true
     }
 
     /// Makes known what was done for a split transaction. What is to be committed, if no fragment is left to
@@ -228,57 +263,79 @@ impl Shared {
         was_last.then(|| split.end(self.order.is_void(split.position())))
     }
 
-    fn execute_on_record(&self, split: &Split, index: u16, share: &mut Share) {
-        let place = split.by_range[usize::from(index)];
-        let Fragment { key, kind, .. } = &split.fragments.list()[usize::from(place)];
-        let (position, now_ms) = (split.position(), split.job.context.now_ms);
-        let args = &split.job.request.args;
-        let clears = || self.partition.clears_of(key);
-        // A placeholder for what is only looked at would stay until the store's collection comes there.
-        let mut record = match kind {
-            FragmentKind::Put => None,
-            FragmentKind::Read | FragmentKind::Update => self.partition.get(key),
-        };
-        let found = record.as_mut().and_then(|record| {
-            self.partition.with(record, |cell| cell.versions.entry(position.prev(), clears()).cloned())
-        });
-        // Not under the record's latch: readers at a snapshot would wait for it. No other transaction writes
-        // the record meanwhile, because its turn is this fragment's.
-        let mut notes = Vec::new();
-        let Done { write, value } =
-            split.fragments.execute_apart(args, usize::from(place), found.as_ref(), now_ms, &mut notes);
-        if let Some(entry) = write {
-            let mut record = record.unwrap_or_else(|| self.partition.get_or_insert(key));
-            self.partition.with(&mut record, |cell| {
-                let was_live = cell.versions.entry(position.prev(), clears()).is_some();
-                self.install(cell, key, Version { position, entry }, was_live, share);
+    /// Executes a fragment on what its record holds. The record comes with it, if it was looked up.
+    pub(super) fn execute_on_record(
+        &self,
+        split: &Split,
+        place: u16,
+        inputs: &[FragmentValue],
+        share: &mut Share,
+    ) -> (Option<RecordRef<()>>, FragmentOutcome) {
+        let Job { context, request, .. } = &split.job;
+        // The witness first: whole transactions latch records while it sees them.
+        running::see(request, context, || {
+            let Fragment { key, kind, .. } = &split.fragments.list()[usize::from(place)];
+            // A placeholder for what is only looked at would stay until the store's collection comes there.
+            let mut record = match kind {
+                FragmentKind::Put => None,
+                FragmentKind::Read | FragmentKind::Update => self.partition.get(key),
+            };
+            let before = context.position.prev();
+            let clears = self.partition.clears_of(key);
+            let found = record.as_mut().and_then(|record| {
+                self.partition.with(record, |cell| cell.versions.entry(before, clears).cloned())
             });
-            share.gathered.installed.push(record);
+            // Not under the record's latch: readers at a snapshot would wait for it. No other transaction
+            // writes the record meanwhile, because its turn is this fragment's.
+            let mut notes = Vec::new();
+            let (found, now_ms) = (found.as_ref(), context.now_ms);
+            let outcome =
+                split.fragments.execute_apart(request, place.into(), found, inputs, now_ms, &mut notes);
+            if !notes.is_empty() {
+                share.gathered.notes.push((place, notes));
+            }
+            (record, outcome)
+        })
+    }
+
+    /// Puts what a fragment has written into the records.
+    pub(super) fn install_done(
+        &self,
+        split: &Split,
+        place: u16,
+        record: Option<RecordRef<()>>,
+        done: Done,
+        share: &mut Share,
+    ) {
+        if let Some(entry) = done.write {
+            let key = &split.fragments.list()[usize::from(place)].key;
+            self.install(split.position(), key, record, entry, share);
         }
-        if value != FragmentValue::NIL {
-            share.gathered.values.push((place, value));
-        }
-        if !notes.is_empty() {
-            share.gathered.notes.push((place, notes));
+        for (key, entry) in done.inserts {
+            self.install(split.position(), &key, None, Some(entry), share);
         }
     }
 
-    /// Puts what a fragment has written into its record.
     fn install(
         &self,
-        cell: &mut RecordCell<()>,
+        position: Position,
         key: &Key,
-        version: Version,
-        was_live: bool,
+        record: Option<RecordRef<()>>,
+        entry: Option<Entry>,
         share: &mut Share,
     ) {
-        let entry = version.entry.as_ref();
         share.writes += 1;
-        share.terms = share.terms.wrapping_add(digest::of_write(key, version.position, entry));
-        if key.space() == Space::User {
-            share.live += i64::from(entry.is_some()) - i64::from(was_live);
-        }
-        cell.versions.prune(self.partition.snapshots().watermark());
-        cell.versions.insert(version);
+        share.terms = share.terms.wrapping_add(digest::of_write(key, position, entry.as_ref()));
+        let mut record = record.unwrap_or_else(|| self.partition.get_or_insert(key));
+        let clears = self.partition.clears_of(key);
+        self.partition.with(&mut record, |cell| {
+            if key.space() == Space::User {
+                let was_live = cell.versions.entry(position.prev(), clears).is_some();
+                share.live += i64::from(entry.is_some()) - i64::from(was_live);
+            }
+            cell.versions.prune(self.partition.snapshots().watermark());
+            cell.versions.insert(Version { position, entry });
+        });
+        share.gathered.installed.push(record);
     }
 }

@@ -135,8 +135,7 @@ impl Memory {
         let context = TxContext { position: self.position, now_ms: self.now_ms, ..TxContext::default() };
         let request = Arc::new(Request::new(RequestId::default(), procedure, args));
         let _wanted = want();
-        let apart =
-            fragments::independent(&request).map(|fragments| self.execute_apart(&request, &fragments));
+        let apart = fragments::apart(&request).map(|fragments| self.execute_apart(&request, &fragments));
         let read_only = request.footprint.read_only;
         let mut future = request.procedure.run(Tx::new(context), Call::new(request.clone()));
         let mut access: Box<dyn Access> =
@@ -171,14 +170,15 @@ impl Memory {
             let record = self.records.get(key);
             let entry = record.and_then(|(_, entry)| entry.as_ref());
             let mut notes = Vec::new();
-            let done = fragments.execute_apart(&request.args, place, entry, self.now_ms, &mut notes);
+            let done = fragments.execute_apart(request, place, entry, &[], self.now_ms, &mut notes);
+            let done = done.expect("no command aborts");
             let written = done.write.map(|entry| (self.position, entry));
             records.push((key.clone(), written.or_else(|| record.cloned())));
             values.push(done.value);
-            noted.push(notes);
+            noted.push((place as u16, notes));
         }
         values.reverse();
-        let notes = noted.into_iter().rev().flatten();
-        (fragments.reply(&request.args, values.into(), notes), records)
+        noted.reverse();
+        (fragments.reply(&request.args, values.into(), noted), records)
     }
 }

@@ -18,7 +18,7 @@ mod threads;
 pub use threads::run_on_threads;
 
 use crate::draw::{Draw, tracing};
-use crate::fragments;
+use crate::fragments::{self, Mix};
 use crate::oracle::{Expected, Oracle};
 use execute::calvin::reconnoitre;
 use execute::siblings::Message;
@@ -315,8 +315,8 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        let are_independent = self.draw.percent(80);
-        fragments::call(chosen, are_independent, &mut self.draw)
+        let mix = if self.draw.percent(80) { Mix::Independent } else { Mix::Named };
+        fragments::call(chosen, mix, &mut self.draw)
     }
 
     /// Most requests name what reconnaissance finds now, where engines want to know.

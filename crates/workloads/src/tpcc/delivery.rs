@@ -27,6 +27,7 @@ pub fn arguments(warehouse: u32, carrier: u8) -> Args {
 pub(super) const PROCEDURE: Native = Native {
     name: "tpcc.delivery",
     footprint: |_| Footprint::unknown(),
+    fragments: |_| None,
     run: |tx, call| Box::pin(run(tx, call)),
 };
 

@@ -6,12 +6,21 @@
 //! most likely written it.
 //!
 //! Items are read in the home warehouse's partition, which is that of most lines.
+//!
+//! As fragments, a call has one for each row that its arguments name: the items' may abort, and the one of
+//! the customer's last order needs all others' values, and inserts the order with its lines. The fragment of
+//! the oldest-new-order record writes nothing: it stands for the inserts' turn before Delivery and
+//! StockLevel.
 
 use super::random::is_brand;
 use super::rows::{Column, customer, district, item, key, order, order_line, patched, row, stock, warehouse};
-use crate::{Native, malformed};
+use crate::{MISSING, Native, malformed, missing_value};
 use std::sync::Arc;
-use txn::{Args, Blob, Call, Footprint, KeySets, Outcome, Reply, Stop, Tx, Weight};
+use txn::fragments::{Done, FragmentList, FragmentOutcome, FragmentPlan, FragmentValues};
+use txn::{
+    Args, Blob, Call, Entry, Footprint, Fragment, FragmentContext, FragmentKind, FragmentValue, Fragments,
+    KeySets, Outcome, Reply, Request, Stop, Tx, Weight,
+};
 
 /// The most lines that an order has.
 pub const LINES_MAX: usize = 15;
@@ -59,7 +68,7 @@ struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    fn decode(args: &'a Args) -> Result<Order<'a>, Stop> {
+    fn decode(args: &'a [Blob]) -> Result<Order<'a>, Stop> {
         let bytes = args.first().ok_or_else(malformed)?.as_bytes();
         let (head, lines) = bytes.split_at_checked(HEAD_BYTES).ok_or_else(malformed)?;
         if lines.len() % LINE_BYTES != 0 || lines.len() > LINES_MAX * LINE_BYTES {
@@ -87,7 +96,7 @@ impl<'a> Order<'a> {
 
 /// The procedure.
 pub(super) const PROCEDURE: Native =
-    Native { name: "tpcc.new_order", footprint, run: |tx, call| Box::pin(run(tx, call)) };
+    Native { name: "tpcc.new_order", footprint, fragments, run: |tx, call| Box::pin(run(tx, call)) };
 
 /// The rows that the arguments name. Order, new-order and order-line rows get their names from the district
 /// row; their other users are the read-only profiles, which find the order through the district row or the
@@ -167,8 +176,188 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     }
     let tax = i64::from(warehouse::TAX.get(&warehouse) + district_tax);
     let discount = i64::from(customer::DISCOUNT.get(&customer));
-    let total = sum * (10_000 - discount) * (10_000 + tax) / 100_000_000;
-    Ok(Reply::Bulk(reply(number, total, brands)))
+    Ok(Reply::Bulk(reply(number, total(sum, discount, tax), brands)))
+}
+
+/// Where the fragments of a call are that do not have a fixed place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    /// By line: its item's and its stock's, which several lines may share.
+    items: [u16; LINES_MAX],
+    stocks: [u16; LINES_MAX],
+    /// The first that is no item's.
+    district: u16,
+    /// The first that is no stock's.
+    last_order: u16,
+}
+
+const WAREHOUSE_PLACE: u16 = 0;
+const CUSTOMER_PLACE: u16 = 1;
+const ITEMS_PLACE: u16 = 2;
+
+/// Adds a fragment unless there is one for its record; its place.
+fn add(list: &mut FragmentList, fragment: Fragment) -> u16 {
+    let place = list.iter().position(|other| other.key == fragment.key).unwrap_or(list.len());
+    if place == list.len() {
+        list.push(fragment);
+    }
+    place as u16
+}
+
+fn fragments(request: &Request) -> Option<Fragments> {
+    let order = Order::decode(&request.args).ok()?;
+    let (home, district, customer) = (order.warehouse(), order.district(), order.customer());
+    let at = |key, kind| Fragment::independent(key, kind);
+    let mut list = FragmentList::with_capacity(6 + 2 * LINES_MAX);
+    let mut places = Places::default();
+    list.push(at(key::warehouse(home), FragmentKind::Read));
+    list.push(at(key::customer(home, district, customer), FragmentKind::Read));
+    let lines = || (0..usize::from(order.line_count())).map(|index| (index, order.line(index)));
+    for (index, Line { item, .. }) in lines() {
+        places.items[index] = add(&mut list, at(key::item(home, item), FragmentKind::Read).aborting());
+    }
+    places.district = list.len() as u16;
+    list.push(at(key::district(home, district), FragmentKind::Update));
+    for (index, Line { item, supplier, .. }) in lines() {
+        places.stocks[index] = add(&mut list, at(key::stock(supplier, item), FragmentKind::Update));
+    }
+    places.last_order = list.len() as u16;
+    let last_order = at(key::last_order(home, district, customer), FragmentKind::Put);
+    list.push(last_order.needing(ITEMS_PLACE..places.last_order).inserting());
+    let oldest = at(key::oldest_new_order(home, district), FragmentKind::Put);
+    list.push(oldest.needing([places.last_order]));
+    Fragments::planned(list, places)
+}
+
+impl FragmentPlan for Places {
+    fn execute(&self, args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
+        let order = Order::decode(args)?;
+        let place = context.place as u16;
+        match place {
+            _ if place > self.last_order => Ok(Done::read(FragmentValue::NIL)),
+            _ if place == self.last_order => Ok(self.insert(&order, &context)),
+            _ if (ITEMS_PLACE..self.district).contains(&place) => {
+                let item = context.found.ok_or(Stop::abort(UNUSED_ITEM))?;
+                let item = row::<{ item::BYTES }>(Some(item.value.clone()))?;
+                let is_brand = i64::from(is_brand(item::DATA.get(&item)));
+                Ok(Done::read(Reply::Integer(i64::from(item::PRICE.get(&item)) << 1 | is_brand)))
+            }
+            _ => Ok(self.at_row(&order, &context).unwrap_or_else(|_| missing_value())),
+        }
+    }
+
+    fn reply(&self, args: &[Blob], mut values: FragmentValues) -> Reply {
+        let Ok(order) = Order::decode(args) else {
+            return Reply::error(MISSING);
+        };
+        if let Some(wrong) = values.iter().position(FragmentValue::is_error) {
+            return values.swap_remove(wrong).into_reply();
+        }
+        let number_at = |place: u16| number_of(&values[usize::from(place)]);
+        let (number, district_tax) = district_value(number_at(self.district));
+        let (mut sum, mut brands) = (0, 0);
+        for index in 0..order.line_count() {
+            let item = number_at(self.items[usize::from(index)]);
+            sum += i64::from(amount(order.line(usize::from(index)), item));
+            let info = bytes_of(&values[usize::from(self.stocks[usize::from(index)])]);
+            brands += u8::from(item & 1 == 1 && info[DISTRICT_INFO_BYTES] == 1);
+        }
+        let tax = number_at(WAREHOUSE_PLACE) + i64::from(district_tax);
+        Reply::Bulk(reply(number, total(sum, number_at(CUSTOMER_PLACE), tax), brands))
+    }
+}
+
+/// The bytes of a stock's information for a district, behind which a stock's value says whether it is of
+/// brand goods.
+const DISTRICT_INFO_BYTES: usize = 24;
+
+/// The number that a value is; 0 if it is none, which the code of the fragments excludes.
+fn number_of(value: &FragmentValue) -> i64 {
+    match value {
+        FragmentValue::Reply(Reply::Integer(number)) => *number,
+        _ => 0,
+    }
+}
+
+/// The value of a stock's fragment.
+fn bytes_of(value: &FragmentValue) -> [u8; DISTRICT_INFO_BYTES + 1] {
+    match value {
+        FragmentValue::Reply(Reply::Bulk(bytes)) => bytes.as_bytes().try_into().unwrap_or_default(),
+        _ => Default::default(),
+    }
+}
+
+/// The number of the order and the tax, from the value of the district's fragment.
+fn district_value(value: i64) -> (u32, u32) {
+    ((value >> 32) as u32, value as u32)
+}
+
+/// The amount of a line whose item has this value.
+fn amount(line: Line, item: i64) -> u32 {
+    u32::from(line.quantity) * (item >> 1) as u32
+}
+
+impl Places {
+    /// What is done to a row that is neither an item's nor the last order's.
+    fn at_row(&self, order: &Order<'_>, context: &FragmentContext<'_>) -> Result<Done, Stop> {
+        let found = context.found.map(|entry| entry.value.clone());
+        let place = context.place as u16;
+        if place == WAREHOUSE_PLACE {
+            let warehouse = row::<{ warehouse::BYTES }>(found)?;
+            return Ok(Done::read(Reply::Integer(warehouse::TAX.get(&warehouse).into())));
+        }
+        if place == CUSTOMER_PLACE {
+            let customer = row::<{ customer::BYTES }>(found)?;
+            return Ok(Done::read(Reply::Integer(customer::DISCOUNT.get(&customer).into())));
+        }
+        if place == self.district {
+            let old = row::<{ district::BYTES }>(found)?;
+            let number = district::NEXT_ORDER.get(&old);
+            let value = i64::from(number) << 32 | i64::from(district::TAX.get(&old));
+            let new = patched::<{ district::BYTES }>(&old, |row| district::NEXT_ORDER.set(row, number + 1));
+            return Ok(Done::put(Entry::new(new), Reply::Integer(value)));
+        }
+        let mut stock = row::<{ stock::BYTES }>(found)?;
+        let mut value = [0; DISTRICT_INFO_BYTES + 1];
+        let (info, brand) = value.split_at_mut(DISTRICT_INFO_BYTES);
+        info.copy_from_slice(stock::district_info(&stock, order.district()));
+        brand[0] = u8::from(is_brand(stock::DATA.get(&stock)));
+        for index in (0..usize::from(order.line_count())).filter(|&index| self.stocks[index] == place) {
+            let line = order.line(index);
+            stock = supplied(&stock, line, line.supplier != order.warehouse());
+        }
+        Ok(Done::put(Entry::new(stock), Reply::bulk(&value[..])))
+    }
+
+    /// The rows of the order, once its number, its items and its stocks are known.
+    fn insert(&self, order: &Order<'_>, context: &FragmentContext<'_>) -> Done {
+        if context.inputs.iter().any(FragmentValue::is_error) {
+            return missing_value();
+        }
+        let (home, district, count) = (order.warehouse(), order.district(), order.line_count());
+        let value_at = |place: u16| &context.inputs[usize::from(place - ITEMS_PLACE)];
+        let (number, _) = district_value(number_of(value_at(self.district)));
+        let mut inserts = Vec::with_capacity(2 + usize::from(count));
+        let mut all_local = true;
+        for index in 0..usize::from(count) {
+            let line = order.line(index);
+            all_local &= line.supplier == home;
+            let amount = amount(line, number_of(value_at(self.items[index])));
+            let info = bytes_of(value_at(self.stocks[index]));
+            let inserted = order_line_row(line, amount, &info[..DISTRICT_INFO_BYTES]);
+            let key = key::order_line(home, district, number, index as u8 + 1);
+            inserts.push((key, Entry::new(inserted)));
+        }
+        let inserted = order_row(order.customer(), context.now_ms, count, all_local);
+        inserts.push((key::order(home, district, number), Entry::new(inserted)));
+        inserts.push((key::new_order(home, district, number), Entry::new(Blob::EMPTY)));
+        Done::put(Entry::new(super::rows::index_record(number)), FragmentValue::NIL).inserting(inserts)
+    }
+}
+
+/// What the order costs in cents: the sum of its lines with a discount and taxes in ten-thousandths.
+fn total(sum: i64, discount: i64, tax: i64) -> i64 {
+    sum * (10_000 - discount) * (10_000 + tax) / 100_000_000
 }
 
 /// The stock row after it supplied a line: clause 2.4.2.2.

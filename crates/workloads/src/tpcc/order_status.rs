@@ -26,6 +26,7 @@ pub fn arguments(warehouse: u32, district: u8, customer: Named) -> Args {
 pub(super) const PROCEDURE: Native = Native {
     name: "tpcc.order_status",
     footprint: |_| Footprint::read_only(),
+    fragments: |_| None,
     run: |tx, call| Box::pin(run(tx, call)),
 };
 

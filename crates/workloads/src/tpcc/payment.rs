@@ -6,10 +6,14 @@
 //! checks find every row.
 
 use super::rows::{Column, customer, district, history, key, middle_customer, patched, row, warehouse};
-use crate::{Native, malformed};
+use crate::{Native, malformed, missing_value};
 use std::io::Write;
 use std::sync::Arc;
-use txn::{Args, Blob, Call, Footprint, KeySets, Outcome, Reply, Stop, Tx, Weight};
+use txn::fragments::{Done, FragmentList, FragmentOutcome, FragmentPlan, FragmentValues};
+use txn::{
+    Args, Blob, Call, Entry, Footprint, Fragment, FragmentContext, FragmentKind, FragmentValue, Fragments,
+    Key, KeySets, Outcome, Reply, Request, Stop, Tx, Value, Weight,
+};
 
 /// How a call names a customer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +62,7 @@ const AMOUNT: Column<u32> = Column::at(CUSTOMER.end());
 const BYTES: usize = AMOUNT.end();
 
 /// What a call asks for.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Payment {
     /// The warehouse that is paid.
     pub warehouse: u32,
@@ -88,7 +92,7 @@ impl Payment {
         AMOUNT.set(&mut bytes, self.amount);
         Args::one(&bytes)
     }
-    fn decode(args: &Args) -> Result<Payment, Stop> {
+    fn decode(args: &[Blob]) -> Result<Payment, Stop> {
         let bytes = args.first().filter(|bytes| bytes.len() == BYTES).ok_or_else(malformed)?;
         Ok(Payment {
             warehouse: WAREHOUSE.get(bytes),
@@ -103,7 +107,7 @@ impl Payment {
 
 /// The procedure.
 pub(super) const PROCEDURE: Native =
-    Native { name: "tpcc.payment", footprint, run: |tx, call| Box::pin(run(tx, call)) };
+    Native { name: "tpcc.payment", footprint, fragments, run: |tx, call| Box::pin(run(tx, call)) };
 
 /// The rows, if the customer is named by number. The history row is covered by the customer's.
 fn footprint(args: &Args) -> Footprint {
@@ -120,6 +124,104 @@ fn footprint(args: &Args) -> Footprint {
     ];
     let keys = KeySets { writes, covers_inserts: true, ..KeySets::default() };
     Footprint { keys: Some(Arc::new(keys)), read_only: false, weight: Weight::Light }
+}
+
+const WAREHOUSE_PLACE: usize = 0;
+const DISTRICT_PLACE: usize = 1;
+const CUSTOMER_PLACE: usize = 2;
+/// Only if the customer is named by last name: looks whether that name is still the customer's.
+const INDEX_PLACE: usize = 3;
+
+/// The fragments, if the customer is named by number, or if reconnaissance has found the number.
+fn fragments(request: &Request) -> Option<Fragments> {
+    let payment = Payment::decode(&request.args).ok()?;
+    let (warehouse, district) = (payment.customer_warehouse, payment.customer_district);
+    let at = |key| Fragment::independent(key, FragmentKind::Update);
+    let mut list = FragmentList::new();
+    list.push(at(key::warehouse(payment.warehouse)));
+    list.push(at(key::district(payment.warehouse, payment.district)));
+    let number = match payment.customer {
+        Named::Number(number) => number,
+        Named::LastName(_) => {
+            let any = key::customer(warehouse, district, 0);
+            let prefix = &any.as_bytes()[..any.as_bytes().len() - 4];
+            let keys = request.footprint.keys.as_ref()?;
+            let number = |key: &Key| {
+                let number = key.as_bytes().strip_prefix(prefix)?;
+                Some(u32::from_be_bytes(number.try_into().ok()?))
+            };
+            keys.writes.iter().find_map(number)?
+        }
+    };
+    let names = [WAREHOUSE_PLACE as u16, DISTRICT_PLACE as u16];
+    list.push(at(key::customer(warehouse, district, number)).needing(names).inserting());
+    if let Named::LastName(name) = payment.customer {
+        let index = key::customers_by_name(warehouse, district, name);
+        list.push(Fragment::independent(index, FragmentKind::Read).aborting());
+    }
+    Fragments::planned(list, Paid { payment, number })
+}
+
+/// A payment by the customer with this number.
+#[derive(Clone, Copy, Debug)]
+struct Paid {
+    payment: Payment,
+    number: u32,
+}
+
+impl FragmentPlan for Paid {
+    fn execute(&self, _: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
+        let found = context.found.map(|entry| entry.value.clone());
+        if context.place == INDEX_PLACE {
+            return match middle_customer(found)? == self.number {
+                true => Ok(Done::read(FragmentValue::NIL)),
+                false => Err(Stop::Undeclared(None)),
+            };
+        }
+        Ok(self.at_row(found, &context).unwrap_or_else(|_| missing_value()))
+    }
+
+    fn reply(&self, _: &[Blob], mut values: FragmentValues) -> Reply {
+        let wrong = values.iter().position(FragmentValue::is_error);
+        values.swap_remove(wrong.unwrap_or(CUSTOMER_PLACE)).into_reply()
+    }
+}
+
+impl Paid {
+    /// What the payment does to the row of the warehouse, the district or the customer.
+    fn at_row(&self, found: Option<Value>, context: &FragmentContext<'_>) -> Result<Done, Stop> {
+        let Paid { payment, number } = self;
+        let amount = i64::from(payment.amount);
+        match context.place {
+            WAREHOUSE_PLACE => {
+                let old = row::<{ warehouse::BYTES }>(found)?;
+                let pay =
+                    |row: &mut [u8; warehouse::BYTES]| warehouse::YTD.update(row, |value| value + amount);
+                let new = patched::<{ warehouse::BYTES }>(&old, pay);
+                Ok(Done::put(Entry::new(new), Reply::bulk(warehouse::NAME.get(&old))))
+            }
+            DISTRICT_PLACE => {
+                let old = row::<{ district::BYTES }>(found)?;
+                let pay = |row: &mut [u8; district::BYTES]| district::YTD.update(row, |value| value + amount);
+                let new = patched::<{ district::BYTES }>(&old, pay);
+                Ok(Done::put(Entry::new(new), Reply::bulk(district::NAME.get(&old))))
+            }
+            _ => {
+                let old = row::<{ customer::BYTES }>(found)?;
+                let new = paid(&old, payment, *number);
+                let (balance, count) = (customer::BALANCE.get(&new), customer::PAYMENTS.get(&new));
+                let mut names = [0; 24];
+                for (place, input) in names.chunks_mut(14).zip(context.inputs) {
+                    let FragmentValue::Reply(Reply::Bulk(name)) = input else { return Err(crate::missing()) };
+                    place[..10].copy_from_slice(name);
+                }
+                let (warehouse, district) = (payment.customer_warehouse, payment.customer_district);
+                let key = key::history(warehouse, district, *number, count);
+                let inserted = Entry::new(history_row(payment, context.now_ms, &names));
+                Ok(Done::put(Entry::new(new), Reply::Integer(balance)).inserting(vec![(key, inserted)]))
+            }
+        }
+    }
 }
 
 async fn run(mut tx: Tx, call: Call) -> Outcome {

@@ -1,6 +1,6 @@
 //! StockLevel, clause 2.8: how many items of a district's last 20 orders are low in stock. Read-only.
 
-use super::rows::{Column, district, key, order, order_line, row, stock};
+use super::rows::{Column, district, index_number, key, order, order_line, row, stock};
 use crate::{Native, malformed};
 use txn::{Args, Call, Footprint, Outcome, Reply, Tx};
 
@@ -24,6 +24,7 @@ pub fn arguments(warehouse: u32, district: u8, threshold: i32) -> Args {
 pub(super) const PROCEDURE: Native = Native {
     name: "tpcc.stock_level",
     footprint: |_| Footprint::read_only(),
+    fragments: |_| None,
     run: |tx, call| Box::pin(run(tx, call)),
 };
 
@@ -32,6 +33,8 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     let (warehouse, district) = (WAREHOUSE.get(bytes), DISTRICT.get(bytes));
     let threshold = THRESHOLD.get(bytes);
 
+    // Its turn is that of the orders which are looked at: a NewOrder inserts them when this one's comes.
+    index_number(tx.get(&key::oldest_new_order(warehouse, district)).await?)?;
     let home = row::<{ district::BYTES }>(tx.get(&key::district(warehouse, district)).await?)?;
     let next = district::NEXT_ORDER.get(&home);
     drop(home);

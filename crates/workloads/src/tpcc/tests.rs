@@ -64,6 +64,10 @@ fn every_mix_keeps_all_conditions() {
                 .unwrap_or_else(|error| panic!("{mix:?}, remote {remote}: {error}"));
             assert_eq!(tally.committed + tally.aborted_by_logic, 4_000);
             assert!(tally.aborted_by_logic > 0, "1 % of the NewOrders roll back");
+            match mix {
+                Mix::NewOrderPayment { .. } => assert_eq!(state.in_fragments, 4_000),
+                Mix::Full { .. } => assert!(state.in_fragments > 100),
+            }
         }
     }
 }

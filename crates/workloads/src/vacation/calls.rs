@@ -194,6 +194,7 @@ pub const RESERVE: Native = Native {
         Ok((customer, relations)) => writes_of(relations.into_iter(), vec![customer_key(customer)]),
         Err(_) => Footprint::unknown(),
     },
+    fragments: |_| None,
     run: |tx, call| Box::pin(reserve(tx, call)),
 };
 
@@ -201,6 +202,7 @@ pub const RESERVE: Native = Native {
 pub const DELETE_CUSTOMER: Native = Native {
     name: "vacation.delete_customer",
     footprint: |_| Footprint::unknown(),
+    fragments: |_| None,
     run: |tx, call| Box::pin(delete_customer(tx, call)),
 };
 
@@ -210,5 +212,6 @@ pub const UPDATE_TABLES: Native = Native {
         Ok(changes) => writes_of(changes.into_iter().map(|(relation, _)| relation), vec![]),
         Err(_) => Footprint::unknown(),
     },
+    fragments: |_| None,
     run: |tx, call| Box::pin(update_tables(tx, call)),
 };

@@ -1,0 +1,209 @@
+//! Split transactions whose fragments depend on each other ([`txn::fragments`]). They have one partition.
+//!
+//! A fragment is executed when its record's turn has come and all of its inputs have been executed: each
+//! fragment with inputs counts what is missing, and the worker that brings the last of it executes the
+//! fragment. Until then the fragment is only noted, and the executor of its range goes on behind it.
+//!
+//! *Commit dependencies.* What a fragment writes is kept back until every abortable fragment has been
+//! executed: then the transaction is *decided*. If none has aborted, all that was kept is installed; else it
+//! is dropped, and the abort at the lowest place is the outcome, as in a serial execution: up to there the
+//! fragments have had the same inputs. From then on fragments install what they write at once.
+//!
+//! A record whose write is kept back, or whose fragment misses an input, has the transaction as its last
+//! writer, so that fragments behind it wait for its end. Where a transaction was decided before, they go on
+//! at once, as behind a fragment that depends on nothing. So nobody reads what may still be undone by an
+//! abort, and there are no cascades.
+//!
+//! # Invariants
+//! - A fragment is executed once: its turn comes once, and each of its inputs is executed once.
+//! - Nothing is installed before the transaction is decided, and nothing if it has aborted.
+//! - A fragment that writes counts as executed when what it wrote is installed or dropped.
+
+use super::Shared;
+use super::split::{Share, Split};
+use smallvec::{SmallVec, smallvec};
+use store::RecordRef;
+use store::sync::Mutex;
+use store::sync::atomic::{AtomicU32, Ordering};
+use txn::fragments::{Done, FragmentValues};
+use txn::mutant::{Mutant, is_active};
+use txn::{Fragment, FragmentValue, Fragments, Note, Stop};
+
+/// What the fragments of a transaction share that depend on each other.
+pub(super) struct Dependent {
+    needy: SmallVec<[Needy; 2]>,
+    flow: Mutex<Flow>,
+}
+
+/// A fragment that has inputs.
+struct Needy {
+    place: u16,
+    /// Its inputs that have not been executed, and one for its record's turn.
+    missing: AtomicU32,
+}
+
+struct Flow {
+    /// By place: the values of the fragments that were executed and did not abort.
+    values: Vec<Option<FragmentValue>>,
+    /// Abortable fragments that have not been executed.
+    undecided: u32,
+    /// The abort with the lowest place.
+    abort: Option<(u16, Stop)>,
+    /// What was executed and writes, while the transaction is not decided.
+    kept: Vec<Kept>,
+    /// What the fragments have noted, with their places.
+    notes: Vec<(u16, Vec<Note>)>,
+}
+
+/// What a fragment has done, with its record if that was looked up.
+struct Kept {
+    place: u16,
+    record: Option<RecordRef<()>>,
+    done: Done,
+}
+
+impl Dependent {
+    /// What these fragments share; none if they depend on nothing.
+    pub(super) fn of(fragments: &Fragments) -> Option<Box<Dependent>> {
+        if fragments.are_independent() {
+            return None;
+        }
+        let list = fragments.list();
+        let needs = |(place, fragment): (usize, &Fragment)| {
+            let missing = fragment.inputs.len() as u32;
+            (missing > 0).then(|| Needy { place: place as u16, missing: AtomicU32::new(missing + 1) })
+        };
+        let flow = Flow {
+            values: vec![None; list.len()],
+            undecided: list.iter().filter(|fragment| fragment.abortable).count() as u32,
+            abort: None,
+            kept: Vec::new(),
+            notes: Vec::new(),
+        };
+        let needy = list.iter().enumerate().filter_map(needs).collect();
+        Some(Box::new(Dependent { needy, flow: Mutex::new(flow) }))
+    }
+
+    /// The turn of a fragment's record has come: whether the fragment has all that it needs.
+    fn begins(&self, place: u16) -> bool {
+        let needy = self.needy.iter().find(|needy| needy.place == place);
+        needy.is_none_or(|needy| needy.missing.fetch_sub(1, Ordering::AcqRel) == 1)
+    }
+
+    /// A fragment was executed: adds to `ready` those that have all that they need now.
+    fn pass_on(&self, fragments: &[Fragment], place: u16, ready: &mut SmallVec<[u16; 4]>) {
+        for Needy { place: later, missing } in &self.needy {
+            let inputs = &fragments[usize::from(*later)].inputs;
+            let times = inputs.iter().filter(|&&input| input == place).count() as u32;
+            if times > 0 && missing.fetch_sub(times, Ordering::AcqRel) == times {
+                ready.push(*later);
+            }
+        }
+    }
+
+    /// The values that a fragment needs; none if there is one that has none.
+    fn inputs_of(&self, fragment: &Fragment) -> Option<SmallVec<[FragmentValue; 4]>> {
+        if fragment.inputs.is_empty() {
+            return Some(SmallVec::new());
+        }
+        let flow = self.flow.lock();
+        let value = |&input: &u16| match is_active(Mutant::LoseFragmentValue) {
+            true => Some(FragmentValue::NIL),
+            false => flow.values[usize::from(input)].clone(),
+        };
+        fragment.inputs.iter().map(value).collect()
+    }
+
+    /// The values of all fragments, and what they have noted; or why the transaction has aborted. To be asked
+    /// once, when all were executed.
+    pub(super) fn take(&self) -> Result<(FragmentValues, Vec<(u16, Vec<Note>)>), Stop> {
+        let mut flow = self.flow.lock();
+        if let Some((_, stop)) = flow.abort.take() {
+            return Err(stop);
+        }
+        let values = flow.values.drain(..).map(|value| value.unwrap_or(FragmentValue::NIL)).collect();
+        Ok((values, std::mem::take(&mut flow.notes)))
+    }
+}
+
+impl Flow {
+    fn is_decided(&self) -> bool {
+        self.undecided == 0 || is_active(Mutant::WriteUndecided)
+    }
+
+    fn abort(&mut self, place: u16, stop: Stop) {
+        let is_first = self.abort.as_ref().is_none_or(|(first, _)| place < *first);
+        if is_first && !(self.abort.is_some() && is_active(Mutant::AnyAbortDecides)) {
+            self.abort = Some((place, stop));
+        }
+    }
+}
+
+impl Shared {
+    /// The turn of a fragment's record has come. Executes the fragment, and those that have missed only this
+    /// one; or notes it, if it misses something itself. Whether what it has written is there for those behind
+    /// it.
+    pub(super) fn execute_dependent(
+        &self,
+        split: &Split,
+        dependent: &Dependent,
+        place: u16,
+        share: &mut Share,
+    ) -> bool {
+        if !dependent.begins(place) {
+            return false;
+        }
+        let mut is_there = false;
+        let mut ready: SmallVec<[u16; 4]> = smallvec![place];
+        while let Some(next) = ready.pop() {
+            let is_installed = self.execute_one(split, dependent, next, share);
+            is_there |= next == place && is_installed;
+            dependent.pass_on(split.fragments(), next, &mut ready);
+        }
+        is_there || is_active(Mutant::PassKeptWrite)
+    }
+
+    /// Executes one fragment; whether what it has written is there.
+    fn execute_one(&self, split: &Split, dependent: &Dependent, place: u16, share: &mut Share) -> bool {
+        let fragment = &split.fragments()[usize::from(place)];
+        let is_void = self.order.is_void(split.position());
+        let inputs = if is_void { None } else { dependent.inputs_of(fragment) };
+        let executed = inputs.map(|inputs| self.execute_on_record(split, place, &inputs, share));
+        let mut flow = dependent.flow.lock();
+        flow.undecided -= u32::from(fragment.abortable);
+        // Not with the share: another worker may end the transaction before that is added.
+        flow.notes.append(share.notes());
+        let mut own = Kept { place, record: None, done: Done::read(FragmentValue::NIL) };
+        match executed {
+            Some((record, Ok(mut done))) => {
+                let value = std::mem::replace(&mut done.value, FragmentValue::NIL);
+                flow.values[usize::from(place)] = Some(value);
+                (own.record, own.done) = (record, done);
+            }
+            Some((_, Err(stop))) => flow.abort(place, stop),
+            None => {}
+        }
+        if !flow.is_decided() {
+            match fragment.kind.writes() {
+                true => flow.kept.push(own),
+                false => share.executed += 1,
+            }
+            return false;
+        }
+        let is_dropped = flow.abort.is_some() || is_void;
+        // Under the latch: a fragment that finds the transaction decided finds installed what was kept.
+        for kept in flow.kept.drain(..) {
+            self.install_kept(split, kept, is_dropped, share);
+        }
+        drop(flow);
+        self.install_kept(split, own, is_dropped, share);
+        true
+    }
+
+    fn install_kept(&self, split: &Split, kept: Kept, is_dropped: bool, share: &mut Share) {
+        share.executed += 1;
+        if !is_dropped {
+            self.install_done(split, kept.place, kept.record, kept.done, share);
+        }
+    }
+}
