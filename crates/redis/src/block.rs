@@ -8,30 +8,74 @@
 //! Inside the transaction, the block first compares the watched keys: if one was written since, or expired,
 //! nothing runs and the reply is the null array. Then the commands run in order. Errors are part of the array
 //! of replies, and nothing rolls back, as in Redis.
+//!
+//! A block of commands that do something to each of their keys by itself is declared as fragments, one for
+//! each key ([`BlockPlan`]).
+
+mod plan;
 
 use crate::acl::Actor;
 use crate::execute::{Caller, Memory, Terms, execute};
 use crate::idempotent;
 use crate::script;
 use crate::table::{self, Flags, Run};
-use crate::telling::telling;
+use crate::telling::{teller, telling};
+use plan::BlockPlan;
+use std::ops::Range;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::request::KeySets;
 use txn::tx::Read;
 use txn::{
-    Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply, Tx,
-    Weight,
+    Args, Blob, Call, Footprint, FragmentValue, Fragments, Intent, Key, Outcome, Position, Procedure,
+    ProcedureFuture, Reply, Request, Tx, Weight,
 };
 
-/// The replies of a block take about so many bytes at most. What is read beyond that is read, and not
-/// replied: a short block that reads a long list again and again would take all memory.
+/// The replies of a block take about so many bytes at most. From the first reply on that would exceed this,
+/// the commands are executed, and get short replies only: a short block that reads a long string again and
+/// again would take all memory.
 const REPLY_BYTES_MAX: usize = 256 << 20;
+/// There is always room for replies of so many bytes: what writes, or counts, says so.
+const SHORT_REPLY_BYTES: usize = size_of::<Reply>() + 64;
 const TOO_LONG: Reply = Reply::error(
     "ERR this command was executed, and its reply was left out: the replies of its block have more than \
      256 MiB. Read less in one block",
 );
+
+/// How much room the replies of a block have left.
+struct ReplyRoom {
+    bytes: usize,
+}
+
+impl ReplyRoom {
+    fn new() -> ReplyRoom {
+        ReplyRoom { bytes: REPLY_BYTES_MAX }
+    }
+
+    /// The reply if it is short, or if there is room for it, and was for all before it.
+    fn admit(&mut self, reply: Reply) -> Reply {
+        let bytes = reply.bytes();
+        if bytes <= SHORT_REPLY_BYTES {
+            return reply;
+        }
+        match self.bytes.checked_sub(bytes) {
+            Some(left) if reply != TOO_LONG => {
+                self.bytes = left;
+                reply
+            }
+            _ => {
+                self.bytes = 0;
+                TOO_LONG
+            }
+        }
+    }
+
+    /// Whether the value of a step had no room.
+    fn has_left_out(value: &FragmentValue) -> bool {
+        matches!(value, FragmentValue::Reply(reply) if *reply == TOO_LONG)
+    }
+}
 
 /// The last byte of the header of a block that was admitted while memory was short.
 const SHORT: u8 = 1;
@@ -114,8 +158,14 @@ impl Block {
 
     /// The block that the arguments describe; `None` if they don't describe one.
     pub fn from_args(args: &[Blob]) -> Option<Block> {
-        let (header, mut words) = args.split_first()?;
-        let mut header = Reader::new(header);
+        let (mut block, commands) = Block::decode(args)?;
+        block.commands = commands.into_iter().map(|words| args[words].iter().cloned().collect()).collect();
+        Some(block)
+    }
+
+    /// The same without the commands, and where among the arguments the words of each command are.
+    fn decode(args: &[Blob]) -> Option<(Block, Vec<Range<usize>>)> {
+        let mut header = Reader::new(args.first()?);
         let mut block = Block::default();
         for _ in 0..header.varint()? {
             let key = Key::new(header.bytes()?);
@@ -127,10 +177,13 @@ impl Block {
             };
             block.watched.push(Watched { key, version, present });
         }
+        let mut commands = Vec::new();
+        let mut from = 1;
         for _ in 0..header.varint()? {
-            let (command, rest) = words.split_at_checked(usize::try_from(header.varint()?).ok()?)?;
-            block.commands.push(command.iter().cloned().collect());
-            words = rest;
+            let to = usize::try_from(header.varint()?).ok()?.checked_add(from)?;
+            args.get(from..to)?;
+            commands.push(from..to);
+            from = to;
         }
         if !header.is_empty() {
             block.memory = match header.u8()? {
@@ -138,7 +191,7 @@ impl Block {
                 _ => return None,
             };
         }
-        (header.is_empty() && words.is_empty()).then_some(block)
+        (header.is_empty() && from == args.len()).then_some((block, commands))
     }
 
     /// What the block touches. Without the keys (`with_keys` false) it is cheap.
@@ -202,6 +255,9 @@ impl Procedure for BlockProcedure {
     fn footprint(&self, args: &Args) -> Footprint {
         Block::from_args(args).map_or_else(Footprint::unknown, |block| block.footprint(true))
     }
+    fn fragments(&self, request: &Request) -> Option<Fragments> {
+        BlockPlan::fragments(&request.args).map(|fragments| fragments.telling(teller("exec")))
+    }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         telling("exec", Box::pin(run(tx, call)))
     }
@@ -225,17 +281,10 @@ pub(crate) async fn run_as(mut tx: Tx, block: Block, actor: Actor) -> Outcome {
     }
     let terms = Terms { actor, memory: block.memory };
     let mut replies = Vec::with_capacity(block.commands.len());
-    let mut reply_bytes = 0;
+    let mut room = ReplyRoom::new();
     for argv in block.commands {
         let terms = terms.looking(&mut tx).await?;
-        let reply = execute(tx.clone(), argv, Caller::Block, terms).await?;
-        let more_bytes = reply.bytes();
-        if reply_bytes + more_bytes > REPLY_BYTES_MAX {
-            replies.push(TOO_LONG);
-        } else {
-            reply_bytes += more_bytes;
-            replies.push(reply);
-        }
+        replies.push(room.admit(execute(tx.clone(), argv, Caller::Block, terms).await?));
     }
     Ok(Reply::Array(replies))
 }

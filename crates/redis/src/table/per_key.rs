@@ -16,7 +16,7 @@ use txn::{
 };
 
 /// A command that does something to each of its keys by itself.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct PerKey {
     /// How the command treats its records, by its words. An error is the reply, and the command looks at no
     /// record.
@@ -80,12 +80,23 @@ impl PerKey {
         })
     }
 
-    /// The command as fragments. `None` if its words are wrong, or have a date: the clock's offset is a
-    /// record, too.
+    /// The command as fragments, if it has a [`PerKey::kind`].
     pub(super) fn fragments(&self, keys: &KeySpec, args: &Args) -> Option<Fragments> {
+        let kind = self.kind(args)?;
+        let list = self.keys(keys, args).map(|key| Fragment::independent(key, kind));
+        Fragments::new(list.collect(), self.code)
+    }
+
+    /// How each of its fragments treats its record. `None` if the words are wrong, or have a date: the
+    /// clock's offset is a record, too.
+    pub(crate) fn kind(&self, args: &[Blob]) -> Option<FragmentKind> {
         let plan = (self.plan)(args).ok().filter(|plan| !plan.takes_date)?;
-        let keys = places(keys, args).map(|place| Key::from(&args[place - 1]));
-        Fragments::new(keys.map(|key| Fragment::independent(key, plan.kind)).collect(), self.code)
+        Some(plan.kind)
+    }
+
+    /// Its keys, in their order.
+    pub(crate) fn keys(&self, keys: &KeySpec, args: &[Blob]) -> impl Iterator<Item = Key> {
+        places(keys, args).map(|place| Key::from(&args[place - 1]))
     }
 }
 

@@ -5,7 +5,8 @@ use crate::render::render;
 use ordo_redis::{Block, BlockProcedure, Watched};
 use ordo_redis::{WatchProcedure, codec::inline};
 use std::sync::Arc;
-use txn::{Args, Key, Procedure, Reply, Weight};
+use txn::fragments;
+use txn::{Args, Key, Procedure, Reply, Request, RequestId, Weight};
 
 fn words(command: &str) -> Args {
     inline::split(command.as_bytes()).expect("balanced quotes")
@@ -195,4 +196,77 @@ fn blocks_survive_their_byte_form_and_nonsense_is_refused() {
     assert!(reply.is_error());
     assert_eq!(Watched::from_reply(&["a".into()], &Reply::Array(vec![Reply::OK])), None);
     assert_eq!(Watched::from_reply(&["a".into()], &Reply::Array(vec![])), None);
+}
+
+/// `Memory` compares what a block does in fragments with what it does as a whole.
+#[test]
+fn random_blocks_do_the_same_in_fragments() {
+    const COMMANDS: &[&str] = &[
+        "SET % v%",
+        "SET % v% PX 3",
+        "SET % v% XX GET",
+        "SET % v% EX",
+        "GET %",
+        "GETDEL %",
+        "GETRANGE % 0 2",
+        "APPEND % w",
+        "INCR %",
+        "LPUSH % a b",
+        "LPOP %",
+        "HSET % f%n v",
+        "HGET % f%n",
+        "SADD % m",
+        "MSET % a % b",
+        "MGET % % %",
+        "DEL % %",
+        "EXISTS % %",
+        "PEXPIRE % 4",
+        "PEXPIRE % -1",
+        "TTL %",
+        "PERSIST %",
+    ];
+    let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7_u64);
+    println!("seed {seed}");
+    let mut state = seed;
+    let mut below = |count: u64| {
+        state = txn::hash::mix(state.wrapping_add(0x9e37_79b9_7f4a_7c15));
+        state % count
+    };
+    let (mut memory, mut apart) = (Memory::new(), 0);
+    for _ in 0..3_000 {
+        memory.now_ms += below(4);
+        let count = 1 + below(6);
+        let mut command = || {
+            let mut words = COMMANDS[below(COMMANDS.len() as u64) as usize].to_owned();
+            while words.contains('%') {
+                words = words.replacen('%', &format!("k{}", below(4)), 1);
+            }
+            words
+        };
+        let commands: Vec<String> = (0..count).map(|_| command()).collect();
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let args = block(vec![], &commands).to_args();
+        let request = Request::new(RequestId::default(), Arc::new(BlockProcedure), args.clone());
+        let fragments = fragments::apart(&request);
+        let is_whole = commands.iter().any(|command| command.starts_with("SET") && command.ends_with("EX"));
+        assert_eq!(fragments.is_none(), is_whole, "{commands:?}");
+        apart += u64::from(fragments.is_some_and(|fragments| fragments.list().len() > 1));
+        memory.call(Arc::new(BlockProcedure), args).expect("blocks don't roll back");
+    }
+    assert!(apart > 1_000, "{apart}");
+}
+
+/// One fragment alone knows that there is no room, or only all of them together.
+#[test]
+fn what_has_no_room_in_a_reply_is_the_same_in_fragments() {
+    let long = "x".repeat(100 << 20);
+    for gets in [&["GET a", "GET a", "GET a", "STRLEN b"][..], &["GET a", "GET b", "GET a", "SET a 1"]] {
+        let mut memory = Memory::new();
+        let set = block(vec![], &[&format!("MSET a {long} b {long}")]);
+        memory.call(Arc::new(BlockProcedure), set.to_args()).expect("blocks don't roll back");
+        let replies = memory.call(Arc::new(BlockProcedure), block(vec![], gets).to_args());
+        let Ok(Reply::Array(replies)) = replies else { panic!("no replies") };
+        let left_out: Vec<bool> = replies.iter().map(Reply::is_error).collect();
+        assert_eq!(left_out, [false, false, true, false], "{gets:?}");
+    }
 }
