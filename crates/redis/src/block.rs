@@ -15,6 +15,7 @@
 mod plan;
 
 use crate::acl::Actor;
+use crate::errors;
 use crate::execute::{Caller, Memory, Terms, execute};
 use crate::idempotent;
 use crate::script;
@@ -38,6 +39,8 @@ use txn::{
 const REPLY_BYTES_MAX: usize = 256 << 20;
 /// There is always room for replies of so many bytes: what writes, or counts, says so.
 const SHORT_REPLY_BYTES: usize = size_of::<Reply>() + 64;
+/// And for errors of so many: a command that was not executed must not be said to be.
+const SHORT_ERROR_BYTES: usize = size_of::<Reply>() + 1024;
 const TOO_LONG: Reply = Reply::error(
     "ERR this command was executed, and its reply was left out: the replies of its block have more than \
      256 MiB. Read less in one block",
@@ -56,11 +59,14 @@ impl ReplyRoom {
     /// The reply if it is short, or if there is room for it, and was for all before it.
     fn admit(&mut self, reply: Reply) -> Reply {
         let bytes = reply.bytes();
-        if bytes <= SHORT_REPLY_BYTES {
+        // Whether executed whole or in fragments, of which each has a part of such a reply.
+        let has_no_room = reply == TOO_LONG || reply == errors::MGET_TOO_LONG;
+        let is_short = bytes <= SHORT_REPLY_BYTES || reply.is_error() && bytes <= SHORT_ERROR_BYTES;
+        if is_short && !has_no_room {
             return reply;
         }
         match self.bytes.checked_sub(bytes) {
-            Some(left) if reply != TOO_LONG => {
+            Some(left) if !has_no_room => {
                 self.bytes = left;
                 reply
             }

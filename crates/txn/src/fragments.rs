@@ -32,9 +32,10 @@
 //! # Inserts
 //! A fragment may write records besides its own ([`Fragment::inserts`], [`Done::inserts`]), if these are in
 //! the partition of its own record, and if every other transaction that touches one of them has a fragment at
-//! the record of this fragment, or of one that has this fragment among its inputs and may write. Then the
-//! turn of that record stands for the turns of all: it is what [`crate::KeySets::covers_inserts`] says of
-//! whole transactions. The names of inserted records may depend on inputs.
+//! the record of this fragment, or of one that has this fragment among its inputs and may write; and if
+//! nobody writes one of them without writing that record, too. Then the turn of that record stands for the
+//! turns of all: it is what [`crate::KeySets::covers_inserts`] says of whole transactions. The names of
+//! inserted records may depend on inputs.
 //!
 //! # Over several partitions
 //! Values do not travel between partitions before the transaction has ended there. So only calls whose

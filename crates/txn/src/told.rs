@@ -29,7 +29,7 @@ pub enum Note {
         /// Whether it has a time to live.
         expires: bool,
     },
-    /// A script runs a command that reads.
+    /// A script runs a command that reads. Among the notes of a block's fragment: the next step begins.
     Read,
     /// It removed every key of the user's space.
     Cleared,

@@ -185,7 +185,8 @@ impl Tally {
 struct Native {
     name: &'static str,
     footprint: fn(&Args) -> Footprint,
-    /// The call as fragments, which do what `run` does: `testing` compares the two.
+    /// The call as fragments, which do what `run` does where every row is there that they name, as the
+    /// generators' are: `testing` compares the two.
     fragments: fn(&Request) -> Option<Fragments>,
     run: fn(Tx, Call) -> ProcedureFuture,
 }

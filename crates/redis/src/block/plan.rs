@@ -6,13 +6,16 @@
 
 use super::{Block, ReplyRoom};
 use crate::table::per_key::PerKey;
-use crate::table::{self, Data, Run};
+use crate::table::{self, Data, Flags, Run};
 use std::ops::Range;
 use txn::fragments::{FragmentList, FragmentOutcome, FragmentPlan, FragmentValues, InTurn, reply_of};
 use txn::{Blob, Fragment, FragmentContext, FragmentKind, FragmentValue, Fragments, Key, Note, Reply};
 
 /// A block that does more to keys than this is executed as a whole.
 const STEPS_MAX: usize = 256;
+/// So is one with more commands that may read much: each fragment keeps its replies until all are there, and
+/// only together are they bounded.
+const LONG_READS_MAX: usize = 8;
 
 /// What the fragments of a block do.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub(super) struct BlockPlan {
     keys: Vec<Key>,
     /// For each command, and each of its keys: the fragment that executes this. In the order of the block.
     steps: Vec<Step>,
+    /// Commands that may read much.
+    long_reads: usize,
 }
 
 #[derive(Debug)]
@@ -50,8 +55,12 @@ impl BlockPlan {
         if !block.watched.is_empty() || commands.len() > STEPS_MAX {
             return None;
         }
-        let mut plan =
-            BlockPlan { commands: Vec::with_capacity(commands.len()), keys: Vec::new(), steps: Vec::new() };
+        let mut plan = BlockPlan {
+            commands: Vec::with_capacity(commands.len()),
+            keys: Vec::new(),
+            steps: Vec::new(),
+            long_reads: 0,
+        };
         let mut list = FragmentList::new();
         for words in commands {
             plan.add(args, words, &mut list)?;
@@ -66,6 +75,10 @@ impl BlockPlan {
         let (Run::Data(Data::PerKey(per_key)), [keys]) = (&command.run, command.keys) else {
             return None;
         };
+        self.long_reads += usize::from(command.is(Flags::READONLY) && !command.is(Flags::FAST));
+        if self.long_reads > LONG_READS_MAX {
+            return None;
+        }
         let words = words.start + 1..words.end;
         let kind = per_key.kind(&args[words.clone()])?;
         let before = self.steps.len();

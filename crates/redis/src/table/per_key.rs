@@ -1,8 +1,9 @@
 //! Commands that do something to each of their keys by itself.
 //!
 //! Such a command is a function of its words and of one record ([`PerKey`]). An engine that plans executes
-//! the function where the record's turn comes ([`txn::fragments`]). In every other place (under another
-//! engine, in a block, in a script) the function is executed for one key after the other.
+//! the function where the record's turn comes ([`txn::fragments`]), also for a block of such commands. In
+//! every other place (under another engine, in a script) the function is executed for one key after the
+//! other.
 
 use super::command::KeySpec;
 use crate::arguments::Arguments;

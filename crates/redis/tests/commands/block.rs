@@ -260,13 +260,25 @@ fn random_blocks_do_the_same_in_fragments() {
 #[test]
 fn what_has_no_room_in_a_reply_is_the_same_in_fragments() {
     let long = "x".repeat(100 << 20);
-    for gets in [&["GET a", "GET a", "GET a", "STRLEN b"][..], &["GET a", "GET b", "GET a", "SET a 1"]] {
+    let cases = [
+        (&["GET a", "GET a", "GET a", "STRLEN b"][..], [false, false, true, false]),
+        (&["GET a", "GET b", "GET a", "SET a 1"], [false, false, true, false]),
+        // An error of a command that was not executed is no reply that was left out.
+        (&["GET a", "GET b", "GET a", "LPUSH a x"], [false, false, true, true]),
+        (&["MGET a a a a a a", "GET c", "GET d", "STRLEN b"], [true, true, true, false]),
+        (&["GET a", "MGET a b a b a b", "GET c", "GET e"], [false, true, true, false]),
+    ];
+    for (gets, wants) in cases {
         let mut memory = Memory::new();
-        let set = block(vec![], &[&format!("MSET a {long} b {long}")]);
+        let text = "y".repeat(1000);
+        let set = block(vec![], &[&format!("MSET a {long} b {long} c {text} d {text}")]);
         memory.call(Arc::new(BlockProcedure), set.to_args()).expect("blocks don't roll back");
         let replies = memory.call(Arc::new(BlockProcedure), block(vec![], gets).to_args());
         let Ok(Reply::Array(replies)) = replies else { panic!("no replies") };
         let left_out: Vec<bool> = replies.iter().map(Reply::is_error).collect();
-        assert_eq!(left_out, [false, false, true, false], "{gets:?}");
+        assert_eq!(left_out, wants, "{gets:?}");
+        if let Some(Reply::Error(text)) = replies.get(3) {
+            assert!(text.starts_with("WRONGTYPE"), "{text}");
+        }
     }
 }
