@@ -38,10 +38,12 @@ pub mod register;
 mod sessions;
 mod times;
 pub mod two_phase;
+mod workers;
 
 pub use call::{CallEnd, CertifiedCall, Wish};
 pub use proposals::OPEN_MAX;
 pub use sessions::{SESSION_HORIZON, session_opened};
+pub use workers::{Alone, Job, Threads, Workers};
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -101,6 +103,22 @@ pub trait Certifier: Send {
     /// # Errors
     /// This build does not know what the entry means: the site ends, and its data stays as it is.
     fn decided(&mut self, group: PartitionId, entry: &[u8], effects: &mut Effects) -> Result<(), Malformed>;
+
+    /// The next entries that a group has agreed on. The state behind them is that of [`Certifier::decided`] for
+    /// each of them in turn, whichever entries come together, and whatever threads share the work.
+    ///
+    /// # Errors
+    /// This build does not know what the entry at this index means. Those before it are decided.
+    fn decided_all(
+        &mut self,
+        group: PartitionId,
+        entries: &[&[u8]],
+        _workers: &dyn Workers,
+        effects: &mut Effects,
+    ) -> Result<(), usize> {
+        let mut decided = entries.iter().map(|entry| self.decided(group, entry, effects));
+        decided.position(|decided| decided.is_err()).map_or(Ok(()), Err)
+    }
 
     /// What a transaction has asked for ([`Effects::ask`]).
     fn reached(&mut self, id: RequestId, effects: &mut Effects);
@@ -200,12 +218,14 @@ pub enum Answer {
     /// This attempt has no effect. It may be run again. (An earlier attempt at another site may still
     /// commit.)
     Conflict(Conflict),
-    /// Nobody knows whether this attempt, or an earlier one, has had an effect: its session may have been
-    /// forgotten. It has none from here on. The transaction must not be run again under another name, unless
-    /// it may take effect twice; its client goes on in a new session ([`session_opened`]).
+    /// Nobody knows whether this attempt, or an earlier one, has had an effect. Either its session may have
+    /// been forgotten, and then no attempt has an effect from here on; or its site has waited for the decision
+    /// for too long, and then the transaction may yet commit. The transaction must not be run again under
+    /// another name, unless it may take effect twice; its client goes on in a new session
+    /// ([`session_opened`]).
     Unknown,
-    /// It has no effect, because its site takes nothing now: it cannot write, or must be started again. It
-    /// may be run at another one.
+    /// This attempt has no effect, because its site takes nothing now: it cannot write, must be started again,
+    /// or has waited for others in vain before the commit. The transaction may be run at another one.
     Unavailable,
 }
 

@@ -22,6 +22,17 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         self.values.get(&key).map(|(_, value)| value)
     }
 
+    /// The value, if it is known at a position. That does not depend on how long ago others were put in.
+    pub fn known(&self, key: K, now: Position) -> Option<&V> {
+        let (at, value) = self.values.get(&key)?;
+        (at.0.saturating_add(self.horizon) > now.0).then_some(value)
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> impl Iterator<Item = K> {
+        self.values.keys().copied()
+    }
+
     /// Puts in the value of the entry at `at`. Gives what is too old from here on.
     pub fn insert(&mut self, key: K, value: V, at: Position) -> Vec<V> {
         if let Some((before, _)) = self.values.insert(key, (at, value)) {

@@ -99,11 +99,21 @@ impl Sessions {
         self.horizon
     }
 
+    /// What is known of a session at a position. That does not depend on how long ago others were certified.
+    fn known(&self, session: SessionId, at: Position) -> Option<&Certified> {
+        self.newest.get(&session).filter(|newest| newest.at.0.saturating_add(self.horizon) > at.0)
+    }
+
+    /// The sessions that have a newest attempt.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = SessionId> {
+        self.newest.keys().copied()
+    }
+
     /// Whether entries of this session have no effect from the entry at `at` on, because the group may have
     /// forgotten the session.
     pub(crate) fn is_forgotten(&self, session: SessionId, at: Position) -> bool {
         let is_old = opening_of(session).0.saturating_add(self.horizon) <= at.0;
-        is_old && !self.newest.contains_key(&session) && !is_active(Mutant::TakeForgottenForNew)
+        is_old && self.known(session, at).is_none() && !is_active(Mutant::TakeForgottenForNew)
     }
 
     /// What a transaction's client is told if the transaction has committed.
@@ -120,7 +130,7 @@ impl Sessions {
         if self.is_forgotten(id.session, at) {
             return Some(Answer::Unknown);
         }
-        let newest = self.newest.get(&id.session)?;
+        let newest = self.known(id.session, at)?;
         let is_superseded = (id.sequence, id.attempt) <= (newest.id.sequence, newest.id.attempt);
         let superseded = is_superseded && !is_active(Mutant::CertifyTwice);
         self.committed(id).or(superseded.then_some(Answer::Conflict(Conflict::Superseded)))

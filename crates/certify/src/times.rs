@@ -116,7 +116,12 @@ impl Range {
 
     /// The first ones: whoever comes behind a range without an end would find nothing left.
     pub(crate) fn bounded(self) -> Range {
-        self.before(self.lower.with_room())
+        self.first(ROOM)
+    }
+
+    /// At most so many of the first ones.
+    pub(crate) fn first(self, count: u64) -> Range {
+        self.before(self.lower.plus(count))
     }
 
     pub(crate) fn put(self, out: &mut Vec<u8>) {

@@ -36,9 +36,10 @@ use crate::groups::{Groups, NowKept};
 use crate::host::{HostEffects, HostEvent, Machine};
 use agree::{Contradiction, Group, Input, RaftGroup, Turn};
 use bytes::Bytes;
-use certify::{Answer, Certifier, Effects, Look, ReadSet, WriteSet};
-use log::{Base, EntryKind, GroupImages, HardState, Kept, Members};
+use certify::{Alone, Answer, Certifier, Effects, Look, ReadSet, Workers, WriteSet};
+use log::{Base, Entry, EntryKind, GroupImages, HardState, Kept, Members};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
@@ -52,6 +53,8 @@ const BEHIND_TICKS: u64 = 20;
 const RETRY_TICKS: u64 = 20;
 /// Under `everysec`, what was written is synced after this time.
 const EVERYSEC_MS: u64 = 1_000;
+/// A protocol is given so many agreed entries at once, at most.
+const TOGETHER_MAX: u64 = 1_024;
 /// A leader takes no further proposal while so many entries are not agreed, or so many bytes of them.
 const UNDECIDED_ENTRIES_MAX: usize = 1_024;
 const UNDECIDED_BYTES_MAX: usize = 8 << 20;
@@ -161,6 +164,7 @@ pub struct Site<C> {
     ticks: u64,
     /// What the protocol wants, until it is done.
     wishes: Effects,
+    workers: Arc<dyn Workers>,
 }
 
 impl<C: Certifier> Site<C> {
@@ -179,6 +183,7 @@ impl<C: Certifier> Site<C> {
             silence: None,
             ticks: 0,
             wishes: Effects::default(),
+            workers: Arc::new(Alone),
             options,
         };
         let mut groups: BTreeMap<PartitionId, Box<dyn Group>> = BTreeMap::new();
@@ -212,6 +217,11 @@ impl<C: Certifier> Site<C> {
         // Nobody waits for what an earlier process had to say.
         site.wishes = Effects::default();
         Ok(site)
+    }
+
+    /// From here on these threads share what the protocol makes of agreed entries.
+    pub fn share_work(&mut self, workers: Arc<dyn Workers>) {
+        self.workers = workers;
     }
 
     /// The protocol, for those who watch it.
@@ -451,13 +461,20 @@ impl<C: Certifier> Site<C> {
             return Ok(());
         };
         while decided.index < committed {
-            let index = decided.index + 1;
-            let entry = group.entry(index).ok_or(index)?;
-            if entry.kind == EntryKind::Data && !entry.data.is_empty() {
-                self.protocol.decided(partition, &entry.data, &mut self.wishes).map_err(|_| index)?;
+            let last = committed.min(decided.index + TOGETHER_MAX);
+            let mut entries = Vec::new();
+            for index in decided.index + 1..=last {
+                entries.push(group.entry(index).ok_or(index)?);
             }
-            (decided.index, decided.term) = (index, entry.term);
-            decided.bytes += entry.data.len() as u64;
+            let is_data = |entry: &&Entry| entry.kind == EntryKind::Data && !entry.data.is_empty();
+            let data: Vec<&Entry> = entries.iter().filter(is_data).collect();
+            let bytes: Vec<&[u8]> = data.iter().map(|entry| &entry.data[..]).collect();
+            let workers = &*self.workers;
+            let all = self.protocol.decided_all(partition, &bytes, workers, &mut self.wishes);
+            all.map_err(|place| data[place].index)?;
+            let Some(newest) = entries.last() else { return Ok(()) };
+            (decided.index, decided.term) = (last, newest.term);
+            decided.bytes += entries.iter().map(|entry| entry.data.len() as u64).sum::<u64>();
         }
         Ok(())
     }

@@ -224,6 +224,15 @@ pub enum Mutant {
     PassTentative,
     /// Hierarchical validation: a home lets a transaction commit while another attempt is tentative.
     VoteForTwoAttempts,
+    /// Hierarchical validation: a leaf gives its clock's timestamp again.
+    ReuseTimestamp,
+    /// Hierarchical validation: a leaf lets a transaction read a key that has a tentative version.
+    ReadBesideTentative,
+    /// Hierarchical validation with timestamps: a writer does not come behind the tentative transactions that
+    /// use its key.
+    WriteBesideTentative,
+    /// Hierarchical validation with timestamps is judged by what it promises with locks.
+    PromiseRealTime,
     /// Two-phase commit, hierarchical validation: a participant unlocks when it has voted.
     UnlockAtVote,
     /// Two-phase commit, hierarchical validation: a participant that recovers does not know its yes votes.
@@ -330,7 +339,10 @@ impl Mutant {
         Mutant::ForgetDecision,
     ];
     /// Those of hierarchical validation alone.
-    pub const OF_HIERARCHY: [Mutant; 6] = [
+    pub const OF_HIERARCHY: [Mutant; 9] = [
+        Mutant::ReuseTimestamp,
+        Mutant::ReadBesideTentative,
+        Mutant::WriteBesideTentative,
         Mutant::SkipClockPush,
         Mutant::SkipReadBump,
         Mutant::SkipSecondCheck,

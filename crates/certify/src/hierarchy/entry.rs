@@ -1,5 +1,6 @@
 //! The entries of validators' groups, and their bytes. Those that one validator sends another are batches.
 
+use super::tree::Tree;
 use crate::codec::{put_bool, put_id, take_bool, take_id};
 use crate::prepare::{Prepare, take_group};
 use crate::times::{Range, Timestamp};
@@ -147,6 +148,12 @@ impl Partial {
 }
 
 impl SubtreeVote {
+    /// Whether exactly the participants below a validator have voted, each in an entry.
+    pub fn is_of(&self, tree: &Tree, validator: PartitionId, participants: &BTreeSet<PartitionId>) -> bool {
+        let below = participants.intersection(tree.leaves_below(validator));
+        self.votes.keys().eq(below) && self.votes.values().all(|&vote| vote != Position::NONE)
+    }
+
     pub fn put(&self, out: &mut Vec<u8>) {
         self.range.put(out);
         put_varint(out, self.votes.len() as u64);

@@ -121,6 +121,11 @@ impl Inner {
         }
     }
 
+    /// Whether no participant below this validator had the transaction any more when the validator forgot it.
+    pub fn has_forgotten(&self, id: RequestId) -> bool {
+        !self.records.contains_key(&id) && self.forgotten.get(id).is_some()
+    }
+
     /// Whether this validator knows what a child says of a transaction, or needs it no more.
     pub fn has_heard(&self, id: RequestId, from: PartitionId) -> bool {
         match self.records.get(&id) {
@@ -159,19 +164,25 @@ impl Inner {
             let mut gathered = BTreeMap::new();
             for _ in 0..reader.varint()? {
                 let (from, vote) = (take_group(reader)?, SubtreeVote::take(reader)?);
-                children.contains(&from).then_some(())?;
+                let is_child_of_it = children.contains(&from);
+                (is_child_of_it && vote.is_of(tree, from, &participants)).then_some(())?;
                 gathered.insert(from, vote).is_none().then_some(())?;
             }
             let mut record = Record { participants, gathered, stage: Stage::Gathering };
             match take_bool(reader)? {
                 true => record.stage = Stage::Aborted,
-                false => record.look(self.group, tree),
+                false => {
+                    record.look(self.group, tree);
+                    // It was begun by a child, and an abort would have been said.
+                    (!record.gathered.is_empty() && record.stage != Stage::Aborted).then_some(())?;
+                }
             }
             inner.records.insert(id, record).is_none().then_some(())?;
         }
         inner.forgotten =
             Recent::take(reader, self.horizon, inner.decided, |reader| Some((take_id(reader)?, ())))?;
-        reader.is_empty().then_some(inner)
+        let has_forgotten = |id: &RequestId| inner.forgotten.get(*id).is_some();
+        (reader.is_empty() && !inner.records.keys().any(has_forgotten)).then_some(inner)
     }
 }
 

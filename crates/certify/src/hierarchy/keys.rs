@@ -14,6 +14,14 @@ use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
 use txn::{Entry, Key, Position, RequestId};
 
+/// The parts of a leaf's keys. A key is in one of them, so several threads can change them.
+pub(super) const SHARDS: usize = 64;
+
+/// The shard of a key with this hash.
+pub(super) fn shard_of(hash: u64) -> usize {
+    (hash >> 32) as usize % SHARDS
+}
+
 /// Versions of a key that are kept. A transaction whose snapshot is older runs again.
 pub(super) const VERSIONS_MAX: usize = 8;
 
@@ -56,18 +64,77 @@ impl KeyState {
     }
 }
 
-/// All keys that were ever written, or that a tentative transaction uses.
+/// What a reply does to a key.
+#[derive(Debug)]
+pub(super) enum KeyChange {
+    /// The transaction commits this.
+    Write(Option<Entry>),
+    /// The transaction is tentative, and this is its tentative version if it writes the key.
+    Use(Option<Option<Entry>>),
+}
+
+/// Some of the keys.
 ///
 /// Invariant: of the versions of a key, `written` grows.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Keys {
+pub(super) struct Shard {
     states: BTreeMap<Key, KeyState>,
 }
 
+impl Shard {
+    /// A transaction that the leaf lets commit at `range`, by its entry at `position`, changes a key.
+    pub fn change(&mut self, key: Key, change: KeyChange, id: RequestId, position: Position, range: Range) {
+        match change {
+            KeyChange::Write(entry) => self.write(key, entry, position, range.lower),
+            KeyChange::Use(_) if is_active(Mutant::UnlockAtVote) => {}
+            KeyChange::Use(write) => {
+                self.states.entry(key).or_default().users.insert(id, Use { range, write });
+            }
+        }
+    }
+
+    /// A transaction commits a write. If one with a higher timestamp has come first, this version stands
+    /// before it.
+    fn write(&mut self, key: Key, entry: Option<Entry>, position: Position, at: Timestamp) {
+        let state = self.states.entry(key).or_default();
+        let place = state.versions.partition_point(|version| version.written <= at);
+        state.versions.insert(place, Version { position, written: at, entry });
+        if state.versions.len() > VERSIONS_MAX {
+            state.versions.remove(0);
+            state.is_cut = true;
+        }
+    }
+}
+
+/// All keys that were ever written, or that a tentative transaction uses.
+#[derive(Debug, PartialEq)]
+pub(super) struct Keys {
+    /// [`SHARDS`] of them.
+    pub shards: Vec<Shard>,
+}
+
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    }
+}
+
 impl Keys {
+    fn state(&self, key: &Key) -> Option<&KeyState> {
+        self.shards[shard_of(key.hash64())].states.get(key)
+    }
+
+    fn shard_mut(&mut self, key: &Key) -> &mut Shard {
+        &mut self.shards[shard_of(key.hash64())]
+    }
+
+    fn states(&self) -> impl Iterator<Item = (&Key, &KeyState)> + Clone {
+        self.shards.iter().flat_map(|shard| &shard.states)
+    }
+
     /// What a key holds, tentative versions aside.
     pub fn newest(&self, key: &Key) -> Read {
-        let version = self.states.get(key).and_then(|state| state.versions.last());
+        let version = self.state(key).and_then(|state| state.versions.last());
         version.map_or_else(Read::default, read_of)
     }
 
@@ -78,7 +145,7 @@ impl Keys {
     /// The key was written behind the snapshot, and `is_validated` says that the transaction would be refused
     /// for that; or the version is not kept any more.
     pub fn read(&self, key: &Key, snapshot: Timestamp, is_validated: bool) -> Result<Option<Read>, Conflict> {
-        let Some(state) = self.states.get(key) else { return Ok(Some(Read::default())) };
+        let Some(state) = self.state(key) else { return Ok(Some(Read::default())) };
         let mut early = state.writers().filter(|writer| writer.range.lower <= snapshot);
         if let Some(writer) = early.next() {
             if is_active(Mutant::ReadTentative) {
@@ -108,20 +175,22 @@ impl Keys {
     pub fn validate(&self, used: &Used, control: Control) -> Result<Timestamp, Conflict> {
         let conflict = |key: &Key| Err(Conflict::Key(key.clone()));
         for (key, &version) in &used.reads {
-            let state = self.states.get(key);
+            let state = self.state(key);
             let newest = state.map_or(Position::NONE, KeyState::newest);
             // A tentative version counts as one that will be committed.
             let is_written = state.is_some_and(|state| state.writers().next().is_some());
+            let is_written = is_written && !is_active(Mutant::ReadBesideTentative);
             if is_written || newest != version && !is_active(Mutant::CertifyNothing) {
                 return conflict(key);
             }
         }
         let mut above = Timestamp::NONE;
         for key in used.writes.records.keys() {
-            let Some(state) = self.states.get(key) else { continue };
+            let Some(state) = self.state(key) else { continue };
             match control {
                 Control::Locks if !state.users.is_empty() => return conflict(key),
                 Control::Locks => {}
+                Control::Timestamps if is_active(Mutant::WriteBesideTentative) => {}
                 Control::Timestamps => {
                     let ends = state.users.values().map(|user| Timestamp(user.range.upper.0 - 1));
                     above = ends.fold(above, Timestamp::max);
@@ -131,69 +200,73 @@ impl Keys {
         Ok(above)
     }
 
+    /// Whether a transaction could be tentative beside those that are: of two that use the same key, and of
+    /// which one writes it, one has all its timestamps before the other. With locks there are no such two.
+    pub fn lets_in(&self, prepare: &Prepare, range: Range, control: Control) -> bool {
+        prepare.used.keys().all(|key| {
+            let writes = prepare.used.writes.records.contains_key(key);
+            let users = self.state(key).into_iter().flat_map(|state| state.users.values());
+            let mut met = users.filter(|user| writes || user.write.is_some());
+            let lets_all = is_active(Mutant::ReadBesideTentative) || is_active(Mutant::WriteBesideTentative);
+            met.all(|user| control == Control::Timestamps && !user.range.overlaps(range) || lets_all)
+        })
+    }
+
     /// A transaction is tentative: others meet it at its keys.
     pub fn enter(&mut self, prepare: &Prepare, range: Range) {
-        if is_active(Mutant::UnlockAtVote) {
-            return;
-        }
-        let Prepare { id, used, .. } = prepare;
-        for key in used.keys() {
-            let write = used.writes.records.get(key).cloned();
-            self.states.entry(key.clone()).or_default().users.insert(*id, Use { range, write });
+        for key in prepare.used.keys() {
+            let write = prepare.used.writes.records.get(key).cloned();
+            let (key, change) = (key.clone(), KeyChange::Use(write));
+            self.shard_mut(&key).change(key, change, prepare.id, prepare.behind, range);
         }
     }
 
     /// A transaction is tentative no longer.
     pub fn leave(&mut self, prepare: &Prepare) {
         for key in prepare.used.keys() {
-            if let Some(state) = self.states.get_mut(key) {
+            let states = &mut self.shard_mut(key).states;
+            if let Some(state) = states.get_mut(key) {
                 state.users.remove(&prepare.id);
                 if state.users.is_empty() && state.versions.is_empty() {
-                    self.states.remove(key);
+                    states.remove(key);
                 }
             }
         }
     }
 
-    /// A transaction commits a write. If one with a higher timestamp has come first, this version stands
-    /// before it.
+    /// A transaction commits a write.
     pub fn write(&mut self, key: Key, entry: Option<Entry>, position: Position, at: Timestamp) {
-        let state = self.states.entry(key).or_default();
-        let place = state.versions.partition_point(|version| version.written <= at);
-        state.versions.insert(place, Version { position, written: at, entry });
-        if state.versions.len() > VERSIONS_MAX {
-            state.versions.remove(0);
-            state.is_cut = true;
-        }
+        self.shard_mut(&key).write(key, entry, position, at);
     }
 
     /// All keys that were written, with their newest versions.
     #[cfg(test)]
     pub fn versions(&self) -> Vec<(Key, Position)> {
-        let written = self.states.iter().filter(|(_, state)| !state.versions.is_empty());
+        let written = self.states().filter(|(_, state)| !state.versions.is_empty());
         written.map(|(key, state)| (key.clone(), state.newest())).collect()
     }
 
     /// The greatest timestamp of a version.
     pub fn greatest(&self) -> Timestamp {
-        let newest = self.states.values().filter_map(|state| state.versions.last());
+        let newest = self.states().filter_map(|(_, state)| state.versions.last());
         newest.map(|version| version.written).fold(Timestamp::NONE, Timestamp::max)
     }
 
     /// What contradicts an invariant of this type.
     pub fn flaw(&self) -> Option<String> {
-        let is_ordered = |pair: &[Version]| pair[0].written < pair[1].written;
+        let is_ordered =
+            |pair: &[Version]| pair[0].written < pair[1].written || is_active(Mutant::ReuseTimestamp);
         let is_bad = |state: &KeyState| {
             state.versions.len() > VERSIONS_MAX || !state.versions.windows(2).all(is_ordered)
         };
-        let bad = self.states.iter().find(|(_, state)| is_bad(state));
+        let bad = self.states().find(|(_, state)| is_bad(state));
         bad.map(|(key, state)| format!("{key:?} has the versions {:?}", state.versions))
     }
 
     /// The versions. Who uses the keys follows from what is tentative.
     pub fn put(&self, out: &mut Vec<u8>) {
         debug_assert_eq!(self.flaw(), None);
-        let written = self.states.iter().filter(|(_, state)| !state.versions.is_empty());
+        let written = self.states().filter(|(_, state)| !state.versions.is_empty());
         put_varint(out, written.clone().count() as u64);
         for (key, state) in written {
             put_key(out, key);
@@ -210,6 +283,7 @@ impl Keys {
     /// Keys of which no version is newer than `last`, and which `in_group` says.
     pub fn take(reader: &mut Reader<'_>, last: Position, in_group: impl Fn(&Key) -> bool) -> Option<Keys> {
         let mut keys = Keys::default();
+        let mut shards_from = 0;
         for _ in 0..reader.varint()? {
             let key = take_key(reader).filter(|key| in_group(key))?;
             let mut state = KeyState { is_cut: crate::codec::take_bool(reader)?, ..KeyState::default() };
@@ -220,7 +294,10 @@ impl Keys {
                 state.versions.push(Version { position, written, entry: take_value(reader)? });
             }
             (!state.versions.is_empty()).then_some(())?;
-            keys.states.insert(key, state).is_none().then_some(())?;
+            let shard = shard_of(key.hash64());
+            (shards_from <= shard).then_some(())?;
+            shards_from = shard;
+            keys.shards[shard].states.insert(key, state).is_none().then_some(())?;
         }
         keys.flaw().is_none().then_some(keys)
     }

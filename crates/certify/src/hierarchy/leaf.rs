@@ -1,17 +1,20 @@
 //! A leaf validator and its data node: what the sites of one partition agree on.
 
+use super::attempts::{Attempts, Note};
 use super::keys::Keys;
 use super::{Control, PREPARED_MAX};
-use crate::codec::{put_bool, put_id, take_bool, take_id, take_last};
+use crate::codec::take_last;
 use crate::prepare::Prepare;
-use crate::recent::Recent;
-use crate::sessions::Sessions;
 use crate::times::{Range, Timestamp};
 use crate::{Answer, Conflict};
 use std::collections::BTreeMap;
 use txn::codec::{Reader, put_varint};
 use txn::mutant::{Mutant, is_active};
 use txn::{Key, PartitionId, Position, RequestId};
+
+/// With timestamps a vote lets a transaction commit at so many timestamps of each leaf. So another leaf may
+/// decide about as many others between this vote and its own, however many leaves there are.
+const ROOM_ROUNDS: u64 = 1 << 10;
 
 /// A leaf's reply to a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +27,18 @@ pub(super) enum Reply {
     Settled(Answer),
     /// It has replied before, or may have.
     Replied,
+}
+
+/// What a request finds at a leaf, as far as it depends on the transaction's session and keys alone. The
+/// requests of other sessions on other keys change nothing of it, so threads can look at several at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Found {
+    /// The leaf has the reply already, or will never have one.
+    Known(Reply),
+    /// It refuses the transaction.
+    Refused(Conflict),
+    /// It lets the transaction commit above this timestamp, if there is room.
+    Valid(Timestamp),
 }
 
 /// A transaction that the leaf lets commit, and that is not decided.
@@ -53,10 +68,9 @@ pub(super) struct Leaf {
     pub clock: Timestamp,
     pub keys: Keys,
     pub tentative: BTreeMap<RequestId, Tentative>,
-    /// Whether the last replies let the transaction commit.
-    votes: Recent<RequestId, bool>,
-    /// Of the sessions that are at home here.
-    pub sessions: Sessions,
+    pub attempts: Attempts,
+    /// For how many entries a session is known, and a vote.
+    horizon: u64,
 }
 
 impl Leaf {
@@ -69,8 +83,8 @@ impl Leaf {
             clock: Timestamp::NONE,
             keys: Keys::default(),
             tentative: BTreeMap::new(),
-            votes: Recent::known_for(horizon),
-            sessions: Sessions::known_for(horizon),
+            attempts: Attempts::known_for(horizon),
+            horizon,
         }
     }
 
@@ -81,6 +95,9 @@ impl Leaf {
     /// The first timestamp above another one that this leaf may give.
     fn next_timestamp(&self, above: Timestamp) -> Timestamp {
         match self.control {
+            _ if is_active(Mutant::ReuseTimestamp) && above == self.clock && above != Timestamp::NONE => {
+                above
+            }
             Control::Locks => above.next(),
             Control::Timestamps => {
                 let (leaves, own) = (u64::from(self.leaves), u64::from(self.group.0) + 1);
@@ -90,13 +107,27 @@ impl Leaf {
         }
     }
 
-    /// The timestamps at which the leaf lets a transaction commit that asks now.
-    pub fn validate(&self, prepare: &Prepare) -> Result<Range, Conflict> {
+    /// Validates what a transaction has read and writes: see [`Keys::validate`].
+    ///
+    /// # Errors
+    /// The transaction would be refused.
+    pub fn validate(&self, prepare: &Prepare) -> Result<Timestamp, Conflict> {
         let above = self.keys.validate(&prepare.used, self.control)?;
-        let lower = self.next_timestamp(above.max(self.clock).max(prepare.used.timestamp));
-        let range = Range::from(lower);
-        let range = if self.control == Control::Timestamps { range.bounded() } else { range };
+        Ok(above.max(prepare.used.timestamp))
+    }
+
+    /// The timestamps at which the leaf lets a transaction commit that asks now, and must come behind `above`.
+    fn range_above(&self, above: Timestamp) -> Result<Range, Conflict> {
+        let range = self.range_from(self.next_timestamp(above.max(self.clock)));
         if range.is_empty() { Err(Conflict::Timestamp) } else { Ok(range) }
+    }
+
+    /// The timestamps of a vote whose first one is `lower`.
+    fn range_from(&self, lower: Timestamp) -> Range {
+        match self.control {
+            Control::Locks => Range::from(lower),
+            Control::Timestamps => Range::from(lower).first(ROOM_ROUNDS * u64::from(self.leaves)),
+        }
     }
 
     /// Whether an attempt of a session before this one is tentative here, at the session's home.
@@ -113,60 +144,94 @@ impl Leaf {
         of_session.next().is_some()
     }
 
-    /// Replies to a request, where it stands in the log. `is_home` tells that the session is at home here.
-    pub fn request(&mut self, prepare: Prepare, is_home: bool) -> Reply {
+    /// What a request finds that stands at a position of the log. `is_home` tells that the session is at home
+    /// here.
+    pub fn look(&self, prepare: &Prepare, is_home: bool, at: Position) -> Found {
         let id = prepare.id;
         if self.tentative.contains_key(&id) {
-            return Reply::Replied;
+            return Found::Known(Reply::Replied);
         }
-        if is_home && let Some(answer) = self.sessions.settled(id, self.decided) {
-            return Reply::Settled(answer);
+        if is_home && let Some(answer) = self.settled(id, at) {
+            return Found::Known(Reply::Settled(answer));
         }
-        let horizon = self.sessions.horizon();
-        let is_old = prepare.behind.0.saturating_add(horizon) <= self.decided.0;
-        match self.votes.get(id) {
-            Some(false) => return Reply::No(Conflict::Superseded),
+        let is_old = prepare.behind.0.saturating_add(self.horizon) <= at.0;
+        match self.attempts.vote(id, at) {
+            Some(false) => return Found::Known(Reply::No(Conflict::Superseded)),
             // At the home a vote for the transaction is tentative or settled.
-            None if is_old && is_home => return self.refuse(id, Conflict::Superseded, true),
-            None if is_old => return Reply::Replied,
-            Some(true) => return Reply::Replied,
+            None if is_old && is_home => return Found::Refused(Conflict::Superseded),
+            None if is_old => return Found::Known(Reply::Replied),
+            Some(true) => return Found::Known(Reply::Replied),
             None => {}
         }
-        let validated = match is_home && self.has_other_attempt(id) && !is_active(Mutant::VoteForTwoAttempts)
-        {
-            true => Err(Conflict::Superseded),
-            false => self.validate(&prepare),
-        };
-        let range = match validated {
-            Ok(range) if self.tentative.len() < PREPARED_MAX => range,
-            Ok(_) => return self.refuse(id, Conflict::Snapshot, is_home),
-            Err(conflict) => return self.refuse(id, conflict, is_home),
-        };
-        self.clock = self.clock.max(range.lower);
-        self.votes.insert(id, true, self.decided);
-        if prepare.participants.len() == 1 {
-            self.sessions.certified(id, true, self.decided);
-            self.apply(prepare, range.lower);
-            return Reply::Settled(Answer::Committed);
+        if is_home && self.has_other_attempt(id) && !is_active(Mutant::VoteForTwoAttempts) {
+            return Found::Refused(Conflict::Superseded);
         }
-        self.keys.enter(&prepare, range);
-        self.tentative.insert(id, Tentative { prepare, vote: self.decided, range });
-        Reply::Yes
+        match self.validate(prepare) {
+            Ok(above) => Found::Valid(above),
+            Err(conflict) => Found::Refused(conflict),
+        }
     }
 
-    fn refuse(&mut self, id: RequestId, conflict: Conflict, is_home: bool) -> Reply {
-        self.votes.insert(id, false, self.decided);
-        if is_home {
-            self.note_abort(id);
+    /// Replies to a request by what it has found. The clock goes on; the change to what is known of attempts,
+    /// and the timestamps of a commit, are given back.
+    pub fn decide(
+        &mut self,
+        id: RequestId,
+        found: Found,
+        is_home: bool,
+        is_alone: bool,
+        at: Position,
+    ) -> (Reply, Option<Note>, Range) {
+        let above = match found {
+            Found::Known(reply) => return (reply, None, Range::EMPTY),
+            Found::Refused(conflict) => return self.refuse(id, conflict, is_home, at),
+            Found::Valid(above) => above,
+        };
+        let range = match self.range_above(above) {
+            Ok(range) if self.tentative.len() < PREPARED_MAX => range,
+            Ok(_) => return self.refuse(id, Conflict::Snapshot, is_home, at),
+            Err(conflict) => return self.refuse(id, conflict, is_home, at),
+        };
+        self.clock = self.clock.max(range.lower);
+        let note = Note { id, at, vote: true, end: is_alone.then_some(true) };
+        let reply = if is_alone { Reply::Settled(Answer::Committed) } else { Reply::Yes };
+        (reply, Some(note), range)
+    }
+
+    fn refuse(
+        &self,
+        id: RequestId,
+        conflict: Conflict,
+        is_home: bool,
+        at: Position,
+    ) -> (Reply, Option<Note>, Range) {
+        let ends = is_home && !self.has_other_attempt(id) && self.settled(id, at).is_none();
+        (Reply::No(conflict), Some(Note { id, at, vote: false, end: ends.then_some(false) }), Range::EMPTY)
+    }
+
+    /// Replies to a request, where it stands in the log.
+    pub fn request(&mut self, prepare: Prepare, is_home: bool) -> Reply {
+        let (id, at) = (prepare.id, self.decided);
+        let is_alone = prepare.participants.len() == 1;
+        let found = self.look(&prepare, is_home, at);
+        let (reply, note, range) = self.decide(id, found, is_home, is_alone, at);
+        note.into_iter().for_each(|note| self.attempts.note(note));
+        match reply {
+            Reply::Yes => {
+                self.keys.enter(&prepare, range);
+                self.tentative.insert(id, Tentative { prepare, vote: at, range });
+            }
+            Reply::Settled(Answer::Committed) if !range.is_empty() => self.apply(prepare, range.lower),
+            Reply::Settled(_) | Reply::No(_) | Reply::Replied => {}
         }
-        Reply::No(conflict)
+        reply
     }
 
     /// An attempt is aborted, and its session is at home here. While another attempt is tentative, the
     /// session waits for that one: it may be an earlier one, and commit.
     fn note_abort(&mut self, id: RequestId) {
-        if !self.has_other_attempt(id) && self.sessions.settled(id, self.decided).is_none() {
-            self.sessions.certified(id, false, self.decided);
+        if !self.has_other_attempt(id) && self.settled(id, self.decided).is_none() {
+            self.attempts.end(id, false, self.decided);
         }
     }
 
@@ -175,9 +240,16 @@ impl Leaf {
         if self.tentative.contains_key(&id) {
             return None;
         }
-        let is_refused = self.votes.get(id) == Some(&false);
+        let is_refused = self.attempts.vote(id, self.decided) == Some(false);
         let refused = is_refused.then_some(Answer::Conflict(Conflict::Superseded));
-        self.sessions.settled(id, self.decided).or(refused)
+        self.settled(id, self.decided).or(refused)
+    }
+
+    /// What an attempt's client is told if its entry, the one at `at`, must have no effect because of what was
+    /// certified before it. A session with a tentative attempt is not forgotten.
+    fn settled(&self, id: RequestId, at: Position) -> Option<Answer> {
+        let settled = self.attempts.settled(id, at);
+        settled.filter(|answer| *answer != Answer::Unknown || !self.has_other_attempt(id))
     }
 
     fn apply(&mut self, prepare: Prepare, at: Timestamp) {
@@ -189,12 +261,12 @@ impl Leaf {
     /// A validator above has decided. An abort counts also for a request that is still on its way.
     pub fn finish(&mut self, id: RequestId, at: Option<Timestamp>, is_home: bool) {
         let tentative = self.tentative.remove(&id);
-        let may_ask = tentative.is_none() && at.is_none() && self.votes.get(id).is_none();
+        let may_ask = tentative.is_none() && at.is_none() && self.attempts.vote(id, self.decided).is_none();
         if may_ask {
-            self.votes.insert(id, false, self.decided);
+            self.attempts.note(Note { id, at: self.decided, vote: false, end: None });
         }
         match at {
-            Some(_) if is_home && tentative.is_some() => self.sessions.certified(id, true, self.decided),
+            Some(_) if is_home && tentative.is_some() => self.attempts.end(id, true, self.decided),
             None if is_home && (tentative.is_some() || may_ask) => self.note_abort(id),
             _ => {}
         }
@@ -215,7 +287,8 @@ impl Leaf {
     /// Whether a transaction, for which this leaf has voted at `vote` if it has, can never be tentative here
     /// again.
     pub fn is_over(&self, id: RequestId, vote: Option<Position>) -> bool {
-        let has_replied = vote.is_some_and(|vote| vote <= self.decided) || self.votes.get(id).is_some();
+        let has_replied =
+            vote.is_some_and(|vote| vote <= self.decided) || self.attempts.vote(id, self.decided).is_some();
         has_replied && !self.tentative.contains_key(&id)
     }
 
@@ -230,7 +303,7 @@ impl Leaf {
         for (&id, Tentative { range, .. }) in &self.tentative {
             assert!(range.lower <= self.clock, "{}: {id:?} may commit above the clock", self.group);
             assert!(
-                !is_home(id) || !self.has_other_attempt(id),
+                !is_home(id) || !self.has_other_attempt(id) || is_active(Mutant::VoteForTwoAttempts),
                 "{}: two attempts of a session are tentative at its home: {id:?}",
                 self.group
             );
@@ -238,7 +311,11 @@ impl Leaf {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        debug_assert!(self.keys.greatest() <= self.clock, "{}: the clock is behind a version", self.group);
+        debug_assert!(
+            self.keys.greatest() <= self.clock || is_active(Mutant::SkipClockPush),
+            "{}: the clock is behind a version",
+            self.group
+        );
         let mut out = Vec::new();
         put_varint(&mut out, self.decided.0);
         self.clock.put(&mut out);
@@ -253,37 +330,45 @@ impl Leaf {
             put_varint(&mut out, vote.0);
             range.put(&mut out);
         }
-        self.votes.put(&mut out, |out, id, &is_yes| {
-            put_id(out, id);
-            put_bool(out, is_yes);
-        });
-        self.sessions.put(&mut out);
+        self.attempts.put(&mut out);
         out
     }
 
-    /// A state of the same leaf as this one. `in_group` says which keys it may have.
-    pub fn decode(&self, bytes: &[u8], in_group: impl Fn(&Key) -> bool) -> Option<Leaf> {
+    /// A state of the same leaf as this one. `in_group` says which keys it may have, and `home_of` gives the
+    /// leaf at which a transaction's session is at home.
+    pub fn decode(
+        &self,
+        bytes: &[u8],
+        in_group: impl Fn(&Key) -> bool,
+        home_of: impl Fn(RequestId) -> PartitionId,
+    ) -> Option<Leaf> {
         let reader = &mut Reader::new(bytes);
-        let horizon = self.sessions.horizon();
-        let mut leaf = Leaf::new(self.group, self.leaves, self.control, horizon);
+        let mut leaf = Leaf::new(self.group, self.leaves, self.control, self.horizon);
         leaf.decided = take_last(reader)?;
         let last = leaf.decided;
         leaf.clock = Timestamp::take(reader)?;
         leaf.keys = Keys::take(reader, last, &in_group)?;
-        (leaf.keys.greatest() <= leaf.clock).then_some(())?;
+        (leaf.keys.greatest() <= leaf.clock || is_active(Mutant::SkipClockPush)).then_some(())?;
         for _ in 0..reader.varint()? {
             let prepare = Prepare::take(reader)?;
             let (vote, range) = (Position(reader.varint()?), Range::take(reader)?);
-            let is_here = prepare.participants.contains(&self.group) && prepare.used.keys().all(&in_group);
-            let is_past = vote != Position::NONE && vote <= last && range.lower <= leaf.clock;
-            (is_here && is_past).then_some(())?;
-            leaf.keys.enter(&prepare, range);
             let id = prepare.id;
+            let participants = &prepare.participants;
+            let is_shared = participants.len() > 1 && participants.contains(&home_of(id));
+            let is_here = participants.contains(&self.group) && prepare.used.keys().all(&in_group);
+            let is_past = vote != Position::NONE && vote <= last && range.lower <= leaf.clock;
+            let is_given =
+                range == leaf.range_from(leaf.next_timestamp(Timestamp(range.lower.0.checked_sub(1)?)));
+            let is_first = home_of(id) != self.group
+                || !leaf.has_other_attempt(id)
+                || is_active(Mutant::VoteForTwoAttempts);
+            let is_beside = leaf.keys.lets_in(&prepare, range, self.control);
+            (is_shared && is_here && is_past && is_given && is_first && is_beside).then_some(())?;
+            leaf.keys.enter(&prepare, range);
             leaf.tentative.insert(id, Tentative { prepare, vote, range }).is_none().then_some(())?;
         }
-        leaf.votes =
-            Recent::take(reader, horizon, last, |reader| Some((take_id(reader)?, take_bool(reader)?)))?;
-        leaf.sessions = Sessions::take(reader, horizon, last)?;
-        reader.is_empty().then_some(leaf)
+        leaf.attempts = Attempts::take(reader, self.horizon, last)?;
+        let has_refused = |id: &RequestId| leaf.attempts.vote(*id, last) == Some(false);
+        (reader.is_empty() && !leaf.tentative.keys().any(has_refused)).then_some(leaf)
     }
 }

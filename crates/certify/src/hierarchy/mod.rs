@@ -98,13 +98,18 @@
 //! * *Faults* (the paper has none). A tentative version is decided by the decider's log, whichever process
 //!   dies. A leaf tells its parent again of what stays tentative, and an inner validator tells again what it
 //!   has decided or passed on, at longer and longer intervals. An inner validator that waits for children
-//!   longer than [`GATHER_TICKS`] aborts. An abort is remembered until each participant has it, also one that
-//!   has not been asked yet: that one then refuses the request. A leaf never votes twice.
+//!   longer than [`GATHER_TICKS`] aborts. An abort is told to each participant, also to one that has not been
+//!   asked yet: that one then refuses the request. A leaf never votes twice. A leaf that has a transaction
+//!   tentative which its parent has forgotten drops it: the parent forgets no commit before its leaves have
+//!   it.
 //! * *Batching* (III-D) on both paths, by count, bytes and time ([`BatchLimits`]); a batch leaves at once
 //!   where none is under way.
 //! * *Parallel validation.* The paper's leaf validates in one queue, which cost it its gain. Here a
-//!   validation looks at the keys that the transaction names, and at the clock (`hierarchy::keys`), so that
-//!   workers could share it. They do not yet: one thread applies the entries of a site.
+//!   validation looks at the keys that the transaction names, at its session, and at the clock. So the threads
+//!   of a site share the work on a leaf's entries, and the leaf's state stays a function of its log
+//!   (`hierarchy::batch` says how).
+//! * *Timestamps that are dealt in turn* make no two leaves give the same one. Safety does not need that: of
+//!   two transactions that conflict at a leaf, all timestamps of one lie before those of the other.
 //!
 //! # Bounds
 //!
@@ -115,25 +120,32 @@
 //! * Votes, forgotten transactions and sessions are known for as many entries as
 //!   [`HierarchyOptions::session_horizon`] says.
 //! * A key has at most eight versions.
+//! * An inner validator remembers a transaction only while a leaf below it may have it tentative, and an abort
+//!   for [`GATHER_TICKS`] more.
+//! * A client waits for at most [`WAIT_TICKS_MAX`] at a time. Before the commit its transaction is then
+//!   [`Answer::Unavailable`]: it has had no effect. Behind it, it is [`Answer::Unknown`], and may yet commit.
+//! * A site tells others again of at most 64 transactions a tick. What is decided without loss needs no second
+//!   word, and is forgotten when its leaves have finished.
+//! * With timestamps, a leaf may decide about a thousand transactions between two leaves' votes on another one.
+//!   If it decides more, that one is aborted.
 //!
 //! What it leaves out: listings, counts and clears (refused), entries that expire (the access refuses them),
 //! validators that only some sites have, and the forgetting of deleted keys. Each site has a replica of every
-//! validator's group, and looks there to learn what another validator has. A client waits as long as a group
-//! that it needs has no majority. Records of aborted transactions stay while a participant that has not been
-//! asked is away. A site looks at 64 transactions a tick to tell others again; that also bounds how many
-//! middle validators forget. With timestamps a leaf that decides many transactions between two leaves' votes
-//! on one of them dooms that one (`times` says how many there is room for).
+//! validator's group, and looks there to learn what another validator has.
 //!
 //! Invariants:
 //! 1. The state of a validator is a function of its decided entries.
 //! 2. A transaction that is tentative at a leaf has a request, a record or a decision that ends it.
 //! 3. A decision to commit is remembered until no participant has the transaction tentative.
 
+mod attempts;
+mod batch;
 mod entry;
 mod inner;
 mod keys;
 mod leaf;
 mod outbox;
+mod schedule;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -146,25 +158,29 @@ use crate::prepare::{Prepare, Used};
 use crate::proposals::{Proposals, make_room};
 use crate::sessions::SESSION_HORIZON;
 use crate::times::Timestamp;
+use crate::workers::Workers;
 use crate::{Answer, Certifier, Conflict, Effects, Look, Malformed, ReadSet, WriteSet};
 use entry::{LogEntry, Partial, SubtreeVote, Verdict};
 use inner::{Inner, Stage, is_concerned};
 use leaf::{Leaf, Reply};
 use outbox::{Item, Outbox};
+use schedule::{AGAIN_TICKS, AGAIN_TICKS_MAX, Schedule};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::key::partition_of_slot;
 use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 
-/// So many timestamps behind the newest one that its site knows, a read-only transaction reads at most in the
-/// first place.
+/// So many timestamps of each leaf behind the newest one that its site knows, a read-only transaction reads at
+/// most in the first place.
 const PAST_MAX: u64 = 1024;
-/// A speaker says again what has had no effect after so many ticks, and then after twice as many.
-const AGAIN_TICKS: u64 = 20;
-/// At last it says it again at this interval.
-const AGAIN_TICKS_MAX: u64 = 16 * AGAIN_TICKS;
 /// An inner validator waits for its children for so many ticks.
-pub const GATHER_TICKS: u64 = 120;
+pub const GATHER_TICKS: u64 = 8 * AGAIN_TICKS;
+// However long a child has said the same in vain, it says it twice while its parent waits for it.
+const _: () = assert!(2 * AGAIN_TICKS_MAX <= GATHER_TICKS);
+/// A client waits for so many ticks, at most, until its transaction begins, for a record, and for the end.
+pub const WAIT_TICKS_MAX: u64 = 8 * GATHER_TICKS;
+// What one group that is away would decide at last, each level above gives up first.
+const _: () = assert!(4 * GATHER_TICKS <= WAIT_TICKS_MAX);
 /// In a tick a site says so many things again, at most.
 const AGAIN_MAX: usize = 64;
 /// At most so many transactions are tentative at a leaf.
@@ -241,7 +257,7 @@ pub struct Hierarchy {
     /// What the validators that this site speaks for have to say, by speaker and addressee.
     outboxes: BTreeMap<(PartitionId, PartitionId), Outbox>,
     /// When this site looks again at what is under way at a validator that it speaks for.
-    due: BTreeMap<(PartitionId, RequestId), Due>,
+    schedule: Schedule,
     /// What inner validators are about to forget.
     finished: BTreeMap<PartitionId, BTreeSet<RequestId>>,
     /// How far this site wants leaves' clocks to be, and when it asks again.
@@ -254,13 +270,6 @@ pub struct Hierarchy {
     ticks: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Due {
-    since_tick: u64,
-    tick: u64,
-    wait_ticks: u64,
-}
-
 /// A transaction that is not answered.
 #[derive(Debug)]
 struct Open {
@@ -268,6 +277,8 @@ struct Open {
     /// From the beginning on.
     snapshot: Timestamp,
     stage: OpenStage,
+    /// When it came to its stage.
+    since_tick: u64,
 }
 
 /// ```text
@@ -305,7 +316,7 @@ impl Hierarchy {
             requests: tree.leaves().map(|group| (group, Proposals::to(group))).collect(),
             leaders: BTreeMap::new(),
             outboxes: BTreeMap::new(),
-            due: BTreeMap::new(),
+            schedule: Schedule::default(),
             finished: BTreeMap::new(),
             pushes: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -376,7 +387,7 @@ impl Hierarchy {
     fn try_begin(&mut self, id: RequestId, effects: &mut Effects) {
         let home_group = self.home_of(id);
         let Some(home) = self.leaves.get(&home_group) else { return };
-        if home.sessions.committed(id).is_some() {
+        if home.attempts.committed(id).is_some() {
             return self.answer(id, Answer::CommittedBefore, effects);
         }
         if home.is_in_doubt(id) {
@@ -388,8 +399,9 @@ impl Hierarchy {
         let Some(open) = self.open.get_mut(&id) else { return };
         // An idle home's clock may be so old that other leaves have dropped the versions: the first attempt
         // has met that, and the next one reads what is new.
+        let past_max = PAST_MAX * u64::from(self.options.tree.partitions());
         let reads_in_past =
-            open.is_read_only && id.attempt == 0 && greatest.0.saturating_sub(home_clock.0) <= PAST_MAX;
+            open.is_read_only && id.attempt == 0 && greatest.0.saturating_sub(home_clock.0) <= past_max;
         if open.snapshot == Timestamp::NONE {
             open.snapshot = if reads_in_past { home_clock } else { greatest };
         }
@@ -405,7 +417,8 @@ impl Hierarchy {
 
     /// Answers a look, if nothing has to be waited for.
     fn try_look(&mut self, id: RequestId, effects: &mut Effects) {
-        let Some(&Open { snapshot, is_read_only, stage: OpenStage::Looking(ref key) }) = self.open.get(&id)
+        let Some(&Open { snapshot, is_read_only, stage: OpenStage::Looking(ref key), .. }) =
+            self.open.get(&id)
         else {
             return;
         };
@@ -451,13 +464,14 @@ impl Hierarchy {
     }
 
     fn queue(&mut self, from: PartitionId, to: PartitionId, item: Item) {
-        self.outboxes.entry((from, to)).or_default().queue(item, self.ticks);
+        let behind = self.position(to);
+        self.outboxes.entry((from, to)).or_default().queue(item, behind, self.ticks);
     }
 
     /// Sends the batches that leave now.
     fn flush(&mut self, effects: &mut Effects) {
         for (&(from, to), outbox) in &mut self.outboxes {
-            while let Some(batch) = outbox.next_batch(self.options.batches, self.ticks) {
+            while let Some((batch, behind)) = outbox.next_batch(self.options.batches, self.ticks) {
                 let (mut partials, mut verdicts) = (Vec::new(), Vec::new());
                 for item in batch {
                     match item {
@@ -465,12 +479,12 @@ impl Hierarchy {
                         Item::Verdict(verdict) => verdicts.push(verdict),
                     }
                 }
-                let entry = match self.inners.get(&to) {
-                    Some(inner) => {
+                let entry = match self.inners.contains_key(&to) {
+                    true => {
                         self.messages.partials += 1;
-                        LogEntry::Partials { from, behind: inner.decided, partials }
+                        LogEntry::Partials { from, behind, partials }
                     }
-                    None => {
+                    false => {
                         self.messages.verdicts += 1;
                         LogEntry::Verdicts { from, verdicts }
                     }
@@ -486,7 +500,12 @@ impl Hierarchy {
     }
 
     /// Whether an inner validator has nothing more to do for a transaction, and can forget it.
-    fn is_over(&self, validator: PartitionId, id: RequestId) -> bool {
+    ///
+    /// An abort is told to all participants, also those that have not been asked, so that they refuse the
+    /// request. But it need not be remembered until they all have it: once one participant can never vote
+    /// for the transaction again, no validator can commit it, and whoever votes for it later finds it
+    /// forgotten ([`Hierarchy::look_again`]). So an abort `is_old` that was told for long enough.
+    fn is_over(&self, validator: PartitionId, id: RequestId, is_old: bool) -> bool {
         let tree = &self.options.tree;
         let record = self.inners.get(&validator).and_then(|inner| inner.records.get(&id));
         let is_over_at = |(leaf, vote): (&PartitionId, &Position)| self.is_over_at(*leaf, id, Some(*vote));
@@ -499,7 +518,11 @@ impl Hierarchy {
                 let mut below = record.participants.intersection(tree.leaves_below(validator));
                 let lacks =
                     tree.passes_on(validator, &record.participants) && self.parent_lacks(validator, id);
-                !lacks && below.all(|&leaf| self.is_over_at(leaf, id, None))
+                let is_over_at = |&leaf: &PartitionId| self.is_over_at(leaf, id, None);
+                match is_old {
+                    true => below.any(is_over_at),
+                    false => !lacks && below.all(is_over_at),
+                }
             }
         })
     }
@@ -554,44 +577,52 @@ impl Hierarchy {
     }
 
     /// Has a validator that this site speaks for forget a transaction, if it can.
-    fn forget_if_over(&mut self, validator: PartitionId, id: RequestId) -> bool {
-        let is_over = self.speaks_for(validator) && self.is_over(validator, id);
+    fn forget_if_over(&mut self, validator: PartitionId, id: RequestId, is_old: bool) -> bool {
+        let is_over = self.speaks_for(validator) && self.is_over(validator, id, is_old);
         if is_over {
             self.finished.entry(validator).or_default().insert(id);
         }
         is_over
     }
 
+    /// Something has become of a transaction at a validator.
     fn speak_if_speaker(&mut self, validator: PartitionId, id: RequestId) {
         if self.speaks_for(validator) {
+            self.schedule.add((validator, id), self.ticks);
             self.speak(validator, id);
         }
     }
 
+    /// Begins to look at all that is under way at a validator that this site speaks for.
+    fn schedule_all_of(&mut self, validator: PartitionId) {
+        if !self.speaks_for(validator) {
+            return;
+        }
+        let tentative = self.leaves.get(&validator).into_iter().flat_map(|leaf| leaf.tentative.keys());
+        let records = self.inners.get(&validator).into_iter().flat_map(|inner| inner.records.keys());
+        for &id in tentative.chain(records) {
+            self.schedule.add((validator, id), self.ticks);
+        }
+    }
+
+    /// Whether a transaction is tentative at a leaf, or an inner validator remembers it.
+    fn is_under_way(&self, validator: PartitionId, id: RequestId) -> bool {
+        let is_tentative = self.leaves.get(&validator).is_some_and(|leaf| leaf.tentative.contains_key(&id));
+        is_tentative || self.inners.get(&validator).is_some_and(|inner| inner.records.contains_key(&id))
+    }
+
     /// Looks again at what is under way at the validators that this site speaks for.
     fn speak_again(&mut self, effects: &mut Effects) {
-        let at_leaves =
-            self.leaves.iter().map(|(&group, leaf)| (group, leaf.tentative.keys().copied().collect()));
-        let at_inners =
-            self.inners.iter().map(|(&group, inner)| (group, inner.records.keys().copied().collect()));
-        let under_way: Vec<(PartitionId, Vec<RequestId>)> = at_leaves.chain(at_inners).collect();
-        let ticks = self.ticks;
-        let mut due = std::mem::take(&mut self.due);
         let mut looked = 0;
-        for (validator, ids) in under_way {
-            if !self.speaks_for(validator) {
-                continue;
-            }
-            for id in ids {
-                let first = Due { since_tick: ticks, tick: ticks + AGAIN_TICKS, wait_ticks: AGAIN_TICKS };
-                let mut next = due.remove(&(validator, id)).unwrap_or(first);
-                if next.tick <= ticks && looked < AGAIN_MAX {
+        while looked < AGAIN_MAX
+            && let Some(((validator, id), for_ticks)) = self.schedule.next(self.ticks)
+        {
+            match self.is_under_way(validator, id) {
+                true => {
                     looked += 1;
-                    next.wait_ticks = (2 * next.wait_ticks).min(AGAIN_TICKS_MAX);
-                    next.tick = ticks + next.wait_ticks;
-                    self.look_again(validator, id, ticks - next.since_tick, effects);
+                    self.look_again(validator, id, for_ticks, effects);
                 }
-                self.due.insert((validator, id), next);
+                false => self.schedule.remove((validator, id)),
             }
         }
     }
@@ -602,11 +633,18 @@ impl Hierarchy {
         if is_gathering && for_ticks >= GATHER_TICKS {
             effects.propose(validator, LogEntry::GiveUp { id }.encode());
         }
-        if record.is_none() && is_active(Mutant::AbortAlone) {
+        // The parent has forgotten the transaction, and nobody forgets a commit while a leaf has it tentative:
+        // so it was aborted. If this site's leaf lags behind the commit, that comes first in the leaf's log.
+        let parent = self.options.tree.parent(validator).filter(|_| record.is_none());
+        let has_forgotten = |parent: &PartitionId| {
+            let inner = self.inners.get(parent);
+            inner.is_some_and(|inner| inner.has_forgotten(id)) || is_active(Mutant::AbortAlone)
+        };
+        if let Some(from) = parent.filter(has_forgotten) {
             let verdicts = vec![Verdict { id, at: None }];
-            effects.propose(validator, LogEntry::Verdicts { from: validator, verdicts }.encode());
+            effects.propose(validator, LogEntry::Verdicts { from, verdicts }.encode());
         }
-        if !self.forget_if_over(validator, id) {
+        if !self.forget_if_over(validator, id, for_ticks >= GATHER_TICKS) {
             self.speak(validator, id);
         }
     }
@@ -614,6 +652,7 @@ impl Hierarchy {
     /// A transaction has come to another stage at an inner validator.
     fn staged(&mut self, validator: PartitionId, id: RequestId, stage: &Stage, effects: &mut Effects) {
         self.speak_if_speaker(validator, id);
+        self.forget_if_over(validator, id, false);
         match stage {
             Stage::Gathering | Stage::Passed(_) => {}
             Stage::Committed(..) => {
@@ -629,13 +668,24 @@ impl Hierarchy {
         }
     }
 
-    /// A leaf has been given a request.
-    fn replied(&mut self, group: PartitionId, prepare: Prepare, effects: &mut Effects) {
-        let id = prepare.id;
-        let participants = prepare.participants.clone();
+    /// A leaf is given a request.
+    fn request(&mut self, group: PartitionId, prepare: Prepare, effects: &mut Effects) {
+        let (id, participants) = (prepare.id, prepare.participants.clone());
         let is_home = self.home_of(id) == group;
         let Some(leaf) = self.leaves.get_mut(&group) else { return };
         let reply = leaf.request(prepare, is_home);
+        self.has_replied(group, id, &participants, reply, effects);
+    }
+
+    /// A leaf has replied to a request.
+    fn has_replied(
+        &mut self,
+        group: PartitionId,
+        id: RequestId,
+        participants: &BTreeSet<PartitionId>,
+        reply: Reply,
+        effects: &mut Effects,
+    ) {
         if let Some(requests) = self.requests.get_mut(&group) {
             requests.forget(id);
         }
@@ -655,7 +705,22 @@ impl Hierarchy {
         self.has_ended(id, refused, effects);
         let parent = self.options.tree.parent(group);
         if let Some(parent) = parent.filter(|_| participants.len() > 1 && self.speaks_for(group)) {
+            let participants = participants.clone();
             self.queue(group, parent, Item::Partial(Partial { id, participants, vote: None }));
+        }
+    }
+
+    /// Answers transactions that have waited for too long. Before their commit they have had no effect; behind
+    /// it they may have one, also later.
+    fn answer_overdue(&mut self, effects: &mut Effects) {
+        let is_overdue = |open: &Open| open.since_tick + WAIT_TICKS_MAX <= self.ticks;
+        let waits = |open: &Open| open.stage != OpenStage::Running;
+        let overdue = self.open.iter().filter(|(_, open)| waits(open) && is_overdue(open));
+        let overdue: Vec<(RequestId, bool)> =
+            overdue.map(|(&id, open)| (id, open.stage == OpenStage::Ending)).collect();
+        for (id, is_ending) in overdue {
+            let answer = if is_ending { Answer::Unknown } else { Answer::Unavailable };
+            self.has_ended(id, answer, effects);
         }
     }
 
@@ -694,6 +759,100 @@ impl Hierarchy {
         };
         used.into_iter().map(prepare).collect()
     }
+
+    /// An entry that means something to a validator.
+    fn checked(&self, group: PartitionId, entry: &[u8]) -> Result<LogEntry, Malformed> {
+        let entry = LogEntry::decode(entry).ok_or(Malformed)?;
+        let tree = &self.options.tree;
+        let is_leaf = tree.is_leaf(group);
+        let is_inner = self.inners.contains_key(&group);
+        let is_one = match &entry {
+            LogEntry::Request(Prepare { id, participants, used, .. }) => {
+                let is_named = participants.contains(&group) && participants.contains(&self.home_of(*id));
+                let is_here = used.keys().all(|key| self.group_of(key) == group) && !used.writes.clears;
+                is_leaf && is_named && is_here && participants.iter().all(|&leaf| tree.is_leaf(leaf))
+            }
+            LogEntry::Verdicts { from, .. } => {
+                is_leaf && tree.path(group).skip(1).any(|above| above == *from)
+            }
+            LogEntry::Push { .. } => is_leaf,
+            LogEntry::Partials { from, partials, .. } => {
+                let is_child = tree.parent(*from) == Some(group);
+                let is_concerned = |partial: &Partial| is_concerned(tree, group, &partial.participants);
+                let passes_on = |partial: &Partial| tree.passes_on(*from, &partial.participants);
+                let is_vote = |Partial { participants, vote, .. }: &Partial| {
+                    vote.as_ref().is_none_or(|vote| vote.is_of(tree, *from, participants))
+                };
+                let is_said = |one: &Partial| is_concerned(one) && passes_on(one) && is_vote(one);
+                is_inner && is_child && partials.iter().all(is_said)
+            }
+            LogEntry::GiveUp { .. } | LogEntry::Forget { .. } => is_inner,
+        };
+        if is_one { Ok(entry) } else { Err(Malformed) }
+    }
+
+    /// A validator's next entry.
+    fn apply(&mut self, group: PartitionId, entry: LogEntry, effects: &mut Effects) {
+        self.leaves.get_mut(&group).into_iter().for_each(Leaf::next_entry);
+        self.inners.get_mut(&group).into_iter().for_each(Inner::next_entry);
+        match entry {
+            LogEntry::Request(prepare) => self.request(group, prepare, effects),
+            LogEntry::Push { to } => {
+                self.leaves.get_mut(&group).into_iter().for_each(|leaf| leaf.push(to));
+                self.pushes.remove(&group);
+            }
+            LogEntry::Verdicts { from, verdicts } => {
+                for Verdict { id, at } in verdicts {
+                    let is_home = self.home_of(id) == group;
+                    self.leaves.get_mut(&group).into_iter().for_each(|leaf| leaf.finish(id, at, is_home));
+                    self.schedule.remove((group, id));
+                    let above: Vec<PartitionId> = self.options.tree.path(group).skip(1).collect();
+                    for validator in above {
+                        self.forget_if_over(validator, id, false);
+                    }
+                }
+                self.outboxes.get_mut(&(from, group)).into_iter().for_each(Outbox::arrived);
+            }
+            LogEntry::Partials { from, behind, partials } => {
+                for partial in partials {
+                    let id = partial.id;
+                    let Some(inner) = self.inners.get_mut(&group) else { break };
+                    match inner.gather(from, behind, partial, &self.options.tree).cloned() {
+                        Some(stage) => self.staged(group, id, &stage, effects),
+                        None if self.speaks_for(group) && self.is_under_way(group, id) => {
+                            self.schedule.add((group, id), self.ticks);
+                        }
+                        None => {}
+                    }
+                    self.forget_if_over(from, id, false);
+                }
+                self.outboxes.get_mut(&(from, group)).into_iter().for_each(Outbox::arrived);
+            }
+            LogEntry::GiveUp { id } => {
+                if self.inners.get_mut(&group).is_some_and(|inner| inner.give_up(id)) {
+                    self.staged(group, id, &Stage::Aborted, effects);
+                }
+            }
+            LogEntry::Forget { ids } => {
+                for id in ids {
+                    self.inners.get_mut(&group).into_iter().for_each(|inner| inner.forget(id));
+                    self.schedule.remove((group, id));
+                }
+            }
+        }
+        self.has_decided(group, effects);
+    }
+
+    /// Entries of a validator are decided.
+    fn has_decided(&mut self, group: PartitionId, effects: &mut Effects) {
+        self.wake(group, effects);
+        self.flush(effects);
+        if cfg!(debug_assertions)
+            && let Some(leaf) = self.leaves.get(&group)
+        {
+            leaf.check_invariants(|id| self.home_of(id) == group);
+        }
+    }
 }
 
 impl Certifier for Hierarchy {
@@ -704,12 +863,13 @@ impl Certifier for Hierarchy {
         self.requests.values_mut().for_each(|requests| requests.forget_session(id.session));
         let Some(home) = self.home(id) else { return };
         // An attempt that is tentative may still commit, and is remembered then.
-        if home.sessions.is_forgotten(id.session, home.decided) && !home.has_other_attempt(id) {
+        if home.attempts.is_forgotten(id, home.decided) && !home.has_other_attempt(id) {
             return effects.answer(id, Answer::Unknown);
         }
         let asks = is_read_only && !is_active(Mutant::ReadWithoutAsking);
         let stage = if asks { OpenStage::Asking } else { OpenStage::Beginning };
-        self.open.insert(id, Open { is_read_only, snapshot: Timestamp::NONE, stage });
+        let open = Open { is_read_only, snapshot: Timestamp::NONE, stage, since_tick: self.ticks };
+        self.open.insert(id, open);
         match asks {
             true => effects.ask(self.home_of(id), id),
             false => self.try_begin(id, effects),
@@ -729,7 +889,7 @@ impl Certifier for Hierarchy {
             let text = "ERR hierarchical validation lists and counts no keys: read them by name";
             return effects.answer(id, Answer::Refused(text));
         };
-        open.stage = OpenStage::Looking(key.clone());
+        (open.stage, open.since_tick) = (OpenStage::Looking(key.clone()), self.ticks);
         self.try_look(id, effects);
     }
 
@@ -755,7 +915,7 @@ impl Certifier for Hierarchy {
             return self.answer(id, Answer::Conflict(conflict), effects);
         }
         if let Some(open) = self.open.get_mut(&id) {
-            open.stage = OpenStage::Ending;
+            (open.stage, open.since_tick) = (OpenStage::Ending, self.ticks);
         }
         for (group, prepare) in requests {
             if let Some(requests) = self.requests.get_mut(&group) {
@@ -772,7 +932,8 @@ impl Certifier for Hierarchy {
         }
         // A new speaker looks at all that is under way.
         self.outboxes.retain(|&(from, _), _| from != group);
-        self.due.retain(|&(validator, _), _| validator != group);
+        self.schedule.remove_all_of(group);
+        self.schedule_all_of(group);
     }
 
     fn forget(&mut self, id: RequestId) {
@@ -786,83 +947,35 @@ impl Certifier for Hierarchy {
     }
 
     fn check(&self, group: PartitionId, entry: &[u8]) -> Result<(), Malformed> {
-        let entry = LogEntry::decode(entry).ok_or(Malformed)?;
-        let tree = &self.options.tree;
-        let is_leaf = tree.is_leaf(group);
-        let is_inner = self.inners.contains_key(&group);
-        let is_one = match &entry {
-            LogEntry::Request(Prepare { id, participants, used, .. }) => {
-                let is_named = participants.contains(&group) && participants.contains(&self.home_of(*id));
-                let is_here = used.keys().all(|key| self.group_of(key) == group) && !used.writes.clears;
-                is_leaf && is_named && is_here && participants.iter().all(|&leaf| tree.is_leaf(leaf))
-            }
-            LogEntry::Verdicts { .. } | LogEntry::Push { .. } => is_leaf,
-            LogEntry::Partials { from, partials, .. } => {
-                let is_child = tree.parent(*from) == Some(group);
-                let is_concerned = |partial: &Partial| is_concerned(tree, group, &partial.participants);
-                let passes_on = |partial: &Partial| tree.passes_on(*from, &partial.participants);
-                is_inner && is_child && partials.iter().all(|one| is_concerned(one) && passes_on(one))
-            }
-            LogEntry::GiveUp { .. } | LogEntry::Forget { .. } => is_inner,
-        };
-        if is_one { Ok(()) } else { Err(Malformed) }
+        self.checked(group, entry).map(drop)
     }
 
     fn decided(&mut self, group: PartitionId, entry: &[u8], effects: &mut Effects) -> Result<(), Malformed> {
-        self.check(group, entry)?;
-        let entry = LogEntry::decode(entry).ok_or(Malformed)?;
-        self.leaves.get_mut(&group).into_iter().for_each(Leaf::next_entry);
-        self.inners.get_mut(&group).into_iter().for_each(Inner::next_entry);
-        match entry {
-            LogEntry::Request(prepare) => self.replied(group, prepare, effects),
-            LogEntry::Push { to } => {
-                self.leaves.get_mut(&group).into_iter().for_each(|leaf| leaf.push(to));
-                self.pushes.remove(&group);
-            }
-            LogEntry::Verdicts { from, verdicts } => {
-                for Verdict { id, at } in verdicts {
-                    let is_home = self.home_of(id) == group;
-                    self.leaves.get_mut(&group).into_iter().for_each(|leaf| leaf.finish(id, at, is_home));
-                    self.forget_if_over(from, id);
-                }
-                self.outboxes.get_mut(&(from, group)).into_iter().for_each(Outbox::arrived);
-            }
-            LogEntry::Partials { from, behind, partials } => {
-                for partial in partials {
-                    let id = partial.id;
-                    let Some(inner) = self.inners.get_mut(&group) else { break };
-                    if let Some(stage) = inner.gather(from, behind, partial, &self.options.tree) {
-                        let stage = stage.clone();
-                        self.staged(group, id, &stage, effects);
-                    }
-                }
-                self.outboxes.get_mut(&(from, group)).into_iter().for_each(Outbox::arrived);
-            }
-            LogEntry::GiveUp { id } => {
-                if self.inners.get_mut(&group).is_some_and(|inner| inner.give_up(id)) {
-                    self.staged(group, id, &Stage::Aborted, effects);
-                }
-            }
-            LogEntry::Forget { ids } => {
-                for id in ids {
-                    self.inners.get_mut(&group).into_iter().for_each(|inner| inner.forget(id));
-                }
-            }
-        }
-        self.wake(group, effects);
-        self.flush(effects);
-        if cfg!(debug_assertions)
-            && let Some(leaf) = self.leaves.get(&group)
-        {
-            leaf.check_invariants(|id| self.home_of(id) == group);
-        }
+        let entry = self.checked(group, entry)?;
+        self.apply(group, entry, effects);
         Ok(())
+    }
+
+    fn decided_all(
+        &mut self,
+        group: PartitionId,
+        entries: &[&[u8]],
+        workers: &dyn Workers,
+        effects: &mut Effects,
+    ) -> Result<(), usize> {
+        let is_leaf = self.options.tree.is_leaf(group);
+        if is_leaf && workers.count() > 1 && entries.len() >= batch::TOGETHER_MIN {
+            return self.decide_together(group, entries, workers, effects);
+        }
+        let mut decided = entries.iter().map(|entry| self.decided(group, entry, effects));
+        decided.position(|decided| decided.is_err()).map_or(Ok(()), Err)
     }
 
     fn tick(&mut self, effects: &mut Effects) {
         self.ticks += 1;
         self.requests.values_mut().for_each(|requests| requests.tick(effects));
         self.answer_settled(effects);
+        self.answer_overdue(effects);
         self.speak_again(effects);
         for (validator, ids) in std::mem::take(&mut self.finished) {
             if self.speaks_for(validator) {
@@ -885,12 +998,13 @@ impl Certifier for Hierarchy {
         // Transactions that are open here go on: their requests are proposed until they are decided.
         if let Some(inner) = self.inners.get_mut(&group) {
             *inner = inner.decode(state, &self.options.tree).ok_or(Malformed)?;
-            return Ok(());
+        } else {
+            let in_group = |key: &Key| self.group_of(key) == group;
+            let leaf = self.leaves.get(&group).ok_or(Malformed)?;
+            let restored = leaf.decode(state, in_group, |id| self.home_of(id)).ok_or(Malformed)?;
+            self.leaves.insert(group, restored);
         }
-        let in_group = |key: &Key| self.group_of(key) == group;
-        let leaf = self.leaves.get(&group).ok_or(Malformed)?;
-        let restored = leaf.decode(state, in_group).ok_or(Malformed)?;
-        self.leaves.insert(group, restored);
+        self.schedule_all_of(group);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Sites driven by hand: what is proposed is decided when a test says so.
 
 use super::*;
-use crate::session_opened;
+use crate::{Job, session_opened};
 use txn::SessionId;
 use txn::tx::Read;
 
@@ -401,4 +401,298 @@ fn an_entry_of_another_validator_or_with_a_missing_byte_is_malformed() {
         rig.take(effects);
     }
     assert_eq!(kinds.len(), 4, "requests, partial results, verdicts and what is forgotten");
+}
+
+/// Threads that run jobs in the reverse order, one after the other.
+#[derive(Debug)]
+struct Backwards {
+    count: usize,
+}
+
+impl Workers for Backwards {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn run(&self, jobs: Vec<Job<'_>>) {
+        jobs.into_iter().rev().for_each(|job| job());
+    }
+}
+
+/// Entries of leaf 0 of two, by chance: requests that meet each other, come twice and come late, verdicts, and
+/// pushes. Each is applied to `site`.
+fn random_entries(site: &mut Hierarchy, count: u64, mut bits: impl FnMut() -> u64) -> Vec<Vec<u8>> {
+    let leaf = PartitionId(0);
+    let names = (0..100_000u32).map(|name| Key::new(format!("k{name}").as_bytes()));
+    let keys: Vec<Key> = names.filter(|key| site.group_of(key) == leaf).take(60).collect();
+    let mut entries: Vec<Vec<u8>> = Vec::new();
+    for number in 0..count {
+        let mut below = |bound: u64| bits() % bound;
+        let state = &site.leaves[&leaf];
+        let entry = match below(20) {
+            0 if !entries.is_empty() => entries[below(entries.len() as u64) as usize].clone(),
+            1 => LogEntry::Push { to: Timestamp(state.clock.0 + below(3)) }.encode(),
+            2..6 if !state.tentative.is_empty() => {
+                let place = below(state.tentative.len() as u64) as usize;
+                let (&id, tentative) = state.tentative.iter().nth(place).expect("one of them");
+                let at = (below(3) > 0).then_some(tentative.range.lower);
+                let unknown = RequestId { sequence: number, ..id };
+                let verdicts = [Verdict { id, at }, Verdict { id: unknown, at: None }];
+                let verdicts = verdicts[..1 + below(2) as usize].to_vec();
+                LogEntry::Verdicts { from: PartitionId(2), verdicts }.encode()
+            }
+            _ => {
+                let session = session_opened(Position(state.decided.0 / 8 * 8), below(12) as u16);
+                let id = RequestId { session, sequence: 1 + below(3), attempt: below(2) as u32 };
+                let is_shared = home_of(session, 2) != leaf || below(2) == 0;
+                let participants =
+                    [0, 1].map(PartitionId).into_iter().filter(|group| is_shared || *group == leaf);
+                let mut used = Used { timestamp: state.clock, ..Used::default() };
+                for _ in 0..1 + below(3) {
+                    let key = keys[below(keys.len() as u64) as usize].clone();
+                    let version = state.keys.newest(&key).version;
+                    match below(3) {
+                        0 => drop(used.reads.insert(key, version)),
+                        1 => drop(used.writes.records.insert(key, None)),
+                        _ => {
+                            used.reads.insert(key.clone(), version);
+                            used.writes.records.insert(key, Some(Entry::new("x")));
+                        }
+                    }
+                }
+                let behind = Position(state.decided.0.saturating_sub(below(50)));
+                LogEntry::Request(Prepare { id, behind, participants: participants.collect(), used }).encode()
+            }
+        };
+        site.decided(leaf, &entry, &mut Effects::default()).expect("an entry");
+        entries.push(entry);
+    }
+    entries
+}
+
+#[test]
+fn entries_that_come_together_are_decided_as_if_they_came_in_turn() {
+    let mut bits = 0;
+    let mut bits = move || {
+        bits += 1;
+        txn::hash::mix(bits)
+    };
+    let (mut committed, mut tentative) = (0, 0);
+    for control in [Control::Locks, Control::Timestamps] {
+        for run in 0..60 {
+            let tree = Tree::new(2, &[2, 2]).expect("a tree");
+            let options =
+                HierarchyOptions { tree, control, session_horizon: 40, ..HierarchyOptions::default() };
+            let mut in_turn = Hierarchy::new(options.clone());
+            let mut together = Hierarchy::new(options);
+            let entries = random_entries(&mut in_turn, 400, &mut bits);
+            let mut entries: &[Vec<u8>] = &entries;
+            let leaf = PartitionId(0);
+            while !entries.is_empty() {
+                let (now, later) = entries.split_at(entries.len().min(1 + bits() as usize % 150));
+                let now: Vec<&[u8]> = now.iter().map(Vec::as_slice).collect();
+                let workers = Backwards { count: 2 + bits() as usize % 4 };
+                assert_eq!(together.decided_all(leaf, &now, &workers, &mut Effects::default()), Ok(()));
+                entries = later;
+            }
+            assert_eq!(together.leaves[&leaf], in_turn.leaves[&leaf], "{control:?}, run {run}");
+            assert_eq!(together.snapshot(leaf), in_turn.snapshot(leaf));
+            committed += in_turn.leaves[&leaf].keys.versions().len();
+            tentative += in_turn.leaves[&leaf].tentative.len();
+        }
+    }
+    assert!(committed > 2_000 && tentative > 100, "{committed} keys are written, {tentative} are tentative");
+}
+
+#[test]
+fn what_means_nothing_among_entries_that_come_together_is_named() {
+    let mut site = Hierarchy::default();
+    let push = LogEntry::Push { to: Timestamp(9) }.encode();
+    for workers in [&crate::Alone as &dyn Workers, &crate::Threads { count: 3 }] {
+        let mut entries = vec![&push[..]; 60];
+        entries[43] = &[77];
+        let before = site.position(PartitionId(0)).0;
+        let decided = site.decided_all(PartitionId(0), &entries, workers, &mut Effects::default());
+        assert_eq!((decided, site.position(PartitionId(0)).0), (Err(43), before + 43));
+    }
+}
+
+/// The votes of a transaction's leaves come at different times, and each leaf may use every so many-th
+/// timestamp only.
+#[test]
+fn a_leaf_may_decide_hundreds_of_others_between_two_votes_however_many_leaves_there_are() {
+    let leaves = 64;
+    let tree = Tree::new(leaves, &vec![leaves; usize::from(leaves)]).expect("a tree");
+    let mut rig = Rig::new(tree, Control::Timestamps, UNBATCHED);
+    let keys = [rig.key(0, 0), rig.key(63, 0)];
+    rig.update(id(0, 1), &keys);
+    let late = rig.proposed.pop().expect("the request to the second leaf");
+    rig.decide_all();
+    for session in 2..402 {
+        let key = rig.key(63, 1);
+        rig.update(id(63, session), &[key]);
+        rig.decide_all();
+    }
+    rig.proposed.push(late);
+    rig.decide_all();
+    assert_eq!(rig.answers.last(), Some(&(id(0, 1), Answer::Committed)));
+}
+
+#[test]
+fn inner_validators_forget_as_soon_as_leaves_have_finished() {
+    let mut rig = Rig::new(binary_tree(), Control::Locks, BatchLimits::default());
+    for session in 1..=300 {
+        let keys = [rig.key(0, session), rig.key(7, session)];
+        rig.update(id(0, session as u64), &keys);
+    }
+    rig.decide_all();
+    assert_eq!(rig.answers.len(), 300);
+    rig.wait(0, 1);
+    assert!(rig.sites.iter().all(Hierarchy::is_idle), "{:?}", rig.sites[0].inners);
+}
+
+/// A leaf is away. What needs it is aborted; and when the leaf comes back, it finds that out, although the
+/// inner validator has forgotten the transactions.
+#[test]
+fn aborted_transactions_are_forgotten_although_a_leaf_is_away() {
+    let mut rig = Rig::new(Tree::new(2, &[2, 2]).expect("a tree"), Control::Locks, UNBATCHED);
+    let mut away = Vec::new();
+    let keys: Vec<[Key; 2]> = (0..20).map(|number| [rig.key(0, number), rig.key(1, number)]).collect();
+    for (keys, session) in keys.iter().zip(1..) {
+        rig.update(id(0, session), keys);
+        away.extend(rig.proposed.extract_if(.., |(group, _)| *group == PartitionId(1)));
+    }
+    for _ in 0..3 * GATHER_TICKS {
+        let mut effects = Effects::default();
+        rig.sites[0].tick(&mut effects);
+        rig.take(effects);
+        while !rig.proposed.is_empty() {
+            rig.proposed.retain(|(group, _)| *group != PartitionId(1));
+            rig.step();
+        }
+    }
+    let answers = rig.answers.iter().filter(|(_, answer)| matches!(answer, Answer::Conflict(_)));
+    assert_eq!(answers.count(), keys.len());
+    let remembered = rig.sites.iter().map(|site| site.inners[&PartitionId(2)].records.len());
+    assert_eq!(remembered.collect::<Vec<_>>(), [0, 0]);
+    rig.proposed = away;
+    rig.decide_all();
+    assert!(!rig.sites[0].is_idle(), "the leaf has voted");
+    rig.wait(0, 2 * AGAIN_TICKS);
+    assert!(rig.sites.iter().all(Hierarchy::is_idle));
+    keys.iter().for_each(|keys| assert_eq!(rig.are_written(keys), [false, false]));
+}
+
+#[test]
+fn nobody_waits_for_ever() {
+    let mut rig = Rig::new(Tree::new(2, &[2, 2]).expect("a tree"), Control::Locks, UNBATCHED);
+    let [asks, looks, ends, runs] = [1, 2, 3, 4].map(|session| id(1, session));
+    let [keys, other] = [0, 1].map(|number| [rig.key(0, number), rig.key(1, number)]);
+    let undecided = id(0, 9);
+    rig.update(undecided, &keys);
+    rig.step();
+    let next = RequestId { sequence: 2, ..undecided };
+    for site in &mut rig.sites {
+        let effects = &mut Effects::default();
+        // Its group has no majority that could say how far it is.
+        site.begin(asks, true, effects);
+        // A tentative version is in the way. The snapshot lies above it.
+        site.begin(looks, false, effects);
+        site.look(looks, &Look::Key(keys[0].clone()), effects);
+        // Its leaf has no majority.
+        site.begin(ends, false, effects);
+        let records = [(other[1].clone(), None)].into();
+        site.commit(ends, ReadSet::default(), WriteSet { records, ..WriteSet::default() }, effects);
+        site.begin(runs, false, effects);
+        // The session's last transaction is undecided.
+        if site.options.me == NodeId(2) {
+            site.begin(next, false, effects);
+        }
+        assert!(effects.answers.iter().all(|(_, answer)| *answer == Answer::Begun), "{effects:?}");
+        effects.answers.clear();
+        for _ in 0..WAIT_TICKS_MAX {
+            site.tick(effects);
+        }
+        let answers: BTreeMap<RequestId, Answer> = std::mem::take(&mut effects.answers).into_iter().collect();
+        let last = match site.options.me {
+            NodeId(1) => (undecided, Answer::Unknown),
+            _ => (next, Answer::Unavailable),
+        };
+        let expected =
+            [(asks, Answer::Unavailable), (looks, Answer::Unavailable), (ends, Answer::Unknown), last];
+        assert_eq!(answers, expected.into(), "a transaction that its own client works on waits for nobody");
+    }
+}
+
+#[test]
+fn a_state_that_cannot_be_is_refused() {
+    let tree = || Tree::new(2, &[2, 2]).expect("a tree");
+    type Change = fn(&mut Hierarchy);
+    let root = PartitionId(2);
+    fn leaf(site: &mut Hierarchy) -> &mut Leaf {
+        site.leaves.get_mut(&PartitionId(0)).expect("a leaf")
+    }
+    fn first(site: &mut Hierarchy) -> (RequestId, leaf::Tentative) {
+        let (&id, tentative) = leaf(site).tentative.first_key_value().expect("a tentative transaction");
+        (id, tentative.clone())
+    }
+    let changes: [(PartitionId, Change); 9] = [
+        (PartitionId(0), |_| {}),
+        (PartitionId(0), |site| {
+            let (id, mut other) = first(site);
+            other.prepare.id = RequestId { sequence: 7, ..id };
+            other.prepare.used = Used::default();
+            leaf(site).tentative.insert(other.prepare.id, other);
+        }),
+        (PartitionId(0), |site| {
+            let (_, mut other) = first(site);
+            other.prepare.id = id(1, 77);
+            leaf(site).tentative.insert(other.prepare.id, other);
+        }),
+        (PartitionId(0), |site| {
+            let (id, mut other) = first(site);
+            other.prepare.participants.remove(&PartitionId(1));
+            leaf(site).tentative.insert(id, other);
+        }),
+        (PartitionId(0), |site| {
+            let (id, mut other) = first(site);
+            other.range.upper = other.range.lower.next();
+            leaf(site).tentative.insert(id, other);
+        }),
+        (PartitionId(0), |site| {
+            let (id, _) = first(site);
+            let at = leaf(site).decided;
+            leaf(site).attempts.note(attempts::Note { id, at, vote: false, end: None });
+        }),
+        (root, |site| {
+            let inner = site.inners.get_mut(&PartitionId(2)).expect("an inner validator");
+            inner.records.values_mut().for_each(|record| record.gathered.clear());
+        }),
+        (root, |site| {
+            let inner = site.inners.get_mut(&PartitionId(2)).expect("an inner validator");
+            let votes = inner.records.values_mut().flat_map(|record| record.gathered.values_mut());
+            votes.for_each(|vote| vote.votes.clear());
+        }),
+        (root, |site| {
+            let inner = site.inners.get_mut(&PartitionId(2)).expect("an inner validator");
+            let id = *inner.records.first_key_value().expect("a record").0;
+            let record = inner.records[&id].clone();
+            inner.forget(id);
+            inner.records.insert(id, record);
+        }),
+    ];
+    for control in [Control::Locks, Control::Timestamps] {
+        for (number, (group, change)) in changes.iter().enumerate() {
+            let mut rig = Rig::new(tree(), control, UNBATCHED);
+            let keys = [rig.key(0, 0), rig.key(1, 0)];
+            rig.update(id(0, 1), &keys);
+            rig.proposed.retain(|(group, _)| *group == PartitionId(0));
+            rig.decide_all();
+            let site = &mut rig.sites[0];
+            change(site);
+            let state = site.snapshot(*group);
+            let restored = Hierarchy::new(site.options.clone()).restore(*group, &state);
+            assert_eq!(restored.is_ok(), number == 0, "{control:?}, change {number}");
+        }
+    }
 }

@@ -123,7 +123,7 @@ impl Tree {
     }
 
     /// A validator, and all above it, from there to the root.
-    fn path(&self, from: PartitionId) -> impl Iterator<Item = PartitionId> {
+    pub(super) fn path(&self, from: PartitionId) -> impl Iterator<Item = PartitionId> {
         std::iter::successors(Some(from), |&validator| self.parent(validator))
     }
 
