@@ -67,6 +67,8 @@ struct Change {
 /// What a thread has found in its part of the entries.
 struct Slice {
     looked: Vec<Looked>,
+    /// How many keys the requests use.
+    keys: usize,
     /// For each thread of step 3, in the order of the entries.
     changes: Vec<VecDeque<Change>>,
 }
@@ -97,7 +99,8 @@ impl Hierarchy {
     ) -> Result<(), usize> {
         let slices = self.look_at(group, entries, workers);
         let mut round = Round::new(group, self.position(group), workers);
-        for Slice { looked, changes } in slices {
+        round.keys.reserve(slices.iter().map(|slice| slice.keys).sum());
+        for Slice { looked, changes, .. } in slices {
             round.changes.iter_mut().zip(changes).for_each(|(all, new)| all.push(new));
             for looked in looked {
                 let index = round.count;
@@ -142,7 +145,7 @@ impl Hierarchy {
     /// The entries from the one at `first` on.
     fn look_at_slice(&self, group: PartitionId, first: usize, entries: &[&[u8]], threads: usize) -> Slice {
         let shards_each = SHARDS.div_ceil(threads);
-        let mut slice = Slice { looked: Vec::new(), changes: Vec::new() };
+        let mut slice = Slice { looked: Vec::with_capacity(entries.len()), keys: 0, changes: Vec::new() };
         slice.changes.resize_with(threads, VecDeque::new);
         for (index, entry) in (first..).zip(entries) {
             let looked = match (self.checked(group, entry), self.leaves.get(&group)) {
@@ -154,6 +157,7 @@ impl Hierarchy {
                         let shard = shard_of(hash);
                         slice.changes[shard / shards_each].push_back(Change { index, shard, key, change });
                     }
+                    slice.keys += asked.keys.len();
                     Looked::Request(asked)
                 }
                 (Ok(entry), _) => Looked::Other(entry),
@@ -175,19 +179,19 @@ fn look_at_request(
     let found = leaf.look(&prepare, is_home, at);
     let (id, participants) = (prepare.id, prepare.participants.clone());
     let used = &prepare.used;
-    let reads = used.reads.keys().map(|key| (key.hash64(), false));
-    let writes = used.writes.records.keys().map(|key| (key.hash64(), true));
-    let keys: Vec<(u64, bool)> = reads.chain(writes).collect();
+    let only_read = used.reads.keys().filter(|key| !used.writes.records.contains_key(*key));
+    let mut keys: Vec<(u64, bool)> = only_read.clone().map(|key| (key.hash64(), false)).collect();
+    let written_from = keys.len();
+    keys.extend(used.writes.records.keys().map(|key| (key.hash64(), true)));
     let mut changes = Vec::new();
     let mut kept = None;
     match found {
         Found::Valid(_) if participants.len() == 1 => {
-            let writes = prepare.used.writes.records.into_iter();
-            let write = |(key, entry): (Key, _)| (key.hash64(), key, KeyChange::Write(entry));
-            changes.extend(writes.map(write));
+            let writes = prepare.used.writes.records.into_iter().zip(&keys[written_from..]);
+            changes.extend(writes.map(|((key, entry), &(hash, _))| (hash, key, KeyChange::Write(entry))));
         }
         Found::Valid(_) => {
-            for (key, &(hash, _)) in used.keys().zip(&keys) {
+            for (key, &(hash, _)) in only_read.chain(used.writes.records.keys()).zip(&keys) {
                 let write = used.writes.records.get(key).cloned();
                 changes.push((hash, key.clone(), KeyChange::Use(write)));
             }

@@ -100,7 +100,7 @@
 //!   has decided or passed on, at longer and longer intervals. An inner validator that waits for children
 //!   longer than [`GATHER_TICKS`] aborts. An abort is told to each participant, also to one that has not been
 //!   asked yet: that one then refuses the request. A leaf never votes twice. A leaf that has a transaction
-//!   tentative which its parent has forgotten drops it: the parent forgets no commit before its leaves have
+//!   tentative which a validator above has forgotten drops it: none forgets a commit before its leaves have
 //!   it.
 //! * *Batching* (III-D) on both paths, by count, bytes and time ([`BatchLimits`]); a batch leaves at once
 //!   where none is under way.
@@ -633,14 +633,16 @@ impl Hierarchy {
         if is_gathering && for_ticks >= GATHER_TICKS {
             effects.propose(validator, LogEntry::GiveUp { id }.encode());
         }
-        // The parent has forgotten the transaction, and nobody forgets a commit while a leaf has it tentative:
-        // so it was aborted. If this site's leaf lags behind the commit, that comes first in the leaf's log.
-        let parent = self.options.tree.parent(validator).filter(|_| record.is_none());
-        let has_forgotten = |parent: &PartitionId| {
-            let inner = self.inners.get(parent);
+        // A validator above has forgotten the transaction, and none forgets a commit while a leaf below it has
+        // it tentative: so it was aborted. If this site's leaf lags behind the commit, that comes first in the
+        // leaf's log.
+        let has_forgotten = |above: &PartitionId| {
+            let inner = self.inners.get(above);
             inner.is_some_and(|inner| inner.has_forgotten(id)) || is_active(Mutant::AbortAlone)
         };
-        if let Some(from) = parent.filter(has_forgotten) {
+        if record.is_none()
+            && let Some(from) = self.options.tree.path(validator).skip(1).find(has_forgotten)
+        {
             let verdicts = vec![Verdict { id, at: None }];
             effects.propose(validator, LogEntry::Verdicts { from, verdicts }.encode());
         }

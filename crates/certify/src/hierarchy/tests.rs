@@ -583,6 +583,27 @@ fn aborted_transactions_are_forgotten_although_a_leaf_is_away() {
     keys.iter().for_each(|keys| assert_eq!(rig.are_written(keys), [false, false]));
 }
 
+/// The root gives a transaction up, and one of its leaves does not hear of that until the root has forgotten it.
+#[test]
+fn a_leaf_learns_of_an_abort_that_the_root_has_forgotten() {
+    let mut rig = Rig::new(binary_tree(), Control::Locks, UNBATCHED);
+    let keys = [rig.key(0, 0), rig.key(7, 0)];
+    rig.update(id(0, 1), &keys);
+    rig.proposed.retain(|(group, _)| *group == PartitionId(0));
+    rig.decide_all();
+    for _ in 0..3 * GATHER_TICKS {
+        let mut effects = Effects::default();
+        rig.sites[0].tick(&mut effects);
+        rig.take(effects);
+        rig.proposed.retain(|(group, _)| *group != PartitionId(0));
+        rig.step();
+    }
+    assert_eq!(rig.sites[0].inners[&PartitionId(14)].records.len(), 0, "the root has forgotten it");
+    assert_eq!(rig.sites[0].leaves[&PartitionId(0)].tentative.len(), 1);
+    rig.wait(0, 2 * AGAIN_TICKS_MAX);
+    assert!(rig.sites.iter().all(Hierarchy::is_idle));
+}
+
 #[test]
 fn nobody_waits_for_ever() {
     let mut rig = Rig::new(Tree::new(2, &[2, 2]).expect("a tree"), Control::Locks, UNBATCHED);

@@ -1,8 +1,10 @@
 //! A client: some sessions side by side, each with one operation that it repeats until it is answered.
 
-use super::{Certified, Frame, MEMBERS_MAX, Member, MemberStep, Operation, Plan, Protocol, Timer, Told};
+use super::seen::{End, Seen};
+use super::{
+    Certified, Frame, MEMBERS_MAX, Member, MemberStep, Operation, Pair, PairStep, Plan, Protocol, Timer, Told,
+};
 use crate::draw::Draw;
-use crate::history::{self, Outcome, Step};
 use crate::options::Options;
 use crate::world::{Address, Core, Input, Violation};
 use certify::session_opened;
@@ -16,6 +18,9 @@ struct Asked {
     invoked_ns: u64,
     /// How often it was sent.
     sent: u32,
+    /// The last entry of its session's group that any site had been given before it was first sent. Its own
+    /// entries come later.
+    behind: Position,
 }
 
 /// Who has sent an operation so often waits no longer than others before it sends it again.
@@ -31,7 +36,8 @@ struct Session {
     left: u64,
     /// Operations that it has begun.
     sequence: u64,
-    /// Counts what it sends: that an earlier attempt has committed is as good, but its conflict says nothing.
+    /// Counts how often it has sent the present operation: that an earlier attempt has committed is as good,
+    /// but its conflict says nothing.
     attempt: u32,
     asked: Option<Asked>,
     /// The site that it uses.
@@ -42,6 +48,8 @@ struct Session {
     opening: u32,
     /// Behind which entry that was.
     opened_behind: Position,
+    /// The session's group has an entry of the session, or the opening, behind this entry.
+    known_behind: Position,
     /// The last entry of which a site has told it.
     heard: Position,
 }
@@ -56,8 +64,14 @@ impl Session {
         }
         self.opening = *opened;
         self.opened_behind = self.heard;
+        self.known_behind = self.heard;
         self.id = session_opened(self.heard, *opened as u16);
         *opened += 1;
+    }
+
+    /// Whether an attempt is the newest one of an operation that is not answered.
+    fn waits_for(&self, sequence: u64, attempt: u32) -> bool {
+        self.asked.is_some() && (self.sequence, self.attempt) == (sequence, attempt)
     }
 }
 
@@ -100,6 +114,7 @@ impl Client {
                 id: SessionId(0),
                 opening: 0,
                 opened_behind: Position::NONE,
+                known_behind: Position::NONE,
                 heard: Position::NONE,
             };
             session.open(plan.sites.partitions, opened);
@@ -133,10 +148,10 @@ pub(super) fn take<P: Protocol>(
             }
         }
         Input::Timer(Timer::Next(session)) => begin(system, client, slot_of(session), core),
-        Input::Timer(Timer::Timeout { session, attempt }) => {
+        Input::Timer(Timer::Timeout { session, sequence, attempt }) => {
             let hosts = system.plan.sites.hosts;
             let session = system.session(client, slot_of(session));
-            if session.attempt == attempt && session.asked.is_some() {
+            if session.waits_for(sequence, attempt) {
                 session.host = (session.host + 1) % hosts;
                 let number = session.number;
                 system.tally.restarts += 1;
@@ -144,9 +159,9 @@ pub(super) fn take<P: Protocol>(
                 send(system, client, slot_of(number), core);
             }
         }
-        Input::Timer(Timer::Again { session, attempt }) => {
+        Input::Timer(Timer::Again { session, sequence, attempt }) => {
             let slot = slot_of(session);
-            if system.session(client, slot).attempt == attempt {
+            if system.session(client, slot).waits_for(sequence, attempt) {
                 send(system, client, slot, core);
             }
         }
@@ -189,9 +204,11 @@ pub(super) fn disconnect<P: Protocol>(system: &mut Certified<P>, client: u16, co
 fn begin<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: &mut Core<Certified<P>>) {
     let (keys, horizon) = (system.plan.keys, system.plan.sites.horizons.session);
     let partitions = system.plan.sites.partitions;
-    let (members_percent, names) = match P::LISTS {
-        true => (system.plan.members_percent, system.plan.member_names),
-        false => (0, 1),
+    let shares = Shares {
+        members_percent: if P::LISTS { system.plan.members_percent } else { 0 },
+        member_names: system.plan.member_names,
+        pairs_percent: system.plan.pairs_percent,
+        pairs: system.plan.pairs,
     };
     let mut opened = system.opened;
     let session = system.session(client, slot);
@@ -204,17 +221,29 @@ fn begin<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core:
     }
     session.left -= 1;
     session.sequence += 1;
+    session.attempt = 0;
     // No two appends are of the same value.
-    let value = u64::from(session.number) << 32 | session.sequence << 2;
-    let operation = draw(keys, value, members_percent, names, &mut core.draw);
+    let value = u64::from(session.number) << 32 | session.sequence << 3;
+    let operation = draw(keys, value, shares, &mut core.draw);
     system.opened = opened;
+    let home = P::home_of(system.session(client, slot).id, partitions);
+    let behind = system.newest.get(&home).copied().unwrap_or_default();
     let session = system.session(client, slot);
-    session.asked = Some(Asked { operation, invoked_ns: core.now_ns(), sent: 0 });
+    session.asked = Some(Asked { operation, invoked_ns: core.now_ns(), sent: 0, behind });
     send(system, client, slot, core);
 }
 
+/// How often operations use what else there is beside lists.
+#[derive(Clone, Copy)]
+struct Shares {
+    members_percent: u32,
+    member_names: u64,
+    pairs_percent: u32,
+    pairs: u64,
+}
+
 /// An operation whose appends are of values from this one on.
-fn draw(keys: u64, value: u64, members_percent: u32, member_names: u64, draw: &mut Draw) -> Operation {
+fn draw(keys: u64, value: u64, shares: Shares, draw: &mut Draw) -> Operation {
     let count = draw.pick(&[1, 1, 1, 2, 2, 3]);
     let only_reads = draw.percent(40);
     let appends = draw.below(count);
@@ -237,14 +266,30 @@ fn draw(keys: u64, value: u64, members_percent: u32, member_names: u64, draw: &m
             MemberStep::Clear,
         ]),
     };
-    let member = Member { step, name: draw.below(member_names), value: value + 3 };
-    let member = draw.percent(members_percent).then_some(member);
-    // Alone, so that nothing but the member can conflict.
-    let steps = if member.is_some() && draw.percent(60) { Vec::new() } else { steps };
+    let member = Member { step, name: draw.below(shares.member_names), value: value + 3 };
+    let member = draw.percent(shares.members_percent).then_some(member);
+    let step = match only_reads {
+        true => PairStep::Look,
+        false => draw.pick(&[
+            PairStep::Write,
+            PairStep::Write,
+            PairStep::Write,
+            PairStep::Delete,
+            PairStep::Append,
+            PairStep::Append,
+            PairStep::Take,
+            PairStep::Look,
+        ]),
+    };
+    let pair = Pair { step, number: draw.below(shares.pairs), value: value + 4 };
+    let pair = draw.percent(shares.pairs_percent).then_some(pair);
+    // Alone, so that nothing but the member or the pair can conflict.
+    let steps = if (member.is_some() || pair.is_some()) && draw.percent(60) { Vec::new() } else { steps };
     Operation {
         member,
+        pair,
         steps,
-        only_if_even: !only_reads && draw.percent(20),
+        only_if_even: !only_reads && pair.is_none() && draw.percent(20),
         is_declared: only_reads && draw.percent(70),
     }
 }
@@ -252,22 +297,17 @@ fn draw(keys: u64, value: u64, members_percent: u32, member_names: u64, draw: &m
 fn send<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: &mut Core<Certified<P>>) {
     let timeout_ns = system.plan.timeout_ns;
     let session = system.session(client, slot);
-    session.attempt += 1;
     let Some(asked) = &mut session.asked else { return };
+    session.attempt += 1;
     // Attempts that do not have the time that they need would only void each other.
     let patience_ns = timeout_ns << asked.sent.min(PATIENCE_SENT_MAX);
     asked.sent += 1;
-    let (number, attempt) = (session.number, session.attempt);
-    let frame = Frame::Ask {
-        session: number,
-        sequence: session.sequence,
-        attempt,
-        id: session.id,
-        operation: asked.operation.clone(),
-    };
+    let (number, sequence, attempt) = (session.number, session.sequence, session.attempt);
+    let frame =
+        Frame::Ask { session: number, sequence, attempt, id: session.id, operation: asked.operation.clone() };
     let me = Address::Client(client);
     core.send(me, Address::Host(session.host), frame);
-    let timer = Timer::Timeout { session: number, attempt };
+    let timer = Timer::Timeout { session: number, sequence, attempt };
     core.set_timer(me, patience_ns, timer);
 }
 
@@ -276,7 +316,8 @@ fn send<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: 
 fn again<P: Protocol>(system: &mut Certified<P>, client: u16, slot: usize, core: &mut Core<Certified<P>>) {
     let tick_ns = system.plan.tick_ns;
     let session = system.session(client, slot);
-    let timer = Timer::Again { session: session.number, attempt: session.attempt };
+    let Session { number, sequence, attempt, .. } = *session;
+    let timer = Timer::Again { session: number, sequence, attempt };
     let sent = session.asked.as_ref().map_or(0, |asked| asked.sent);
     let after_ns = 1 + core.draw.below(tick_ns << sent.min(BACK_OFF_SENT_MAX));
     core.set_timer(Address::Client(client), after_ns, timer);
@@ -292,12 +333,16 @@ fn answered<P: Protocol>(
 ) -> Result<(), Violation> {
     let (hosts, horizon, partitions) =
         (system.plan.sites.hosts, system.plan.sites.horizons.session, system.plan.sites.partitions);
+    let tick_ns = system.plan.tick_ns;
     let home = P::home_of(system.session(client, slot).id, partitions);
     let newest = system.newest.get(&home).copied().unwrap_or_default();
     let session = system.session(client, slot);
+    let may_be_forgotten = session.known_behind.0 + horizon <= newest.0;
     let Some(asked) = &mut session.asked else {
         return Ok(());
     };
+    let waited_ns = core.now_ns() - asked.invoked_ns;
+    let has_waited = P::WAIT_TICKS_MAX.is_some_and(|ticks| ticks * tick_ns <= waited_ns);
     let mut is_unknown = false;
     let read = match told {
         // Nothing was ordered: the attempt that was sent since may yet write.
@@ -306,17 +351,25 @@ fn answered<P: Protocol>(
         {
             return Ok(());
         }
-        Told::Committed { lists, members, .. } => Some((lists, members)),
-        Told::CommittedBefore => None,
-        Told::Unknown if session.attempt != attempt => return Ok(()),
-        Told::Unknown if session.opened_behind.0 + horizon > newest.0 => {
+        Told::Committed { read, is_ordered } => {
+            if is_ordered {
+                session.known_behind = session.known_behind.max(asked.behind);
+            }
+            Some(read)
+        }
+        Told::CommittedBefore => {
+            session.known_behind = session.known_behind.max(asked.behind);
+            None
+        }
+        Told::Unknown if !may_be_forgotten && !has_waited => {
             let text = format!(
-                "session {} was opened behind {}, and may be forgotten {horizon} entries later; at {} its \
-                 client is told that an outcome is unknown",
-                session.number, session.opened_behind.0, newest.0
+                "session {} was opened or had an entry behind {}, and may be forgotten {horizon} entries \
+                 later; at {} its client is told that an outcome is unknown",
+                session.number, session.known_behind.0, newest.0
             );
             return Err(Violation::new("unknown outcomes", text));
         }
+        Told::Unknown if session.attempt != attempt => return Ok(()),
         Told::Unknown => {
             is_unknown = true;
             None
@@ -341,8 +394,7 @@ fn answered<P: Protocol>(
         system.session(client, slot).open(partitions, &mut opened);
         system.opened = opened;
     }
-    let (read, members) = read.unzip();
-    if let Some(members) = members {
+    if let Some(members) = read.as_ref().map(|read| &read.members) {
         let is_late = |value: &&u64| system.gone.get(value).is_some_and(|&gone_ns| gone_ns < invoked_ns);
         if let Some(value) = members.seen.iter().find(is_late) {
             let text = format!("{operation} has seen member {value:x}, which was gone when it was invoked");
@@ -352,45 +404,33 @@ fn answered<P: Protocol>(
             let text = format!("{operation} has seen {} members", members.seen.len());
             return Err(Violation::new("members", text));
         }
-        for value in members.gone {
+        for &value in &members.gone {
             if system.gone.insert(value, core.now_ns()).is_some() {
                 let text = format!("{operation} has removed member {value:x}, and so has another operation");
                 return Err(Violation::new("members", text));
             }
         }
     }
-    let values = read.iter().flatten().map(|list| list.len() as u64).sum();
+    let values = read.iter().flat_map(|read| &read.lists).map(|list| list.len() as u64).sum();
     core.witness(values);
-    // An earlier attempt has read nobody knows what, and may have appended nothing.
-    let is_known = read.is_some() || !operation.only_if_even && !is_unknown;
-    let length = read.as_ref().and_then(|lists| lists.first()).map_or(0, Vec::len);
-    let mut lists = read.into_iter().flatten();
-    let (mut steps, mut appended) = (Vec::new(), Vec::new());
-    for &(key, value) in &operation.steps {
-        steps.extend(lists.next().map(|values| Step::Read { key, values }));
-        if let Some(value) = value.filter(|_| operation.appends_behind(length)) {
-            steps.push(Step::Append { key, value });
-            appended.push((key, value));
-        }
-    }
+    let may_write = operation.may_write();
+    let end = match read {
+        Some(read) => End::Read(read),
+        None if is_unknown && has_waited => End::Open,
+        None if is_unknown => End::Over,
+        None => End::CommittedBefore,
+    };
+    let seen = Seen { operation, client: opening, invoked_ns, completed_ns: core.now_ns(), end };
     if is_unknown {
         system.tally.unknown += 1;
-    } else if operation.may_write() {
+    } else if may_write {
         system.tally.committed += 1;
-        if is_known {
-            system.acknowledged.extend(&appended);
-        }
+        system.acknowledged.extend(seen.acknowledged());
     } else {
         system.tally.snapshot_reads += 1;
     }
     system.tally.last_ns = core.now_ns();
-    system.history.push(history::Operation {
-        client: opening,
-        invoked_ns,
-        completed_ns: Some(core.now_ns()),
-        outcome: if is_known { Outcome::Committed } else { Outcome::Unknown },
-        steps,
-    });
+    system.history.push(seen);
     if left > 0 {
         let after_ns = core.draw.below(1 + system.plan.think_us * 1_000);
         core.set_timer(Address::Client(client), after_ns, Timer::Next(number));

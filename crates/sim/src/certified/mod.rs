@@ -21,10 +21,11 @@
 
 mod client;
 mod process;
+mod seen;
 
 use crate::cost::CostTable;
 use crate::draw::Draw;
-use crate::history::{self, Operation as Seen, Step};
+use crate::history;
 use crate::options::{Options, SystemKind};
 use crate::run::{Outcome, Report, setting};
 use crate::tally::Tally;
@@ -38,13 +39,15 @@ use certify::register::Register;
 use certify::two_phase::{self, Rule, TwoPhase, TwoPhaseOptions};
 use certify::{Certifier, Conflict, SESSION_HORIZON};
 use client::Client;
-use process::{Process, list_at, state_of};
+use process::{Process, list_at, pair_at, state_of};
+use seen::Seen;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use store::{Partition, TOMBSTONE_HORIZON};
 use txn::hash::mix;
+use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, NodeId, PartitionId, Position, SessionId};
 
 /// A protocol that can live in the world: all its sites have all the data.
@@ -62,6 +65,10 @@ pub trait Protocol: Certifier + Sized + 'static {
     fn home_of(_session: SessionId, _partitions: u16) -> PartitionId {
         PartitionId(0)
     }
+
+    /// For how many ticks a site waits for the decision on a transaction before it answers that the outcome
+    /// is unknown; `None` if it waits for as long as it takes.
+    const WAIT_TICKS_MAX: Option<u64> = None;
 
     /// Whether no transaction is under way at this site.
     fn has_settled(&self) -> bool {
@@ -136,6 +143,7 @@ impl Protocol for TwoPhase {
 
 impl Protocol for Hierarchy {
     const LISTS: bool = false;
+    const WAIT_TICKS_MAX: Option<u64> = Some(hierarchy::WAIT_TICKS_MAX);
 
     fn site(me: NodeId, sites: &SiteSetting) -> Hierarchy {
         Hierarchy::new(HierarchyOptions {
@@ -171,7 +179,7 @@ enum Promise {
     RealTime,
     /// In the order of the sessions.
     Sessions,
-    /// In the order of the sessions; and without those that only read, in real time.
+    /// In the order of the sessions; and without those that are declared read-only, in real time.
     SessionsAndUpdatesInRealTime,
 }
 
@@ -221,6 +229,11 @@ struct Plan {
     members_percent: u32,
     /// The names that a member may have.
     member_names: u64,
+    /// Threads of a site.
+    threads: usize,
+    /// The share of operations that use a pair.
+    pairs_percent: u32,
+    pairs: u64,
 }
 
 impl Plan {
@@ -267,6 +280,7 @@ impl Plan {
                     wait_ticks_max: batches.pick(&[1, 5, 20]),
                 },
                 promise: match options.system {
+                    _ if is_active(Mutant::PromiseRealTime) => Promise::SessionsAndUpdatesInRealTime,
                     SystemKind::HierarchyLocks => Promise::SessionsAndUpdatesInRealTime,
                     SystemKind::HierarchyTimestamps => Promise::Sessions,
                     _ if rule.unwrap_or_default().is_strict() => Promise::RealTime,
@@ -280,6 +294,9 @@ impl Plan {
             },
             members_percent: draw.pick(&[0, 30, 100]),
             member_names: draw.pick(&[1, 2, 4]),
+            threads: draw.pick(&[1, 2, 3, 4]),
+            pairs_percent: draw.pick(&[0, 30, 100]),
+            pairs: draw.pick(&[1, 1, 2]),
         }
     }
 }
@@ -348,11 +365,38 @@ pub struct Member {
     value: u64,
 }
 
+/// What an operation does to a *pair*: two keys that always hold the same list. An operation writes both, or
+/// none. So whoever reads both finds out that two transactions have written them in different orders, also if
+/// neither has read what the other wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairStep {
+    /// Gives both a list of this value alone, and reads neither.
+    Write,
+    /// Deletes both, and reads neither.
+    Delete,
+    /// Reads both, and appends this value.
+    Append,
+    /// Reads both, and deletes them if they are there.
+    Take,
+    /// Reads both.
+    Look,
+}
+
+/// A step, and which pair and which value it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    step: PairStep,
+    number: u64,
+    value: u64,
+}
+
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// It begins with this.
     member: Option<Member>,
+    /// It ends with this.
+    pair: Option<Pair>,
     /// It reads these lists, one after the other, and appends a value to some of them.
     pub steps: Vec<(u64, Option<u64>)>,
     /// It appends nothing if the first list has an odd length.
@@ -362,12 +406,15 @@ pub struct Operation {
 }
 
 impl Operation {
-    fn has_appends(&self) -> bool {
-        self.steps.iter().any(|(_, value)| value.is_some())
+    /// The lists and values that it appends, if it appends at all.
+    fn appends(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.steps.iter().filter_map(|&(key, value)| Some((key, value?)))
     }
 
     fn may_write(&self) -> bool {
-        self.has_appends() || self.member.is_some_and(|member| member.step != MemberStep::Look)
+        self.appends().next().is_some()
+            || self.member.is_some_and(|member| member.step != MemberStep::Look)
+            || self.pair.is_some_and(|pair| pair.step != PairStep::Look)
     }
 
     /// Whether it appends, if the first list has so many values.
@@ -388,6 +435,9 @@ impl fmt::Display for Operation {
         if let Some(Member { step, name, value }) = self.member {
             write!(f, ", {step:?} {name} {value:x}")?;
         }
+        if let Some(Pair { step, number, value }) = self.pair {
+            write!(f, ", {step:?} pair {number} {value:x}")?;
+        }
         if self.only_if_even { f.write_str(", if even") } else { Ok(()) }
     }
 }
@@ -397,10 +447,8 @@ impl fmt::Display for Operation {
 pub enum Told {
     /// The transaction has committed.
     Committed {
-        /// What each of its steps has read.
-        lists: Vec<Vec<u64>>,
-        /// What it knows of the members.
-        members: Members,
+        /// What it has read.
+        read: OperationRead,
         /// Whether its end has a place in the order.
         is_ordered: bool,
     },
@@ -414,6 +462,17 @@ pub enum Told {
     Unavailable,
     /// No procedure should end so.
     Failed(String),
+}
+
+/// What an operation has read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OperationRead {
+    /// What it knows of the members.
+    members: Members,
+    /// The list of its pair: empty if it read none.
+    pair: Vec<u64>,
+    /// The list of each of its steps.
+    lists: Vec<Vec<u64>>,
 }
 
 /// Values of members.
@@ -473,8 +532,8 @@ impl fmt::Display for Frame {
             Frame::Answer { session, sequence, attempt, told, .. } => {
                 write!(f, "{session:x}.{sequence}.{attempt} ")?;
                 match told {
-                    Told::Committed { lists, .. } => {
-                        let values: usize = lists.iter().map(Vec::len).sum();
+                    Told::Committed { read, .. } => {
+                        let values: usize = read.lists.iter().map(Vec::len).sum();
                         write!(f, "committed, read {values} values")
                     }
                     Told::CommittedBefore => write!(f, "committed before"),
@@ -512,6 +571,8 @@ pub enum Timer {
     Again {
         /// Which.
         session: u32,
+        /// Its operation.
+        sequence: u64,
         /// Its attempt.
         attempt: u32,
     },
@@ -519,6 +580,8 @@ pub enum Timer {
     Timeout {
         /// Which.
         session: u32,
+        /// Its operation.
+        sequence: u64,
         /// Its attempt.
         attempt: u32,
     },
@@ -577,8 +640,8 @@ impl<P: Protocol> System for Certified<P> {
         match frame {
             Frame::Peer { bytes, .. } => 20 + bytes.len() as u64,
             Frame::Ask { operation, .. } => 32 + 16 * operation.steps.len() as u64,
-            Frame::Answer { told: Told::Committed { lists, .. }, .. } => {
-                40 + 8 * lists.iter().map(|values| values.len() as u64).sum::<u64>()
+            Frame::Answer { told: Told::Committed { read, .. }, .. } => {
+                40 + 8 * read.lists.iter().map(|values| values.len() as u64).sum::<u64>()
             }
             Frame::Answer { .. } => 40,
         }
@@ -640,7 +703,11 @@ impl<P: Protocol> System for Certified<P> {
             && nodes.all(|node| node.is_some_and(is_level))
     }
 
-    fn check_end(&mut self, nodes: &mut [Option<Process<P>>], _: &mut Core<Self>) -> Result<(), Violation> {
+    fn check_end(
+        &mut self,
+        nodes: &mut [Option<Process<P>>],
+        core: &mut Core<Self>,
+    ) -> Result<(), Violation> {
         let nodes: Vec<&Process<P>> = nodes.iter().flatten().collect();
         for (host, node) in nodes.iter().enumerate() {
             for &(key, value) in &self.acknowledged {
@@ -658,18 +725,25 @@ impl<P: Protocol> System for Certified<P> {
                 }
             }
         }
-        let check = |history: &[Seen], order| {
-            let checked = history::check_order(history, order);
+        for number in 0..self.plan.pairs {
+            let [list, other] = pair_at(nodes[0], number);
+            if list != other {
+                let text = format!("in the end pair {number} has {list:x?} and {other:x?}");
+                return Err(Violation::new("pairs", text));
+            }
+            self.history.push(Seen::at_end(number, list, core.now_ns()));
+        }
+        let check = |is_judged: &dyn Fn(&Seen) -> bool, order| {
+            let history = seen::history(&self.history, is_judged)?;
+            let checked = history::check_order(&history, order);
             checked.map_err(|anomaly| Violation::new("history", anomaly.to_string()))
         };
         match self.plan.sites.promise {
-            Promise::RealTime => check(&self.history, history::Order::RealTime),
-            Promise::Sessions => check(&self.history, history::Order::Clients),
+            Promise::RealTime => check(&|_| true, history::Order::RealTime),
+            Promise::Sessions => check(&|_| true, history::Order::Clients),
             Promise::SessionsAndUpdatesInRealTime => {
-                check(&self.history, history::Order::Clients)?;
-                let appends = |step: &Step| matches!(step, Step::Append { .. });
-                let updates = self.history.iter().filter(|seen| seen.steps.iter().any(appends)).cloned();
-                check(&updates.collect::<Vec<_>>(), history::Order::RealTime)
+                check(&|_| true, history::Order::Clients)?;
+                check(&Seen::is_validated, history::Order::RealTime)
             }
         }
     }

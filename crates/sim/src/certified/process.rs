@@ -1,12 +1,16 @@
 //! A host's process: a site, its journal, and the transactions of its clients.
 
 use super::client::address;
-use super::{Certified, Frame, MEMBERS_MAX, Member, MemberStep, Members, Operation, Protocol, Timer, Told};
+use super::{
+    Certified, Frame, MEMBERS_MAX, Member, MemberStep, Members, Operation, OperationRead, Pair, PairStep,
+    Protocol, Timer, Told,
+};
+use crate::draw::Draw;
 use crate::keeper::Keeper;
 use crate::world::{Address, Core, Input, Start, Violation};
 use bytes::Bytes;
 use certify::call::ATTEMPTS;
-use certify::{Answer, CallEnd, CertifiedCall, Wish};
+use certify::{Answer, CallEnd, CertifiedCall, Job, Wish, Workers};
 use log::Kept;
 use node::FsyncPolicy;
 use node::cluster::checkpoint::Needed;
@@ -15,7 +19,7 @@ use node::host::{Host, HostEvent, Machine, Recorded, drive};
 use node::site::{Site, SiteEffects, SiteOptions};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use txn::hash::{hash_bytes, mix};
 use txn::{
     Args, Entry, FnProcedure, Footprint, Key, NodeId, Outcome, PartitionId, Reply, Request, RequestId,
@@ -29,6 +33,33 @@ const PAUSE_PERCENT: u32 = 30;
 /// In so many of 100 cases a site that goes on after a pause gives the transaction up, as if its client had
 /// gone.
 const FORGET_PERCENT: u32 = 2;
+
+/// Behind each of so many entries of a group the oracles look at the state, and then behind every second one
+/// of as many, every fourth one of twice as many, and so on.
+const WATCHED_ENTRIES: u64 = 1_024;
+/// The keys of pairs are those of lists from this one on.
+const PAIRS_FROM: u64 = 1_000;
+
+/// The threads of a site: their jobs run one after the other, in an order that is drawn.
+#[derive(Debug)]
+struct InSomeOrder {
+    count: usize,
+    order: Mutex<Draw>,
+}
+
+impl Workers for InSomeOrder {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn run(&self, mut jobs: Vec<Job<'_>>) {
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        while !jobs.is_empty() {
+            let place = order.below(jobs.len() as u64) as usize;
+            jobs.swap_remove(place)();
+        }
+    }
+}
 
 /// A running process.
 pub struct Process<P> {
@@ -47,6 +78,7 @@ pub struct Process<P> {
 struct Running {
     /// The session, as its client numbers it.
     session: u32,
+    operation: Arc<Operation>,
     call: CertifiedCall,
     /// What it wishes for after a pause.
     pending: Option<Wish>,
@@ -72,6 +104,11 @@ fn key_of(list: u64) -> Key {
 /// The key of a member.
 fn member_key(name: u64) -> Key {
     Key::new(&name.to_le_bytes())
+}
+
+/// The keys of a pair. They are in different partitions, where there are several.
+fn pair_keys(number: u64) -> [Key; 2] {
+    [key_of(PAIRS_FROM + 2 * number), key_of(PAIRS_FROM + 2 * number + 1)]
 }
 
 fn list_of(value: Option<&Entry>) -> Vec<u64> {
@@ -102,6 +139,10 @@ async fn execute(mut tx: Tx, operation: Arc<Operation>) -> Outcome {
             let longer = [&list[..], &[value]].concat();
             tx.put(&key_of(key), bytes_of(&longer).as_slice()).await?;
         }
+        replies.push(Reply::bulk(bytes_of(&list).as_slice()));
+    }
+    if let Some(pair) = operation.pair {
+        let list = use_pair(&mut tx, pair).await?;
         replies.push(Reply::bulk(bytes_of(&list).as_slice()));
     }
     Ok(Reply::Array(replies))
@@ -151,6 +192,34 @@ async fn use_member(tx: &mut Tx, member: Member) -> Result<Members, Stop> {
     Ok(members)
 }
 
+/// Gives the list that it has read.
+async fn use_pair(tx: &mut Tx, pair: Pair) -> Result<Vec<u64>, Stop> {
+    let keys = pair_keys(pair.number);
+    let mut list = Vec::new();
+    if matches!(pair.step, PairStep::Append | PairStep::Take | PairStep::Look) {
+        list = list_of(tx.entry(&keys[0]).await?.as_ref());
+        let other = list_of(tx.entry(&keys[1]).await?.as_ref());
+        if list != other {
+            let number = pair.number;
+            return Err(Stop::abort(format!("pair {number} is read as {list:x?} and {other:x?}")));
+        }
+    }
+    let written = match pair.step {
+        PairStep::Write => vec![pair.value],
+        PairStep::Append => [&list[..], &[pair.value]].concat(),
+        PairStep::Take if list.is_empty() => return Ok(list),
+        PairStep::Delete | PairStep::Take => Vec::new(),
+        PairStep::Look => return Ok(list),
+    };
+    for key in &keys {
+        match written.is_empty() {
+            true => tx.delete(key).await?,
+            false => tx.put(key, bytes_of(&written).as_slice()).await?,
+        };
+    }
+    Ok(list)
+}
+
 /// The values of all members, in pages.
 async fn listed(tx: &mut Tx) -> Result<Vec<u64>, Stop> {
     let (mut values, mut from_hash) = (Vec::new(), Some(0));
@@ -162,8 +231,8 @@ async fn listed(tx: &mut Tx) -> Result<Vec<u64>, Stop> {
     Ok(values)
 }
 
-/// What an operation knows of the members, and the lists that it has read.
-fn lists_of(outcome: Outcome) -> Result<(Members, Vec<Vec<u64>>), String> {
+/// What an operation has read, by its outcome.
+fn read_of(operation: &Operation, outcome: Outcome) -> Result<OperationRead, String> {
     let list = |reply: Reply| match reply {
         Reply::Bulk(bytes) => Ok(list_of(Some(&Entry::new(bytes)))),
         other => Err(format!("{other:?}")),
@@ -171,9 +240,11 @@ fn lists_of(outcome: Outcome) -> Result<(Members, Vec<Vec<u64>>), String> {
     match outcome {
         Ok(Reply::Array(replies)) => {
             let mut lists: Vec<Vec<u64>> = replies.into_iter().map(list).collect::<Result<_, _>>()?;
+            let pair = operation.pair.and_then(|_| lists.pop()).unwrap_or_default();
             let read = lists.split_off(2);
             let gone = lists.pop().unwrap_or_default();
-            Ok((Members { seen: lists.pop().unwrap_or_default(), gone }, read))
+            let members = Members { seen: lists.pop().unwrap_or_default(), gone };
+            Ok(OperationRead { members, pair, lists: read })
         }
         Err(Stop::Abort(text)) => Err(text.into_owned()),
         other => Err(format!("{other:?}")),
@@ -183,6 +254,11 @@ fn lists_of(outcome: Outcome) -> Result<(Members, Vec<Vec<u64>>), String> {
 /// A list as a site has it.
 pub(super) fn list_at<P: Protocol>(process: &Process<P>, key: u64) -> Vec<u64> {
     list_of(process.site.protocol().newest(&key_of(key)).as_ref())
+}
+
+/// What a site has at both keys of a pair.
+pub(super) fn pair_at<P: Protocol>(process: &Process<P>, number: u64) -> [Vec<u64>; 2] {
+    pair_keys(number).map(|key| list_of(process.site.protocol().newest(&key).as_ref()))
 }
 
 /// A site's whole state of a group.
@@ -216,10 +292,12 @@ impl<P: Protocol> Process<P> {
             nonce: system.processes,
         };
         let protocol = P::site(options.me, &plan.sites);
-        let site = match Site::recover(options, protocol, images) {
+        let mut site = match Site::recover(options, protocol, images) {
             Ok(site) => site,
             Err(why) => return Ok(Start::Refused(why)),
         };
+        let order = Mutex::new(Draw::new(mix(plan.seed ^ system.processes)));
+        site.share_work(Arc::new(InSomeOrder { count: plan.threads, order }));
         let first_tick_ns = 1 + core.draw.below(plan.tick_ns);
         core.set_timer(Address::Host(host), first_tick_ns, Timer::Tick);
         let mut process = Process {
@@ -307,7 +385,8 @@ impl<P: Protocol> Turn<'_, P> {
     fn begin(&mut self, session: u32, id: RequestId, operation: Operation) {
         let footprint = Footprint { read_only: operation.is_declared, ..Footprint::default() };
         let operation = Arc::new(operation);
-        let procedure = FnProcedure::new("operation", move |tx, _| execute(tx, operation.clone()));
+        let executed = operation.clone();
+        let procedure = FnProcedure::new("operation", move |tx, _| execute(tx, executed.clone()));
         let request = Request::new(id, Arc::new(procedure), Args::new());
         let call = CertifiedCall::new(Arc::new(Request { footprint, ..request }), 0);
         let place = |id: RequestId| (id.sequence, id.attempt);
@@ -318,7 +397,8 @@ impl<P: Protocol> Turn<'_, P> {
             site.begin(id, call.is_read_only(), effects);
             return self.perform();
         }
-        self.process.running.insert(id.session, Running { session, call, pending: None, turn: 0 });
+        let running = Running { session, operation, call, pending: None, turn: 0 };
+        self.process.running.insert(id.session, running);
         self.grant(id.session, Wish::Begin);
         self.perform();
     }
@@ -411,10 +491,11 @@ impl<P: Protocol> Turn<'_, P> {
 
     /// A transaction has ended.
     fn answer(&mut self, session: SessionId, end: CallEnd) {
-        let Some(Running { call, session, .. }) = self.process.running.remove(&session) else { return };
+        let Some(running) = self.process.running.remove(&session) else { return };
+        let Running { call, session, operation, .. } = running;
         let told = match end {
-            CallEnd::Done { outcome, is_ordered } => match lists_of(outcome) {
-                Ok((members, lists)) => Told::Committed { lists, members, is_ordered },
+            CallEnd::Done { outcome, is_ordered } => match read_of(&operation, outcome) {
+                Ok(read) => Told::Committed { read, is_ordered },
                 Err(text) => Told::Failed(text),
             },
             CallEnd::CommittedBefore => Told::CommittedBefore,
@@ -449,7 +530,9 @@ impl<P: Protocol> Turn<'_, P> {
         let newest = self.system.newest.entry(group).or_default();
         *newest = (*newest).max(process.site.protocol().position(group));
         let decided = process.site.decided(group);
-        if process.watched.get(&group) == Some(&decided) {
+        // The state grows with the log, so to look at it behind each entry would take quadratic time.
+        let stride = (decided / WATCHED_ENTRIES).next_power_of_two();
+        if process.watched.get(&group) == Some(&decided) || !decided.is_multiple_of(stride) {
             return Ok(());
         }
         let digest = mix(decided ^ hash_bytes(&state_of(process, group)));
@@ -561,6 +644,8 @@ mod tests {
             let partition = |list| partition_of_slot(key_of(list).slot(), partitions);
             let used: BTreeSet<_> = (0..5).map(partition).collect();
             assert!(used.len() > 1, "{partitions} partitions: {used:?}");
+            let pair = pair_keys(0).map(|key| partition_of_slot(key.slot(), partitions));
+            assert_ne!(pair[0], pair[1], "{partitions} partitions");
         }
     }
 }
