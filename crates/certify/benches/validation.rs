@@ -1,13 +1,13 @@
 //! How much sooner a leaf of hierarchical validation validates with two threads than with one.
 //!
 //! `cargo bench -p ordo-certify --bench validation`. Transactions of disjoint keys each read and write eight
-//! records of 1,000 bytes at one leaf, as the paper's do at eight (IV-A). Their requests stand in the leaf's log
-//! already: what is measured is [`Certifier::decided_all`]. Rounds with one thread and with two take turns, and
-//! the result is the ratio of their medians.
+//! records of 1,000 bytes at one leaf, as the paper's do at eight (IV-A). Their requests stand in the leaf's
+//! log already: what is measured is [`Certifier::decided_all`]. Rounds with one thread and with two take
+//! turns, and the result is the ratio of their medians.
 //!
 //! On a machine that is busy with something else the threads wait for processors. So a third kind of round
-//! counts the processor's time: it runs the jobs of two threads one after the other, and of jobs that could run
-//! at the same time it counts the longest.
+//! counts the processor's time: it runs the jobs of two threads one after the other, and of jobs that could
+//! run at the same time it counts the longest.
 
 use ordo_certify::hierarchy::{Hierarchy, HierarchyOptions, Tree};
 use ordo_certify::{

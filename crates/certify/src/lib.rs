@@ -104,8 +104,8 @@ pub trait Certifier: Send {
     /// This build does not know what the entry means: the site ends, and its data stays as it is.
     fn decided(&mut self, group: PartitionId, entry: &[u8], effects: &mut Effects) -> Result<(), Malformed>;
 
-    /// The next entries that a group has agreed on. The state behind them is that of [`Certifier::decided`] for
-    /// each of them in turn, whichever entries come together, and whatever threads share the work.
+    /// The next entries that a group has agreed on. The state behind them is that of [`Certifier::decided`]
+    /// for each of them in turn, whichever entries come together, and whatever threads share the work.
     ///
     /// # Errors
     /// This build does not know what the entry at this index means. Those before it are decided.
@@ -219,13 +219,13 @@ pub enum Answer {
     /// commit.)
     Conflict(Conflict),
     /// Nobody knows whether this attempt, or an earlier one, has had an effect. Either its session may have
-    /// been forgotten, and then no attempt has an effect from here on; or its site has waited for the decision
-    /// for too long, and then the transaction may yet commit. The transaction must not be run again under
-    /// another name, unless it may take effect twice; its client goes on in a new session
+    /// been forgotten, and then no attempt has an effect from here on; or its site has waited for the
+    /// decision for too long, and then the transaction may yet commit. The transaction must not be run again
+    /// under another name, unless it may take effect twice; its client goes on in a new session
     /// ([`session_opened`]).
     Unknown,
-    /// This attempt has no effect, because its site takes nothing now: it cannot write, must be started again,
-    /// or has waited for others in vain before the commit. The transaction may be run at another one.
+    /// This attempt has no effect, because its site takes nothing now: it cannot write, must be started
+    /// again, or has waited for others in vain before the commit. The transaction may be run at another one.
     Unavailable,
 }
 

@@ -237,8 +237,8 @@ fn catches_from(draw: impl Fn(u64) -> Options, mutant: Mutant, first: u64) -> &'
     violation.oracle
 }
 
-/// A network that loses every fourth frame for 20 s: what a transaction asks two leaves for then reaches them at
-/// very different times.
+/// A network that loses every fourth frame for 20 s: what a transaction asks two leaves for then reaches them
+/// at very different times.
 fn bad_weather(system: SystemKind, seed: u64) -> Options {
     let weather = Fault::Weather { loss_permille: 250, duplicate_permille: 0, for_ms: 20_000 };
     Options {
@@ -263,9 +263,9 @@ fn a_hierarchy_gets_over_bad_weather() {
     }
 }
 
-/// By what clients see, and not by an assertion of the library. `TakeForgottenForNew` is rarely met here, and is
-/// left to the other protocols, which share the code. The search for a defect begins at a seed that finds it
-/// today, to save time.
+/// By what clients see, and not by an assertion of the library. `TakeForgottenForNew` is rarely met here, and
+/// is left to the other protocols, which share the code. The search for a defect begins at a seed that finds
+/// it today, to save time.
 #[test]
 fn every_mutant_of_hierarchical_validation_is_caught() {
     let shared =

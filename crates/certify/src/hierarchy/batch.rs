@@ -2,21 +2,22 @@
 //!
 //! The paper's leaf validates one transaction after the other, on one thread, and that cost it its gain
 //! (IV-C, IV-D). Here the threads of a site ([`Workers`]) share the work on the entries that a leaf's group
-//! has agreed on. Whatever threads there are, and whichever entries come together, the leaf's state is that of
-//! [`Certifier::decided`](crate::Certifier::decided) for each entry in turn.
+//! has agreed on. Whatever threads there are, and whichever entries come together, the leaf's state is that
+//! of [`Certifier::decided`](crate::Certifier::decided) for each entry in turn.
 //!
-//! 1. *Look* (all threads). Each thread has a part of the entries. It decodes each one and validates it against
-//!    the leaf as it was before the first of them ([`Leaf::look`]). What a request would change it deals to the
-//!    threads of step 3, by the shard of the key.
-//! 2. *Decide* (one thread, in the order of the entries). What step 1 has found counts, unless an entry before
-//!    this one, of those that came together, is of the same session, or uses one of the same keys and one of
-//!    the two writes it. For [`Leaf::look`] asks for nothing else. The leaf's clock gives each transaction its
-//!    timestamps here, so these are in the order of the entries ([`Leaf::decide`]): a few comparisons each.
+//! 1. *Look* (all threads). Each thread has a part of the entries. It decodes each one and validates it
+//!    against the leaf as it was before the first of them ([`Leaf::look`]). What a request would change it
+//!    deals to the threads of step 3, by the shard of the key.
+//! 2. *Decide* (one thread, in the order of the entries). What step 1 has found counts, unless an entry
+//!    before this one, of those that came together, is of the same session, or uses one of the same keys and
+//!    one of the two writes it. For [`Leaf::look`] asks for nothing else. The leaf's clock gives each
+//!    transaction its timestamps here, so these are in the order of the entries ([`Leaf::decide`]): a few
+//!    comparisons each.
 //! 3. *Change* (all threads). Each thread has some shards of the leaf's keys, and some parts of what the leaf
 //!    knows of attempts. It makes there the changes of the transactions that were let in, in the order of the
 //!    entries.
-//! 4. *Tell* (one thread, in the order of the entries). Clients are answered, and the leaf's speaker tells the
-//!    parent.
+//! 4. *Tell* (one thread, in the order of the entries). Clients are answered, and the leaf's speaker tells
+//!    the parent.
 //!
 //! An entry for which step 1 does not count, and any that is no request, is decided alone, between two rounds
 //! of the steps 3 and 4. So it sees all that was before it, and what comes behind it is compared with it like

@@ -116,7 +116,8 @@ impl Leaf {
         Ok(above.max(prepare.used.timestamp))
     }
 
-    /// The timestamps at which the leaf lets a transaction commit that asks now, and must come behind `above`.
+    /// The timestamps at which the leaf lets a transaction commit that asks now, and must come behind
+    /// `above`.
     fn range_above(&self, above: Timestamp) -> Result<Range, Conflict> {
         let range = self.range_from(self.next_timestamp(above.max(self.clock)));
         if range.is_empty() { Err(Conflict::Timestamp) } else { Ok(range) }
@@ -245,8 +246,8 @@ impl Leaf {
         self.settled(id, self.decided).or(refused)
     }
 
-    /// What an attempt's client is told if its entry, the one at `at`, must have no effect because of what was
-    /// certified before it. A session with a tentative attempt is not forgotten.
+    /// What an attempt's client is told if its entry, the one at `at`, must have no effect because of what
+    /// was certified before it. A session with a tentative attempt is not forgotten.
     fn settled(&self, id: RequestId, at: Position) -> Option<Answer> {
         let settled = self.attempts.settled(id, at);
         settled.filter(|answer| *answer != Answer::Unknown || !self.has_other_attempt(id))

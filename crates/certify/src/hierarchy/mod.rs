@@ -105,8 +105,8 @@
 //! * *Batching* (III-D) on both paths, by count, bytes and time ([`BatchLimits`]); a batch leaves at once
 //!   where none is under way.
 //! * *Parallel validation.* The paper's leaf validates in one queue, which cost it its gain. Here a
-//!   validation looks at the keys that the transaction names, at its session, and at the clock. So the threads
-//!   of a site share the work on a leaf's entries, and the leaf's state stays a function of its log
+//!   validation looks at the keys that the transaction names, at its session, and at the clock. So the
+//!   threads of a site share the work on a leaf's entries, and the leaf's state stays a function of its log
 //!   (`hierarchy::batch` says how).
 //! * *Timestamps that are dealt in turn* make no two leaves give the same one. Safety does not need that: of
 //!   two transactions that conflict at a leaf, all timestamps of one lie before those of the other.
@@ -120,14 +120,14 @@
 //! * Votes, forgotten transactions and sessions are known for as many entries as
 //!   [`HierarchyOptions::session_horizon`] says.
 //! * A key has at most eight versions.
-//! * An inner validator remembers a transaction only while a leaf below it may have it tentative, and an abort
-//!   for [`GATHER_TICKS`] more.
+//! * An inner validator remembers a transaction only while a leaf below it may have it tentative, and an
+//!   abort for [`GATHER_TICKS`] more.
 //! * A client waits for at most [`WAIT_TICKS_MAX`] at a time. Before the commit its transaction is then
 //!   [`Answer::Unavailable`]: it has had no effect. Behind it, it is [`Answer::Unknown`], and may yet commit.
-//! * A site tells others again of at most 64 transactions a tick. What is decided without loss needs no second
-//!   word, and is forgotten when its leaves have finished.
-//! * With timestamps, a leaf may decide about a thousand transactions between two leaves' votes on another one.
-//!   If it decides more, that one is aborted.
+//! * A site tells others again of at most 64 transactions a tick. What is decided without loss needs no
+//!   second word, and is forgotten when its leaves have finished.
+//! * With timestamps, a leaf may decide about a thousand transactions between two leaves' votes on another
+//!   one. If it decides more, that one is aborted.
 //!
 //! What it leaves out: listings, counts and clears (refused), entries that expire (the access refuses them),
 //! validators that only some sites have, and the forgetting of deleted keys. Each site has a replica of every
@@ -170,8 +170,8 @@ use txn::key::partition_of_slot;
 use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 
-/// So many timestamps of each leaf behind the newest one that its site knows, a read-only transaction reads at
-/// most in the first place.
+/// So many timestamps of each leaf behind the newest one that its site knows, a read-only transaction reads
+/// at most in the first place.
 const PAST_MAX: u64 = 1024;
 /// An inner validator waits for its children for so many ticks.
 pub const GATHER_TICKS: u64 = 8 * AGAIN_TICKS;
@@ -633,9 +633,9 @@ impl Hierarchy {
         if is_gathering && for_ticks >= GATHER_TICKS {
             effects.propose(validator, LogEntry::GiveUp { id }.encode());
         }
-        // A validator above has forgotten the transaction, and none forgets a commit while a leaf below it has
-        // it tentative: so it was aborted. If this site's leaf lags behind the commit, that comes first in the
-        // leaf's log.
+        // A validator above has forgotten the transaction, and none forgets a commit while a leaf below it
+        // has it tentative: so it was aborted. If this site's leaf lags behind the commit, that comes first
+        // in the leaf's log.
         let has_forgotten = |above: &PartitionId| {
             let inner = self.inners.get(above);
             inner.is_some_and(|inner| inner.has_forgotten(id)) || is_active(Mutant::AbortAlone)
@@ -712,8 +712,8 @@ impl Hierarchy {
         }
     }
 
-    /// Answers transactions that have waited for too long. Before their commit they have had no effect; behind
-    /// it they may have one, also later.
+    /// Answers transactions that have waited for too long. Before their commit they have had no effect;
+    /// behind it they may have one, also later.
     fn answer_overdue(&mut self, effects: &mut Effects) {
         let is_overdue = |open: &Open| open.since_tick + WAIT_TICKS_MAX <= self.ticks;
         let waits = |open: &Open| open.stage != OpenStage::Running;

@@ -419,8 +419,8 @@ impl Workers for Backwards {
     }
 }
 
-/// Entries of leaf 0 of two, by chance: requests that meet each other, come twice and come late, verdicts, and
-/// pushes. Each is applied to `site`.
+/// Entries of leaf 0 of two, by chance: requests that meet each other, come twice and come late, verdicts,
+/// and pushes. Each is applied to `site`.
 fn random_entries(site: &mut Hierarchy, count: u64, mut bits: impl FnMut() -> u64) -> Vec<Vec<u8>> {
     let leaf = PartitionId(0);
     let names = (0..100_000u32).map(|name| Key::new(format!("k{name}").as_bytes()));
@@ -583,7 +583,8 @@ fn aborted_transactions_are_forgotten_although_a_leaf_is_away() {
     keys.iter().for_each(|keys| assert_eq!(rig.are_written(keys), [false, false]));
 }
 
-/// The root gives a transaction up, and one of its leaves does not hear of that until the root has forgotten it.
+/// The root gives a transaction up, and one of its leaves does not hear of that until the root has forgotten
+/// it.
 #[test]
 fn a_leaf_learns_of_an_abort_that_the_root_has_forgotten() {
     let mut rig = Rig::new(binary_tree(), Control::Locks, UNBATCHED);

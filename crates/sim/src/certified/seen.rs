@@ -1,10 +1,10 @@
 //! What clients have seen of a run, as a history of lists ([`crate::history`]).
 //!
-//! A list of a run is a list of the history. A *pair* is more: an operation may replace its list without having
-//! read it, which no list of the history allows. So a pair's list counts as another list of the history each
-//! time that it begins anew, and the value that it begins with names it. Whoever takes the list away appends a
-//! value to it that nobody can read. What orders two such lists of one pair are the reads of those who have
-//! seen both, and real time.
+//! A list of a run is a list of the history. A *pair* is more: an operation may replace its list without
+//! having read it, which no list of the history allows. So a pair's list counts as another list of the
+//! history each time that it begins anew, and the value that it begins with names it. Whoever takes the list
+//! away appends a value to it that nobody can read. What orders two such lists of one pair are the reads of
+//! those who have seen both, and real time.
 
 use super::{Operation, OperationRead, Pair, PairStep};
 use crate::history::{self, Outcome, Step};
@@ -50,8 +50,8 @@ impl Seen {
         Seen { operation, client, invoked_ns: now_ns, completed_ns: now_ns, end: End::Read(read) }
     }
 
-    /// Whether its transaction is validated at all leaves that it uses, also if it writes nothing: one that is
-    /// declared read-only reads in the past.
+    /// Whether its transaction is validated at all leaves that it uses, also if it writes nothing: one that
+    /// is declared read-only reads in the past.
     pub fn is_validated(&self) -> bool {
         !self.operation.is_declared
     }
