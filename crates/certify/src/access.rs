@@ -8,11 +8,6 @@ use std::task::{Poll, ready};
 use txn::tx::Read;
 use txn::{Access, Entry, Intent, Key, ScanPage, ScanRange, Space, Stop};
 
-/// Nobody says yet when an entry expires for a transaction that has no place in an order.
-const NO_EXPIRY: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
-    "ERR certified transactions write no entries that expire: write the entry without a time to live",
-));
-
 /// The [`Access`] behind a procedure that runs at a snapshot.
 ///
 /// It reads at once where the site has all the data. Elsewhere a look that the snapshot has not answered yet
@@ -37,6 +32,15 @@ pub(crate) struct Workspace {
     refused: Option<Stop>,
     /// The snapshot is gone.
     conflict: Option<Conflict>,
+    /// What the writes were when they were saved, as far as they have changed since.
+    saved: Option<Saved>,
+}
+
+/// What a write set held before it was changed.
+#[derive(Default)]
+struct Saved {
+    clears: bool,
+    records: BTreeMap<Key, Option<Option<Entry>>>,
 }
 
 impl Workspace {
@@ -61,6 +65,36 @@ impl Workspace {
 
     pub(crate) fn take_conflict(&mut self) -> Option<Conflict> {
         self.conflict.take()
+    }
+
+    /// How many keys it writes.
+    pub(crate) fn written_keys(&self) -> usize {
+        self.writes.records.len()
+    }
+
+    /// Notes what it writes now, for [`Workspace::restore`].
+    pub(crate) fn save(&mut self) {
+        self.saved = Some(Saved { clears: self.writes.clears, records: BTreeMap::new() });
+    }
+
+    /// Takes back what was written since [`Workspace::save`].
+    pub(crate) fn restore(&mut self) {
+        let Some(saved) = self.saved.take() else { return };
+        self.writes.clears = saved.clears;
+        for (key, before) in saved.records {
+            match before {
+                Some(entry) => self.writes.records.insert(key, entry),
+                None => self.writes.records.remove(&key),
+            };
+        }
+    }
+
+    /// A key's write is about to change.
+    fn note_before(&mut self, key: &Key) {
+        if let Some(saved) = &mut self.saved {
+            let before = self.writes.records.get(key);
+            saved.records.entry(key.clone()).or_insert_with(|| before.cloned());
+        }
     }
 
     pub(crate) fn into_sets(self) -> (ReadSet, WriteSet) {
@@ -132,9 +166,7 @@ impl Access for Workspace {
     }
 
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
-        if entry.as_ref().is_some_and(|entry| entry.expires_at_ms != 0) {
-            return Err(self.refuse(NO_EXPIRY));
-        }
+        self.note_before(key);
         self.writes.records.insert(key.clone(), entry);
         Ok(())
     }
@@ -175,7 +207,11 @@ impl Access for Workspace {
     }
 
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
-        self.writes.records.retain(|key, _| key.space() != Space::User);
+        let of_users = self.writes.records.keys().filter(|key| key.space() == Space::User);
+        for key in of_users.cloned().collect::<Vec<Key>>() {
+            self.note_before(&key);
+            self.writes.records.remove(&key);
+        }
         self.writes.clears = true;
         Poll::Ready(Ok(()))
     }
@@ -192,6 +228,26 @@ impl Access for Workspace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_since_the_last_save_are_taken_back() {
+        let key = |name: &str| Key::new(name.as_bytes());
+        let mut space = Workspace::default();
+        let put = |space: &mut Workspace, name: &str, entry: Option<&'static str>| {
+            space.write(&key(name), entry.map(Entry::new)).expect("written");
+        };
+        put(&mut space, "a", Some("1"));
+        put(&mut space, "b", None);
+        let before = space.writes.clone();
+        space.save();
+        put(&mut space, "a", Some("2"));
+        put(&mut space, "a", None);
+        put(&mut space, "c", Some("2"));
+        assert!(space.clear().is_ready());
+        put(&mut space, "b", Some("2"));
+        space.restore();
+        assert_eq!(space.writes, before);
+    }
 
     #[test]
     fn an_answer_serves_its_own_question_only() {

@@ -19,6 +19,11 @@
 //! its outcome counts only once its reads are certified, also if it rolls back: that is certified as a
 //! transaction without writes.
 //!
+//! # Time
+//!
+//! The time of a procedure is that of its call, as of its site's clock: entries expire by it. The clocks of
+//! two sites differ, so an entry may have expired for one call and not yet for a later one at another site.
+//!
 //! # Attempts
 //!
 //! Each run is an attempt with a higher number, at most [`ATTEMPTS`] of them. A client that sends the
@@ -252,11 +257,15 @@ mod tests {
         Ok(Reply::OK)
     }
 
-    /// It makes nothing of what it is told.
+    /// Writes an entry that expires two milliseconds later.
     async fn expire(mut tx: Tx, _: Call) -> Outcome {
-        let entry = Entry { expires_at_ms: 7, ..Entry::new("x") };
-        let _ = tx.put_entry(&key("a"), entry).await;
+        let entry = Entry { expires_at_ms: tx.now_ms() + 2, ..Entry::new("x") };
+        tx.put_entry(&key("c"), entry).await?;
         Ok(Reply::OK)
+    }
+
+    async fn is_there(mut tx: Tx, _: Call) -> Outcome {
+        Ok(Reply::Integer(i64::from(tx.entry(&key("c")).await?.is_some())))
     }
 
     fn call<F, R>(session: u64, function: F) -> CertifiedCall
@@ -346,10 +355,14 @@ mod tests {
         assert_eq!(ended, (CallEnd::Conflict(Conflict::Key(key("a"))), ATTEMPTS));
         assert_eq!(values(site), [10, 2]);
 
-        let refused = run(site, &mut call(6, expire), is_local, nothing).0;
-        let CallEnd::Done { outcome: Err(Stop::Abort(text)), .. } = &refused else { panic!("{refused:?}") };
-        assert!(text.contains("expire"), "{text}");
-        assert_eq!(values(site), [10, 2]);
+        // The time is that of the call.
+        assert_eq!(run(site, &mut call(6, expire), is_local, nothing), (done(Ok(Reply::OK)), 1));
+        for (session, now_ms, there) in [(7, 6, 1), (8, 7, 0)] {
+            let mut call = call(session, is_there);
+            call.now_ms = now_ms;
+            let CallEnd::Done { outcome, .. } = run(site, &mut call, is_local, nothing).0 else { panic!() };
+            assert_eq!(outcome, Ok(Reply::Integer(there)), "at {now_ms}");
+        }
         // The client has heard nothing of its first transfer, and sends it again.
         let mut again = call(3, transfer);
         let mut request = (**again.request()).clone();

@@ -55,8 +55,7 @@
 //! * Each transaction takes effect once, however often it is proposed and run. [`crate::sessions`] says how
 //!   long a session is known, and what becomes of its transactions afterwards.
 //!
-//! What it leaves out: entries that expire (the access refuses them: transactions at different sites would
-//! need one time).
+//! What it leaves out: a common time. An entry expires by the clock of the site whose client looks at it.
 //!
 //! Invariants:
 //! 1. The newest version of each key, the newest clear and the sessions are a function of the decided

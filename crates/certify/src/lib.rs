@@ -4,7 +4,8 @@
 //! client's site runs the transaction at once: [`Certifier::begin`] gives it a snapshot, [`Certifier::look`]
 //! reads there, and [`Certifier::commit`] hands what it has read and written over to be certified. A
 //! transaction that conflicts with others has no effect, and is run again: [`CertifiedCall`] does all of this
-//! for an ordinary procedure.
+//! for an ordinary procedure. An [`OpenTransaction`] runs several procedures for a client that commits by
+//! itself.
 //!
 //! A protocol is a [`Certifier`]: one site's part, without threads, files, clocks or sockets. What it needs
 //! from others it wants in [`Effects`], and the substrate (`node::site::Site`) performs:
@@ -31,6 +32,7 @@ pub mod call;
 mod codec;
 pub mod dur;
 pub mod hierarchy;
+pub mod open;
 mod prepare;
 mod proposals;
 mod recent;
@@ -41,6 +43,7 @@ pub mod two_phase;
 mod workers;
 
 pub use call::{CallEnd, CertifiedCall, Wish};
+pub use open::{OpenTransaction, Progress};
 pub use proposals::OPEN_MAX;
 pub use sessions::{SESSION_HORIZON, session_opened};
 pub use workers::{Alone, Job, Threads, Workers};

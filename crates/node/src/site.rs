@@ -64,8 +64,11 @@ const UNDECIDED_BYTES_MAX: usize = 8 << 20;
 pub struct SiteOptions {
     /// Which site it is.
     pub me: NodeId,
-    /// The groups, and the sites of each: the same at all sites, and for good.
+    /// The groups, and the sites that agree on the entries of each: the same at all sites, and for good.
     pub groups: BTreeMap<PartitionId, Vec<NodeId>>,
+    /// Sites that follow every group whose entries they do not agree on: the same at all sites, and for
+    /// good.
+    pub followers: Vec<NodeId>,
     /// Decides when replicas stand for election, beside their numbers.
     pub seed: u64,
     /// When an entry counts as kept.
@@ -191,7 +194,9 @@ impl<C: Certifier> Site<C> {
             let image = images.remove(&partition).unwrap_or_default();
             let mut base = image.base;
             if base.index == 0 {
-                base.members = Members { voters: sites.clone(), ..Members::default() };
+                let followers = site.options.followers.iter().copied();
+                let learners = followers.filter(|follower| !sites.contains(follower)).collect();
+                base.members = Members { voters: sites.clone(), learners, ..Members::default() };
             } else if site.protocol.restore(partition, &base.state).is_err() {
                 return Err(unread(partition, base.index));
             }
@@ -510,9 +515,10 @@ impl<C: Certifier> Site<C> {
         let Some(group) = self.groups.get(&partition) else {
             return Err(format!("a base of {partition}, which is no group of this site"));
         };
-        let is_member = |site| base.members.voters.contains(&site);
+        let Members { voters, learners, .. } = &base.members;
+        let is_member = |site| voters.contains(&site) || learners.contains(&site);
         if !is_member(from) || !is_member(self.options.me) {
-            return Err(format!("a base of {partition} for {:?}", base.members.voters));
+            return Err(format!("a base of {partition} for {voters:?} and {learners:?}"));
         }
         let has_it = group.entry(base.index).is_some_and(|entry| entry.term == base.term);
         if base.index <= self.decided(partition) || has_it {

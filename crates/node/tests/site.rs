@@ -141,6 +141,7 @@ impl Rig {
             let options = SiteOptions {
                 me: NodeId(number),
                 groups: BTreeMap::from([(GROUP, (1..=3).map(NodeId).collect())]),
+                followers: Vec::new(),
                 seed: 7,
                 fsync: FsyncPolicy::Always,
                 tick_ms: 10,

@@ -129,7 +129,7 @@
 //! * With timestamps, a leaf may decide about a thousand transactions between two leaves' votes on another
 //!   one. If it decides more, that one is aborted.
 //!
-//! What it leaves out: listings, counts and clears (refused), entries that expire (the access refuses them),
+//! What it leaves out: listings, counts and clears (refused), the removal of entries that have expired,
 //! validators that only some sites have, and the forgetting of deleted keys. Each site has a replica of every
 //! validator's group, and looks there to learn what another validator has.
 //!

@@ -12,6 +12,7 @@
 
 mod check;
 mod file;
+mod protocol;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,8 @@ use order::{Described, MapError, PartitionMap};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+
+pub use protocol::{Protocol, Validator, Validators};
 
 /// A shared secret's least length, in characters.
 pub const SECRET_CHARACTERS_MIN: usize = 16;
@@ -75,6 +78,8 @@ pub struct ClusterConfig {
     pub secret: Secret,
     /// The number of partitions of the first map.
     pub partitions: u16,
+    /// Which protocol the nodes run.
+    pub protocol: Protocol,
     /// How all nodes execute transactions, if the file says it.
     pub engine: Option<EngineKind>,
     /// How the replicas of a partition agree.

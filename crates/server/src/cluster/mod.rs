@@ -15,7 +15,9 @@ mod view;
 pub use agree::Delivery;
 pub(crate) use change::called;
 pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange};
-pub use config::{ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Secret};
+pub use config::{
+    ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Protocol, Secret, Validator, Validators,
+};
 pub use joiners::Joiners;
 pub use problems::{Problem, Severity, Verdict, problems, verdict};
 pub use status::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus, SlotKeys};

@@ -285,6 +285,7 @@ impl<P: Protocol> Process<P> {
         let options = SiteOptions {
             me: NodeId(host + 1),
             groups: groups.map(|group| (group, (1..=plan.sites.hosts).map(NodeId).collect())).collect(),
+            followers: Vec::new(),
             seed: plan.seed,
             fsync: FsyncPolicy::Always,
             tick_ms: (plan.tick_ns / 1_000_000).max(1),

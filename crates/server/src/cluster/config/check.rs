@@ -1,6 +1,7 @@
 //! Whether a description makes sense.
 
 use super::file::{File, NodeTable, line_of};
+use super::protocol::{self, Protocol};
 use super::{
     ClusterConfig, ClusterConfigError, ClusterNode, Leaders, SECRET_CHARACTERS_MIN, Secret, address_problem,
     name_problem, node_name_problem, secret_path,
@@ -17,7 +18,7 @@ use txn::NODES_MAX;
 const SPREAD: &str = "spread";
 
 /// The text that is being checked.
-struct Source<'a> {
+pub(super) struct Source<'a> {
     text: &'a str,
     path: &'a Path,
     warnings: Vec<String>,
@@ -25,7 +26,7 @@ struct Source<'a> {
 
 impl Source<'_> {
     /// An error at a value, or about the whole file.
-    fn wrong<T>(&self, at: Option<&Spanned<T>>, problem: String) -> ClusterConfigError {
+    pub(super) fn wrong<T>(&self, at: Option<&Spanned<T>>, problem: String) -> ClusterConfigError {
         ClusterConfigError::Wrong {
             path: self.path.display().to_string(),
             line: at.map(|value| line_of(self.text, value.span().start)),
@@ -61,7 +62,7 @@ impl Source<'_> {
         })
     }
 
-    fn name(&self, what: &str, name: &Spanned<String>) -> Result<String, ClusterConfigError> {
+    pub(super) fn name(&self, what: &str, name: &Spanned<String>) -> Result<String, ClusterConfigError> {
         match name_problem(what, name.get_ref()) {
             Some(problem) => Err(self.wrong(Some(name), problem)),
             None => Ok(name.get_ref().clone()),
@@ -159,7 +160,7 @@ impl Source<'_> {
     }
 
     /// Refuses a value that was there before.
-    fn unique<'a>(
+    pub(super) fn unique<'a>(
         &self,
         what: &str,
         value: &'a Spanned<String>,
@@ -254,8 +255,10 @@ pub(super) fn checked(file: File, text: &str, path: &Path) -> Result<ClusterConf
             return Err(source.wrong(Some(value), problem));
         }
     };
-    for zone in &zones {
-        let founders = nodes.iter().filter(|node| !node.joins && node.zone == *zone);
+    let protocol = protocol::checked(&source, &file, &nodes, partitions)?;
+    let is_ordered = protocol == Protocol::Ordered;
+    for zone in zones.iter().filter(|_| is_ordered) {
+        let founders = nodes.iter().filter(|node| !node.joins && node.zone == **zone);
         let count = founders.count();
         if count > usize::from(partitions) {
             let problem = format!(
@@ -266,11 +269,14 @@ pub(super) fn checked(file: File, text: &str, path: &Path) -> Result<ClusterConf
             return Err(source.wrong(file.partitions.as_ref(), problem));
         }
     }
-    source.look_at_zones(&zones);
+    if is_ordered {
+        source.look_at_zones(&zones);
+    }
     Ok(ClusterConfig {
         name,
         secret,
         partitions,
+        protocol,
         engine,
         delivery,
         heartbeat_ms,

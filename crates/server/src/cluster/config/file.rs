@@ -21,8 +21,23 @@ pub(super) struct File {
     pub request_timeout_ms: Option<Spanned<i64>>,
     pub staleness_ms_max: Option<Spanned<i64>>,
     pub leaders: Option<Spanned<String>>,
+    pub protocol: Option<Spanned<String>>,
+    pub control: Option<Spanned<String>>,
     #[serde(default)]
     pub node: Vec<Spanned<NodeTable>>,
+    #[serde(default)]
+    pub validator: Vec<Spanned<ValidatorTable>>,
+}
+
+/// The keys of a `[[validator]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ValidatorTable {
+    pub name: Spanned<String>,
+    pub parent: Option<Spanned<String>>,
+    pub partition: Option<Spanned<i64>>,
+    pub nodes: Option<Vec<Spanned<String>>>,
+    pub zone: Option<Spanned<String>>,
 }
 
 /// The keys of a `[[node]]`.

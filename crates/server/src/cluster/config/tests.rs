@@ -38,6 +38,7 @@ fn a_file_of_the_least_keys_has_the_defaults() {
         name: "shop".to_owned(),
         secret: Secret("sixteen letters!".to_owned()),
         partitions: 1,
+        protocol: Protocol::Ordered,
         engine: None,
         delivery: Delivery::Raft,
         heartbeat_ms: 50,

@@ -1,0 +1,335 @@
+//! Which protocol a cluster runs, and for a hierarchy the tree of its validators: `[[validator]]`.
+
+use super::check::Source;
+use super::file::{File, ValidatorTable};
+use super::{ClusterConfigError, ClusterNode};
+use certify::hierarchy::{Control, Tree};
+use std::collections::{BTreeMap, BTreeSet};
+use toml::Spanned;
+use txn::{NodeId, PartitionId};
+
+/// The protocol of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Requests are ordered first and executed afterwards.
+    Ordered,
+    /// Transactions are executed first and certified afterwards, by a tree of validators.
+    Hierarchy(Validators),
+}
+
+/// The validators of a hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validators {
+    /// Which validator is above which.
+    pub tree: Tree,
+    /// How leaves validate.
+    pub control: Control,
+    /// All validators by their numbers in the tree.
+    pub list: Vec<Validator>,
+}
+
+/// One validator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validator {
+    /// Its name.
+    pub name: String,
+    /// The nodes that agree on what it decides. Every other node follows.
+    pub nodes: Vec<NodeId>,
+}
+
+impl Validators {
+    /// The nodes that agree on the entries of each validator's group.
+    pub fn groups(&self) -> BTreeMap<PartitionId, Vec<NodeId>> {
+        let numbered = (0..).map(PartitionId).zip(&self.list);
+        numbered.map(|(group, validator)| (group, validator.nodes.clone())).collect()
+    }
+}
+
+/// Reads which protocol the file asks for.
+pub(super) fn checked(
+    source: &Source<'_>,
+    file: &File,
+    nodes: &[ClusterNode],
+    partitions: u16,
+) -> Result<Protocol, ClusterConfigError> {
+    let name = file.protocol.as_ref();
+    match name.map_or("ordered", |name| name.get_ref()) {
+        "ordered" => ordered(source, file),
+        "hierarchy" => hierarchy(source, file, nodes, partitions).map(Protocol::Hierarchy),
+        other => {
+            let problem = format!("protocol is '{other}': it must be \"ordered\" or \"hierarchy\"");
+            Err(source.wrong(name, problem))
+        }
+    }
+}
+
+fn ordered(source: &Source<'_>, file: &File) -> Result<Protocol, ClusterConfigError> {
+    let advice = "add protocol = \"hierarchy\", or leave it out";
+    if let Some(validator) = file.validator.first() {
+        let problem = format!("[[validator]]: only a hierarchy has validators: {advice}");
+        return Err(source.wrong(Some(validator), problem));
+    }
+    if let Some(control) = &file.control {
+        let problem = format!("control: only the validators of a hierarchy have one: {advice}");
+        return Err(source.wrong(Some(control), problem));
+    }
+    Ok(Protocol::Ordered)
+}
+
+fn hierarchy(
+    source: &Source<'_>,
+    file: &File,
+    nodes: &[ClusterNode],
+    partitions: u16,
+) -> Result<Validators, ClusterConfigError> {
+    for (key, value) in [("engine", &file.engine), ("delivery", &file.delivery), ("leaders", &file.leaders)] {
+        if let Some(value) = value {
+            let problem = format!("{key}: the nodes of a hierarchy order no requests: leave the key out");
+            return Err(source.wrong(Some(value), problem));
+        }
+    }
+    for (node, table) in nodes.iter().zip(&file.node) {
+        if node.joins {
+            let problem = format!("joins: no node joins a hierarchy, and '{}' does", node.name);
+            return Err(source.wrong(Some(table), problem));
+        }
+    }
+    let control = match file.control.as_ref().map(|control| control.get_ref().as_str()) {
+        None | Some("locks") => Control::Locks,
+        Some("timestamps") => Control::Timestamps,
+        Some(other) => {
+            let problem = format!("control is '{other}': it must be \"locks\" or \"timestamps\"");
+            return Err(source.wrong(file.control.as_ref(), problem));
+        }
+    };
+    let tables = named(source, file)?;
+    let order = numbered(source, file, &tables, partitions)?;
+    let place = |name: &str| order.iter().position(|&other| other == name).unwrap_or_default() as u16;
+    let parents: Vec<u16> = order
+        .iter()
+        .filter_map(|name| tables[name].get_ref().parent.as_ref())
+        .map(|p| place(p.get_ref()))
+        .collect();
+    let tree = Tree::new(partitions, &parents);
+    let tree = tree.map_err(|error| source.wrong::<String>(None, format!("[[validator]]: {error}")))?;
+    let list = order.iter().map(|name| {
+        let table = tables[name];
+        Ok(Validator { name: (*name).to_owned(), nodes: hosts(source, table, nodes)? })
+    });
+    Ok(Validators { tree, control, list: list.collect::<Result<_, _>>()? })
+}
+
+type Tables<'a> = BTreeMap<&'a str, &'a Spanned<ValidatorTable>>;
+
+/// The validators by their names.
+fn named<'a>(source: &Source<'_>, file: &'a File) -> Result<Tables<'a>, ClusterConfigError> {
+    let mut seen = Vec::new();
+    for table in &file.validator {
+        let table = table.get_ref();
+        source.name("the validator's name", &table.name)?;
+        source.unique("the validator's name", &table.name, &mut seen)?;
+    }
+    Ok(file.validator.iter().map(|table| (table.get_ref().name.get_ref().as_str(), table)).collect())
+}
+
+/// The names of the validators in the order of their numbers: the leaves in that of their partitions, then
+/// each inner validator behind its children.
+fn numbered<'a>(
+    source: &Source<'_>,
+    file: &'a File,
+    tables: &Tables<'a>,
+    partitions: u16,
+) -> Result<Vec<&'a str>, ClusterConfigError> {
+    let mut leaves: Vec<Option<&str>> = vec![None; usize::from(partitions)];
+    let mut children: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut root = None;
+    for spanned in &file.validator {
+        let table = spanned.get_ref();
+        let name = table.name.get_ref().as_str();
+        if let Some(partition) = &table.partition {
+            let number = *partition.get_ref();
+            let place = usize::try_from(number).ok().and_then(|number| leaves.get_mut(number));
+            match place {
+                None => {
+                    let problem = format!("partition is {number}: it must be from 0 to {}", partitions - 1);
+                    return Err(source.wrong(Some(partition), problem));
+                }
+                Some(Some(other)) => {
+                    let problem = format!("'{other}' is the leaf validator of partition {number} already");
+                    return Err(source.wrong(Some(partition), problem));
+                }
+                Some(free) => *free = Some(name),
+            }
+        }
+        match &table.parent {
+            None => {
+                if let Some(other) = root.replace(name) {
+                    let problem =
+                        format!("neither '{other}' nor '{name}' has a parent: one validator is the root");
+                    return Err(source.wrong(Some(spanned), problem));
+                }
+            }
+            Some(parent) => {
+                let Some(above) = tables.get(parent.get_ref().as_str()) else {
+                    let problem = format!("parent: there is no validator '{}'", parent.get_ref());
+                    return Err(source.wrong(Some(parent), problem));
+                };
+                if above.get_ref().partition.is_some() {
+                    let problem = format!("parent: '{}' is a leaf, as it has a partition", parent.get_ref());
+                    return Err(source.wrong(Some(parent), problem));
+                }
+                children.entry(above.get_ref().name.get_ref()).or_default().push(name);
+            }
+        }
+    }
+    if let Some(without) = leaves.iter().position(Option::is_none) {
+        let problem = format!(
+            "partition {without} has no leaf validator: add a [[validator]] with name, partition = {without}, \
+             parent and nodes (`ordo cluster start --protocol hierarchy` makes an example)"
+        );
+        return Err(source.wrong::<String>(None, problem));
+    }
+    let mut order: Vec<&str> = leaves.into_iter().flatten().collect();
+    while order.len() < tables.len() {
+        let is_next = |name: &&&str| {
+            let below = children.get(**name).map_or(&[][..], Vec::as_slice);
+            !order.contains(**name) && below.iter().all(|child| order.contains(child))
+        };
+        let Some(&next) = tables.keys().find(is_next) else {
+            let rest: Vec<&str> = tables.keys().filter(|name| !order.contains(name)).copied().collect();
+            let problem = format!("[[validator]]: there is a circle of parents among {}", rest.join(", "));
+            return Err(source.wrong::<String>(None, problem));
+        };
+        order.push(next);
+    }
+    Ok(order)
+}
+
+/// The nodes that host a validator.
+fn hosts(
+    source: &Source<'_>,
+    spanned: &Spanned<ValidatorTable>,
+    nodes: &[ClusterNode],
+) -> Result<Vec<NodeId>, ClusterConfigError> {
+    let table = spanned.get_ref();
+    let all = (1..).map(NodeId).zip(nodes);
+    let found = match (&table.nodes, &table.zone) {
+        (Some(names), None) => {
+            let mut found = BTreeSet::new();
+            for name in names {
+                let node = all.clone().find(|(_, node)| node.name == *name.get_ref());
+                let Some((node, _)) = node else {
+                    let problem = format!("nodes: there is no node '{}'", name.get_ref());
+                    return Err(source.wrong(Some(name), problem));
+                };
+                if !found.insert(node) {
+                    let problem = format!("nodes: '{}' is there twice", name.get_ref());
+                    return Err(source.wrong(Some(name), problem));
+                }
+            }
+            found
+        }
+        (None, Some(zone)) => {
+            all.filter(|(_, node)| node.zone == *zone.get_ref()).map(|(node, _)| node).collect()
+        }
+        _ => {
+            let problem = format!(
+                "validator '{}': say which nodes host it, with either nodes = [\"...\"] or zone = \"...\"",
+                table.name.get_ref()
+            );
+            return Err(source.wrong(Some(spanned), problem));
+        }
+    };
+    match found.is_empty() {
+        true => {
+            let problem = format!("validator '{}' is hosted by no node", table.name.get_ref());
+            Err(source.wrong(Some(spanned), problem))
+        }
+        false => Ok(found.into_iter().collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::ClusterConfig;
+    use std::path::Path;
+
+    const NODES: &str = "name = 'shop'\nsecret = 'sixteen letters!'\nprotocol = 'hierarchy'\npartitions = 3\n\
+        [[node]]\nname = 'a'\nzone = 'x'\npeer_address = 'h:11'\nclient_address = 'h:1'\n\
+        [[node]]\nname = 'b'\nzone = 'x'\npeer_address = 'h:12'\nclient_address = 'h:2'\n\
+        [[node]]\nname = 'c'\nzone = 'y'\npeer_address = 'h:13'\nclient_address = 'h:3'\n";
+
+    fn leaf(partition: u16, parent: &str, hosts: &str) -> String {
+        format!(
+            "[[validator]]\nname = 'leaf-{partition}'\npartition = {partition}\nparent = '{parent}'\n{hosts}\n"
+        )
+    }
+
+    fn parse(text: &str) -> Result<ClusterConfig, String> {
+        ClusterConfig::parse(text, Path::new("no/such/shop.toml")).map_err(|error| error.to_string())
+    }
+
+    /// Leaves 0 and 1 below `left`; `left` and leaf 2 below `root`.
+    fn tree() -> String {
+        NODES.to_owned()
+            + "[[validator]]\nname = 'root'\nnodes = ['c', 'a']\n"
+            + "[[validator]]\nname = 'left'\nparent = 'root'\nzone = 'x'\n"
+            + &leaf(2, "root", "nodes = ['c']")
+            + &leaf(1, "left", "nodes = ['b']")
+            + &leaf(0, "left", "nodes = ['a']")
+    }
+
+    #[test]
+    fn validators_are_numbered_leaves_first_and_parents_behind_their_children() {
+        let config = parse(&tree()).expect("a cluster");
+        let Protocol::Hierarchy(validators) = config.protocol else { panic!("{:?}", config.protocol) };
+        assert_eq!(validators.control, Control::Locks);
+        assert_eq!(Tree::new(3, &[3, 3, 4, 4]), Ok(validators.tree.clone()));
+        let nodes = |numbers: &[u16]| numbers.iter().copied().map(NodeId).collect::<Vec<_>>();
+        let hosted: Vec<_> =
+            validators.list.iter().map(|one| (one.name.as_str(), one.nodes.clone())).collect();
+        let expected = [
+            ("leaf-0", nodes(&[1])),
+            ("leaf-1", nodes(&[2])),
+            ("leaf-2", nodes(&[3])),
+            ("left", nodes(&[1, 2])),
+            ("root", nodes(&[1, 3])),
+        ];
+        assert_eq!(hosted, expected);
+        assert_eq!(validators.groups().len(), 5);
+    }
+
+    #[test]
+    fn what_makes_no_tree_is_told_with_its_line() {
+        let tree = tree();
+        let changed = |from: &str, to: &str| {
+            assert!(tree.contains(from), "{from}");
+            parse(&tree.replacen(from, to, 1)).expect_err("it is wrong")
+        };
+        for (from, to, problem) in [
+            ("'hierarchy'", "'tree'", "it must be \"ordered\" or \"hierarchy\""),
+            ("'hierarchy'", "'ordered'", "only a hierarchy has validators"),
+            ("'hierarchy'", "'hierarchy'\nengine = 'calvin'", "engine: the nodes of a hierarchy"),
+            ("'hierarchy'", "'hierarchy'\ncontrol = 'none'", "\"locks\" or \"timestamps\""),
+            ("zone = 'y'\n", "zone = 'y'\njoins = true\n", "no node joins a hierarchy"),
+            ("parent = 'root'", "parent = 'nobody'", "there is no validator 'nobody'"),
+            ("parent = 'root'", "parent = 'leaf-0'", "'leaf-0' is a leaf"),
+            ("parent = 'root'\n", "", "neither 'root' nor 'left' has a parent"),
+            ("partition = 2", "partition = 1", "'leaf-1' is the leaf validator"),
+            ("partition = 2", "partition = 3", "from 0 to 2"),
+            ("partition = 2\n", "", "partition 2 has no leaf validator"),
+            ("name = 'root'\n", "name = 'root'\nparent = 'left'\n", "a circle of parents among left, root"),
+            ("'left'\nnodes = ['b']", "'root'\nnodes = ['b']", "fewer than two children"),
+            ("['c', 'a']", "['c', 'd']", "there is no node 'd'"),
+            ("['c', 'a']", "['c', 'c']", "'c' is there twice"),
+            ("['c', 'a']", "[]", "hosted by no node"),
+            ("zone = 'x'\n[[validator]]", "zone = 'q'\n[[validator]]", "hosted by no node"),
+            ("nodes = ['c']", "", "say which nodes host it"),
+            ("name = 'left'", "name = 'root'", "the validator's name 'root' is taken at line"),
+        ] {
+            let error = changed(from, to);
+            assert!(error.contains(problem), "{from} -> {to}: {error}");
+        }
+    }
+}
