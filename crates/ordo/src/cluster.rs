@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use server::cluster::local::{Event, LocalCluster, Processes, Wishes, supervise};
+use server::cluster::local::{Control, Event, LocalCluster, LocalTree, Processes, Wishes, supervise};
 use server::tls::ClientTls;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -24,7 +24,7 @@ pub enum Cluster {
 /// `ordo cluster start`.
 #[derive(Args)]
 pub struct StartArgs {
-    /// The number of nodes of a new cluster: 1 to 7. One that exists has its own: leave this out, or say the
+    /// The number of nodes of a new cluster: 1 to 7, or 16 of a hierarchy. One that exists has its own: leave this out, or say the
     /// same; another number is refused.
     #[arg(long, value_name = "NODES")]
     local: Option<u16>,
@@ -41,6 +41,16 @@ pub struct StartArgs {
     /// agrees on their names [default: raft]. For one that exists, as with --local.
     #[arg(long)]
     delivery: Option<agree::Delivery>,
+    /// The protocol of a new cluster: ordered, or hierarchy, where a tree of validators certifies transactions
+    /// that clients may hold open (docs/hierarchy.md) [default: ordered].
+    #[arg(long, value_parser = ["ordered", "hierarchy"])]
+    protocol: Option<String>,
+    /// How many children an inner validator of a new hierarchy has, at most.
+    #[arg(long, default_value_t = 4, requires = "protocol")]
+    fan_out: u16,
+    /// How the leaves of a new hierarchy validate: locks or timestamps.
+    #[arg(long, default_value = "locks", value_parser = ["locks", "timestamps"], requires = "protocol")]
+    control: String,
     /// Where the description, the data and the output of the nodes are.
     #[arg(long, default_value = "ordo-cluster")]
     dir: PathBuf,
@@ -81,6 +91,13 @@ fn start(args: &StartArgs) -> Result<()> {
         partitions: args.partitions,
         delivery: args.delivery,
         port: args.port,
+        hierarchy: (args.protocol.as_deref() == Some("hierarchy")).then_some(LocalTree {
+            fan_out: args.fan_out,
+            control: match args.control.as_str() {
+                "timestamps" => Control::Timestamps,
+                _ => Control::Locks,
+            },
+        }),
     };
     let mut settings = args.settings.clone();
     if args.tls {

@@ -1,8 +1,9 @@
 //! What of Redis's commands is there: the page docs/redis-compatibility.md, made of the command table so that
 //! it cannot drift. A test compares the two.
 
-use crate::REDIS_VERSION;
-use crate::table::{ABSENT, COMMANDS, Command};
+use crate::table::{ABSENT, COMMANDS, Command, Flags};
+use crate::{REDIS_VERSION, certified};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Commands whose effect or reply differs from Redis's, and how. Families under the name of one of them are
@@ -207,13 +208,7 @@ pub fn page(expected_failures: &str) -> String {
          A command without a remark does what Redis's does. *Differs* says how it does not.\n\n\
          | command | since | |\n|---|---|---|\n"
     );
-    let mut commands: Vec<&Command> = COMMANDS
-        .iter()
-        .flat_map(|command| std::iter::once(command).chain(command.subcommands()))
-        .filter(|command| command.subcommands().is_empty() || command.name == "command")
-        .collect();
-    commands.sort_by_key(|command| command.name);
-    for command in commands {
+    for command in commands_by_name() {
         let name = command.name.to_uppercase().replace('|', " ");
         let remark = match difference(command.name) {
             Some(how) => format!("differs: {how}"),
@@ -221,6 +216,16 @@ pub fn page(expected_failures: &str) -> String {
             None => String::new(),
         };
         let _ = writeln!(page, "| {name} | {} | {remark} |", command.documentation().since);
+    }
+    page.push_str(
+        "\n## With validators\n\n\
+         Where the `cluster.toml` says `protocol = \"hierarchy\"` ([hierarchy.md](hierarchy.md)), transactions \
+         are certified rather than ordered. Commands do what they do elsewhere, `WATCH` and scripts \
+         included, with these exceptions. Entries expire by the clock of the node that looks, and are \
+         removed when a command writes their key. Keyspace events are not sent.\n\n| command | why it is refused, and what instead |\n|---|---|\n",
+    );
+    for (why, names) in refused_with_validators(&commands_by_name()) {
+        let _ = writeln!(page, "| {} | {why} |", names.join(", "));
     }
     page.push_str("\n## Absent\n\n| command | why, and what instead |\n|---|---|\n");
     for (names, why) in ABSENT {
@@ -246,6 +251,34 @@ pub fn page(expected_failures: &str) -> String {
         }
     }
     page
+}
+
+fn commands_by_name() -> Vec<&'static Command> {
+    let mut commands: Vec<&Command> = COMMANDS
+        .iter()
+        .flat_map(|command| std::iter::once(command).chain(command.subcommands()))
+        .filter(|command| command.subcommands().is_empty() || command.name == "command")
+        .collect();
+    commands.sort_by_key(|command| command.name);
+    commands
+}
+
+/// The commands that validators refuse, by the reason.
+fn refused_with_validators(commands: &[&Command]) -> BTreeMap<&'static str, Vec<String>> {
+    let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for command in commands {
+        let shown = command.name.to_uppercase().replace('|', " ");
+        if let Some(why) = certified::refusal(command) {
+            by_reason.entry(why).or_default().push(shown);
+        } else if command.is(Flags::BLOCKING) {
+            let shown = match command.name {
+                "xread" | "xreadgroup" => format!("{shown} with BLOCK"),
+                _ => format!("{shown} outside a block"),
+            };
+            by_reason.entry(certified::WAITS).or_default().push(shown);
+        }
+    }
+    by_reason
 }
 
 fn difference(name: &str) -> Option<&'static str> {

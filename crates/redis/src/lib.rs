@@ -39,6 +39,7 @@ pub const REDIS_VERSION_NUM: u32 = 0x0007_0200;
 pub mod acl;
 pub mod arguments;
 pub mod block;
+pub mod certified;
 pub mod chance;
 pub mod codec;
 pub mod commands;

@@ -4,7 +4,7 @@ use crate::acl::{self, FirstUsers};
 use crate::auth_failures::AuthFailures;
 use crate::client::Access;
 use crate::cluster::identity::{Identity, IdentityError};
-use crate::cluster::{ClusterConfig, Leaders, join};
+use crate::cluster::{ClusterConfig, Leaders, Validators, join};
 use crate::config::{Config, ConfigError, PASSWORD_VARIABLE};
 use crate::disk::RealDisk;
 use crate::evict::Evictor;
@@ -15,12 +15,13 @@ use crate::net::starting::{Early, StartingServer};
 use crate::net::{Incoming, IoThread, Mailbox, Parts, WAKER};
 use crate::peers::PeerOptions;
 use crate::restart::Program;
-use crate::runtime::{MemberOptions, RecoveryReport, Runtime, RuntimeOptions};
+use crate::runtime::{CertifiedOptions, MemberOptions, Patience, RecoveryReport, Runtime, RuntimeOptions};
 pub use crate::shared::LogLevelHook;
 use crate::shared::{Origin, Shared, Stopping};
 use crate::skips;
 use crate::tls::{self, ClientTls, Tls, TlsError};
 use agree::ELECTION_TICKS;
+use execute::EngineKind;
 use mio::{Poll, Waker};
 use node::cluster::{ClusterOptions, ClusterRecoverError};
 use order::PartitionMap;
@@ -33,8 +34,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
-use txn::Registry;
-use txn::hash::mix;
+use txn::hash::{hash_bytes, mix};
+use txn::{NodeId, Registry};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -262,20 +263,7 @@ impl Server {
             on_end: Some(Box::new(|_: &str| std::process::exit(EXIT_ENDED))),
             ..RuntimeOptions::new(&config.dir)
         };
-        let (runtime, report) = match cluster {
-            None => Runtime::start(options, &registry)?,
-            Some((cluster, name)) => {
-                let access = access(&mut config)?;
-                let (identity, has_run) = identity(&cluster, &name, &config, &access)?;
-                let mut member = member_options(cluster, &name, identity, has_run, access, &options);
-                member.peers.tls = (config.tls_cluster != tls::CLUSTER_PLAIN).then(|| tls.clone());
-                member.peers.plain_on_loopback = config.tls_cluster == tls::CLUSTER_AUTO;
-                if config.behaviour_level > 0 {
-                    member.node.level = config.behaviour_level as u32;
-                }
-                Runtime::start_member(options, member, &registry)?
-            }
-        };
+        let (runtime, report) = start_node(options, cluster, &mut config, &tls, &registry)?;
         let started_ms = runtime.now_ms();
         let origin = Origin {
             started_ms,
@@ -428,6 +416,32 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
     std::thread::Builder::new().name(name).spawn(run)
 }
 
+/// Starts the node: by itself, or as its cluster's description says.
+fn start_node(
+    options: RuntimeOptions,
+    cluster: Option<(ClusterConfig, String)>,
+    config: &mut Config,
+    tls: &Arc<Tls>,
+    registry: &Registry,
+) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
+    let Some((cluster, name)) = cluster else {
+        return Ok(Runtime::start(options, registry)?);
+    };
+    if let Some(validators) = cluster.validators().cloned() {
+        let site = certified_options(&cluster, &name, validators, config, tls, options.engine);
+        return Ok(Runtime::start_certified(options, site, registry)?);
+    }
+    let access = access(config)?;
+    let (identity, has_run) = identity(&cluster, &name, config, &access)?;
+    let mut member = member_options(cluster, &name, identity, has_run, access, &options);
+    member.peers.tls = (config.tls_cluster != tls::CLUSTER_PLAIN).then(|| tls.clone());
+    member.peers.plain_on_loopback = config.tls_cluster == tls::CLUSTER_AUTO;
+    if config.behaviour_level > 0 {
+        member.node.level = config.behaviour_level as u32;
+    }
+    Ok(Runtime::start_member(options, member, registry)?)
+}
+
 /// The users that the settings ask for.
 pub(crate) fn first_users(config: &Config, is_member: bool) -> Result<FirstUsers, StartError> {
     let Some(path) = config.acl_path() else {
@@ -545,6 +559,44 @@ fn member_options(
         has_run,
         staleness_ms_max: cluster.staleness_ms_max,
         is_gone: Box::new(is_gone),
+    }
+}
+
+/// How a node takes part in the hierarchy that its settings describe.
+fn certified_options(
+    cluster: &ClusterConfig,
+    name: &str,
+    validators: Validators,
+    config: &Config,
+    tls: &Arc<Tls>,
+    engine: EngineKind,
+) -> CertifiedOptions {
+    let numbered = || (1..).map(NodeId).zip(&cluster.nodes);
+    let me = numbered().find(|(_, node)| node.name == name).map(|(me, _)| me).unwrap_or_default();
+    CertifiedOptions {
+        me,
+        nodes: numbered().map(|(id, node)| (id, (node.name.clone(), node.peer_address.clone()))).collect(),
+        peers: PeerOptions {
+            me,
+            cluster: hash_bytes(cluster.name.as_bytes()),
+            secret: cluster.secret.as_bytes().into(),
+            listen: cluster.node(name).map_or(String::new(), |node| node.peer_address.clone()),
+            protocols: 1..=1,
+            skips: 0,
+            engine,
+            delivery: cluster.delivery,
+            queue_bytes_max: PEER_QUEUE_BYTES_MAX,
+            tls: (config.tls_cluster != tls::CLUSTER_PLAIN).then(|| tls.clone()),
+            plain_on_loopback: config.tls_cluster == tls::CLUSTER_AUTO,
+        },
+        tick_ms: (cluster.election_timeout_ms / ELECTION_TICKS).max(1),
+        patience: Patience {
+            request_ms: cluster.request_timeout_ms,
+            transaction_ms: validators.transaction_timeout_ms,
+            transaction_keys_max: validators.transaction_keys_max,
+        },
+        validators,
+        on_end: Box::new(|_: &str| std::process::exit(EXIT_HALTED)),
     }
 }
 

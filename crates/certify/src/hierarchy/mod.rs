@@ -168,6 +168,7 @@ use schedule::{AGAIN_TICKS, AGAIN_TICKS_MAX, Schedule};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::key::partition_of_slot;
 use txn::mutant::{Mutant, is_active};
+use txn::tx::Read;
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 
 /// So many timestamps of each leaf behind the newest one that its site knows, a read-only transaction reads
@@ -335,7 +336,13 @@ impl Hierarchy {
 
     /// What a key has at this site, tentative versions aside.
     pub fn value(&self, key: &Key) -> Option<Entry> {
-        self.leaves.get(&self.group_of(key))?.keys.newest(key).entry
+        self.newest(key).entry
+    }
+
+    /// The same with its version.
+    pub fn newest(&self, key: &Key) -> Read {
+        let leaf = self.leaves.get(&self.group_of(key));
+        leaf.map_or_else(Read::default, |leaf| leaf.keys.newest(key))
     }
 
     /// Whether no transaction is tentative here, and no validator remembers one that is not over.

@@ -32,3 +32,4 @@ pub mod sort;
 pub mod sorted_sets;
 pub mod streams;
 pub mod strings;
+pub mod transactions;

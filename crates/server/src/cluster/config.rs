@@ -152,6 +152,14 @@ impl ClusterConfig {
         self.nodes.iter().filter(|node| !node.joins)
     }
 
+    /// The validators, if the cluster is a hierarchy.
+    pub fn validators(&self) -> Option<&Validators> {
+        match &self.protocol {
+            Protocol::Hierarchy(validators) => Some(validators),
+            Protocol::Ordered => None,
+        }
+    }
+
     /// The node of a name.
     pub fn node(&self, name: &str) -> Option<&ClusterNode> {
         self.nodes.iter().find(|node| node.name == name)

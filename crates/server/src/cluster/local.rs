@@ -12,7 +12,8 @@ mod plan;
 mod processes;
 mod supervise;
 
-pub use plan::{LOCAL_NODES_MAX, LocalCluster, PORT_DEFAULT, Wishes};
+pub use certify::hierarchy::Control;
+pub use plan::{LOCAL_NODES_MAX, LOCAL_SITES_MAX, LocalCluster, LocalTree, PORT_DEFAULT, Wishes};
 pub use processes::{Ended, Launch, Processes};
 pub use supervise::{Event, supervise};
 

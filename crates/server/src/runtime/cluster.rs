@@ -6,7 +6,7 @@ use order::PartitionMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::{Keeping, View};
-use txn::{Key, PartitionId, Position};
+use txn::{Key, PartitionId, Position, Slots};
 
 /// A node's part in its cluster, as sessions need it. Nothing here waits.
 pub trait Membership: Send + Sync {
@@ -34,7 +34,10 @@ impl Runtime {
 
     /// Over how many partitions the keys are dealt.
     pub fn partitions_count(&self) -> usize {
-        self.inner.partitions_count
+        match self.certified.get() {
+            Some(certified) => usize::from(certified.tree().partitions()),
+            None => self.inner.partitions_count,
+        }
     }
 
     /// Whether there are nodes that do not keep all partitions.
@@ -69,6 +72,13 @@ impl Runtime {
 
     /// Brings what a session knows of the slots up to date.
     pub fn refresh_routing(&self, copy: &mut Routing) {
+        if let Some(certified) = self.certified.get() {
+            let partitions = certified.tree().partitions();
+            if copy.slots.of() != partitions {
+                *copy = Routing { version: 0, slots: Slots::even(partitions) };
+            }
+            return;
+        }
         self.inner.outside.routing.refresh(copy);
     }
 

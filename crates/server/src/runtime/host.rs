@@ -1,15 +1,15 @@
 //! A node's effects, performed for real.
 
 use super::core::{FileWork, Hands};
-use super::member::Outside;
 use crate::disk::RealDisk;
-use crate::peers::put_frame;
+use crate::peers::{Peers, put_frame};
 use bytes::Bytes;
 use log::Kept;
 use node::cluster::checkpoint::Needed;
 use node::cluster::{ClusterCheckpoint, Piece, Whole};
 use node::host::{CountedJournal, Host, HostEvent, Recorded};
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use txn::NodeId;
 
 /// The [`Host`] of a real node, under the runtime's lock: what may wait for the disk goes to threads.
@@ -19,7 +19,8 @@ pub(super) struct RealHost<'a> {
     /// segments itself, stays long, and nothing is lost.
     pub hands: Option<&'a Hands>,
     pub outgoing: &'a mut BTreeMap<NodeId, Vec<u8>>,
-    pub outside: &'a Outside,
+    /// Set once the transport is up.
+    pub peers: &'a OnceLock<Peers>,
     pub checkpoint_in_progress: &'a mut bool,
 }
 
@@ -56,7 +57,7 @@ impl Host for RealHost<'_> {
     }
 
     fn sever(&mut self, peer: NodeId, why: &str) {
-        if let Some(peers) = self.outside.peers.get() {
+        if let Some(peers) = self.peers.get() {
             peers.sever(peer, why);
         }
     }

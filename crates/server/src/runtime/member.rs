@@ -261,7 +261,8 @@ impl Member {
     fn drive(&mut self, hands: Option<&Hands>, now_ms: u64) -> Outcome {
         loop {
             let Member { node, effects, records, outgoing, outside, checkpoint_in_progress, .. } = self;
-            let mut host = RealHost { records, hands, outgoing, outside, checkpoint_in_progress };
+            let peers = &outside.peers;
+            let mut host = RealHost { records, hands, outgoing, peers, checkpoint_in_progress };
             drive(node, effects, now_ms, &mut host);
             if self.asked.is_empty() || !self.look_at_asked(now_ms) {
                 break;

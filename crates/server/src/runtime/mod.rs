@@ -26,6 +26,7 @@
 //! order; [`Runtime::read_aside`] leaves a heavy one to a *reader* thread, where it holds up neither its
 //! caller nor a writer; readers take turns. [`Runtime::interrupt_reads`] stops what takes long there.
 
+mod certified;
 mod cluster;
 mod core;
 mod engines;
@@ -47,6 +48,7 @@ mod tests;
 mod threads;
 mod turns;
 
+pub use certified::{CertifiedOptions, CertifiedStatus, Patience};
 pub use cluster::Membership;
 pub use execute::ReadOutcome;
 pub use news::{NewsItem, NewsListener};
@@ -58,6 +60,7 @@ pub use port::{Answer, Port};
 pub use routing::Routing;
 pub use status::{MemberStatus, RuntimeStatus};
 
+use self::certified::Certified;
 use self::core::Core;
 use self::engines::Engines;
 use self::member::{Awaited, Outside};
@@ -78,7 +81,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use txn::{Epoch, PartitionId, Position, Request, RequestId, Stop};
+use txn::{Epoch, PartitionId, Position, Request, RequestId, SessionId, Stop};
 
 /// What a caller runs at a time on behalf of light requests.
 const HELP: Budget = Budget { operations: 4096, heavy: false };
@@ -109,6 +112,8 @@ pub struct Runtime {
     inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     membership: OnceLock<Arc<dyn Membership>>,
+    /// Where requests go that are certified rather than ordered.
+    certified: OnceLock<Arc<Certified>>,
 }
 
 /// What the runtime's threads share.
@@ -196,6 +201,10 @@ impl Runtime {
         }
         if let Some(text) = inner.halted.get() {
             return Err(Refused::ReadOnly(text.clone()));
+        }
+        if let Some(certified) = self.certified.get() {
+            certified.submit(port, requests);
+            return Ok(());
         }
         // Before the lock: a reply may arrive before this returns.
         port.shared.add_outstanding(count);
@@ -331,12 +340,33 @@ impl Runtime {
     /// was answered before; a session that waits for the answer of its own write waits, or submits its read
     /// instead.
     pub fn read(&self, port: &Port, request: &Arc<Request>) -> ReadOutcome {
+        if let Some(certified) = self.certified.get() {
+            return certified.read(request);
+        }
         let partition = request.route.partitions.first().copied();
         let Some(place) = partition.and_then(|partition| self.inner.engines.place(partition)) else {
             return ReadOutcome::MustOrder;
         };
         let reader = &mut port.readers.borrow_mut()[place];
         self.inner.read(reader, request)
+    }
+
+    /// Whether transactions are certified rather than ordered: then each request goes to
+    /// [`Runtime::submit`].
+    pub fn is_certified(&self) -> bool {
+        self.certified.get().is_some()
+    }
+
+    /// What the node's site tells of itself, if transactions are certified.
+    pub fn certified_status(&self) -> Option<CertifiedStatus> {
+        self.certified.get().map(|certified| certified.status())
+    }
+
+    /// A client has gone: an open transaction of it is rolled back.
+    pub fn forget(&self, session: SessionId) {
+        if let Some(certified) = self.certified.get() {
+            certified.forget(session);
+        }
     }
 
     /// Whether reads must ask the cluster how far they have to go: see [`Runtime::read_strictly`].
@@ -463,6 +493,9 @@ impl Runtime {
         let handles = std::mem::take(&mut *self.threads.lock());
         if handles.is_empty() {
             return;
+        }
+        if let Some(certified) = self.certified.get() {
+            certified.shutdown();
         }
         let until = Instant::now() + DRAIN_MAX;
         let outcome = inner.core.lock().handle(ClusterEvent::Stop, inner.now_ms());

@@ -1,5 +1,6 @@
 //! How a runtime begins: alone, or as a node of a cluster.
 
+use super::certified::{Certified, CertifiedOptions};
 use super::core::{Core, Hands};
 use super::engines::Engines;
 use super::executors::Parking;
@@ -38,6 +39,16 @@ impl Runtime {
     /// Recovers the node in a directory, which stands alone, and starts its threads. Returns once it has
     /// executed its log, and tells what was in the directory.
     pub fn start(
+        options: RuntimeOptions,
+        registry: &Registry,
+    ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
+        if Certified::was_in(&options.dir) {
+            return Err(StartError::OfCluster(options.dir.display().to_string()));
+        }
+        Runtime::start_alone(options, registry)
+    }
+
+    fn start_alone(
         options: RuntimeOptions,
         registry: &Registry,
     ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
@@ -128,6 +139,25 @@ impl Runtime {
         inner.log_was_delivered();
         // Not before: after a power loss all nodes of a cluster have their disks filled, and wait for them.
         inner.prepare_segment();
+        Ok((runtime, report))
+    }
+
+    /// Recovers a node of a hierarchy, and starts its threads and its connections to the others.
+    pub fn start_certified(
+        options: RuntimeOptions,
+        certified: CertifiedOptions,
+        registry: &Registry,
+    ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
+        let (dir, segment_bytes, fsync) = (options.dir.clone(), options.segment_bytes, options.fsync);
+        let is_new = RealDisk::is_new(&dir);
+        if !is_new && !Certified::was_in(&dir) {
+            return Err(StartError::OfAlone(dir.display().to_string()));
+        }
+        let (runtime, report) = Runtime::start_alone(options, registry)?;
+        let boot = runtime.inner.core.lock().member.node.boot();
+        let ports = runtime.inner.ports.clone();
+        let certified = Certified::start(&dir, segment_bytes, fsync, boot, ports, certified)?;
+        let _ = runtime.certified.set(certified);
         Ok((runtime, report))
     }
 
@@ -404,6 +434,7 @@ impl Runtime {
             inner: inner.clone(),
             threads: Mutex::default(),
             membership: OnceLock::new(),
+            certified: OnceLock::new(),
         });
         let add = |thread: std::io::Result<JoinHandle<()>>| -> Result<(), StartError> {
             runtime.threads.lock().push(thread.map_err(StartError::Thread)?);
@@ -499,7 +530,7 @@ fn check(options: &RuntimeOptions, partitions: usize) -> Result<(), StartError> 
 
 /// A number that clients cannot guess and that differs at every start: the kernel's, or one of the clock's
 /// and this process's numbers where there is none.
-fn log_boot_id() -> u64 {
+pub(super) fn log_boot_id() -> u64 {
     use std::io::Read;
     let mut bytes = [0; 8];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

@@ -14,11 +14,12 @@ use super::{Completion, Hold, NO_AUTH, Session, ThreadContext};
 use crate::observe::Subject;
 use crate::shared::MemoryState;
 use redis_surface::acl::{Deed, secrets};
+use redis_surface::commands::transactions;
 use redis_surface::table::{
     self, Command, CommandNumber, ConnectionCommand, Flags, ResolveError, Resolved, Run,
 };
 use redis_surface::waiting::Wait;
-use redis_surface::{Action, Caller, Memory, errors};
+use redis_surface::{Action, Caller, Memory, certified, errors};
 use std::sync::atomic::Ordering;
 use txn::{Args, Reply};
 
@@ -111,6 +112,7 @@ impl Session {
         self.denied(thread, resolved, argv)
             .or_else(|| self.refuses_while_listening(command))
             .or_else(|| self.refuses_while_monitoring(command))
+            .or_else(|| family_refusal(thread, command))
             .or_else(|| {
                 // As Redis answers PING while it cannot write its file: a health check sends PING.
                 let reason = (command.name == "ping").then(|| thread.shared.runtime.out()).flatten()?;
@@ -162,6 +164,9 @@ impl Session {
         if command.is(Flags::BLOCKING)
             && let Some(wait) = Wait::of(&argv)
         {
+            if thread.shared.runtime.is_certified() {
+                return self.answer(thread, &certified::refused(command, certified::WAITS));
+            }
             self.call_is_about(|| Subject::Words(Box::new(argv)));
             return self.begin_waiting(thread, wait);
         }
@@ -237,6 +242,14 @@ impl Session {
         }
         self.answer(thread, &error);
     }
+}
+
+/// The error of a command that is not for the family of protocols which runs here.
+fn family_refusal(thread: &ThreadContext<'_>, command: &Command) -> Option<Reply> {
+    if thread.shared.runtime.is_certified() {
+        return certified::refusal(command).map(|why| certified::refused(command, why));
+    }
+    transactions::NAMES.contains(&command.name).then_some(transactions::NEEDS_HIERARCHY)
 }
 
 fn is_exec(command: &Command) -> bool {

@@ -328,6 +328,7 @@ impl Session {
         self.unsubscribe_from_all(shared);
         self.track_no_more(shared);
         self.monitor_no_more(shared);
+        shared.runtime.forget(self.id);
         shared.hub.gone(self.id);
     }
 
@@ -408,9 +409,11 @@ impl Session {
         }
         let id = RequestId { session: self.id, sequence: self.replies.next_sequence(), attempt: 0 };
         let runtime = &thread.shared.runtime;
-        if let Some(error) = too_long(&args, runtime.is_member()) {
+        if let Some(error) = too_long(&args, runtime.is_member() || runtime.is_certified()) {
             return self.answer(thread, &error);
         }
+        // A read is validated like a write, and so sees all that was acknowledged anywhere.
+        footprint.read_only &= !runtime.is_certified() || self.readonly;
         if runtime.engine_needs().declared_keys && footprint.keys.is_none() {
             // Every replica derives the same keys when it takes the request out of the order.
             footprint.keys = procedure.footprint(&args).keys;
@@ -422,6 +425,7 @@ impl Session {
         }
         let asker = node::Asker { unfinished: self.has_unfinished_requests(), readonly: self.readonly };
         let route = match partition_route.partitions.len() {
+            _ if runtime.is_certified() => Route::Order,
             1 => node::route(&footprint, asker),
             // Only the order has a place that is the same at all of them.
             _ => Route::Order,

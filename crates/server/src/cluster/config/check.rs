@@ -43,7 +43,7 @@ impl Source<'_> {
         self.warnings.push(format!("{path}: {problem}"));
     }
 
-    fn number(
+    pub(super) fn number(
         &self,
         key: &str,
         value: &Option<Spanned<i64>>,

@@ -23,6 +23,8 @@ pub(super) struct File {
     pub leaders: Option<Spanned<String>>,
     pub protocol: Option<Spanned<String>>,
     pub control: Option<Spanned<String>>,
+    pub transaction_timeout_ms: Option<Spanned<i64>>,
+    pub transaction_keys_max: Option<Spanned<i64>>,
     #[serde(default)]
     pub node: Vec<Spanned<NodeTable>>,
     #[serde(default)]

@@ -24,6 +24,10 @@ pub struct Validators {
     pub tree: Tree,
     /// How leaves validate.
     pub control: Control,
+    /// A transaction that its client holds open may rest so long between two commands.
+    pub transaction_timeout_ms: u64,
+    /// So many keys it may write.
+    pub transaction_keys_max: usize,
     /// All validators by their numbers in the tree.
     pub list: Vec<Validator>,
 }
@@ -68,6 +72,15 @@ fn ordered(source: &Source<'_>, file: &File) -> Result<Protocol, ClusterConfigEr
     if let Some(validator) = file.validator.first() {
         let problem = format!("[[validator]]: only a hierarchy has validators: {advice}");
         return Err(source.wrong(Some(validator), problem));
+    }
+    for (key, value) in [
+        ("transaction_timeout_ms", &file.transaction_timeout_ms),
+        ("transaction_keys_max", &file.transaction_keys_max),
+    ] {
+        if let Some(value) = value {
+            let problem = format!("{key}: only in a hierarchy do clients hold transactions open: {advice}");
+            return Err(source.wrong(Some(value), problem));
+        }
     }
     if let Some(control) = &file.control {
         let problem = format!("control: only the validators of a hierarchy have one: {advice}");
@@ -116,7 +129,14 @@ fn hierarchy(
         let table = tables[name];
         Ok(Validator { name: (*name).to_owned(), nodes: hosts(source, table, nodes)? })
     });
-    Ok(Validators { tree, control, list: list.collect::<Result<_, _>>()? })
+    let (timeout, keys) = (&file.transaction_timeout_ms, &file.transaction_keys_max);
+    Ok(Validators {
+        tree,
+        control,
+        transaction_timeout_ms: source.number("transaction_timeout_ms", timeout, 60_000, 100, 86_400_000)?,
+        transaction_keys_max: source.number("transaction_keys_max", keys, 10_000, 1, 1_000_000)? as usize,
+        list: list.collect::<Result<_, _>>()?,
+    })
 }
 
 type Tables<'a> = BTreeMap<&'a str, &'a Spanned<ValidatorTable>>;
@@ -193,7 +213,7 @@ fn numbered<'a>(
     while order.len() < tables.len() {
         let is_next = |name: &&&str| {
             let below = children.get(**name).map_or(&[][..], Vec::as_slice);
-            !order.contains(**name) && below.iter().all(|child| order.contains(child))
+            !order.contains(*name) && below.iter().all(|child| order.contains(child))
         };
         let Some(&next) = tables.keys().find(is_next) else {
             let rest: Vec<&str> = tables.keys().filter(|name| !order.contains(name)).copied().collect();

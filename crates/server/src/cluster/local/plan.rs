@@ -9,6 +9,7 @@ use crate::private;
 use crate::replace::replace_file;
 use crate::tls::ClientTls;
 use agree::Delivery;
+use certify::hierarchy::Control;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -18,6 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// The most nodes of a local cluster: one machine has no use for more.
 pub const LOCAL_NODES_MAX: u16 = 7;
+/// The same of a hierarchy, whose nodes need not be voters of each other's groups.
+pub const LOCAL_SITES_MAX: u16 = 16;
 /// The first node's port for clients, unless another is asked for.
 pub const PORT_DEFAULT: u16 = 7001;
 /// A node's port for its peers is its port for clients and this.
@@ -39,6 +42,17 @@ pub struct Wishes {
     pub delivery: Option<Delivery>,
     /// The first node's port for clients; the others have the next ones.
     pub port: Option<u16>,
+    /// The tree of validators, if the cluster is to be a hierarchy.
+    pub hierarchy: Option<LocalTree>,
+}
+
+/// A tree of validators over the partitions of a local cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalTree {
+    /// Children of an inner validator, at most: at least two.
+    pub fan_out: u16,
+    /// How leaves validate.
+    pub control: Control,
 }
 
 /// A directory with a cluster's description.
@@ -212,6 +226,13 @@ fn agree(config: &ClusterConfig, wishes: &Wishes, path: &Path) -> Result<(), Loc
             )));
         }
     }
+    if wishes.hierarchy.is_some() && config.validators().is_none() {
+        return Err(LocalError::Wish(format!(
+            "--protocol hierarchy: the cluster that {} describes orders its requests. Leave --protocol out to \
+             start that one, or choose another --dir for a new one",
+            path.display()
+        )));
+    }
     if let Some(delivery) = wishes.delivery.filter(|&delivery| delivery != config.delivery) {
         return Err(LocalError::Wish(format!(
             "--delivery {delivery}: the cluster that {} describes has {}. Leave --delivery out to start that \
@@ -231,10 +252,11 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
             dir.display()
         )));
     };
-    if !(1..=LOCAL_NODES_MAX).contains(&nodes) {
+    let nodes_max = if wishes.hierarchy.is_some() { LOCAL_SITES_MAX } else { LOCAL_NODES_MAX };
+    if !(1..=nodes_max).contains(&nodes) {
         return Err(LocalError::Wish(format!(
-            "--local {nodes}: a cluster on one machine has from 1 to {LOCAL_NODES_MAX} nodes; 3 are the \
-             fewest that bear the loss of one"
+            "--local {nodes}: a cluster on one machine has from 1 to {nodes_max} nodes; 3 are the fewest \
+             that bear the loss of one"
         )));
     }
     let zones = wishes.zones.unwrap_or(nodes);
@@ -271,7 +293,8 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
         cause,
     })?;
     // Each node of a zone has something to keep.
-    let partitions = wishes.partitions.unwrap_or(nodes.div_ceil(zones));
+    let default = if wishes.hierarchy.is_some() { nodes } else { nodes.div_ceil(zones) };
+    let partitions = wishes.partitions.unwrap_or(default);
     let mut text = format!(
         "# Made by `ordo cluster start`; docs/cluster.md tells what the keys mean.\n\
          name = \"local\"\nsecret = \"{secret}\"\npartitions = {partitions}\n"
@@ -279,6 +302,17 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
     if let Some(delivery) = wishes.delivery {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "delivery = \"{delivery}\"");
+    }
+    if let Some(LocalTree { fan_out, control }) = wishes.hierarchy {
+        if fan_out < 2 {
+            return Err(LocalError::Wish(format!("--fan-out {fan_out}: it must be at least 2")));
+        }
+        let control = match control {
+            Control::Locks => "locks",
+            Control::Timestamps => "timestamps",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "protocol = \"hierarchy\"\ncontrol = \"{control}\"");
     }
     for number in 1..=nodes {
         let client = port + number - 1;
@@ -291,7 +325,45 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
              client_address = \"{HOST}:{client}\"\n"
         );
     }
+    if let Some(tree) = wishes.hierarchy {
+        text += &validators(nodes, partitions, tree.fan_out);
+    }
     Ok(text)
+}
+
+/// The validators of a tree over so many partitions. The leaves are dealt to the nodes from the first one on,
+/// and the inner validators from the last one back.
+fn validators(nodes: u16, partitions: u16, fan_out: u16) -> String {
+    let mut text = String::new();
+    let mut add = |name: &str, partition: Option<u16>, parent: Option<&str>, node: u16| {
+        let partition = partition.map_or(String::new(), |partition| format!("partition = {partition}\n"));
+        let parent = parent.map_or(String::new(), |parent| format!("parent = \"{parent}\"\n"));
+        text += &format!("\n[[validator]]\nname = \"{name}\"\n{partition}{parent}nodes = [\"n{node}\"]\n");
+    };
+    // Those without a parent so far: their names, partitions and nodes.
+    let leaf = |partition| (format!("leaf-{partition}"), Some(partition), partition % nodes + 1);
+    let mut level: Vec<(String, Option<u16>, u16)> = (0..partitions).map(leaf).collect();
+    let mut inners = 0;
+    while level.len() > 1 {
+        let mut above = Vec::new();
+        for children in level.chunks(usize::from(fan_out)) {
+            if let [only] = children {
+                above.push(only.clone());
+                continue;
+            }
+            inners += 1;
+            let parent = format!("inner-{inners}");
+            for (name, partition, node) in children {
+                add(name, *partition, Some(&parent), *node);
+            }
+            above.push((parent, None, nodes - (inners - 1) % nodes));
+        }
+        level = above;
+    }
+    for (name, partition, node) in level {
+        add(&name, partition, None, node);
+    }
+    text
 }
 
 /// The first port that such a cluster needs and cannot have.

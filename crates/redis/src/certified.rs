@@ -1,0 +1,40 @@
+//! What is not served where transactions are certified by a tree of validators.
+
+use crate::table::{Command, ConnectionCommand, Flags, Run};
+use txn::Reply;
+
+const LISTS: &str = "validators know single keys, and list or count none: keep the names in a set or a hash";
+const CLEARS: &str = "validators know single keys: delete them by name";
+const MESSAGES: &str = "nodes tell each other of no messages: use a stream, or an ordered cluster";
+const COPIES: &str = "nodes tell each other of no writes: use an ordered cluster";
+const LOG: &str = "appendfsync says when a reply means that the disk has it";
+
+/// Why a command is refused there, and what to do instead; `None` if it is served.
+pub fn refusal(command: &Command) -> Option<&'static str> {
+    let is_of_channels = matches!(
+        command.run,
+        Run::Connection(
+            ConnectionCommand::Subscribe
+                | ConnectionCommand::PSubscribe
+                | ConnectionCommand::SSubscribe
+                | ConnectionCommand::PubSub(_)
+        )
+    );
+    match command.name {
+        "keys" | "scan" | "randomkey" | "dbsize" => Some(LISTS),
+        "flushall" | "flushdb" => Some(CLEARS),
+        "client|tracking" => Some(COPIES),
+        "waitaof" => Some(LOG),
+        _ if is_of_channels || command.is(Flags::PUBSUB) => Some(MESSAGES),
+        _ => None,
+    }
+}
+
+/// Why no command waits for a key there.
+pub const WAITS: &str = "no command waits for a key: ask again after a while, or use an ordered cluster";
+
+/// What a refused command replies.
+pub fn refused(command: &Command, why: &str) -> Reply {
+    let name = command.name.to_uppercase().replace('|', " ");
+    Reply::error_owned(format!("ERR {name} is not served with protocol = \"hierarchy\": {why}"))
+}

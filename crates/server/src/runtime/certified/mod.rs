@@ -1,0 +1,558 @@
+//! A node of a cluster whose transactions are certified: a [`Site`] for real, with its journal and its peers.
+//!
+//! [`Runtime`](super::Runtime) is the front for clients in both families of protocols: it has the ports, and
+//! where it has a [`Certified`], requests go there instead of into the order. Each request becomes a
+//! certified transaction ([`gateway`]). The thread that submits it runs it as far as it goes; what a message
+//! of another node or a sync makes possible, the thread goes on with that has brought it.
+//!
+//! # What stays of the ordered node
+//!
+//! The process has an ordered node that stands alone beside the site. Its log gives each process its boot
+//! id, which names the sessions of clients, and it holds no data. The site's own files are in the directory
+//! `site` below.
+//!
+//! # Locks
+//!
+//! One lock holds the site, its journal, and what clients have under way. Procedures run without it: a turn
+//! ([`Core`]) grants what running requests wish for, and gives back the requests whose answers have come.
+//!
+//! | thread | does |
+//! |---|---|
+//! | site-sync | makes the journal durable |
+//! | site-files | prepares the journal's next segment, removes old ones |
+//! | site-tick | the site's clock; ends pauses, and gives up what takes too long |
+
+mod gateway;
+mod sessions;
+
+use super::core::{FileWork, Hands};
+use super::host::RealHost;
+use super::options::{HaltHook, StartError};
+use super::port::{Port, PortShared, Ports, Replies};
+use super::start::log_boot_id;
+use crate::clock::SteadyClock;
+use crate::cluster::Validators;
+use crate::disk::RealDisk;
+use crate::peers::{PeerEvents, PeerOptions, Peers};
+use bytes::Bytes;
+use certify::hierarchy::{Hierarchy, HierarchyOptions, Tree};
+use certify::{Answer as SiteAnswer, CertifiedCall, LocalSnapshot, Look, Wish};
+use execute::ReadOutcome;
+use execute::snapshot::panic_text;
+use gateway::{Asked, Gateway, Ready};
+pub use gateway::{Counts, Patience};
+use log::{Journal, Preparer, SyncTicket};
+use node::FsyncPolicy;
+use node::host::{CountedJournal, HostEvent, Machine, drive};
+use node::site::{Site, SiteEffects, SiteOptions};
+use parking_lot::{Condvar, Mutex};
+use sessions::Sessions;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use txn::{BootId, NodeId, PartitionId, Position, Request, RequestId, SessionId};
+
+/// The protocol that sites of this build speak with each other. Those of ordered nodes count from 1.
+pub const PROTOCOL: u16 = 0x100;
+/// Where the site's files are, below the node's directory.
+const DIRECTORY: &str = "site";
+/// A group's log begins anew when its decided entries have more bytes.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+
+/// How a node takes part in a hierarchy.
+pub struct CertifiedOptions {
+    /// The node.
+    pub me: NodeId,
+    /// The validators.
+    pub validators: Validators,
+    /// Where the nodes are, this one included, with their names.
+    pub nodes: BTreeMap<NodeId, (String, String)>,
+    /// How it reaches the others.
+    pub peers: PeerOptions,
+    /// How long a tick is.
+    pub tick_ms: u64,
+    /// How long clients wait.
+    pub patience: Patience,
+    /// Called if the site has ended, with a text for the operator: end the process.
+    pub on_end: HaltHook,
+}
+
+/// What a site tells of itself.
+#[derive(Clone, Debug)]
+pub struct CertifiedStatus {
+    /// The validators.
+    pub validators: Validators,
+    /// The leader of each validator's group, as far as this node knows, and its last decided entry.
+    pub groups: Vec<(Option<NodeId>, u64)>,
+    /// What has ended.
+    pub counts: Counts,
+    /// Connections that are in a transaction.
+    pub open_transactions: usize,
+}
+
+/// A running site. See the module's head.
+pub(super) struct Certified {
+    core: Mutex<Core>,
+    validators: Validators,
+    ports: Arc<Ports>,
+    peers: Arc<OnceLock<Peers>>,
+    clock: SteadyClock,
+    alarm: Mutex<Alarm>,
+    alarm_changed: Condvar,
+    on_end: HaltHook,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// When the tick thread looks next.
+struct Alarm {
+    due_ms: u64,
+    is_stopping: bool,
+}
+
+/// What the lock holds.
+struct Core {
+    site: Site<Hierarchy>,
+    effects: SiteEffects,
+    records: CountedJournal<RealDisk>,
+    hands: Option<Hands>,
+    /// Frames by receiver, for their memory.
+    outgoing: BTreeMap<NodeId, Vec<u8>>,
+    gateway: Gateway,
+}
+
+/// The site, for what the gateway asks of it.
+struct Asks<'a> {
+    site: &'a mut Site<Hierarchy>,
+    effects: &'a mut SiteEffects,
+}
+
+impl Asked for Asks<'_> {
+    fn position(&self, home: PartitionId) -> Position {
+        self.site.protocol().position(home)
+    }
+    fn begin(&mut self, id: RequestId, is_read_only: bool) {
+        self.site.begin(id, is_read_only, self.effects);
+    }
+    fn ask(&mut self, id: RequestId, wish: Wish) {
+        match wish {
+            Wish::Look(look) => self.site.look(id, &look, self.effects),
+            Wish::Commit(reads, writes) => self.site.commit(id, reads, writes, self.effects),
+            Wish::Begin | Wish::Wait { .. } | Wish::End(_) => {}
+        }
+    }
+    fn forget(&mut self, id: RequestId) {
+        self.site.forget(id);
+    }
+}
+
+/// What a turn has made possible.
+#[derive(Default)]
+struct Turned {
+    replies: Replies,
+    ready: Vec<Ready>,
+    next_pause_ms: Option<u64>,
+    ended: Option<String>,
+}
+
+impl Core {
+    /// Lets clients' requests go on, and then does what the site wants.
+    fn turn(
+        &mut self,
+        peers: &OnceLock<Peers>,
+        now_ms: u64,
+        act: impl FnOnce(&mut Gateway, &mut Asks<'_>),
+    ) -> Turned {
+        let Core { site, effects, gateway, .. } = self;
+        act(gateway, &mut Asks { site, effects });
+        self.settle(peers, now_ms)
+    }
+
+    /// Something happens to the site.
+    fn react(
+        &mut self,
+        peers: &OnceLock<Peers>,
+        now_ms: u64,
+        events: impl Iterator<Item = HostEvent>,
+    ) -> Turned {
+        for event in events {
+            self.site.react(event, now_ms, &mut self.effects);
+            self.drive(peers, now_ms);
+        }
+        self.settle(peers, now_ms)
+    }
+
+    fn drive(&mut self, peers: &OnceLock<Peers>, now_ms: u64) {
+        let Core { site, effects, records, hands, outgoing, .. } = self;
+        let mut no_checkpoints = false;
+        let checkpoint_in_progress = &mut no_checkpoints;
+        let mut host = RealHost { records, hands: hands.as_ref(), outgoing, peers, checkpoint_in_progress };
+        drive(site, effects, now_ms, &mut host);
+    }
+
+    /// Does what the site wants, and hands its answers to the clients' requests.
+    fn settle(&mut self, peers: &OnceLock<Peers>, now_ms: u64) -> Turned {
+        self.drive(peers, now_ms);
+        for (id, answer) in self.effects.answers.drain(..) {
+            self.gateway.answered(id, answer);
+        }
+        match peers.get() {
+            Some(peers) => {
+                for (&to, out) in self.outgoing.iter_mut().filter(|(_, out)| !out.is_empty()) {
+                    peers.send(to, PROTOCOL, out);
+                    out.clear();
+                }
+            }
+            None => self.outgoing.clear(),
+        }
+        let mut replies = Replies::default();
+        for (id, outcome) in self.gateway.answers.drain(..) {
+            replies.push(id, outcome);
+        }
+        Turned {
+            replies,
+            ready: std::mem::take(&mut self.gateway.ready),
+            next_pause_ms: self.gateway.next_pause_ms(),
+            ended: self.effects.ended.take(),
+        }
+    }
+}
+
+/// What is newest at this site, key by key: for the node itself, which looks at the users there.
+struct Newest(Arc<Certified>);
+
+impl LocalSnapshot for Newest {
+    fn look(&self, look: &Look) -> SiteAnswer {
+        match look {
+            Look::Key(key) => SiteAnswer::Value(self.0.core.lock().site.protocol().newest(key)),
+            Look::Scan(_) | Look::Count => SiteAnswer::Refused("ERR a node looks at single records only"),
+        }
+    }
+}
+
+impl Certified {
+    /// Recovers the site of a directory, and starts its threads and its connections to the others.
+    pub fn start(
+        dir: &Path,
+        segment_bytes: u64,
+        fsync: FsyncPolicy,
+        boot: BootId,
+        ports: Arc<Ports>,
+        options: CertifiedOptions,
+    ) -> Result<Arc<Certified>, StartError> {
+        let CertifiedOptions { me, validators, nodes, peers, tick_ms, patience, on_end } = options;
+        let disk = Arc::new(RealDisk::open(dir.join(DIRECTORY))?);
+        let nonce = log_boot_id();
+        let (journal, images, found) = Journal::open_if(disk, segment_bytes, nonce, &|_, _| true)?;
+        if found.cut.is_some() {
+            tracing::warn!("{found}");
+        }
+        let tree = &validators.tree;
+        let protocol = HierarchyOptions {
+            me,
+            tree: tree.clone(),
+            control: validators.control,
+            ..HierarchyOptions::default()
+        };
+        let site = SiteOptions {
+            me,
+            groups: validators.groups(),
+            followers: nodes.keys().copied().collect(),
+            seed: nonce,
+            fsync,
+            tick_ms,
+            log_bytes_max: LOG_BYTES_MAX,
+            nonce,
+        };
+        let site = Site::recover(site, Hierarchy::new(protocol), images);
+        let site = site.map_err(|text| StartError::Ended(text.into()))?;
+        let place = nodes.keys().position(|&node| node == me).unwrap_or_default() as u64;
+        let sessions = Sessions::new(tree, place, nodes.len() as u64, boot);
+        let (sync, tickets) = mpsc::channel();
+        let (files, file_work) = mpsc::channel();
+        // Nobody asks for these here.
+        let ((sync_aside, _), (checkpoint, _)) = (mpsc::channel(), mpsc::channel());
+        let preparer = journal.preparer();
+        let certified = Arc::new(Certified {
+            core: Mutex::new(Core {
+                site,
+                effects: SiteEffects::default(),
+                records: CountedJournal::new(journal),
+                hands: Some(Hands { sync, sync_aside, files, checkpoint }),
+                outgoing: BTreeMap::new(),
+                gateway: Gateway::new(sessions, tree.partitions(), patience),
+            }),
+            validators,
+            ports,
+            peers: Arc::default(),
+            clock: SteadyClock::start(),
+            alarm: Mutex::new(Alarm { due_ms: u64::MAX, is_stopping: false }),
+            alarm_changed: Condvar::new(),
+            on_end,
+            threads: Mutex::default(),
+        });
+        let addresses = nodes.iter().map(|(&node, (_, address))| (node, address.clone())).collect();
+        let names = nodes.into_iter().map(|(node, (name, _))| (node, name)).collect();
+        let transport = Peers::start(
+            PeerOptions { protocols: PROTOCOL..=PROTOCOL, ..peers },
+            Arc::new(FromPeers(certified.clone())),
+        )?;
+        transport.set_names(names);
+        transport.set_peers(&addresses)?;
+        let _ = certified.peers.set(transport);
+        let tick = Duration::from_millis(tick_ms.max(1));
+        certified.spawn("site-sync", move |certified| certified.sync(&tickets))?;
+        certified.spawn("site-files", move |certified| certified.files(&file_work, &preparer))?;
+        certified.spawn("site-tick", move |certified| certified.tick(tick))?;
+        Ok(certified)
+    }
+
+    fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        body: impl FnOnce(&Certified) + Send + 'static,
+    ) -> Result<(), StartError> {
+        let certified = self.clone();
+        let run = move || {
+            let ran = catch_unwind(AssertUnwindSafe(|| body(&certified)));
+            ran.unwrap_or_else(|panic| certified.end(&panicked(&*panic)));
+        };
+        let thread = std::thread::Builder::new().name(format!("ordo-{name}")).spawn(run);
+        self.threads.lock().push(thread.map_err(StartError::Thread)?);
+        Ok(())
+    }
+
+    /// Whether a directory has a site's files.
+    pub fn was_in(dir: &Path) -> bool {
+        dir.join(DIRECTORY).exists()
+    }
+
+    /// The tree of validators.
+    pub fn tree(&self) -> &Tree {
+        &self.validators.tree
+    }
+
+    /// Takes requests of a port, whose owner looks at it next.
+    pub fn submit(&self, port: &Port, requests: &mut Vec<Arc<Request>>) {
+        port.shared.add_outstanding(requests.len());
+        let now_ms = self.clock.now_ms();
+        let turned = self.core.lock().turn(&self.peers, now_ms, |gateway, asks| {
+            for request in requests.drain(..) {
+                gateway.take(request, now_ms, asks);
+            }
+        });
+        self.work(turned, Some(&port.shared));
+    }
+
+    /// A client has gone.
+    pub fn forget(&self, session: SessionId) {
+        let now_ms = self.clock.now_ms();
+        let turned = self.core.lock().turn(&self.peers, now_ms, |gateway, asks| {
+            gateway.forget(session, now_ms, asks);
+        });
+        self.work(turned, None);
+    }
+
+    /// Reads what is newest at this site, whatever was committed elsewhere: for the node itself.
+    pub fn read(self: &Arc<Self>, request: &Arc<Request>) -> ReadOutcome {
+        let mut call = CertifiedCall::new(request.clone(), self.clock.now_ms());
+        call.begun(Some(Arc::new(Newest(self.clone()))));
+        match call.answered(SiteAnswer::Committed) {
+            Wish::End(certify::CallEnd::Done { outcome, .. }) => ReadOutcome::Done(outcome),
+            _ => ReadOutcome::MustOrder,
+        }
+    }
+
+    /// Counters and places.
+    pub fn status(&self) -> CertifiedStatus {
+        let core = self.core.lock();
+        let group = |group| {
+            let leader = core.site.group(group).and_then(|replica| replica.leader());
+            (leader.map(|(node, _)| node), core.site.decided(group))
+        };
+        CertifiedStatus {
+            validators: self.validators.clone(),
+            groups: (0..self.tree().groups()).map(|number| group(PartitionId(number))).collect(),
+            counts: core.gateway.counts,
+            open_transactions: core.gateway.open_transactions(),
+        }
+    }
+
+    /// Runs requests that can go on, on this thread, until none can. `own` is the port of the caller, which
+    /// looks at it next.
+    fn work(&self, mut turned: Turned, own: Option<&PortShared>) {
+        loop {
+            self.ports.put(&mut turned.replies, own);
+            if let Some(text) = turned.ended.take() {
+                return self.end(&text);
+            }
+            if let Some(due_ms) = turned.next_pause_ms {
+                self.wake_by(due_ms);
+            }
+            if turned.ready.is_empty() {
+                return;
+            }
+            let went = turned.ready.drain(..).map(|(mut running, next)| {
+                let progress = running.go_on(next);
+                (running, progress)
+            });
+            let went: Vec<_> = went.collect();
+            let now_ms = self.clock.now_ms();
+            turned = self.core.lock().turn(&self.peers, now_ms, |gateway, asks| {
+                for (running, progress) in went {
+                    gateway.grant(running, progress, now_ms, asks);
+                }
+            });
+        }
+    }
+
+    /// Something happens to the site.
+    fn react(&self, events: impl Iterator<Item = HostEvent>) {
+        let turned = self.core.lock().react(&self.peers, self.clock.now_ms(), events);
+        self.work(turned, None);
+    }
+
+    fn end(&self, text: &str) {
+        tracing::error!("{text}");
+        (self.on_end)(text);
+    }
+
+    /// Has the tick thread look at this time, if it would look later.
+    fn wake_by(&self, due_ms: u64) {
+        let mut alarm = self.alarm.lock();
+        if due_ms < alarm.due_ms {
+            alarm.due_ms = due_ms;
+            self.alarm_changed.notify_all();
+        }
+    }
+
+    fn sync(&self, tickets: &Receiver<SyncTicket<RealDisk>>) {
+        while let Ok(ticket) = tickets.recv() {
+            let synced = ticket.sync();
+            let turned = {
+                let mut core = self.core.lock();
+                let event = core.records.end_sync(synced);
+                core.react(&self.peers, self.clock.now_ms(), std::iter::once(event))
+            };
+            self.work(turned, None);
+        }
+    }
+
+    fn files(&self, work: &Receiver<FileWork>, preparer: &Preparer<RealDisk>) {
+        while let Ok(work) = work.recv() {
+            match work {
+                FileWork::Prepare => {
+                    if let Err(error) = preparer.prepare_next() {
+                        tracing::warn!("{error}; the site tries again when it needs the segment");
+                    }
+                }
+                // The site asks again.
+                FileWork::MakeRoom => {
+                    if preparer.prepare_next().is_ok() {
+                        self.react(std::iter::once(HostEvent::RoomMade));
+                    }
+                }
+                FileWork::Prune(_) => {
+                    let truncation = self.core.lock().records.journal.truncation();
+                    match truncation.map(|truncation| truncation.run()) {
+                        Some(Ok(truncated)) => self.core.lock().records.journal.truncated(truncated),
+                        Some(Err(error)) => tracing::warn!("{error}; it is tried again later"),
+                        None => {}
+                    }
+                }
+                // A site has no checkpoints beside its groups' bases.
+                FileWork::Read(..) | FileWork::Write(..) => {}
+            }
+        }
+    }
+
+    fn tick(&self, every: Duration) {
+        let mut next = Instant::now() + every;
+        loop {
+            {
+                let mut alarm = self.alarm.lock();
+                let pause_ms = alarm.due_ms.saturating_sub(self.clock.now_ms());
+                let until = next.min(Instant::now() + Duration::from_millis(pause_ms).min(every));
+                if !alarm.is_stopping {
+                    self.alarm_changed.wait_until(&mut alarm, until);
+                }
+                if alarm.is_stopping {
+                    return;
+                }
+                alarm.due_ms = u64::MAX;
+            }
+            let is_tick = Instant::now() >= next;
+            let (now_ms, wall_ms) = self.clock.with_wall_ms();
+            let mut core = self.core.lock();
+            if is_tick {
+                next = Instant::now() + every;
+                let Core { site, effects, .. } = &mut *core;
+                site.react(HostEvent::Tick { wall_ms }, now_ms, effects);
+            }
+            let turned = core.turn(&self.peers, now_ms, |gateway, asks| {
+                gateway.end_pauses(now_ms);
+                if is_tick {
+                    gateway.give_up(now_ms, asks);
+                }
+            });
+            drop(core);
+            self.work(turned, None);
+        }
+    }
+
+    /// Ends the threads and brings the journal to the disk.
+    pub fn shutdown(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if threads.is_empty() {
+            return;
+        }
+        self.alarm.lock().is_stopping = true;
+        self.alarm_changed.notify_all();
+        self.core.lock().hands = None;
+        for thread in threads {
+            // Their panics were caught and reported.
+            let _ = thread.join();
+        }
+        if let Some(peers) = self.peers.get() {
+            peers.stop();
+        }
+        let mut core = self.core.lock();
+        if !core.records.journal.is_closed()
+            && let Err(error) = core.records.journal.sync()
+        {
+            tracing::warn!("the site's journal could not be synced at the shutdown: {error}");
+        }
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    format!(
+        "the site stopped because of a bug ({}): restart the node, and please report it",
+        panic_text(panic)
+    )
+}
+
+/// What the transport tells.
+struct FromPeers(Arc<Certified>);
+
+impl FromPeers {
+    fn pass(&self, events: impl Iterator<Item = HostEvent>) {
+        let passed = catch_unwind(AssertUnwindSafe(|| self.0.react(events)));
+        passed.unwrap_or_else(|panic| self.0.end(&panicked(&*panic)));
+    }
+}
+
+impl PeerEvents for FromPeers {
+    fn frames(&self, from: NodeId, _: u16, frames: &mut Vec<Bytes>) {
+        self.pass(frames.drain(..).map(|bytes| HostEvent::Frame { from, bytes }));
+    }
+    fn connected(&self, peer: NodeId, _: u16) {
+        self.pass(std::iter::once(HostEvent::Connected(peer)));
+    }
+    fn disconnected(&self, peer: NodeId) {
+        self.pass(std::iter::once(HostEvent::Disconnected(peer)));
+    }
+}
