@@ -1,10 +1,10 @@
 //! A transaction of several procedures: its client begins, reads, thinks, writes, and commits.
 //!
-//! An [`OpenTransaction`] is beside [`CertifiedCall`](crate::CertifiedCall) the other way to run procedures on
-//! a [`Certifier`](crate::Certifier). A call runs one procedure, and runs it again after a conflict. An open
-//! transaction runs one procedure after the other ([`OpenTransaction::run`]), each of which sees what the
-//! ones before it have written, and gives each outcome away at once. So it cannot run them again: after a
-//! conflict its client has to begin anew.
+//! There are two ways to run procedures on a [`Certifier`](crate::Certifier). A
+//! [`CertifiedCall`](crate::CertifiedCall) runs one procedure, and runs it again after a conflict. An
+//! [`OpenTransaction`] runs one procedure after the other ([`OpenTransaction::run`]), each of which sees what
+//! the ones before it have written. It gives each outcome away at once, so it cannot run a procedure again:
+//! after a conflict its client has to begin anew.
 //!
 //! ```text
 //!  New ──run──► Beginning ──► Running ◄──run── Idle ──commit──► Committing ──► Over

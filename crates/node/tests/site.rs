@@ -11,6 +11,7 @@ use ordo_node::host::{Host, HostEvent, Machine, Recorded, drive};
 use ordo_node::site::{Site, SiteEffects, SiteOptions};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use txn::tx::Read;
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, SessionId};
 
@@ -137,11 +138,16 @@ const LOG_BYTES_MAX: u64 = 100;
 impl Rig {
     /// Three sites, of which one leads.
     fn new() -> Rig {
+        Rig::of(1..=3)
+    }
+
+    /// The same, where these sites agree and the others follow.
+    fn of(voters: RangeInclusive<u16>) -> Rig {
         let site = |number: u16| {
             let options = SiteOptions {
                 me: NodeId(number),
-                groups: BTreeMap::from([(GROUP, (1..=3).map(NodeId).collect())]),
-                followers: Vec::new(),
+                groups: BTreeMap::from([(GROUP, voters.clone().map(NodeId).collect())]),
+                followers: (1..=3).map(NodeId).collect(),
                 seed: 7,
                 fsync: FsyncPolicy::Always,
                 tick_ms: 10,
@@ -243,6 +249,24 @@ fn a_transaction_at_a_follower_is_decided_at_all_sites() {
     let answers = rig.append(follower, 2, "two");
     let read = Read { entry: one, version: Position::FIRST };
     assert_eq!(answers, [Answer::Begun, Answer::Value(read), Answer::Committed]);
+}
+
+#[test]
+fn sites_that_only_follow_have_transactions_and_everything_that_is_decided() {
+    let mut rig = Rig::of(1..=1);
+    assert_eq!(rig.leader(), Some(NodeId(1)));
+    // So much that the log begins anew behind it: who lags is sent a base.
+    rig.cut_off = Some(NodeId(3));
+    for sequence in 1..=LOG_BYTES_MAX / 4 {
+        assert_eq!(rig.append(NodeId(2), sequence, "text").last(), Some(&Answer::Committed));
+    }
+    assert_eq!(rig.value(NodeId(3)), None);
+    rig.cut_off = None;
+    let text = Some(Entry::new("text"));
+    rig.run_until("all have it", |rig| (1..=3).all(|site| rig.value(NodeId(site)) == text));
+    assert_eq!(rig.append(NodeId(3), 1, "last").last(), Some(&Answer::Committed));
+    rig.run_until("the leader has it", |rig| rig.value(NodeId(1)) == Some(Entry::new("last")));
+    assert_eq!(rig.leader(), Some(NodeId(1)));
 }
 
 #[test]

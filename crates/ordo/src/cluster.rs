@@ -24,8 +24,8 @@ pub enum Cluster {
 /// `ordo cluster start`.
 #[derive(Args)]
 pub struct StartArgs {
-    /// The number of nodes of a new cluster: 1 to 7, or 16 of a hierarchy. One that exists has its own: leave this out, or say the
-    /// same; another number is refused.
+    /// The number of nodes of a new cluster: 1 to 7, or to 16 with --protocol hierarchy. One that exists has
+    /// its own: leave this out, or say the same; another number is refused.
     #[arg(long, value_name = "NODES")]
     local: Option<u16>,
     /// The number of zones of a new cluster, to which the nodes are dealt in turn [default: each node is
@@ -41,8 +41,8 @@ pub struct StartArgs {
     /// agrees on their names [default: raft]. For one that exists, as with --local.
     #[arg(long)]
     delivery: Option<agree::Delivery>,
-    /// The protocol of a new cluster: ordered, or hierarchy, where a tree of validators certifies transactions
-    /// that clients may hold open (docs/hierarchy.md) [default: ordered].
+    /// The protocol of a new cluster: ordered, or hierarchy, where a tree of validators certifies
+    /// transactions that clients may hold open (docs/hierarchy.md) [default: ordered].
     #[arg(long, value_parser = ["ordered", "hierarchy"])]
     protocol: Option<String>,
     /// How many children an inner validator of a new hierarchy has, at most.

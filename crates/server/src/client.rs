@@ -1,6 +1,10 @@
 //! A plain blocking connection of a Redis client: for tools that ask a server something, and for what
 //! surrounds a measurement (loading, scripts, checks).
 
+mod transaction;
+
+pub use transaction::{Transaction, is_conflict};
+
 use crate::cluster::config::host_and_port;
 use crate::tls::{self, ClientTls};
 use rustls::{ClientConnection, StreamOwned};

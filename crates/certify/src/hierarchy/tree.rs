@@ -117,6 +117,17 @@ impl Tree {
         self.parents.get(usize::from(validator.0)).copied()
     }
 
+    /// The validators from a validator down to the leaf that is farthest below it, itself not counted.
+    pub fn height(&self, validator: PartitionId) -> usize {
+        let depth = |below: PartitionId| self.path(below).position(|above| above == validator);
+        self.leaves_below(validator).iter().filter_map(|&leaf| depth(leaf)).max().unwrap_or(0)
+    }
+
+    /// The height of the root.
+    pub fn height_of_root(&self) -> usize {
+        self.height(PartitionId(self.groups() - 1))
+    }
+
     /// The leaves below a validator. A leaf is below itself.
     pub fn leaves_below(&self, validator: PartitionId) -> &BTreeSet<PartitionId> {
         &self.leaves_below[usize::from(validator.0)]
@@ -186,6 +197,7 @@ mod tests {
         {
             assert_eq!(tree.decider(&set(participants)), Some(PartitionId(decider)), "{participants:?}");
         }
+        assert_eq!([3, 4, 5].map(|validator| tree.height(PartitionId(validator))), [0, 1, 2]);
         assert_eq!(tree.children_of(PartitionId(5), &set(&[0, 1, 3])), set(&[4, 3]));
         assert_eq!(tree.children_of(PartitionId(4), &set(&[0, 1, 3])), set(&[0, 1]));
         assert!(tree.passes_on(PartitionId(4), &set(&[0, 3])) && !tree.passes_on(PartitionId(4), &set(&[3])));

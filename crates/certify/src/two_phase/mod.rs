@@ -100,8 +100,8 @@
 //!   sees that it has not proposes to forget it.
 //! * A key has as many versions as its rule reads, at most eight.
 //!
-//! What it leaves out: listings and counts (refused), partitions that only some sites have, and the forgetting
-//! of deleted keys.
+//! What it leaves out: listings and counts (refused), partitions that only some sites have, and the
+//! forgetting of deleted keys.
 //!
 //! The scale model (`sim::scale::two_phase`) gives [`Partition`]s their entries itself, without groups: it
 //! measures what the protocol costs where nothing fails.

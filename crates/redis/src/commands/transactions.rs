@@ -16,8 +16,8 @@ pub const ROLLBACK: &str = "redis.ordo.rollback";
 
 /// What the commands reply where transactions are ordered.
 pub const NEEDS_HIERARCHY: Reply = Reply::error(
-    "ERR a connection holds a transaction open only where the cluster.toml says protocol = \"hierarchy\", and \
-     not within a block or another command: use MULTI and EXEC, or a script",
+    "ERR a connection holds a transaction open only where the cluster.toml says protocol = \"hierarchy\", \
+     and not within a block or another command: use MULTI and EXEC, or a script",
 );
 
 /// Whether the arguments of ORDO.BEGIN ask for a transaction that only reads; `None` if they make no sense.

@@ -1,8 +1,8 @@
 //! INFO: Redis's sections and field names, and a section `ordo` of our own.
 
-use super::ThreadContext;
 use super::cluster::topology::{Topology, split_address};
 use super::keyspace::Keyspace;
+use super::{ThreadContext, hierarchy};
 use crate::cluster::ClusterView;
 use crate::config::foreign::Parameter;
 use crate::stats::{ClientStats, CpuStats, InterestStats, MemoryStats, ScriptStats, system_bytes};
@@ -35,12 +35,15 @@ const SECTIONS: &[Section] = &[
             ordo_cluster(&view, out);
         }
     }),
+    (HIERARCHY, true, hierarchy::section),
     ("Keyspace", true, keyspace),
     ("Ordo", true, ordo),
 ];
 
 /// The section that only a node of a cluster has.
 const ORDO_CLUSTER: &str = "Ordo_cluster";
+/// The section that only a node of a hierarchy has.
+const HIERARCHY: &str = "Hierarchy";
 
 /// INFO [section ...].
 pub(super) fn command(thread: &ThreadContext<'_>, argv: &Args) -> Reply {
@@ -58,7 +61,11 @@ pub(super) fn command(thread: &ThreadContext<'_>, argv: &Args) -> Reply {
     };
     let mut text = String::new();
     for (name, by_default, write) in SECTIONS {
-        let missing = *name == ORDO_CLUSTER && thread.shared.runtime.cluster_view().is_none();
+        let missing = match *name {
+            ORDO_CLUSTER => thread.shared.runtime.cluster_view().is_none(),
+            HIERARCHY => !thread.shared.runtime.is_certified(),
+            _ => false,
+        };
         if shows(name, *by_default) && !missing {
             if !text.is_empty() {
                 text.push_str("\r\n");
@@ -70,7 +77,7 @@ pub(super) fn command(thread: &ThreadContext<'_>, argv: &Args) -> Reply {
     Reply::Verbatim("txt", Blob::from(text))
 }
 
-fn field(out: &mut String, name: &str, value: impl std::fmt::Display) {
+pub(super) fn field(out: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(out, "{name}:{value}\r\n");
 }
 

@@ -37,6 +37,7 @@ mod cluster;
 mod config;
 mod durability;
 mod flights;
+mod hierarchy;
 mod identity;
 mod info;
 mod keyspace;

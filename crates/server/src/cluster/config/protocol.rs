@@ -204,8 +204,8 @@ fn numbered<'a>(
     }
     if let Some(without) = leaves.iter().position(Option::is_none) {
         let problem = format!(
-            "partition {without} has no leaf validator: add a [[validator]] with name, partition = {without}, \
-             parent and nodes (`ordo cluster start --protocol hierarchy` makes an example)"
+            "partition {without} has no leaf validator: add a [[validator]] with name, \
+             partition = {without}, parent and nodes (`ordo cluster start --protocol hierarchy` makes an example)"
         );
         return Err(source.wrong::<String>(None, problem));
     }
@@ -282,7 +282,8 @@ mod tests {
 
     fn leaf(partition: u16, parent: &str, hosts: &str) -> String {
         format!(
-            "[[validator]]\nname = 'leaf-{partition}'\npartition = {partition}\nparent = '{parent}'\n{hosts}\n"
+            "[[validator]]\nname = 'leaf-{partition}'\npartition = {partition}\nparent = '{parent}'\n\
+             {hosts}\n"
         )
     }
 

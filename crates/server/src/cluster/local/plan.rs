@@ -228,8 +228,8 @@ fn agree(config: &ClusterConfig, wishes: &Wishes, path: &Path) -> Result<(), Loc
     }
     if wishes.hierarchy.is_some() && config.validators().is_none() {
         return Err(LocalError::Wish(format!(
-            "--protocol hierarchy: the cluster that {} describes orders its requests. Leave --protocol out to \
-             start that one, or choose another --dir for a new one",
+            "--protocol hierarchy: the cluster that {} describes orders its requests. Leave --protocol out \
+             to start that one, or choose another --dir for a new one",
             path.display()
         )));
     }

@@ -12,21 +12,23 @@
 //!                           answered                 Out ◄─────────┘
 //! ```
 //!
-//! Procedures run without the lock: a [`Running`] belongs to the thread that runs it ([`Running::go_on`]), and
-//! comes back with what it wishes for ([`Gateway::grant`]).
+//! Procedures run without the lock: a [`Running`] belongs to the thread that runs it
+//! ([`Running::go_on`]), and comes back with what it wishes for ([`Gateway::grant`]).
 
 use super::sessions::{Lent, Sessions};
+use certify::hierarchy::Tree;
 use certify::{Answer as SiteAnswer, CallEnd, CertifiedCall, Conflict, OpenTransaction, Progress, Wish};
 use redis_surface::commands::transactions;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::hash::{FixedMap, mix};
-use txn::{Outcome, PartitionId, Position, Reply, Request, RequestId, SessionId, Stop};
+use txn::key::partition_of_slot;
+use txn::{Key, Outcome, PartitionId, Position, Reply, Request, RequestId, SessionId, Stop};
 
 /// A pause after a conflict is so long for each tick that a call wishes for.
 const PAUSE_MS: u64 = 1;
-/// A call that has conflicted with others in all its attempts begins again after at most this, the first time,
-/// and later after at most eight times as long.
+/// A call that has conflicted with others in all its attempts begins again after at most this, the first
+/// time, and later after at most eight times as long.
 const ROUND_PAUSE_MS: u64 = 8;
 
 /// How long clients wait, and how much they may keep.
@@ -49,6 +51,8 @@ pub struct Running {
     since_ms: u64,
     /// Whether the site has been asked to commit writes.
     may_have_effect: bool,
+    /// The height above the leaves of the validator that decides.
+    level: usize,
     /// How often it has conflicted with others in all attempts.
     rounds: u32,
 }
@@ -77,7 +81,7 @@ pub type Ready = (Box<Running>, Next);
 impl Running {
     fn new(request: Arc<Request>, lent: Lent, work: Work, since_ms: u64) -> Running {
         let connection = request.id.session;
-        Running { connection, request, lent, work, since_ms, may_have_effect: false, rounds: 0 }
+        Running { connection, request, lent, work, since_ms, may_have_effect: false, level: 0, rounds: 0 }
     }
 
     /// Runs the procedure as far as it goes.
@@ -143,11 +147,17 @@ pub trait Asked {
     fn forget(&mut self, id: RequestId);
 }
 
+/// Heights of validators that are counted apart.
+pub const LEVELS: usize = 8;
+
 /// Counts of what has ended since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests, and open transactions, that took effect or only read.
     pub committed: u64,
+    /// Those of them that a validator decided on, by its height above the leaves; the last number is that of
+    /// all higher ones.
+    pub decided_at: [u64; LEVELS],
     /// Attempts that conflicted with others, by what they met: a key, the age of a snapshot, timestamps.
     pub conflicts: [u64; 3],
     /// Requests that were given up because they took too long.
@@ -160,7 +170,7 @@ pub struct Counts {
 pub struct Gateway {
     sessions: Sessions,
     patience: Patience,
-    partitions: u16,
+    tree: Tree,
     connections: FixedMap<SessionId, Connection>,
     /// The connections whose requests the site is asked for, by certified session.
     asked: BTreeMap<SessionId, SessionId>,
@@ -178,11 +188,11 @@ pub struct Gateway {
 
 impl Gateway {
     /// A gateway that nobody uses yet.
-    pub fn new(sessions: Sessions, partitions: u16, patience: Patience) -> Gateway {
+    pub fn new(sessions: Sessions, tree: Tree, patience: Patience) -> Gateway {
         Gateway {
             sessions,
             patience,
-            partitions,
+            tree,
             connections: FixedMap::default(),
             asked: BTreeMap::new(),
             pauses: BTreeSet::new(),
@@ -323,10 +333,10 @@ impl Gateway {
 
     /// A leaf that a request uses, or any one if it may use all.
     fn home_of(&self, request: &Request) -> PartitionId {
-        let used = &request.route.partitions;
+        let (used, partitions) = (&request.route.partitions, self.tree.partitions());
         match used.first() {
-            Some(&first) if used.len() < usize::from(self.partitions) || self.partitions == 1 => first,
-            _ => PartitionId((mix(request.id.session.0) % u64::from(self.partitions)) as u16),
+            Some(&first) if used.len() < usize::from(partitions) || partitions == 1 => first,
+            _ => PartitionId((mix(request.id.session.0) % u64::from(partitions)) as u16),
         }
     }
 
@@ -360,7 +370,11 @@ impl Gateway {
                 self.pause(running, ticks * PAUSE_MS, now_ms);
             }
             Progress::Wish(wish) => {
-                running.may_have_effect |= matches!(&wish, Wish::Commit(_, writes) if !writes.is_empty());
+                if let Wish::Commit(reads, writes) = &wish {
+                    running.may_have_effect = !writes.is_empty();
+                    let keys = reads.keys.keys().chain(writes.records.keys());
+                    running.level = level_of(&self.tree, running.lent.home(), keys);
+                }
                 let is_read_only = match &running.work {
                     Work::Call(call) => call.is_read_only(),
                     Work::Open(open) => open.is_read_only(),
@@ -393,7 +407,7 @@ impl Gateway {
 
     /// A request has ended, one way or another.
     fn ended(&mut self, running: Box<Running>, end: CallEnd, now_ms: u64, site: &mut impl Asked) {
-        let Running { connection, request, mut lent, work, since_ms, rounds, .. } = *running;
+        let Running { connection, request, mut lent, work, since_ms, rounds, level, .. } = *running;
         let is_late = now_ms >= since_ms + self.patience.request_ms;
         if let (Work::Call(_), CallEnd::Conflict(_), false) = (&work, &end, is_late) {
             // None of its attempts has had an effect, so it may run under another name.
@@ -406,7 +420,10 @@ impl Gateway {
             lent.doubt();
         }
         let is_open = matches!(work, Work::Open(_));
-        self.counts.committed += u64::from(matches!(end, CallEnd::Done { outcome: Ok(_), .. }));
+        if let CallEnd::Done { outcome: Ok(_), is_ordered } = end {
+            self.counts.committed += 1;
+            self.counts.decided_at[level] += u64::from(is_ordered);
+        }
         let outcome = outcome_of(end, is_open);
         self.finish(connection, &request, outcome, is_open, now_ms);
         self.give_back(lent, now_ms, site);
@@ -478,7 +495,7 @@ impl Gateway {
             self.counts.given_up += 1;
             let text = match may_have_effect {
                 true => {
-                    "CLUSTERDOWN the validators did not answer in time: nobody knows whether this took \
+                    "ORDOUNKNOWN the validators did not answer in time: nobody knows whether this took \
                      effect. Look before you send it again"
                 }
                 false => "CLUSTERDOWN the validators did not answer in time: nothing was changed; try again",
@@ -549,6 +566,14 @@ impl Gateway {
     }
 }
 
+/// The height of the validator that decides on a transaction which uses these keys.
+fn level_of<'a>(tree: &Tree, home: PartitionId, keys: impl Iterator<Item = &'a Key>) -> usize {
+    let leaf_of = |key: &Key| partition_of_slot(key.slot(), tree.partitions());
+    let participants: BTreeSet<PartitionId> = keys.map(leaf_of).chain([home]).collect();
+    let decider = tree.decider(&participants);
+    decider.map_or(0, |decider| tree.height(decider)).min(LEVELS - 1)
+}
+
 /// The name of the attempt with which a transaction begins. The first attempt of one that only reads may read
 /// far in the past, and there is no use for that here.
 fn current(id: RequestId, is_read_only: bool) -> RequestId {
@@ -582,7 +607,7 @@ fn outcome_of(end: CallEnd, is_open: bool) -> Outcome {
     let text = match end {
         CallEnd::Done { outcome, .. } => return outcome,
         CallEnd::CommittedBefore => {
-            "CLUSTERDOWN the transaction has taken effect, and its reply is lost: do not send it again"
+            "ORDOUNKNOWN the transaction has taken effect, and its reply is lost: do not send it again"
                 .to_owned()
         }
         CallEnd::Conflict(conflict) => {
@@ -602,7 +627,7 @@ fn outcome_of(end: CallEnd, is_open: bool) -> Outcome {
             format!("CONFLICT {what}: {advice}")
         }
         CallEnd::Unknown => {
-            "CLUSTERDOWN nobody knows whether this took effect: look before you send it again".to_owned()
+            "ORDOUNKNOWN nobody knows whether this took effect: look before you send it again".to_owned()
         }
         CallEnd::Unavailable => {
             "CLUSTERDOWN this node takes no transactions now: nothing was changed; use another node"
@@ -610,4 +635,199 @@ fn outcome_of(end: CallEnd, is_open: bool) -> Outcome {
         }
     };
     Err(Stop::abort(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use certify::{ReadSet, WriteSet};
+    use txn::{Args, Blob, BootId, FnProcedure, PartitionRoute, Tx};
+
+    /// What the gateway has asked for, in order.
+    #[derive(Default)]
+    struct Site {
+        begun: Vec<RequestId>,
+        committed: Vec<(RequestId, ReadSet, WriteSet)>,
+        forgotten: Vec<RequestId>,
+    }
+
+    impl Asked for Site {
+        fn position(&self, _: PartitionId) -> Position {
+            Position(9)
+        }
+        fn begin(&mut self, id: RequestId, _: bool) {
+            self.begun.push(id);
+        }
+        fn ask(&mut self, id: RequestId, wish: Wish) {
+            match wish {
+                Wish::Commit(reads, writes) => self.committed.push((id, reads, writes)),
+                other => panic!("{other:?}"),
+            }
+        }
+        fn forget(&mut self, id: RequestId) {
+            self.forgotten.push(id);
+        }
+    }
+
+    struct Rig {
+        gateway: Gateway,
+        site: Site,
+        now_ms: u64,
+        sequence: u64,
+    }
+
+    const ME: SessionId = SessionId(1);
+
+    impl Rig {
+        fn new() -> Rig {
+            let tree = Tree::new(2, &[2, 2]).expect("a tree");
+            let patience = Patience { request_ms: 100, transaction_ms: 1_000, transaction_keys_max: 9 };
+            let sessions = Sessions::new(&tree, 0, 1, BootId(1));
+            let gateway = Gateway::new(sessions, tree, patience);
+            Rig { gateway, site: Site::default(), now_ms: 10, sequence: 0 }
+        }
+
+        /// A client sends a request of this name, which writes the key `a`.
+        fn send(&mut self, name: &str, args: &[&str]) {
+            self.sequence += 1;
+            let procedure = FnProcedure::new(name, |mut tx: Tx, _| async move {
+                tx.put(&Key::new(b"a"), "1").await?;
+                Ok(Reply::OK)
+            });
+            let id = RequestId { session: ME, sequence: self.sequence, attempt: 0 };
+            let args = Args(args.iter().map(|word| Blob::from(*word)).collect());
+            let mut request = Request::new(id, Arc::new(procedure), args);
+            request.route = PartitionRoute::single(PartitionId(1));
+            self.gateway.take(Arc::new(request), self.now_ms, &mut self.site);
+            self.run();
+        }
+
+        fn run(&mut self) {
+            while let Some((mut running, next)) = self.gateway.ready.pop() {
+                let progress = running.go_on(next);
+                self.gateway.grant(running, progress, self.now_ms, &mut self.site);
+            }
+        }
+
+        /// The site answers whoever asked last.
+        fn answer(&mut self, answer: SiteAnswer) {
+            let begun = *self.site.begun.last().expect("one has begun");
+            self.gateway.answered(begun, answer);
+            self.run();
+        }
+
+        fn tick(&mut self, after_ms: u64) {
+            self.now_ms += after_ms;
+            self.gateway.end_pauses(self.now_ms);
+            self.gateway.give_up(self.now_ms, &mut self.site);
+            self.run();
+        }
+
+        /// What clients were answered since the last look: the numbers of their requests, and texts.
+        fn answered(&mut self) -> Vec<(u64, String)> {
+            let text = |outcome: Outcome| match outcome {
+                Ok(Reply::Status(text) | Reply::Error(text)) => text.into_owned(),
+                Ok(other) => format!("{other:?}"),
+                Err(stop) => stop.to_string(),
+            };
+            self.gateway.answers.drain(..).map(|(id, outcome)| (id.sequence, text(outcome))).collect()
+        }
+
+        fn one_answer(&mut self, sequence: u64, starts_with: &str) {
+            let answered = self.answered();
+            let is_it = |(number, text): &(u64, String)| *number == sequence && text.starts_with(starts_with);
+            assert!(matches!(&answered[..], [one] if is_it(one)), "{sequence} {starts_with}: {answered:?}");
+        }
+    }
+
+    #[test]
+    fn requests_of_a_connection_run_one_after_the_other() {
+        let mut rig = Rig::new();
+        rig.send("set", &[]);
+        rig.send("set", &[]);
+        assert_eq!((rig.site.begun.len(), rig.site.committed.len()), (1, 0));
+        rig.answer(SiteAnswer::Begun);
+        assert_eq!((rig.site.begun.len(), rig.site.committed.len()), (1, 1));
+        rig.answer(SiteAnswer::Committed);
+        rig.one_answer(1, "OK");
+        assert_eq!(rig.site.begun.len(), 2);
+        // A conflict of the second one: it begins again under a higher attempt, and nobody is told.
+        rig.answer(SiteAnswer::Begun);
+        rig.answer(SiteAnswer::Conflict(Conflict::Timestamp));
+        rig.tick(50);
+        assert_eq!(rig.site.begun.len(), 3);
+        assert!(rig.site.begun[2].attempt > rig.site.begun[1].attempt);
+        rig.answer(SiteAnswer::Begun);
+        rig.answer(SiteAnswer::Committed);
+        rig.one_answer(2, "OK");
+        assert!(rig.gateway.connections.is_empty() && rig.gateway.asked.is_empty());
+    }
+
+    #[test]
+    fn a_request_that_takes_too_long_says_whether_it_may_have_had_an_effect() {
+        for (commits, text) in [(false, "CLUSTERDOWN"), (true, "ORDOUNKNOWN")] {
+            let mut rig = Rig::new();
+            rig.send("set", &[]);
+            if commits {
+                rig.answer(SiteAnswer::Begun);
+            }
+            rig.tick(99);
+            assert!(rig.answered().is_empty());
+            rig.tick(1);
+            rig.one_answer(1, text);
+            assert_eq!(rig.site.forgotten, rig.site.begun);
+            // The answer comes all the same, and is nobody's.
+            rig.answer(SiteAnswer::Committed);
+            assert!(rig.answered().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_has_failed_stays_failed_until_its_client_ends_it() {
+        for ends in [transactions::COMMIT, transactions::ROLLBACK] {
+            let mut rig = Rig::new();
+            rig.send(transactions::BEGIN, &[]);
+            rig.one_answer(1, "OK");
+            rig.send("set", &[]);
+            rig.answer(SiteAnswer::Begun);
+            rig.one_answer(2, "OK");
+            rig.tick(999);
+            rig.send("set", &[]);
+            rig.one_answer(3, "OK");
+            assert!(rig.site.committed.is_empty() && rig.site.forgotten.is_empty());
+            rig.tick(1_000);
+            assert_eq!(rig.site.forgotten, rig.site.begun);
+            rig.send("set", &[]);
+            rig.one_answer(4, "TIMEOUT");
+            rig.send(ends, &[]);
+            rig.one_answer(5, if ends == transactions::COMMIT { "TIMEOUT" } else { "OK" });
+            assert_eq!(rig.gateway.open_transactions(), 0);
+            rig.send("set", &[]);
+            rig.answer(SiteAnswer::Begun);
+            rig.answer(SiteAnswer::Committed);
+            rig.one_answer(6, "OK");
+        }
+    }
+
+    #[test]
+    fn an_open_transaction_is_committed_as_a_whole_or_gone_with_its_client() {
+        for is_gone in [false, true] {
+            let mut rig = Rig::new();
+            rig.send(transactions::BEGIN, &[]);
+            rig.send("set", &[]);
+            rig.answer(SiteAnswer::Begun);
+            rig.answered();
+            if is_gone {
+                rig.gateway.forget(ME, rig.now_ms, &mut rig.site);
+                assert_eq!(rig.site.forgotten, rig.site.begun);
+            } else {
+                rig.send(transactions::COMMIT, &[]);
+                assert_eq!(rig.site.committed.len(), 1);
+                rig.answer(SiteAnswer::Conflict(Conflict::Key(Key::new(b"a"))));
+                rig.one_answer(3, "CONFLICT key 'a' has changed: run the transaction again");
+            }
+            assert_eq!(rig.gateway.open_transactions(), 0);
+            assert!(rig.gateway.connections.is_empty() && rig.gateway.asked.is_empty());
+        }
+    }
 }

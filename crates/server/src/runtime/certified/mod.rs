@@ -283,7 +283,7 @@ impl Certified {
                 records: CountedJournal::new(journal),
                 hands: Some(Hands { sync, sync_aside, files, checkpoint }),
                 outgoing: BTreeMap::new(),
-                gateway: Gateway::new(sessions, tree.partitions(), patience),
+                gateway: Gateway::new(sessions, tree.clone(), patience),
             }),
             validators,
             ports,

@@ -1,0 +1,421 @@
+//! A cluster of processes whose transactions are certified by a tree of validators, as clients of Redis use
+//! it.
+
+use rustix::process::Signal;
+use server::client::{Answer, Client, ClientError};
+use server::launcher::{HOST, ServerProcess, free_address, poll};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// No client waits longer for a reply: it is more than `request_timeout_ms`.
+const REPLY_MAX: Duration = Duration::from_secs(20);
+/// Nodes with a leaf validator each. One more has the inner validators.
+const LEAVES: usize = 4;
+
+struct Node {
+    address: String,
+    process: Option<ServerProcess>,
+}
+
+/// Two inner validators below the root, with two leaves each.
+struct Cluster {
+    dir: tempfile::TempDir,
+    nodes: Vec<Node>,
+}
+
+impl Cluster {
+    fn start(keys: &str) -> Cluster {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut text = format!(
+            "name = \"tree\"\nsecret = \"sixteen letters!\"\nprotocol = \"hierarchy\"\n\
+             partitions = {LEAVES}\nrequest_timeout_ms = 3000\nelection_timeout_ms = 300\n{keys}\n"
+        );
+        let mut nodes = Vec::new();
+        for number in 1..=LEAVES + 1 {
+            let (peers, clients) = (free_address().expect("a port"), free_address().expect("a port"));
+            let _ = write!(
+                text,
+                "[[node]]\nname = \"n{number}\"\nzone = \"z{number}\"\npeer_address = \"{peers}\"\n\
+                 client_address = \"{clients}\"\n"
+            );
+            nodes.push(Node { address: clients, process: None });
+        }
+        for leaf in 0..LEAVES {
+            let _ = write!(
+                text,
+                "[[validator]]\nname = \"leaf-{leaf}\"\npartition = {leaf}\nparent = \"inner-{}\"\n\
+                 nodes = [\"n{}\"]\n",
+                leaf / 2,
+                leaf + 1
+            );
+        }
+        let inners = LEAVES + 1;
+        for (name, parent) in
+            [("inner-0", "parent = \"root\"\n"), ("inner-1", "parent = \"root\"\n"), ("root", "")]
+        {
+            let _ = write!(text, "[[validator]]\nname = \"{name}\"\n{parent}nodes = [\"n{inners}\"]\n");
+        }
+        std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
+        let mut cluster = Cluster { dir, nodes };
+        (0..=LEAVES).for_each(|place| cluster.launch(place));
+        (0..=LEAVES).for_each(|place| cluster.wait_until_up(place));
+        cluster
+    }
+
+    fn launch(&mut self, place: usize) {
+        let name = format!("n{}", place + 1);
+        let path = |name: &str| -> PathBuf { self.dir.path().join(name) };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ordo"));
+        command.args(["serve", "--appendfsync", "no", "--bind", HOST, "--node", &name, "--cluster"]);
+        command.arg(path("cluster.toml")).arg("--dir").arg(path(&name)).env_remove("RUST_LOG");
+        let process = ServerProcess::start(&name, &mut command, &path(&format!("{name}.log")));
+        self.nodes[place].process = Some(process.unwrap_or_else(|error| panic!("{error}")));
+    }
+
+    fn wait_until_up(&mut self, place: usize) {
+        let Node { address, process } = &mut self.nodes[place];
+        let process = process.as_mut().expect("it was started");
+        process.wait_until_up(address, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn kill(&mut self, place: usize) {
+        self.nodes[place].process.as_mut().expect("it was started").kill();
+    }
+
+    fn client(&self, place: usize) -> Client {
+        Client::open(&self.nodes[place].address, REPLY_MAX).expect("a connection")
+    }
+
+    fn said(&self) -> String {
+        let said = self.nodes.iter().filter_map(|node| Some(node.process.as_ref()?.last_said()));
+        said.collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn call(client: &mut Client, words: &[&str]) -> Answer {
+    client.call(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+}
+
+fn text(text: &str) -> Answer {
+    Answer::Text(text.to_owned())
+}
+
+fn list(texts: &[&str]) -> Answer {
+    Answer::List(texts.iter().map(|one| text(one)).collect())
+}
+
+fn ok() -> Answer {
+    text("OK")
+}
+
+/// The error that a command is answered.
+fn error(client: &mut Client, words: &[&str]) -> String {
+    match call(client, words) {
+        Answer::Error(text) => text,
+        other => panic!("{words:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn commands_blocks_and_scripts_are_transactions_over_all_partitions() {
+    let cluster = Cluster::start("");
+    let (mut here, mut there) = (cluster.client(0), cluster.client(LEAVES));
+    // What one node has acknowledged every other one reads.
+    for number in 0..20 {
+        let (key, value) = (format!("key:{number}"), number.to_string());
+        assert_eq!(call(&mut here, &["SET", &key, &value]), ok());
+        assert_eq!(call(&mut there, &["INCR", &key]), text(&(number + 1).to_string()));
+        assert_eq!(call(&mut here, &["GET", &key]), text(&(number + 1).to_string()));
+    }
+    for (words, answer) in [
+        (&["MSET", "a", "1", "b", "2", "c", "3", "d", "4"][..], ok()),
+        (&["MGET", "d", "c", "b", "a"], list(&["4", "3", "2", "1"])),
+        (&["RPUSH", "list", "x", "y"], text("2")),
+        (&["LRANGE", "list", "0", "-1"], list(&["x", "y"])),
+        (&["HSET", "hash", "field", "value"], text("1")),
+        (&["HGET", "hash", "field"], text("value")),
+        (&["ZADD", "sorted", "2", "two", "1", "one"], text("2")),
+        (&["ZRANGE", "sorted", "0", "-1"], list(&["one", "two"])),
+        (&["SADD", "set", "member"], text("1")),
+        (&["SISMEMBER", "set", "member"], text("1")),
+        (&["XADD", "stream", "1-1", "f", "v"], text("1-1")),
+        (&["XLEN", "stream"], text("1")),
+        (&["SET", "brief", "1", "PX", "3600000"], ok()),
+        (&["EXPIRE", "brief", "100"], text("1")),
+        (&["TTL", "brief"], text("100")),
+        (&["PEXPIREAT", "brief", "1"], text("1")),
+        (&["GET", "brief"], Answer::Nil),
+        (
+            &["EVAL", "redis.call('INCRBY', KEYS[1], 5) return redis.call('GET', KEYS[2])", "2", "a", "b"],
+            text("2"),
+        ),
+        (&["DEL", "a", "b", "none"], text("2")),
+        (&["ACL", "SETUSER", "reader", "on", ">password", "~*", "+get"], ok()),
+    ] {
+        assert_eq!(call(&mut here, words), answer, "{words:?}");
+    }
+    // A block, and a WATCH that another connection breaks.
+    for words in [&["MULTI"][..], &["INCR", "c"], &["INCR", "d"]] {
+        call(&mut here, words);
+    }
+    assert_eq!(call(&mut here, &["EXEC"]), list(&["4", "5"]));
+    for (changes, answer) in [(false, list(&["OK"])), (true, Answer::Nil)] {
+        assert_eq!(call(&mut here, &["WATCH", "c"]), ok());
+        if changes {
+            assert_eq!(call(&mut there, &["INCR", "c"]), text("10"));
+        }
+        call(&mut here, &["MULTI"]);
+        call(&mut here, &["SET", "c", "9"]);
+        assert_eq!(call(&mut here, &["EXEC"]), answer);
+    }
+    // A user of another node.
+    assert_eq!(call(&mut there, &["AUTH", "reader", "password"]), ok());
+    assert!(error(&mut there, &["SET", "c", "1"]).starts_with("NOPERM"));
+    for words in [&["KEYS", "*"][..], &["FLUSHALL"], &["BLPOP", "none", "0"], &["PUBLISH", "channel", "text"]]
+    {
+        let refused = error(&mut here, words);
+        assert!(refused.contains("is not served with protocol = \"hierarchy\": "), "{refused}");
+    }
+}
+
+#[test]
+fn a_client_holds_a_transaction_open() {
+    let cluster = Cluster::start("transaction_timeout_ms = 3000\ntransaction_keys_max = 3\n");
+    let (mut first, mut other) = (cluster.client(0), cluster.client(1));
+    assert_eq!(call(&mut first, &["MSET", "a", "1", "b", "1"]), ok());
+    assert!(error(&mut first, &["ORDO.COMMIT"]).contains("without ORDO.BEGIN"));
+    assert!(error(&mut first, &["ORDO.ROLLBACK"]).contains("without ORDO.BEGIN"));
+
+    // Its reads are of one moment and of its own writes, which nobody else sees before the end.
+    for (words, answer) in [
+        (&["ORDO.BEGIN"][..], ok()),
+        (&["GET", "a"], text("1")),
+        (&["INCRBY", "a", "9"], text("10")),
+        (&["GET", "a"], text("10")),
+        (&["SET", "c", "new"], ok()),
+        (
+            &["HSET", "c", "f", "v"],
+            Answer::Error("WRONGTYPE Operation against a key holding the wrong kind of value".to_owned()),
+        ),
+    ] {
+        assert_eq!(call(&mut first, words), answer, "{words:?}");
+    }
+    assert!(error(&mut first, &["ORDO.BEGIN"]).contains("nested"));
+    assert_eq!(call(&mut other, &["MGET", "a", "c"]), Answer::List(vec![text("1"), Answer::Nil]));
+    assert_eq!(call(&mut first, &["ORDO.COMMIT"]), ok());
+    assert_eq!(call(&mut other, &["MGET", "a", "c"]), list(&["10", "new"]));
+
+    // Two that read what the other one writes: the second has no effect, and is told why.
+    assert_eq!(call(&mut first, &["ORDO.BEGIN"]), ok());
+    assert_eq!(call(&mut other, &["ORDO.BEGIN"]), ok());
+    assert_eq!(call(&mut first, &["GET", "a"]), text("10"));
+    assert_eq!(call(&mut other, &["GET", "b"]), text("1"));
+    assert_eq!(call(&mut first, &["SET", "b", "2"]), ok());
+    assert_eq!(call(&mut other, &["SET", "a", "2"]), ok());
+    assert_eq!(call(&mut first, &["ORDO.COMMIT"]), ok());
+    let conflict = error(&mut other, &["ORDO.COMMIT"]);
+    assert_eq!(conflict, "CONFLICT key 'b' has changed: run the transaction again");
+    assert_eq!(call(&mut other, &["MGET", "a", "b"]), list(&["10", "2"]));
+
+    // Without an effect: what is rolled back, what a closed connection had begun, what writes too much.
+    for words in [&["ORDO.BEGIN"][..], &["SET", "a", "3"], &["ORDO.ROLLBACK"]] {
+        assert_eq!(call(&mut first, words), ok());
+    }
+    let mut gone = cluster.client(2);
+    assert_eq!(call(&mut gone, &["ORDO.BEGIN"]), ok());
+    assert_eq!(call(&mut gone, &["SET", "a", "4"]), ok());
+    drop(gone);
+    assert_eq!(call(&mut first, &["ORDO.BEGIN"]), ok());
+    let refused = error(&mut first, &["MSET", "k1", "v", "k2", "v", "k3", "v", "k4", "v"]);
+    assert!(refused.contains("may write 3"), "{refused}");
+    assert_eq!(call(&mut first, &["ORDO.COMMIT"]), ok());
+    assert_eq!(call(&mut first, &["ORDO.BEGIN", "READONLY"]), ok());
+    assert_eq!(call(&mut first, &["GET", "a"]), text("10"));
+    assert!(error(&mut first, &["SET", "a", "5"]).contains("READONLY"));
+    assert_eq!(call(&mut first, &["ORDO.COMMIT"]), ok());
+    assert!(error(&mut first, &["ORDO.BEGIN", "LATER"]).contains("syntax"));
+
+    // A forgotten one: its next commands do not run outside of it.
+    assert_eq!(call(&mut first, &["ORDO.BEGIN"]), ok());
+    assert_eq!(call(&mut first, &["SET", "a", "6"]), ok());
+    let info = |client: &mut Client| call(client, &["INFO", "hierarchy"]).text("INFO").expect("a text");
+    let forgotten = || info(&mut cluster.client(0)).contains("forgotten_transactions:1").then_some(());
+    poll(PATIENCE, forgotten).expect("it is rolled back in time");
+    for words in [&["SET", "a", "7"][..], &["ORDO.COMMIT"]] {
+        let refused = error(&mut first, words);
+        assert!(refused.starts_with("TIMEOUT the transaction was rolled back"), "{refused}");
+    }
+    assert_eq!(call(&mut first, &["GET", "a"]), text("10"));
+}
+
+const ACCOUNTS: u64 = 12;
+const MONEY: i64 = 100;
+
+/// Moves money, if there is any, and counts that.
+const TRANSFER: &str = "if tonumber(redis.call('GET', KEYS[1])) > 0 then redis.call('DECR', KEYS[1]) \
+     redis.call('INCR', KEYS[2]) end return redis.call('INCR', KEYS[3])";
+
+/// SplitMix64.
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut value = *state;
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// What has become of a transfer.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Done,
+    Nothing,
+    Unknown,
+}
+
+fn end_of(answer: Answer) -> End {
+    match answer {
+        Answer::Error(text) if text.starts_with("CONFLICT") || text.contains("nothing was changed") => {
+            End::Nothing
+        }
+        Answer::Error(text) if text.contains("nobody knows") => End::Unknown,
+        Answer::Error(text) => panic!("{text}"),
+        _ => End::Done,
+    }
+}
+
+/// One transfer, by a script or by a transaction that this client holds open.
+fn transfer(
+    client: &mut Client,
+    from: &str,
+    to: &str,
+    counter: &str,
+    by_script: bool,
+) -> Result<End, ClientError> {
+    if by_script {
+        return client.call(&["EVAL", TRANSFER, "3", from, to, counter]).map(end_of);
+    }
+    client.call(&["ORDO.BEGIN"])?;
+    let money = match client.call(&["GET", from])? {
+        Answer::Text(money) => money.parse::<i64>().expect("a number"),
+        failed => {
+            client.call(&["ORDO.ROLLBACK"])?;
+            return Ok(end_of(failed));
+        }
+    };
+    let moves = [["DECR", from], ["INCR", to], ["INCR", counter]];
+    for words in &moves[if money > 0 { 0 } else { 2 }..] {
+        client.call(words)?;
+    }
+    client.call(&["ORDO.COMMIT"]).map(end_of)
+}
+
+/// What a client knows of its transfers.
+#[derive(Default)]
+struct Known {
+    acknowledged: u64,
+    unknown: u64,
+}
+
+fn work(cluster: &[String], me: usize, mut random: u64, stop: &AtomicBool, done: &AtomicU64) -> Known {
+    let mut known = Known::default();
+    let counter = format!("counter:{me}");
+    let mut place = me;
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(mut client) = Client::open(&cluster[place % cluster.len()], REPLY_MAX) else {
+            place += 1;
+            continue;
+        };
+        while !stop.load(Ordering::Relaxed) {
+            let (from, to) = (draw(&mut random) % ACCOUNTS, draw(&mut random) % ACCOUNTS);
+            let (from, to) = (format!("account:{from}"), format!("account:{to}"));
+            match transfer(&mut client, &from, &to, &counter, draw(&mut random).is_multiple_of(2)) {
+                Ok(End::Done) => {
+                    known.acknowledged += 1;
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(End::Nothing) => {}
+                Ok(End::Unknown) => known.unknown += 1,
+                Err(ClientError::Lost { cause, .. }) => {
+                    let is_late = cause.to_string().contains("silent");
+                    assert!(!is_late, "client {me} has waited for {REPLY_MAX:?}");
+                    known.unknown += 1;
+                    place += 1;
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    known
+}
+
+#[test]
+fn nothing_is_lost_or_split_when_nodes_are_killed() {
+    let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(27);
+    println!("ORDO_SEED={seed}");
+    const CLIENTS: usize = 4;
+    let mut cluster = Cluster::start("");
+    let mut client = cluster.client(0);
+    for account in 0..ACCOUNTS {
+        assert_eq!(call(&mut client, &["SET", &format!("account:{account}"), &MONEY.to_string()]), ok());
+    }
+    let addresses: Vec<String> = cluster.nodes.iter().map(|node| node.address.clone()).collect();
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let known = std::thread::scope(|scope| {
+        let (addresses, stop, done) = (&addresses, &stop, &done);
+        let clients = (0..CLIENTS).map(|me| {
+            let random = seed ^ (me as u64) << 32;
+            scope.spawn(move || work(addresses, me, random, stop, done))
+        });
+        let clients: Vec<_> = clients.collect();
+        let wait_for_more = |what: &str, cluster: &Cluster| {
+            let before = done.load(Ordering::Relaxed);
+            let more = || (done.load(Ordering::Relaxed) >= before + 40).then_some(());
+            if poll(PATIENCE, more).is_none() {
+                stop.store(true, Ordering::Relaxed);
+                panic!("no transfers {what}\n{}", cluster.said());
+            }
+        };
+        wait_for_more("at first", &cluster);
+        // A node with a leaf, the node with all inner validators, and a node that stops in good order.
+        for place in [1, LEAVES, 2] {
+            match place {
+                2 => {
+                    let process = cluster.nodes[place].process.as_mut().expect("it was started");
+                    process.signal(Signal::TERM).expect("it runs");
+                    process.wait(PATIENCE).unwrap_or_else(|error| panic!("{error}"));
+                }
+                _ => cluster.kill(place),
+            }
+            cluster.launch(place);
+            cluster.wait_until_up(place);
+            wait_for_more(&format!("since n{} is back", place + 1), &cluster);
+        }
+        stop.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().expect("it ends")).collect::<Vec<Known>>()
+    });
+    for place in 0..=LEAVES {
+        let mut client = cluster.client(place);
+        let mut read = |key: String| -> i64 {
+            let value = call(&mut client, &["GET", &key]).text("GET").expect("a number");
+            value.parse().expect("a number")
+        };
+        for (me, known) in known.iter().enumerate() {
+            let counted = read(format!("counter:{me}")) as u64;
+            let possible = known.acknowledged..=known.acknowledged + known.unknown;
+            assert!(possible.contains(&counted), "client {me}: {counted} is not in {possible:?}");
+        }
+        let mut words = vec!["MGET".to_owned()];
+        words.extend((0..ACCOUNTS).map(|account| format!("account:{account}")));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let Answer::List(values) = call(&mut client, &words) else { panic!("no list") };
+        let value = |value: Answer| value.text("MGET").expect("a text").parse::<i64>().expect("a number");
+        let total: i64 = values.into_iter().map(value).sum();
+        assert_eq!(total, MONEY * ACCOUNTS as i64, "at n{}", place + 1);
+    }
+}
