@@ -337,7 +337,7 @@ mod tests {
             ("parent = 'root'", "parent = 'nobody'", "there is no validator 'nobody'"),
             ("parent = 'root'", "parent = 'leaf-0'", "'leaf-0' is a leaf"),
             ("parent = 'root'\n", "", "neither 'root' nor 'left' has a parent"),
-            ("partition = 2", "partition = 1", "'leaf-1' is the leaf validator"),
+            ("partition = 2", "partition = 1", "'leaf-2' is the leaf validator"),
             ("partition = 2", "partition = 3", "from 0 to 2"),
             ("partition = 2\n", "", "partition 2 has no leaf validator"),
             ("name = 'root'\n", "name = 'root'\nparent = 'left'\n", "a circle of parents among left, root"),
