@@ -5,6 +5,8 @@
 //! ORDO.BEGIN and ORDO.COMMIT, each of the six when the one before it is answered; `script` sends one EVAL
 //! that calls the four.
 
+#![allow(clippy::disallowed_methods, reason = "it measures time, and for how long")]
+
 use ordo_server::client::{Answer, Client, ClientError};
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

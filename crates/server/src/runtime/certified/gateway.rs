@@ -365,7 +365,7 @@ impl Gateway {
                 }
                 self.advance(connection, now_ms, site);
             }
-            Progress::Wish(Wish::End(end)) => self.ended(running, end, now_ms, site),
+            Progress::Wish(Wish::End(end)) => self.ended(*running, end, now_ms, site),
             Progress::Wish(Wish::Wait { ticks }) => {
                 self.pause(running, ticks * PAUSE_MS, now_ms);
             }
@@ -406,8 +406,8 @@ impl Gateway {
     }
 
     /// A request has ended, one way or another.
-    fn ended(&mut self, running: Box<Running>, end: CallEnd, now_ms: u64, site: &mut impl Asked) {
-        let Running { connection, request, mut lent, work, since_ms, rounds, level, .. } = *running;
+    fn ended(&mut self, running: Running, end: CallEnd, now_ms: u64, site: &mut impl Asked) {
+        let Running { connection, request, mut lent, work, since_ms, rounds, level, .. } = running;
         let is_late = now_ms >= since_ms + self.patience.request_ms;
         if let (Work::Call(_), CallEnd::Conflict(_), false) = (&work, &end, is_late) {
             // None of its attempts has had an effect, so it may run under another name.
