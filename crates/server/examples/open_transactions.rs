@@ -1,5 +1,6 @@
 //! How many transactions a second clients get done that hold them open, or that send scripts instead:
-//! `cargo run --release -p ordo-server --example open_transactions -- open|script SECONDS CLIENTS ADDRESS...`.
+//! `cargo run --release -p ordo-server --example open_transactions -- KIND SECONDS CLIENTS ADDRESS...`
+//! The kind is `open` or `script`.
 //!
 //! Each transaction reads two of 10,000 accounts and writes both. `open` sends its four commands between
 //! ORDO.BEGIN and ORDO.COMMIT, each of the six when the one before it is answered; `script` sends one EVAL

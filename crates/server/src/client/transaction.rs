@@ -43,7 +43,10 @@ impl Client {
 
 /// Whether a transaction had no effect because of others, and may be run again.
 pub fn is_conflict(error: &ClientError) -> bool {
-    matches!(error, ClientError::Unexpected { answer: Answer::Error(text), .. } if text.starts_with("CONFLICT "))
+    match error {
+        ClientError::Unexpected { answer: Answer::Error(text), .. } => text.starts_with("CONFLICT "),
+        _ => false,
+    }
 }
 
 impl Transaction<'_> {
