@@ -37,6 +37,7 @@ fn launch(dir: &Path, name: &str) -> Launch {
         program: env!("CARGO_BIN_EXE_ordo").into(),
         words,
         may_wait: false,
+        is_certified: false,
     }
 }
 
@@ -209,6 +210,7 @@ fn one_that_has_left_is_left_out_and_one_that_waits_is_not_waited_for() {
         program: "sleep".into(),
         words: vec!["1000".into()],
         may_wait: true,
+        is_certified: false,
         ..launch(dir.path(), "waits")
     };
     let (watched, processes) = Watched::start(&[left(dir.path()), good.clone(), waits]);

@@ -173,8 +173,13 @@ fn commands_blocks_and_scripts_are_transactions_over_all_partitions() {
         call(&mut here, &["SET", "c", "9"]);
         assert_eq!(call(&mut here, &["EXEC"]), answer);
     }
+    // A connection that bears old data reads snapshots, which come up to date.
+    assert_eq!(call(&mut there, &["READONLY"]), ok());
+    poll(PATIENCE, || (call(&mut there, &["GET", "c"]) == text("10")).then_some(())).expect("in time");
+    assert_eq!(call(&mut there, &["INCR", "d"]), text("6"));
     // A user of another node.
-    assert_eq!(call(&mut there, &["AUTH", "reader", "password"]), ok());
+    let mut knows = || (call(&mut there, &["AUTH", "reader", "password"]) == ok()).then_some(());
+    poll(PATIENCE, &mut knows).expect("the other node hears of the user");
     assert!(error(&mut there, &["SET", "c", "1"]).starts_with("NOPERM"));
     for words in [&["KEYS", "*"][..], &["FLUSHALL"], &["BLPOP", "none", "0"], &["PUBLISH", "channel", "text"]]
     {

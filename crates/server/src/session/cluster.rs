@@ -24,8 +24,18 @@ use txn::{Args, Blob, Key, NodeId, PartitionId, Reply, SlotRange};
 const DISABLED: Reply = Reply::error("ERR This instance has cluster support disabled");
 const NO_MEMBER: Reply =
     Reply::error("ERR this node runs by itself: ORDO.CLUSTER is for the nodes of a cluster");
+const NEVER_CHANGES: Reply =
+    Reply::error("ERR the nodes and validators of a hierarchy never change: INFO hierarchy tells of them");
 /// The longest name of a node or zone, in bytes.
 const NAME_BYTES_MAX: usize = 64;
+
+/// Why ORDO.CLUSTER is refused where requests are not ordered by a cluster.
+fn no_member(thread: &ThreadContext<'_>) -> Reply {
+    match thread.shared.runtime.is_certified() {
+        true => NEVER_CHANGES,
+        false => NO_MEMBER,
+    }
+}
 
 impl Session {
     /// CLUSTER.
@@ -39,7 +49,8 @@ impl Session {
 
     /// READONLY and READWRITE.
     pub(super) fn set_readonly(&mut self, thread: &ThreadContext<'_>, readonly: bool) -> Reply {
-        if thread.shared.runtime.cluster_view().is_none() {
+        let runtime = &thread.shared.runtime;
+        if runtime.cluster_view().is_none() && !runtime.is_certified() {
             return DISABLED;
         }
         self.note_readonly(readonly);
@@ -62,7 +73,7 @@ impl Session {
     /// ORDO.CLUSTER STATUS.
     pub(super) fn cluster_status(thread: &ThreadContext<'_>) -> Reply {
         let Some(view) = thread.shared.runtime.cluster_view() else {
-            return NO_MEMBER;
+            return no_member(thread);
         };
         let mut status = (*view.status).clone();
         for node in &mut status.nodes {
@@ -74,7 +85,7 @@ impl Session {
     /// ORDO.CLUSTER MAP: the first map and the newest, for a node that joins. It may say its name.
     pub(super) fn cluster_map(thread: &ThreadContext<'_>, argv: &Args) -> Reply {
         let Some(view) = thread.shared.runtime.cluster_view() else {
-            return NO_MEMBER;
+            return no_member(thread);
         };
         let name = argv.get(2).and_then(|word| std::str::from_utf8(word).ok());
         let mut known = view.map.nodes.values();
@@ -102,7 +113,7 @@ impl Session {
     ) -> Option<Reply> {
         if command == OrdoClusterCommand::SlotKeys {
             let Some(ticket) = thread.shared.runtime.slot_keys() else {
-                return Some(NO_MEMBER);
+                return Some(no_member(thread));
             };
             self.hold = Some(Hold::Change(ticket));
             return None;
@@ -113,7 +124,7 @@ impl Session {
         };
         let runtime = &thread.shared.runtime;
         if runtime.cluster_view().is_none() {
-            return Some(NO_MEMBER);
+            return Some(no_member(thread));
         }
         match runtime.cluster_change(change) {
             Ok(ticket) => {

@@ -172,6 +172,7 @@ impl LocalCluster {
             zone: node.zone.clone(),
             client_address: node.client_address.clone(),
             // Once it knows who it is, it comes up like the others.
+            is_certified: self.config.validators().is_some(),
             may_wait: node.joins && !self.dir.join(&node.name).join(identity::FILE).exists(),
             log: self.dir.join(format!("{}.log", node.name)),
             program: program.to_owned(),

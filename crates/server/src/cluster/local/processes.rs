@@ -36,6 +36,8 @@ pub struct Launch {
     pub words: Vec<OsString>,
     /// Whether it may be long in answering, because it waits for somebody: then nobody waits for it.
     pub may_wait: bool,
+    /// Whether it is of a hierarchy.
+    pub is_certified: bool,
 }
 
 impl Launch {

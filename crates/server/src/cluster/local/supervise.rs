@@ -84,16 +84,20 @@ fn instruct(processes: &Processes, out: &mut dyn Write) -> io::Result<()> {
         Some(_) => " --tls --cacert FILE --cert FILE --key FILE",
         None => "",
     };
-    let mut ideas = vec![
-        (format!("redis-cli -p {port}{tls}"), "any node takes any command".to_owned()),
-        (format!("redis-cli -c -p {port}{tls}"), "the same, for clients that know clusters".to_owned()),
-        (
-            format!("ordo admin status --address {}{tls}", first.client_address),
-            "who is there, and who leads".to_owned(),
-        ),
-    ];
+    let mut ideas = vec![(format!("redis-cli -p {port}{tls}"), "any node takes any command".to_owned())];
+    let gone = if first.is_certified {
+        let told = "the validators, and what they have decided".to_owned();
+        ideas.push((format!("redis-cli -p {port}{tls} INFO hierarchy"), told));
+        "what needs its validators waits for them"
+    } else {
+        let told = "the same, for clients that know clusters".to_owned();
+        ideas.push((format!("redis-cli -c -p {port}{tls}"), told));
+        let command = format!("ordo admin status --address {}{tls}", first.client_address);
+        ideas.push((command, "who is there, and who leads".to_owned()));
+        "the others go on"
+    };
     if process != 0 {
-        ideas.push((format!("kill -9 {process}"), format!("{} is gone, and the others go on", last.name)));
+        ideas.push((format!("kill -9 {process}"), format!("{} is gone, and {gone}", last.name)));
     }
     let width = ideas.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
     writeln!(out, "\nTo try:")?;
