@@ -132,6 +132,14 @@ fn commands_blocks_and_scripts_are_transactions_over_all_partitions() {
         assert_eq!(call(&mut there, &["INCR", &key]), text(&(number + 1).to_string()));
         assert_eq!(call(&mut here, &["GET", &key]), text(&(number + 1).to_string()));
     }
+    // Also of what several leaves have written, which hear of the decision one after the other.
+    for number in 0..100 {
+        let value = &number.to_string();
+        assert_eq!(call(&mut there, &["MSET", "a", value, "b", value, "c", value, "d", value]), ok());
+        for key in ["d", "c", "b", "a"] {
+            assert_eq!(call(&mut here, &["GET", key]), text(value), "{key}");
+        }
+    }
     for (words, answer) in [
         (&["MSET", "a", "1", "b", "2", "c", "3", "d", "4"][..], ok()),
         (&["MGET", "d", "c", "b", "a"], list(&["4", "3", "2", "1"])),
