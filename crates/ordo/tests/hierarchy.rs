@@ -239,6 +239,10 @@ fn a_client_holds_a_transaction_open() {
     for words in [&["ORDO.BEGIN"][..], &["SET", "a", "3"], &["ORDO.ROLLBACK"]] {
         assert_eq!(call(&mut first, words), ok());
     }
+    assert_eq!(call(&mut first, &["ORDO.BEGIN"]), ok());
+    assert_eq!(call(&mut first, &["SET", "a", "3"]), ok());
+    assert_eq!(call(&mut first, &["RESET"]), text("RESET"));
+    assert_eq!(call(&mut first, &["GET", "a"]), text("10"));
     let mut gone = cluster.client(2);
     assert_eq!(call(&mut gone, &["ORDO.BEGIN"]), ok());
     assert_eq!(call(&mut gone, &["SET", "a", "4"]), ok());
@@ -431,4 +435,11 @@ fn nothing_is_lost_or_split_when_nodes_are_killed() {
         let total: i64 = values.into_iter().map(value).sum();
         assert_eq!(total, MONEY * ACCOUNTS as i64, "at n{}", place + 1);
     }
+    // A server that stands alone would start without the data.
+    cluster.kill(0);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ordo"));
+    command.args(["serve", "--bind", HOST, "--port", "0", "--dir"]).arg(cluster.dir.path().join("n1"));
+    let output = command.env_remove("RUST_LOG").output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("is of a node of a cluster"), "{said}");
 }

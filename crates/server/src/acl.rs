@@ -17,7 +17,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use txn::{Args, Blob, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId, Slots};
+use txn::{
+    Args, Blob, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId, Slots, Stop,
+};
 
 /// Among so many entries of the log a new one looks for its like.
 const LOG_LOOKS_MAX: usize = 10;
@@ -284,9 +286,17 @@ fn act(acl: &Acl, runtime: &Runtime, port: &Port, sequence: u64, deed: Deed) -> 
         route: PartitionRoute::everywhere(&Slots::even(runtime.partitions_count() as u16)),
         elsewhere: false,
     });
-    let answers = runtime.ask(port, vec![request], || false);
-    let mut answers = answers.map_err(|refused| refused.to_string())?;
-    let (_, outcome) = answers.pop().ok_or("nothing answers")?;
+    let outcome = loop {
+        let answers = runtime.ask(port, vec![request.clone()], || false);
+        let mut answers = answers.map_err(|refused| refused.to_string())?;
+        match answers.pop().ok_or("nothing answers")? {
+            // The other nodes come up meanwhile.
+            (_, Err(Stop::Abort(text))) if runtime.is_certified() && text.starts_with("CLUSTERDOWN ") => {
+                tracing::info!("waiting for the other nodes, to make the users that the settings ask for");
+            }
+            (_, outcome) => break outcome,
+        }
+    };
     match outcome.map(|reply| Done::from_reply(reply).reply) {
         Ok(Reply::Error(text)) => return Err(text.into_owned()),
         Ok(_) => {}

@@ -149,14 +149,15 @@ impl Runtime {
         registry: &Registry,
     ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
         let (dir, segment_bytes, fsync) = (options.dir.clone(), options.segment_bytes, options.fsync);
-        let is_new = RealDisk::is_new(&dir);
-        if !is_new && !Certified::was_in(&dir) {
+        if !RealDisk::is_new(&dir) && !Certified::was_in(&dir) {
             return Err(StartError::OfAlone(dir.display().to_string()));
         }
+        // First of all: it shows whose the directory is.
+        let disk = Arc::new(RealDisk::open(Certified::directory(&dir))?);
         let (runtime, report) = Runtime::start_alone(options, registry)?;
         let boot = runtime.inner.core.lock().member.node.boot();
         let ports = runtime.inner.ports.clone();
-        let certified = Certified::start(&dir, segment_bytes, fsync, boot, ports, certified)?;
+        let certified = Certified::start(disk, segment_bytes, fsync, boot, ports, certified)?;
         let _ = runtime.certified.set(certified);
         Ok((runtime, report))
     }

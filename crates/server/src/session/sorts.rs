@@ -72,6 +72,8 @@ pub(super) fn looks_at_data(command: ConnectionCommand) -> bool {
     matches!(
         command,
         C::Watch
+            // It rolls an open transaction back.
+            | C::Reset
             | C::Info
             | C::Save
             | C::BgSave

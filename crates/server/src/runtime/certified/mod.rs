@@ -49,7 +49,7 @@ use parking_lot::{Condvar, Mutex};
 use sessions::Sessions;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -234,9 +234,9 @@ impl LocalSnapshot for Newest {
 }
 
 impl Certified {
-    /// Recovers the site of a directory, and starts its threads and its connections to the others.
+    /// Recovers the site of a disk, and starts its threads and its connections to the others.
     pub fn start(
-        dir: &Path,
+        disk: Arc<RealDisk>,
         segment_bytes: u64,
         fsync: FsyncPolicy,
         boot: BootId,
@@ -244,7 +244,6 @@ impl Certified {
         options: CertifiedOptions,
     ) -> Result<Arc<Certified>, StartError> {
         let CertifiedOptions { me, validators, nodes, peers, tick_ms, patience, on_end } = options;
-        let disk = Arc::new(RealDisk::open(dir.join(DIRECTORY))?);
         let nonce = log_boot_id();
         let (journal, images, found) = Journal::open_if(disk, segment_bytes, nonce, &|_, _| true)?;
         if found.cut.is_some() {
@@ -325,9 +324,14 @@ impl Certified {
         Ok(())
     }
 
+    /// Where a site's files are in a node's directory.
+    pub fn directory(dir: &Path) -> PathBuf {
+        dir.join(DIRECTORY)
+    }
+
     /// Whether a directory has a site's files.
     pub fn was_in(dir: &Path) -> bool {
-        dir.join(DIRECTORY).exists()
+        Certified::directory(dir).exists()
     }
 
     /// The tree of validators.
