@@ -106,8 +106,8 @@ impl Running {
 /// What a connection does now.
 enum Present {
     Idle,
-    /// It waits for a session.
-    Queued,
+    /// The first request of its queue waits for a session, since this time.
+    Queued(u64),
     /// A thread runs its request.
     Out,
     /// The site is asked.
@@ -231,10 +231,9 @@ impl Gateway {
     /// Lets a connection's next request begin, if it has one and nothing is under way.
     fn advance(&mut self, id: SessionId, now_ms: u64, site: &mut impl Asked) {
         while let Some(connection) = self.connections.get_mut(&id)
-            && matches!(connection.present, Present::Idle | Present::Queued)
+            && matches!(connection.present, Present::Idle)
             && let Some(request) = connection.queue.pop_front()
         {
-            connection.present = Present::Idle;
             connection.used_ms = now_ms;
             if self.control(id, &request, now_ms, site) {
                 continue;
@@ -312,7 +311,7 @@ impl Gateway {
                 let Some(lent) = self.sessions.lend(home, site.position(home), id) else {
                     connection.begun = begun;
                     connection.queue.push_front(request);
-                    connection.present = Present::Queued;
+                    connection.present = Present::Queued(now_ms);
                     return;
                 };
                 let work = match begun {
@@ -505,6 +504,21 @@ impl Gateway {
             self.give_back(lent, now_ms, site);
             self.advance(connection, now_ms, site);
         }
+        for connection in self.sessions.waiting().collect::<Vec<_>>() {
+            let Some(of) = self.connections.get_mut(&connection) else { continue };
+            if !matches!(of.present, Present::Queued(since_ms) if now_ms >= since_ms + self.patience.request_ms)
+            {
+                continue;
+            }
+            self.sessions.leave(connection);
+            let Some(request) = of.queue.pop_front() else { continue };
+            self.counts.given_up += 1;
+            let is_open = of.begun.is_some();
+            let text =
+                "CLUSTERDOWN too many transactions are open at this node: nothing was changed; try again";
+            self.finish(connection, &request, Err(Stop::abort(text)), is_open, now_ms);
+            self.advance(connection, now_ms, site);
+        }
         for connection in self.in_transaction.iter().copied().collect::<Vec<_>>() {
             let Some(of) = self.connections.get_mut(&connection) else { continue };
             let is_idle = matches!(of.present, Present::Idle);
@@ -532,7 +546,8 @@ impl Gateway {
             self.drop_begun(begun, now_ms, site);
         }
         let mut running = match connection.present {
-            Present::Idle | Present::Queued | Present::Out => return,
+            Present::Idle | Present::Out => return,
+            Present::Queued(_) => return self.sessions.leave(id),
             Present::Waits(running) => running,
             Present::Pauses(running, due_ms) => {
                 self.pauses.remove(&(due_ms, id));
@@ -558,8 +573,9 @@ impl Gateway {
         let home = lent.home();
         self.sessions.give_back(lent);
         while let Some(waiting) = self.sessions.next_waiting(home) {
-            let of = self.connections.get(&waiting);
-            if of.is_some_and(|of| matches!(of.present, Present::Queued)) {
+            let of = self.connections.get_mut(&waiting);
+            if let Some(of) = of.filter(|of| matches!(of.present, Present::Queued(_))) {
+                of.present = Present::Idle;
                 return self.advance(waiting, now_ms, site);
             }
         }
@@ -687,14 +703,25 @@ mod tests {
             Rig { gateway, site: Site::default(), now_ms: 10, sequence: 0 }
         }
 
+        /// Each home has one session.
+        fn with_few_sessions() -> Rig {
+            let mut rig = Rig::new();
+            rig.gateway.sessions = Sessions::new(&rig.gateway.tree, 0, 1 << 16, BootId(1));
+            rig
+        }
+
         /// A client sends a request of this name, which writes the key `a`.
         fn send(&mut self, name: &str, args: &[&str]) {
+            self.send_of(ME, name, args);
+        }
+
+        fn send_of(&mut self, session: SessionId, name: &str, args: &[&str]) {
             self.sequence += 1;
             let procedure = FnProcedure::new(name, |mut tx: Tx, _| async move {
                 tx.put(&Key::new(b"a"), "1").await?;
                 Ok(Reply::OK)
             });
-            let id = RequestId { session: ME, sequence: self.sequence, attempt: 0 };
+            let id = RequestId { session, sequence: self.sequence, attempt: 0 };
             let args = Args(args.iter().map(|word| Blob::from(*word)).collect());
             let mut request = Request::new(id, Arc::new(procedure), args);
             request.route = PartitionRoute::single(PartitionId(1));
@@ -807,6 +834,35 @@ mod tests {
             rig.answer(SiteAnswer::Committed);
             rig.one_answer(6, "OK");
         }
+    }
+
+    #[test]
+    fn a_request_waits_for_a_session_and_not_for_ever() {
+        let mut rig = Rig::with_few_sessions();
+        let (second, third) = (SessionId(2), SessionId(3));
+        rig.send("set", &[]);
+        rig.send_of(second, "set", &[]);
+        rig.tick(50);
+        rig.send_of(third, "set", &[]);
+        rig.answer(SiteAnswer::Begun);
+        assert_eq!(rig.site.begun.len(), 1);
+        // The first one is answered, so the second one has the session.
+        rig.answer(SiteAnswer::Committed);
+        rig.one_answer(1, "OK");
+        assert_eq!(rig.site.begun.len(), 2);
+        rig.tick(99);
+        assert!(rig.answered().is_empty());
+        // The third one has waited too long. The second one still has the session.
+        rig.tick(1);
+        let answered: Vec<u64> = rig.answered().into_iter().map(|(sequence, _)| sequence).collect();
+        assert_eq!(answered, [2, 3]);
+        rig.tick(0);
+        assert!(rig.gateway.connections.is_empty() && rig.gateway.sessions.waiting().next().is_none());
+        // A client that waits, and goes.
+        rig.send("set", &[]);
+        rig.send_of(second, "set", &[]);
+        rig.gateway.forget(second, rig.now_ms, &mut rig.site);
+        assert!(rig.gateway.sessions.waiting().next().is_none());
     }
 
     #[test]

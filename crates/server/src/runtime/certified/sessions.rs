@@ -136,6 +136,16 @@ impl Sessions {
         }
     }
 
+    /// The connections that wait for a session.
+    pub fn waiting(&self) -> impl Iterator<Item = SessionId> {
+        self.homes.iter().flat_map(|of_home| of_home.waiting.iter().copied())
+    }
+
+    /// A connection waits no longer.
+    pub fn leave(&mut self, connection: SessionId) {
+        self.homes.iter_mut().for_each(|of_home| of_home.waiting.retain(|&waiting| waiting != connection));
+    }
+
     /// The connection that has waited longest for a session of a home.
     pub fn next_waiting(&mut self, home: PartitionId) -> Option<SessionId> {
         self.homes.get_mut(usize::from(home.0))?.waiting.pop_front()
