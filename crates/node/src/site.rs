@@ -38,15 +38,17 @@ use agree::{Contradiction, Group, Input, RaftGroup, Turn};
 use bytes::Bytes;
 use certify::{Alone, Answer, Certifier, Effects, Look, ReadSet, Workers, WriteSet};
 use log::{Base, Entry, EntryKind, GroupImages, HardState, Kept, Members};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
-use txn::{NodeId, PartitionId, RequestId};
+use txn::{NodeId, PartitionId, RequestId, SessionId};
 
 /// A question for an index is asked again after so many ticks.
 const QUESTION_TICKS: u64 = 4;
+/// The site itself asks for an index under this name ([`Site::catch_up`]). No client's session is internal.
+const CATCHING_UP: RequestId = RequestId { session: SessionId::INTERNAL, sequence: 0, attempt: 0 };
 /// A site that was sent a base has had time to take it after so many ticks.
 const BEHIND_TICKS: u64 = 20;
 /// A record that could not be written is tried again after so many ticks.
@@ -161,6 +163,8 @@ pub struct Site<C> {
     decided: BTreeMap<PartitionId, Decided>,
     questions: BTreeMap<PartitionId, Questions>,
     next_question: u64,
+    /// The groups of which this site may still lack what was agreed on before [`Site::catch_up`].
+    lagging: BTreeSet<PartitionId>,
     /// Sites that were sent a base, and when.
     behind: BTreeMap<(PartitionId, NodeId), u64>,
     silence: Option<Silence>,
@@ -182,6 +186,7 @@ impl<C: Certifier> Site<C> {
             groups: Groups::new(BTreeMap::new()),
             decided: BTreeMap::new(),
             questions: BTreeMap::new(),
+            lagging: BTreeSet::new(),
             behind: BTreeMap::new(),
             silence: None,
             ticks: 0,
@@ -258,6 +263,19 @@ impl<C: Certifier> Site<C> {
     /// Whether this site is silent for good.
     pub fn has_ended(&self) -> bool {
         matches!(self.silence, Some(Silence::Ended))
+    }
+
+    /// Has the site ask each group, at its next tick, how far the group is. See [`Site::has_caught_up`].
+    pub fn catch_up(&mut self) {
+        for &partition in self.options.groups.keys() {
+            self.lagging.insert(partition);
+            self.questions.entry(partition).or_default().next.push(CATCHING_UP);
+        }
+    }
+
+    /// Whether the protocol was given all that the groups had agreed on when [`Site::catch_up`] was called.
+    pub fn has_caught_up(&self) -> bool {
+        self.lagging.is_empty()
     }
 
     /// A client's transaction begins.
@@ -416,7 +434,11 @@ impl<C: Certifier> Site<C> {
         let decided = self.decided(partition);
         let Some(questions) = self.questions.get_mut(&partition) else { return };
         for (_, id) in questions.answered.extract_if(.., |(index, _)| *index <= decided) {
-            self.protocol.reached(id, &mut self.wishes);
+            if id == CATCHING_UP {
+                self.lagging.remove(&partition);
+            } else {
+                self.protocol.reached(id, &mut self.wishes);
+            }
         }
     }
 

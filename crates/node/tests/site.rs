@@ -270,6 +270,24 @@ fn sites_that_only_follow_have_transactions_and_everything_that_is_decided() {
 }
 
 #[test]
+fn a_site_has_caught_up_once_it_has_all_that_was_agreed_on_when_it_asked() {
+    let mut rig = Rig::new();
+    let behind = rig.follower();
+    rig.cut_off = Some(behind);
+    assert_eq!(rig.append(rig.leader().expect("one leads"), 1, "1").len(), 3);
+    assert!(rig.with(behind, |site, _| site.has_caught_up()), "it was not asked");
+    rig.with(behind, |site, _| site.catch_up());
+    for _ in 0..30 {
+        rig.react(behind, HostEvent::Tick { wall_ms: 0 });
+    }
+    assert!(!rig.with(behind, |site, _| site.has_caught_up()), "nobody answers it");
+    rig.cut_off = None;
+    let place = usize::from(behind.0) - 1;
+    rig.run_until("it has caught up", |rig| rig.sites[place].0.has_caught_up());
+    assert_eq!(rig.value(behind), Some(Entry::new("1")));
+}
+
+#[test]
 fn a_late_request_does_not_stop_what_its_session_waits_for() {
     let mut rig = Rig::new();
     let id = |attempt| RequestId { session: SessionId(9), sequence: 1, attempt };

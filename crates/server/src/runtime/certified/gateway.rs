@@ -698,7 +698,7 @@ mod tests {
         fn new() -> Rig {
             let tree = Tree::new(2, &[2, 2]).expect("a tree");
             let patience = Patience { request_ms: 100, transaction_ms: 1_000, transaction_keys_max: 9 };
-            let sessions = Sessions::new(&tree, 0, 1, BootId(1));
+            let sessions = Sessions::new(&tree, 0, 1, BootId(1), 0);
             let gateway = Gateway::new(sessions, tree, patience);
             Rig { gateway, site: Site::default(), now_ms: 10, sequence: 0 }
         }
@@ -706,7 +706,7 @@ mod tests {
         /// Each home has one session.
         fn with_few_sessions() -> Rig {
             let mut rig = Rig::new();
-            rig.gateway.sessions = Sessions::new(&rig.gateway.tree, 0, 1 << 16, BootId(1));
+            rig.gateway.sessions = Sessions::new(&rig.gateway.tree, 0, 1 << 16, BootId(1), 0);
             rig
         }
 

@@ -50,7 +50,7 @@ use sessions::Sessions;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -60,6 +60,8 @@ use txn::{BootId, NodeId, PartitionId, Position, Request, RequestId, SessionId};
 pub const PROTOCOL: u16 = 0x100;
 /// Where the site's files are, below the node's directory.
 const DIRECTORY: &str = "site";
+/// A site that catches up with the others tells so again after this time.
+const CATCH_UP_TELL: Duration = Duration::from_secs(5);
 /// A group's log begins anew when its decided entries have more bytes.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
@@ -122,6 +124,8 @@ struct Core {
     /// Frames by receiver, for their memory.
     outgoing: BTreeMap<NodeId, Vec<u8>>,
     gateway: Gateway,
+    /// Dropped when the site has caught up with the others: the process waits for that when it starts.
+    catches_up: Option<Sender<()>>,
 }
 
 /// The site, for what the gateway asks of it.
@@ -196,6 +200,7 @@ impl Core {
     /// Does what the site wants, and hands its answers to the clients' requests.
     fn settle(&mut self, peers: &OnceLock<Peers>, now_ms: u64) -> Turned {
         self.drive(peers, now_ms);
+        self.catches_up.take_if(|_| self.site.has_caught_up());
         for (id, answer) in self.effects.answers.drain(..) {
             self.gateway.answered(id, answer);
         }
@@ -234,7 +239,8 @@ impl LocalSnapshot for Newest {
 }
 
 impl Certified {
-    /// Recovers the site of a disk, and starts its threads and its connections to the others.
+    /// Recovers the site of a disk, and starts its threads and its connections to the others. Returns when
+    /// the site has all that the validators had agreed on at the start: until then its replicas may be old.
     pub fn start(
         disk: Arc<RealDisk>,
         segment_bytes: u64,
@@ -267,9 +273,13 @@ impl Certified {
             nonce,
         };
         let site = Site::recover(site, Hierarchy::new(protocol), images);
-        let site = site.map_err(|text| StartError::Ended(text.into()))?;
+        let mut site = site.map_err(|text| StartError::Ended(text.into()))?;
+        site.catch_up();
+        let (catches_up, has_caught_up) = mpsc::channel();
+        let clock = SteadyClock::start();
+        let (_, wall_ms) = clock.with_wall_ms();
         let place = nodes.keys().position(|&node| node == me).unwrap_or_default() as u64;
-        let sessions = Sessions::new(tree, place, nodes.len() as u64, boot);
+        let sessions = Sessions::new(tree, place, nodes.len() as u64, boot, wall_ms);
         let (sync, tickets) = mpsc::channel();
         let (files, file_work) = mpsc::channel();
         // Nobody asks for these here.
@@ -283,11 +293,12 @@ impl Certified {
                 hands: Some(Hands { sync, sync_aside, files, checkpoint }),
                 outgoing: BTreeMap::new(),
                 gateway: Gateway::new(sessions, tree.clone(), patience),
+                catches_up: Some(catches_up),
             }),
             validators,
             ports,
             peers: Arc::default(),
-            clock: SteadyClock::start(),
+            clock,
             alarm: Mutex::new(Alarm { due_ms: u64::MAX, is_stopping: false }),
             alarm_changed: Condvar::new(),
             on_end,
@@ -306,6 +317,9 @@ impl Certified {
         certified.spawn("site-sync", move |certified| certified.sync(&tickets))?;
         certified.spawn("site-files", move |certified| certified.files(&file_work, &preparer))?;
         certified.spawn("site-tick", move |certified| certified.tick(tick))?;
+        while has_caught_up.recv_timeout(CATCH_UP_TELL) == Err(RecvTimeoutError::Timeout) {
+            tracing::info!("waiting for the other nodes, to catch up with what they have committed");
+        }
         Ok(certified)
     }
 

@@ -8,7 +8,10 @@
 //!
 //! A session is named by the position of its home behind which it was opened, and by a number. No two nodes
 //! use the same number: it is made of the home, of the node, and of a count. Two processes of a node may open
-//! the same session, so a session counts its transactions from the boot id of its process on.
+//! the same session, so a session counts its transactions from the boot id of its process on. A node whose
+//! directory was lost begins with the first boot id again. Its sessions are opened behind what the node's
+//! earlier processes have committed, because it lends none before it has caught up with the others, and
+//! the time of its start keeps apart what those processes had still on its way.
 //!
 //! A session is opened anew, behind a later position, when half the horizon has passed, and when nobody knows
 //! what has become of its last transaction.
@@ -22,6 +25,8 @@ use txn::{BootId, PartitionId, Position, RequestId, SessionId};
 const NUMBERS: u64 = 1 << 16;
 /// Transactions of a process are counted in so many bits, behind the boot id.
 const COUNT_BITS: u32 = 40;
+/// The upper bits of the count begin with the second in which the process was started, modulo this.
+const SECONDS: u64 = 1 << 20;
 
 /// A certified session that a transaction has.
 #[derive(Debug)]
@@ -83,14 +88,16 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// The sessions of a process of the node that is at `place` among `nodes`.
-    pub fn new(tree: &Tree, place: u64, nodes: u64, boot: BootId) -> Sessions {
+    /// The sessions of a process of the node that is at `place` among `nodes`. The process was started at
+    /// `started_ms`, in milliseconds since 1970.
+    pub fn new(tree: &Tree, place: u64, nodes: u64, boot: BootId, started_ms: u64) -> Sessions {
+        let second = started_ms / 1_000 % SECONDS;
         let homes = u64::from(tree.partitions());
         Sessions {
             homes: tree.leaves().map(|_| Home::default()).collect(),
             per_home: (NUMBERS / homes / nodes.max(1)).max(1),
             place,
-            first: u64::from(boot.0) << COUNT_BITS,
+            first: u64::from(boot.0) << COUNT_BITS | second << (COUNT_BITS - SECONDS.ilog2()),
         }
     }
 
@@ -169,7 +176,7 @@ mod tests {
         let mut all = BTreeSet::new();
         let nodes = 5;
         for place in 0..nodes {
-            let mut sessions = Sessions::new(&tree(), place, nodes, BootId(1));
+            let mut sessions = Sessions::new(&tree(), place, nodes, BootId(1), 0);
             for home in [PartitionId(0), PartitionId(2)] {
                 let lent: Vec<Lent> = std::iter::from_fn(|| sessions.lend(home, Position(9), ME)).collect();
                 assert_eq!(lent.len(), (1 << 16) / 3 / 5);
@@ -183,7 +190,7 @@ mod tests {
 
     #[test]
     fn connections_wait_for_the_sessions_of_a_home() {
-        let mut sessions = Sessions::new(&Tree::leaf(), 0, 1 << 16, BootId(1));
+        let mut sessions = Sessions::new(&Tree::leaf(), 0, 1 << 16, BootId(1), 0);
         let first = sessions.lend(PartitionId(0), Position(1), ME).expect("the only one");
         assert!(sessions.lend(PartitionId(0), Position(1), SessionId(8)).is_none());
         sessions.give_back(first);
@@ -193,17 +200,22 @@ mod tests {
 
     #[test]
     fn transactions_of_a_later_process_have_higher_numbers() {
-        let lend =
-            |boot| Sessions::new(&Tree::leaf(), 0, 1, BootId(boot)).lend(PartitionId(0), Position(3), ME);
-        let (before, after) = (lend(4).expect("one"), lend(5).expect("one"));
-        assert_eq!(before.id().session, after.id().session);
-        assert!(before.id().sequence < after.id().sequence);
+        let lend = |boot, started_ms| {
+            let mut sessions = Sessions::new(&Tree::leaf(), 0, 1, BootId(boot), started_ms);
+            sessions.lend(PartitionId(0), Position(3), ME).expect("one").id()
+        };
+        // The clock was set back between the first two, and the directory was lost between the last two.
+        for (before, after) in [((4, 99_000_000), (5, 1_000)), ((1, 5_000), (1, 6_000))] {
+            let (before, after) = (lend(before.0, before.1), lend(after.0, after.1));
+            assert_eq!(before.session, after.session);
+            assert!(before.sequence < after.sequence);
+        }
     }
 
     #[test]
     fn a_session_is_opened_anew_when_it_is_old_or_doubtful() {
         let home = PartitionId(0);
-        let mut sessions = Sessions::new(&Tree::leaf(), 0, 1, BootId(1));
+        let mut sessions = Sessions::new(&Tree::leaf(), 0, 1, BootId(1), 0);
         let mut lent = sessions.lend(home, Position(5), ME).expect("one");
         let (first, sequence) = (lent.id().session, lent.id().sequence);
         lent.doubt();
