@@ -60,6 +60,9 @@ const TOGETHER_MAX: u64 = 1_024;
 /// A leader takes no further proposal while so many entries are not agreed, or so many bytes of them.
 const UNDECIDED_ENTRIES_MAX: usize = 1_024;
 const UNDECIDED_BYTES_MAX: usize = 8 << 20;
+/// A larger entry is not proposed: frames between sites, and records of journals, have a limit. Protocols
+/// refuse what would become so large before a transaction has any effect.
+const ENTRY_BYTES_MAX: usize = 32 << 20;
 
 /// What a site is told at its start.
 #[derive(Clone, Debug)]
@@ -77,7 +80,8 @@ pub struct SiteOptions {
     pub fsync: FsyncPolicy,
     /// How long a tick is.
     pub tick_ms: u64,
-    /// A group's log begins anew when its decided entries have more bytes.
+    /// A group's log begins anew when its decided entries have more bytes, and more than its base: so
+    /// encoding a large state costs no more than what was decided since.
     pub log_bytes_max: u64,
     /// A number that no other process of the cluster has: it tells this one's questions from others'.
     pub nonce: u64,
@@ -385,6 +389,9 @@ impl<C: Certifier> Site<C> {
         let Some(group) = self.groups.get(&partition).filter(|group| group.leads().is_some()) else {
             return;
         };
+        if entry.len() > ENTRY_BYTES_MAX {
+            return;
+        }
         let status = group.status();
         let (mut entries, mut bytes) = (0, 0);
         for undecided in (status.committed + 1..=status.last).filter_map(|index| group.entry(index)) {
@@ -511,7 +518,8 @@ impl<C: Certifier> Site<C> {
         let Some(decided) = self.decided.get_mut(&partition) else { return };
         let Some(group) = self.groups.get(&partition) else { return };
         // The library has to have looked at the entry.
-        if decided.bytes <= self.options.log_bytes_max || group.status().applied < decided.index {
+        let bytes_max = self.options.log_bytes_max.max(group.base().state.len() as u64);
+        if decided.bytes <= bytes_max || group.status().applied < decided.index {
             return;
         }
         decided.bytes = 0;

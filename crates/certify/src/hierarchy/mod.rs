@@ -184,6 +184,8 @@ pub const WAIT_TICKS_MAX: u64 = 8 * GATHER_TICKS;
 const _: () = assert!(4 * GATHER_TICKS <= WAIT_TICKS_MAX);
 /// In a tick a site says so many things again, at most.
 const AGAIN_MAX: usize = 64;
+/// What a leaf is asked to decide on has at most so many bytes: it travels in one frame, beside other entries.
+pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 /// At most so many transactions are tentative at a leaf.
 pub const PREPARED_MAX: usize = 1 << 16;
 
@@ -923,13 +925,20 @@ impl Certifier for Hierarchy {
         if let Some(conflict) = requests.iter().find_map(validated) {
             return self.answer(id, Answer::Conflict(conflict), effects);
         }
+        let entry = |(group, prepare)| (group, LogEntry::Request(prepare).encode());
+        let entries: Vec<(PartitionId, Vec<u8>)> = requests.into_iter().map(entry).collect();
+        if entries.iter().any(|(_, entry)| entry.len() > REQUEST_BYTES_MAX) {
+            let text = "ERR the transaction reads and writes more than 16 MiB in one partition: nothing was \
+                        changed; write less at once";
+            return self.answer(id, Answer::Refused(text), effects);
+        }
         if let Some(open) = self.open.get_mut(&id) {
             (open.stage, open.since_tick) = (OpenStage::Ending, self.ticks);
         }
-        for (group, prepare) in requests {
+        for (group, entry) in entries {
             if let Some(requests) = self.requests.get_mut(&group) {
                 self.messages.requests += 1;
-                requests.propose(id, LogEntry::Request(prepare).encode(), effects);
+                requests.propose(id, entry, effects);
             }
         }
     }

@@ -66,13 +66,17 @@ impl Rig {
 
     /// A transaction at the first site that reads and writes these keys.
     fn update(&mut self, id: RequestId, keys: &[Key]) {
+        self.put(id, keys, "x");
+    }
+
+    fn put(&mut self, id: RequestId, keys: &[Key], text: &str) {
         let effects = &mut Effects::default();
         let site = &mut self.sites[0];
         site.begin(id, false, effects);
         assert_eq!(effects.answers.pop(), Some((id, Answer::Begun)));
         let version = |key: &Key| site.leaves[&site.group_of(key)].keys.newest(key).version;
         let reads = keys.iter().map(|key| (key.clone(), version(key))).collect();
-        let records = keys.iter().map(|key| (key.clone(), Some(Entry::new("x")))).collect();
+        let records = keys.iter().map(|key| (key.clone(), Some(Entry::new(text)))).collect();
         let writes = WriteSet { records, ..WriteSet::default() };
         site.commit(id, ReadSet { keys: reads, ..ReadSet::default() }, writes, effects);
         let effects = std::mem::take(effects);
@@ -240,6 +244,18 @@ fn batches_add_no_step_to_a_transaction_that_is_alone() {
         assert_eq!(rig.steps_until_answered(id(0, session)), 5);
         rig.decide_all();
     }
+}
+
+#[test]
+fn what_is_too_large_for_a_leaf_is_refused_before_any_leaf_is_asked() {
+    let mut rig = Rig::new(binary_tree(), Control::Locks, BatchLimits::default());
+    let keys = [rig.key(0, 0), rig.key(7, 0)];
+    rig.put(id(0, 1), &keys, &"x".repeat(REQUEST_BYTES_MAX));
+    assert!(matches!(rig.answers.pop(), Some((_, Answer::Refused(text))) if text.contains("16 MiB")));
+    assert!(rig.proposed.is_empty() && rig.sites[0].is_idle());
+    rig.put(id(0, 2), &keys, &"x".repeat(REQUEST_BYTES_MAX / 2));
+    rig.decide_all();
+    assert_eq!(rig.answers.pop(), Some((id(0, 2), Answer::Committed)));
 }
 
 #[test]
