@@ -412,6 +412,10 @@ impl IoThread {
         if let Some(deadline_ms) = connection.deadline_ms {
             self.deadlines.remove(&(deadline_ms, session));
         }
+        if self.shared.runtime.is_certified() {
+            // What comes behind the end of a session would begin it anew.
+            self.submit();
+        }
         connection.session().ended_for_good(&self.shared);
         self.shared.clients.disconnect(connection.session().client());
         connection.stream().farewell();

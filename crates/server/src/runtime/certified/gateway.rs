@@ -108,8 +108,8 @@ enum Present {
     Idle,
     /// The first request of its queue waits for a session, since this time.
     Queued(u64),
-    /// A thread runs its request.
-    Out,
+    /// A thread runs this request of it.
+    Out(RequestId),
     /// The site is asked.
     Waits(Box<Running>),
     /// It begins again at this time.
@@ -270,7 +270,7 @@ impl Gateway {
             (transactions::ROLLBACK, None) => Reply::error("ERR ORDO.ROLLBACK without ORDO.BEGIN"),
             (transactions::COMMIT, Some(Begun::Open(open, lent))) => {
                 let running = Running::new(request.clone(), lent, Work::Open(open), now_ms);
-                connection.present = Present::Out;
+                connection.present = Present::Out(request.id);
                 self.ready.push((Box::new(running), Next::Commit));
                 return true;
             }
@@ -325,7 +325,7 @@ impl Gateway {
                 (lent, work)
             }
         };
-        connection.present = Present::Out;
+        connection.present = Present::Out(request.id);
         let running = Running::new(request, lent, work, now_ms);
         self.ready.push((Box::new(running), Next::Begin { now_ms }));
     }
@@ -348,10 +348,12 @@ impl Gateway {
         site: &mut impl Asked,
     ) {
         let (connection, id) = (running.connection, running.id());
-        let Some(of) = self.connections.get_mut(&connection) else {
+        let is_out = |of: &&mut Connection| matches!(of.present, Present::Out(request) if request == running.request.id);
+        let Some(of) = self.connections.get_mut(&connection).filter(is_out) else {
             // Its client has gone meanwhile.
             site.forget(id);
             running.lent.doubt();
+            self.answers.push((running.request.id, gone()));
             return self.give_back(running.lent, now_ms, site);
         };
         match progress {
@@ -399,7 +401,9 @@ impl Gateway {
         if let SiteAnswer::Conflict(conflict) = &answer {
             self.counts.conflicts[place_of(conflict)] += 1;
         }
-        if let Present::Waits(running) = std::mem::replace(&mut of.present, Present::Out) {
+        if let Present::Waits(mut running) = std::mem::replace(&mut of.present, Present::Idle) {
+            of.present = Present::Out(running.request.id);
+            running.may_have_effect &= !matches!(answer, SiteAnswer::Conflict(_));
             self.ready.push((running, Next::Answered(answer)));
         }
     }
@@ -468,7 +472,8 @@ impl Gateway {
         {
             self.pauses.pop_first();
             let Some(of) = self.connections.get_mut(&connection) else { continue };
-            if let Present::Pauses(running, _) = std::mem::replace(&mut of.present, Present::Out) {
+            if let Present::Pauses(running, _) = std::mem::replace(&mut of.present, Present::Idle) {
+                of.present = Present::Out(running.request.id);
                 self.ready.push((running, Next::Begin { now_ms }));
             }
         }
@@ -542,11 +547,12 @@ impl Gateway {
     pub fn forget(&mut self, id: SessionId, now_ms: u64, site: &mut impl Asked) {
         let Some(connection) = self.connections.remove(&id) else { return };
         self.in_transaction.remove(&id);
+        self.answers.extend(connection.queue.iter().map(|request| (request.id, gone())));
         if let Some(begun) = connection.begun {
             self.drop_begun(begun, now_ms, site);
         }
         let mut running = match connection.present {
-            Present::Idle | Present::Out => return,
+            Present::Idle | Present::Out(_) => return,
             Present::Queued(_) => return self.sessions.leave(id),
             Present::Waits(running) => running,
             Present::Pauses(running, due_ms) => {
@@ -558,6 +564,7 @@ impl Gateway {
         self.asked.remove(&name.session);
         site.forget(name);
         running.lent.doubt();
+        self.answers.push((running.request.id, gone()));
         self.give_back(running.lent, now_ms, site);
     }
 
@@ -607,6 +614,11 @@ fn told_off(outcome: Outcome) -> Outcome {
         Reply::Told(told) => told.reply,
         reply => reply,
     })
+}
+
+/// The outcome of a request that its client has left. Nobody reads it: the port counts its requests.
+fn gone() -> Outcome {
+    Err(Stop::abort("ERR the client has gone"))
 }
 
 /// Where a conflict is counted.
@@ -863,6 +875,38 @@ mod tests {
         rig.send_of(second, "set", &[]);
         rig.gateway.forget(second, rig.now_ms, &mut rig.site);
         assert!(rig.gateway.sessions.waiting().next().is_none());
+    }
+
+    #[test]
+    fn a_conflict_takes_back_that_there_may_have_been_an_effect() {
+        let mut rig = Rig::new();
+        rig.send("set", &[]);
+        rig.answer(SiteAnswer::Begun);
+        rig.answer(SiteAnswer::Conflict(Conflict::Timestamp));
+        rig.tick(50);
+        assert_eq!((rig.site.begun.len(), rig.site.committed.len()), (2, 1));
+        rig.tick(50);
+        rig.one_answer(1, "CLUSTERDOWN");
+    }
+
+    #[test]
+    fn each_request_of_a_client_that_goes_is_answered_once() {
+        let mut rig = Rig::new();
+        rig.send("set", &[]);
+        rig.send("set", &[]);
+        // A thread runs the first one when the client goes, and when another client has the same name.
+        rig.gateway.answered(rig.site.begun[0], SiteAnswer::Begun);
+        let (mut running, next) = rig.gateway.ready.pop().expect("it has begun");
+        let progress = running.go_on(next);
+        rig.gateway.forget(ME, rig.now_ms, &mut rig.site);
+        rig.one_answer(2, "ERR the client has gone");
+        rig.send("set", &[]);
+        rig.gateway.grant(running, progress, rig.now_ms, &mut rig.site);
+        rig.one_answer(1, "ERR the client has gone");
+        rig.answer(SiteAnswer::Begun);
+        rig.answer(SiteAnswer::Committed);
+        rig.one_answer(3, "OK");
+        assert!(rig.gateway.connections.is_empty() && rig.gateway.asked.is_empty());
     }
 
     #[test]
