@@ -149,6 +149,7 @@ impl Runtime {
         registry: &Registry,
     ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
         let (dir, segment_bytes, fsync) = (options.dir.clone(), options.segment_bytes, options.fsync);
+        let workers = options.workers;
         if !RealDisk::is_new(&dir) && !Certified::was_in(&dir) {
             return Err(StartError::OfAlone(dir.display().to_string()));
         }
@@ -157,7 +158,7 @@ impl Runtime {
         let (runtime, report) = Runtime::start_alone(options, registry)?;
         let boot = runtime.inner.core.lock().member.node.boot();
         let ports = runtime.inner.ports.clone();
-        let certified = Certified::start(disk, segment_bytes, fsync, boot, ports, certified)?;
+        let certified = Certified::start(disk, segment_bytes, fsync, boot, ports, workers, certified)?;
         let _ = runtime.certified.set(certified);
         Ok((runtime, report))
     }

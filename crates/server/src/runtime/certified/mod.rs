@@ -2,8 +2,9 @@
 //!
 //! [`Runtime`](super::Runtime) is the front for clients in both families of protocols: it has the ports, and
 //! where it has a [`Certified`], requests go there instead of into the order. Each request becomes a
-//! certified transaction ([`gateway`]). The thread that submits it runs it as far as it goes; what a message
-//! of another node or a sync makes possible, the thread goes on with that has brought it.
+//! certified transaction ([`gateway`]). The thread that submits it runs it as far as it goes. What a message
+//! of another node, a sync or the clock makes possible, a worker thread goes on with: a long script must not
+//! hold up the threads on which the site's leaders depend.
 //!
 //! # What stays of the ordered node
 //!
@@ -21,6 +22,7 @@
 //! | site-sync | makes the journal durable |
 //! | site-files | prepares the journal's next segment, removes old ones |
 //! | site-tick | the site's clock; ends pauses, and gives up what takes too long |
+//! | site-run-N | runs clients' procedures, as the threads of ports do |
 
 mod gateway;
 mod sessions;
@@ -106,6 +108,8 @@ pub(super) struct Certified {
     alarm: Mutex<Alarm>,
     alarm_changed: Condvar,
     on_end: HaltHook,
+    /// For the worker threads, until the shutdown.
+    jobs: Mutex<Option<Sender<Ready>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -247,6 +251,7 @@ impl Certified {
         fsync: FsyncPolicy,
         boot: BootId,
         ports: Arc<Ports>,
+        workers: usize,
         options: CertifiedOptions,
     ) -> Result<Arc<Certified>, StartError> {
         let CertifiedOptions { me, validators, nodes, peers, tick_ms, patience, on_end } = options;
@@ -282,6 +287,7 @@ impl Certified {
         let sessions = Sessions::new(tree, place, nodes.len() as u64, boot, wall_ms);
         let (sync, tickets) = mpsc::channel();
         let (files, file_work) = mpsc::channel();
+        let (jobs, work) = mpsc::channel();
         // Nobody asks for these here.
         let ((sync_aside, _), (checkpoint, _)) = (mpsc::channel(), mpsc::channel());
         let preparer = journal.preparer();
@@ -302,8 +308,14 @@ impl Certified {
             alarm: Mutex::new(Alarm { due_ms: u64::MAX, is_stopping: false }),
             alarm_changed: Condvar::new(),
             on_end,
+            jobs: Mutex::new(Some(jobs)),
             threads: Mutex::default(),
         });
+        let work = Arc::new(Mutex::new(work));
+        for number in 0..workers {
+            let work = work.clone();
+            certified.spawn(&format!("site-run-{number}"), move |certified| certified.run(&work))?;
+        }
         let addresses = nodes.iter().map(|(&node, (_, address))| (node, address.clone())).collect();
         let names = nodes.into_iter().map(|(node, (name, _))| (node, name)).collect();
         let transport = Peers::start(
@@ -371,7 +383,7 @@ impl Certified {
         let turned = self.core.lock().turn(&self.peers, now_ms, |gateway, asks| {
             gateway.forget(session, now_ms, asks);
         });
-        self.work(turned, None);
+        self.pass_on(turned);
     }
 
     /// Reads what is newest at this site, whatever was committed elsewhere: for the node itself.
@@ -399,17 +411,34 @@ impl Certified {
         }
     }
 
+    /// Tells what a turn has come to, beside the requests that can go on.
+    fn tell(&self, turned: &mut Turned, own: Option<&PortShared>) {
+        self.ports.put(&mut turned.replies, own);
+        if let Some(text) = turned.ended.take() {
+            self.end(&text);
+        }
+        if let Some(due_ms) = turned.next_pause_ms {
+            self.wake_by(due_ms);
+        }
+    }
+
+    /// Leaves requests that can go on to the worker threads.
+    fn pass_on(&self, mut turned: Turned) {
+        self.tell(&mut turned, None);
+        if turned.ready.is_empty() {
+            return;
+        }
+        if let Some(jobs) = &*self.jobs.lock() {
+            // The receiver is there as long as a worker thread is.
+            turned.ready.drain(..).for_each(|ready| drop(jobs.send(ready)));
+        }
+    }
+
     /// Runs requests that can go on, on this thread, until none can. `own` is the port of the caller, which
     /// looks at it next.
     fn work(&self, mut turned: Turned, own: Option<&PortShared>) {
         loop {
-            self.ports.put(&mut turned.replies, own);
-            if let Some(text) = turned.ended.take() {
-                return self.end(&text);
-            }
-            if let Some(due_ms) = turned.next_pause_ms {
-                self.wake_by(due_ms);
-            }
+            self.tell(&mut turned, own);
             if turned.ready.is_empty() {
                 return;
             }
@@ -427,10 +456,19 @@ impl Certified {
         }
     }
 
+    /// A worker thread.
+    fn run(&self, jobs: &Mutex<Receiver<Ready>>) {
+        loop {
+            let job = jobs.lock().recv();
+            let Ok(ready) = job else { return };
+            self.work(Turned { ready: vec![ready], ..Turned::default() }, None);
+        }
+    }
+
     /// Something happens to the site.
     fn react(&self, events: impl Iterator<Item = HostEvent>) {
         let turned = self.core.lock().react(&self.peers, self.clock.now_ms(), events);
-        self.work(turned, None);
+        self.pass_on(turned);
     }
 
     fn end(&self, text: &str) {
@@ -455,7 +493,7 @@ impl Certified {
                 let event = core.records.end_sync(synced);
                 core.react(&self.peers, self.clock.now_ms(), std::iter::once(event))
             };
-            self.work(turned, None);
+            self.pass_on(turned);
         }
     }
 
@@ -517,7 +555,7 @@ impl Certified {
                 }
             });
             drop(core);
-            self.work(turned, None);
+            self.pass_on(turned);
         }
     }
 
@@ -530,6 +568,7 @@ impl Certified {
         self.alarm.lock().is_stopping = true;
         self.alarm_changed.notify_all();
         self.core.lock().hands = None;
+        *self.jobs.lock() = None;
         for thread in threads {
             // Their panics were caught and reported.
             let _ = thread.join();
