@@ -55,6 +55,7 @@ mod error;
 mod fuzz;
 mod journal;
 mod kept;
+mod reading;
 mod record;
 mod recover;
 mod report;
@@ -66,6 +67,7 @@ pub use error::{OpenError, Problem};
 pub use fuzz::fuzz_log_reader;
 pub use journal::{GroupImage, GroupImages, Journal};
 pub use kept::{Base, Entry, EntryKind, HardState, Kept, Members};
+pub use reading::{NoPlace, ReadError, ReadFrom, read_records};
 pub use record::Address;
 pub use report::{Cut, Report};
 pub use segments::{

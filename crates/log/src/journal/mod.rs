@@ -207,8 +207,13 @@ impl<D: Disk> Journal<D> {
     }
 }
 
+/// What groups keep by a record with this payload. `None` if no record has it.
+pub(crate) fn kept_of(payload: &[u8]) -> Option<Vec<Kept>> {
+    encoding::take(payload).map(|payload| payload.parts)
+}
+
 /// Reads a payload as recovery does, for fuzzers. Returns how many groups and entries it holds.
 pub(crate) fn fuzz_payload(payload: &[u8]) -> usize {
-    let parts = encoding::take(payload).map_or_else(Vec::new, |payload| payload.parts);
+    let parts = kept_of(payload).unwrap_or_default();
     parts.iter().map(|kept| 1 + kept.entries.len()).sum()
 }

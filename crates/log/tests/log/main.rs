@@ -15,6 +15,7 @@ mod crashes;
 mod cuts;
 mod damage;
 mod faults;
+mod following;
 mod reader;
 mod refused;
 mod truncation;
