@@ -23,6 +23,7 @@ use log::{Base, GroupImage, GroupImages, Kept};
 use order::PartitionMap;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::codec::{Reader, put_varint};
+use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId};
 
@@ -89,6 +90,15 @@ fn take_nonces(reader: &mut Reader<'_>) -> Option<Nonces> {
 /// What the journal of a node that joins begins with: without it, that journal would be a lost one.
 pub fn joined_record() -> Kept {
     kept(1, 0, &Nonces::new())
+}
+
+/// What the journal of a founder says that is made with all others of a new cluster: that the cluster is
+/// formed, with numbers of the disks that all who make one know.
+pub(super) fn formed_record(map: &PartitionMap, me: NodeId) -> Kept {
+    // Never 0, which is no number of a disk.
+    let nonce = |node: NodeId| mix(map.cluster ^ mix(u64::from(node.0))).max(1);
+    let nonces: Nonces = map.nodes.keys().map(|&node| (node, nonce(node))).collect();
+    kept(1, nonce(me), &nonces)
 }
 
 /// Whether a journal is that of a node that stands alone, as far as it tells.

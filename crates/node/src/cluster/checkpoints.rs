@@ -413,19 +413,24 @@ impl Checkpoints {
 
     /// Lets go of those that nobody needs, but for one that is being fetched. Gives those that stay.
     pub fn needed(&mut self, now_tick: u64, fetched: Option<Epoch>) -> Needed {
+        let is_fetched = |taken: &Taken| taken.asked_tick.is_some_and(|asked| now_tick < asked + FETCH_TICKS);
         // The one before the newest stays for those who have just been told of it.
         while self.taken.len() > 2 {
-            let oldest = &self.taken[0];
-            let is_fetched = oldest.asked_tick.is_some_and(|asked| now_tick < asked + FETCH_TICKS);
+            let mut older = 0..self.taken.len() - 2;
+            let is_covered = |taken: &Taken| taken.epoch < self.base;
+            let unneeded = older.find(|&place| {
+                let taken = &self.taken[place];
+                is_covered(taken) && !is_fetched(taken)
+            });
+            // Where there are many, whoever fetches one does not begin again for those that nobody fetches.
+            // The oldest is the one behind which the logs can begin first.
+            let one_of_many = || {
+                let newer = (1..self.taken.len() - 2).find(|&place| !is_fetched(&self.taken[place]));
+                newer.unwrap_or(usize::from(!is_covered(&self.taken[0])))
+            };
             let are_many = self.taken.len() > TAKEN_MAX;
-            if oldest.epoch < self.base && (are_many || !is_fetched) {
-                self.taken.pop_front();
-            } else if are_many {
-                // The oldest is the one behind which the logs can begin first.
-                self.taken.remove(1);
-            } else {
-                break;
-            }
+            let Some(place) = unneeded.or_else(|| are_many.then(one_of_many)) else { break };
+            self.taken.remove(place);
         }
         let all = self.taken.iter().chain(&self.recording);
         let mut epochs: BTreeSet<Epoch> =

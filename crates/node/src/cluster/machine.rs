@@ -1,6 +1,7 @@
 //! The state machine: what happens to it, what it wants done, and the round in which the one leads to the
 //! other.
 
+mod backup;
 mod begin;
 mod checkpoints;
 mod clients;

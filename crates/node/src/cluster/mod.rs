@@ -109,6 +109,7 @@ mod peers;
 pub(crate) mod pieces;
 mod reads;
 mod recover;
+pub mod restore;
 mod retired;
 mod shape;
 mod status;
@@ -126,7 +127,7 @@ pub use levels::{LEVEL, TooOld};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode};
 pub use options::ClusterOptions;
 pub use peers::Condition;
-pub use pieces::{Piece, Whole};
+pub use pieces::{Piece, Whole, read_piece_of};
 pub use recover::{ClusterRecoverError, ClusterStart, LoadedEngines, load_engines};
 pub use status::ClusterStatus;
 

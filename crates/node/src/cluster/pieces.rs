@@ -37,9 +37,14 @@ impl Whole {
 
 /// The size of the whole file, and the bytes of the piece.
 pub(crate) fn read_piece<D: Disk>(disk: &D, piece: Piece) -> io::Result<(u64, Vec<u8>)> {
+    read_piece_of(disk, piece, PIECE_BYTES)
+}
+
+/// The size of the whole file of a checkpoint, and up to so many bytes of it from the piece's offset on.
+pub fn read_piece_of<D: Disk>(disk: &D, piece: Piece, bytes_max: usize) -> io::Result<(u64, Vec<u8>)> {
     let file = disk.open(&file_name(piece.partition, piece.epoch))?;
     let total = file.len_bytes()?;
-    let left = total.saturating_sub(piece.offset).min(PIECE_BYTES as u64);
+    let left = total.saturating_sub(piece.offset).min(bytes_max as u64);
     let mut bytes = vec![0; left as usize];
     let mut done = 0;
     while done < bytes.len() {

@@ -128,3 +128,27 @@ fn what_is_written_after_a_list_was_made_stays_when_the_list_is_followed() {
     prune(&disk, &checkpoints.needed(FETCH_TICKS, None)).expect("removed");
     assert_eq!(epochs(&disk), BTreeSet::from([7, 9, 10]));
 }
+
+#[test]
+fn a_checkpoint_that_is_fetched_outlives_those_that_nobody_fetches() {
+    for cuts in [true, false] {
+        let begin = (Epoch(2), bases(2, &map(&[P0]), &[P0]));
+        let mut checkpoints = Checkpoints::new(begin, Epoch(1), None, None, Schedule::default());
+        checkpoints.taken.push_front(taken(1, &[P0]));
+        assert!(checkpoints.asked(P0, Epoch(2), 0));
+        for epoch in 3..40 {
+            checkpoints.taken.push_back(taken(epoch, &[P0]));
+            if cuts {
+                (checkpoints.base, checkpoints.durable_base) = (Epoch(epoch - 1), Epoch(epoch - 1));
+            }
+            let needed = checkpoints.needed(1, None);
+            assert!(needed.epochs.contains(&Epoch(2)), "{epoch}");
+            assert!(needed.epochs.len() <= TAKEN_MAX, "{epoch}: {needed:?}");
+            checkpoints.check_invariants();
+        }
+        assert!(!checkpoints.asked(P0, Epoch(20), 1), "nobody fetched it");
+        checkpoints.taken.push_back(taken(40, &[P0]));
+        let needed = checkpoints.needed(FETCH_TICKS, None);
+        assert!(!needed.epochs.contains(&Epoch(2)), "nobody fetches it any more");
+    }
+}
