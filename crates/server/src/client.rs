@@ -223,6 +223,23 @@ impl Client {
         self.answer()
     }
 
+    /// Sends one command whose reply is a bulk string of any bytes. The error is the server's, if it refused.
+    pub fn call_for_bytes(&mut self, args: &[&str]) -> Result<Result<Vec<u8>, String>, ClientError> {
+        let mut bytes = Vec::new();
+        put_command(&mut bytes, args);
+        self.command = args[0].to_owned();
+        self.send(&bytes)?;
+        let (line, text) = self.line()?;
+        match line[0] {
+            b'-' => Ok(Err(text)),
+            b'$' => match length(&line, &text)? {
+                Some(length) => self.body(length).map(Ok),
+                None => Err(ClientError::Unexpected { command: args[0].to_owned(), answer: Answer::Nil }),
+            },
+            _ => Err(not_resp(&line)),
+        }
+    }
+
     /// Sends commands that [`put_command`] made. Each gets an answer.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let wire = self.reader.get_mut();
@@ -242,17 +259,7 @@ impl Client {
 
     /// Waits for the answer to the first command that has none yet.
     pub fn answer(&mut self) -> Result<Answer, ClientError> {
-        let mut line = Vec::new();
-        let read = self.reader.read_until(b'\n', &mut line);
-        read.map_err(|cause| self.lost(cause))?;
-        if !line.ends_with(b"\r\n") {
-            return Err(match line.is_empty() {
-                true => self.lost(io::ErrorKind::UnexpectedEof.into()),
-                false => not_resp(&line),
-            });
-        }
-        let text = line.get(1..line.len() - 2).unwrap_or_default();
-        let text = String::from_utf8_lossy(text).into_owned();
+        let (line, text) = self.line()?;
         match line[0] {
             b'+' | b':' | b'#' | b',' | b'(' => Ok(Answer::Text(text)),
             b'-' => Ok(Answer::Error(text)),
@@ -261,10 +268,7 @@ impl Client {
                 let Some(length) = length(&line, &text)? else {
                     return Ok(Answer::Nil);
                 };
-                let mut body = vec![0; length + 2];
-                let read = self.reader.read_exact(&mut body);
-                read.map_err(|cause| self.lost(cause))?;
-                body.truncate(length);
+                let body = self.body(length)?;
                 Ok(Answer::Text(String::from_utf8_lossy(&body).into_owned()))
             }
             kind @ (b'*' | b'~' | b'>' | b'%') => {
@@ -276,6 +280,34 @@ impl Client {
             }
             _ => Err(not_resp(&line)),
         }
+    }
+
+    /// A whole line, and what it has behind its first byte.
+    fn line(&mut self) -> Result<(Vec<u8>, String), ClientError> {
+        let mut line = Vec::new();
+        let read = self.reader.read_until(b'\n', &mut line);
+        read.map_err(|cause| self.lost(cause))?;
+        if !line.ends_with(b"\r\n") {
+            return Err(match line.is_empty() {
+                true => self.lost(io::ErrorKind::UnexpectedEof.into()),
+                false => not_resp(&line),
+            });
+        }
+        let text = line.get(1..line.len() - 2).unwrap_or_default();
+        let text = String::from_utf8_lossy(text).into_owned();
+        match line.len() {
+            0..3 => Err(not_resp(&line)),
+            _ => Ok((line, text)),
+        }
+    }
+
+    /// The bytes of a bulk string, of which the line before told the length.
+    fn body(&mut self, length: usize) -> Result<Vec<u8>, ClientError> {
+        let mut body = vec![0; length + 2];
+        let read = self.reader.read_exact(&mut body);
+        read.map_err(|cause| self.lost(cause))?;
+        body.truncate(length);
+        Ok(body)
     }
 
     /// Runs many commands in pipelines of `chunk`; every reply must pass `accept`.

@@ -14,6 +14,7 @@
 
 pub mod acl;
 pub mod auth_failures;
+pub mod backup;
 pub mod client;
 pub mod clock;
 pub mod cluster;

@@ -86,6 +86,8 @@ pub enum ConnectionCommand {
     Monitor,
     /// MULTI.
     Multi,
+    /// A subcommand of ORDO.BACKUP.
+    OrdoBackup(OrdoBackupCommand),
     /// A subcommand of ORDO.CLUSTER.
     OrdoCluster(OrdoClusterCommand),
     /// PSUBSCRIBE.
@@ -227,6 +229,17 @@ pub enum ClusterCommand {
     KeepMap,
     /// CLUSTER ADDSLOTS, ADDSLOTSRANGE, DELSLOTS, DELSLOTSRANGE, FLUSHSLOTS and SETSLOT.
     PlaceSlots,
+}
+
+/// A subcommand of ORDO.BACKUP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrdoBackupCommand {
+    /// ORDO.BACKUP WHERE.
+    Where,
+    /// ORDO.BACKUP FILE.
+    File,
+    /// ORDO.BACKUP LOG.
+    Log,
 }
 
 /// A subcommand of ORDO.CLUSTER.

@@ -21,7 +21,7 @@ pub use entries::COMMANDS;
 pub(crate) use keys::normalize;
 pub use kinds::{
     AclCommand, ClusterCommand, ConnectionCommand, FunctionCommand, LatencyCommand, MemoryCommand,
-    OrdoClusterCommand, PubSubCommand, ScriptCommand, SlowLogCommand,
+    OrdoBackupCommand, OrdoClusterCommand, PubSubCommand, ScriptCommand, SlowLogCommand,
 };
 pub use lookup::place_of;
 pub use number::{COMMANDS_COUNT, CommandNumber};

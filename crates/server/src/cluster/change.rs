@@ -207,38 +207,44 @@ impl fmt::Display for ClusterChange {
 /// How a change ended: what was done, or why it was not, both for people.
 pub type ChangeOutcome = Result<String, String>;
 
-type Cell = Arc<Mutex<Option<ChangeOutcome>>>;
-
 /// What a connection keeps while its change is on its way.
-#[derive(Debug)]
-pub struct ChangeTicket(Cell);
+pub type ChangeTicket = Ticket<String>;
 
-/// What whoever makes the change keeps. Dropped without an answer, it says that the outcome is unknown.
-#[derive(Debug)]
-pub struct ChangeAnswer(Option<Cell>);
+/// What whoever makes a change keeps.
+pub type ChangeAnswer = TicketAnswer<String>;
 
-impl ChangeTicket {
+type Cell<T> = Arc<Mutex<Option<Result<T, String>>>>;
+
+/// What a connection keeps while what it asked for is on its way.
+#[derive(Debug)]
+pub struct Ticket<T>(Cell<T>);
+
+/// What whoever works on it keeps. Dropped without an answer, it says that the outcome is unknown.
+#[derive(Debug)]
+pub struct TicketAnswer<T>(Option<Cell<T>>);
+
+impl<T> Ticket<T> {
     /// A ticket and the means to answer it.
-    pub fn open() -> (ChangeTicket, ChangeAnswer) {
+    pub fn open() -> (Ticket<T>, TicketAnswer<T>) {
         let cell = Cell::default();
-        (ChangeTicket(cell.clone()), ChangeAnswer(Some(cell)))
+        (Ticket(cell.clone()), TicketAnswer(Some(cell)))
     }
-    /// How the change ended, once it has; `None` before that, and after it was taken.
-    pub fn try_take(&self) -> Option<ChangeOutcome> {
+    /// How it ended, once it has; `None` before that, and after it was taken.
+    pub fn try_take(&self) -> Option<Result<T, String>> {
         self.0.lock().take()
     }
 }
 
-impl ChangeAnswer {
+impl<T> TicketAnswer<T> {
     /// Answers.
-    pub fn answer(mut self, outcome: ChangeOutcome) {
+    pub fn answer(mut self, outcome: Result<T, String>) {
         if let Some(cell) = self.0.take() {
             *cell.lock() = Some(outcome);
         }
     }
 }
 
-impl Drop for ChangeAnswer {
+impl<T> Drop for TicketAnswer<T> {
     fn drop(&mut self) {
         if let Some(cell) = self.0.take() {
             let lost = "nobody knows how the change ended, because the node stopped working on it: look at \

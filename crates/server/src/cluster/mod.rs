@@ -14,7 +14,7 @@ mod view;
 
 pub use agree::Delivery;
 pub(crate) use change::called;
-pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange};
+pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange, Ticket, TicketAnswer};
 pub use config::{
     ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Protocol, Secret, Validator, Validators,
 };

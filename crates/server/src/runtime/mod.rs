@@ -26,6 +26,7 @@
 //! order; [`Runtime::read_aside`] leaves a heavy one to a *reader* thread, where it holds up neither its
 //! caller nor a writer; readers take turns. [`Runtime::interrupt_reads`] stops what takes long there.
 
+mod backup;
 mod certified;
 mod cluster;
 mod core;
@@ -48,6 +49,7 @@ mod tests;
 mod threads;
 mod turns;
 
+pub use backup::BackupRead;
 pub use certified::{CertifiedOptions, CertifiedStatus, Patience};
 pub use cluster::Membership;
 pub use execute::ReadOutcome;

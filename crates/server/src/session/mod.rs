@@ -30,6 +30,7 @@ mod acl;
 mod admin;
 mod admission;
 pub mod audit;
+mod backup;
 mod calls;
 mod channels;
 mod client;
@@ -58,7 +59,7 @@ pub(crate) use client::checked_name;
 pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD};
 
 use crate::auth_failures::Attempt;
-use crate::cluster::ChangeTicket;
+use crate::cluster::{ChangeTicket, Ticket};
 use crate::config::{Config, OutputLimit};
 use crate::hub::Delivery;
 use crate::net::clients::Client;
@@ -100,6 +101,8 @@ enum Hold {
     Save(u64),
     /// A change of the cluster is answered once it ended.
     Change(ChangeTicket),
+    /// ORDO.BACKUP is answered once what it wants is read.
+    Backup(Ticket<Vec<u8>>),
     /// WAITAOF is answered once the log is on disk, or after its time.
     Sync(durability::Syncing),
     /// A command waits for a key: see [`waiting`].
@@ -295,7 +298,10 @@ impl Session {
     }
     /// Whether the connection waits for something that no reply brings: it is to be resumed now and then.
     pub fn waits_for_time(&self) -> bool {
-        matches!(self.hold, Some(Hold::Pause(_) | Hold::Save(_) | Hold::Change(_) | Hold::Sync(_)))
+        matches!(
+            self.hold,
+            Some(Hold::Pause(_) | Hold::Save(_) | Hold::Change(_) | Hold::Backup(_) | Hold::Sync(_))
+        )
     }
     /// Whether a held command can go on.
     pub fn resumable(&self) -> bool {
@@ -390,6 +396,10 @@ impl Session {
             Some(Hold::Change(ticket)) => match ticket.try_take() {
                 Some(outcome) => self.answer(thread, &cluster::changed(outcome)),
                 None => self.hold = Some(Hold::Change(ticket)),
+            },
+            Some(Hold::Backup(ticket)) => match ticket.try_take() {
+                Some(outcome) => self.answer(thread, &backup::read_outcome(outcome)),
+                None => self.hold = Some(Hold::Backup(ticket)),
             },
         }
         self.looked_at(thread);

@@ -1,7 +1,9 @@
 //! Commands of the connection itself: which part of the session answers each.
 
-use super::{Session, ThreadContext, acl, admin, calls, channels, config, durability, info, memory, observe};
-use redis_surface::table::{ConnectionCommand, OrdoClusterCommand};
+use super::{
+    Session, ThreadContext, acl, admin, backup, calls, channels, config, durability, info, memory, observe,
+};
+use redis_surface::table::{ConnectionCommand, OrdoBackupCommand, OrdoClusterCommand};
 use txn::{Args, Reply};
 
 impl Session {
@@ -45,6 +47,9 @@ impl Session {
             {
                 self.change_cluster(thread, change, argv)
             }
+            ConnectionCommand::OrdoBackup(read) if read != OrdoBackupCommand::Where => {
+                self.read_for_backup(thread, read, argv)
+            }
             plain => Some(self.value_command(thread, plain, argv)),
         }
     }
@@ -83,6 +88,7 @@ impl Session {
             C::Cluster(command) => Session::cluster(thread, command, argv),
             C::OrdoCluster(OrdoClusterCommand::Status) => Session::cluster_status(thread),
             C::OrdoCluster(OrdoClusterCommand::Map) => Session::cluster_map(thread, argv),
+            C::OrdoBackup(OrdoBackupCommand::Where) => backup::place(thread),
             C::Asking => Session::asking(thread),
             C::ReadOnly => self.set_readonly(thread, true),
             C::ReadWrite => self.set_readonly(thread, false),
@@ -103,6 +109,7 @@ impl Session {
             | C::PUnsubscribe
             | C::SUnsubscribe
             | C::ClientTracking
+            | C::OrdoBackup(_)
             | C::OrdoCluster(_) => redis_surface::errors::NOT_IN_BLOCK,
             client => self.client_command(thread, client, argv),
         }

@@ -29,7 +29,7 @@ pub(super) fn waits_for_writers(command: &Command) -> bool {
 /// Commands that CLIENT PAUSE does not hold: an operator ends the pause with them, or the server.
 pub(super) fn during_pause(command: &Command) -> bool {
     let container = command.name.split('|').next();
-    matches!(container, Some("client" | "ordo.cluster" | "shutdown"))
+    matches!(container, Some("client" | "ordo.backup" | "ordo.cluster" | "shutdown"))
 }
 
 /// Commands that an open block does not queue.

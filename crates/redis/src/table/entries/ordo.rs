@@ -1,7 +1,9 @@
 //! Commands that Redis does not have.
 
+use super::ConnectionCommand as C;
 use super::*;
 use crate::commands::transactions;
+use crate::table::OrdoBackupCommand as B;
 
 /// A command about the transaction that its connection holds open.
 const fn transaction(name: &'static str, arity: i16) -> Command {
@@ -11,7 +13,23 @@ const fn transaction(name: &'static str, arity: i16) -> Command {
         .flags(Flags::NO_MULTI)
 }
 
+const fn backup(name: &'static str, arity: i16, command: B) -> Command {
+    Command::new(name, arity, Group::Server, Run::Connection(C::OrdoBackup(command)))
+        .admin()
+        .noscript()
+        .flags(Flags::STALE)
+}
+
+const ORDO_BACKUP: &[Command] = &[
+    // Files take their time: no block waits for them.
+    backup("ordo.backup|file", 5, B::File).flags(Flags::NO_MULTI),
+    Command::new("ordo.backup|help", 2, Group::Server, help!("ORDO.BACKUP")).always(),
+    backup("ordo.backup|log", -4, B::Log).flags(Flags::NO_MULTI),
+    backup("ordo.backup|where", 2, B::Where),
+];
+
 pub(super) const COMMANDS: &[Command] = &[
+    Command::new("ordo.backup", -2, Group::Server, Run::Container(ORDO_BACKUP)),
     // The record is written and takes memory, whatever the command inside does.
     Command::new("ordo.idempotent", -3, Group::Transactions, Run::Idempotent)
         .stores()
