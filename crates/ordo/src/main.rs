@@ -1,9 +1,10 @@
-//! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo bench`, `ordo sim` and
-//! `ordo reproduce`.
+//! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo backup`, `ordo restore`,
+//! `ordo bench`, `ordo sim` and `ordo reproduce`.
 
 #![allow(clippy::disallowed_methods, reason = "this crate measures: `ordo sim calibrate` and progress")]
 
 mod admin;
+mod backup;
 mod bench;
 mod cluster;
 mod nodes;
@@ -60,6 +61,16 @@ fn main() -> ExitCode {
         )
         .subcommand(admin::command())
         .subcommand(
+            backup::Backup::augment_args(Command::new("backup").arg_required_else_help(true))
+                .about("Copies a running server or cluster, and then its order, to a directory or to S3")
+                .long_about(None),
+        )
+        .subcommand(
+            backup::Restore::augment_args(Command::new("restore").arg_required_else_help(true))
+                .about("Makes a new database of a backup, as it was at any moment")
+                .long_about(None),
+        )
+        .subcommand(
             bench::Bench::augment_subcommands(
                 Command::new("bench").subcommand_required(true).arg_required_else_help(true),
             )
@@ -91,6 +102,12 @@ fn main() -> ExitCode {
                 Err(error) => Err(error),
             }
         }
+        Some(("backup", matches)) => backup::Backup::from_arg_matches(matches)
+            .map_err(|error| error.exit())
+            .and_then(|backup| backup::run(&backup)),
+        Some(("restore", matches)) => backup::Restore::from_arg_matches(matches)
+            .map_err(|error| error.exit())
+            .and_then(|restore| backup::run_restore(&restore)),
         Some(("bench", matches)) => {
             bench::Bench::from_arg_matches(matches).map_err(|error| error.exit()).and_then(bench::run)
         }

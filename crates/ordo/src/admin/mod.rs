@@ -142,7 +142,7 @@ enum AdminCommand {
 }
 
 /// A number that nobody can guess: of logs, the seed of checksums.
-fn unguessable() -> u64 {
+pub fn unguessable() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let nanos = since.map_or(0, |since| since.as_nanos() as u64);
     mix(nanos ^ u64::from(std::process::id()) << 40)

@@ -1,0 +1,340 @@
+//! The nodes that a backup is made of, and the order as their journals tell it.
+//!
+//! Each node tells what it has of the groups whose logs it keeps. One node gives the batches of a group until
+//! it is gone; then another one does. What a journal has may still be replaced by another leader's entries,
+//! so batches wait here until they are agreed; they wait, too, until the batches of all groups are there for
+//! their epoch. The node that is furthest behind is asked first, so that little waits.
+
+use super::format::Tip;
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use order::GroupBatch;
+use server::backup::{FilePart, GroupNews, LogPart, Place};
+use server::client::{Access, Answer, Client};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a node may take to write a checkpoint.
+const SAVE_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Why the order cannot be followed from where the backup is.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    /// A node, or the way to it. Another one may have what is wanted.
+    #[error("{0:#}")]
+    Node(anyhow::Error),
+    /// The node's log does not have what follows. If no other node's has it, a new checkpoint is needed.
+    #[error("{address} does not have what follows any more: {why}")]
+    Order {
+        /// Where the node answers.
+        address: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// The database has another past than the backup: a new checkpoint is needed.
+    #[error(
+        "the database has another past than this backup at epoch {0}: it was restored, or has lost its last \
+         writes"
+    )]
+    Past(u64),
+}
+
+impl From<anyhow::Error> for Lost {
+    fn from(error: anyhow::Error) -> Lost {
+        Lost::Node(error)
+    }
+}
+
+/// A node that answers.
+pub struct Node {
+    pub address: String,
+    client: Client,
+    pub place: Place,
+}
+
+impl Node {
+    fn open(address: &str, access: &Access, patience: Duration) -> Result<Node> {
+        let mut client = access.open(address, patience)?;
+        if let Some(Answer::Error(text)) = access.log_in(&mut client)? {
+            bail!("{address} does not take the password ({text}): correct --user and --password");
+        }
+        let place = place_of(&mut client, address)?;
+        Ok(Node { address: address.to_owned(), client, place })
+    }
+
+    /// Asks where it is now.
+    pub fn look(&mut self) -> Result<()> {
+        let place = place_of(&mut self.client, &self.address)?;
+        if (&place.cluster, place.partitions) != (&self.place.cluster, self.place.partitions) {
+            bail!("{} is a node of another cluster by now", self.address);
+        }
+        self.place = place;
+        Ok(())
+    }
+
+    /// Part of a checkpoint's file; `None` if the node does not have it.
+    pub fn file(&mut self, partition: u16, epoch: u64, offset: u64) -> Result<Option<FilePart>> {
+        let numbers = [u64::from(partition), epoch, offset].map(|number| number.to_string());
+        let words = ["ORDO.BACKUP", "FILE", &numbers[0], &numbers[1], &numbers[2]];
+        match self.client.call_for_bytes(&words)? {
+            Ok(bytes) => FilePart::decode(&bytes).map(Some).with_context(|| self.is_strange()),
+            Err(text) if text.starts_with("GONE") => Ok(None),
+            Err(text) => bail!("{}: {text}", self.address),
+        }
+    }
+
+    /// What its journal has of the order; `None` if it no longer has that.
+    fn log(&mut self, behind: u64, from: Option<&str>) -> Result<Option<LogPart>> {
+        let numbers = [self.place.record, behind].map(|number| number.to_string());
+        let mut words = vec!["ORDO.BACKUP", "LOG", &numbers[0], &numbers[1]];
+        words.extend(from);
+        match self.client.call_for_bytes(&words)? {
+            Ok(bytes) => LogPart::decode(&bytes).map(Some).with_context(|| self.is_strange()),
+            Err(text) if text.starts_with("GONE") => Ok(None),
+            Err(text) => bail!("{}: {text}", self.address),
+        }
+    }
+
+    fn is_strange(&self) -> String {
+        format!("{} replied what this `ordo` does not understand: use one of its version", self.address)
+    }
+}
+
+fn place_of(client: &mut Client, address: &str) -> Result<Place> {
+    match client.call(&["ORDO.BACKUP", "WHERE"])? {
+        Answer::Text(json) => Ok(serde_json::from_str(&json)
+            .with_context(|| format!("{address} replied what this `ordo` does not understand"))?),
+        Answer::Error(text) => bail!("{address}: {text}"),
+        answer => bail!("{address} replied {answer:?}"),
+    }
+}
+
+/// Has a checkpoint of the whole cluster taken. Gives its epoch.
+pub fn take_checkpoint(address: &str, access: &Access) -> Result<u64> {
+    let mut node = Node::open(address, access, SAVE_PATIENCE)?;
+    match node.client.call(&["SAVE"])? {
+        Answer::Text(_) => {}
+        answer => bail!("{address} takes no checkpoint: {answer:?}"),
+    }
+    node.look()?;
+    match node.place.checkpoint {
+        0 => bail!("{address} has no checkpoint, though it was asked for one"),
+        epoch => Ok(epoch),
+    }
+}
+
+/// What is known of a group's log, at the node that tells of it.
+struct GroupLog {
+    /// Batches by their index that are not known to be agreed. Empty ones are none.
+    waiting: BTreeMap<u64, Bytes>,
+    /// The epoch of the next batch to be agreed; [`NEVER`] once it is known to be missing.
+    next_epoch: u64,
+}
+
+/// No batch is of this epoch.
+const NEVER: u64 = u64::MAX;
+
+/// Nodes that have all groups together, and what they told behind a place.
+pub struct Nodes {
+    pub nodes: Vec<Node>,
+    /// Which node tells of each group.
+    tellers: Vec<usize>,
+    groups: Vec<GroupLog>,
+    /// Where each node's journal is read next.
+    places: Vec<Option<String>>,
+    /// Nodes that have told all up to the record that was the last one.
+    reached: BTreeSet<usize>,
+    /// Agreed batches, by epoch and group.
+    agreed: BTreeMap<u64, Vec<Option<Bytes>>>,
+}
+
+impl Nodes {
+    /// Connects to nodes until all groups have one, the first of these addresses first; adds the addresses
+    /// that nodes tell. `avoid` are nodes that have nothing to tell.
+    pub fn connect(all: &mut Vec<String>, access: &Access, avoid: &BTreeSet<String>) -> Result<Nodes, Lost> {
+        let mut problems = Vec::new();
+        let mut nodes: Vec<Node> = Vec::new();
+        let mut at = 0;
+        let mut tellers: Vec<Option<usize>> = Vec::new();
+        while at < all.len() && (tellers.is_empty() || tellers.contains(&None)) {
+            let address = all[at].clone();
+            at += 1;
+            if avoid.contains(&address) {
+                problems.push(format!("{address} no longer has what is wanted"));
+                continue;
+            }
+            let node = match Node::open(&address, access, PATIENCE) {
+                Ok(node) => node,
+                Err(error) => {
+                    problems.push(format!("{address}: {error:#}"));
+                    continue;
+                }
+            };
+            if nodes.iter().any(|known| known.place.node == node.place.node) {
+                continue;
+            }
+            if nodes.first().is_some_and(|first| first.place.cluster != node.place.cluster) {
+                problems.push(format!("{address} is a node of another cluster"));
+                continue;
+            }
+            tellers.resize(usize::from(node.place.partitions), None);
+            let number = nodes.len();
+            let mut is_of_use = false;
+            for (partition, teller) in tellers.iter_mut().enumerate() {
+                if teller.is_none() && node.place.agreed.contains_key(&(partition as u16)) {
+                    *teller = Some(number);
+                    is_of_use = true;
+                }
+            }
+            let others = node.place.addresses.iter().filter(|address| !address.is_empty());
+            let others: Vec<String> = others.filter(|address| !all.contains(address)).cloned().collect();
+            all.extend(others);
+            if is_of_use {
+                nodes.push(node);
+            }
+        }
+        let known: Option<Vec<usize>> = tellers.iter().copied().collect();
+        match known.filter(|known| !known.is_empty()) {
+            Some(tellers) => Ok(Nodes {
+                places: vec![None; nodes.len()],
+                groups: Vec::new(),
+                reached: BTreeSet::new(),
+                agreed: BTreeMap::new(),
+                nodes,
+                tellers,
+            }),
+            None => Err(match avoid.first() {
+                Some(first) => Lost::Order { address: first.clone(), why: "nor does another node" },
+                None => Lost::Node(anyhow!(
+                    "the nodes that answer do not have all partitions together:\n  {}",
+                    problems.join("\n  ")
+                )),
+            }),
+        }
+    }
+
+    /// How many partitions there are.
+    pub fn partitions(&self) -> usize {
+        self.tellers.len()
+    }
+
+    /// The node that tells of a partition.
+    pub fn teller(&mut self, partition: u16) -> &mut Node {
+        let teller = self.tellers[usize::from(partition)];
+        &mut self.nodes[teller]
+    }
+
+    /// Follows the order from behind an epoch, which the backup has.
+    pub fn begin_behind(&mut self, epoch: u64) {
+        let group = || GroupLog { waiting: BTreeMap::new(), next_epoch: epoch + 1 };
+        self.groups = self.tellers.iter().map(|_| group()).collect();
+        self.places = vec![None; self.nodes.len()];
+        self.agreed.clear();
+        self.reached = (0..self.nodes.len()).collect();
+    }
+
+    /// Asks all nodes where they are: what they have by now is to be read.
+    pub fn look(&mut self) -> Result<()> {
+        for node in &mut self.nodes {
+            node.look()?;
+        }
+        self.reached.clear();
+        Ok(())
+    }
+
+    /// Whether all is read that the nodes had when they were last asked where they are.
+    pub fn is_read(&self) -> bool {
+        self.reached.len() == self.nodes.len()
+    }
+
+    /// Reads a part of a journal: of the node that is furthest behind.
+    pub fn read(&mut self, tip: &Tip) -> Result<(), Lost> {
+        let next_of = |node: usize| {
+            let groups = self.groups.iter().zip(&self.tellers);
+            groups.filter(|(_, teller)| **teller == node).map(|(group, _)| group.next_epoch).min()
+        };
+        let unread = (0..self.nodes.len()).filter(|node| !self.reached.contains(node));
+        let Some(number) = unread.min_by_key(|&node| next_of(node)) else {
+            return Ok(());
+        };
+        let from = self.places[number].clone();
+        let part = self.nodes[number].log(tip.epoch, from.as_deref())?;
+        let Some(part) = part else {
+            return Err(self.gone(number, "its log was cut there"));
+        };
+        self.places[number] = Some(part.next.to_string());
+        for news in part.news {
+            self.take(number, news);
+        }
+        let place = self.nodes[number].place.clone();
+        // What a server by itself has written is never replaced.
+        if part.reached || place.alone {
+            for (&partition, &index) in &place.agreed {
+                self.agree(number, usize::from(partition), index);
+            }
+        }
+        if part.reached {
+            self.reached.insert(number);
+        }
+        let mut ahead = self.groups.iter().zip(&self.tellers).filter(|(_, teller)| **teller == number);
+        let has_gap = ahead.any(|(group, _)| group.next_epoch == NEVER);
+        match has_gap {
+            true => Err(self.gone(number, "its log begins later")),
+            false => Ok(()),
+        }
+    }
+
+    fn gone(&self, number: usize, why: &'static str) -> Lost {
+        Lost::Order { address: self.nodes[number].address.clone(), why }
+    }
+
+    fn take(&mut self, number: usize, news: GroupNews) {
+        let place = usize::from(news.partition.0);
+        if self.tellers.get(place) != Some(&number) {
+            return;
+        }
+        let group = &mut self.groups[place];
+        if news.resets {
+            group.waiting.clear();
+        }
+        for (index, data) in news.entries {
+            group.waiting.split_off(&index);
+            group.waiting.insert(index, data);
+        }
+        if let Some(agreed) = news.agreed {
+            self.agree(number, place, agreed);
+        }
+    }
+
+    /// A group has agreed on its log up to an index, as the node says that tells of it.
+    fn agree(&mut self, number: usize, place: usize, index: u64) {
+        if self.tellers.get(place) != Some(&number) {
+            return;
+        }
+        let groups = self.tellers.len();
+        let group = &mut self.groups[place];
+        while let Some(entry) = group.waiting.first_entry().filter(|entry| *entry.key() <= index) {
+            let data = entry.remove();
+            let Some(epoch) = GroupBatch::epoch_of(&data) else { continue };
+            if epoch.0 == group.next_epoch {
+                group.next_epoch += 1;
+                let batches = self.agreed.entry(epoch.0).or_insert_with(|| vec![None; groups]);
+                batches[place] = Some(data);
+            } else if epoch.0 > group.next_epoch {
+                group.next_epoch = NEVER;
+                return;
+            }
+        }
+    }
+
+    /// Takes out the next epoch, if the batches of all groups are there.
+    pub fn next(&mut self, tip: &Tip) -> Option<Vec<Bytes>> {
+        let first = self.agreed.first_entry().filter(|first| *first.key() == tip.epoch + 1)?;
+        let whole: Option<Vec<Bytes>> = first.get().iter().cloned().collect();
+        let whole = whole?;
+        first.remove();
+        Some(whole)
+    }
+}

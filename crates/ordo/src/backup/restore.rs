@@ -1,0 +1,168 @@
+//! `ordo restore`, and the execution of a backup's order that `ordo backup verify` shares with it.
+
+use super::chains::Chain;
+use super::format::{FileEntry, Tip, piece_name};
+use super::moment::{Found, Moment, find, shown};
+use super::objects::Objects;
+use anyhow::{Context, Result, bail};
+use log::Base;
+use node::cluster::restore::{Replay, first_map, write_node};
+use order::{PartitionMap, Skips};
+use server::cluster::config::ClusterConfig;
+use server::cluster::identity::Identity;
+use server::disk::RealDisk;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use txn::{NodeId, PartitionId, Registry};
+
+/// Whose directory is written.
+pub enum Target {
+    /// A server by itself.
+    Alone,
+    /// A node of a cluster, by the cluster's description and the node's name.
+    Node(PathBuf, String),
+}
+
+/// Makes a data directory of a backup.
+pub fn run(objects: &Objects, at: Moment, dir: &Path, target: &Target) -> Result<()> {
+    if dir.exists() && std::fs::read_dir(dir)?.next().is_some() {
+        bail!("{} is not empty: a database is restored into a new directory", dir.display());
+    }
+    let (layout, me) = match target {
+        Target::Alone => (PartitionMap::alone(), NodeId(1)),
+        Target::Node(path, name) => {
+            let config = ClusterConfig::load(path)?;
+            let map = config.map()?;
+            let found = map.nodes.iter().find(|(_, entry)| entry.name == *name).map(|(node, _)| *node);
+            let me = found.with_context(|| format!("{} has no founder '{name}'", path.display()))?;
+            (map, me)
+        }
+    };
+    let found = find(objects, at)?;
+    let mut replay = begin(objects, &found.chain, found.from.epoch)?;
+    let tip = go_on(objects, &found, &mut replay)?;
+    let end = replay.end();
+    if (end.epoch.0, end.digest) != (tip.epoch, tip.digest) {
+        bail!("the order that was executed is not the one of the backup: a bug of Ordo, please report it");
+    }
+    check_state(objects, &found.chain, &replay)?;
+    let map = first_map(layout, end);
+    // A restore that is interrupted leaves nothing that a server would start with.
+    let mut unfinished = dir.as_os_str().to_owned();
+    unfinished.push(".unfinished-restore");
+    let unfinished = PathBuf::from(unfinished);
+    if unfinished.exists() {
+        std::fs::remove_dir_all(&unfinished)
+            .with_context(|| format!("what an interrupted restore left in {}", unfinished.display()))?;
+    }
+    let disk = Arc::new(RealDisk::open(&unfinished)?);
+    let records = write_node(&disk, &replay, &map, me, crate::admin::unguessable())?;
+    drop(disk);
+    if let Target::Node(..) = target {
+        Identity { node: me, first: map.clone(), map }.save(&unfinished)?;
+    }
+    std::fs::rename(&unfinished, dir)
+        .with_context(|| format!("{} cannot become {}", unfinished.display(), dir.display()))?;
+    println!(
+        "{}: {records} records, as they were at the end of epoch {} ({}); content digest {:016x}",
+        dir.display(),
+        tip.epoch,
+        shown(tip.time_ms),
+        replay.content_digest()
+    );
+    Ok(())
+}
+
+/// An execution behind a checkpoint of a chain.
+pub fn begin(objects: &Objects, chain: &Chain, epoch: u64) -> Result<Replay> {
+    let mut registry = Registry::new();
+    redis_surface::register(&mut registry)?;
+    let manifest = chain.manifest(objects, epoch)?;
+    let bases: Vec<Base> = manifest.files.iter().map(FileEntry::base).collect::<Result<_>>()?;
+    let mut skips = Skips::default();
+    for name in chain.progress(objects)?.map(|progress| progress.skips).unwrap_or_default() {
+        skips.add(name.parse().map_err(|_| anyhow::anyhow!("'{name}' is no name of a request"))?);
+    }
+    let mut open = |partition: PartitionId| -> io::Result<Pieces<'_>> {
+        let file = manifest.files[usize::from(partition.0)].clone();
+        Ok(Pieces { objects, chain: chain.number, epoch, partition, file, next: 0, bytes: Vec::new(), at: 0 })
+    };
+    Ok(Replay::begin(&bases, registry, Arc::new(skips), &mut open)?)
+}
+
+/// Executes the order of a chain up to a moment. Gives the place.
+fn go_on(objects: &Objects, found: &Found, replay: &mut Replay) -> Result<Tip> {
+    let mut last = found.from;
+    let end = found.chain.walk(objects, found.from, &mut |tip, batches| {
+        if found.until.is_before(tip) {
+            return Ok(false);
+        }
+        replay.execute(batches)?;
+        last = *tip;
+        Ok(true)
+    })?;
+    if let Moment::Epoch(epoch) = found.until
+        && last.epoch < epoch
+    {
+        bail!("the backup ends with epoch {} ({}), before epoch {epoch}", end.epoch, shown(end.time_ms));
+    }
+    Ok(last)
+}
+
+/// Holds the state against what replicas had, where a checkpoint tells it of this place.
+pub fn check_state(objects: &Objects, chain: &Chain, replay: &Replay) -> Result<()> {
+    let epoch = replay.end().epoch.0;
+    if !chain.checkpoints.contains(&epoch) {
+        return Ok(());
+    }
+    let manifest = chain.manifest(objects, epoch)?;
+    if manifest.digest != format!("{:016x}", replay.end().digest) {
+        bail!("the checkpoint of epoch {epoch} is of another order than the one that leads to it");
+    }
+    for ((partition, file), digest) in (0..).zip(&manifest.files).zip(replay.state_digests()) {
+        let partition = PartitionId(partition);
+        let said = node::cluster::restore::CheckpointState::of(partition, &file.base()?)?.state_digest;
+        if let (Some(said), Some(found)) = (said, digest)
+            && said != found
+        {
+            bail!(
+                "the state of {partition} at epoch {epoch} has the digest {found:016x}, and its replicas had \
+                 {said:016x}: a bug of Ordo, please report it"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a file of a checkpoint, object by object.
+struct Pieces<'a> {
+    objects: &'a Objects,
+    chain: u32,
+    epoch: u64,
+    partition: PartitionId,
+    file: FileEntry,
+    /// The next part.
+    next: usize,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.bytes.len() {
+            let Some(&offset) = self.file.offsets.get(self.next) else { return Ok(0) };
+            let name = piece_name(self.chain, self.epoch, self.partition.0, self.file.node, offset);
+            self.bytes = self.objects.get(&name).map_err(|error| io::Error::other(format!("{error:#}")))?;
+            let end = self.file.offsets.get(self.next + 1).copied().unwrap_or(self.file.bytes);
+            if offset + self.bytes.len() as u64 != end {
+                return Err(io::Error::other(format!("{name} has another length than the manifest says")));
+            }
+            (self.next, self.at) = (self.next + 1, 0);
+        }
+        let count = room.len().min(self.bytes.len() - self.at);
+        room[..count].copy_from_slice(&self.bytes[self.at..self.at + count]);
+        self.at += count;
+        Ok(count)
+    }
+}
