@@ -366,6 +366,12 @@ fn damage_and_gaps_are_noticed_wherever_they_are() {
         std::fs::rename(&aside, path).expect("renamed");
     }
     assert!(place.verify().0);
+    // A backup goes on with a new checkpoint where the end of the last one cannot be read.
+    let last = place.logs().pop().expect("a log");
+    std::fs::write(&last, b"nothing").expect("written");
+    place.once(&addresses);
+    let (sound, said) = place.verify();
+    assert!(!sound && said.contains("chain 2: whole and undamaged"), "{said}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a backup is told by a node (ORDO.BACKUP), in the form in which it travels: whoever backs up reads
 //! what this writes.
 //!
-//! A backup asks a node where it is ([`Place`]), for parts of a checkpoint's files ([`FilePart`]), and for
+//! A backup asks a node where it is ([`BackupPlace`]), for parts of a checkpoint's files ([`FilePart`]), and for
 //! what the journal has of the order ([`LogPart`]). Each reply is bounded ([`PART_BYTES`]), and a node keeps
 //! nothing between two questions, except that a checkpoint's files stay for a while once they were asked for.
 
@@ -19,7 +19,7 @@ pub const PART_BYTES: usize = 4 << 20;
 
 /// Where a node is: the reply to ORDO.BACKUP WHERE, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct BackupPlace {
     /// The cluster's name; empty for a server that stands alone.
     pub name: String,
     /// The number of the cluster, as 16 hexadecimal digits.

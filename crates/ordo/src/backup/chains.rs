@@ -1,6 +1,6 @@
 //! What a backup has: its chains, and the order in them.
 
-use super::format::{LogObject, Manifest, Named, Progress, Tip, log_name, manifest_name, progress_name};
+use super::format::{ChainProgress, LogObject, Manifest, Named, Tip, log_name, manifest_name, progress_name};
 use super::objects::Objects;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -53,7 +53,7 @@ impl Chain {
     }
 
     /// How far it goes, as it says.
-    pub fn progress(&self, objects: &Objects) -> Result<Option<Progress>> {
+    pub fn progress(&self, objects: &Objects) -> Result<Option<ChainProgress>> {
         let name = progress_name(self.number);
         let Some(bytes) = objects.find(&name)? else { return Ok(None) };
         let progress = serde_json::from_slice(&bytes);

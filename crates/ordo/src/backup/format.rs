@@ -118,7 +118,7 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
 
 /// How far a chain goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct ChainProgress {
     /// The last epoch.
     pub epoch: u64,
     /// Its time, in milliseconds since 1970.

@@ -55,7 +55,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use moment::Moment;
 use objects::Objects;
-use restore::Target;
+use restore::RestoreTarget;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -172,8 +172,8 @@ pub fn run(backup: &Backup) -> Result<()> {
 /// Runs `ordo restore`.
 pub fn run_restore(restore: &Restore) -> Result<()> {
     let target = match (&restore.cluster, &restore.node) {
-        (Some(description), Some(name)) => Target::Node(description.clone(), name.clone()),
-        _ => Target::Alone,
+        (Some(description), Some(name)) => RestoreTarget::Node(description.clone(), name.clone()),
+        _ => RestoreTarget::Alone,
     };
     restore::run(&Objects::open(&restore.from, None)?, restore.at, &restore.dir, &target)
 }

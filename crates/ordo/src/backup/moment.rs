@@ -47,7 +47,7 @@ pub fn shown(time_ms: u64) -> String {
 }
 
 /// Where a restore begins, and where it ends.
-pub struct Found {
+pub struct RestorePoint {
     pub chain: Chain,
     /// The checkpoint.
     pub from: Tip,
@@ -59,7 +59,7 @@ pub struct Found {
 ///
 /// # Errors
 /// There is none.
-pub fn find(objects: &Objects, moment: Moment) -> Result<Found> {
+pub fn find(objects: &Objects, moment: Moment) -> Result<RestorePoint> {
     let chains = chains(&objects.list()?);
     if chains.is_empty() {
         bail!("there is no backup");
@@ -75,7 +75,7 @@ pub fn find(objects: &Objects, moment: Moment) -> Result<Found> {
         for &epoch in &chain.checkpoints {
             let from = chain.tip_of(objects, epoch)?;
             if leads(&from) {
-                found = Some(Found { chain: chain.clone(), from, until: moment });
+                found = Some(RestorePoint { chain: chain.clone(), from, until: moment });
             }
         }
     }

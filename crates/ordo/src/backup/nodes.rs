@@ -9,7 +9,7 @@ use super::format::Tip;
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use order::GroupBatch;
-use server::backup::{FilePart, GroupNews, LogPart, Place};
+use server::backup::{BackupPlace, FilePart, GroupNews, LogPart};
 use server::client::{Access, Answer, Client};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const SAVE_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Why the order cannot be followed from where the backup is.
 #[derive(Debug, thiserror::Error)]
-pub enum Lost {
+pub enum FollowError {
     /// A node, or the way to it. Another one may have what is wanted.
     #[error("{0:#}")]
     Node(anyhow::Error),
@@ -41,27 +41,27 @@ pub enum Lost {
     Past(u64),
 }
 
-impl From<anyhow::Error> for Lost {
-    fn from(error: anyhow::Error) -> Lost {
-        Lost::Node(error)
+impl From<anyhow::Error> for FollowError {
+    fn from(error: anyhow::Error) -> FollowError {
+        FollowError::Node(error)
     }
 }
 
 /// A node that answers.
-pub struct Node {
+pub struct BackupNode {
     pub address: String,
     client: Client,
-    pub place: Place,
+    pub place: BackupPlace,
 }
 
-impl Node {
-    fn open(address: &str, access: &Access, patience: Duration) -> Result<Node> {
+impl BackupNode {
+    fn open(address: &str, access: &Access, patience: Duration) -> Result<BackupNode> {
         let mut client = access.open(address, patience)?;
         if let Some(Answer::Error(text)) = access.log_in(&mut client)? {
             bail!("{address} does not take the password ({text}): correct --user and --password");
         }
         let place = place_of(&mut client, address)?;
-        Ok(Node { address: address.to_owned(), client, place })
+        Ok(BackupNode { address: address.to_owned(), client, place })
     }
 
     /// Asks where it is now.
@@ -102,7 +102,7 @@ impl Node {
     }
 }
 
-fn place_of(client: &mut Client, address: &str) -> Result<Place> {
+fn place_of(client: &mut Client, address: &str) -> Result<BackupPlace> {
     match client.call(&["ORDO.BACKUP", "WHERE"])? {
         Answer::Text(json) => Ok(serde_json::from_str(&json)
             .with_context(|| format!("{address} replied what this `ordo` does not understand"))?),
@@ -113,7 +113,7 @@ fn place_of(client: &mut Client, address: &str) -> Result<Place> {
 
 /// Has a checkpoint of the whole cluster taken. Gives its epoch.
 pub fn take_checkpoint(address: &str, access: &Access) -> Result<u64> {
-    let mut node = Node::open(address, access, SAVE_PATIENCE)?;
+    let mut node = BackupNode::open(address, access, SAVE_PATIENCE)?;
     match node.client.call(&["SAVE"])? {
         Answer::Text(_) => {}
         answer => bail!("{address} takes no checkpoint: {answer:?}"),
@@ -136,26 +136,30 @@ struct GroupLog {
 /// No batch is of this epoch.
 const NEVER: u64 = u64::MAX;
 
-/// Nodes that have all groups together, and what they told behind a place.
-pub struct Nodes {
-    pub nodes: Vec<Node>,
+/// BackupNodes that have all groups together, and what they told behind a place.
+pub struct BackupNodes {
+    pub nodes: Vec<BackupNode>,
     /// Which node tells of each group.
     tellers: Vec<usize>,
     groups: Vec<GroupLog>,
     /// Where each node's journal is read next.
     places: Vec<Option<String>>,
-    /// Nodes that have told all up to the record that was the last one.
+    /// BackupNodes that have told all up to the record that was the last one.
     reached: BTreeSet<usize>,
     /// Agreed batches, by epoch and group.
     agreed: BTreeMap<u64, Vec<Option<Bytes>>>,
 }
 
-impl Nodes {
+impl BackupNodes {
     /// Connects to nodes until all groups have one, the first of these addresses first; adds the addresses
     /// that nodes tell. `avoid` are nodes that have nothing to tell.
-    pub fn connect(all: &mut Vec<String>, access: &Access, avoid: &BTreeSet<String>) -> Result<Nodes, Lost> {
+    pub fn connect(
+        all: &mut Vec<String>,
+        access: &Access,
+        avoid: &BTreeSet<String>,
+    ) -> Result<BackupNodes, FollowError> {
         let mut problems = Vec::new();
-        let mut nodes: Vec<Node> = Vec::new();
+        let mut nodes: Vec<BackupNode> = Vec::new();
         let mut at = 0;
         let mut tellers: Vec<Option<usize>> = Vec::new();
         while at < all.len() && (tellers.is_empty() || tellers.contains(&None)) {
@@ -165,7 +169,7 @@ impl Nodes {
                 problems.push(format!("{address} no longer has what is wanted"));
                 continue;
             }
-            let node = match Node::open(&address, access, PATIENCE) {
+            let node = match BackupNode::open(&address, access, PATIENCE) {
                 Ok(node) => node,
                 Err(error) => {
                     problems.push(format!("{address}: {error:#}"));
@@ -197,7 +201,7 @@ impl Nodes {
         }
         let known: Option<Vec<usize>> = tellers.iter().copied().collect();
         match known.filter(|known| !known.is_empty()) {
-            Some(tellers) => Ok(Nodes {
+            Some(tellers) => Ok(BackupNodes {
                 places: vec![None; nodes.len()],
                 groups: Vec::new(),
                 reached: BTreeSet::new(),
@@ -206,8 +210,8 @@ impl Nodes {
                 tellers,
             }),
             None => Err(match avoid.first() {
-                Some(first) => Lost::Order { address: first.clone(), why: "nor does another node" },
-                None => Lost::Node(anyhow!(
+                Some(first) => FollowError::Order { address: first.clone(), why: "nor does another node" },
+                None => FollowError::Node(anyhow!(
                     "the nodes that answer do not have all partitions together:\n  {}",
                     problems.join("\n  ")
                 )),
@@ -221,7 +225,7 @@ impl Nodes {
     }
 
     /// The node that tells of a partition.
-    pub fn teller(&mut self, partition: u16) -> &mut Node {
+    pub fn teller(&mut self, partition: u16) -> &mut BackupNode {
         let teller = self.tellers[usize::from(partition)];
         &mut self.nodes[teller]
     }
@@ -250,7 +254,7 @@ impl Nodes {
     }
 
     /// Reads a part of a journal: of the node that is furthest behind.
-    pub fn read(&mut self, tip: &Tip) -> Result<(), Lost> {
+    pub fn read(&mut self, tip: &Tip) -> Result<(), FollowError> {
         let next_of = |node: usize| {
             let groups = self.groups.iter().zip(&self.tellers);
             groups.filter(|(_, teller)| **teller == node).map(|(group, _)| group.next_epoch).min()
@@ -286,8 +290,8 @@ impl Nodes {
         }
     }
 
-    fn gone(&self, number: usize, why: &'static str) -> Lost {
-        Lost::Order { address: self.nodes[number].address.clone(), why }
+    fn gone(&self, number: usize, why: &'static str) -> FollowError {
+        FollowError::Order { address: self.nodes[number].address.clone(), why }
     }
 
     fn take(&mut self, number: usize, news: GroupNews) {

@@ -18,11 +18,16 @@ const HEAD_BYTES: usize = 16;
 
 /// What came of writing an object that must not be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum Put {
     Now,
     /// It was there: nothing was changed.
     Before,
 }
+
+/// An object is not what was written.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is damaged: its checksum is wrong")]
+pub struct Damaged(String);
 
 /// The objects under a URL. Calls wait.
 pub struct Objects {
@@ -67,7 +72,7 @@ impl Objects {
     }
 
     /// Writes an object that is never changed, unless it is there.
-    pub fn put_new(&mut self, name: &str, content: &[u8]) -> Result<Written> {
+    pub fn put_new(&mut self, name: &str, content: &[u8]) -> Result<Put> {
         self.put(name, content, PutMode::Create)
     }
 
@@ -76,7 +81,7 @@ impl Objects {
         self.put(name, content, PutMode::Overwrite).map(|_| ())
     }
 
-    fn put(&mut self, name: &str, content: &[u8], mode: PutMode) -> Result<Written> {
+    fn put(&mut self, name: &str, content: &[u8], mode: PutMode) -> Result<Put> {
         let mut sealed = Vec::with_capacity(HEAD_BYTES + content.len());
         sealed.extend_from_slice(MAGIC);
         sealed.extend_from_slice(&hash_bytes(content).to_le_bytes());
@@ -89,9 +94,9 @@ impl Objects {
         match self.runtime.block_on(put) {
             Ok(_) => {
                 self.written_bytes += bytes;
-                Ok(Written::Now)
+                Ok(Put::Now)
             }
-            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(Written::Before),
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(Put::Before),
             Err(error) => Err(error).with_context(|| format!("{name} cannot be written to the backup")),
         }
     }
@@ -110,7 +115,7 @@ impl Objects {
             Some((hash, content)) if hash_bytes(content) == u64::from_le_bytes(*hash) => {
                 Ok(Some(content.to_vec()))
             }
-            _ => bail!("{name} is damaged: its checksum is wrong"),
+            _ => Err(Damaged(name.to_owned()).into()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::chains::Chain;
 use super::format::{FileEntry, Tip, piece_name};
-use super::moment::{Found, Moment, find, shown};
+use super::moment::{Moment, RestorePoint, find, shown};
 use super::objects::Objects;
 use anyhow::{Context, Result, bail};
 use log::Base;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use txn::{NodeId, PartitionId, Registry};
 
 /// Whose directory is written.
-pub enum Target {
+pub enum RestoreTarget {
     /// A server by itself.
     Alone,
     /// A node of a cluster, by the cluster's description and the node's name.
@@ -25,13 +25,13 @@ pub enum Target {
 }
 
 /// Makes a data directory of a backup.
-pub fn run(objects: &Objects, at: Moment, dir: &Path, target: &Target) -> Result<()> {
+pub fn run(objects: &Objects, at: Moment, dir: &Path, target: &RestoreTarget) -> Result<()> {
     if dir.exists() && std::fs::read_dir(dir)?.next().is_some() {
         bail!("{} is not empty: a database is restored into a new directory", dir.display());
     }
     let (layout, me) = match target {
-        Target::Alone => (PartitionMap::alone(), NodeId(1)),
-        Target::Node(path, name) => {
+        RestoreTarget::Alone => (PartitionMap::alone(), NodeId(1)),
+        RestoreTarget::Node(path, name) => {
             let config = ClusterConfig::load(path)?;
             let map = config.map()?;
             let found = map.nodes.iter().find(|(_, entry)| entry.name == *name).map(|(node, _)| *node);
@@ -59,7 +59,7 @@ pub fn run(objects: &Objects, at: Moment, dir: &Path, target: &Target) -> Result
     let disk = Arc::new(RealDisk::open(&unfinished)?);
     let records = write_node(&disk, &replay, &map, me, crate::admin::unguessable())?;
     drop(disk);
-    if let Target::Node(..) = target {
+    if let RestoreTarget::Node(..) = target {
         Identity { node: me, first: map.clone(), map }.save(&unfinished)?;
     }
     std::fs::rename(&unfinished, dir)
@@ -84,15 +84,24 @@ pub fn begin(objects: &Objects, chain: &Chain, epoch: u64) -> Result<Replay> {
     for name in chain.progress(objects)?.map(|progress| progress.skips).unwrap_or_default() {
         skips.add(name.parse().map_err(|_| anyhow::anyhow!("'{name}' is no name of a request"))?);
     }
-    let mut open = |partition: PartitionId| -> io::Result<Pieces<'_>> {
+    let mut open = |partition: PartitionId| -> io::Result<PieceReader<'_>> {
         let file = manifest.files[usize::from(partition.0)].clone();
-        Ok(Pieces { objects, chain: chain.number, epoch, partition, file, next: 0, bytes: Vec::new(), at: 0 })
+        Ok(PieceReader {
+            objects,
+            chain: chain.number,
+            epoch,
+            partition,
+            file,
+            next: 0,
+            bytes: Vec::new(),
+            at: 0,
+        })
     };
     Ok(Replay::begin(&bases, registry, Arc::new(skips), &mut open)?)
 }
 
 /// Executes the order of a chain up to a moment. Gives the place.
-fn go_on(objects: &Objects, found: &Found, replay: &mut Replay) -> Result<Tip> {
+fn go_on(objects: &Objects, found: &RestorePoint, replay: &mut Replay) -> Result<Tip> {
     let mut last = found.from;
     let end = found.chain.walk(objects, found.from, &mut |tip, batches| {
         if found.until.is_before(tip) {
@@ -136,7 +145,7 @@ pub fn check_state(objects: &Objects, chain: &Chain, replay: &Replay) -> Result<
 }
 
 /// The bytes of a file of a checkpoint, object by object.
-struct Pieces<'a> {
+struct PieceReader<'a> {
     objects: &'a Objects,
     chain: u32,
     epoch: u64,
@@ -148,7 +157,7 @@ struct Pieces<'a> {
     at: usize,
 }
 
-impl Read for Pieces<'_> {
+impl Read for PieceReader<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         while self.at == self.bytes.len() {
             let Some(&offset) = self.file.offsets.get(self.next) else { return Ok(0) };

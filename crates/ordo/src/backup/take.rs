@@ -2,11 +2,11 @@
 
 use super::chains::{Chain, chains};
 use super::format::{
-    FileEntry, LogObject, Manifest, Progress, Tip, log_name, manifest_name, piece_name, progress_name,
+    ChainProgress, FileEntry, LogObject, Manifest, Tip, log_name, manifest_name, piece_name, progress_name,
     to_hexadecimal,
 };
-use super::nodes::{Lost, Nodes, take_checkpoint};
-use super::objects::{Objects, Written};
+use super::nodes::{BackupNodes, FollowError, take_checkpoint};
+use super::objects::{Damaged, Objects, Put};
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use log::Base;
@@ -105,15 +105,15 @@ pub fn run(objects: &mut Objects, wishes: &Wishes) -> Result<()> {
         resume = true;
         match lost {
             // Another node may have more of the order.
-            Lost::Order { address, why } if !avoid.contains(&address) => {
+            FollowError::Order { address, why } if !avoid.contains(&address) => {
                 eprintln!("{address} does not have what follows any more: {why}. Another node may");
                 avoid.insert(address);
             }
-            Lost::Order { .. } | Lost::Past(_) => {
+            FollowError::Order { .. } | FollowError::Past(_) => {
                 eprintln!("{lost}: a new checkpoint is taken");
                 (resume, avoid) = (false, BTreeSet::new());
             }
-            Lost::Node(error) => {
+            FollowError::Node(error) => {
                 avoid.clear();
                 let since = *failing_since.get_or_insert_with(Instant::now);
                 let gives_up = wishes.once && since.elapsed() > ONCE_PATIENCE;
@@ -140,15 +140,22 @@ fn attempt(
     resume: bool,
     avoid: &BTreeSet<String>,
     failing_since: &mut Option<Instant>,
-) -> Result<(), Lost> {
+) -> Result<(), FollowError> {
     let names = objects.list()?;
     let known = chains(&names);
     let last = known.values().next_back().cloned().unwrap_or_default();
-    let mut nodes = Nodes::connect(addresses, &wishes.access, avoid)?;
+    let mut nodes = BackupNodes::connect(addresses, &wishes.access, avoid)?;
     *failing_since = None;
-    let end = match resume && !last.logs.is_empty() {
-        true => last.end(objects)?,
-        false => None,
+    let ends = match resume && !last.logs.is_empty() {
+        true => last.end(objects),
+        false => Ok(None),
+    };
+    let (end, resume) = match ends {
+        Err(error) if error.is::<Damaged>() => {
+            eprintln!("{error:#}: a new checkpoint is taken");
+            (None, false)
+        }
+        ends => (ends?, resume),
     };
     let mut backup = match (end, last.checkpoints.last()) {
         (Some(tip), Some(&epoch)) => {
@@ -166,7 +173,12 @@ fn attempt(
 }
 
 /// Whether the nodes have the checkpoint with which a chain begins.
-fn is_still_there(objects: &Objects, chain: &Chain, epoch: u64, nodes: &mut Nodes) -> Result<bool, Lost> {
+fn is_still_there(
+    objects: &Objects,
+    chain: &Chain,
+    epoch: u64,
+    nodes: &mut BackupNodes,
+) -> Result<bool, FollowError> {
     let tip = chain.tip_of(objects, epoch)?;
     let known = Copying::begin(nodes, epoch, &BTreeMap::new())?;
     Ok(known.is_some_and(|known| known.tip() == tip))
@@ -204,9 +216,9 @@ impl<'a> Backup<'a> {
         last: &Chain,
         end: Option<Tip>,
         names: &BTreeMap<String, u64>,
-        nodes: &mut Nodes,
+        nodes: &mut BackupNodes,
         resume: bool,
-    ) -> Result<Backup<'a>, Lost> {
+    ) -> Result<Backup<'a>, FollowError> {
         // What an earlier process had begun to copy may still be there.
         let begun = last.pieces.last().filter(|_| resume && last.checkpoints.is_empty());
         let follows = |epoch: u64| last.logs.first().is_none_or(|&first| first == epoch + 1);
@@ -230,7 +242,7 @@ impl<'a> Backup<'a> {
 
     /// Follows the order, and copies the checkpoint at hand meanwhile. `end` is that of the chain, which is
     /// held against the nodes first.
-    fn follow(&mut self, nodes: &mut Nodes, end: Option<Tip>) -> Result<(), Lost> {
+    fn follow(&mut self, nodes: &mut BackupNodes, end: Option<Tip>) -> Result<(), FollowError> {
         match end {
             // A chain that has begun anew has no log.
             Some(end) if end == self.tip => self.check_past(nodes)?,
@@ -269,7 +281,7 @@ impl<'a> Backup<'a> {
     }
 
     /// Goes on behind the end of the chain, if the nodes had the same there.
-    fn check_past(&mut self, nodes: &mut Nodes) -> Result<(), Lost> {
+    fn check_past(&mut self, nodes: &mut BackupNodes) -> Result<(), FollowError> {
         let chains = chains(&self.objects.list()?);
         let chain = chains.get(&self.chain).context("the chain is gone")?;
         let first = *chain.logs.last().context("the chain's log is gone")?;
@@ -288,27 +300,27 @@ impl<'a> Backup<'a> {
             if let Some(batches) = nodes.next(&before) {
                 return match before.after(&batches)?.digest == self.tip.digest {
                     true => Ok(()),
-                    false => Err(Lost::Past(self.tip.epoch)),
+                    false => Err(FollowError::Past(self.tip.epoch)),
                 };
             }
             std::thread::sleep(PAUSE);
         }
-        Err(Lost::Past(self.tip.epoch))
+        Err(FollowError::Past(self.tip.epoch))
     }
 
-    fn look(&mut self, nodes: &Nodes) -> Result<(), Lost> {
+    fn look(&mut self, nodes: &BackupNodes) -> Result<(), FollowError> {
         for node in &nodes.nodes {
             let place = &node.place;
             self.newest = self.newest.max((place.epoch, place.time_ms));
             if place.epoch == self.tip.epoch && place.digest != self.tip.digest_text() {
-                return Err(Lost::Past(self.tip.epoch));
+                return Err(FollowError::Past(self.tip.epoch));
             }
         }
         Ok(())
     }
 
     /// Takes what all groups have agreed on. Whether there was anything.
-    fn take_batches(&mut self, nodes: &mut Nodes) -> Result<bool, Lost> {
+    fn take_batches(&mut self, nodes: &mut BackupNodes) -> Result<bool, FollowError> {
         let before = self.tip.epoch;
         while self.buffer_bytes < LOG_BYTES
             && let Some(batches) = nodes.next(&self.tip)
@@ -324,7 +336,7 @@ impl<'a> Backup<'a> {
     }
 
     /// Writes the batches at hand, if it is time. Whether it was.
-    fn store(&mut self, now: bool) -> Result<bool, Lost> {
+    fn store(&mut self, now: bool) -> Result<bool, FollowError> {
         let is_due = self.buffer_bytes >= LOG_BYTES || self.buffered_at.elapsed() >= self.wishes.loss_max;
         if self.buffer.is_empty() || !is_due && !now {
             return Ok(false);
@@ -333,17 +345,17 @@ impl<'a> Backup<'a> {
         let epochs = std::mem::take(&mut self.buffer);
         let object = LogObject { digest_before: self.stored.digest, first, epochs };
         let name = log_name(self.chain, first);
-        if self.objects.put_new(&name, &object.encode())? == Written::Before {
+        if self.objects.put_new(&name, &object.encode())? == Put::Before {
             let text = format!("{name} is there already: another process makes a backup to the same place");
-            return Err(Lost::Node(anyhow!(Fatal(text))));
+            return Err(FollowError::Node(anyhow!(Fatal(text))));
         }
         (self.stored, self.buffer_bytes) = (self.tip, 0);
         Ok(true)
     }
 
-    fn store_progress(&mut self, nodes: &Nodes) -> Result<()> {
+    fn store_progress(&mut self, nodes: &BackupNodes) -> Result<()> {
         let skips: BTreeSet<&String> = nodes.nodes.iter().flat_map(|node| &node.place.skips).collect();
-        let progress = Progress {
+        let progress = ChainProgress {
             epoch: self.stored.epoch,
             time_ms: self.stored.time_ms,
             digest: self.stored.digest_text(),
@@ -354,7 +366,7 @@ impl<'a> Backup<'a> {
 
     /// Copies a part of the checkpoint at hand, or begins another one when it is time. Whether the checkpoint
     /// is complete with that.
-    fn copy(&mut self, nodes: &mut Nodes) -> Result<bool, Lost> {
+    fn copy(&mut self, nodes: &mut BackupNodes) -> Result<bool, FollowError> {
         let age_ms = u128::from(now_ms().saturating_sub(self.checkpoint_ms));
         if self.copying.is_none() && age_ms >= self.wishes.checkpoint_every.as_millis() {
             self.copying = Some(Copying::of_new(nodes, self.wishes)?);
@@ -414,7 +426,7 @@ impl Copying {
     }
 
     /// Has a checkpoint taken, and begins to copy it.
-    fn of_new(nodes: &mut Nodes, wishes: &Wishes) -> Result<Copying, Lost> {
+    fn of_new(nodes: &mut BackupNodes, wishes: &Wishes) -> Result<Copying, FollowError> {
         let address = nodes.nodes[0].address.clone();
         let epoch = take_checkpoint(&address, &wishes.access)?;
         let began = Instant::now();
@@ -424,14 +436,18 @@ impl Copying {
                 return Ok(copying);
             }
             if began.elapsed() > ONCE_PATIENCE {
-                return Err(Lost::Node(anyhow!("not all nodes have the checkpoint of epoch {epoch}")));
+                return Err(FollowError::Node(anyhow!("not all nodes have the checkpoint of epoch {epoch}")));
             }
             std::thread::sleep(PAUSE);
         }
     }
 
     /// Begins to copy the checkpoint of an epoch, if the nodes have it. `found` are objects that are there.
-    fn begin(nodes: &mut Nodes, epoch: u64, found: &BTreeMap<String, u64>) -> Result<Option<Copying>, Lost> {
+    fn begin(
+        nodes: &mut BackupNodes,
+        epoch: u64,
+        found: &BTreeMap<String, u64>,
+    ) -> Result<Option<Copying>, FollowError> {
         let (mut bases, mut totals) = (Vec::new(), Vec::new());
         let mut state = None;
         for partition in 0..nodes.partitions() as u16 {
@@ -463,10 +479,10 @@ impl Copying {
     fn copy_piece(
         &mut self,
         chain: u32,
-        nodes: &mut Nodes,
+        nodes: &mut BackupNodes,
         objects: &mut Objects,
         piece_bytes: usize,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), FollowError> {
         let partition = self.files.len() as u16;
         let node = nodes.teller(partition);
         let of = node.place.node;
@@ -489,8 +505,10 @@ impl Copying {
                     if self.ahead.is_empty() {
                         let part = node.file(partition, self.epoch, self.offset + bytes.len() as u64)?;
                         let part = part.filter(|part| part.total == total && !part.bytes.is_empty());
-                        let gone =
-                            || Lost::Order { address: node.address.clone(), why: "its checkpoint is gone" };
+                        let gone = || FollowError::Order {
+                            address: node.address.clone(),
+                            why: "its checkpoint is gone",
+                        };
                         self.ahead = part.ok_or_else(gone)?.bytes;
                     }
                     let count = self.ahead.len().min(wanted - bytes.len());

@@ -1,7 +1,7 @@
 //! What a node tells a backup: see [`crate::backup`].
 
 use super::Runtime;
-use crate::backup::{FilePart, GroupNews, LogPart, PART_BYTES, Place};
+use crate::backup::{BackupPlace, FilePart, GroupNews, LogPart, PART_BYTES};
 use crate::cluster::Ticket;
 use log::{ReadFrom, read_records};
 use node::cluster::{Piece, read_piece_of};
@@ -16,7 +16,7 @@ pub enum BackupRead {
     Log {
         /// From here on; from the oldest record that is there if none.
         from: Option<ReadFrom>,
-        /// Up to this record, of which [`Place::record`] has told.
+        /// Up to this record, of which [`BackupPlace::record`] has told.
         until: Position,
         /// Of batches, only those of later epochs.
         behind: Epoch,
@@ -25,14 +25,14 @@ pub enum BackupRead {
 
 impl Runtime {
     /// Where this node is, for a backup. The error is for people.
-    pub fn backup_place(&self) -> Result<Place, String> {
+    pub fn backup_place(&self) -> Result<BackupPlace, String> {
         let stopped = || "this node stopped because of a bug".to_owned();
         let mut core = self.inner.core.lock();
         core.turn(|member, _| {
             let map = member.node.map();
             let end = member.node.confirmed();
             let agreed = member.node.agreed_in_journal().into_iter();
-            Place {
+            BackupPlace {
                 name: member.name.clone(),
                 cluster: format!("{:016x}", map.cluster),
                 alone: member.node.is_alone(),
