@@ -1,9 +1,10 @@
 //! What a backup is told by a node (ORDO.BACKUP), in the form in which it travels: whoever backs up reads
 //! what this writes.
 //!
-//! A backup asks a node where it is ([`BackupPlace`]), for parts of a checkpoint's files ([`FilePart`]), and for
-//! what the journal has of the order ([`LogPart`]). Each reply is bounded ([`PART_BYTES`]), and a node keeps
-//! nothing between two questions, except that a checkpoint's files stay for a while once they were asked for.
+//! A backup asks a node where it is ([`BackupPlace`]), for parts of a checkpoint's files ([`FilePart`]), and
+//! for what the journal has of the order ([`LogPart`]). Each reply is bounded ([`PART_BYTES`]), and a node
+//! keeps nothing between two questions, except that a checkpoint's files stay for a while once they were
+//! asked for.
 
 use bytes::Bytes;
 use log::{Base, EntryKind, Kept, ReadFrom};
