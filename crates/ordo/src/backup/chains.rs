@@ -17,8 +17,6 @@ pub struct Chain {
     pub pieces: BTreeSet<u64>,
     /// The first epochs of its logs' objects.
     pub logs: BTreeSet<u64>,
-    /// Whether it says how far it goes.
-    pub has_progress: bool,
 }
 
 /// The chains of a backup, by their numbers.
@@ -34,7 +32,7 @@ pub fn chains(names: &BTreeMap<String, u64>) -> BTreeMap<u32, Chain> {
             Named::Manifest(_, epoch) => _ = chain.checkpoints.insert(epoch),
             Named::Piece(_, epoch) => _ = chain.pieces.insert(epoch),
             Named::Log(_, first) => _ = chain.logs.insert(first),
-            Named::Progress(_) => chain.has_progress = true,
+            Named::Progress(_) => {}
         }
     }
     chains
