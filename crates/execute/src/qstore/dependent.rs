@@ -20,14 +20,14 @@
 //! - A fragment that writes counts as executed when what it wrote is installed or dropped.
 
 use super::Shared;
-use super::split::{Share, Split};
+use super::split::{FragmentNotes, Share, Split};
 use smallvec::{SmallVec, smallvec};
 use store::RecordRef;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU32, Ordering};
 use txn::fragments::{Done, FragmentValues};
 use txn::mutant::{Mutant, is_active};
-use txn::{Fragment, FragmentValue, Fragments, Note, Stop};
+use txn::{Fragment, FragmentValue, Fragments, Stop};
 
 /// What the fragments of a transaction share that depend on each other.
 pub(super) struct Dependent {
@@ -51,8 +51,7 @@ struct Flow {
     abort: Option<(u16, Stop)>,
     /// What was executed and writes, while the transaction is not decided.
     kept: Vec<Kept>,
-    /// What the fragments have noted, with their places.
-    notes: Vec<(u16, Vec<Note>)>,
+    notes: FragmentNotes,
 }
 
 /// What a fragment has done, with its record if that was looked up.
@@ -116,7 +115,7 @@ impl Dependent {
 
     /// The values of all fragments, and what they have noted; or why the transaction has aborted. To be asked
     /// once, when all were executed.
-    pub(super) fn take(&self) -> Result<(FragmentValues, Vec<(u16, Vec<Note>)>), Stop> {
+    pub(super) fn take(&self) -> Result<(FragmentValues, FragmentNotes), Stop> {
         let mut flow = self.flow.lock();
         if let Some((_, stop)) = flow.abort.take() {
             return Err(stop);

@@ -34,13 +34,15 @@ pub(super) struct Split {
     gathered: Mutex<Gathered>,
 }
 
+/// What fragments have noted, with their places.
+pub(super) type FragmentNotes = Vec<(u16, Vec<Note>)>;
+
 #[derive(Clone, Default)]
 struct Gathered {
     /// The values that are not nil, with their fragments' places. (Fragments that depend on each other have
     /// their values and notes in [`Dependent`].)
     values: SmallVec<[(u16, FragmentValue); 1]>,
-    /// What the fragments have noted, with their places.
-    notes: Vec<(u16, Vec<Note>)>,
+    notes: FragmentNotes,
     /// The records in which versions were installed.
     installed: Installed<()>,
 }
@@ -212,7 +214,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn notes(&mut self) -> &mut Vec<(u16, Vec<Note>)> {
+    pub(super) fn notes(&mut self) -> &mut FragmentNotes {
         &mut self.gathered.notes
     }
 }
