@@ -231,8 +231,6 @@ pub enum Mutant {
     /// Hierarchical validation with timestamps: a writer does not come behind the tentative transactions that
     /// use its key.
     WriteBesideTentative,
-    /// Hierarchical validation with timestamps is judged by what it promises with locks.
-    PromiseRealTime,
     /// Two-phase commit, hierarchical validation: a participant unlocks when it has voted.
     UnlockAtVote,
     /// Two-phase commit, hierarchical validation: a participant that recovers does not know its yes votes.

@@ -47,7 +47,6 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use store::{Partition, TOMBSTONE_HORIZON};
 use txn::hash::mix;
-use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, NodeId, PartitionId, Position, SessionId};
 
 /// A protocol that can live in the world: all its sites have all the data.
@@ -280,7 +279,6 @@ impl Plan {
                     wait_ticks_max: batches.pick(&[1, 5, 20]),
                 },
                 promise: match options.system {
-                    _ if is_active(Mutant::PromiseRealTime) => Promise::SessionsAndUpdatesInRealTime,
                     SystemKind::HierarchyLocks => Promise::SessionsAndUpdatesInRealTime,
                     SystemKind::HierarchyTimestamps => Promise::Sessions,
                     _ if rule.unwrap_or_default().is_strict() => Promise::RealTime,
