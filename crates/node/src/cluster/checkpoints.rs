@@ -425,7 +425,8 @@ impl Checkpoints {
             // Where there are many, whoever fetches one does not begin again for those that nobody fetches.
             // The oldest is the one behind which the logs can begin first.
             let one_of_many = || {
-                let newer = (1..self.taken.len() - 2).find(|&place| !is_fetched(&self.taken[place]));
+                let may_go = |taken: &Taken| !is_fetched(taken) && taken.epoch != self.base;
+                let newer = (1..self.taken.len() - 2).find(|&place| may_go(&self.taken[place]));
                 newer.unwrap_or(usize::from(!is_covered(&self.taken[0])))
             };
             let are_many = self.taken.len() > TAKEN_MAX;

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// And where it is only asked how far it is.
+const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a node may take to write a checkpoint.
 const SAVE_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -139,6 +141,8 @@ const NEVER: u64 = u64::MAX;
 /// BackupNodes that have all groups together, and what they told behind a place.
 pub struct BackupNodes {
     pub nodes: Vec<BackupNode>,
+    /// Where all nodes are said to be.
+    addresses: Vec<String>,
     /// Which node tells of each group.
     tellers: Vec<usize>,
     groups: Vec<GroupLog>,
@@ -203,13 +207,14 @@ impl BackupNodes {
         match known.filter(|known| !known.is_empty()) {
             Some(tellers) => Ok(BackupNodes {
                 places: vec![None; nodes.len()],
+                addresses: all.clone(),
                 groups: Vec::new(),
                 reached: BTreeSet::new(),
                 agreed: BTreeMap::new(),
                 nodes,
                 tellers,
             }),
-            None => Err(match avoid.first() {
+            None => Err(match avoid.first().filter(|_| all.iter().all(|address| avoid.contains(address))) {
                 Some(first) => FollowError::Order { address: first.clone(), why: "nor does another node" },
                 None => FollowError::Node(anyhow!(
                     "the nodes that answer do not have all partitions together:\n  {}",
@@ -217,6 +222,16 @@ impl BackupNodes {
                 )),
             }),
         }
+    }
+
+    /// The newest agreed epoch, and its time, of the nodes of this cluster that tell nothing here.
+    pub fn newest_elsewhere(&self, access: &Access) -> Option<(u64, u64)> {
+        let others =
+            self.addresses.iter().filter(|&address| self.nodes.iter().all(|node| node.address != *address));
+        let places =
+            others.filter_map(|address| Some(BackupNode::open(address, access, LOOK_PATIENCE).ok()?.place));
+        let of_this = places.filter(|place| place.cluster == self.nodes[0].place.cluster);
+        of_this.map(|place| (place.epoch, place.time_ms)).max()
     }
 
     /// How many partitions there are.

@@ -81,6 +81,13 @@ impl Objects {
         self.put(name, content, PutMode::Overwrite).map(|_| ())
     }
 
+    /// Whether an object can be written, and is kept where it is there already.
+    pub fn keeps_what_is_there(&mut self) -> Result<bool> {
+        const PROBE: &str = "probe";
+        self.put_new(PROBE, b"")?;
+        Ok(self.put_new(PROBE, b"")? == Put::Before)
+    }
+
     fn put(&mut self, name: &str, content: &[u8], mode: PutMode) -> Result<Put> {
         let mut sealed = Vec::with_capacity(HEAD_BYTES + content.len());
         sealed.extend_from_slice(MAGIC);

@@ -116,6 +116,16 @@ fn go_on(objects: &Objects, found: &RestorePoint, replay: &mut Replay) -> Result
     {
         bail!("the backup ends with epoch {} ({}), before epoch {epoch}", end.epoch, shown(end.time_ms));
     }
+    if let Moment::Time(time_ms) = found.until
+        && end.time_ms < time_ms
+        && last.epoch == end.epoch
+    {
+        bail!(
+            "the backup ends with epoch {} ({}), before that time: ask for an earlier one, or for 'newest'",
+            end.epoch,
+            shown(end.time_ms)
+        );
+    }
     Ok(last)
 }
 

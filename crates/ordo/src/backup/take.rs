@@ -85,6 +85,11 @@ struct Backup<'a> {
     copying: Option<Copying>,
     /// The time of the newest checkpoint that is whole, in milliseconds since 1970.
     checkpoint_ms: u64,
+    /// Whether the chain has a checkpoint that is whole.
+    can_be_restored: bool,
+    /// When the order went on last, and when nodes besides the tellers were asked last.
+    moved_at: Instant,
+    asked_at: Instant,
     told_at: Instant,
     told_bytes: u64,
     /// What the nodes last said: the newest agreed epoch, and its time.
@@ -128,6 +133,9 @@ pub fn run(objects: &mut Objects, wishes: &Wishes) -> Result<()> {
     Ok(())
 }
 
+/// After so long without anything new, nodes besides the tellers are asked how far they are.
+const STILL_MAX: Duration = Duration::from_secs(10);
+
 /// What trying again does not mend.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -145,7 +153,6 @@ fn attempt(
     let known = chains(&names);
     let last = known.values().next_back().cloned().unwrap_or_default();
     let mut nodes = BackupNodes::connect(addresses, &wishes.access, avoid)?;
-    *failing_since = None;
     let ends = match resume && !last.logs.is_empty() {
         true => last.end(objects),
         false => Ok(None),
@@ -169,6 +176,7 @@ fn attempt(
         }
         _ => Backup::begin(objects, wishes, &last, end, &names, &mut nodes, resume)?,
     };
+    *failing_since = None;
     backup.follow(&mut nodes, end)
 }
 
@@ -203,6 +211,9 @@ impl<'a> Backup<'a> {
             buffered_at: now,
             copying: None,
             checkpoint_ms: tip.time_ms,
+            can_be_restored: true,
+            moved_at: now,
+            asked_at: now,
             told_at: now,
             newest: (tip.epoch, tip.time_ms),
         }
@@ -232,12 +243,19 @@ impl<'a> Backup<'a> {
                 (chain, copying, tip)
             }
             None => {
+                // Before the nodes write all that they have for nothing.
+                if !objects.keeps_what_is_there()? {
+                    let text = "the store replaces an object that it should keep (If-None-Match), so two backups \
+                                could mix what they write: use another store";
+                    return Err(FollowError::Node(anyhow!(Fatal(text.to_owned()))));
+                }
                 let copying = Copying::of_new(nodes, wishes)?;
                 let tip = copying.tip();
                 (last.number + 1, copying, tip)
             }
         };
-        Ok(Backup { copying: Some(copying), ..Backup::at(objects, wishes, chain, tip) })
+        let copying = Some(copying);
+        Ok(Backup { copying, can_be_restored: false, ..Backup::at(objects, wishes, chain, tip) })
     }
 
     /// Follows the order, and copies the checkpoint at hand meanwhile. `end` is that of the chain, which is
@@ -256,6 +274,7 @@ impl<'a> Backup<'a> {
             if was_read {
                 nodes.look()?;
                 self.look(nodes)?;
+                self.look_elsewhere(nodes)?;
             }
             nodes.read(&self.tip)?;
             let takes = self.take_batches(nodes)?;
@@ -294,14 +313,18 @@ impl<'a> Backup<'a> {
         let began = Instant::now();
         while began.elapsed() < CHECK_PATIENCE {
             nodes.look()?;
-            while !nodes.is_read() {
+            // No further than to that epoch: there may be much behind it.
+            loop {
+                if let Some(batches) = nodes.next(&before) {
+                    return match before.after(&batches)?.digest == self.tip.digest {
+                        true => Ok(()),
+                        false => Err(FollowError::Past(self.tip.epoch)),
+                    };
+                }
+                if nodes.is_read() {
+                    break;
+                }
                 nodes.read(&before)?;
-            }
-            if let Some(batches) = nodes.next(&before) {
-                return match before.after(&batches)?.digest == self.tip.digest {
-                    true => Ok(()),
-                    false => Err(FollowError::Past(self.tip.epoch)),
-                };
             }
             std::thread::sleep(PAUSE);
         }
@@ -319,6 +342,23 @@ impl<'a> Backup<'a> {
         Ok(())
     }
 
+    /// Asks the other nodes how far they are, where these have told nothing new for a while: one that is cut off
+    /// from a majority answers, too.
+    fn look_elsewhere(&mut self, nodes: &BackupNodes) -> Result<(), FollowError> {
+        if self.moved_at.elapsed() < STILL_MAX || self.asked_at.elapsed() < STILL_MAX {
+            return Ok(());
+        }
+        self.asked_at = Instant::now();
+        let Some(newest) = nodes.newest_elsewhere(&self.wishes.access) else { return Ok(()) };
+        if newest.0 <= self.newest.0 {
+            return Ok(());
+        }
+        self.newest = newest;
+        let last = nodes.nodes.iter().min_by_key(|node| node.place.epoch);
+        let address = last.map(|node| node.address.clone()).unwrap_or_default();
+        Err(FollowError::Order { address, why: "it lags behind the others" })
+    }
+
     /// Takes what all groups have agreed on. Whether there was anything.
     fn take_batches(&mut self, nodes: &mut BackupNodes) -> Result<bool, FollowError> {
         let before = self.tip.epoch;
@@ -332,7 +372,11 @@ impl<'a> Backup<'a> {
             self.buffer_bytes += batches.iter().map(Bytes::len).sum::<usize>();
             self.buffer.push(batches);
         }
-        Ok(self.tip.epoch > before)
+        let has_moved = self.tip.epoch > before;
+        if has_moved {
+            self.moved_at = Instant::now();
+        }
+        Ok(has_moved)
     }
 
     /// Writes the batches at hand, if it is time. Whether it was.
@@ -392,6 +436,7 @@ impl<'a> Backup<'a> {
         let json = serde_json::to_vec(&manifest).context("a manifest cannot be written")?;
         self.objects.put_new(&manifest_name(self.chain, manifest.epoch), &json)?;
         (self.copying, self.checkpoint_ms) = (None, manifest.time_ms.max(now_ms()));
+        self.can_be_restored = true;
         Ok(true)
     }
 
@@ -408,7 +453,13 @@ impl<'a> Backup<'a> {
             false => now_ms().saturating_sub(self.stored.time_ms) as f64 / 1e3,
         };
         let copied = match &self.copying {
-            Some(copying) => format!(", copying the checkpoint of epoch {}", copying.epoch),
+            Some(copying) if self.can_be_restored => {
+                format!(", copying the checkpoint of epoch {}", copying.epoch)
+            }
+            Some(copying) => format!(
+                ", copying the checkpoint of epoch {}, before which nothing of this chain can be restored",
+                copying.epoch
+            ),
             None => String::new(),
         };
         eprintln!(
