@@ -186,7 +186,8 @@ fn the_log_is_what_its_settings_say() {
     let entries: Vec<serde_json::Value> = server.until("audited", || {
         let said = server.said();
         let entries = said.lines().map(|line| serde_json::from_str(line).expect("an object in each line"));
-        let entries: Vec<serde_json::Value> = entries.filter(|entry| entry["level"] != "WARN").collect();
+        let entries: Vec<serde_json::Value> =
+            entries.filter(|entry: &serde_json::Value| entry["level"] != "WARN").collect();
         (entries.len() >= 4).then_some(entries)
     });
     let shown: Vec<[&str; 3]> = entries

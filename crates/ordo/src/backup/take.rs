@@ -245,7 +245,8 @@ impl<'a> Backup<'a> {
             None => {
                 // Before the nodes write all that they have for nothing.
                 if !objects.keeps_what_is_there()? {
-                    let text = "the store replaces an object that it should keep (If-None-Match), so two backups \
+                    let text = "the store replaces an object that it should keep (If-None-Match), so two \
+                                backups \
                                 could mix what they write: use another store";
                     return Err(FollowError::Node(anyhow!(Fatal(text.to_owned()))));
                 }
@@ -342,8 +343,8 @@ impl<'a> Backup<'a> {
         Ok(())
     }
 
-    /// Asks the other nodes how far they are, where these have told nothing new for a while: one that is cut off
-    /// from a majority answers, too.
+    /// Asks the other nodes how far they are, where these have told nothing new for a while: one that is cut
+    /// off from a majority answers, too.
     fn look_elsewhere(&mut self, nodes: &BackupNodes) -> Result<(), FollowError> {
         if self.moved_at.elapsed() < STILL_MAX || self.asked_at.elapsed() < STILL_MAX {
             return Ok(());

@@ -16,10 +16,10 @@ impl ClusterNode {
 
     /// Up to which index each group of this node has agreed on entries that are in the journal.
     pub fn agreed_in_journal(&self) -> Vec<(PartitionId, u64)> {
-        let agreed = |(&partition, group): (&PartitionId, &Box<dyn agree::Group>)| {
+        let agreed = self.groups.iter().map(|(&partition, group)| {
             let status = group.status();
             (partition, status.committed.min(status.persisted))
-        };
-        self.groups.iter().map(agreed).collect()
+        });
+        agreed.collect()
     }
 }
