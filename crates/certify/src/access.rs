@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use txn::tx::Read;
-use txn::{Access, Entry, Intent, Key, ScanPage, ScanRange, Space, Stop};
+use txn::{Access, Entry, Event, Intent, Key, Outcome, Reply, ScanPage, ScanRange, Space, Stop};
 
 /// The [`Access`] behind a procedure that runs at a snapshot.
 ///
@@ -23,6 +23,8 @@ pub(crate) struct Workspace {
     listings: Vec<Listing>,
     count: Option<u64>,
     writes: WriteSet,
+    /// The bytes of `seen` and `writes`, about.
+    bytes: usize,
     /// What the procedure is parked for.
     wanted: Option<Look>,
     /// What was looked for, and the answer.
@@ -34,6 +36,27 @@ pub(crate) struct Workspace {
     conflict: Option<Conflict>,
     /// What the writes were when they were saved, as far as they have changed since.
     saved: Option<Saved>,
+}
+
+/// What a record takes in memory beside its key and its value, about.
+const RECORD_BYTES: usize = 64;
+
+/// The bytes of a record, about.
+fn bytes_of(key: &Key, entry: Option<&Entry>) -> usize {
+    RECORD_BYTES + key.heap_bytes() + entry.map_or(0, |entry| entry.value.heap_bytes())
+}
+
+/// The outcome of a procedure. One that has published a message stops instead: sites tell each other of no
+/// messages, and a message that is lost must not look as if it had been sent.
+pub(crate) fn without_messages(outcome: Outcome) -> Outcome {
+    match &outcome {
+        Ok(Reply::Told(told)) if told.events.iter().any(|event| matches!(event, Event::Message(_))) => {
+            let text = "ERR a message was published, and certified transactions deliver none: nothing was \
+                        changed";
+            Err(Stop::abort(text))
+        }
+        _ => outcome,
+    }
 }
 
 /// What a write set held before it was changed.
@@ -72,6 +95,24 @@ impl Workspace {
         self.writes.records.len()
     }
 
+    /// The bytes of what it has read and of what it writes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Has the transaction write this to a key, or nothing.
+    fn set(&mut self, key: Key, record: Option<Option<Entry>>) {
+        let bytes = |key: &Key, record: &Option<Option<Entry>>| {
+            record.as_ref().map_or(0, |entry| bytes_of(key, entry.as_ref()))
+        };
+        self.bytes += bytes(&key, &record);
+        let before = match record {
+            Some(entry) => self.writes.records.insert(key.clone(), entry),
+            None => self.writes.records.remove(&key),
+        };
+        self.bytes -= bytes(&key, &before);
+    }
+
     /// Notes what it writes now, for [`Workspace::restore`].
     pub(crate) fn save(&mut self) {
         self.saved = Some(Saved { clears: self.writes.clears, records: BTreeMap::new() });
@@ -82,10 +123,7 @@ impl Workspace {
         let Some(saved) = self.saved.take() else { return };
         self.writes.clears = saved.clears;
         for (key, before) in saved.records {
-            match before {
-                Some(entry) => self.writes.records.insert(key, entry),
-                None => self.writes.records.remove(&key),
-            };
+            self.set(key, before);
         }
     }
 
@@ -141,6 +179,7 @@ impl Workspace {
         let Answer::Value(read) = ready!(self.look(Look::Key(key.clone())))? else {
             return Poll::Ready(Err(self.stray()));
         };
+        self.bytes += bytes_of(key, read.entry.as_ref());
         self.seen.insert(key.clone(), read.clone());
         Poll::Ready(Ok(read))
     }
@@ -167,7 +206,7 @@ impl Access for Workspace {
 
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         self.note_before(key);
-        self.writes.records.insert(key.clone(), entry);
+        self.set(key.clone(), Some(entry));
         Ok(())
     }
 
@@ -210,7 +249,7 @@ impl Access for Workspace {
         let of_users = self.writes.records.keys().filter(|key| key.space() == Space::User);
         for key in of_users.cloned().collect::<Vec<Key>>() {
             self.note_before(&key);
-            self.writes.records.remove(&key);
+            self.set(key, None);
         }
         self.writes.clears = true;
         Poll::Ready(Ok(()))
@@ -238,7 +277,7 @@ mod tests {
         };
         put(&mut space, "a", Some("1"));
         put(&mut space, "b", None);
-        let before = space.writes.clone();
+        let (before, bytes) = (space.writes.clone(), space.bytes());
         space.save();
         put(&mut space, "a", Some("2"));
         put(&mut space, "a", None);
@@ -246,7 +285,7 @@ mod tests {
         assert!(space.clear().is_ready());
         put(&mut space, "b", Some("2"));
         space.restore();
-        assert_eq!(space.writes, before);
+        assert_eq!((space.writes.clone(), space.bytes()), (before, bytes));
     }
 
     #[test]

@@ -35,7 +35,7 @@
 //! not void the client's other attempts: a client that has sent the transaction again takes only the newest
 //! attempt's word for that.
 
-use crate::access::Workspace;
+use crate::access::{Workspace, without_messages};
 use crate::sessions::is_unordered;
 use crate::{Answer, Conflict, LocalSnapshot, Look, ReadSet, WriteSet};
 use std::sync::Arc;
@@ -198,7 +198,7 @@ impl CertifiedCall {
             (None, Err(Stop::Restart)) => {
                 Err(Stop::abort("ERR the procedure asked for a restart that nobody wanted"))
             }
-            (None, outcome) => outcome,
+            (None, outcome) => without_messages(outcome),
         };
         let (reads, mut writes) = workspace.into_sets();
         if outcome.is_err() {

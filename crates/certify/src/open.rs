@@ -15,12 +15,15 @@
 //! transaction is committed, also if it has written nothing. A procedure that stops leaves no writes behind,
 //! and the transaction goes on without it.
 
-use crate::access::Workspace;
+use crate::access::{Workspace, without_messages};
 use crate::sessions::is_unordered;
 use crate::{Answer, CallEnd, LocalSnapshot, Wish};
 use std::sync::Arc;
 use std::task::Poll;
 use txn::{Outcome, ProcedureFuture, Reply, Request, RequestId, Stop, Tx, TxContext, running};
+
+/// What a transaction has read and written may take so many bytes of memory, about.
+const BYTES_MAX: usize = 64 << 20;
 
 /// What an open transaction wants done.
 #[derive(Debug)]
@@ -171,7 +174,11 @@ impl OpenTransaction {
                  it back",
                 self.writes_max
             ))),
-            (None, outcome) => outcome,
+            (None, Ok(_)) if workspace.bytes() > BYTES_MAX => Err(Stop::abort(
+                "ERR the transaction would hold more than 64 MiB of what it has read and written: commit \
+                 what it has, or roll it back",
+            )),
+            (None, outcome) => without_messages(outcome),
         };
         if outcome.is_err() {
             workspace.restore();
@@ -192,7 +199,7 @@ mod tests {
     use crate::dur::{Dur, GROUP};
     use crate::register::Register;
     use crate::{Certifier, Conflict, Effects};
-    use txn::{Args, Call, FnProcedure, Key, SessionId};
+    use txn::{Args, Call, Event, FnProcedure, Key, Message, SessionId, Told};
 
     fn id(session: u64, sequence: u64) -> RequestId {
         RequestId { session: SessionId(session), sequence, attempt: 0 }
@@ -306,6 +313,20 @@ mod tests {
             matches!(&refused, Ok(Err(Stop::Abort(text))) if text.contains("may write 2")),
             "{refused:?}"
         );
+        // What it holds is bounded, and so is what it tells others.
+        let large = request(|mut tx, _| async move {
+            tx.put(&key("b"), vec![0; BYTES_MAX]).await?;
+            Ok(Reply::OK)
+        });
+        let refused = run(site, &mut first, large);
+        assert!(matches!(&refused, Ok(Err(Stop::Abort(text))) if text.contains("64 MiB")), "{refused:?}");
+        assert_eq!(run(site, &mut first, get("b")), text("1"));
+        let published = request(|_, _| async {
+            let message = Message { channel: "c".into(), payload: "m".into(), is_sharded: false };
+            Ok(Reply::Told(Box::new(Told { reply: Reply::OK, events: vec![Event::Message(message)] })))
+        });
+        let refused = run(site, &mut first, published);
+        assert!(matches!(&refused, Ok(Err(Stop::Abort(text))) if text.contains("message")), "{refused:?}");
         assert_eq!(commit(site, &mut first), done(true));
         let over = commit(site, &mut first);
         assert!(matches!(over, CallEnd::Done { outcome: Err(_), .. }), "{over:?}");
