@@ -154,10 +154,7 @@ impl ClusterConfig {
 
     /// The validators, if the cluster is a hierarchy.
     pub fn validators(&self) -> Option<&Validators> {
-        match &self.protocol {
-            Protocol::Hierarchy(validators) => Some(validators),
-            Protocol::Ordered => None,
-        }
+        self.protocol.validators()
     }
 
     /// The node of a name.

@@ -256,6 +256,14 @@ pub(super) fn checked(file: File, text: &str, path: &Path) -> Result<ClusterConf
         }
     };
     let protocol = protocol::checked(&source, &file, &nodes, partitions)?;
+    let validators = protocol.validators().map_or(&[][..], |validators| &validators.list);
+    for validator in validators.iter().filter(|validator| validator.nodes.len() % 2 == 0) {
+        source.warn(format!(
+            "validator '{}' has {} nodes, and bears the loss of no more of them than with one node less",
+            validator.name,
+            validator.nodes.len()
+        ));
+    }
     let is_ordered = protocol == Protocol::Ordered;
     for zone in zones.iter().filter(|_| is_ordered) {
         let founders = nodes.iter().filter(|node| !node.joins && node.zone == **zone);

@@ -17,6 +17,16 @@ pub enum Protocol {
     Hierarchy(Validators),
 }
 
+impl Protocol {
+    /// The validators, if there are any.
+    pub fn validators(&self) -> Option<&Validators> {
+        match self {
+            Protocol::Hierarchy(validators) => Some(validators),
+            Protocol::Ordered => None,
+        }
+    }
+}
+
 /// The validators of a hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validators {
@@ -48,6 +58,9 @@ impl Validators {
         numbered.map(|(group, validator)| (group, validator.nodes.clone())).collect()
     }
 }
+
+/// A node has a session at least for each partition, and all of them have different numbers of 16 bits.
+const SESSION_NUMBERS: usize = 1 << 16;
 
 /// Reads which protocol the file asks for.
 pub(super) fn checked(
@@ -100,6 +113,24 @@ fn hierarchy(
             let problem = format!("{key}: the nodes of a hierarchy order no requests: leave the key out");
             return Err(source.wrong(Some(value), problem));
         }
+    }
+    for (key, value) in [
+        ("heartbeat_ms", &file.heartbeat_ms),
+        ("clock_ahead_ms_max", &file.clock_ahead_ms_max),
+        ("staleness_ms_max", &file.staleness_ms_max),
+    ] {
+        if let Some(value) = value {
+            let problem = format!("{key}: it has no effect in a hierarchy: leave the key out");
+            return Err(source.wrong(Some(value), problem));
+        }
+    }
+    if nodes.len() * usize::from(partitions) > SESSION_NUMBERS {
+        let problem = format!(
+            "partitions: {partitions} partitions and {} nodes make more than {SESSION_NUMBERS} pairs, and \
+             each needs a session of its own: use fewer partitions",
+            nodes.len()
+        );
+        return Err(source.wrong(file.partitions.as_ref(), problem));
     }
     for (node, table) in nodes.iter().zip(&file.node) {
         if node.joins {
@@ -318,6 +349,7 @@ mod tests {
             ("root", nodes(&[1, 3])),
         ];
         assert_eq!(hosted, expected);
+        assert_eq!(config.warnings.len(), 2, "two validators have two nodes: {:?}", config.warnings);
         assert_eq!(validators.groups().len(), 5);
     }
 
@@ -332,6 +364,8 @@ mod tests {
             ("'hierarchy'", "'tree'", "it must be \"ordered\" or \"hierarchy\""),
             ("'hierarchy'", "'ordered'", "only a hierarchy has validators"),
             ("'hierarchy'", "'hierarchy'\nengine = 'calvin'", "engine: the nodes of a hierarchy"),
+            ("'hierarchy'", "'hierarchy'\nheartbeat_ms = 50", "heartbeat_ms: it has no effect"),
+            ("'hierarchy'", "'hierarchy'\nstaleness_ms_max = 50", "staleness_ms_max: it has no effect"),
             ("'hierarchy'", "'hierarchy'\ncontrol = 'none'", "\"locks\" or \"timestamps\""),
             ("zone = 'y'\n", "zone = 'y'\njoins = true\n", "no node joins a hierarchy"),
             ("parent = 'root'", "parent = 'nobody'", "there is no validator 'nobody'"),
