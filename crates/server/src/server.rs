@@ -15,7 +15,9 @@ use crate::net::starting::{Early, StartingServer};
 use crate::net::{Incoming, IoThread, Mailbox, Parts, WAKER};
 use crate::peers::PeerOptions;
 use crate::restart::Program;
-use crate::runtime::{CertifiedOptions, MemberOptions, Patience, RecoveryReport, Runtime, RuntimeOptions};
+use crate::runtime::{
+    CertifiedOptions, MemberOptions, Patience, RecoveryReport, Runtime, RuntimeOptions, SiteIdentity,
+};
 pub use crate::shared::LogLevelHook;
 use crate::shared::{Origin, Shared, Stopping};
 use crate::skips;
@@ -34,7 +36,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
-use txn::hash::{hash_bytes, mix};
+use txn::hash::mix;
 use txn::{NodeId, Registry};
 
 /// Why a server did not start.
@@ -573,12 +575,15 @@ fn certified_options(
 ) -> CertifiedOptions {
     let numbered = || (1..).map(NodeId).zip(&cluster.nodes);
     let me = numbered().find(|(_, node)| node.name == name).map(|(me, _)| me).unwrap_or_default();
+    let hierarchy = cluster.hierarchy_digest();
     CertifiedOptions {
+        identity: SiteIdentity { node: name.to_owned(), cluster: cluster.name.clone(), hierarchy },
         me,
         nodes: numbered().map(|(id, node)| (id, (node.name.clone(), node.peer_address.clone()))).collect(),
         peers: PeerOptions {
             me,
-            cluster: hash_bytes(cluster.name.as_bytes()),
+            // Nodes with other descriptions do not talk to each other.
+            cluster: hierarchy,
             secret: cluster.secret.as_bytes().into(),
             listen: cluster.node(name).map_or(String::new(), |node| node.peer_address.clone()),
             protocols: 1..=1,

@@ -17,11 +17,13 @@ mod protocol;
 mod tests;
 
 use agree::Delivery;
+use certify::hierarchy::Control;
 use execute::EngineKind;
 use order::{Described, MapError, PartitionMap};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use txn::hash::hash_bytes;
 
 pub use protocol::{Protocol, Validator, Validators};
 
@@ -155,6 +157,25 @@ impl ClusterConfig {
     /// The validators, if the cluster is a hierarchy.
     pub fn validators(&self) -> Option<&Validators> {
         self.protocol.validators()
+    }
+
+    /// What tells apart hierarchies of other nodes, validators, hosts or control. Where the nodes are may
+    /// change.
+    pub fn hierarchy_digest(&self) -> u64 {
+        let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        let mut text = format!("{} {}", self.name, names.join(" "));
+        if let Some(validators) = self.validators() {
+            text.push_str(match validators.control {
+                Control::Locks => " locks",
+                Control::Timestamps => " timestamps",
+            });
+            for (group, hosts) in validators.groups() {
+                let parent = validators.tree.parent(group).map(|parent| parent.0);
+                let hosts: Vec<u16> = hosts.iter().map(|host| host.0).collect();
+                text.push_str(&format!("\n{} below {parent:?} at {hosts:?}", group.0));
+            }
+        }
+        hash_bytes(text.as_bytes())
     }
 
     /// The node of a name.

@@ -354,6 +354,27 @@ mod tests {
     }
 
     #[test]
+    fn hierarchies_of_other_nodes_validators_or_control_are_told_apart() {
+        let digest = |text: &str| parse(text).expect("a cluster").hierarchy_digest();
+        let tree = tree();
+        let first = digest(&tree);
+        assert_eq!(first, digest(&tree.replace("h:12", "elsewhere:12")), "a node may move");
+        let swapped = |text: &str| {
+            let text = text.replace("partition = 1", "partition = 9");
+            text.replace("partition = 2", "partition = 1").replace("partition = 9", "partition = 2")
+        };
+        for other in [
+            tree.replace("'shop'", "'mall'"),
+            tree.replace("'c'", "'d'"),
+            tree.replace("'hierarchy'", "'hierarchy'\ncontrol = 'timestamps'"),
+            tree.replace("nodes = ['b']", "nodes = ['c']"),
+            swapped(&tree),
+        ] {
+            assert_ne!(first, digest(&other), "{other}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_tree_is_told_with_its_line() {
         let tree = tree();
         let changed = |from: &str, to: &str| {

@@ -25,6 +25,7 @@
 //! | site-run-N | runs clients' procedures, as the threads of ports do |
 
 mod gateway;
+mod identity;
 mod sessions;
 
 use super::core::{FileWork, Hands};
@@ -43,6 +44,7 @@ use execute::ReadOutcome;
 use execute::snapshot::panic_text;
 use gateway::{Asked, Gateway, Ready};
 pub use gateway::{Counts, Patience};
+pub use identity::SiteIdentity;
 use log::{Journal, Preparer, SyncTicket};
 use node::FsyncPolicy;
 use node::host::{CountedJournal, HostEvent, Machine, drive};
@@ -69,6 +71,8 @@ const LOG_BYTES_MAX: u64 = 16 << 20;
 
 /// How a node takes part in a hierarchy.
 pub struct CertifiedOptions {
+    /// What its directory is to stay.
+    pub identity: SiteIdentity,
     /// The node.
     pub me: NodeId,
     /// The validators.
@@ -254,7 +258,8 @@ impl Certified {
         workers: usize,
         options: CertifiedOptions,
     ) -> Result<Arc<Certified>, StartError> {
-        let CertifiedOptions { me, validators, nodes, peers, tick_ms, patience, on_end } = options;
+        let CertifiedOptions { identity, me, validators, nodes, peers, tick_ms, patience, on_end } = options;
+        identity.claim(disk.path())?;
         let nonce = log_boot_id();
         let (journal, images, found) = Journal::open_if(disk, segment_bytes, nonce, &|_, _| true)?;
         if found.cut.is_some() {
