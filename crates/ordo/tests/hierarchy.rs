@@ -275,7 +275,7 @@ const MONEY: i64 = 100;
 
 /// Moves money, if there is any, and counts that.
 const TRANSFER: &str = "if tonumber(redis.call('GET', KEYS[1])) > 0 then redis.call('DECR', KEYS[1]) \
-     redis.call('INCR', KEYS[2]) end return redis.call('INCR', KEYS[3])";
+     redis.call('INCR', KEYS[2]) end redis.call('SET', KEYS[4], 1) return redis.call('INCR', KEYS[3])";
 
 /// SplitMix64.
 fn draw(state: &mut u64) -> u64 {
@@ -287,11 +287,13 @@ fn draw(state: &mut u64) -> u64 {
 }
 
 /// What has become of a transfer.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Done,
     Nothing,
     Unknown,
+    /// Its node does not serve yet.
+    Loading,
 }
 
 fn end_of(answer: Answer) -> End {
@@ -299,24 +301,30 @@ fn end_of(answer: Answer) -> End {
         Answer::Error(text) if text.starts_with("CONFLICT") || text.contains("nothing was changed") => {
             End::Nothing
         }
+        Answer::Error(text) if text.starts_with("LOADING") => End::Loading,
         Answer::Error(text) if text.contains("nobody knows") => End::Unknown,
         Answer::Error(text) => panic!("{text}"),
         _ => End::Done,
     }
 }
 
-/// One transfer, by a script or by a transaction that this client holds open.
+/// One transfer, by a script or by a transaction that this client holds open. It writes a key of its own, the
+/// mark, beside the accounts and the client's counter.
 fn transfer(
     client: &mut Client,
     from: &str,
     to: &str,
     counter: &str,
+    mark: &str,
     by_script: bool,
 ) -> Result<End, ClientError> {
     if by_script {
-        return client.call(&["EVAL", TRANSFER, "3", from, to, counter]).map(end_of);
+        return client.call(&["EVAL", TRANSFER, "4", from, to, counter, mark]).map(end_of);
     }
-    client.call(&["ORDO.BEGIN"])?;
+    let begun = client.call(&["ORDO.BEGIN"])?;
+    if begun != ok() {
+        return Ok(end_of(begun));
+    }
     let money = match client.call(&["GET", from])? {
         Answer::Text(money) => money.parse::<i64>().expect("a number"),
         failed => {
@@ -328,18 +336,15 @@ fn transfer(
     for words in &moves[if money > 0 { 0 } else { 2 }..] {
         client.call(words)?;
     }
+    client.call(&["SET", mark, "1"])?;
     client.call(&["ORDO.COMMIT"]).map(end_of)
 }
 
-/// What a client knows of its transfers.
-#[derive(Default)]
-struct Known {
-    acknowledged: u64,
-    unknown: u64,
-}
+/// What a client knows of its transfers: their marks, with their ends.
+type Known = Vec<(String, End)>;
 
 fn work(cluster: &[String], me: usize, mut random: u64, stop: &AtomicBool, done: &AtomicU64) -> Known {
-    let mut known = Known::default();
+    let mut known = Known::new();
     let counter = format!("counter:{me}");
     let mut place = me;
     while !stop.load(Ordering::Relaxed) {
@@ -350,17 +355,21 @@ fn work(cluster: &[String], me: usize, mut random: u64, stop: &AtomicBool, done:
         while !stop.load(Ordering::Relaxed) {
             let (from, to) = (draw(&mut random) % ACCOUNTS, draw(&mut random) % ACCOUNTS);
             let (from, to) = (format!("account:{from}"), format!("account:{to}"));
-            match transfer(&mut client, &from, &to, &counter, draw(&mut random).is_multiple_of(2)) {
-                Ok(End::Done) => {
-                    known.acknowledged += 1;
-                    done.fetch_add(1, Ordering::Relaxed);
+            let (mark, by_script) =
+                (format!("mark:{me}:{}", known.len()), draw(&mut random).is_multiple_of(2));
+            match transfer(&mut client, &from, &to, &counter, &mark, by_script) {
+                Ok(End::Loading) => {
+                    place += 1;
+                    break;
                 }
-                Ok(End::Nothing) => {}
-                Ok(End::Unknown) => known.unknown += 1,
+                Ok(end) => {
+                    done.fetch_add(u64::from(end == End::Done), Ordering::Relaxed);
+                    known.push((mark, end));
+                }
                 Err(ClientError::Lost { cause, .. }) => {
                     let is_late = cause.to_string().contains("silent");
                     assert!(!is_late, "client {me} has waited for {REPLY_MAX:?}");
-                    known.unknown += 1;
+                    known.push((mark, End::Unknown));
                     place += 1;
                     break;
                 }
@@ -369,6 +378,23 @@ fn work(cluster: &[String], me: usize, mut random: u64, stop: &AtomicBool, done:
         }
     }
     known
+}
+
+/// How many of these transfers have left their marks. Those whose end is known have, or have not.
+fn count_marks(client: &mut Client, known: &Known) -> i64 {
+    let mut count = 0;
+    for some in known.chunks(100) {
+        let mut words = vec!["MGET"];
+        words.extend(some.iter().map(|(mark, _)| mark.as_str()));
+        let Answer::List(values) = call(client, &words) else { panic!("no list") };
+        assert_eq!(values.len(), some.len());
+        for ((mark, end), value) in some.iter().zip(values) {
+            let is_there = value == text("1");
+            count += i64::from(is_there);
+            assert!(*end == End::Unknown || is_there == (*end == End::Done), "{mark}: {end:?}, {value:?}");
+        }
+    }
+    count
 }
 
 #[test]
@@ -416,16 +442,18 @@ fn nothing_is_lost_or_split_when_nodes_are_killed() {
         stop.store(true, Ordering::Relaxed);
         clients.into_iter().map(|client| client.join().expect("it ends")).collect::<Vec<Known>>()
     });
+    // Each transfer that was acknowledged has left its mark, and no other one has that is known to have failed.
+    let mut client = cluster.client(0);
+    let took_effect: Vec<i64> = known.iter().map(|known| count_marks(&mut client, known)).collect();
     for place in 0..=LEAVES {
         let mut client = cluster.client(place);
         let mut read = |key: String| -> i64 {
             let value = call(&mut client, &["GET", &key]).text("GET").expect("a number");
             value.parse().expect("a number")
         };
-        for (me, known) in known.iter().enumerate() {
-            let counted = read(format!("counter:{me}")) as u64;
-            let possible = known.acknowledged..=known.acknowledged + known.unknown;
-            assert!(possible.contains(&counted), "client {me}: {counted} is not in {possible:?}");
+        for me in 0..CLIENTS {
+            let counted = read(format!("counter:{me}"));
+            assert_eq!(counted, took_effect[me], "client {me}");
         }
         let mut words = vec!["MGET".to_owned()];
         words.extend((0..ACCOUNTS).map(|account| format!("account:{account}")));

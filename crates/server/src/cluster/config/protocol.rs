@@ -386,7 +386,7 @@ mod tests {
             ("'hierarchy'", "'ordered'", "only a hierarchy has validators"),
             ("'hierarchy'", "'hierarchy'\nengine = 'calvin'", "engine: the nodes of a hierarchy"),
             ("'hierarchy'", "'hierarchy'\nheartbeat_ms = 50", "heartbeat_ms: it has no effect"),
-            ("'hierarchy'", "'hierarchy'\nstaleness_ms_max = 50", "staleness_ms_max: it has no effect"),
+            ("'hierarchy'", "'hierarchy'\nstaleness_ms_max = 5000", "staleness_ms_max: it has no effect"),
             ("'hierarchy'", "'hierarchy'\ncontrol = 'none'", "\"locks\" or \"timestamps\""),
             ("zone = 'y'\n", "zone = 'y'\njoins = true\n", "no node joins a hierarchy"),
             ("parent = 'root'", "parent = 'nobody'", "there is no validator 'nobody'"),
