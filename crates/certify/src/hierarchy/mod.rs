@@ -184,7 +184,7 @@ pub const WAIT_TICKS_MAX: u64 = 8 * GATHER_TICKS;
 const _: () = assert!(4 * GATHER_TICKS <= WAIT_TICKS_MAX);
 /// In a tick a site says so many things again, at most.
 const AGAIN_MAX: usize = 64;
-/// What a leaf is asked to decide on has at most so many bytes: it travels in one frame, beside other entries.
+/// What a leaf is asked to decide on has at most so many bytes: one frame carries it, beside other entries.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 /// At most so many transactions are tentative at a leaf.
 pub const PREPARED_MAX: usize = 1 << 16;
