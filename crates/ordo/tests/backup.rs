@@ -244,7 +244,7 @@ impl Place {
     /// The first and the last epoch of the last chain.
     fn epochs(&self) -> (u64, u64) {
         let said = done(&["backup", "list", &self.url()]);
-        let line = said.lines().filter(|line| line.contains(": epochs ")).next_back().expect("a chain");
+        let line = said.lines().rfind(|line| line.contains(": epochs ")).expect("a chain");
         let words: Vec<&str> = line.split([' ', ',']).collect();
         (words[3].parse().expect("an epoch"), words[5].parse().expect("an epoch"))
     }

@@ -442,7 +442,7 @@ fn nothing_is_lost_or_split_when_nodes_are_killed() {
         stop.store(true, Ordering::Relaxed);
         clients.into_iter().map(|client| client.join().expect("it ends")).collect::<Vec<Known>>()
     });
-    // Each transfer that was acknowledged has left its mark, and no other one has that is known to have failed.
+    // Each transfer that was acknowledged has left its mark, and none that is known to have failed.
     let mut client = cluster.client(0);
     let took_effect: Vec<i64> = known.iter().map(|known| count_marks(&mut client, known)).collect();
     for place in 0..=LEAVES {
@@ -451,9 +451,8 @@ fn nothing_is_lost_or_split_when_nodes_are_killed() {
             let value = call(&mut client, &["GET", &key]).text("GET").expect("a number");
             value.parse().expect("a number")
         };
-        for me in 0..CLIENTS {
-            let counted = read(format!("counter:{me}"));
-            assert_eq!(counted, took_effect[me], "client {me}");
+        for (me, &effects) in took_effect.iter().enumerate() {
+            assert_eq!(read(format!("counter:{me}")), effects, "client {me}");
         }
         let mut words = vec!["MGET".to_owned()];
         words.extend((0..ACCOUNTS).map(|account| format!("account:{account}")));

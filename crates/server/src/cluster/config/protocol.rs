@@ -236,7 +236,8 @@ fn numbered<'a>(
     if let Some(without) = leaves.iter().position(Option::is_none) {
         let problem = format!(
             "partition {without} has no leaf validator: add a [[validator]] with name, \
-             partition = {without}, parent and nodes (`ordo cluster start --protocol hierarchy` makes an example)"
+             partition = {without}, parent and nodes (`ordo cluster start --protocol hierarchy` makes an \
+             example)"
         );
         return Err(source.wrong::<String>(None, problem));
     }

@@ -348,12 +348,13 @@ impl Gateway {
         site: &mut impl Asked,
     ) {
         let (connection, id) = (running.connection, running.id());
-        let is_out = |of: &&mut Connection| matches!(of.present, Present::Out(request) if request == running.request.id);
+        let request = running.request.id;
+        let is_out = |of: &&mut Connection| matches!(of.present, Present::Out(out) if out == request);
         let Some(of) = self.connections.get_mut(&connection).filter(is_out) else {
             // Its client has gone meanwhile.
             site.forget(id);
             running.lent.doubt();
-            self.answers.push((running.request.id, gone()));
+            self.answers.push((request, gone()));
             return self.give_back(running.lent, now_ms, site);
         };
         match progress {
@@ -511,8 +512,8 @@ impl Gateway {
         }
         for connection in self.sessions.waiting().collect::<Vec<_>>() {
             let Some(of) = self.connections.get_mut(&connection) else { continue };
-            if !matches!(of.present, Present::Queued(since_ms) if now_ms >= since_ms + self.patience.request_ms)
-            {
+            let request_ms = self.patience.request_ms;
+            if !matches!(of.present, Present::Queued(since_ms) if now_ms >= since_ms + request_ms) {
                 continue;
             }
             self.sessions.leave(connection);
