@@ -60,7 +60,7 @@ impl Session {
             return self.queue(thread, resolved, argv);
         }
         let bulky_max = bulky_max(command, &argv);
-        if self.waits_for_replies(command, bulky_max) {
+        if self.waits_for_replies(thread, command, bulky_max) {
             self.hold = Some(Hold::Command(argv));
             return;
         }
@@ -148,11 +148,21 @@ impl Session {
     }
 
     /// Whether a command waits until the commands before it are answered.
-    fn waits_for_replies(&self, command: &Command, bulky_max: Option<usize>) -> bool {
+    fn waits_for_replies(
+        &self,
+        thread: &ThreadContext<'_>,
+        command: &Command,
+        bulky_max: Option<usize>,
+    ) -> bool {
         // The reads before it must not see what it writes.
         let overtakes_reads = || !self.strict.is_empty() && may_write(command);
+        // RESET rolls an open transaction back, and with it what is under way.
+        let is_behind_all = |own| {
+            looks_at_data(own)
+                || matches!(own, ConnectionCommand::Reset) && thread.shared.runtime.is_certified()
+        };
         let must_see_all =
-            || self.replies.awaits() && matches!(command.run, Run::Connection(own) if looks_at_data(own));
+            || self.replies.awaits() && matches!(command.run, Run::Connection(own) if is_behind_all(own));
         overtakes_reads()
             || must_see_all()
             || bulky_max.is_some_and(|count_max| !self.replies.takes_bulky(count_max))

@@ -72,8 +72,6 @@ pub(super) fn looks_at_data(command: ConnectionCommand) -> bool {
     matches!(
         command,
         C::Watch
-            // It rolls an open transaction back.
-            | C::Reset
             | C::Info
             | C::Save
             | C::BgSave
