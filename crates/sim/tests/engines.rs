@@ -245,7 +245,7 @@ fn redis_traffic_on_sparkle_equals_the_specification() {
 fn redis_traffic_on_the_other_engines_equals_the_specification() {
     check_source(&calvin, &redis, 20);
     let report = check_source(&qstore, &redis, 40);
-    assert!(one_seed() || report.split > 500 && report.replied > 2 * report.split, "{report:?}");
+    assert!(one_seed() || report.split > 500 && report.replied > report.split + 500, "{report:?}");
     check_source(&parspec, &redis, 40);
     check_source(&ssmr, &redis, 20);
     check_source(&serial, &redis, 20);

@@ -203,7 +203,8 @@ mod tests {
     #[test]
     fn directives_are_settings_and_the_last_one_wins() {
         let config = read(
-            "# a comment\r\n\n  port 7000\nPORT 7001\nbind 127.0.0.1 -::1\nrequirepass \"a \\\"b\\\" # \\\\ c\"\n\
+            "# a comment\r\n\n  port 7000\nPORT 7001\nbind 127.0.0.1 -::1\n\
+             requirepass \"a \\\"b\\\" # \\\\ c\"\n\
              client-output-buffer-limit replica 256mb 64mb 60\nclient-output-buffer-limit pubsub 1 2 3\n\
              maxmemory 1gb\nhash-max-ziplist-entries 9\nuser alice on +@all ~* >secret\n\
              notify-keyspace-events \"\"\n\
