@@ -66,7 +66,7 @@ fn a_hierarchy_with_timestamps_keeps_its_promises() {
 }
 
 fn keeps_its_promises(system: SystemKind) {
-    keeps_its_promises_in(system, 40);
+    keeps_its_promises_in(system, 25);
 }
 
 fn keeps_its_promises_in(system: SystemKind, count: u64) {
@@ -101,14 +101,18 @@ fn the_same_seed_gives_the_same_run() {
     let hierarchies = [SystemKind::HierarchyLocks, SystemKind::HierarchyTimestamps];
     let others = [SystemKind::Register, SystemKind::Dur].into_iter().chain(hierarchies);
     for system in others.chain(TWO_PHASE) {
-        for seed in seeds(3) {
+        let digests = seeds(2).map(|seed| {
             let options = options(system, seed);
             let (once, twice) = (run(&options, None), run(&options, None));
             assert_eq!(once.report.account, twice.report.account, "{system}, seed {seed}");
             assert_eq!(once.report.tally, twice.report.tally, "{system}, seed {seed}");
-        }
-        let digest = |seed| run(&options(system, seed), None).report.account.digest;
-        assert_ne!(digest(1), digest(2));
+            once.report.account.digest
+        });
+        let digests: Vec<_> = digests.collect();
+        assert!(
+            digests.iter().skip(1).all(|other| *other != digests[0]),
+            "{system}: each seed's run is equal"
+        );
     }
 }
 
@@ -188,7 +192,8 @@ fn find(draw: impl Fn(u64) -> Options, mutant: Mutant, first: u64) -> Option<(u6
     })
 }
 
-fn catches(system: SystemKind, mutants: impl IntoIterator<Item = Mutant>) {
+/// The search for a defect begins at the seed of `firsts`, which finds it today, to save time.
+fn catches(system: SystemKind, mutants: impl IntoIterator<Item = Mutant>, firsts: &[(Mutant, u64)]) {
     let mut survivors = Vec::new();
     for mutant in mutants {
         let draw: fn(SystemKind, u64) -> Options = match mutant {
@@ -196,7 +201,8 @@ fn catches(system: SystemKind, mutants: impl IntoIterator<Item = Mutant>) {
             Mutant::MistakeAttempts => bad_weather,
             _ => options,
         };
-        match find(|seed| draw(system, seed), mutant, 1) {
+        let first = firsts.iter().find(|(of, _)| *of == mutant).map_or(1, |&(_, seed)| seed);
+        match find(|seed| draw(system, seed), mutant, first) {
             Some((seed, violation)) => {
                 let text = violation.to_string().replace('\n', " ");
                 println!("{system} with {mutant:?}: seed {seed}: {text:.200}");
@@ -209,12 +215,15 @@ fn catches(system: SystemKind, mutants: impl IntoIterator<Item = Mutant>) {
 
 #[test]
 fn every_mutant_of_sites_and_of_the_register_is_caught() {
-    catches(SystemKind::Register, Mutant::OF_SITES.into_iter().chain(Mutant::OF_CERTIFIERS));
+    let firsts =
+        [(Mutant::PromiseBeforeSync, 152), (Mutant::ReadWithoutIndex, 1468), (Mutant::MistakeAttempts, 53)];
+    catches(SystemKind::Register, Mutant::OF_SITES.into_iter().chain(Mutant::OF_CERTIFIERS), &firsts);
 }
 
 #[test]
 fn every_mutant_of_deferred_update_replication_is_caught() {
-    catches(SystemKind::Dur, Mutant::OF_CERTIFIERS.into_iter().chain(Mutant::OF_DUR));
+    let firsts = [(Mutant::EndUnordered, 78)];
+    catches(SystemKind::Dur, Mutant::OF_CERTIFIERS.into_iter().chain(Mutant::OF_DUR), &firsts);
 }
 
 /// The search for a defect begins at a seed that finds it today, to save time. `MistakeAttempts` is rarely
@@ -279,7 +288,7 @@ fn every_mutant_of_hierarchical_validation_is_caught() {
         let first = match mutant {
             Mutant::SkipClockPush => 12,
             Mutant::SkipSecondCheck => 23,
-            Mutant::VoteForTwoAttempts => 13,
+            Mutant::VoteForTwoAttempts => 44,
             Mutant::WriteBesideTentative => 34,
             Mutant::ForgetDecision => 21,
             _ => 1,
