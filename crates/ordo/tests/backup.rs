@@ -425,19 +425,14 @@ fn a_cluster_is_restored_into_other_numbers_of_nodes_and_partitions() {
     // Two nodes of one zone and one of another one, and five partitions.
     for (zones, partitions) in [([ZONES[0], ZONES[0], ZONES[1]], 5), ([ZONES[0], ZONES[1], ZONES[2]], 1)] {
         let mut other = Cluster::prepare(&zones, partitions, Build::own(&["--appendfsync", "no"]));
+        let restore = |cluster: &Cluster, number: usize| {
+            let (data, description) = (cluster.data(number), cluster.file("cluster.toml"));
+            let from = place.url();
+            let words = ["restore", "--from", &from, "--dir", word(&data), "--cluster", word(&description)];
+            done(&[&words[..], &["--node", &cluster.nodes[number].name]].concat())
+        };
         for number in 0..other.nodes.len() {
-            let said = done(&[
-                "restore",
-                "--from",
-                &place.url(),
-                "--dir",
-                word(&other.data(number)),
-                "--cluster",
-                word(&other.file("cluster.toml")),
-                "--node",
-                &other.nodes[number].name,
-            ]);
-            assert_eq!(digest(&said), found);
+            assert_eq!(digest(&restore(&other, number)), found);
         }
         other.run_all();
         other.status(0);
@@ -447,6 +442,13 @@ fn a_cluster_is_restored_into_other_numbers_of_nodes_and_partitions() {
         let more = Transfers::start(other.addresses());
         more.go_on(3);
         more.end();
+        // A node that is restored again has forgotten what it has promised since.
+        other.kill(2);
+        std::fs::remove_dir_all(other.data(2)).unwrap();
+        restore(&other, 2);
+        other.run(2);
+        assert_eq!(other.ended(2).code(), Some(78), "{}", other.said(2));
+        assert!(other.said(2).contains("its disk was lost"), "{}", other.said(2));
     }
 }
 

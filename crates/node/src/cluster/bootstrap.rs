@@ -23,7 +23,6 @@ use log::{Base, GroupImage, GroupImages, Kept};
 use order::PartitionMap;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::codec::{Reader, put_varint};
-use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId};
 
@@ -92,13 +91,12 @@ pub fn joined_record() -> Kept {
     kept(1, 0, &Nonces::new())
 }
 
-/// What the journal of a founder says that is made with all others of a new cluster: that the cluster is
-/// formed, with numbers of the disks that all who make one know.
-pub(super) fn formed_record(map: &PartitionMap, me: NodeId) -> Kept {
-    // Never 0, which is no number of a disk.
-    let nonce = |node: NodeId| mix(map.cluster ^ mix(u64::from(node.0))).max(1);
-    let nonces: Nonces = map.nodes.keys().map(|&node| (node, nonce(node))).collect();
-    kept(1, nonce(me), &nonces)
+/// What the journal of a founder begins with that has its state before it starts. Like any other's, its disk
+/// has a number that nobody knows before it starts: so another directory that is made later under its name is
+/// known as another.
+pub(super) fn founding_record(nonce: u64) -> Kept {
+    // 0 is the number of a node that joined.
+    kept(1, nonce.max(1), &Nonces::new())
 }
 
 /// Whether a journal is that of a node that stands alone, as far as it tells.
@@ -254,9 +252,9 @@ impl Bootstrap {
                 Heard::Formed
             }
             Standing::Formed(_) => Heard::Lost(format!(
-                "this node's data directory is new, and {from} belongs to a cluster that knows {} with \
-                 another one: its disk was lost, and with it what it had promised to the others. It must \
-                 not come back as itself. Add a node with another name to its zone ('ordo admin \
+                "this node's data directory is new (or a backup that was restored again), and {from} belongs \
+                 to a cluster that knows {} with another one: its disk was lost, and with it what it had \
+                 promised to the others. It must not come back as itself. Add a node with another name to its zone ('ordo admin \
                  add-node'), start that one here, and then take this one out ('ordo admin remove-node'). \
                  If its data directory still exists elsewhere, start it with that one (--dir)",
                 self.me

@@ -14,7 +14,7 @@
 //! has a number of its own, and no process that has written to the old one is known to it.
 
 use super::base::{BadBase, BaseState};
-use super::bootstrap::formed_record;
+use super::bootstrap::founding_record;
 use super::checkpoint::{file_name, unfinished_name};
 use super::levels::{COMPARES_STATES, LEVEL, TooOld, check_level};
 use super::shape::held_batch;
@@ -311,7 +311,8 @@ pub enum WriteError {
 }
 
 /// Writes the files of a node of a new database, whose first map this is, into an empty directory: all that
-/// a replay holds. `log_boot_id` is a number that nobody can guess. Gives how many records there are.
+/// a replay holds. `nonce`, the number of its disk, and `log_boot_id` are numbers that no other directory has.
+/// Gives how many records there are.
 ///
 /// Nothing of it counts before the journal has its record, which is written last.
 pub fn write_node<D: Disk>(
@@ -319,11 +320,12 @@ pub fn write_node<D: Disk>(
     replay: &Replay,
     map: &PartitionMap,
     me: NodeId,
+    nonce: u64,
     log_boot_id: u64,
 ) -> Result<u64, WriteError> {
     let end = replay.end();
     let next = end.next.iter().copied().max().unwrap_or(Position::FIRST);
-    let mut kept = vec![formed_record(map, me)];
+    let mut kept = vec![founding_record(nonce)];
     let mut records = 0;
     for partition in map.kept_by(me) {
         let header = Header {

@@ -4,6 +4,7 @@ use super::chains::Chain;
 use super::format::{FileEntry, Tip, piece_name};
 use super::moment::{Moment, RestorePoint, find, shown};
 use super::objects::Objects;
+use crate::admin::unguessable;
 use anyhow::{Context, Result, bail};
 use log::Base;
 use node::cluster::restore::{Replay, first_map, write_node};
@@ -57,7 +58,8 @@ pub fn run(objects: &Objects, at: Moment, dir: &Path, target: &RestoreTarget) ->
             .with_context(|| format!("what an interrupted restore left in {}", unfinished.display()))?;
     }
     let disk = Arc::new(RealDisk::open(&unfinished)?);
-    let records = write_node(&disk, &replay, &map, me, crate::admin::unguessable())?;
+    let (nonce, log_boot_id) = (unguessable(), unguessable());
+    let records = write_node(&disk, &replay, &map, me, nonce, log_boot_id)?;
     drop(disk);
     if let RestoreTarget::Node(..) = target {
         Identity { node: me, first: map.clone(), map }.save(&unfinished)?;
