@@ -1,5 +1,6 @@
 //! The contract between a node and an engine.
 
+use crate::conflicts::Conflicts;
 use crate::kind::{EngineKind, Needs};
 use crate::siblings::Message;
 use std::sync::Arc;
@@ -169,6 +170,10 @@ pub trait Engine: Send + Sync {
     fn waiting(&self) -> Waiting;
     /// The counters.
     fn status(&self) -> Status;
+    /// Over which keys transactions conflict. Nothing, where the engine does not tell.
+    fn conflicts(&self) -> Conflicts {
+        Conflicts::default()
+    }
     /// How many workers it was made for.
     fn workers(&self) -> usize;
     /// The records, at final snapshots.

@@ -24,6 +24,7 @@
 //! per-record state.
 
 pub mod calvin;
+pub mod conflicts;
 mod conservative;
 pub mod engine;
 mod exclusive;

@@ -11,6 +11,7 @@ use server::launcher::{HOST, free_port, poll};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the HTTP port replied.
 #[derive(Debug)]
@@ -150,6 +151,50 @@ fn the_console_shows_what_a_server_does() {
     // A page from elsewhere, whose name stands for this machine's address for a while, is told nothing.
     let request = b"GET /console.json HTTP/1.1\r\nHost: evil.example\r\n\r\n";
     assert_eq!(exchange(port, request).expect("HTTP").status, 403);
+}
+
+#[test]
+fn the_key_over_which_scripts_conflict_is_shown_with_what_they_are() {
+    let (server, port) = serving(&["--workers", "2"]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // A client that fails, or this thread, ends the others.
+        let ends = Ends(&over);
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let _ends = Ends(&over);
+                let script = "local x = redis.call('GET', KEYS[1]) \
+                              for i = 1, 200 do redis.call('GET', 'k' .. i) end \
+                              redis.call('SET', KEYS[2], (x or 0) + 1)";
+                let mut client = server.client();
+                while !over.load(Ordering::Relaxed) {
+                    client.call(&["EVAL", script, "2", "a hot\nkey", "a hot\nkey"]).expect("a reply");
+                }
+            });
+        }
+        let shown = server.until("a conflict", || {
+            assert!(!over.load(Ordering::Relaxed), "a client has failed");
+            let shown = console(port, "")["server"].take();
+            let is_it = |conflict: &serde_json::Value| conflict["cause"] == "overwritten";
+            shown["conflicts"].as_array()?.iter().any(is_it).then_some(shown)
+        });
+        let info = server.call(&["INFO", "conflicts"]).text("INFO").expect("a text");
+        drop(ends);
+        for conflict in shown["conflicts"].as_array().expect("a list") {
+            assert_eq!((&conflict["key"], &conflict["of"]), (&"a hot\\nkey".into(), &"redis.eval".into()));
+        }
+        assert!(shown["grows"]["restarts"].as_u64() > Some(0), "{shown}");
+        assert!(info.contains("by=redis.eval,of=redis.eval,key=a hot\\nkey\r\n"), "{info}");
+    });
+}
+
+/// Says that it is over, also when a thread panics.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

@@ -70,11 +70,20 @@ impl<M: Meta> Partition<M> {
     /// Works on a record under its latch, looking it up again (into `record`) if it was removed meanwhile.
     #[inline]
     pub fn with<R>(&self, record: &mut RecordRef<M>, work: impl FnOnce(&mut RecordCell<M>) -> R) -> R {
+        self.with_key(record, |_, cell| work(cell))
+    }
+    /// The same, for work that wants to know the key.
+    #[inline]
+    pub fn with_key<R>(
+        &self,
+        record: &mut RecordRef<M>,
+        work: impl FnOnce(&Key, &mut RecordCell<M>) -> R,
+    ) -> R {
         loop {
             {
                 let mut cell = record.latch_any();
                 if !cell.versions.is_dead() {
-                    return work(&mut cell);
+                    return work(record.key(), &mut cell);
                 }
             }
             // Whoever killed it is about to remove it, and may not come to that for long.

@@ -5,9 +5,10 @@ use super::keystate::KeyState;
 use super::shared::Shared;
 use super::slot::Write;
 use super::status::Ticket;
+use crate::conflicts::Cause;
 use store::sync::atomic::Ordering;
 use store::{RecordCell, Version, digest};
-use txn::{Position, Space};
+use txn::{Position, Request, Space};
 
 /// [`Mutant::LoseWrite`] loses the writes at every position that is a multiple of this.
 const LOST_EVERY: u64 = 23;
@@ -52,11 +53,10 @@ fn counting_live(
 /// digest.
 pub(super) fn install(
     shared: &Shared,
-    ticket: Ticket,
+    (me, request): (Position, Option<&Request>),
     write: &mut Write,
     cleared: bool,
 ) -> Result<u64, Preempted> {
-    let me = ticket.position();
     let is_lost = shared.has(Mutant::LoseWrite) && me.0.is_multiple_of(LOST_EVERY);
     let term = match write.written && !is_lost {
         true => digest::of_write(write.record.key(), me, write.entry.as_ref()),
@@ -65,7 +65,7 @@ pub(super) fn install(
     let head = shared.head();
     let user = write.record.key().space() == Space::User;
     let Write { record, entry, locked, reserved, written, installed, superseding } = write;
-    shared.partition.with(record, |cell| {
+    shared.partition.with_key(record, |key, cell| {
         if !*written {
             // Announced, or kept from the last incarnation, and not written after all.
             if cell.meta.held_by(me) {
@@ -93,7 +93,7 @@ pub(super) fn install(
             cell.meta.doom_readers(
                 head,
                 |dependency| dependency.reader.position() > me && dependency.version < me,
-                |reader| shared.doom(me, reader),
+                |reader| shared.doom_over(key, Cause::Overwritten, (me, request), reader),
             );
         }
         if cell.meta.held_by(me) {
@@ -106,7 +106,12 @@ pub(super) fn install(
 /// Undoes one write: Algorithm 2's `UnlockOrRemove`. `next` is the ticket of the next incarnation, which
 /// keeps the lock (reserved) if it can; `None` if there will be none. (One that has cleared has said before
 /// that it has not.)
-pub(super) fn undo(shared: &Shared, me: Position, next: Option<Ticket>, write: &mut Write) {
+pub(super) fn undo(
+    shared: &Shared,
+    (me, request): (Position, Option<&Request>),
+    next: Option<Ticket>,
+    write: &mut Write,
+) {
     let user = write.record.key().space() == Space::User;
     let held = write.installed || write.locked;
     let Write { record, entry, locked, written, installed, superseding, reserved } = write;
@@ -115,7 +120,7 @@ pub(super) fn undo(shared: &Shared, me: Position, next: Option<Ticket>, write: &
             || next.is_none() && shared.has(Mutant::RetractKeepsVersions));
     let mut kept = false;
     if held {
-        shared.partition.with(record, |cell| {
+        shared.partition.with_key(record, |key, cell| {
             if *installed && !keep_version {
                 if user {
                     counting_live(shared, cell, me, false, |cell| {
@@ -128,7 +133,7 @@ pub(super) fn undo(shared: &Shared, me: Position, next: Option<Ticket>, write: &
                     cell.meta.doom_readers(
                         shared.head(),
                         |dependency| dependency.version == me && dependency.reader.position() > me,
-                        |reader| shared.doom(me, reader),
+                        |reader| shared.doom_over(key, Cause::Withdrawn, (me, request), reader),
                     );
                 }
             }
@@ -138,7 +143,7 @@ pub(super) fn undo(shared: &Shared, me: Position, next: Option<Ticket>, write: &
                     kept = holder.is_none() || holder.position() >= me;
                     if kept {
                         if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
-                            shared.doom(me, holder);
+                            shared.doom_over(key, Cause::Preempted, (me, request), holder);
                         }
                         cell.meta.lock = next.reserved();
                     }

@@ -7,6 +7,7 @@ use super::shared::Shared;
 use super::siblings::{Member, NoValue};
 use super::slot::{Body, Write};
 use super::status::DOOMED;
+use crate::conflicts::Cause;
 use crate::siblings::parts::{self, Parts};
 use crate::siblings::{Asked, GroupId, Told};
 use std::any::Any;
@@ -109,12 +110,17 @@ fn read_latched(
     let me = body.position();
     if cell.meta.held_before(me) {
         cell.meta.wait(Waiter { ticket: body.ticket, for_update: intent == Intent::Update });
+        if shared.conflicts.has(me)
+            && let Some(request) = &body.request
+        {
+            shared.conflicts.waits(key, request.procedure.name());
+        }
         return Found::Wait;
     }
     if intent == Intent::Update && (!cell.meta.held_by(me) || cell.meta.lock.is_reserved()) {
         let holder = cell.meta.lock;
         if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
-            shared.doom(me, holder);
+            shared.doom_over(key, Cause::Preempted, (me, body.request.as_deref()), holder);
         }
         cell.meta.lock = body.ticket;
     }

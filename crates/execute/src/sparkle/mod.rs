@@ -80,6 +80,7 @@ mod status;
 
 pub use mutant::Mutant;
 
+use crate::conflicts::Conflicts;
 use crate::engine::{Assignment, Budget, Effects, Engine, Progress, Siblings, Status, Waiting, WorkerId};
 use crate::kind::EngineKind;
 use crate::siblings::Message;
@@ -222,6 +223,9 @@ impl Engine for Sparkle {
     }
     fn status(&self) -> Status {
         self.shared.status()
+    }
+    fn conflicts(&self) -> Conflicts {
+        self.shared.conflicts.report()
     }
     fn workers(&self) -> usize {
         self.workers.len()

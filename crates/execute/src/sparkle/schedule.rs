@@ -310,7 +310,8 @@ impl Worker {
             }
             execution.budget -= 1;
             let write = &mut body.writes.list[place];
-            match commit::install(&self.shared, body.ticket, write, body.cleared) {
+            let me = (body.context.position, body.request.as_deref());
+            match commit::install(&self.shared, me, write, body.cleared) {
                 Ok(term) => body.terms = body.terms.wrapping_add(term),
                 Err(commit::Preempted) => return self.begin_undo(),
             }
@@ -333,12 +334,12 @@ impl Worker {
             None => self.shared.slot(position).status.begin_undo(false),
         };
         let next = (!word.has(RETRACTED)).then(|| Ticket::new(position, word.incarnation()));
-        if next.is_some() {
-            self.shared.count_restart();
-        }
         let Some(execution) = &mut self.execution else {
             return;
         };
+        if next.is_some() {
+            self.shared.count_restart(&execution.body);
+        }
         let (shared, body) = (&self.shared, &mut *execution.body);
         body.future = None;
         body.outcome = None;
@@ -366,8 +367,9 @@ impl Worker {
                 return;
             }
             execution.budget -= 1;
-            let write = &mut execution.body.writes.list[place];
-            commit::undo(&self.shared, position, next, write);
+            let Body { writes, request, .. } = &mut *execution.body;
+            let write = &mut writes.list[place];
+            commit::undo(&self.shared, (position, request.as_deref()), next, write);
         }
         let body = &mut execution.body;
         body.writes.list.retain(|write| write.locked);

@@ -5,6 +5,7 @@ use super::siblings::{Member, Siblings};
 use super::slot::{Body, Slot};
 use super::status::{COMMITTED, DELIVERED, EMPTY, Effect, HEAVY, MULTI, Ticket, Word};
 use super::{Mutant, Options, Variant};
+use crate::conflicts::{Cause, Sample};
 use crate::engine::{Status, Waiting};
 use crate::ready::ReadySet;
 use crate::window::{Controller, ROUND, Window};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use store::Partition;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use txn::{Batch, PartitionId, Position, Request, TxContext, Weight};
+use txn::{Batch, Key, PartitionId, Position, Request, TxContext, Weight};
 
 /// Started transactions beyond which committing comes before starting more.
 const COMMIT_LAG_MAX: u64 = 32;
@@ -44,6 +45,7 @@ pub(super) struct Shared {
     backlog_length: AtomicU64,
     pub(super) committer: Mutex<Committer>,
     pub(super) counters: Counters,
+    pub(super) conflicts: Sample,
     /// The partition, and how its siblings confirm each other.
     pub(super) me: PartitionId,
     pub(super) variant: Variant,
@@ -104,6 +106,7 @@ impl Shared {
             backlog_length: AtomicU64::new(0),
             committer: Mutex::default(),
             counters: Counters::default(),
+            conflicts: Sample::default(),
             me: options.partition,
             variant: options.variant,
             siblings: Siblings::new(options.era),
@@ -155,6 +158,22 @@ impl Shared {
         }
         self.effect(ticket.position(), self.slot(ticket.position()).status.doom(ticket));
     }
+    /// Dooms a later transaction over a key.
+    #[inline]
+    pub(super) fn doom_over(
+        &self,
+        key: &Key,
+        cause: Cause,
+        by: (Position, Option<&Request>),
+        ticket: Ticket,
+    ) {
+        let (position, request) = by;
+        if self.conflicts.has(ticket.position()) {
+            let name = request.map(|request| request.procedure.name());
+            self.conflicts.doomed((ticket.position(), ticket.incarnation()), Some(key), cause, name);
+        }
+        self.doom(position, ticket);
+    }
     pub(super) fn wake(&self, ticket: Ticket) {
         let lose = self.has(Mutant::LoseWakeUp);
         self.effect(ticket.position(), self.slot(ticket.position()).status.wake(ticket, lose));
@@ -169,6 +188,9 @@ impl Shared {
             let later = Position(later);
             let word = self.slot(later).status.load();
             if word.is_at(later) {
+                if self.conflicts.has(later) {
+                    self.conflicts.doomed((later, word.incarnation()), None, Cause::Cleared, None);
+                }
                 self.doom(position, Ticket::new(later, word.incarnation()));
             }
         }
@@ -267,7 +289,13 @@ impl Shared {
         self.head.load(Ordering::SeqCst) + self.window.size()
     }
     /// An incarnation is thrown away.
-    pub(super) fn count_restart(&self) {
+    pub(super) fn count_restart(&self, body: &Body) {
+        if self.conflicts.has(body.position())
+            && let Some(request) = &body.request
+        {
+            let victim = (body.position(), body.ticket.incarnation());
+            self.conflicts.restarted(victim, request.procedure.name());
+        }
         let restarts = 1 + self.counters.restarts.fetch_add(1, Ordering::Relaxed);
         if restarts.is_multiple_of(ROUND)
             && !self.waits_for_order()

@@ -311,8 +311,8 @@ pub enum WriteError {
 }
 
 /// Writes the files of a node of a new database, whose first map this is, into an empty directory: all that
-/// a replay holds. `nonce`, the number of its disk, and `log_boot_id` are numbers that no other directory has.
-/// Gives how many records there are.
+/// a replay holds. `nonce`, the number of its disk, and `log_boot_id` are numbers that no other directory
+/// has. Gives how many records there are.
 ///
 /// Nothing of it counts before the journal has its record, which is written last.
 pub fn write_node<D: Disk>(

@@ -8,6 +8,7 @@ use crate::runtime::RuntimeStatus;
 use crate::session::Keyspace;
 use crate::shared::{Shared, Totals};
 use crate::stats::{ClientStats, CpuStats, InterestStats, MemoryStats, ScriptStats, system_bytes};
+use execute::conflicts::Conflicts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,6 +55,7 @@ pub struct ServerScrape {
     pub last_save_s: u64,
     pub final_time_ms: u64,
     pub runtime: RuntimeStatus,
+    pub conflicts: Conflicts,
     /// `None` where the server stands alone.
     pub view: Option<Arc<ClusterView>>,
 }
@@ -102,6 +104,7 @@ impl ServerScrape {
             last_save_s: shared.last_save_s(),
             final_time_ms: runtime.engine().view().final_time_ms(),
             runtime: runtime.status(),
+            conflicts: runtime.conflicts(),
             view: runtime.cluster_view(),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Routing, Runtime};
 use crate::cluster::{ChangeTicket, ClusterChange, ClusterView};
+use execute::conflicts::Conflicts;
 use order::PartitionMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -130,6 +131,11 @@ impl Runtime {
     /// The records of each partition that this node keeps.
     pub fn kept(&self) -> impl Iterator<Item = &dyn View> {
         self.inner.engines.iter().map(|engine| engine.view())
+    }
+
+    /// Over which keys transactions conflict, by the engines of the partitions that this node keeps.
+    pub fn conflicts(&self) -> Conflicts {
+        Conflicts::merged(self.inner.engines.iter().map(|engine| engine.conflicts()))
     }
 
     /// Looks through so many records of each partition for what nobody needs any more: sooner than the

@@ -6,10 +6,16 @@ use super::{ThreadContext, hierarchy};
 use crate::cluster::ClusterView;
 use crate::config::foreign::Parameter;
 use crate::stats::{ClientStats, CpuStats, InterestStats, MemoryStats, ScriptStats, system_bytes};
+use execute::conflicts::Cause;
 use redis_surface::REDIS_VERSION;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
-use txn::{Args, Blob, Reply};
+use txn::{Args, Blob, Key, Reply, Space};
+
+/// How many conflicts INFO tells of.
+const CONFLICTS_MAX: usize = 16;
+/// A key is shown up to here.
+const KEY_BYTES_MAX: usize = 100;
 
 type Section = (&'static str, bool, fn(&ThreadContext<'_>, &mut String));
 
@@ -36,6 +42,7 @@ const SECTIONS: &[Section] = &[
         }
     }),
     (HIERARCHY, true, hierarchy::section),
+    ("Conflicts", false, conflicts),
     ("Keyspace", true, keyspace),
     ("Ordo", true, ordo),
 ];
@@ -482,6 +489,33 @@ fn ordo(thread: &ThreadContext<'_>, out: &mut String) {
     field(out, "split", engine.split);
     field(out, "snapshot_reads", totals.snapshot_reads);
     field(out, "ordered_requests", totals.submitted);
+}
+
+/// Over which keys transactions wait for each other or start over.
+fn conflicts(thread: &ThreadContext<'_>, out: &mut String) {
+    let conflicts = thread.shared.runtime.conflicts();
+    for (cause, count) in Cause::ALL.iter().zip(conflicts.causes) {
+        field(out, &format!("conflicts_{}", cause.name()), count);
+    }
+    for (place, (conflict, count)) in conflicts.lately.iter().take(CONFLICTS_MAX).enumerate() {
+        let cause = conflict.cause.name();
+        let by = conflict.by.as_deref().unwrap_or_default();
+        // A key comes last, because it may hold anything but the end of a line.
+        let key = conflict.key.as_ref().map(shown_key).unwrap_or_default();
+        let told = format_args!("count={count},cause={cause},by={by},of={},key={key}", conflict.of);
+        field(out, &format!("conflict{place}"), told);
+    }
+}
+
+/// A key for people: what is not printable is escaped, and what is long is cut.
+pub(crate) fn shown_key(key: &Key) -> String {
+    let bytes = key.as_bytes();
+    let shown = bytes[..bytes.len().min(KEY_BYTES_MAX)].escape_ascii();
+    let ends = if bytes.len() > KEY_BYTES_MAX { "..." } else { "" };
+    match key.space() {
+        Space::User => format!("{shown}{ends}"),
+        Space::System => format!("(Ordo's own) {shown}{ends}"),
+    }
 }
 
 fn ordo_cluster(view: &ClusterView, out: &mut String) {

@@ -1,14 +1,17 @@
 //! The console: a page for people at `/`, and what it shows as JSON at `/console.json`.
 //!
 //! The page asks once a second, and computes rates from what grows: the server keeps nothing for it. What it
-//! shows is what `/metrics`, `ordo admin status` and SLOWLOG tell. It loads nothing from elsewhere, and a
-//! browser that follows [`POLICY`] would refuse to.
+//! shows is what `/metrics`, INFO, `ordo admin status` and SLOWLOG tell. It loads nothing from elsewhere, and
+//! a browser that follows [`POLICY`] would refuse to.
 
 use super::readiness::{Readiness, Verdict as Ready};
 use super::scrape::{Scrape, ServerScrape};
 use crate::cluster::{ClusterStatus, Problem, Severity, Verdict, problems, verdict};
 use crate::observe::SlowEntry;
+use crate::session::shown_key;
+use execute::conflicts::{self, Cause};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use txn::Blob;
 
 /// The page.
@@ -25,6 +28,8 @@ pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self
 pub const SLOW_SHOWN: usize = 20;
 /// Of so many commands, those that took most time together.
 const COMMANDS_SHOWN: usize = 12;
+/// So many conflicts between transactions are shown.
+const CONFLICTS_SHOWN: usize = 12;
 /// More of `maxmemory` than this share is a problem.
 const MEMORY_NEAR: f64 = 0.9;
 
@@ -56,6 +61,8 @@ struct Server {
     memory: Memory,
     commands: Vec<Command>,
     slow: Vec<Slow>,
+    conflicts: Vec<Conflict>,
+    causes: BTreeMap<&'static str, u64>,
 }
 
 /// What only grows, but at CONFIG RESETSTAT.
@@ -107,6 +114,18 @@ struct Slow {
     us: u64,
     words: String,
     client: String,
+}
+
+/// Over what transactions wait for each other or start over, lately.
+#[derive(Serialize)]
+struct Conflict {
+    /// Empty if it is not known, or none.
+    key: String,
+    cause: &'static str,
+    /// The earlier transaction's procedure. Empty if it is not known.
+    by: String,
+    of: String,
+    count: u64,
 }
 
 impl Console {
@@ -216,6 +235,8 @@ impl Server {
             },
             commands: commands(server),
             slow: slow.into_iter().map(Slow::of).collect(),
+            conflicts: server.conflicts.lately.iter().take(CONFLICTS_SHOWN).map(Conflict::of).collect(),
+            causes: Cause::ALL.iter().map(|cause| cause.name()).zip(server.conflicts.causes).collect(),
         }
     }
 }
@@ -239,6 +260,18 @@ fn commands(server: &ServerScrape) -> Vec<Command> {
     commands.sort_by_key(|command| std::cmp::Reverse(command.ns));
     commands.truncate(COMMANDS_SHOWN);
     commands
+}
+
+impl Conflict {
+    fn of((conflict, count): &(conflicts::Conflict, u64)) -> Conflict {
+        Conflict {
+            key: conflict.key.as_ref().map(shown_key).unwrap_or_default(),
+            cause: conflict.cause.name(),
+            by: conflict.by.as_deref().unwrap_or_default().to_owned(),
+            of: conflict.of.to_string(),
+            count: *count,
+        }
+    }
 }
 
 impl Slow {

@@ -185,6 +185,28 @@ function showProblems(problems) {
   }
 }
 
+const CAUSES = {
+  waited: "The later one waits",
+  overwritten: "The later one had read what the earlier one then wrote",
+  withdrawn: "The later one had read what the earlier one took back",
+  preempted: "The later one had the key first, and gives it up",
+  cleared: "The database was cleared",
+  elsewhere: "At another partition",
+};
+
+function showConflicts({ conflicts, causes, grows }) {
+  const restarts = Object.entries(causes).filter(([cause]) => cause !== "waited");
+  const all = restarts.reduce((sum, [, times]) => sum + times, 0);
+  const shares = restarts.filter(([, times]) => times > 0)
+    .map(([cause, times]) => `${cause} ${share(times, all)}`);
+  const why = shares.length > 0 ? ": " + shares.join(", ") : "";
+  byId("causes").textContent = `${count(grows.restarts)} executions were thrown away since the start${why}.`;
+  rows(byId("conflicts"), conflicts.map((conflict) => [
+    [conflict.key, "words"], [CAUSES[conflict.cause]], [conflict.by || "–"], [conflict.of],
+    [count(conflict.count), "number"],
+  ]), "none lately");
+}
+
 function showVerdict(verdict, text) {
   const shown = byId("verdict");
   if (shown.textContent !== text) shown.textContent = text;
@@ -236,6 +258,7 @@ function show(now) {
     [new Date(1000 * slow.at_s).toLocaleTimeString()], [duration(1000 * slow.us), "number"],
     [slow.words, "words"], [slow.client],
   ]), "none");
+  showConflicts(server);
   const { memory } = server;
   terms(byId("memory"), [
     ["Data", bytes(memory.data)],

@@ -3,6 +3,7 @@
 use super::{Writer, cluster, seconds};
 use crate::http::scrape::ServerScrape;
 use crate::observe::{BOUNDS_NS, CallCounts, DurationCounts};
+use execute::conflicts::Cause;
 use prometheus_client::registry::Unit;
 use std::fmt;
 
@@ -243,6 +244,13 @@ fn engine(server: &ServerScrape, out: &mut Writer<'_>) -> fmt::Result {
         let values = engines.iter().map(|(partition, engine)| ([("partition", partition.0)], value(engine)));
         out.gauges(name, None, help, values)?;
     }
+    let causes = Cause::ALL.iter().zip(server.conflicts.causes);
+    out.counters(
+        "ordo_conflicts",
+        None,
+        "Transactions that waited for another one or started over, by why (about).",
+        causes.map(|(cause, count)| ([("cause", cause.name())], count)),
+    )?;
     out.gauge("ordo_workers", "Threads that execute transactions.", server.runtime.workers)?;
     out.gauge_in(
         "ordo_in_flight",
