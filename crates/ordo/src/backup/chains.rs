@@ -58,6 +58,12 @@ impl Chain {
         progress.map(Some).with_context(|| format!("{name} cannot be read: it is of another version of Ordo"))
     }
 
+    /// The epochs of its complete checkpoints, with those that were lost since.
+    pub fn checkpoints_ever(&self, objects: &Objects) -> Result<BTreeSet<u64>> {
+        let said = self.progress(objects)?.map(|progress| progress.checkpoints).unwrap_or_default();
+        Ok(self.checkpoints.iter().copied().chain(said).collect())
+    }
+
     /// An object of its log.
     pub fn log(&self, objects: &Objects, first: u64) -> Result<LogObject> {
         let name = log_name(self.number, first);

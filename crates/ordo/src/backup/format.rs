@@ -127,6 +127,8 @@ pub struct ChainProgress {
     pub digest: String,
     /// The requests that the nodes do not execute.
     pub skips: Vec<String>,
+    /// The epochs of its complete checkpoints.
+    pub checkpoints: Vec<u64>,
 }
 
 /// A place in the order: the end of an epoch.

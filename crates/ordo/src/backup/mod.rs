@@ -19,8 +19,8 @@
 //!
 //! A part is what node *M* has from offset *O* on in the file of partition *P*. The manifest says which parts
 //! the files have, and what bases go with them; it is written last, and without it the parts are nothing. How
-//! far a chain goes tells that a last object is missing, and which requests are not to be executed: that
-//! object is the only one that is ever replaced.
+//! far a chain goes tells that a last object or a manifest is missing, and which requests are not to be
+//! executed: that object is the only one that is ever replaced.
 //!
 //! A *chain* is a checkpoint and the order behind it without a gap, and perhaps later checkpoints on the way.
 //! A backup begins a new chain where the order cannot be had any more (the nodes have cut their logs while no

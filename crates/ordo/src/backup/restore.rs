@@ -1,7 +1,7 @@
 //! `ordo restore`, and the execution of a backup's order that `ordo backup verify` shares with it.
 
 use super::chains::Chain;
-use super::format::{FileEntry, Tip, piece_name};
+use super::format::{FileEntry, Tip, piece_name, progress_name};
 use super::moment::{Moment, RestorePoint, find, shown};
 use super::objects::Objects;
 use crate::admin::unguessable;
@@ -83,7 +83,12 @@ pub fn begin(objects: &Objects, chain: &Chain, epoch: u64) -> Result<Replay> {
     let manifest = chain.manifest(objects, epoch)?;
     let bases: Vec<Base> = manifest.files.iter().map(FileEntry::base).collect::<Result<_>>()?;
     let mut skips = Skips::default();
-    for name in chain.progress(objects)?.map(|progress| progress.skips).unwrap_or_default() {
+    let progress = chain.progress(objects)?;
+    if progress.is_none() {
+        let name = progress_name(chain.number);
+        eprintln!("{name} is missing: requests that the servers did not execute are not known, and executed");
+    }
+    for name in progress.map(|progress| progress.skips).unwrap_or_default() {
         skips.add(name.parse().map_err(|_| anyhow::anyhow!("'{name}' is no name of a request"))?);
     }
     let mut open = |partition: PartitionId| -> io::Result<PieceReader<'_>> {

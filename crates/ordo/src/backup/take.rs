@@ -83,10 +83,10 @@ struct Backup<'a> {
     /// When the first of them came.
     buffered_at: Instant,
     copying: Option<Copying>,
+    /// The epochs of the chain's checkpoints that are whole, or were once.
+    checkpoints: BTreeSet<u64>,
     /// The time of the newest checkpoint that is whole, in milliseconds since 1970.
     checkpoint_ms: u64,
-    /// Whether the chain has a checkpoint that is whole.
-    can_be_restored: bool,
     /// When the order went on last, and when nodes besides the tellers were asked last.
     moved_at: Instant,
     asked_at: Instant,
@@ -167,12 +167,14 @@ fn attempt(
     let mut backup = match (end, last.checkpoints.last()) {
         (Some(tip), Some(&epoch)) => {
             let checkpoint_ms = last.tip_of(objects, epoch)?.time_ms;
-            Backup { checkpoint_ms, ..Backup::at(objects, wishes, last.number, tip) }
+            let checkpoints = last.checkpoints_ever(objects)?;
+            Backup { checkpoint_ms, ..Backup::at(objects, wishes, last.number, tip, checkpoints) }
         }
         // Nothing has come behind the checkpoint yet, as far as the backup knows.
         (None, Some(&epoch)) if resume && is_still_there(objects, &last, epoch, &mut nodes)? => {
             let tip = last.tip_of(objects, epoch)?;
-            Backup::at(objects, wishes, last.number, tip)
+            let checkpoints = last.checkpoints_ever(objects)?;
+            Backup::at(objects, wishes, last.number, tip, checkpoints)
         }
         _ => Backup::begin(objects, wishes, &last, end, &names, &mut nodes, resume)?,
     };
@@ -197,7 +199,13 @@ fn now_ms() -> u64 {
 }
 
 impl<'a> Backup<'a> {
-    fn at(objects: &'a mut Objects, wishes: &'a Wishes, chain: u32, tip: Tip) -> Backup<'a> {
+    fn at(
+        objects: &'a mut Objects,
+        wishes: &'a Wishes,
+        chain: u32,
+        tip: Tip,
+        checkpoints: BTreeSet<u64>,
+    ) -> Backup<'a> {
         let now = Instant::now();
         Backup {
             told_bytes: objects.written_bytes,
@@ -210,8 +218,8 @@ impl<'a> Backup<'a> {
             buffer_bytes: 0,
             buffered_at: now,
             copying: None,
+            checkpoints,
             checkpoint_ms: tip.time_ms,
-            can_be_restored: true,
             moved_at: now,
             asked_at: now,
             told_at: now,
@@ -256,7 +264,7 @@ impl<'a> Backup<'a> {
             }
         };
         let copying = Some(copying);
-        Ok(Backup { copying, can_be_restored: false, ..Backup::at(objects, wishes, chain, tip) })
+        Ok(Backup { copying, ..Backup::at(objects, wishes, chain, tip, BTreeSet::new()) })
     }
 
     /// Follows the order, and copies the checkpoint at hand meanwhile. `end` is that of the chain, which is
@@ -405,6 +413,7 @@ impl<'a> Backup<'a> {
             time_ms: self.stored.time_ms,
             digest: self.stored.digest_text(),
             skips: skips.into_iter().cloned().collect(),
+            checkpoints: self.checkpoints.iter().copied().collect(),
         };
         self.objects.replace(&progress_name(self.chain), &serde_json::to_vec(&progress)?)
     }
@@ -436,8 +445,8 @@ impl<'a> Backup<'a> {
         };
         let json = serde_json::to_vec(&manifest).context("a manifest cannot be written")?;
         self.objects.put_new(&manifest_name(self.chain, manifest.epoch), &json)?;
+        self.checkpoints.insert(manifest.epoch);
         (self.copying, self.checkpoint_ms) = (None, manifest.time_ms.max(now_ms()));
-        self.can_be_restored = true;
         Ok(true)
     }
 
@@ -454,7 +463,7 @@ impl<'a> Backup<'a> {
             false => now_ms().saturating_sub(self.stored.time_ms) as f64 / 1e3,
         };
         let copied = match &self.copying {
-            Some(copying) if self.can_be_restored => {
+            Some(copying) if !self.checkpoints.is_empty() => {
                 format!(", copying the checkpoint of epoch {}", copying.epoch)
             }
             Some(copying) => format!(

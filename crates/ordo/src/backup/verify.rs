@@ -1,6 +1,7 @@
 //! `ordo backup verify`: proves that all is there and undamaged.
 
 use super::chains::{Chain, chains};
+use super::format::{manifest_name, progress_name};
 use super::moment::shown;
 use super::objects::Objects;
 use super::restore::{begin, check_state};
@@ -37,25 +38,36 @@ pub fn run(objects: &Objects) -> Result<()> {
 
 /// What there is of a chain, for people; `None` if nothing can be restored of it.
 fn verify(objects: &Objects, chain: &Chain) -> Result<Option<String>> {
+    if let Some(epoch) = chain.checkpoints_ever(objects)?.difference(&chain.checkpoints).next() {
+        bail!("{} is missing", manifest_name(chain.number, *epoch));
+    }
     let Some(&first) = chain.checkpoints.first() else { return Ok(None) };
+    let Some(progress) = chain.progress(objects)? else {
+        bail!(
+            "{} is missing: which requests are not to be executed is not known",
+            progress_name(chain.number)
+        );
+    };
     let from = chain.tip_of(objects, first)?;
     let mut replay = begin(objects, chain, first)?;
     check_state(objects, chain, &replay)?;
-    let end = chain.walk(objects, from, &mut |_, batches| {
+    let end = chain.walk(objects, from, &mut |tip, batches| {
         replay.execute(batches)?;
         check_state(objects, chain, &replay)?;
+        // A later checkpoint: its files, too.
+        if chain.checkpoints.contains(&tip.epoch)
+            && begin(objects, chain, tip.epoch)?.content_digest() != replay.content_digest()
+        {
+            bail!("the checkpoint of epoch {} has other entries than the order leads to", tip.epoch);
+        }
         Ok(true)
     })?;
-    // The later ones: their files, too.
-    for &epoch in chain.checkpoints.iter().skip(1) {
-        if epoch > end.epoch {
-            bail!("the order that leads to the checkpoint of epoch {epoch} is missing");
-        }
-        begin(objects, chain, epoch)?;
-    }
-    if let Some(progress) = chain.progress(objects)?
-        && progress.epoch > end.epoch
+    if let Some(&epoch) = chain.checkpoints.last()
+        && epoch > end.epoch
     {
+        bail!("the order that leads to the checkpoint of epoch {epoch} is missing");
+    }
+    if progress.epoch > end.epoch {
         bail!("the epochs from {} to {} are missing", end.epoch + 1, progress.epoch);
     }
     Ok(Some(format!(
