@@ -389,6 +389,15 @@ fn a_directory_with_data_is_not_restored_into_and_a_moment_that_is_not_there_is_
     let new = place.dir.path().join("new");
     let said = restore("1000000", &new);
     assert!(said.contains("the backup ends with epoch"), "{said}");
+    let slash = place.dir.path().join("new/");
+    assert!(restore("1000000", &slash).contains("the backup ends with epoch"));
+    let link = place.dir.path().join("link");
+    std::os::unix::fs::symlink(place.dir.path(), &link).unwrap();
+    assert!(restore("newest", &link).contains("is no directory"));
+    assert!(restore("newest", Path::new("/proc")).contains("mount point"));
+    let words = ["restore", "--from", &place.url(), "--chain", "7", "--dir", word(&new)];
+    let (done, said) = try_ordo(&words);
+    assert!(!done && said.contains("there is no chain 7"), "{said}");
     let said = restore("1970-01-01", &new);
     assert!(said.contains("is no moment") || said.contains("begins later"), "{said}");
     assert!(!new.exists());

@@ -125,6 +125,10 @@ pub struct Restore {
     /// before it is restored, or 'newest'.
     #[arg(long, default_value = "newest")]
     at: Moment,
+    /// The number of a chain. Without it, the last one that leads to the moment: one past of the database
+    /// may be in an earlier chain only.
+    #[arg(long, value_name = "NUMBER")]
+    chain: Option<u32>,
     /// The new data directory.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
@@ -175,5 +179,6 @@ pub fn run_restore(restore: &Restore) -> Result<()> {
         (Some(description), Some(name)) => RestoreTarget::Node(description.clone(), name.clone()),
         _ => RestoreTarget::Alone,
     };
-    restore::run(&Objects::open(&restore.from, None)?, restore.at, &restore.dir, &target)
+    let objects = Objects::open(&restore.from, None)?;
+    restore::run(&objects, restore.at, restore.chain, &restore.dir, &target)
 }

@@ -55,14 +55,20 @@ pub struct RestorePoint {
     pub until: Moment,
 }
 
-/// Finds the newest checkpoint that leads to a moment.
+/// Finds the newest checkpoint that leads to a moment, in a chain or in all of them.
 ///
 /// # Errors
 /// There is none.
-pub fn find(objects: &Objects, moment: Moment) -> Result<RestorePoint> {
-    let chains = chains(&objects.list()?);
+pub fn find(objects: &Objects, moment: Moment, number: Option<u32>) -> Result<RestorePoint> {
+    let mut chains = chains(&objects.list()?);
     if chains.is_empty() {
         bail!("there is no backup");
+    }
+    if let Some(number) = number {
+        chains.retain(|&chain, _| chain == number);
+        if chains.is_empty() {
+            bail!("there is no chain {number}: 'ordo backup list' shows what there is");
+        }
     }
     let mut whole = chains.into_values().filter(|chain| !chain.checkpoints.is_empty());
     let leads = |tip: &Tip| match moment {

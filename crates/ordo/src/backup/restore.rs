@@ -13,6 +13,7 @@ use server::cluster::config::ClusterConfig;
 use server::cluster::identity::Identity;
 use server::disk::RealDisk;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use txn::{NodeId, PartitionId, Registry};
@@ -26,10 +27,14 @@ pub enum RestoreTarget {
 }
 
 /// Makes a data directory of a backup.
-pub fn run(objects: &Objects, at: Moment, dir: &Path, target: &RestoreTarget) -> Result<()> {
-    if dir.exists() && std::fs::read_dir(dir)?.next().is_some() {
-        bail!("{} is not empty: a database is restored into a new directory", dir.display());
-    }
+pub fn run(
+    objects: &Objects,
+    at: Moment,
+    chain: Option<u32>,
+    dir: &Path,
+    target: &RestoreTarget,
+) -> Result<()> {
+    let dir = &new_directory(dir)?;
     let (layout, me) = match target {
         RestoreTarget::Alone => (PartitionMap::alone(), NodeId(1)),
         RestoreTarget::Node(path, name) => {
@@ -40,7 +45,7 @@ pub fn run(objects: &Objects, at: Moment, dir: &Path, target: &RestoreTarget) ->
             (map, me)
         }
     };
-    let found = find(objects, at)?;
+    let found = find(objects, at, chain)?;
     let mut replay = begin(objects, &found.chain, found.from.epoch)?;
     let tip = go_on(objects, &found, &mut replay)?;
     let end = replay.end();
@@ -74,6 +79,26 @@ pub fn run(objects: &Objects, at: Moment, dir: &Path, target: &RestoreTarget) ->
         replay.content_digest()
     );
     Ok(())
+}
+
+/// The directory that is to be made, without a slash at its end.
+///
+/// # Errors
+/// It cannot be: something is there.
+fn new_directory(dir: &Path) -> Result<PathBuf> {
+    let dir: PathBuf = dir.components().collect();
+    let Ok(there) = std::fs::symlink_metadata(&dir) else { return Ok(dir) };
+    if !there.is_dir() {
+        bail!("{} is no directory: give the path of a new one", dir.display());
+    }
+    // What is written beside it takes its place at the end.
+    if there.dev() != std::fs::metadata(dir.join(".."))?.dev() {
+        bail!("{} is a mount point: give a directory below it", dir.display());
+    }
+    if std::fs::read_dir(&dir)?.next().is_some() {
+        bail!("{} is not empty: a database is restored into a new directory", dir.display());
+    }
+    Ok(dir)
 }
 
 /// An execution behind a checkpoint of a chain.
