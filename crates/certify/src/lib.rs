@@ -25,7 +25,8 @@
 //!
 //! `docs/adding-a-protocol.md` takes [`register`], the smallest protocol, through all of it. [`dur`] is the
 //! first one that users could want. [`two_phase`] has four baselines whose transactions span partitions, and
-//! [`hierarchy`] decides on those in a tree of validators.
+//! [`hierarchy`] decides on those in a tree of validators. [`pcsi`] is for sites that commit alone and tell
+//! each other later: it needs no groups, and is a core of its own.
 
 mod access;
 pub mod call;
@@ -33,6 +34,7 @@ mod codec;
 pub mod dur;
 pub mod hierarchy;
 pub mod open;
+pub mod pcsi;
 mod prepare;
 mod proposals;
 mod recent;

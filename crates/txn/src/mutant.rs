@@ -231,15 +231,29 @@ pub enum Mutant {
     /// Hierarchical validation with timestamps: a writer does not come behind the tentative transactions that
     /// use its key.
     WriteBesideTentative,
-    /// Two-phase commit, hierarchical validation: a participant unlocks when it has voted.
+    /// PCSI: a site gives its last sequence number again after a restart.
+    ReuseSequence,
+    /// PCSI: an update does not say what it depends on.
+    DropDependencies,
+    /// PCSI: an update is applied before those with lower numbers of its site.
+    SkipNumberCheck,
+    /// PCSI: an update is applied before what it depends on.
+    SkipDependencyCheck,
+    /// PCSI: of a transaction of another site, only the writes in one partition are applied.
+    ApplyOnePartition,
+    /// PCSI: a resolver does not look at the newest version of an item.
+    SkipConflictCheck,
+    /// PCSI: a view counts an update that waits for others.
+    AdvanceViewEarly,
+    /// Two-phase commit, hierarchical validation, PCSI: a participant unlocks when it has voted.
     UnlockAtVote,
-    /// Two-phase commit, hierarchical validation: a participant that recovers does not know its yes votes.
+    /// Two-phase commit, hierarchical validation, PCSI: a participant that recovers does not know its yes votes.
     ForgetPrepared,
     /// Two-phase commit, hierarchical validation: a site tells of a decision before it is agreed on.
     TellBeforeDecided,
     /// Two-phase commit, hierarchical validation: a participant that hears nothing aborts alone.
     AbortAlone,
-    /// Two-phase commit, hierarchical validation: a commit is not remembered until all have finished it.
+    /// Two-phase commit, hierarchical validation, PCSI: a commit is not remembered until all have finished it.
     ForgetDecision,
     /// Two-phase commit: a partition takes no note of when a version was read.
     ForgetReadTimes,
@@ -347,6 +361,19 @@ impl Mutant {
         Mutant::ReadTentative,
         Mutant::PassTentative,
         Mutant::VoteForTwoAttempts,
+    ];
+    /// Those of PCSI.
+    pub const OF_PCSI: [Mutant; 10] = [
+        Mutant::ReuseSequence,
+        Mutant::DropDependencies,
+        Mutant::SkipNumberCheck,
+        Mutant::SkipDependencyCheck,
+        Mutant::ApplyOnePartition,
+        Mutant::SkipConflictCheck,
+        Mutant::AdvanceViewEarly,
+        Mutant::UnlockAtVote,
+        Mutant::ForgetPrepared,
+        Mutant::ForgetDecision,
     ];
     /// Those of two-phase commit where transactions have timestamps.
     pub const OF_TIMESTAMPS: [Mutant; 5] = [

@@ -1,0 +1,60 @@
+//! Vector clocks and commit stamps (section III-A).
+
+use std::collections::BTreeMap;
+use txn::{NodeId, PartitionId};
+
+/// The number that a replica's site has given to a transaction in a partition. A site's numbers in a
+/// partition start at 1 and have no gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommitStamp {
+    /// The replica's site.
+    pub site: NodeId,
+    /// From 1.
+    pub sequence: u64,
+}
+
+/// How many updates of each site are counted in one partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VectorClock(BTreeMap<NodeId, u64>);
+
+impl VectorClock {
+    /// The number of a site's updates.
+    pub fn at(&self, site: NodeId) -> u64 {
+        self.0.get(&site).copied().unwrap_or(0)
+    }
+
+    /// Whether this update is counted.
+    pub fn sees(&self, stamp: CommitStamp) -> bool {
+        self.at(stamp.site) >= stamp.sequence
+    }
+
+    /// Whether all that the other clock counts is counted.
+    pub fn covers(&self, other: &VectorClock) -> bool {
+        other.0.iter().all(|(&site, &sequence)| self.at(site) >= sequence)
+    }
+
+    /// Counts this update, and those of its site before it.
+    pub fn count(&mut self, stamp: CommitStamp) {
+        let sequence = self.0.entry(stamp.site).or_default();
+        *sequence = (*sequence).max(stamp.sequence);
+    }
+
+    /// Counts all that the other clock counts.
+    pub fn merge(&mut self, other: &VectorClock) {
+        other.0.iter().for_each(|(&site, &sequence)| self.count(CommitStamp { site, sequence }));
+    }
+
+    /// A deliberate defect: the site's last number counts as free.
+    pub(super) fn step_back(&mut self, site: NodeId) {
+        self.0.entry(site).and_modify(|sequence| *sequence = sequence.saturating_sub(1));
+    }
+}
+
+/// Counts in the clock of a partition all that another clock counts.
+pub(super) fn merge_into(
+    clocks: &mut BTreeMap<PartitionId, VectorClock>,
+    partition: PartitionId,
+    clock: &VectorClock,
+) {
+    clocks.entry(partition).or_default().merge(clock);
+}

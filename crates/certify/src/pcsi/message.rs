@@ -1,0 +1,67 @@
+//! What sites say to each other, and what a site keeps in its log.
+
+#![allow(missing_docs, reason = "a field's name says what it is; each variant says what the fields are for")]
+
+use super::{CommitStamp, VectorClock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use txn::{BootId, Entry, Key, NodeId, PartitionId};
+
+/// An attempt to commit. No two have the same name: a site's boot is durable before a name of it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TransactionName {
+    pub origin: NodeId,
+    pub boot: BootId,
+    pub number: u64,
+}
+
+/// A committed transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Update {
+    pub name: TransactionName,
+    /// Counts the commits of its site from 1.
+    pub number: u64,
+    /// The commit timestamp vector: a stamp for each partition written.
+    pub stamps: BTreeMap<PartitionId, CommitStamp>,
+    /// The transaction dependency view: what must be applied before, by partition.
+    pub depends: BTreeMap<PartitionId, VectorClock>,
+    /// What each key has; `None` deletes.
+    pub writes: BTreeMap<Key, Option<Entry>>,
+}
+
+/// What one site says to another.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// To a resolver: may this transaction write these keys, with this snapshot?
+    Prepare { name: TransactionName, keys: Vec<Key>, views: BTreeMap<PartitionId, VectorClock> },
+    /// The resolver refuses because of a key, or has locked them all.
+    Vote { name: TransactionName, refused: Option<Key> },
+    /// To a resolver: the transaction has committed with these stamps, or never will.
+    Outcome { name: TransactionName, stamps: Option<BTreeMap<PartitionId, CommitStamp>> },
+    /// The resolver knows that the transaction has committed.
+    Acknowledged(TransactionName),
+    /// From a resolver that waits: what became of the transaction?
+    Ask(TransactionName),
+    /// All updates of the sender in `after + 1..=through` that concern the receiver, which has acknowledged
+    /// those up to `after`.
+    Updates { after: u64, through: u64, updates: Vec<Arc<Update>> },
+    /// The sender has applied all that concerns it of the receiver's updates in `1..=through`.
+    Applied { through: u64 },
+}
+
+/// What a site must know after a crash.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// A process of the site has started.
+    Started(BootId),
+    /// Its resolver has locked keys.
+    Locked { name: TransactionName, keys: Vec<Key> },
+    /// Its resolver knows an outcome.
+    Released { name: TransactionName, stamps: Option<BTreeMap<PartitionId, CommitStamp>> },
+    /// A transaction of its own has committed.
+    Committed { name: TransactionName, resolvers: BTreeSet<NodeId>, update: Arc<Update> },
+    /// It has applied a transaction of another site.
+    Applied { update: Arc<Update> },
+    /// All resolvers know that its transaction has committed.
+    Settled(TransactionName),
+}

@@ -1,0 +1,493 @@
+//! Partitioned causal snapshot isolation (PCSI): sites in several regions commit without waiting for a
+//! continent, and of two concurrent writers of one item at most one commits.
+//!
+//! Source: Tripathi, Rajappan and Padhye, "Scalable Transactions in Partially Replicated Data Systems using
+//! Causal Snapshot Isolation", TR 15-012, 2015, section III. "Note" is a note of this project on that paper.
+//!
+//! **Sites.** The keys are cut into partitions, and each partition has replicas at some sites ([`SiteMap`]). A
+//! site has for each of its partitions the *view*, a vector clock that says how many updates of each site
+//! the replica has applied; the *dependency view*, a vector clock for each other partition that says what the
+//! replica's state causally depends on there; and versions of items, each with its [`CommitStamp`] (section
+//! III-A). A version is visible in a view that has counted its stamp.
+//!
+//! **Snapshots.** A site applies the whole of a transaction in one step, and only behind what it depends on.
+//! So the views of the site's partitions together are a globally consistent snapshot at any moment: the
+//! dependency view of each one is covered by the views of the others. [`Pcsi::check_invariants`] asserts this
+//! condition of section III-A. A transaction keeps the views as they are at its beginning. The site keeps the
+//! versions that open snapshots see.
+//!
+//! **Certification.** Each item has a *resolver*, a site that has its partition (section III-B). The resolver
+//! knows the stamp of the item's newest committed version. A transaction that writes asks the resolvers of
+//! its items for their votes. A resolver says no if the newest version is not visible in the transaction's
+//! snapshot, or if another transaction holds the item's lock; else it locks the item. With all votes, the
+//! transaction's site takes the next sequence number in each partition that the transaction writes, applies
+//! the writes, and records all of that in one record of its log (note 8). Then it tells the resolvers the
+//! stamps. The locks last until the resolver has the outcome (note 9).
+//!
+//! So all versions of one item are totally ordered, and each writer had its predecessor in its snapshot.
+//! Causal order alone puts the versions into the same order at every replica (note 7).
+//!
+//! **Propagation** (section III-C). A site numbers what it has committed, and sends it to the sites that have
+//! a replica of a partition concerned. An [`Update`] carries the transaction's stamps and its dependencies:
+//! the views in its snapshot, and their dependency views. The paper takes the views of the partitions that the
+//! transaction has accessed; that loses what earlier transactions of its session have read in others. The
+//! receiver applies the update once the previous number of each stamp's site is applied (equation 1) and its
+//! own views cover the dependencies. What it does not apply yet waits; it acknowledges the updates before the first that waits.
+//! The sender sends again from there, at most [`SiteOptions::window`] numbers at a time; so this
+//! bounds what waits, and propagation resumes after a crash or a cut from where the receiver is. An update
+//! that comes twice is known by its stamps.
+//!
+//! All of this makes progress: an update's dependencies, and the updates with lower numbers of the same site,
+//! were all committed before it.
+//!
+//! **The log.** A [`Record`] is whatever the site must know after a crash: the boot, locks and their
+//! releases, commits, applied updates, and that all resolvers know an outcome. Effects leave when all records
+//! up to then are durable ([`SiteEffects`]); so nobody hears of a sequence number that a site may use again.
+//!
+//! **Restart.** [`Pcsi::start`] goes through the records. A coordinator that is asked for an outcome answers
+//! from its log, and what is neither recorded nor under way has not committed: a transaction's name has the
+//! boot of its site. A transaction under way at the time of the crash is gone. A resolver that waits for an
+//! outcome asks for it.
+//!
+//! **Bounds.** A site refuses to commit ([`Answer::Unavailable`]) if its resolvers don't answer in time, if
+//! [`SiteOptions::retained_max`] updates wait for other sites, or if as many outcomes wait for resolvers. An
+//! open transaction that is older than [`SiteOptions::open_ticks_max`] ticks loses its snapshot.
+//!
+//! **What is not here.** A transaction reads and writes partitions of its own site only: neither remote reads
+//! (note 6) nor updates of remote partitions, by advance sequence numbers or ghost replicas (sections III-D
+//! and V), are there. A coordinator that never comes back keeps its locks for ever, because fencing (note 9)
+//! must first find out what it has committed. A lost disk (note 10), checkpoints of the log, and byte forms
+//! of records and messages are missing.
+//!
+//! A warning about section V. A transaction gets its advance number before it commits, and its number in a
+//! local partition when it commits. Let `t` at site 2 get number 200 of partition `p`, and `u` at site 3
+//! number 300; `u` commits, and a local transaction `x` at site 2 reads a local write of `u` and commits with
+//! number 6 of partition `q`; then `t` commits with number 7 of `q`. A site with both `p` and `q` must apply
+//! `u` after `t` (200 before 300), `x` after `u`, and `t` after `x` (6 before 7): none of them is ever
+//! applied. The total order of Algorithm 2 is one of advance numbers, and does not prevent this. A
+//! transaction with an advance number must have its local numbers reserved before the advance number is
+//! granted, or its update must be visible at no site before all lower advance numbers are.
+
+mod clock;
+mod message;
+mod propagation;
+mod replica;
+mod resolver;
+#[cfg(test)]
+mod tests;
+
+pub use clock::{CommitStamp, VectorClock};
+pub use message::{Message, Record, TransactionName, Update};
+
+use crate::{Answer, Conflict, WriteSet};
+use propagation::{Incoming, Outgoing};
+use replica::Replica;
+use resolver::Resolver;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use txn::mutant::{Mutant, is_active};
+use txn::{BootId, Entry, Key, NodeId, PartitionId, RequestId};
+
+/// Which sites have which partitions.
+#[derive(Clone, Debug)]
+pub struct SiteMap {
+    replicas: Vec<Vec<NodeId>>,
+}
+
+impl SiteMap {
+    /// The sites of each partition, by its number; `None` unless there are partitions, and each has a site.
+    pub fn new(replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
+        let has_sites = !replicas.is_empty() && replicas.iter().all(|sites| !sites.is_empty());
+        has_sites.then_some(SiteMap { replicas })
+    }
+
+    /// The sites that have a partition.
+    pub fn sites(&self, partition: PartitionId) -> &[NodeId] {
+        &self.replicas[usize::from(partition.0)]
+    }
+
+    /// The partition of a key.
+    pub fn partition_of(&self, key: &Key) -> PartitionId {
+        txn::key::partition_of_slot(key.slot(), self.replicas.len() as u16)
+    }
+
+    /// The site that resolves the conflicts of a key.
+    pub fn resolver_of(&self, key: &Key) -> NodeId {
+        let sites = self.sites(self.partition_of(key));
+        sites[(key.hash64() % sites.len() as u64) as usize]
+    }
+
+    /// The partitions of a site.
+    fn partitions_of(&self, site: NodeId) -> impl Iterator<Item = PartitionId> {
+        let has_site = move |&partition: &PartitionId| self.sites(partition).contains(&site);
+        (0..self.replicas.len() as u16).map(PartitionId).filter(has_site)
+    }
+}
+
+/// What a site is like.
+#[derive(Clone, Debug)]
+pub struct SiteOptions {
+    /// This site.
+    pub me: NodeId,
+    /// The same at all sites.
+    pub sites: Arc<SiteMap>,
+    /// A site sends updates, and repeats what may be lost, every so many ticks. At least 1.
+    pub propagation_ticks: u64,
+    /// A transaction whose resolvers have not all voted after so many ticks does not commit.
+    pub vote_ticks_max: u64,
+    /// A transaction that is open for longer loses its snapshot.
+    pub open_ticks_max: u64,
+    /// So many transactions are open at a time.
+    pub open_max: usize,
+    /// A message has so many updates, and so many of a site wait for what precedes them. At least 1.
+    pub window: u64,
+    /// So many updates, and so many outcomes, are kept for others.
+    pub retained_max: usize,
+}
+
+/// What a site wants done. The messages and answers leave when these records, and all before, are durable.
+#[derive(Debug, Default)]
+pub struct SiteEffects {
+    /// What its log gets.
+    pub records: Vec<Record>,
+    /// What other sites get.
+    pub messages: Vec<(NodeId, Message)>,
+    /// What this site's clients are told.
+    pub answers: Vec<(RequestId, Answer)>,
+}
+
+/// A transaction that has begun.
+#[derive(Clone, Debug)]
+struct Open {
+    views: BTreeMap<PartitionId, VectorClock>,
+    depends: BTreeMap<PartitionId, BTreeMap<PartitionId, VectorClock>>,
+    since_tick: u64,
+}
+
+/// A transaction that waits for votes.
+#[derive(Debug)]
+struct Committing {
+    id: RequestId,
+    open: Open,
+    writes: BTreeMap<Key, Option<Entry>>,
+    resolvers: BTreeSet<NodeId>,
+    awaited: BTreeSet<NodeId>,
+    since_tick: u64,
+}
+
+/// A committed transaction whose outcome some resolvers may not know.
+#[derive(Debug)]
+struct Unsettled {
+    stamps: BTreeMap<PartitionId, CommitStamp>,
+    resolvers: BTreeSet<NodeId>,
+}
+
+/// One site's part. See the module's head.
+#[derive(Debug)]
+pub struct Pcsi {
+    options: SiteOptions,
+    boot: BootId,
+    /// The number of the last transaction that asked for votes since the boot.
+    last_number: u64,
+    ticks: u64,
+    replicas: BTreeMap<PartitionId, Replica>,
+    open: BTreeMap<RequestId, Open>,
+    committing: BTreeMap<TransactionName, Committing>,
+    unsettled: BTreeMap<TransactionName, Unsettled>,
+    resolver: Resolver,
+    outgoing: Outgoing,
+    incoming: BTreeMap<NodeId, Incoming>,
+    /// Messages of this site to itself.
+    own: VecDeque<Message>,
+}
+
+impl Pcsi {
+    /// A site begins, with all records that its log has.
+    pub fn start(options: SiteOptions, records: &[Record], effects: &mut SiteEffects) -> Pcsi {
+        let partitions = options.sites.partitions_of(options.me);
+        let mut site = Pcsi {
+            boot: BootId(0),
+            last_number: 0,
+            ticks: 0,
+            replicas: partitions.map(|partition| (partition, Replica::default())).collect(),
+            open: BTreeMap::new(),
+            committing: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
+            resolver: Resolver::default(),
+            outgoing: Outgoing::new(&options),
+            incoming: BTreeMap::new(),
+            own: VecDeque::new(),
+            options,
+        };
+        records.iter().for_each(|record| site.recall(record));
+        if is_active(Mutant::ReuseSequence) {
+            let me = site.options.me;
+            site.replicas.values_mut().for_each(|replica| replica.view.step_back(me));
+        }
+        site.boot.0 += 1;
+        effects.records.push(Record::Started(site.boot));
+        site
+    }
+
+    /// Does again what a record says.
+    fn recall(&mut self, record: &Record) {
+        match record {
+            Record::Started(boot) => self.boot = *boot,
+            Record::Locked { name, keys } => {
+                if !is_active(Mutant::ForgetPrepared) {
+                    self.resolver.lock(*name, keys, 0);
+                }
+            }
+            Record::Released { name, stamps } => {
+                self.resolver.release(*name, stamps.as_ref(), &self.options.sites);
+            }
+            Record::Committed { name, resolvers, update } => {
+                self.apply(update);
+                self.outgoing.add(Arc::clone(update));
+                if !is_active(Mutant::ForgetDecision) {
+                    let unsettled = Unsettled { stamps: update.stamps.clone(), resolvers: resolvers.clone() };
+                    self.unsettled.insert(*name, unsettled);
+                }
+            }
+            Record::Applied { update } => self.apply(update),
+            Record::Settled(name) => {
+                self.unsettled.remove(name);
+            }
+        }
+    }
+
+    /// A transaction begins. The answer is [`Answer::Begun`] or [`Answer::Unavailable`].
+    pub fn begin(&mut self, id: RequestId, effects: &mut SiteEffects) {
+        if self.open.len() + self.committing.len() >= self.options.open_max {
+            return effects.answers.push((id, Answer::Unavailable));
+        }
+        let replicas = self.replicas.iter();
+        let views = replicas.clone().map(|(&partition, replica)| (partition, replica.view.clone())).collect();
+        let depends = replicas.map(|(&partition, replica)| (partition, replica.depends.clone())).collect();
+        let open = Open { views, depends, since_tick: self.ticks };
+        self.open.insert(id, open);
+        effects.answers.push((id, Answer::Begun));
+    }
+
+    /// What a key has in a transaction's snapshot. A client is told when the records up to now are durable.
+    ///
+    /// # Errors
+    /// The snapshot is gone ([`Answer::Conflict`]), or this site has no replica of the key's partition
+    /// ([`Answer::Refused`]).
+    pub fn look(&self, id: RequestId, key: &Key) -> Result<Option<Entry>, Answer> {
+        let partition = self.options.sites.partition_of(key);
+        let replica = self.replicas.get(&partition).ok_or(NOT_HERE)?;
+        let open = self.open.get(&id).ok_or(Answer::Conflict(Conflict::Snapshot))?;
+        Ok(replica.read(key, &open.views[&partition]))
+    }
+
+    /// A transaction ends. The answer is [`Answer::Committed`], [`Answer::Conflict`], [`Answer::Refused`] if
+    /// it clears a space or writes a key of another site, or [`Answer::Unavailable`].
+    pub fn commit(&mut self, id: RequestId, writes: WriteSet, effects: &mut SiteEffects) {
+        let Some(open) = self.open.remove(&id) else {
+            return effects.answers.push((id, Answer::Conflict(Conflict::Snapshot)));
+        };
+        if writes.is_empty() {
+            return effects.answers.push((id, Answer::Committed));
+        }
+        let sites = Arc::clone(&self.options.sites);
+        let is_here = |key: &Key| self.replicas.contains_key(&sites.partition_of(key));
+        if writes.clears || !writes.records.keys().all(is_here) {
+            return effects.answers.push((id, NOT_HERE));
+        }
+        let kept = self.outgoing.len().max(self.unsettled.len()) + self.committing.len();
+        if kept >= self.options.retained_max {
+            return effects.answers.push((id, Answer::Unavailable));
+        }
+        self.last_number += 1;
+        let name = TransactionName { origin: self.options.me, boot: self.boot, number: self.last_number };
+        let mut keys: BTreeMap<NodeId, Vec<Key>> = BTreeMap::new();
+        for key in writes.records.keys() {
+            keys.entry(sites.resolver_of(key)).or_default().push(key.clone());
+        }
+        let resolvers: BTreeSet<NodeId> = keys.keys().copied().collect();
+        let partitions: BTreeSet<PartitionId> =
+            writes.records.keys().map(|key| sites.partition_of(key)).collect();
+        let views: BTreeMap<PartitionId, VectorClock> =
+            partitions.iter().map(|partition| (*partition, open.views[partition].clone())).collect();
+        for (resolver, keys) in keys {
+            self.send(resolver, Message::Prepare { name, keys, views: views.clone() }, effects);
+        }
+        let awaited = resolvers.clone();
+        let writes = writes.records;
+        let committing = Committing { id, open, writes, resolvers, awaited, since_tick: self.ticks };
+        self.committing.insert(name, committing);
+        self.handle_own(effects);
+    }
+
+    /// A client has gone, or has rolled its transaction back.
+    pub fn forget(&mut self, id: RequestId) {
+        self.open.remove(&id);
+    }
+
+    /// Another site's message, which may come late or twice.
+    pub fn receive(&mut self, from: NodeId, message: Message, effects: &mut SiteEffects) {
+        self.handle(from, message, effects);
+        self.handle_own(effects);
+    }
+
+    /// Time passes.
+    pub fn tick(&mut self, effects: &mut SiteEffects) {
+        self.ticks += 1;
+        let (ticks, open_ticks_max) = (self.ticks, self.options.open_ticks_max);
+        self.open.retain(|_, open| ticks - open.since_tick <= open_ticks_max);
+        let is_late = |committing: &Committing| ticks - committing.since_tick > self.options.vote_ticks_max;
+        let late = self.committing.iter().filter(|(_, committing)| is_late(committing));
+        let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();
+        late.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
+        if ticks.is_multiple_of(self.options.propagation_ticks) {
+            effects.messages.extend(self.outgoing.batches(&self.options));
+            let waiting = self.resolver.waiting_since(ticks.saturating_sub(self.options.vote_ticks_max));
+            waiting.into_iter().for_each(|name| self.send(name.origin, Message::Ask(name), effects));
+            let outcomes = self.unsettled.iter().flat_map(|(&name, unsettled)| {
+                let outcome = Message::Outcome { name, stamps: Some(unsettled.stamps.clone()) };
+                unsettled.resolvers.iter().map(move |&resolver| (resolver, outcome.clone()))
+            });
+            let outcomes: Vec<(NodeId, Message)> = outcomes.collect();
+            outcomes.into_iter().for_each(|(resolver, outcome)| self.send(resolver, outcome, effects));
+        }
+        self.handle_own(effects);
+    }
+
+    /// Whether nothing of this site waits for another one.
+    pub fn is_idle(&self) -> bool {
+        self.open.is_empty()
+            && self.committing.is_empty()
+            && self.unsettled.is_empty()
+            && self.resolver.is_free()
+            && self.outgoing.len() == 0
+            && self.incoming.values().all(Incoming::is_empty)
+    }
+
+    /// What a key has at this site; `None` too if the site has no replica of the key's partition.
+    pub fn newest(&self, key: &Key) -> Option<Entry> {
+        let replica = self.replicas.get(&self.options.sites.partition_of(key))?;
+        replica.read(key, &replica.view)
+    }
+
+    /// Asserts that the views of this site's partitions together are a consistent snapshot (section III-A).
+    pub fn check_invariants(&self) {
+        for replica in self.replicas.values() {
+            for (other, clock) in &replica.depends {
+                let is_covered = self.replicas.get(other).is_none_or(|other| other.view.covers(clock));
+                assert!(is_covered, "a partition depends on what its site has not applied in {other:?}");
+            }
+        }
+    }
+
+    fn send(&mut self, to: NodeId, message: Message, effects: &mut SiteEffects) {
+        match to == self.options.me {
+            true => self.own.push_back(message),
+            false => effects.messages.push((to, message)),
+        }
+    }
+
+    fn handle_own(&mut self, effects: &mut SiteEffects) {
+        while let Some(message) = self.own.pop_front() {
+            self.handle(self.options.me, message, effects);
+        }
+    }
+
+    fn handle(&mut self, from: NodeId, message: Message, effects: &mut SiteEffects) {
+        match message {
+            Message::Prepare { name, keys, views } => {
+                let refused = self.resolver.refuses(name, &keys, &views, &self.options.sites).cloned();
+                if refused.is_none() && !is_active(Mutant::UnlockAtVote) {
+                    self.resolver.lock(name, &keys, self.ticks);
+                    effects.records.push(Record::Locked { name, keys });
+                }
+                self.send(from, Message::Vote { name, refused }, effects);
+            }
+            Message::Vote { name, refused } => self.count_vote(from, name, refused, effects),
+            Message::Outcome { name, stamps } => {
+                if self.resolver.release(name, stamps.as_ref(), &self.options.sites) {
+                    effects.records.push(Record::Released { name, stamps: stamps.clone() });
+                }
+                if stamps.is_some() {
+                    self.send(from, Message::Acknowledged(name), effects);
+                }
+            }
+            Message::Acknowledged(name) => {
+                let Some(unsettled) = self.unsettled.get_mut(&name) else { return };
+                unsettled.resolvers.remove(&from);
+                if unsettled.resolvers.is_empty() {
+                    self.unsettled.remove(&name);
+                    effects.records.push(Record::Settled(name));
+                }
+            }
+            Message::Ask(name) => {
+                if !self.committing.contains_key(&name) {
+                    let stamps = self.unsettled.get(&name).map(|unsettled| unsettled.stamps.clone());
+                    self.send(from, Message::Outcome { name, stamps }, effects);
+                }
+            }
+            Message::Updates { after, through, updates } => {
+                self.accept(from, after, through, updates, effects);
+            }
+            Message::Applied { through } => self.outgoing.acknowledge(from, through, &self.options.sites),
+        }
+    }
+
+    fn count_vote(
+        &mut self,
+        from: NodeId,
+        name: TransactionName,
+        refused: Option<Key>,
+        effects: &mut SiteEffects,
+    ) {
+        let Some(committing) = self.committing.get_mut(&name) else { return };
+        if let Some(key) = refused {
+            return self.abort(name, Answer::Conflict(Conflict::Key(key)), effects);
+        }
+        committing.awaited.remove(&from);
+        if committing.awaited.is_empty() {
+            self.decide_commit(name, effects);
+        }
+    }
+
+    fn abort(&mut self, name: TransactionName, answer: Answer, effects: &mut SiteEffects) {
+        let Some(committing) = self.committing.remove(&name) else { return };
+        for resolver in committing.resolvers {
+            self.send(resolver, Message::Outcome { name, stamps: None }, effects);
+        }
+        effects.answers.push((committing.id, answer));
+    }
+
+    /// All resolvers have said yes: one step, and one record.
+    fn decide_commit(&mut self, name: TransactionName, effects: &mut SiteEffects) {
+        let Some(committing) = self.committing.remove(&name) else { return };
+        let Committing { id, open, writes, resolvers, .. } = committing;
+        let me = self.options.me;
+        let written: BTreeSet<PartitionId> =
+            writes.keys().map(|key| self.options.sites.partition_of(key)).collect();
+        let next = |partition| CommitStamp { site: me, sequence: self.replicas[&partition].view.at(me) + 1 };
+        let stamps = written.into_iter().map(|partition| (partition, next(partition))).collect();
+        // A session's earlier transactions may have read other partitions than this one.
+        let mut depends = open.views;
+        for (&of, clock) in open.depends.values().flatten() {
+            clock::merge_into(&mut depends, of, clock);
+        }
+        if is_active(Mutant::DropDependencies) {
+            depends.clear();
+        }
+        let number = self.outgoing.last_number() + 1;
+        let update = Arc::new(Update { name, number, stamps, depends, writes });
+        self.apply(&update);
+        self.outgoing.add(Arc::clone(&update));
+        let outcome = Message::Outcome { name, stamps: Some(update.stamps.clone()) };
+        for &resolver in &resolvers {
+            self.send(resolver, outcome.clone(), effects);
+        }
+        let unsettled = Unsettled { stamps: update.stamps.clone(), resolvers: resolvers.clone() };
+        self.unsettled.insert(name, unsettled);
+        effects.records.push(Record::Committed { name, resolvers, update });
+        effects.answers.push((id, Answer::Committed));
+    }
+}
+
+const NOT_HERE: Answer = Answer::Refused("PCSI reads and writes partitions that its site has, key by key");

@@ -1,0 +1,90 @@
+//! A replica of a partition: its view, its dependency view, and versions of items.
+
+use super::{CommitStamp, Pcsi, Update, VectorClock, clock};
+use std::collections::BTreeMap;
+use txn::mutant::{Mutant, is_active};
+use txn::{Entry, Key, PartitionId};
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Replica {
+    pub view: VectorClock,
+    /// What `view` depends on in the other partitions.
+    pub depends: BTreeMap<PartitionId, VectorClock>,
+    /// The oldest first. A version follows one that its writer had in its snapshot.
+    versions: BTreeMap<Key, Vec<(CommitStamp, Option<Entry>)>>,
+}
+
+impl Replica {
+    /// What a key has in a view.
+    pub fn read(&self, key: &Key, view: &VectorClock) -> Option<Entry> {
+        let versions = self.versions.get(key)?;
+        versions.iter().rev().find(|(stamp, _)| view.sees(*stamp))?.1.clone()
+    }
+
+    /// A key's next version. Those that none of the views sees any more are removed.
+    fn write(&mut self, key: Key, stamp: CommitStamp, entry: Option<Entry>, views: &[&VectorClock]) {
+        let versions = self.versions.entry(key).or_default();
+        let is_seen = |place: &usize| {
+            let hides = |view: &&&VectorClock| {
+                view.sees(versions[*place].0)
+                    && !versions[place + 1..].iter().any(|(later, _)| view.sees(*later))
+            };
+            views.iter().any(|view| hides(&view))
+        };
+        let seen: Vec<usize> = (0..versions.len()).filter(is_seen).collect();
+        let mut place = 0;
+        versions.retain(|_| {
+            place += 1;
+            seen.contains(&(place - 1))
+        });
+        versions.push((stamp, entry));
+    }
+}
+
+impl Pcsi {
+    /// Whether an update has its place among what is applied here: equation (1), and causality.
+    pub(super) fn may_apply(&self, update: &Update) -> bool {
+        let is_next = |(partition, stamp): (&PartitionId, &CommitStamp)| {
+            let replica = self.replicas.get(partition);
+            replica.is_none_or(|replica| replica.view.at(stamp.site) + 1 == stamp.sequence)
+        };
+        let is_covered = |(partition, clock): (&PartitionId, &VectorClock)| {
+            self.replicas.get(partition).is_none_or(|replica| replica.view.covers(clock))
+        };
+        (update.stamps.iter().all(is_next) || is_active(Mutant::SkipNumberCheck))
+            && (update.depends.iter().all(is_covered) || is_active(Mutant::SkipDependencyCheck))
+    }
+
+    /// Whether an update is applied here.
+    pub(super) fn has_applied(&self, update: &Update) -> bool {
+        let is_counted = |(partition, stamp): (&PartitionId, &CommitStamp)| {
+            self.replicas.get(partition).is_none_or(|replica| replica.view.sees(*stamp))
+        };
+        update.stamps.iter().all(is_counted)
+    }
+
+    /// Applies all of an update that concerns this site, in one step.
+    pub(super) fn apply(&mut self, update: &Update) {
+        for (partition, stamp) in &update.stamps {
+            let Some(replica) = self.replicas.get_mut(partition) else { continue };
+            replica.view.count(*stamp);
+            let others = update.depends.iter().filter(|(of, _)| *of != partition);
+            others.for_each(|(&of, clock)| clock::merge_into(&mut replica.depends, of, clock));
+            for (&of, &stamp) in update.stamps.iter().filter(|(of, _)| *of != partition) {
+                replica.depends.entry(of).or_default().count(stamp);
+            }
+            // The views of open transactions; a transaction that waits for votes reads no more.
+            let views: Vec<&VectorClock> =
+                self.open.values().filter_map(|open| open.views.get(partition)).collect();
+            for (key, entry) in &update.writes {
+                if self.options.sites.partition_of(key) == *partition {
+                    replica.write(key.clone(), *stamp, entry.clone(), &views);
+                }
+            }
+            if is_active(Mutant::ApplyOnePartition) && stamp.site != self.options.me {
+                break;
+            }
+        }
+    }
+}

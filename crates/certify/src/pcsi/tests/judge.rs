@@ -1,0 +1,141 @@
+//! Judges a history of PCSI by what clients read and what logs recorded, without any vector of the protocol.
+//!
+//! Each writer reads what it overwrites, and writes its own number. So the versions of a key form a chain.
+
+use super::world::{Attempt, World};
+use crate::pcsi::{CommitStamp, Record, TransactionName};
+use std::collections::{BTreeMap, BTreeSet};
+use txn::{NodeId, PartitionId};
+
+/// A key's number, and the attempt that wrote it; 0 where nothing was there.
+type Versions = BTreeMap<(usize, u64), usize>;
+
+/// # Errors
+/// What the history breaks.
+pub fn judge(world: &World) -> Result<(), String> {
+    let committed = committed(world)?;
+    let versions = chains(world, &committed)?;
+    snapshots(world, &committed, &versions)?;
+    replicas(world, &versions)
+}
+
+/// The attempts that logs say are committed. Each stamp belongs to one transaction, and a replica has all of
+/// another replica's site's stamps, each once.
+fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
+    let mut owners: BTreeMap<(PartitionId, CommitStamp), TransactionName> = BTreeMap::new();
+    let mut attempts = BTreeSet::new();
+    let mut counts: BTreeMap<(usize, PartitionId, NodeId), BTreeSet<u64>> = BTreeMap::new();
+    for (site, records) in world.logs().enumerate() {
+        for record in records {
+            let (Record::Committed { update, .. } | Record::Applied { update }) = record else { continue };
+            attempts.extend(update.writes.values().map(|entry| super::world::number(entry.as_ref())));
+            for (&partition, &stamp) in &update.stamps {
+                if *owners.entry((partition, stamp)).or_insert(update.name) != update.name {
+                    return Err(format!("two transactions have {stamp:?} of {partition:?}"));
+                }
+                let counted = counts.entry((site, partition, stamp.site)).or_default();
+                if world.has(site, partition) && !counted.insert(stamp.sequence) {
+                    return Err(format!("site {site} has applied {stamp:?} of {partition:?} twice"));
+                }
+            }
+        }
+    }
+    for ((site, partition, origin), sequences) in &counts {
+        let all = owners.keys().filter(|(of, stamp)| of == partition && stamp.site == *origin).count();
+        if world.has(*site, *partition) && sequences.len() != all {
+            return Err(format!("site {site} lacks numbers of {origin:?} in {partition:?}"));
+        }
+    }
+    match world.attempts.iter().find(|attempt| attempt.is_acknowledged && !attempts.contains(&attempt.number))
+    {
+        Some(attempt) if attempt.writes => {
+            Err(format!("attempt {} was acknowledged and is lost", attempt.number))
+        }
+        _ => Ok(attempts),
+    }
+}
+
+/// The place of each version in its key's chain. Of two writers that read the same version, one loses.
+fn chains(world: &World, committed: &BTreeSet<u64>) -> Result<Versions, String> {
+    let mut next: BTreeMap<(usize, u64), u64> = BTreeMap::new();
+    for attempt in writers(world, committed) {
+        for (&key, &read) in &attempt.reads {
+            if let Some(other) = next.insert((key, read), attempt.number) {
+                return Err(format!(
+                    "attempts {other} and {} both overwrote {read} of key {key}",
+                    attempt.number
+                ));
+            }
+        }
+    }
+    let mut places = Versions::new();
+    for key in 0..world.keys() {
+        let (mut version, mut place) = (0, 0);
+        places.insert((key, version), place);
+        while let Some(&later) = next.get(&(key, version)) {
+            (version, place) = (later, place + 1);
+            places.insert((key, version), place);
+        }
+    }
+    Ok(places)
+}
+
+fn writers<'a>(world: &'a World, committed: &'a BTreeSet<u64>) -> impl Iterator<Item = &'a Attempt> {
+    world.attempts.iter().filter(|attempt| attempt.writes && committed.contains(&attempt.number))
+}
+
+/// What a transaction read contains all that it causally follows: its session's earlier transactions, those
+/// that it read from, and what they follow.
+fn snapshots(world: &World, committed: &BTreeSet<u64>, versions: &Versions) -> Result<(), String> {
+    let by_number: BTreeMap<u64, &Attempt> =
+        world.attempts.iter().map(|attempt| (attempt.number, attempt)).collect();
+    // Others may have read what a crash then took back, and no client was told.
+    let is_seen = |attempt: &&Attempt| attempt.is_acknowledged || committed.contains(&attempt.number);
+    for attempt in world.attempts.iter().filter(is_seen) {
+        let mut past = BTreeSet::new();
+        let mut found: Vec<u64> = attempt.reads.values().copied().chain(attempt.previous).collect();
+        while let Some(number) = found.pop() {
+            if number == 0 || !past.insert(number) {
+                continue;
+            }
+            let Some(earlier) = by_number.get(&number) else { return Err(format!("nobody wrote {number}")) };
+            found.extend(earlier.reads.values().copied().chain(earlier.previous));
+        }
+        for earlier in past.iter().map(|number| by_number[number]) {
+            let has_written = earlier.writes && committed.contains(&earlier.number);
+            for (&key, &read) in &attempt.reads {
+                // A session's read is a lower bound, too; its writes are a higher one.
+                let lower = match has_written && earlier.reads.contains_key(&key) {
+                    true => Some(earlier.number),
+                    false => earlier.reads.get(&key).copied(),
+                };
+                let Some(lower) = lower else { continue };
+                let places = (versions.get(&(key, read)), versions.get(&(key, lower)));
+                let (Some(read_place), Some(lower_place)) = places else {
+                    return Err(format!("attempt {} read {read}, which is in no chain", attempt.number));
+                };
+                if read_place < lower_place {
+                    return Err(format!(
+                        "attempt {} read {read} of key {key}, but follows {}, which has {lower}",
+                        attempt.number, earlier.number
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All replicas have the end of each key's chain.
+fn replicas(world: &World, versions: &Versions) -> Result<(), String> {
+    for key in 0..world.keys() {
+        let chain = versions.iter().filter(|((of, _), _)| *of == key);
+        let newest = chain.max_by_key(|(_, place)| **place).map_or(0, |((_, number), _)| *number);
+        for (site, has) in world.values(key) {
+            if has != newest {
+                return Err(format!("site {site} has {has} of key {key}, not {newest}"));
+            }
+        }
+    }
+    Ok(())
+}
