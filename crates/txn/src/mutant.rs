@@ -247,13 +247,15 @@ pub enum Mutant {
     AdvanceViewEarly,
     /// Two-phase commit, hierarchical validation, PCSI: a participant unlocks when it has voted.
     UnlockAtVote,
-    /// Two-phase commit, hierarchical validation, PCSI: a participant that recovers does not know its yes votes.
+    /// Two-phase commit, hierarchical validation, PCSI: a participant that recovers does not know its yes
+    /// votes.
     ForgetPrepared,
     /// Two-phase commit, hierarchical validation: a site tells of a decision before it is agreed on.
     TellBeforeDecided,
     /// Two-phase commit, hierarchical validation: a participant that hears nothing aborts alone.
     AbortAlone,
-    /// Two-phase commit, hierarchical validation, PCSI: a commit is not remembered until all have finished it.
+    /// Two-phase commit, hierarchical validation, PCSI: a commit is not remembered until all have finished
+    /// it.
     ForgetDecision,
     /// Two-phase commit: a partition takes no note of when a version was read.
     ForgetReadTimes,

@@ -4,8 +4,8 @@
 //! Source: Tripathi, Rajappan and Padhye, "Scalable Transactions in Partially Replicated Data Systems using
 //! Causal Snapshot Isolation", TR 15-012, 2015, section III. "Note" is a note of this project on that paper.
 //!
-//! **Sites.** The keys are cut into partitions, and each partition has replicas at some sites ([`SiteMap`]). A
-//! site has for each of its partitions the *view*, a vector clock that says how many updates of each site
+//! **Sites.** The keys are cut into partitions, and each partition has replicas at some sites ([`SiteMap`]).
+//! A site has for each of its partitions the *view*, a vector clock that says how many updates of each site
 //! the replica has applied; the *dependency view*, a vector clock for each other partition that says what the
 //! replica's state causally depends on there; and versions of items, each with its [`CommitStamp`] (section
 //! III-A). A version is visible in a view that has counted its stamp.
@@ -29,13 +29,13 @@
 //!
 //! **Propagation** (section III-C). A site numbers what it has committed, and sends it to the sites that have
 //! a replica of a partition concerned. An [`Update`] carries the transaction's stamps and its dependencies:
-//! the views in its snapshot, and their dependency views. The paper takes the views of the partitions that the
-//! transaction has accessed; that loses what earlier transactions of its session have read in others. The
+//! the views in its snapshot, and their dependency views. The paper takes the views of the partitions that
+//! the transaction has accessed; that loses what earlier transactions of its session have read in others. The
 //! receiver applies the update once the previous number of each stamp's site is applied (equation 1) and its
-//! own views cover the dependencies. What it does not apply yet waits; it acknowledges the updates before the first that waits.
-//! The sender sends again from there, at most [`SiteOptions::window`] numbers at a time; so this
-//! bounds what waits, and propagation resumes after a crash or a cut from where the receiver is. An update
-//! that comes twice is known by its stamps.
+//! own views cover the dependencies. What the receiver does not apply yet waits, and the receiver acknowledges
+//! the updates before the first that waits. The sender sends again from there, at most
+//! [`SiteOptions::window`] numbers at a time; so this bounds what waits, and propagation resumes after a crash
+//! or a cut from where the receiver is. An update that comes twice is known by its stamps.
 //!
 //! All of this makes progress: an update's dependencies, and the updates with lower numbers of the same site,
 //! were all committed before it.

@@ -37,7 +37,9 @@ impl Outgoing {
     /// The next update.
     pub fn add(&mut self, update: Arc<Update>) {
         self.last_number = update.number;
-        self.retained.insert(update.number, update);
+        if !self.acknowledged.is_empty() {
+            self.retained.insert(update.number, update);
+        }
     }
 
     /// What each other site lacks, as far as a message goes.

@@ -99,7 +99,7 @@ impl World {
         let partitions = 1 + world.below(4);
         let mut replicas = Vec::new();
         for partition in 0..partitions {
-            let copies = (2 + world.below(2)).min(hosts);
+            let copies = (1 + world.below(3)).min(hosts);
             replicas.push((0..copies).map(|copy| NodeId(((partition + copy) % hosts) as u16)).collect());
         }
         world.sites = Arc::new(SiteMap::new(replicas).expect("each partition has sites"));
