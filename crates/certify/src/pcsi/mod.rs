@@ -32,10 +32,10 @@
 //! the views in its snapshot, and their dependency views. The paper takes the views of the partitions that
 //! the transaction has accessed; that loses what earlier transactions of its session have read in others. The
 //! receiver applies the update once the previous number of each stamp's site is applied (equation 1) and its
-//! own views cover the dependencies. What the receiver does not apply yet waits, and the receiver acknowledges
-//! the updates before the first that waits. The sender sends again from there, at most
-//! [`SiteOptions::window`] numbers at a time; so this bounds what waits, and propagation resumes after a crash
-//! or a cut from where the receiver is. An update that comes twice is known by its stamps.
+//! own views cover the dependencies. What the receiver does not apply yet waits, and the receiver
+//! acknowledges the updates before the first that waits. The sender sends again from there, at most
+//! [`SiteOptions::window`] numbers at a time; so this bounds what waits, and propagation resumes after a
+//! crash or a cut from where the receiver is. An update that comes twice is known by its stamps.
 //!
 //! All of this makes progress: an update's dependencies, and the updates with lower numbers of the same site,
 //! were all committed before it.
