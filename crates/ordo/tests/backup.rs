@@ -443,7 +443,10 @@ fn a_cluster_is_restored_into_other_numbers_of_nodes_and_partitions() {
             assert_eq!(digest(&restore(&other, number)), found);
         }
         other.run_all();
-        other.status(0);
+        // They serve once they have heard of each other.
+        for number in 0..other.nodes.len() {
+            other.call(number, &["GET", "account:0"]);
+        }
         assert_eq!(check_accounts(&mut other.open(2)), steps);
         assert_eq!(picture(&mut other.open(2)), picture(&mut cluster.open(1)));
         // It goes on as any cluster does.
