@@ -189,8 +189,16 @@ fn commands_blocks_and_scripts_are_transactions_over_all_partitions() {
     let mut knows = || (call(&mut there, &["AUTH", "reader", "password"]) == ok()).then_some(());
     poll(PATIENCE, &mut knows).expect("the other node hears of the user");
     assert!(error(&mut there, &["SET", "c", "1"]).starts_with("NOPERM"));
-    for words in [&["KEYS", "*"][..], &["FLUSHALL"], &["BLPOP", "none", "0"], &["PUBLISH", "channel", "text"]]
-    {
+    for words in [
+        &["KEYS", "*"][..],
+        &["FLUSHALL"],
+        &["BLPOP", "none", "0"],
+        &["PUBLISH", "channel", "text"],
+        &["SCRIPT", "FLUSH"],
+        &["SAVE"],
+        &["BGSAVE"],
+        &["BGREWRITEAOF"],
+    ] {
         let refused = error(&mut here, words);
         assert!(refused.contains("is not served with protocol = \"hierarchy\": "), "{refused}");
     }

@@ -7,6 +7,9 @@ const LISTS: &str = "validators know single keys, and list or count none: keep t
 const CLEARS: &str = "validators know single keys: delete them by name";
 const MESSAGES: &str = "nodes tell each other of no messages: use a stream, or an ordered cluster";
 const COPIES: &str = "nodes tell each other of no writes: use an ordered cluster";
+const SCRIPTS: &str = "validators list no keys, so a node cannot find all scripts that were loaded";
+const SAVES: &str =
+    "the journal has what was acknowledged, and begins anew by itself: stop the node to copy its files";
 const LOG: &str = "appendfsync says when a reply means that the disk has it";
 
 /// Why a command is refused there, and what to do instead; `None` if it is served.
@@ -24,6 +27,8 @@ pub fn refusal(command: &Command) -> Option<&'static str> {
         "keys" | "scan" | "randomkey" | "dbsize" => Some(LISTS),
         "flushall" | "flushdb" => Some(CLEARS),
         "client|tracking" => Some(COPIES),
+        "script|flush" => Some(SCRIPTS),
+        "save" | "bgsave" | "bgrewriteaof" => Some(SAVES),
         "waitaof" => Some(LOG),
         _ if is_of_channels || command.is(Flags::PUBSUB) => Some(MESSAGES),
         _ => None,
