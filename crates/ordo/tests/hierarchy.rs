@@ -198,6 +198,7 @@ fn commands_blocks_and_scripts_are_transactions_over_all_partitions() {
         &["SAVE"],
         &["BGSAVE"],
         &["BGREWRITEAOF"],
+        &["ORDO.BACKUP", "WHERE"],
     ] {
         let refused = error(&mut here, words);
         assert!(refused.contains("is not served with protocol = \"hierarchy\": "), "{refused}");
