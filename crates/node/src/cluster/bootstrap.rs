@@ -254,9 +254,10 @@ impl Bootstrap {
             Standing::Formed(_) => Heard::Lost(format!(
                 "this node's data directory is new (or a backup that was restored again), and {from} belongs \
                  to a cluster that knows {} with another one: its disk was lost, and with it what it had \
-                 promised to the others. It must not come back as itself. Add a node with another name to its zone ('ordo admin \
-                 add-node'), start that one here, and then take this one out ('ordo admin remove-node'). \
-                 If its data directory still exists elsewhere, start it with that one (--dir)",
+                 promised to the others. It must not come back as itself. Add a node with another name to \
+                 its zone ('ordo admin add-node'), start that one here, and then take this one out ('ordo \
+                 admin remove-node'). If its data directory still exists elsewhere, start it with that one \
+                 (--dir)",
                 self.me
             )),
         }
