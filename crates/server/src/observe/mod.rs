@@ -29,3 +29,19 @@ pub use latency::{CHECKPOINT, FSYNC, FSYNC_ALWAYS, LatencyEvents, Samples};
 pub use monitor::Monitors;
 pub use slowlog::{SlowEntry, SlowLog, shown_words};
 pub use tally::{Books, Call, Subject, Tally};
+
+use txn::{Key, Space};
+
+/// A key is shown up to here.
+const KEY_BYTES_MAX: usize = 100;
+
+/// A key for people: what is not printable is escaped, and what is long is cut.
+pub fn shown_key(key: &Key) -> String {
+    let bytes = key.as_bytes();
+    let shown = bytes[..bytes.len().min(KEY_BYTES_MAX)].escape_ascii();
+    let ends = if bytes.len() > KEY_BYTES_MAX { "..." } else { "" };
+    match key.space() {
+        Space::User => format!("{shown}{ends}"),
+        Space::System => format!("(Ordo's own) {shown}{ends}"),
+    }
+}

@@ -5,17 +5,16 @@ use super::keyspace::Keyspace;
 use super::{ThreadContext, hierarchy};
 use crate::cluster::ClusterView;
 use crate::config::foreign::Parameter;
+use crate::observe::shown_key;
 use crate::stats::{ClientStats, CpuStats, InterestStats, MemoryStats, ScriptStats, system_bytes};
 use execute::conflicts::Cause;
 use redis_surface::REDIS_VERSION;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
-use txn::{Args, Blob, Key, Reply, Space};
+use txn::{Args, Blob, Reply};
 
 /// How many conflicts INFO tells of.
 const CONFLICTS_MAX: usize = 16;
-/// A key is shown up to here.
-const KEY_BYTES_MAX: usize = 100;
 
 type Section = (&'static str, bool, fn(&ThreadContext<'_>, &mut String));
 
@@ -504,17 +503,6 @@ fn conflicts(thread: &ThreadContext<'_>, out: &mut String) {
         let key = conflict.key.as_ref().map(shown_key).unwrap_or_default();
         let told = format_args!("count={count},cause={cause},by={by},of={},key={key}", conflict.of);
         field(out, &format!("conflict{place}"), told);
-    }
-}
-
-/// A key for people: what is not printable is escaped, and what is long is cut.
-pub(crate) fn shown_key(key: &Key) -> String {
-    let bytes = key.as_bytes();
-    let shown = bytes[..bytes.len().min(KEY_BYTES_MAX)].escape_ascii();
-    let ends = if bytes.len() > KEY_BYTES_MAX { "..." } else { "" };
-    match key.space() {
-        Space::User => format!("{shown}{ends}"),
-        Space::System => format!("(Ordo's own) {shown}{ends}"),
     }
 }
 

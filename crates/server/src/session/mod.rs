@@ -57,7 +57,6 @@ mod waiting;
 
 pub(crate) use client::checked_name;
 pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD};
-pub(crate) use info::shown_key;
 
 use crate::auth_failures::Attempt;
 use crate::cluster::{ChangeTicket, Ticket};

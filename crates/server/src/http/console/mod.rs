@@ -7,8 +7,7 @@
 use super::readiness::{Readiness, Verdict as Ready};
 use super::scrape::{Scrape, ServerScrape};
 use crate::cluster::{ClusterStatus, Problem, Severity, Verdict, problems, verdict};
-use crate::observe::SlowEntry;
-use crate::session::shown_key;
+use crate::observe::{SlowEntry, shown_key};
 use execute::conflicts::{self, Cause};
 use serde::Serialize;
 use std::collections::BTreeMap;
