@@ -55,18 +55,30 @@
 //!
 //! **What is not here.** A transaction reads and writes partitions of its own site only: neither remote reads
 //! (note 6) nor updates of remote partitions, by advance sequence numbers or ghost replicas (sections III-D
-//! and V), are there. A coordinator that never comes back keeps its locks for ever, because fencing (note 9)
-//! must first find out what it has committed. A lost disk (note 10), checkpoints of the log, and byte forms
-//! of records and messages are missing.
+//! and V), are there. Also missing:
+//!
+//! - Fencing (note 9): a coordinator that never comes back keeps its locks for ever, because fencing must
+//!   first find out what it has committed; and a refused writer is not told which coordinator it is.
+//! - A lost disk (note 10): **a site that starts with an empty log uses its numbers again, and others take
+//!   what it commits then for what they have.** Checkpoints of the log.
+//! - Acknowledgements in the log: a site that has restarted retains all that it ever committed until the
+//!   others have acknowledged it again, and refuses to commit meanwhile if that is too much.
+//! - Updates from another replica than their origin's: while a site is away, what depends on its updates
+//!   waits wherever these had not arrived, and senders retain it.
+//! - Exactly once: a client that asks again after a crash may execute a transaction twice.
+//! - An end of tombstones, and of what resolvers know of items. A [`SiteMap`] that changes: it moves
+//!   resolvers without their locks.
+//! - Byte forms of records and messages, clears, and expiry (note 12).
 //!
 //! A warning about section V. A transaction gets its advance number before it commits, and its number in a
 //! local partition when it commits. Let `t` at site 2 get number 200 of partition `p`, and `u` at site 3
 //! number 300; `u` commits, and a local transaction `x` at site 2 reads a local write of `u` and commits with
 //! number 6 of partition `q`; then `t` commits with number 7 of `q`. A site with both `p` and `q` must apply
 //! `u` after `t` (200 before 300), `x` after `u`, and `t` after `x` (6 before 7): none of them is ever
-//! applied. The total order of Algorithm 2 is one of advance numbers, and does not prevent this. A
-//! transaction with an advance number must have its local numbers reserved before the advance number is
-//! granted, or its update must be visible at no site before all lower advance numbers are.
+//! applied. The total order of Algorithm 2 is one of advance numbers, and does not prevent this. It is not
+//! enough to reserve the local numbers of `t` before its first advance number: the cycle may go through the
+//! advance numbers of two partitions. An update must be visible at no site, its own included, before all lower
+//! advance numbers are.
 
 mod clock;
 mod message;
@@ -243,7 +255,7 @@ impl Pcsi {
             }
             Record::Committed { name, resolvers, update } => {
                 self.apply(update);
-                self.outgoing.add(Arc::clone(update));
+                self.outgoing.add(Arc::clone(update), &self.options.sites);
                 if !is_active(Mutant::ForgetDecision) {
                     let unsettled = Unsettled { stamps: update.stamps.clone(), resolvers: resolvers.clone() };
                     self.unsettled.insert(*name, unsettled);
@@ -478,7 +490,7 @@ impl Pcsi {
         let number = self.outgoing.last_number() + 1;
         let update = Arc::new(Update { name, number, stamps, depends, writes });
         self.apply(&update);
-        self.outgoing.add(Arc::clone(&update));
+        self.outgoing.add(Arc::clone(&update), &self.options.sites);
         let outcome = Message::Outcome { name, stamps: Some(update.stamps.clone()) };
         for &resolver in &resolvers {
             self.send(resolver, outcome.clone(), effects);

@@ -35,9 +35,9 @@ impl Outgoing {
     }
 
     /// The next update.
-    pub fn add(&mut self, update: Arc<Update>) {
+    pub fn add(&mut self, update: Arc<Update>, sites: &SiteMap) {
         self.last_number = update.number;
-        if !self.acknowledged.is_empty() {
+        if self.acknowledged.keys().any(|&peer| concerns(&update, peer, sites)) {
             self.retained.insert(update.number, update);
         }
     }

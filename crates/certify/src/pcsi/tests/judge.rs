@@ -40,18 +40,26 @@ fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
             }
         }
     }
-    for ((site, partition, origin), sequences) in &counts {
-        let all = owners.keys().filter(|(of, stamp)| of == partition && stamp.site == *origin).count();
-        if world.has(*site, *partition) && sequences.len() != all {
-            return Err(format!("site {site} lacks numbers of {origin:?} in {partition:?}"));
+    // Each site's numbers begin at 1 and have no hole.
+    let mut newest: BTreeMap<(PartitionId, NodeId), u64> = BTreeMap::new();
+    for (partition, stamp) in owners.keys() {
+        let last = newest.entry((*partition, stamp.site)).or_default();
+        *last = stamp.sequence.max(*last);
+    }
+    for (&(partition, origin), &last) in &newest {
+        let sites = (0..world.logs().count()).filter(|&site| world.has(site, partition));
+        for site in sites {
+            let applied = counts.get(&(site, partition, origin));
+            if !applied.is_some_and(|applied| applied.iter().copied().eq(1..=last)) {
+                return Err(format!("site {site} lacks numbers of {origin:?} in {partition:?}"));
+            }
         }
     }
-    match world.attempts.iter().find(|attempt| attempt.is_acknowledged && !attempts.contains(&attempt.number))
-    {
-        Some(attempt) if attempt.writes => {
-            Err(format!("attempt {} was acknowledged and is lost", attempt.number))
-        }
-        _ => Ok(attempts),
+    let is_lost =
+        |attempt: &&Attempt| attempt.is_acknowledged && attempt.writes && !attempts.contains(&attempt.number);
+    match world.attempts.iter().find(is_lost) {
+        Some(attempt) => Err(format!("attempt {} was acknowledged and is lost", attempt.number)),
+        None => Ok(attempts),
     }
 }
 
