@@ -232,8 +232,9 @@ fn a_client_holds_a_transaction_open() {
     assert_eq!(call(&mut first, &["ORDO.COMMIT"]), ok());
     assert_eq!(call(&mut other, &["MGET", "a", "c"]), list(&["10", "new"]));
 
-    // Two that read what the other one writes: the second has no effect, and is told why. (A command by itself
-    // is run again where its node is behind; a transaction that is held open would end with a conflict.)
+    // Two that read what the other one writes: the second has no effect, and is told why. (A command by
+    // itself is run again where its node is behind; a transaction that is held open would end with a
+    // conflict.)
     assert_eq!(call(&mut first, &["GET", "a"]), text("10"));
     assert_eq!(call(&mut first, &["ORDO.BEGIN"]), ok());
     assert_eq!(call(&mut other, &["ORDO.BEGIN"]), ok());

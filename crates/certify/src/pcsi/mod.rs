@@ -77,8 +77,8 @@
 //! `u` after `t` (200 before 300), `x` after `u`, and `t` after `x` (6 before 7): none of them is ever
 //! applied. The total order of Algorithm 2 is one of advance numbers, and does not prevent this. It is not
 //! enough to reserve the local numbers of `t` before its first advance number: the cycle may go through the
-//! advance numbers of two partitions. An update must be visible at no site, its own included, before all lower
-//! advance numbers are.
+//! advance numbers of two partitions. An update must be visible at no site, its own included, before all
+//! lower advance numbers are.
 
 mod clock;
 mod message;
