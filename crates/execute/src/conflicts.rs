@@ -1,8 +1,8 @@
 //! Over which keys transactions conflict, and which transactions these are: a sample.
 //!
-//! The transactions at one of [`ONE_IN`] positions are looked at, so that the others pay nothing. What a
-//! conflict is about is known where one dooms the other, and whether it made that one start over, and what
-//! that one does, where it starts over: what was noted at the first place is kept until the second.
+//! The sample has the transactions at one of [`ONE_IN`] positions; the others pay one comparison where they
+//! wait or start over. The earlier transaction knows the key when it dooms the later one, and notes it. The
+//! later one knows its own procedure when it starts over, and counts the note then.
 //!
 //! Counts are kept for [`KEPT_MAX`] conflicts, those that are met most (the space-saving algorithm: Metwally,
 //! Agrawal, El Abbadi, ICDT 2005), and are halved from time to time, so that they tell of now.

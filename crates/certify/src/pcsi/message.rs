@@ -1,4 +1,4 @@
-//! What sites say to each other, and what a site keeps in its log.
+//! The messages between sites, and the records of a site's log.
 
 #![allow(missing_docs, reason = "a field's name says what it is; each variant says what the fields are for")]
 
@@ -25,11 +25,11 @@ pub struct Update {
     pub stamps: BTreeMap<PartitionId, CommitStamp>,
     /// The transaction dependency view: what must be applied before, by partition.
     pub depends: BTreeMap<PartitionId, VectorClock>,
-    /// What each key has; `None` deletes.
+    /// The new value of each key; `None` deletes it.
     pub writes: BTreeMap<Key, Option<Entry>>,
 }
 
-/// What one site says to another.
+/// A message from one site to another.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// To a resolver: may this transaction write these keys, with this snapshot?
@@ -49,7 +49,7 @@ pub enum Message {
     Applied { through: u64 },
 }
 
-/// What a site must know after a crash.
+/// A record of a site's log, which the site reads after a crash.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// A process of the site has started.

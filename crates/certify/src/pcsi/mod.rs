@@ -100,7 +100,7 @@ use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{BootId, Entry, Key, NodeId, PartitionId, RequestId};
 
-/// Which sites have which partitions.
+/// The sites of each partition.
 #[derive(Clone, Debug)]
 pub struct SiteMap {
     replicas: Vec<Vec<NodeId>>,
@@ -136,28 +136,28 @@ impl SiteMap {
     }
 }
 
-/// What a site is like.
+/// The settings of a site.
 #[derive(Clone, Debug)]
 pub struct SiteOptions {
     /// This site.
     pub me: NodeId,
     /// The same at all sites.
     pub sites: Arc<SiteMap>,
-    /// A site sends updates, and repeats what may be lost, every so many ticks. At least 1.
+    /// Ticks between two sendings of updates, and of messages that may be lost. At least 1.
     pub propagation_ticks: u64,
-    /// A transaction whose resolvers have not all voted after so many ticks does not commit.
+    /// Ticks after which a transaction without all votes is given up.
     pub vote_ticks_max: u64,
     /// A transaction that is open for longer loses its snapshot.
     pub open_ticks_max: u64,
-    /// So many transactions are open at a time.
+    /// The most transactions that are open at a time.
     pub open_max: usize,
-    /// A message has so many updates, and so many of a site wait for what precedes them. At least 1.
+    /// The most updates in a message, and the most of one origin that wait for earlier ones. At least 1.
     pub window: u64,
-    /// So many updates, and so many outcomes, are kept for others.
+    /// The most updates, and the most outcomes, that a site keeps for others.
     pub retained_max: usize,
 }
 
-/// What a site wants done. The messages and answers leave when these records, and all before, are durable.
+/// The effects of a step. Messages and answers leave when these records, and all earlier ones, are durable.
 #[derive(Debug, Default)]
 pub struct SiteEffects {
     /// What its log gets.
