@@ -175,13 +175,16 @@ fn the_key_over_which_scripts_conflict_is_shown_with_what_they_are() {
         let shown = server.until("a conflict", || {
             assert!(!over.load(Ordering::Relaxed), "a client has failed");
             let shown = console(port, "")["server"].take();
-            let is_it = |conflict: &serde_json::Value| conflict["cause"] == "overwritten";
+            // There may be others: that the first of them stores the script, for one.
+            let is_it = |conflict: &serde_json::Value| {
+                conflict["cause"] == "overwritten" && conflict["key"] == "a hot\\nkey"
+            };
             shown["conflicts"].as_array()?.iter().any(is_it).then_some(shown)
         });
         let info = server.call(&["INFO", "conflicts"]).text("INFO").expect("a text");
         drop(ends);
         for conflict in shown["conflicts"].as_array().expect("a list") {
-            assert_eq!((&conflict["key"], &conflict["of"]), (&"a hot\\nkey".into(), &"redis.eval".into()));
+            assert_eq!(conflict["of"], "redis.eval");
         }
         assert!(shown["grows"]["restarts"].as_u64() > Some(0), "{shown}");
         assert!(info.contains("by=redis.eval,of=redis.eval,key=a hot\\nkey\r\n"), "{info}");
