@@ -104,18 +104,18 @@ impl NoCc {
             for image in images.into_iter().filter(|image| image.key.space() == Space::User) {
                 let mut record = self.partition.get_or_insert(&image.key);
                 self.partition.with(&mut record, |cell| {
-                    cell.versions.replace(Version { position: Position::FIRST, entry: None });
+                    cell.replace(Version { position: Position::FIRST, entry: None });
                 });
             }
             self.live.store(0, Ordering::Relaxed);
         }
         for (mut record, entry) in access.writes.drain(..) {
             let Some(entry) = entry else { continue };
-            let user = record.key().space() == Space::User;
+            let user = record.space() == Space::User;
             let now = entry.is_some();
             let before = self.partition.with(&mut record, |cell| {
-                let before = cell.versions.newest().is_some_and(|version| version.entry.is_some());
-                cell.versions.replace(Version { position: Position::FIRST, entry });
+                let before = cell.is_present();
+                cell.replace(Version { position: Position::FIRST, entry });
                 before
             });
             if user && before != now {
@@ -219,7 +219,7 @@ struct NoCcAccess {
 
 impl NoCcAccess {
     fn find(&self, key: &Key) -> Option<usize> {
-        self.writes.iter().rposition(|(record, _)| record.key() == key)
+        self.writes.iter().rposition(|(record, _)| record.is_of(key))
     }
 }
 
@@ -241,8 +241,8 @@ impl Access for NoCcAccess {
         let Some(mut record) = record else {
             return Poll::Ready(Ok(Read::default()));
         };
-        let read = self.partition.with(&mut record, |cell| match cell.versions.newest() {
-            Some(version) => Read { entry: version.entry.clone(), version: version.position },
+        let read = self.partition.with(&mut record, |cell| match cell.newest() {
+            Some(version) => Read { entry: version.entry, version: version.position },
             None => Read::default(),
         });
         if intent == Intent::Update {
@@ -270,7 +270,7 @@ impl Access for NoCcAccess {
             |visit| {
                 for (record, entry) in &self.writes {
                     if let Some(entry) = entry {
-                        visit(record.key(), entry.as_ref());
+                        visit(&record.key(), entry.as_ref());
                     }
                 }
             },
@@ -285,7 +285,7 @@ impl Access for NoCcAccess {
         }
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
-        self.writes.retain(|(record, _)| record.key().space() != Space::User);
+        self.writes.retain(|(record, _)| record.space() != Space::User);
         self.cleared = true;
         Poll::Ready(Ok(()))
     }

@@ -531,8 +531,7 @@ fn snapshot_model(_seed: u64) {
             for position in (1..5).map(Position) {
                 let mut record = partition.get_or_insert(&key);
                 partition.with(&mut record, |cell| {
-                    cell.versions
-                        .insert(Version { position, entry: Some(Entry::new(&position.0.to_le_bytes()[..])) });
+                    cell.insert(Version { position, entry: Some(Entry::new(&position.0.to_le_bytes()[..])) });
                 });
                 partition.publish(store::Final { position, time_ms: 10 * position.0, live: 1 });
                 partition.collect(usize::MAX);
@@ -576,8 +575,7 @@ fn removal_model(_seed: u64) {
                 // The placeholder may die between the look-up and the latch.
                 let mut record = partition.get_or_insert(&key);
                 partition.with(&mut record, |cell| {
-                    cell.versions
-                        .insert(Version { position: Position(position), entry: Some(Entry::new("v")) });
+                    cell.insert(Version { position: Position(position), entry: Some(Entry::new("v")) });
                 });
             })
         })
@@ -586,8 +584,7 @@ fn removal_model(_seed: u64) {
         thread.join().unwrap();
     }
     partition.publish(store::Final { position: Position(2), time_ms: 0, live: 1 });
-    let positions =
-        partition.get(&key).map(|mut record| partition.with(&mut record, |cell| cell.versions.len()));
+    let positions = partition.get(&key).map(|mut record| partition.with(&mut record, |cell| cell.len()));
     // The watermark was 0 all the time, so both versions must be there.
     assert_eq!(positions, Some(2));
 }

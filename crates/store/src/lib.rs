@@ -1,6 +1,6 @@
 //! The records of one partition, in many versions.
 //!
-//! A [`Partition`] maps a key to a [`Record`]; a record holds its key's [`Versions`], each tagged with the
+//! A [`Partition`] maps a key to a [`Record`]; a record holds its key's versions, each tagged with the
 //! position of the transaction that wrote it, and, under the same latch, whatever its engine keeps per key
 //! (`M`: locks, read dependencies). So an engine does each step of its protocol on one key atomically
 //! (Sparkle, Algorithm 2: "all following operations are atomic per key entry"), and all engines share one
@@ -44,12 +44,14 @@ pub mod checkpoint;
 mod clears;
 pub mod digest;
 mod index;
+mod newest;
 mod partition;
 mod publish;
 mod record;
 pub mod snapshots;
 pub mod sync;
 mod usage;
+mod versions;
 pub mod view;
 
 pub use clears::Clears;
@@ -57,8 +59,9 @@ pub use digest::{Digests, Noted};
 pub use index::SHARDS;
 pub use partition::Partition;
 pub use publish::Final;
-pub use record::{Meta, Record, RecordCell, RecordRef, Version, Versions};
+pub use record::{Meta, Record, RecordCell, RecordRef};
 pub use usage::Keeping;
+pub use versions::Version;
 pub use view::{Candidate, Census, Image, Snapshot, View};
 
 /// For how many positions a delete is reported as the key's version. See the crate's head.

@@ -4,10 +4,11 @@ use crate::clears::Clears;
 use crate::digest::{self, Digests};
 use crate::index::{Index, SHARDS, shard_of};
 use crate::publish::{Final, Published};
-use crate::record::{Meta, RecordCell, RecordRef, Version};
+use crate::record::{Meta, Record, RecordCell, RecordRef};
 use crate::snapshots::Snapshots;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::usage::{Clock, Keeping};
+use crate::versions::Version;
 use crate::view::{Candidate, Census, Image, Snapshot, View};
 use txn::tx::Read;
 use txn::{Entry, Key, Position, ScanPage, ScanRange, Space};
@@ -70,25 +71,25 @@ impl<M: Meta> Partition<M> {
     /// Works on a record under its latch, looking it up again (into `record`) if it was removed meanwhile.
     #[inline]
     pub fn with<R>(&self, record: &mut RecordRef<M>, work: impl FnOnce(&mut RecordCell<M>) -> R) -> R {
-        self.with_key(record, |_, cell| work(cell))
+        self.with_record(record, |_, cell| work(cell))
     }
-    /// The same, for work that wants to know the key.
+    /// The same, for work that wants to know the record.
     #[inline]
-    pub fn with_key<R>(
+    pub fn with_record<R>(
         &self,
         record: &mut RecordRef<M>,
-        work: impl FnOnce(&Key, &mut RecordCell<M>) -> R,
+        work: impl FnOnce(&Record<M>, &mut RecordCell<M>) -> R,
     ) -> R {
         loop {
             {
                 let mut cell = record.latch_any();
-                if !cell.versions.is_dead() {
-                    return work(record.key(), &mut cell);
+                if !cell.is_dead() {
+                    return work(record, &mut cell);
                 }
             }
             // Whoever killed it is about to remove it, and may not come to that for long.
             self.index.remove(record);
-            let key = record.key().clone();
+            let key = record.key();
             *record = self.get_or_insert(&key);
         }
     }
@@ -137,11 +138,11 @@ impl<M: Meta> Partition<M> {
             let mut record = self.get_or_insert(&key);
             self.with(&mut record, |cell| {
                 if key.space() == Space::User {
-                    let before = !clears && cell.versions.live(position.prev(), &self.clears);
+                    let before = !clears && cell.live(position.prev(), &self.clears);
                     *live += i64::from(entry.is_some()) - i64::from(before);
                 }
-                cell.versions.prune(watermark);
-                cell.versions.insert(Version { position, entry });
+                cell.prune(watermark);
+                cell.insert(Version { position, entry });
             });
         }
         terms
@@ -162,13 +163,13 @@ impl<M: Meta> Partition<M> {
                     from_hash = hash.saturating_add(1);
                     // Records without a visible entry leave no trace: whether there are any is a matter of
                     // collection.
-                    let read = record.latch_any().versions.read(upto, self.clears_of(record.key()));
+                    let read = record.latch_any().read(upto, self.clears_of(&record.key()));
                     let Some(entry) = read.entry else { continue };
                     if page.entries.len() >= range.limit && last != Some(hash) {
                         page.next_hash = Some(hash);
                         return page;
                     }
-                    page.entries.push((record.key().clone(), entry));
+                    page.entries.push((record.key(), entry));
                     last = Some(hash);
                 }
                 if !has_more {
@@ -186,8 +187,7 @@ impl<M: Meta> Partition<M> {
         let mut count = 0;
         for shard in 0..SHARDS {
             for record in self.index.shard(shard) {
-                if record.key().space() == Space::User && record.latch_any().versions.live(upto, &self.clears)
-                {
+                if record.space() == Space::User && record.latch_any().live(upto, &self.clears) {
                     count += 1;
                 }
             }
@@ -200,7 +200,7 @@ impl<M: Meta> Partition<M> {
     pub fn read(&self, upto: Position, key: &Key) -> Read {
         match self.get(key) {
             // A dead record was forgettable: it reads as never written, like none at all.
-            Some(record) => record.latch_any().versions.read(upto, self.clears_of(key)),
+            Some(record) => record.latch_any().read(upto, self.clears_of(key)),
             None => Read { entry: None, version: self.clears_of(key).tombstone(Position::NONE, upto) },
         }
     }
@@ -209,20 +209,19 @@ impl<M: Meta> Partition<M> {
     /// removed: then it is dead.
     fn collect_record(&self, record: &RecordRef<M>, watermark: Position, final_position: Position) -> bool {
         let mut cell = record.latch_any();
-        cell.versions.prune(watermark);
-        let idle = cell.meta.collect(final_position);
-        let clears = self.clears_of(record.key());
-        if cell.versions.is_dead() || !cell.versions.is_forgettable(watermark, clears) {
+        let idle = cell.collect(watermark, final_position);
+        let clears = if record.space() == Space::User { &self.clears } else { &self.no_clears };
+        if cell.is_dead() || !cell.is_forgettable(watermark, clears) {
             return false;
         }
         // Two owners: the index and the caller. A third is a transaction that means to write here.
         let unused = idle && RecordRef::strong_count(record) <= 2;
         if unused {
-            cell.versions.kill();
+            cell.kill();
         } else {
             // Whoever is still here needs the record, but not what it says: a key that is read all the time
             // would keep a value that was cleared, and so would one whose readers were retracted.
-            cell.versions.forget();
+            cell.forget();
         }
         unused
     }
@@ -233,8 +232,8 @@ impl<M: Meta> Partition<M> {
             .flat_map(|shard| self.index.shard(shard))
             .map(|record| {
                 let mut cell = record.latch_any();
-                cell.meta.collect(self.published.position());
-                cell.meta.weight()
+                cell.collect(Position::NONE, self.published.position());
+                cell.meta().map_or(0, M::weight)
             })
             .sum()
     }
@@ -279,15 +278,15 @@ impl<M: Meta> View for Partition<M> {
                 return Some(shard);
             }
             let mut records = self.index.shard(shard);
-            records.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+            records.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
             for record in records {
-                let clears = self.clears_of(record.key());
-                let read = record.latch_any().versions.read(upto, clears);
+                let clears = self.clears_of(&record.key());
+                let read = record.latch_any().read(upto, clears);
                 // What a clear removed is told by the clear.
                 if read.version != Position::NONE
                     && (read.entry.is_some() || read.version > clears.newest_upto(upto))
                 {
-                    out.push(Image { key: record.key().clone(), version: read.version, entry: read.entry });
+                    out.push(Image { key: record.key(), version: read.version, entry: read.entry });
                 }
             }
         }
@@ -295,7 +294,7 @@ impl<M: Meta> View for Partition<M> {
     }
     fn load(&self, image: Image) {
         let record = self.get_or_insert(&image.key);
-        record.latch_any().versions.replace(Version { position: image.version, entry: image.entry });
+        record.latch_any().replace(Version { position: image.version, entry: image.entry });
     }
     fn loaded(&self, position: Position, time_ms: u64, clears: &[Position]) {
         for &clear in clears {
@@ -357,9 +356,9 @@ impl<M: Meta> View for Partition<M> {
         let upto = self.published.position();
         let records = self.index.some_of(shard % SHARDS, behind, limit);
         let candidate = |record: RecordRef<M>| {
-            let read = record.latch_any().versions.read(upto, &self.clears);
+            let read = record.latch_any().read(upto, &self.clears);
             Some(Candidate {
-                key: record.key().clone(),
+                key: record.key(),
                 version: read.version,
                 entry: read.entry?,
                 idleness: self.usage_clock.idleness(record.usage()),
@@ -374,10 +373,9 @@ impl<M: Meta> View for Partition<M> {
             for record in self.index.shard(shard) {
                 let cell = record.latch_any();
                 census.records += 1;
-                census.versions += cell.versions.len() as u64;
-                census.held += cell.meta.weight();
-                census.live +=
-                    u64::from(record.key().space() == Space::User && cell.versions.live(upto, &self.clears));
+                census.versions += cell.len() as u64;
+                census.held += cell.meta().map_or(0, M::weight);
+                census.live += u64::from(record.space() == Space::User && cell.live(upto, &self.clears));
             }
         }
         census
@@ -419,8 +417,8 @@ mod tests {
         let record = partition.get_or_insert(key);
         {
             let mut cell = record.latch_held();
-            cell.versions.insert(Version { position: Position(3), entry: Some(Entry::new("x")) });
-            cell.meta.0 = Position(9);
+            cell.insert(Version { position: Position(3), entry: Some(Entry::new("x")) });
+            cell.meta_or_default().0 = Position(9);
         }
         partition.clears().insert(Position(5));
         (partition, record)
@@ -433,7 +431,7 @@ mod tests {
         let key = |number: u32| Key::new(format!("key{number}").as_bytes());
         for number in 0..100 {
             let record = partition.get_or_insert(&key(number));
-            record.latch_held().versions.insert(Version {
+            record.latch_held().insert(Version {
                 position: Position(u64::from(number) + 1),
                 entry: (number % 10 != 0).then(|| Entry::new("x")),
             });
@@ -471,7 +469,7 @@ mod tests {
             let is_deleted = number % 3 != 0 || shard_of(key.hash64()).is_multiple_of(2) && number % 30 != 0;
             let entry = (!is_deleted).then(|| Entry::new("x"));
             let version = Version { position: Position(1), entry: entry.clone() };
-            partition.get_or_insert(&key).latch_held().versions.insert(version);
+            partition.get_or_insert(&key).latch_held().insert(version);
             wanted.extend(entry.map(|entry| (key, entry)));
         }
         wanted.sort_by_key(|(key, _)| key.hash64());
@@ -490,7 +488,7 @@ mod tests {
         }
         let reply = Key::system(b"key3");
         let version = Version { position: Position(1), entry: Some(Entry::new("x")) };
-        partition.get_or_insert(&reply).latch_held().versions.insert(version);
+        partition.get_or_insert(&reply).latch_held().insert(version);
         let page = partition.scan(Position(1), ScanRange::of(Space::System, 0, 100));
         assert_eq!((page.entries.len(), &page.entries[0].0, page.next_hash), (1, &reply, None));
         assert_eq!(partition.count(Position(1)), wanted.len() as u64, "the system's are not counted");
@@ -517,7 +515,7 @@ mod tests {
         let key = Key::new(b"key");
         let partition: Partition<LatestReader> = Partition::new();
         let record = partition.get_or_insert(&key);
-        record.latch_held().versions.insert(Version { position: Position(3), entry: None });
+        record.latch_held().insert(Version { position: Position(3), entry: None });
         let collect = |at: u64, keys: [&Key; 2]| {
             publish(&partition, at);
             partition.collect_keys(&mut keys.into_iter().cloned());
@@ -536,7 +534,7 @@ mod tests {
         let (partition, record) = cleared(&key);
         publish(&partition, 9);
         assert_eq!(census_after_collection(&partition), (1, 0, 0));
-        record.latch_held().versions.insert(Version { position: Position(10), entry: Some(Entry::new("y")) });
+        record.latch_held().insert(Version { position: Position(10), entry: Some(Entry::new("y")) });
         drop(record);
         publish(&partition, 10);
         assert_eq!(census_after_collection(&partition), (1, 1, 0));

@@ -1,191 +1,14 @@
-//! Records and their versions.
+//! Records: a key, its versions, and what an engine keeps of it.
 
 use crate::clears::Clears;
+use crate::newest::Newest;
 use crate::sync::{Mutex, MutexGuard};
 use crate::usage::Usage;
-use thin_vec::ThinVec;
+use crate::versions::{Version, Versions, seen};
+use std::sync::Arc as SharedBytes;
 use triomphe::Arc;
 use txn::tx::Read;
-use txn::{Entry, Key, Position, Value};
-
-/// What a transaction left of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
-    /// The transaction that wrote it.
-    pub position: Position,
-    /// What it wrote; `None` is a tombstone.
-    pub entry: Option<Entry>,
-}
-
-/// The versions of one key.
-///
-/// Guarantees: positions are distinct; the newest is in place, so that a key with one version costs no
-/// allocation; there are no versions iff the newest has position [`Position::NONE`].
-#[derive(Debug)]
-pub struct Versions {
-    newest: Version,
-    /// Ascending; all below `newest`.
-    older: ThinVec<Version>,
-}
-
-impl Default for Versions {
-    fn default() -> Versions {
-        Versions { newest: Version { position: Position::NONE, entry: None }, older: ThinVec::new() }
-    }
-}
-
-/// The position of the newest "version" of a record that was removed from the index. In the place of a flag,
-/// because a flag would cost every record eight bytes. No reader's position reaches it.
-const DEAD: Position = Position(u64::MAX);
-
-impl Versions {
-    /// Marks the record as removed from the index: look the key up again.
-    pub(crate) fn kill(&mut self) {
-        self.newest = Version { position: DEAD, entry: None };
-    }
-    /// Drops the last version, where [`Versions::is_forgettable`] says that it tells nothing any more.
-    pub(crate) fn forget(&mut self) {
-        *self = Versions::default();
-    }
-    #[inline]
-    pub(crate) fn is_dead(&self) -> bool {
-        self.newest.position == DEAD
-    }
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        usize::from(!self.is_empty()) + self.older.len()
-    }
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.newest.position == Position::NONE
-    }
-    /// The newest version.
-    pub fn newest(&self) -> Option<&Version> {
-        (!self.is_empty()).then_some(&self.newest)
-    }
-    /// The newest version's string, if it is one.
-    pub(crate) fn newest_bytes(&self) -> &[u8] {
-        match self.newest.entry.as_ref().map(|entry| &entry.value) {
-            Some(Value::String(bytes)) => bytes.as_bytes(),
-            _ => &[],
-        }
-    }
-    /// The newest version at or below `upto`, clears not considered.
-    #[inline]
-    pub fn at(&self, upto: Position) -> Option<&Version> {
-        if self.newest.position <= upto {
-            return self.newest();
-        }
-        let upto = self.older.partition_point(|version| version.position <= upto);
-        self.older.get(upto.checked_sub(1)?)
-    }
-    /// The oldest version above `position`.
-    pub fn above(&self, position: Position) -> Option<&Version> {
-        if self.newest.position <= position {
-            return None;
-        }
-        self.older.iter().find(|version| version.position > position).or_else(|| self.newest())
-    }
-    /// What a reader that sees versions up to `upto` finds.
-    #[inline]
-    pub fn entry(&self, upto: Position, clears: &Clears) -> Option<&Entry> {
-        let version = self.at(upto)?;
-        let entry = version.entry.as_ref()?;
-        (version.position >= clears.newest_upto(upto)).then_some(entry)
-    }
-    /// What a reader that sees versions up to `upto` gets (a transaction at `p` passes `p - 1`).
-    #[inline]
-    pub fn read(&self, upto: Position, clears: &Clears) -> Read {
-        let Some(version) = self.at(upto) else {
-            return Read { entry: None, version: clears.tombstone(Position::NONE, upto) };
-        };
-        let floor = clears.newest_upto(upto);
-        match &version.entry {
-            Some(entry) if version.position >= floor => {
-                Read { entry: Some(entry.clone()), version: version.position }
-            }
-            _ => Read { entry: None, version: clears.tombstone(version.position, upto) },
-        }
-    }
-    /// Whether a reader that sees versions up to `upto` finds an entry.
-    pub fn live(&self, upto: Position, clears: &Clears) -> bool {
-        self.entry(upto, clears).is_some()
-    }
-    /// Adds a version.
-    pub fn insert(&mut self, version: Version) {
-        debug_assert!(version.position > Position::NONE);
-        if version.position > self.newest.position {
-            let below = std::mem::replace(&mut self.newest, version);
-            if below.position != Position::NONE {
-                if self.older.capacity() == 0 {
-                    self.older.reserve_exact(1);
-                }
-                self.older.push(below);
-            }
-            return;
-        }
-        let index = self.older.partition_point(|older| older.position < version.position);
-        self.older.insert(index, version);
-    }
-    /// Replaces everything by one version: for engines that keep no old versions.
-    pub fn replace(&mut self, version: Version) {
-        self.newest = version;
-        self.older.clear();
-    }
-    /// Removes the version of a transaction; whether there was one.
-    pub fn remove(&mut self, position: Position) -> bool {
-        if self.newest.position == position {
-            self.newest = self.older.pop().unwrap_or(Version { position: Position::NONE, entry: None });
-            return true;
-        }
-        match self.older.binary_search_by_key(&position, |version| version.position) {
-            Ok(index) => {
-                self.older.remove(index);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-    /// Drops the versions that no reader at or beyond `watermark` can see: all below the newest one at or
-    /// below it.
-    pub fn prune(&mut self, watermark: Position) {
-        if self.older.is_empty() {
-            return;
-        }
-        if self.newest.position <= watermark {
-            self.older = ThinVec::new();
-            return;
-        }
-        let kept = self.older.partition_point(|version| version.position <= watermark);
-        if kept > 1 {
-            self.older.drain(..kept - 1);
-        }
-    }
-    /// Whether, behind `watermark`, nothing is left to say of this key: there is no version, or a lone
-    /// tombstone (or a cleared entry) beyond the horizon.
-    pub fn is_forgettable(&self, watermark: Position, clears: &Clears) -> bool {
-        if !self.older.is_empty() {
-            return false;
-        }
-        match self.newest() {
-            None => true,
-            Some(version) if version.position > watermark => false,
-            Some(version) => {
-                let floor = clears.newest_upto(watermark);
-                // What a clear covers, it tells: it is remembered apart, so the record may go at once. So may
-                // the delete of a transaction that cleared as well; a checkpoint leaves that out, too.
-                version.position < floor
-                    || version.entry.is_none()
-                        && (version.position == floor
-                            || clears.tombstone(version.position, watermark) == Position::NONE)
-            }
-        }
-    }
-    /// All versions, newest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Version> {
-        self.newest().into_iter().chain(self.older.iter().rev())
-    }
-}
+use txn::{Blob, Key, Position, Space};
 
 /// What an engine keeps per record, beside the versions.
 pub trait Meta: Default + Send + 'static {
@@ -204,46 +27,310 @@ impl Meta for () {
     }
 }
 
-/// What the latch of a record protects.
-#[derive(Debug, Default)]
-pub struct RecordCell<M> {
-    /// The key's versions.
-    pub versions: Versions,
-    /// The engine's part.
-    pub meta: M,
+/// What the latch of a record protects: the key's versions and the engine's part.
+///
+/// ```text
+///           a second version, or the engine's part
+///   Idle ─────────────────────────────────────────▶ Busy
+///    ▲                    collect                    │
+///    └───────────────────────────────────────────────┘
+/// ```
+/// Invariant: an idle record has at most one version, and nothing of an engine.
+#[derive(Debug)]
+pub struct RecordCell<M>(State<M>);
+
+#[derive(Debug)]
+enum State<M> {
+    Idle(Newest),
+    Busy(Box<Busy<M>>),
+}
+
+#[derive(Debug)]
+struct Busy<M> {
+    versions: Versions,
+    meta: M,
+}
+
+impl<M> Default for RecordCell<M> {
+    fn default() -> RecordCell<M> {
+        RecordCell(State::Idle(Newest::None))
+    }
+}
+
+impl<M: Meta> RecordCell<M> {
+    fn busy(&mut self) -> &mut Busy<M> {
+        if let State::Idle(newest) = &mut self.0 {
+            let versions = Versions::from(Version::from(std::mem::take(newest)));
+            self.0 = State::Busy(Box::new(Busy { versions, meta: M::default() }));
+        }
+        match &mut self.0 {
+            State::Busy(busy) => busy,
+            State::Idle(_) => unreachable!("it was made busy"),
+        }
+    }
+    /// The engine's part, if there is one.
+    #[inline]
+    pub fn meta(&self) -> Option<&M> {
+        match &self.0 {
+            State::Idle(_) => None,
+            State::Busy(busy) => Some(&busy.meta),
+        }
+    }
+    /// The engine's part to be changed, if there is one.
+    #[inline]
+    pub fn meta_mut(&mut self) -> Option<&mut M> {
+        match &mut self.0 {
+            State::Idle(_) => None,
+            State::Busy(busy) => Some(&mut busy.meta),
+        }
+    }
+    /// The engine's part, which takes memory until [`RecordCell::collect`] finds nothing in it.
+    #[inline]
+    pub fn meta_or_default(&mut self) -> &mut M {
+        &mut self.busy().meta
+    }
+    /// Whether collection may give memory back.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.0, State::Busy(_))
+    }
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        matches!(self.0, State::Idle(Newest::Dead))
+    }
+    /// Marks the record as removed from the index: look the key up again.
+    pub(crate) fn kill(&mut self) {
+        self.0 = State::Idle(Newest::Dead);
+    }
+    /// Drops the last version, where [`RecordCell::is_forgettable`] says that it tells nothing any more.
+    pub(crate) fn forget(&mut self) {
+        match &mut self.0 {
+            State::Idle(newest) => *newest = Newest::None,
+            State::Busy(busy) => busy.versions = Versions::default(),
+        }
+    }
+    /// How many versions there are.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            State::Idle(newest) => usize::from(newest.position() != Position::NONE),
+            State::Busy(busy) => busy.versions.len(),
+        }
+    }
+    /// Whether there is no version.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The newest version.
+    pub fn newest(&self) -> Option<Version> {
+        match &self.0 {
+            State::Idle(newest) => (newest.position() != Position::NONE).then(|| newest.clone().into()),
+            State::Busy(busy) => busy.versions.newest().cloned(),
+        }
+    }
+    /// Whether the newest version is an entry, clears not considered.
+    pub fn is_present(&self) -> bool {
+        match &self.0 {
+            State::Idle(newest) => newest.is_present(),
+            State::Busy(busy) => busy.versions.newest().is_some_and(|version| version.entry.is_some()),
+        }
+    }
+    /// The newest version's string, if it is one.
+    pub(crate) fn newest_bytes(&self) -> &[u8] {
+        match &self.0 {
+            State::Idle(newest) => newest.bytes(),
+            State::Busy(busy) => busy.versions.newest_bytes(),
+        }
+    }
+    /// The position of the newest version at or below `upto`; [`Position::NONE`] if there is none.
+    #[inline]
+    pub fn position_at(&self, upto: Position) -> Position {
+        match &self.0 {
+            State::Idle(newest) => Some(newest.position()).filter(|position| *position <= upto),
+            State::Busy(busy) => busy.versions.at(upto).map(|version| version.position),
+        }
+        .unwrap_or(Position::NONE)
+    }
+    /// The position of the oldest version above `position`.
+    pub fn position_above(&self, position: Position) -> Option<Position> {
+        match &self.0 {
+            State::Idle(newest) => Some(newest.position()).filter(|other| *other > position),
+            State::Busy(busy) => busy.versions.above(position).map(|version| version.position),
+        }
+    }
+    /// What a reader that sees versions up to `upto` gets (a transaction at `p` passes `p - 1`).
+    #[inline]
+    pub fn read(&self, upto: Position, clears: &Clears) -> Read {
+        match &self.0 {
+            State::Idle(newest) if newest.position() <= upto => {
+                seen(newest.position(), newest.is_present(), || newest.entry(), upto, clears)
+            }
+            State::Idle(_) => seen(Position::NONE, false, || None, upto, clears),
+            State::Busy(busy) => busy.versions.read(upto, clears),
+        }
+    }
+    /// Whether a reader that sees versions up to `upto` finds an entry.
+    pub fn live(&self, upto: Position, clears: &Clears) -> bool {
+        match &self.0 {
+            State::Idle(newest) => {
+                newest.is_present()
+                    && newest.position() <= upto
+                    && newest.position() >= clears.newest_upto(upto)
+            }
+            State::Busy(busy) => busy.versions.live(upto, clears),
+        }
+    }
+    /// Adds a version.
+    pub fn insert(&mut self, version: Version) {
+        match &mut self.0 {
+            State::Idle(newest @ Newest::None) => *newest = version.into(),
+            _ => self.busy().versions.insert(version),
+        }
+    }
+    /// Replaces everything by one version: for engines that keep no old versions.
+    pub fn replace(&mut self, version: Version) {
+        match &mut self.0 {
+            State::Idle(newest) => *newest = version.into(),
+            State::Busy(busy) => busy.versions.replace(version),
+        }
+    }
+    /// Removes the version of a transaction; whether there was one.
+    pub fn remove(&mut self, position: Position) -> bool {
+        match &mut self.0 {
+            State::Idle(newest) => {
+                let found = newest.position() == position;
+                if found {
+                    *newest = Newest::None;
+                }
+                found
+            }
+            State::Busy(busy) => busy.versions.remove(position),
+        }
+    }
+    /// Drops the versions that no reader at or beyond `watermark` can see: all below the newest one at or
+    /// below it.
+    #[inline]
+    pub fn prune(&mut self, watermark: Position) {
+        if let State::Busy(busy) = &mut self.0 {
+            busy.versions.prune(watermark);
+        }
+    }
+    /// Prunes, and drops what the engine keeps of transactions up to `final_position`. Whether nothing is
+    /// left of the engine's part: the record is idle then if it has but one version.
+    pub fn collect(&mut self, watermark: Position, final_position: Position) -> bool {
+        let State::Busy(busy) = &mut self.0 else { return true };
+        busy.versions.prune(watermark);
+        let is_idle = busy.meta.collect(final_position);
+        if is_idle && let Some(newest) = busy.versions.take_only() {
+            self.0 = State::Idle(newest.into());
+        }
+        is_idle
+    }
+    /// Whether, behind `watermark`, nothing is left to say of this key: there is no version, or a lone
+    /// tombstone (or a cleared entry) beyond the horizon.
+    pub fn is_forgettable(&self, watermark: Position, clears: &Clears) -> bool {
+        let (position, is_present) = match &self.0 {
+            State::Idle(newest) => (newest.position(), newest.is_present()),
+            State::Busy(busy) if busy.versions.len() > 1 => return false,
+            State::Busy(_) => (self.position_at(Position(u64::MAX)), self.is_present()),
+        };
+        if position == Position::NONE || position > watermark {
+            return position == Position::NONE;
+        }
+        let floor = clears.newest_upto(watermark);
+        // What a clear covers, it tells: it is remembered apart, so the record may go at once. So may the
+        // delete of a transaction that cleared as well; a checkpoint leaves that out, too.
+        position < floor
+            || !is_present && (position == floor || clears.tombstone(position, watermark) == Position::NONE)
+    }
+}
+
+/// The longest key that a record has in place.
+const KEY_BYTES_MAX: usize = 17;
+
+/// A key, with the word of its record's usage in the room that a [`Key`] would leave.
+#[derive(Debug)]
+enum RecordKey {
+    Short { space: Space, length: u8, bytes: [u8; KEY_BYTES_MAX], usage: Usage },
+    Long { space: Space, usage: Usage, bytes: SharedBytes<[u8]> },
+}
+
+const _: () = assert!(size_of::<RecordKey>() == 24, "a record is 64 bytes with its count: docs/memory.md");
+
+impl RecordKey {
+    fn new(key: &Key) -> RecordKey {
+        let (space, usage, name) = (key.space(), Usage::default(), key.as_bytes());
+        if name.len() > KEY_BYTES_MAX {
+            return RecordKey::Long { space, usage, bytes: key.to_blob().to_shared() };
+        }
+        let mut bytes = [0; KEY_BYTES_MAX];
+        bytes[..name.len()].copy_from_slice(name);
+        RecordKey::Short { space, length: name.len() as u8, bytes, usage }
+    }
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            RecordKey::Short { length, bytes, .. } => &bytes[..usize::from(*length)],
+            RecordKey::Long { bytes, .. } => bytes,
+        }
+    }
+    #[inline]
+    fn space(&self) -> Space {
+        match self {
+            RecordKey::Short { space, .. } | RecordKey::Long { space, .. } => *space,
+        }
+    }
 }
 
 /// A key with its versions.
 #[derive(Debug)]
 pub struct Record<M> {
-    key: Key,
-    /// In the eight bytes that a count of weak references would take: [`RecordRef`] has none.
-    usage: Usage,
+    key: RecordKey,
     cell: Mutex<RecordCell<M>>,
 }
+
+// The model checker's latches are larger.
+#[cfg(not(feature = "shuttle"))]
+const _: () = assert!(
+    size_of::<Record<()>>() == 56,
+    "with its reference count a record is 64 bytes: an allocator's size class and one cache line"
+);
 
 /// A shared record.
 pub type RecordRef<M> = Arc<Record<M>>;
 
 impl<M: Meta> Record<M> {
-    pub(crate) fn new(key: Key) -> Record<M> {
-        Record { key, usage: Usage::default(), cell: Mutex::new(RecordCell::default()) }
+    pub(crate) fn new(key: &Key) -> Record<M> {
+        Record { key: RecordKey::new(key), cell: Mutex::new(RecordCell::default()) }
     }
     /// The key.
     #[inline]
-    pub fn key(&self) -> &Key {
-        &self.key
+    pub fn key(&self) -> Key {
+        match &self.key {
+            RecordKey::Short { space, .. } => Key::in_space(*space, self.key.as_bytes()),
+            RecordKey::Long { space, bytes, .. } => Key::of_blob(*space, Blob::from(bytes.clone())),
+        }
+    }
+    /// Whether the record is this key's.
+    #[inline]
+    pub fn is_of(&self, key: &Key) -> bool {
+        self.key.as_bytes() == key.as_bytes() && self.key.space() == key.space()
+    }
+    /// The key's space.
+    #[inline]
+    pub fn space(&self) -> Space {
+        self.key.space()
     }
     #[inline]
     pub(crate) fn usage(&self) -> &Usage {
-        &self.usage
+        match &self.key {
+            RecordKey::Short { usage, .. } | RecordKey::Long { usage, .. } => usage,
+        }
     }
     /// Latches a record that can't have been removed, because the caller holds something in it: a lock, a
     /// version above the watermark, or a place among the waiters.
     #[inline]
     pub fn latch_held(&self) -> MutexGuard<'_, RecordCell<M>> {
         let cell = self.cell.lock();
-        debug_assert!(!cell.versions.is_dead(), "a record with something in it was removed");
+        debug_assert!(!cell.is_dead(), "a record with something in it was removed");
         cell
     }
     /// Latches the record if nobody else does.
@@ -260,74 +347,14 @@ impl<M: Meta> Record<M> {
 mod tests {
     use super::*;
 
-    fn version(position: u64, value: Option<&str>) -> Version {
-        Version { position: Position(position), entry: value.map(Entry::new) }
-    }
-
-    fn positions(versions: &Versions) -> Vec<u64> {
-        versions.iter().map(|version| version.position.0).collect()
-    }
-
     #[test]
-    fn versions_stay_sorted_whatever_the_order_of_insertion() {
-        let mut versions = Versions::default();
-        for position in [5, 2, 9, 7, 1] {
-            versions.insert(version(position, Some("x")));
-        }
-        assert_eq!(positions(&versions), [9, 7, 5, 2, 1]);
-        assert_eq!(versions.at(Position(6)).unwrap().position, Position(5));
-        assert_eq!(versions.above(Position(5)).unwrap().position, Position(7));
-        assert_eq!(versions.above(Position(7)).unwrap().position, Position(9));
-        assert!(versions.above(Position(9)).is_none());
-        assert!(versions.at(Position(0)).is_none());
-        assert!(
-            versions.remove(Position(9)) && versions.remove(Position(2)) && !versions.remove(Position(4))
-        );
-        assert_eq!(positions(&versions), [7, 5, 1]);
-    }
-
-    #[test]
-    fn pruning_keeps_what_the_watermark_can_see() {
-        for (watermark, kept) in
-            [(0, vec![9, 5, 2]), (4, vec![9, 5, 2]), (5, vec![9, 5]), (8, vec![9, 5]), (9, vec![9])]
-        {
-            let mut versions = Versions::default();
-            for position in [2, 5, 9] {
-                versions.insert(version(position, Some("x")));
+    fn a_record_has_the_key_that_it_was_made_for_whatever_its_length() {
+        for length in 0..40 {
+            for space in [Space::User, Space::System] {
+                let key = Key::in_space(space, &vec![7; length]);
+                let record: Record<()> = Record::new(&key);
+                assert_eq!((record.key(), record.space(), record.is_of(&key)), (key, space, true));
             }
-            versions.prune(Position(watermark));
-            assert_eq!(positions(&versions), kept, "watermark {watermark}");
-        }
-    }
-
-    #[test]
-    fn clears_and_the_horizon_define_what_is_absent() {
-        let clears = Clears::default();
-        let mut versions = Versions::default();
-        versions.insert(version(3, Some("x")));
-        clears.insert(Position(10));
-        assert!(versions.live(Position(9), &clears));
-        assert!(!versions.live(Position(10), &clears));
-        assert_eq!(versions.read(Position(12), &clears), Read { entry: None, version: Position(10) });
-        versions.insert(version(11, None));
-        assert_eq!(versions.read(Position(12), &clears).version, Position(11));
-        let far = Position(11 + crate::TOMBSTONE_HORIZON);
-        assert_eq!(versions.read(far.prev().prev(), &clears).version, Position(11));
-        assert_eq!(versions.read(far, &clears).version, Position::NONE);
-        versions.prune(far);
-        assert!(versions.is_forgettable(far, &clears) && !versions.is_forgettable(Position(12), &clears));
-    }
-
-    #[test]
-    fn a_delete_is_forgotten_with_the_clear_of_its_own_transaction_and_reads_the_same() {
-        let clears = Clears::default();
-        clears.insert(Position(10));
-        for (deleted, forgettable) in [(9, true), (10, true), (11, false)] {
-            let mut versions = Versions::default();
-            versions.insert(version(deleted, None));
-            assert_eq!(versions.is_forgettable(Position(12), &clears), forgettable, "deleted at {deleted}");
-            let forgotten = Versions::default().read(Position(12), &clears);
-            assert_eq!(versions.read(Position(12), &clears) == forgotten, forgettable);
         }
     }
 }

@@ -69,6 +69,14 @@ impl Blob {
         }
     }
 
+    /// The bytes as they are shared, copied if they are in place.
+    pub fn to_shared(&self) -> Arc<[u8]> {
+        match &self.0 {
+            Repr::Inline { .. } => Arc::from(self.as_bytes()),
+            Repr::Shared { bytes, .. } => bytes.clone(),
+        }
+    }
+
     /// Bytes of heap that this blob keeps alive (0 when in place), for memory accounting.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
@@ -145,6 +153,15 @@ impl<const N: usize> From<&[u8; N]> for Blob {
 impl From<&str> for Blob {
     fn from(text: &str) -> Blob {
         Blob::new(text.as_bytes())
+    }
+}
+impl From<Arc<[u8]>> for Blob {
+    fn from(bytes: Arc<[u8]>) -> Blob {
+        if bytes.len() <= INLINE_BYTES_MAX {
+            Blob::new(&bytes)
+        } else {
+            Blob(Repr::Shared { mark: 0, bytes })
+        }
     }
 }
 impl From<String> for Blob {

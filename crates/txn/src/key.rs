@@ -53,6 +53,10 @@ impl Key {
     pub fn in_space(space: Space, bytes: &[u8]) -> Key {
         Key(Blob::marked(space as u8, bytes))
     }
+    /// A key in a space, without copying.
+    pub fn of_blob(space: Space, blob: Blob) -> Key {
+        Key(blob.with_mark(space as u8))
+    }
     /// The bytes of the name.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {

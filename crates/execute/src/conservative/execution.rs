@@ -176,14 +176,14 @@ fn install(
     let watermark = partition.snapshots().watermark();
     partition.with(&mut record, |cell| {
         if key.space() == Space::User {
-            let before = !cleared && cell.versions.live(position.prev(), partition.clears());
+            let before = !cleared && cell.live(position.prev(), partition.clears());
             let change = i64::from(entry.is_some()) - i64::from(before);
             match live {
                 LiveChange::By(count) | LiveChange::To(count) => *count += change,
             }
         }
-        cell.versions.prune(watermark);
-        cell.versions.insert(Version { position, entry });
+        cell.prune(watermark);
+        cell.insert(Version { position, entry });
     });
     record
 }

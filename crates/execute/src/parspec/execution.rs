@@ -124,7 +124,7 @@ impl Execution {
                 terms = terms.wrapping_add(digest::of_clear(position));
             }
             for write in self.access.writes.list.iter().filter(|write| write.is_written) {
-                let term = digest::of_write(write.record.key(), position, write.entry.as_ref());
+                let term = digest::of_write(&write.record.key(), position, write.entry.as_ref());
                 terms = terms.wrapping_add(term);
             }
         }
@@ -177,7 +177,7 @@ impl WriteSet {
     fn find(&self, key: &Key) -> Option<usize> {
         match self.list.len() > LINEAR_MAX {
             true => self.places.get(key).copied(),
-            false => self.list.iter().rposition(|write| write.record.key() == key),
+            false => self.list.iter().rposition(|write| write.record.is_of(key)),
         }
     }
     fn push(&mut self, record: RecordRef<Object>, is_announced: bool) -> usize {
@@ -188,7 +188,7 @@ impl WriteSet {
             LINEAR_MAX.. => place..=place,
             _ => return place,
         };
-        self.places.extend(unplaced.map(|place| (self.list[place].record.key().clone(), place)));
+        self.places.extend(unplaced.map(|place| (self.list[place].record.key(), place)));
         place
     }
     fn clear(&mut self) {
@@ -283,14 +283,15 @@ impl Speculation {
     /// have read the record, or hold its flag, are doomed.
     fn announce(&self, cell: &mut RecordCell<Object>) -> Result<(), Position> {
         let me = self.position;
-        if let Some(writer) = cell.meta.writer_before(me) {
+        let object = cell.meta_or_default();
+        if let Some(writer) = object.writer_before(me) {
             return Err(writer);
         }
-        if cell.meta.writer > me {
-            self.shared.doom(cell.meta.writer);
+        if object.writer > me {
+            self.shared.doom(object.writer);
         }
-        cell.meta.writer = me;
-        cell.meta.take_readers_behind(me, |reader| self.shared.doom(reader));
+        object.writer = me;
+        object.take_readers_behind(me, |reader| self.shared.doom(reader));
         Ok(())
     }
 
@@ -309,18 +310,18 @@ impl Speculation {
         match intent {
             Intent::Update => self.announce(cell)?,
             Intent::Read => {
-                if let Some(writer) = cell.meta.writer_before(self.position)
+                if let Some(writer) = cell.meta().and_then(|object| object.writer_before(self.position))
                     && !is_active(Mutant::PassWaitFlag)
                 {
                     return Err(writer);
                 }
                 if !self.is_next {
-                    cell.meta.read_by(self.position);
+                    cell.meta_or_default().read_by(self.position);
                 }
             }
         }
         // Transactions x-commit in order, so the newest version is the paper's spec-version.
-        Ok(cell.versions.read(self.position.prev(), self.shared.partition.clears_of(key)))
+        Ok(cell.read(self.position.prev(), self.shared.partition.clears_of(key)))
     }
 }
 
@@ -399,7 +400,7 @@ impl Access for Speculation {
         let upto = self.position.prev();
         Poll::Ready(Ok(crate::scan::merge(&self.shared.partition, upto, range, cleared, |visit| {
             for write in self.writes.list.iter().filter(|write| write.is_written) {
-                visit(write.record.key(), write.entry.as_ref());
+                visit(&write.record.key(), write.entry.as_ref());
             }
         })))
     }
@@ -410,9 +411,9 @@ impl Access for Speculation {
         }
         let partition = &self.shared.partition;
         let before = if self.cleared { 0 } else { partition.published().live };
-        let is_counted = |write: &&Write| write.is_written && write.record.key().space() == Space::User;
+        let is_counted = |write: &&Write| write.is_written && write.record.space() == Space::User;
         let change = |write: &Write| {
-            let read = || partition.read(self.position.prev(), write.record.key());
+            let read = || partition.read(self.position.prev(), &write.record.key());
             let was = !self.cleared && read().entry.is_some();
             i64::from(write.entry.is_some()) - i64::from(was)
         };
@@ -425,7 +426,7 @@ impl Access for Speculation {
             return stopped.map(Err);
         }
         for write in &mut self.writes.list {
-            if write.record.key().space() == Space::User {
+            if write.record.space() == Space::User {
                 (write.entry, write.is_written) = (None, false);
             }
         }

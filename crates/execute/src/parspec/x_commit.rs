@@ -103,19 +103,20 @@ impl Shared {
             *done += 1;
             let cleared = access.cleared;
             let Write { record, entry, is_written, .. } = write;
-            let is_user = record.key().space() == Space::User;
+            let is_user = record.space() == Space::User;
             let install = |cell: &mut RecordCell<Object>| {
-                if cell.meta.writer == position {
-                    cell.meta.writer = Position::NONE;
+                if let Some(object) = cell.meta_mut()
+                    && object.writer == position
+                {
+                    object.writer = Position::NONE;
                 }
                 if !(*is_written && is_installed) {
                     return 0;
                 }
                 let entry = entry.take();
-                let before =
-                    !cleared && is_user && cell.versions.live(position.prev(), self.partition.clears());
+                let before = !cleared && is_user && cell.live(position.prev(), self.partition.clears());
                 let change = i64::from(is_user && entry.is_some()) - i64::from(before);
-                cell.versions.insert(Version { position, entry });
+                cell.insert(Version { position, entry });
                 change
             };
             let change = self.partition.with(record, install);

@@ -284,9 +284,9 @@ impl Shared {
             };
             let before = context.position.prev();
             let clears = self.partition.clears_of(key);
-            let found = record.as_mut().and_then(|record| {
-                self.partition.with(record, |cell| cell.versions.entry(before, clears).cloned())
-            });
+            let found = record
+                .as_mut()
+                .and_then(|record| self.partition.with(record, |cell| cell.read(before, clears).entry));
             // Not under the record's latch: readers at a snapshot would wait for it. No other transaction
             // writes the record meanwhile, because its turn is this fragment's.
             let mut notes = Vec::new();
@@ -332,11 +332,11 @@ impl Shared {
         let clears = self.partition.clears_of(key);
         self.partition.with(&mut record, |cell| {
             if key.space() == Space::User {
-                let was_live = cell.versions.entry(position.prev(), clears).is_some();
+                let was_live = cell.live(position.prev(), clears);
                 share.live += i64::from(entry.is_some()) - i64::from(was_live);
             }
-            cell.versions.prune(self.partition.snapshots().watermark());
-            cell.versions.insert(Version { position, entry });
+            cell.prune(self.partition.snapshots().watermark());
+            cell.insert(Version { position, entry });
         });
         share.gathered.installed.push(record);
     }

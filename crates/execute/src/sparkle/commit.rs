@@ -27,14 +27,13 @@ fn counting_live(
     change: impl FnOnce(&mut RecordCell<KeyState>),
 ) {
     let clears = shared.partition.clears();
-    let above = cell.versions.above(me).map(|version| version.position);
-    let below = !cleared && cell.versions.live(me.prev(), clears);
+    let above = cell.position_above(me);
+    let below = !cleared && cell.live(me.prev(), clears);
     let contribution = |cell: &RecordCell<KeyState>| {
-        let present = cell.versions.at(me).is_some_and(|version| version.position == me);
-        if present { i64::from(cell.versions.live(me, clears)) - i64::from(below) } else { 0 }
+        let present = cell.position_at(me) == me;
+        if present { i64::from(cell.live(me, clears)) - i64::from(below) } else { 0 }
     };
-    let base =
-        |cell: &RecordCell<KeyState>| above.is_some_and(|above| cell.versions.live(above.prev(), clears));
+    let base = |cell: &RecordCell<KeyState>| above.is_some_and(|above| cell.live(above.prev(), clears));
     let before = (contribution(cell), base(cell));
     change(cell);
     let after = (contribution(cell), base(cell));
@@ -49,6 +48,19 @@ fn counting_live(
     }
 }
 
+fn is_held(cell: &RecordCell<KeyState>, me: Position) -> bool {
+    cell.meta().is_some_and(|state| state.held_by(me))
+}
+
+/// Lets go of a record's lock, if `me` holds it.
+fn release(shared: &Shared, cell: &mut RecordCell<KeyState>, me: Position) {
+    if let Some(state) = cell.meta_mut()
+        && state.held_by(me)
+    {
+        state.release(|waiter| shared.wake(waiter));
+    }
+}
+
 /// Installs one write and lets go of its lock: Algorithm 2's `Put`. Gives what the write adds to the state
 /// digest.
 pub(super) fn install(
@@ -59,46 +71,44 @@ pub(super) fn install(
 ) -> Result<u64, Preempted> {
     let is_lost = shared.has(Mutant::LoseWrite) && me.0.is_multiple_of(LOST_EVERY);
     let term = match write.written && !is_lost {
-        true => digest::of_write(write.record.key(), me, write.entry.as_ref()),
+        true => digest::of_write(&write.record.key(), me, write.entry.as_ref()),
         false => 0,
     };
     let head = shared.head();
-    let user = write.record.key().space() == Space::User;
+    let user = write.record.space() == Space::User;
     let Write { record, entry, locked, reserved, written, installed, superseding } = write;
-    shared.partition.with_key(record, |key, cell| {
+    shared.partition.with_record(record, |record, cell| {
         if !*written {
             // Announced, or kept from the last incarnation, and not written after all.
-            if cell.meta.held_by(me) {
-                cell.meta.release(|waiter| shared.wake(waiter));
-            }
+            release(shared, cell, me);
             return Ok(0);
         }
-        if *locked && !*reserved && !cell.meta.held_by(me) {
+        if *locked && !*reserved && !is_held(cell, me) {
             return Err(Preempted);
         }
         let watermark =
             if shared.has(Mutant::CollectTooEarly) { me } else { shared.partition.snapshots().watermark() };
-        cell.versions.prune(watermark);
+        cell.prune(watermark);
         let version = Version { position: me, entry: entry.take() };
         if (version.entry.is_some() || !shared.has(Mutant::ForgetTombstone)) && !is_lost {
             if user {
-                counting_live(shared, cell, me, cleared, |cell| cell.versions.insert(version));
+                counting_live(shared, cell, me, cleared, |cell| cell.insert(version));
             } else {
-                cell.versions.insert(version);
+                cell.insert(version);
             }
             *installed = true;
         }
-        *superseding = cell.versions.len() > 1;
-        if !shared.has(Mutant::SkipDoomOnInstall) {
-            cell.meta.doom_readers(
+        *superseding = cell.is_busy();
+        if !shared.has(Mutant::SkipDoomOnInstall)
+            && let Some(state) = cell.meta_mut()
+        {
+            state.doom_readers(
                 head,
                 |dependency| dependency.reader.position() > me && dependency.version < me,
-                |reader| shared.doom_over(key, Cause::Overwritten, (me, request), reader),
+                |reader| shared.doom_over(|| record.key(), Cause::Overwritten, (me, request), reader),
             );
         }
-        if cell.meta.held_by(me) {
-            cell.meta.release(|waiter| shared.wake(waiter));
-        }
+        release(shared, cell, me);
         Ok(term)
     })
 }
@@ -112,7 +122,7 @@ pub(super) fn undo(
     next: Option<Ticket>,
     write: &mut Write,
 ) {
-    let user = write.record.key().space() == Space::User;
+    let user = write.record.space() == Space::User;
     let held = write.installed || write.locked;
     let Write { record, entry, locked, written, installed, superseding, reserved } = write;
     let keep_version = *installed
@@ -120,40 +130,39 @@ pub(super) fn undo(
             || next.is_none() && shared.has(Mutant::RetractKeepsVersions));
     let mut kept = false;
     if held {
-        shared.partition.with_key(record, |key, cell| {
+        shared.partition.with_record(record, |record, cell| {
             if *installed && !keep_version {
                 if user {
                     counting_live(shared, cell, me, false, |cell| {
-                        cell.versions.remove(me);
+                        cell.remove(me);
                     });
                 } else {
-                    cell.versions.remove(me);
+                    cell.remove(me);
                 }
-                if !shared.has(Mutant::SkipCascadeOnRemove) {
-                    cell.meta.doom_readers(
+                if !shared.has(Mutant::SkipCascadeOnRemove)
+                    && let Some(state) = cell.meta_mut()
+                {
+                    state.doom_readers(
                         shared.head(),
                         |dependency| dependency.version == me && dependency.reader.position() > me,
-                        |reader| shared.doom_over(key, Cause::Withdrawn, (me, request), reader),
+                        |reader| shared.doom_over(|| record.key(), Cause::Withdrawn, (me, request), reader),
                     );
                 }
             }
             match next {
-                Some(next) if *installed || cell.meta.held_by(me) => {
-                    let holder = cell.meta.lock;
+                Some(next) if *installed || is_held(cell, me) => {
+                    let state = cell.meta_or_default();
+                    let holder = state.lock;
                     kept = holder.is_none() || holder.position() >= me;
                     if kept {
                         if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
-                            shared.doom_over(key, Cause::Preempted, (me, request), holder);
+                            shared.doom_over(|| record.key(), Cause::Preempted, (me, request), holder);
                         }
-                        cell.meta.lock = next.reserved();
+                        state.lock = next.reserved();
                     }
                 }
                 Some(_) => {}
-                None => {
-                    if cell.meta.held_by(me) {
-                        cell.meta.release(|waiter| shared.wake(waiter));
-                    }
-                }
+                None => release(shared, cell, me),
             }
         });
     }

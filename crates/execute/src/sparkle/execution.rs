@@ -108,8 +108,10 @@ fn read_latched(
     head: Position,
 ) -> Found {
     let me = body.position();
-    if cell.meta.held_before(me) {
-        cell.meta.wait(Waiter { ticket: body.ticket, for_update: intent == Intent::Update });
+    if let Some(state) = cell.meta_mut()
+        && state.held_before(me)
+    {
+        state.wait(Waiter { ticket: body.ticket, for_update: intent == Intent::Update });
         if shared.conflicts.has(me)
             && let Some(request) = &body.request
         {
@@ -117,21 +119,25 @@ fn read_latched(
         }
         return Found::Wait;
     }
-    if intent == Intent::Update && (!cell.meta.held_by(me) || cell.meta.lock.is_reserved()) {
-        let holder = cell.meta.lock;
-        if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
-            shared.doom_over(key, Cause::Preempted, (me, body.request.as_deref()), holder);
+    if intent == Intent::Update {
+        let state = cell.meta_or_default();
+        let holder = state.lock;
+        if holder.position() != me || holder.is_reserved() {
+            if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
+                let by = (me, body.request.as_deref());
+                shared.doom_over(|| key.clone(), Cause::Preempted, by, holder);
+            }
+            state.lock = body.ticket;
         }
-        cell.meta.lock = body.ticket;
     }
     let upto = me.prev();
     if head != me && !shared.has(Mutant::SkipReadDependency) {
-        let version = cell.versions.at(upto).map_or(Position::NONE, |version| version.position);
+        let version = cell.position_at(upto);
         if version != Position::NONE || !shared.has(Mutant::SkipAbsentReadDependency) {
-            cell.meta.register(body.ticket, version, head);
+            cell.meta_or_default().register(body.ticket, version, head);
         }
     }
-    let read = cell.versions.read(upto, shared.partition.clears_of(key));
+    let read = cell.read(upto, shared.partition.clears_of(key));
     if intent == Intent::Update { Found::Locked(read) } else { Found::Seen(read) }
 }
 
@@ -220,7 +226,7 @@ impl Parts for Execution {
     }
     fn own(&self, visit: &mut dyn FnMut(&Key, Option<&Entry>)) {
         for write in self.body.writes.list.iter().filter(|write| write.written) {
-            visit(write.record.key(), write.entry.as_ref());
+            visit(&write.record.key(), write.entry.as_ref());
         }
         // What it wrote to the system's space is among the others too.
         let others = self.body.elsewhere.iter();
@@ -287,7 +293,7 @@ impl Execution {
                 return match intent {
                     // At the head, so nobody else matters.
                     Intent::Update => {
-                        cell.meta.lock = body.ticket;
+                        cell.meta_or_default().lock = body.ticket;
                         Found::Locked(Read::default())
                     }
                     Intent::Read => Found::Seen(Read::default()),
@@ -374,7 +380,7 @@ impl Access for Execution {
         let upto = self.body.position().prev();
         Poll::Ready(Ok(crate::scan::merge(&self.shared.partition, upto, range, cleared, |visit| {
             for write in self.body.writes.list.iter().filter(|write| write.written) {
-                visit(write.record.key(), write.entry.as_ref());
+                visit(&write.record.key(), write.entry.as_ref());
             }
         })))
     }
@@ -407,9 +413,9 @@ impl Access for Execution {
             .writes
             .list
             .iter()
-            .filter(|write| write.written && write.record.key().space() == Space::User)
+            .filter(|write| write.written && write.record.space() == Space::User)
             .map(|write| {
-                let was = !cleared && partition.read(upto, write.record.key()).entry.is_some();
+                let was = !cleared && partition.read(upto, &write.record.key()).entry.is_some();
                 i64::from(write.entry.is_some()) - i64::from(was)
             })
             .sum();
@@ -423,7 +429,7 @@ impl Access for Execution {
         self.body.cleared = true;
         self.body.elsewhere.retain(|key, _| key.space() != Space::User);
         for write in &mut self.body.writes.list {
-            if write.record.key().space() == Space::User {
+            if write.record.space() == Space::User {
                 write.written = false;
                 write.entry = None;
             }

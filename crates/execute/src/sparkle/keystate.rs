@@ -2,8 +2,6 @@
 
 use super::status::Ticket;
 use store::Meta;
-#[cfg(not(feature = "shuttle"))]
-use store::Record;
 use txn::Position;
 
 /// A read that must be doomed if a version arrives between what it saw and the reader, or if what it saw
@@ -26,8 +24,7 @@ pub(super) struct Waiter {
 
 /// Lock, waiters and read dependencies of a record.
 ///
-/// A record that one transaction at a time reads or updates, which most are, needs no memory of its own for
-/// that.
+/// One transaction at a time that reads or updates the record needs no further memory.
 ///
 /// Invariant: nobody waits while nobody holds the lock; every waiter is later than the holder.
 #[derive(Debug, Default)]
@@ -43,13 +40,6 @@ struct Crowd {
     waiters: Vec<Waiter>,
     readers: Vec<Dependency>,
 }
-
-// The model checker's latches are larger.
-#[cfg(not(feature = "shuttle"))]
-const _: () = assert!(
-    size_of::<Record<KeyState>>() <= 120,
-    "with its reference count a record fits into 128 bytes, an allocator's size class and two cache lines"
-);
 
 impl KeyState {
     /// The holder, if it is earlier than `position`.

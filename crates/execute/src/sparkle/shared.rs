@@ -162,7 +162,7 @@ impl Shared {
     #[inline]
     pub(super) fn doom_over(
         &self,
-        key: &Key,
+        key: impl FnOnce() -> Key,
         cause: Cause,
         by: (Position, Option<&Request>),
         ticket: Ticket,
@@ -170,7 +170,7 @@ impl Shared {
         let (position, request) = by;
         if self.conflicts.has(ticket.position()) {
             let name = request.map(|request| request.procedure.name());
-            self.conflicts.doomed((ticket.position(), ticket.incarnation()), Some(key), cause, name);
+            self.conflicts.doomed((ticket.position(), ticket.incarnation()), Some(&key()), cause, name);
         }
         self.doom(position, ticket);
     }

@@ -72,8 +72,10 @@ impl Body {
         while let Some(record) = self.waiting_on.pop() {
             let handed = {
                 let mut cell = record.latch_held();
-                cell.meta.leave(position);
-                cell.meta.held_by(position)
+                cell.meta_mut().is_some_and(|state| {
+                    state.leave(position);
+                    state.held_by(position)
+                })
             };
             if handed {
                 match self.writes.find(&record) {
@@ -185,14 +187,14 @@ impl WriteSet {
             return look_up().and_then(|record| self.find(&record));
         }
         let mut list = self.list.iter();
-        list.rposition(|write| write.record.key() == key)
+        list.rposition(|write| write.record.is_of(key))
     }
     /// The write of a key, if it is among the last few: spares a look-up where a read for update is followed
     /// by its write.
     #[inline]
     pub(super) fn find_recent(&self, key: &Key) -> Option<usize> {
         let from = self.list.len().saturating_sub(4);
-        self.list[from..].iter().rposition(|write| write.record.key() == key).map(|index| from + index)
+        self.list[from..].iter().rposition(|write| write.record.is_of(key)).map(|index| from + index)
     }
     pub(super) fn push(&mut self, write: Write) -> usize {
         let place = self.list.len();

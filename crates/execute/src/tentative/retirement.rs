@@ -82,7 +82,7 @@ impl<T, S: Executed> Ground<'_, T, S> {
 
     fn remove_version(&self, mut record: RecordRef<S::Meta>, position: Position) {
         if !is_active(Mutant::KeepRetracted) {
-            self.partition.with(&mut record, |cell| cell.versions.remove(position));
+            self.partition.with(&mut record, |cell| cell.remove(position));
         }
     }
 
@@ -91,11 +91,12 @@ impl<T, S: Executed> Ground<'_, T, S> {
     pub(crate) fn collect(&self, superseded: &mut Vec<RecordRef<S::Meta>>, left: &mut u32) -> bool {
         let before = superseded.len();
         let watermark = self.partition.snapshots().watermark();
+        let final_position = self.partition.final_position();
         while *left > 0
             && let Some(mut record) = superseded.pop()
         {
             *left -= 1;
-            self.partition.with(&mut record, |cell| cell.versions.prune(watermark));
+            self.partition.with(&mut record, |cell| cell.collect(watermark, final_position));
         }
         superseded.len() < before
     }

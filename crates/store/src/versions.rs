@@ -1,0 +1,246 @@
+//! The versions of a key that transactions are at work on.
+
+use crate::clears::Clears;
+use thin_vec::ThinVec;
+use txn::tx::Read;
+use txn::{Entry, Position, Value};
+
+/// What a transaction left of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The transaction that wrote it.
+    pub position: Position,
+    /// What it wrote; `None` is a tombstone.
+    pub entry: Option<Entry>,
+}
+
+/// The versions of one key.
+///
+/// Guarantees: positions are distinct; the newest is in place, so that a key with one version costs no
+/// allocation; there are no versions iff the newest has position [`Position::NONE`].
+#[derive(Debug)]
+pub struct Versions {
+    newest: Version,
+    /// Ascending; all below `newest`.
+    older: ThinVec<Version>,
+}
+
+impl Default for Versions {
+    fn default() -> Versions {
+        Versions { newest: Version { position: Position::NONE, entry: None }, older: ThinVec::new() }
+    }
+}
+
+impl From<Version> for Versions {
+    fn from(newest: Version) -> Versions {
+        Versions { newest, older: ThinVec::new() }
+    }
+}
+
+/// What a reader up to `upto` gets, whose newest version is this one.
+#[inline]
+pub(crate) fn seen(
+    position: Position,
+    is_present: bool,
+    entry: impl FnOnce() -> Option<Entry>,
+    upto: Position,
+    clears: &Clears,
+) -> Read {
+    if is_present && position >= clears.newest_upto(upto) {
+        return Read { entry: entry(), version: position };
+    }
+    Read { entry: None, version: clears.tombstone(position, upto) }
+}
+
+impl Versions {
+    /// Takes the newest version, if there is no other.
+    pub(crate) fn take_only(&mut self) -> Option<Version> {
+        self.older.is_empty().then(|| std::mem::take(self).newest)
+    }
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        usize::from(!self.is_empty()) + self.older.len()
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.newest.position == Position::NONE
+    }
+    /// The newest version.
+    pub fn newest(&self) -> Option<&Version> {
+        (!self.is_empty()).then_some(&self.newest)
+    }
+    /// The newest version's string, if it is one.
+    pub(crate) fn newest_bytes(&self) -> &[u8] {
+        match self.newest.entry.as_ref().map(|entry| &entry.value) {
+            Some(Value::String(bytes)) => bytes.as_bytes(),
+            _ => &[],
+        }
+    }
+    /// The newest version at or below `upto`, clears not considered.
+    #[inline]
+    pub fn at(&self, upto: Position) -> Option<&Version> {
+        if self.newest.position <= upto {
+            return self.newest();
+        }
+        let upto = self.older.partition_point(|version| version.position <= upto);
+        self.older.get(upto.checked_sub(1)?)
+    }
+    /// The oldest version above `position`.
+    pub fn above(&self, position: Position) -> Option<&Version> {
+        if self.newest.position <= position {
+            return None;
+        }
+        self.older.iter().find(|version| version.position > position).or_else(|| self.newest())
+    }
+    /// What a reader that sees versions up to `upto` finds.
+    #[inline]
+    pub fn entry(&self, upto: Position, clears: &Clears) -> Option<&Entry> {
+        let version = self.at(upto)?;
+        let entry = version.entry.as_ref()?;
+        (version.position >= clears.newest_upto(upto)).then_some(entry)
+    }
+    /// What a reader that sees versions up to `upto` gets (a transaction at `p` passes `p - 1`).
+    #[inline]
+    pub fn read(&self, upto: Position, clears: &Clears) -> Read {
+        let Some(Version { position, entry }) = self.at(upto) else {
+            return seen(Position::NONE, false, || None, upto, clears);
+        };
+        seen(*position, entry.is_some(), || entry.clone(), upto, clears)
+    }
+    /// Whether a reader that sees versions up to `upto` finds an entry.
+    pub fn live(&self, upto: Position, clears: &Clears) -> bool {
+        self.entry(upto, clears).is_some()
+    }
+    /// Adds a version.
+    pub fn insert(&mut self, version: Version) {
+        debug_assert!(version.position > Position::NONE);
+        if version.position > self.newest.position {
+            let below = std::mem::replace(&mut self.newest, version);
+            if below.position != Position::NONE {
+                if self.older.capacity() == 0 {
+                    self.older.reserve_exact(1);
+                }
+                self.older.push(below);
+            }
+            return;
+        }
+        let index = self.older.partition_point(|older| older.position < version.position);
+        self.older.insert(index, version);
+    }
+    /// Replaces everything by one version: for engines that keep no old versions.
+    pub fn replace(&mut self, version: Version) {
+        self.newest = version;
+        self.older.clear();
+    }
+    /// Removes the version of a transaction; whether there was one.
+    pub fn remove(&mut self, position: Position) -> bool {
+        if self.newest.position == position {
+            self.newest = self.older.pop().unwrap_or(Version { position: Position::NONE, entry: None });
+            return true;
+        }
+        match self.older.binary_search_by_key(&position, |version| version.position) {
+            Ok(index) => {
+                self.older.remove(index);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+    /// Drops the versions that no reader at or beyond `watermark` can see: all below the newest one at or
+    /// below it.
+    pub fn prune(&mut self, watermark: Position) {
+        if self.older.is_empty() {
+            return;
+        }
+        if self.newest.position <= watermark {
+            self.older = ThinVec::new();
+            return;
+        }
+        let kept = self.older.partition_point(|version| version.position <= watermark);
+        if kept > 1 {
+            self.older.drain(..kept - 1);
+        }
+    }
+    /// All versions, newest first.
+    #[cfg(test)]
+    fn iter(&self) -> impl Iterator<Item = &Version> {
+        self.newest().into_iter().chain(self.older.iter().rev())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::RecordCell;
+
+    fn version(position: u64, value: Option<&str>) -> Version {
+        Version { position: Position(position), entry: value.map(Entry::new) }
+    }
+
+    fn positions(versions: &Versions) -> Vec<u64> {
+        versions.iter().map(|version| version.position.0).collect()
+    }
+
+    #[test]
+    fn versions_stay_sorted_whatever_the_order_of_insertion() {
+        let mut versions = Versions::default();
+        for position in [5, 2, 9, 7, 1] {
+            versions.insert(version(position, Some("x")));
+        }
+        assert_eq!(positions(&versions), [9, 7, 5, 2, 1]);
+        assert_eq!(versions.at(Position(6)).unwrap().position, Position(5));
+        assert_eq!(versions.above(Position(5)).unwrap().position, Position(7));
+        assert_eq!(versions.above(Position(7)).unwrap().position, Position(9));
+        assert!(versions.above(Position(9)).is_none());
+        assert!(versions.at(Position(0)).is_none());
+        assert!(
+            versions.remove(Position(9)) && versions.remove(Position(2)) && !versions.remove(Position(4))
+        );
+        assert_eq!(positions(&versions), [7, 5, 1]);
+    }
+
+    #[test]
+    fn pruning_keeps_what_the_watermark_can_see() {
+        for (watermark, kept) in
+            [(0, vec![9, 5, 2]), (4, vec![9, 5, 2]), (5, vec![9, 5]), (8, vec![9, 5]), (9, vec![9])]
+        {
+            let mut versions = Versions::default();
+            for position in [2, 5, 9] {
+                versions.insert(version(position, Some("x")));
+            }
+            versions.prune(Position(watermark));
+            assert_eq!(positions(&versions), kept, "watermark {watermark}");
+        }
+    }
+
+    #[test]
+    fn clears_and_the_horizon_define_what_is_absent() {
+        let clears = Clears::default();
+        let mut versions = RecordCell::<()>::default();
+        versions.insert(version(3, Some("x")));
+        clears.insert(Position(10));
+        assert!(versions.live(Position(9), &clears));
+        assert!(!versions.live(Position(10), &clears));
+        assert_eq!(versions.read(Position(12), &clears), Read { entry: None, version: Position(10) });
+        versions.insert(version(11, None));
+        assert_eq!(versions.read(Position(12), &clears).version, Position(11));
+        let far = Position(11 + crate::TOMBSTONE_HORIZON);
+        assert_eq!(versions.read(far.prev().prev(), &clears).version, Position(11));
+        assert_eq!(versions.read(far, &clears).version, Position::NONE);
+        versions.prune(far);
+        assert!(versions.is_forgettable(far, &clears) && !versions.is_forgettable(Position(12), &clears));
+    }
+
+    #[test]
+    fn a_delete_is_forgotten_with_the_clear_of_its_own_transaction_and_reads_the_same() {
+        let clears = Clears::default();
+        clears.insert(Position(10));
+        for (deleted, forgettable) in [(9, true), (10, true), (11, false)] {
+            let mut versions = RecordCell::<()>::default();
+            versions.insert(version(deleted, None));
+            assert_eq!(versions.is_forgettable(Position(12), &clears), forgettable, "deleted at {deleted}");
+            let forgotten = RecordCell::<()>::default().read(Position(12), &clears);
+            assert_eq!(versions.read(Position(12), &clears) == forgotten, forgettable);
+        }
+    }
+}
