@@ -308,3 +308,25 @@ fn signals_stop_the_server_in_good_order() {
     server.start(&[]);
     assert_eq!(number(&mut server.client(), "n"), 200);
 }
+
+#[test]
+fn a_small_key_costs_less_than_a_hundred_bytes_when_nobody_is_at_work_on_it() {
+    const KEYS: u64 = 100_000;
+    let mut server = Server::new();
+    server.start(&["--appendfsync", "no"]);
+    let used = || {
+        let info = server.call(&["INFO", "memory"]).text("INFO").expect("a text");
+        let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        line.and_then(|number| number.parse::<u64>().ok()).expect("a number")
+    };
+    let before = used();
+    for first in (0..KEYS).step_by(1_000) {
+        let words: Vec<String> = (first..first + 1_000).map(|number| format!("{number:016}")).collect();
+        let pairs = words.iter().flat_map(|word| [word.as_str(), word.as_str()]);
+        let command: Vec<&str> = std::iter::once("MSET").chain(pairs).collect();
+        assert_eq!(server.call(&command), ok());
+    }
+    // Records are packed once no reader can ask for older versions.
+    server.until("packed", || (used().saturating_sub(before) < 100 * KEYS).then_some(()));
+    assert_eq!(server.call(&["GET", "0000000000000007"]), Answer::Text("0000000000000007".to_owned()));
+}

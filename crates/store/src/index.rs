@@ -157,7 +157,7 @@ impl<M: Meta> Index<M> {
                 found.select_nth_unstable_by_key(count.max(1) - 1, |(hash, _)| *hash);
             found.retain(|(hash, _)| *hash <= last);
         }
-        found.sort_unstable_by(|a, b| (a.0, a.1.key()).cmp(&(b.0, b.1.key())));
+        found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.key().cmp(&b.1.key())));
         let has_more = found.len() < all;
         (found.into_iter().map(|(hash, record)| (hash, record.clone())).collect(), has_more)
     }

@@ -278,7 +278,7 @@ impl<M: Meta> View for Partition<M> {
                 return Some(shard);
             }
             let mut records = self.index.shard(shard);
-            records.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
+            records.sort_by_cached_key(|record| record.key());
             for record in records {
                 let clears = self.clears_of(&record.key());
                 let read = record.latch_any().read(upto, clears);
