@@ -48,7 +48,10 @@ pub(crate) enum Newest {
     Whole(Box<Version>),
 }
 
-const _: () = assert!(size_of::<Newest>() == 24, "a record is 64 bytes with its count: docs/memory.md");
+const _: () = assert!(
+    size_of::<Newest>() == 24,
+    "a record without an engine's part is 64 bytes with its count: docs/memory.md"
+);
 
 impl From<Version> for Newest {
     fn from(version: Version) -> Newest {
@@ -66,7 +69,7 @@ impl From<Version> for Newest {
                     bytes[..blob.len()].copy_from_slice(&blob);
                     Newest::Short { length: blob.len() as u8, position, bytes }
                 }
-                Some(position) => Newest::String(position, blob.to_shared()),
+                Some(position) => Newest::String(position, blob.into_shared()),
                 None => Newest::Whole(Box::new(Version { position, entry: Some(Entry::new(blob)) })),
             },
             Value::LongString(value) => Newest::LongString(position, value),

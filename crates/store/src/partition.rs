@@ -209,7 +209,8 @@ impl<M: Meta> Partition<M> {
     /// removed: then it is dead.
     fn collect_record(&self, record: &RecordRef<M>, watermark: Position, final_position: Position) -> bool {
         let mut cell = record.latch_any();
-        let idle = cell.collect(watermark, final_position);
+        cell.prune(watermark);
+        let idle = cell.meta.collect(final_position);
         let clears = if record.space() == Space::User { &self.clears } else { &self.no_clears };
         if cell.is_dead() || !cell.is_forgettable(watermark, clears) {
             return false;
@@ -232,8 +233,8 @@ impl<M: Meta> Partition<M> {
             .flat_map(|shard| self.index.shard(shard))
             .map(|record| {
                 let mut cell = record.latch_any();
-                cell.collect(Position::NONE, self.published.position());
-                cell.meta().map_or(0, M::weight)
+                cell.meta.collect(self.published.position());
+                cell.meta.weight()
             })
             .sum()
     }
@@ -374,7 +375,7 @@ impl<M: Meta> View for Partition<M> {
                 let cell = record.latch_any();
                 census.records += 1;
                 census.versions += cell.len() as u64;
-                census.held += cell.meta().map_or(0, M::weight);
+                census.held += cell.meta.weight();
                 census.live += u64::from(record.space() == Space::User && cell.live(upto, &self.clears));
             }
         }
@@ -418,7 +419,7 @@ mod tests {
         {
             let mut cell = record.latch_held();
             cell.insert(Version { position: Position(3), entry: Some(Entry::new("x")) });
-            cell.meta_or_default().0 = Position(9);
+            cell.meta.0 = Position(9);
         }
         partition.clears().insert(Position(5));
         (partition, record)

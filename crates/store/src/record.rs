@@ -28,91 +28,45 @@ impl Meta for () {
 }
 
 /// What the latch of a record protects: the key's versions and the engine's part.
-///
-/// ```text
-///           a second version, or the engine's part
-///   Idle ─────────────────────────────────────────▶ Busy
-///    ▲                    collect                    │
-///    └───────────────────────────────────────────────┘
-/// ```
-/// Invariant: an idle record has at most one version, and nothing of an engine.
 #[derive(Debug)]
-pub struct RecordCell<M>(State<M>);
-
-#[derive(Debug)]
-enum State<M> {
-    Idle(Newest),
-    Busy(Box<Busy<M>>),
+pub struct RecordCell<M> {
+    /// The engine's part.
+    pub meta: M,
+    versions: Held,
 }
 
+/// Most keys have one version, which is packed, or none.
 #[derive(Debug)]
-struct Busy<M> {
-    versions: Versions,
-    meta: M,
+enum Held {
+    One(Newest),
+    /// At least two.
+    Several(Box<Versions>),
 }
 
-impl<M> Default for RecordCell<M> {
+impl<M: Default> Default for RecordCell<M> {
     fn default() -> RecordCell<M> {
-        RecordCell(State::Idle(Newest::None))
+        RecordCell { meta: M::default(), versions: Held::One(Newest::None) }
     }
 }
 
 impl<M: Meta> RecordCell<M> {
-    fn busy(&mut self) -> &mut Busy<M> {
-        if let State::Idle(newest) = &mut self.0 {
-            let versions = Versions::from(Version::from(std::mem::take(newest)));
-            self.0 = State::Busy(Box::new(Busy { versions, meta: M::default() }));
-        }
-        match &mut self.0 {
-            State::Busy(busy) => busy,
-            State::Idle(_) => unreachable!("it was made busy"),
-        }
-    }
-    /// The engine's part, if there is one.
-    #[inline]
-    pub fn meta(&self) -> Option<&M> {
-        match &self.0 {
-            State::Idle(_) => None,
-            State::Busy(busy) => Some(&busy.meta),
-        }
-    }
-    /// The engine's part to be changed, if there is one.
-    #[inline]
-    pub fn meta_mut(&mut self) -> Option<&mut M> {
-        match &mut self.0 {
-            State::Idle(_) => None,
-            State::Busy(busy) => Some(&mut busy.meta),
-        }
-    }
-    /// The engine's part, which takes memory until [`RecordCell::collect`] finds nothing in it.
-    #[inline]
-    pub fn meta_or_default(&mut self) -> &mut M {
-        &mut self.busy().meta
-    }
-    /// Whether collection may give memory back.
-    pub fn is_busy(&self) -> bool {
-        matches!(self.0, State::Busy(_))
-    }
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
-        matches!(self.0, State::Idle(Newest::Dead))
+        matches!(self.versions, Held::One(Newest::Dead))
     }
     /// Marks the record as removed from the index: look the key up again.
     pub(crate) fn kill(&mut self) {
-        self.0 = State::Idle(Newest::Dead);
+        self.versions = Held::One(Newest::Dead);
     }
     /// Drops the last version, where [`RecordCell::is_forgettable`] says that it tells nothing any more.
     pub(crate) fn forget(&mut self) {
-        match &mut self.0 {
-            State::Idle(newest) => *newest = Newest::None,
-            State::Busy(busy) => busy.versions = Versions::default(),
-        }
+        self.versions = Held::One(Newest::None);
     }
     /// How many versions there are.
     pub fn len(&self) -> usize {
-        match &self.0 {
-            State::Idle(newest) => usize::from(newest.position() != Position::NONE),
-            State::Busy(busy) => busy.versions.len(),
+        match &self.versions {
+            Held::One(newest) => usize::from(newest.position() != Position::NONE),
+            Held::Several(versions) => versions.len(),
         }
     }
     /// Whether there is no version.
@@ -121,117 +75,118 @@ impl<M: Meta> RecordCell<M> {
     }
     /// The newest version.
     pub fn newest(&self) -> Option<Version> {
-        match &self.0 {
-            State::Idle(newest) => (newest.position() != Position::NONE).then(|| newest.clone().into()),
-            State::Busy(busy) => busy.versions.newest().cloned(),
+        match &self.versions {
+            Held::One(newest) => (newest.position() != Position::NONE).then(|| newest.clone().into()),
+            Held::Several(versions) => Some(versions.newest().clone()),
         }
     }
     /// Whether the newest version is an entry, clears not considered.
     pub fn is_present(&self) -> bool {
-        match &self.0 {
-            State::Idle(newest) => newest.is_present(),
-            State::Busy(busy) => busy.versions.newest().is_some_and(|version| version.entry.is_some()),
+        match &self.versions {
+            Held::One(newest) => newest.is_present(),
+            Held::Several(versions) => versions.newest().entry.is_some(),
         }
     }
     /// The newest version's string, if it is one.
     pub(crate) fn newest_bytes(&self) -> &[u8] {
-        match &self.0 {
-            State::Idle(newest) => newest.bytes(),
-            State::Busy(busy) => busy.versions.newest_bytes(),
+        match &self.versions {
+            Held::One(newest) => newest.bytes(),
+            Held::Several(versions) => versions.newest_bytes(),
         }
     }
     /// The position of the newest version at or below `upto`; [`Position::NONE`] if there is none.
     #[inline]
     pub fn position_at(&self, upto: Position) -> Position {
-        match &self.0 {
-            State::Idle(newest) => Some(newest.position()).filter(|position| *position <= upto),
-            State::Busy(busy) => busy.versions.at(upto).map(|version| version.position),
+        match &self.versions {
+            Held::One(newest) => Some(newest.position()).filter(|position| *position <= upto),
+            Held::Several(versions) => versions.at(upto).map(|version| version.position),
         }
         .unwrap_or(Position::NONE)
     }
     /// The position of the oldest version above `position`.
     pub fn position_above(&self, position: Position) -> Option<Position> {
-        match &self.0 {
-            State::Idle(newest) => Some(newest.position()).filter(|other| *other > position),
-            State::Busy(busy) => busy.versions.above(position).map(|version| version.position),
+        match &self.versions {
+            Held::One(newest) => Some(newest.position()).filter(|other| *other > position),
+            Held::Several(versions) => versions.above(position).map(|version| version.position),
         }
     }
     /// What a reader that sees versions up to `upto` gets (a transaction at `p` passes `p - 1`).
     #[inline]
     pub fn read(&self, upto: Position, clears: &Clears) -> Read {
-        match &self.0 {
-            State::Idle(newest) if newest.position() <= upto => {
+        match &self.versions {
+            Held::One(newest) if newest.position() <= upto => {
                 seen(newest.position(), newest.is_present(), || newest.entry(), upto, clears)
             }
-            State::Idle(_) => seen(Position::NONE, false, || None, upto, clears),
-            State::Busy(busy) => busy.versions.read(upto, clears),
+            Held::One(_) => seen(Position::NONE, false, || None, upto, clears),
+            Held::Several(versions) => versions.read(upto, clears),
         }
     }
     /// Whether a reader that sees versions up to `upto` finds an entry.
     pub fn live(&self, upto: Position, clears: &Clears) -> bool {
-        match &self.0 {
-            State::Idle(newest) => {
+        match &self.versions {
+            Held::One(newest) => {
                 newest.is_present()
                     && newest.position() <= upto
                     && newest.position() >= clears.newest_upto(upto)
             }
-            State::Busy(busy) => busy.versions.live(upto, clears),
+            Held::Several(versions) => versions.live(upto, clears),
         }
     }
     /// Adds a version.
     pub fn insert(&mut self, version: Version) {
-        match &mut self.0 {
-            State::Idle(newest @ Newest::None) => *newest = version.into(),
-            _ => self.busy().versions.insert(version),
+        match &mut self.versions {
+            Held::One(newest @ Newest::None) => *newest = version.into(),
+            Held::One(newest) => {
+                let mut versions = Versions::of(std::mem::take(newest).into());
+                versions.insert(version);
+                self.versions = Held::Several(Box::new(versions));
+            }
+            Held::Several(versions) => versions.insert(version),
         }
     }
     /// Replaces everything by one version: for engines that keep no old versions.
     pub fn replace(&mut self, version: Version) {
-        match &mut self.0 {
-            State::Idle(newest) => *newest = version.into(),
-            State::Busy(busy) => busy.versions.replace(version),
-        }
+        self.versions = Held::One(version.into());
     }
     /// Removes the version of a transaction; whether there was one.
     pub fn remove(&mut self, position: Position) -> bool {
-        match &mut self.0 {
-            State::Idle(newest) => {
+        match &mut self.versions {
+            Held::One(newest) => {
                 let found = newest.position() == position;
                 if found {
                     *newest = Newest::None;
                 }
                 found
             }
-            State::Busy(busy) => busy.versions.remove(position),
+            Held::Several(versions) => {
+                let found = versions.remove(position);
+                self.pack();
+                found
+            }
         }
     }
     /// Drops the versions that no reader at or beyond `watermark` can see: all below the newest one at or
     /// below it.
     #[inline]
     pub fn prune(&mut self, watermark: Position) {
-        if let State::Busy(busy) = &mut self.0 {
-            busy.versions.prune(watermark);
+        if let Held::Several(versions) = &mut self.versions {
+            versions.prune(watermark);
+            self.pack();
         }
     }
-    /// Prunes, and drops what the engine keeps of transactions up to `final_position`. Whether nothing is
-    /// left of the engine's part: the record is idle then if it has but one version.
-    pub fn collect(&mut self, watermark: Position, final_position: Position) -> bool {
-        let State::Busy(busy) = &mut self.0 else { return true };
-        busy.versions.prune(watermark);
-        let is_idle = busy.meta.collect(final_position);
-        if is_idle && let Some(newest) = busy.versions.take_only() {
-            self.0 = State::Idle(newest.into());
+    /// One that is alone is packed.
+    fn pack(&mut self) {
+        if let Held::Several(versions) = &mut self.versions
+            && let Some(newest) = versions.take_only()
+        {
+            self.versions = Held::One(newest.into());
         }
-        is_idle
     }
     /// Whether, behind `watermark`, nothing is left to say of this key: there is no version, or a lone
     /// tombstone (or a cleared entry) beyond the horizon.
     pub fn is_forgettable(&self, watermark: Position, clears: &Clears) -> bool {
-        let (position, is_present) = match &self.0 {
-            State::Idle(newest) => (newest.position(), newest.is_present()),
-            State::Busy(busy) if busy.versions.len() > 1 => return false,
-            State::Busy(_) => (self.position_at(Position(u64::MAX)), self.is_present()),
-        };
+        let Held::One(newest) = &self.versions else { return false };
+        let (position, is_present) = (newest.position(), newest.is_present());
         if position == Position::NONE || position > watermark {
             return position == Position::NONE;
         }
@@ -253,13 +208,16 @@ enum RecordKey {
     Long { space: Space, usage: Usage, bytes: SharedBytes<[u8]> },
 }
 
-const _: () = assert!(size_of::<RecordKey>() == 24, "a record is 64 bytes with its count: docs/memory.md");
+const _: () = assert!(
+    size_of::<RecordKey>() == 24,
+    "a record without an engine's part is 64 bytes with its count: docs/memory.md"
+);
 
 impl RecordKey {
     fn new(key: &Key) -> RecordKey {
         let (space, usage, name) = (key.space(), Usage::default(), key.as_bytes());
         if name.len() > KEY_BYTES_MAX {
-            return RecordKey::Long { space, usage, bytes: key.to_blob().to_shared() };
+            return RecordKey::Long { space, usage, bytes: key.to_blob().into_shared() };
         }
         let mut bytes = [0; KEY_BYTES_MAX];
         bytes[..name.len()].copy_from_slice(name);
@@ -291,7 +249,7 @@ pub struct Record<M> {
 #[cfg(not(feature = "shuttle"))]
 const _: () = assert!(
     size_of::<Record<()>>() == 56,
-    "with its reference count a record is 64 bytes: an allocator's size class and one cache line"
+    "with its reference count a record without an engine's part is 64 bytes: one cache line"
 );
 
 /// A shared record.

@@ -1,7 +1,7 @@
 //! The versions of a key that transactions are at work on.
 
 use crate::clears::Clears;
-use thin_vec::ThinVec;
+use smallvec::{SmallVec, smallvec};
 use txn::tx::Read;
 use txn::{Entry, Position, Value};
 
@@ -14,28 +14,9 @@ pub struct Version {
     pub entry: Option<Entry>,
 }
 
-/// The versions of one key.
-///
-/// Guarantees: positions are distinct; the newest is in place, so that a key with one version costs no
-/// allocation; there are no versions iff the newest has position [`Position::NONE`].
+/// The versions of one key: at least one, at distinct positions, ascending.
 #[derive(Debug)]
-pub struct Versions {
-    newest: Version,
-    /// Ascending; all below `newest`.
-    older: ThinVec<Version>,
-}
-
-impl Default for Versions {
-    fn default() -> Versions {
-        Versions { newest: Version { position: Position::NONE, entry: None }, older: ThinVec::new() }
-    }
-}
-
-impl From<Version> for Versions {
-    fn from(newest: Version) -> Versions {
-        Versions { newest, older: ThinVec::new() }
-    }
-}
+pub(crate) struct Versions(SmallVec<[Version; 2]>);
 
 /// What a reader up to `upto` gets, whose newest version is this one.
 #[inline]
@@ -53,118 +34,82 @@ pub(crate) fn seen(
 }
 
 impl Versions {
+    pub(crate) fn of(version: Version) -> Versions {
+        Versions(smallvec![version])
+    }
     /// Takes the newest version, if there is no other.
     pub(crate) fn take_only(&mut self) -> Option<Version> {
-        self.older.is_empty().then(|| std::mem::take(self).newest)
+        if self.len() == 1 { self.0.pop() } else { None }
     }
     /// How many there are.
-    pub fn len(&self) -> usize {
-        usize::from(!self.is_empty()) + self.older.len()
-    }
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.newest.position == Position::NONE
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
     /// The newest version.
-    pub fn newest(&self) -> Option<&Version> {
-        (!self.is_empty()).then_some(&self.newest)
+    #[inline]
+    pub(crate) fn newest(&self) -> &Version {
+        &self.0[self.0.len() - 1]
     }
     /// The newest version's string, if it is one.
     pub(crate) fn newest_bytes(&self) -> &[u8] {
-        match self.newest.entry.as_ref().map(|entry| &entry.value) {
+        match self.newest().entry.as_ref().map(|entry| &entry.value) {
             Some(Value::String(bytes)) => bytes.as_bytes(),
             _ => &[],
         }
     }
+    /// Where the versions above `upto` begin.
+    #[inline]
+    fn place_above(&self, upto: Position) -> usize {
+        if self.newest().position <= upto {
+            return self.0.len();
+        }
+        self.0.partition_point(|version| version.position <= upto)
+    }
     /// The newest version at or below `upto`, clears not considered.
     #[inline]
-    pub fn at(&self, upto: Position) -> Option<&Version> {
-        if self.newest.position <= upto {
-            return self.newest();
-        }
-        let upto = self.older.partition_point(|version| version.position <= upto);
-        self.older.get(upto.checked_sub(1)?)
+    pub(crate) fn at(&self, upto: Position) -> Option<&Version> {
+        self.0.get(self.place_above(upto).checked_sub(1)?)
     }
     /// The oldest version above `position`.
-    pub fn above(&self, position: Position) -> Option<&Version> {
-        if self.newest.position <= position {
-            return None;
-        }
-        self.older.iter().find(|version| version.position > position).or_else(|| self.newest())
+    pub(crate) fn above(&self, position: Position) -> Option<&Version> {
+        self.0.get(self.place_above(position))
     }
     /// What a reader that sees versions up to `upto` finds.
     #[inline]
-    pub fn entry(&self, upto: Position, clears: &Clears) -> Option<&Entry> {
+    fn entry(&self, upto: Position, clears: &Clears) -> Option<&Entry> {
         let version = self.at(upto)?;
         let entry = version.entry.as_ref()?;
         (version.position >= clears.newest_upto(upto)).then_some(entry)
     }
     /// What a reader that sees versions up to `upto` gets (a transaction at `p` passes `p - 1`).
     #[inline]
-    pub fn read(&self, upto: Position, clears: &Clears) -> Read {
+    pub(crate) fn read(&self, upto: Position, clears: &Clears) -> Read {
         let Some(Version { position, entry }) = self.at(upto) else {
             return seen(Position::NONE, false, || None, upto, clears);
         };
         seen(*position, entry.is_some(), || entry.clone(), upto, clears)
     }
     /// Whether a reader that sees versions up to `upto` finds an entry.
-    pub fn live(&self, upto: Position, clears: &Clears) -> bool {
+    pub(crate) fn live(&self, upto: Position, clears: &Clears) -> bool {
         self.entry(upto, clears).is_some()
     }
     /// Adds a version.
-    pub fn insert(&mut self, version: Version) {
+    pub(crate) fn insert(&mut self, version: Version) {
         debug_assert!(version.position > Position::NONE);
-        if version.position > self.newest.position {
-            let below = std::mem::replace(&mut self.newest, version);
-            if below.position != Position::NONE {
-                if self.older.capacity() == 0 {
-                    self.older.reserve_exact(1);
-                }
-                self.older.push(below);
-            }
-            return;
-        }
-        let index = self.older.partition_point(|older| older.position < version.position);
-        self.older.insert(index, version);
+        self.0.insert(self.place_above(version.position), version);
     }
-    /// Replaces everything by one version: for engines that keep no old versions.
-    pub fn replace(&mut self, version: Version) {
-        self.newest = version;
-        self.older.clear();
-    }
-    /// Removes the version of a transaction; whether there was one.
-    pub fn remove(&mut self, position: Position) -> bool {
-        if self.newest.position == position {
-            self.newest = self.older.pop().unwrap_or(Version { position: Position::NONE, entry: None });
-            return true;
-        }
-        match self.older.binary_search_by_key(&position, |version| version.position) {
-            Ok(index) => {
-                self.older.remove(index);
-                true
-            }
-            Err(_) => false,
-        }
+    /// Removes the version of a transaction, if there is another one; whether there was one.
+    pub(crate) fn remove(&mut self, position: Position) -> bool {
+        let found = self.0.binary_search_by_key(&position, |version| version.position);
+        found.map(|place| self.0.remove(place)).is_ok()
     }
     /// Drops the versions that no reader at or beyond `watermark` can see: all below the newest one at or
     /// below it.
-    pub fn prune(&mut self, watermark: Position) {
-        if self.older.is_empty() {
-            return;
-        }
-        if self.newest.position <= watermark {
-            self.older = ThinVec::new();
-            return;
-        }
-        let kept = self.older.partition_point(|version| version.position <= watermark);
+    pub(crate) fn prune(&mut self, watermark: Position) {
+        let kept = self.place_above(watermark);
         if kept > 1 {
-            self.older.drain(..kept - 1);
+            self.0.drain(..kept - 1);
         }
-    }
-    /// All versions, newest first.
-    #[cfg(test)]
-    fn iter(&self) -> impl Iterator<Item = &Version> {
-        self.newest().into_iter().chain(self.older.iter().rev())
     }
 }
 
@@ -178,13 +123,13 @@ mod tests {
     }
 
     fn positions(versions: &Versions) -> Vec<u64> {
-        versions.iter().map(|version| version.position.0).collect()
+        versions.0.iter().rev().map(|version| version.position.0).collect()
     }
 
     #[test]
     fn versions_stay_sorted_whatever_the_order_of_insertion() {
-        let mut versions = Versions::default();
-        for position in [5, 2, 9, 7, 1] {
+        let mut versions = Versions::of(version(5, Some("x")));
+        for position in [2, 9, 7, 1] {
             versions.insert(version(position, Some("x")));
         }
         assert_eq!(positions(&versions), [9, 7, 5, 2, 1]);
@@ -204,8 +149,8 @@ mod tests {
         for (watermark, kept) in
             [(0, vec![9, 5, 2]), (4, vec![9, 5, 2]), (5, vec![9, 5]), (8, vec![9, 5]), (9, vec![9])]
         {
-            let mut versions = Versions::default();
-            for position in [2, 5, 9] {
+            let mut versions = Versions::of(version(2, Some("x")));
+            for position in [5, 9] {
                 versions.insert(version(position, Some("x")));
             }
             versions.prune(Position(watermark));

@@ -70,10 +70,10 @@ impl Blob {
     }
 
     /// The bytes as they are shared, copied if they are in place.
-    pub fn to_shared(&self) -> Arc<[u8]> {
-        match &self.0 {
+    pub fn into_shared(self) -> Arc<[u8]> {
+        match self.0 {
             Repr::Inline { .. } => Arc::from(self.as_bytes()),
-            Repr::Shared { bytes, .. } => bytes.clone(),
+            Repr::Shared { bytes, .. } => bytes,
         }
     }
 

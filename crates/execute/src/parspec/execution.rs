@@ -283,15 +283,14 @@ impl Speculation {
     /// have read the record, or hold its flag, are doomed.
     fn announce(&self, cell: &mut RecordCell<Object>) -> Result<(), Position> {
         let me = self.position;
-        let object = cell.meta_or_default();
-        if let Some(writer) = object.writer_before(me) {
+        if let Some(writer) = cell.meta.writer_before(me) {
             return Err(writer);
         }
-        if object.writer > me {
-            self.shared.doom(object.writer);
+        if cell.meta.writer > me {
+            self.shared.doom(cell.meta.writer);
         }
-        object.writer = me;
-        object.take_readers_behind(me, |reader| self.shared.doom(reader));
+        cell.meta.writer = me;
+        cell.meta.take_readers_behind(me, |reader| self.shared.doom(reader));
         Ok(())
     }
 
@@ -310,13 +309,13 @@ impl Speculation {
         match intent {
             Intent::Update => self.announce(cell)?,
             Intent::Read => {
-                if let Some(writer) = cell.meta().and_then(|object| object.writer_before(self.position))
+                if let Some(writer) = cell.meta.writer_before(self.position)
                     && !is_active(Mutant::PassWaitFlag)
                 {
                     return Err(writer);
                 }
                 if !self.is_next {
-                    cell.meta_or_default().read_by(self.position);
+                    cell.meta.read_by(self.position);
                 }
             }
         }

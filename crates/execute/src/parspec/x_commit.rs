@@ -105,10 +105,8 @@ impl Shared {
             let Write { record, entry, is_written, .. } = write;
             let is_user = record.space() == Space::User;
             let install = |cell: &mut RecordCell<Object>| {
-                if let Some(object) = cell.meta_mut()
-                    && object.writer == position
-                {
-                    object.writer = Position::NONE;
+                if cell.meta.writer == position {
+                    cell.meta.writer = Position::NONE;
                 }
                 if !(*is_written && is_installed) {
                     return 0;

@@ -48,16 +48,10 @@ fn counting_live(
     }
 }
 
-fn is_held(cell: &RecordCell<KeyState>, me: Position) -> bool {
-    cell.meta().is_some_and(|state| state.held_by(me))
-}
-
 /// Lets go of a record's lock, if `me` holds it.
 fn release(shared: &Shared, cell: &mut RecordCell<KeyState>, me: Position) {
-    if let Some(state) = cell.meta_mut()
-        && state.held_by(me)
-    {
-        state.release(|waiter| shared.wake(waiter));
+    if cell.meta.held_by(me) {
+        cell.meta.release(|waiter| shared.wake(waiter));
     }
 }
 
@@ -83,7 +77,7 @@ pub(super) fn install(
             release(shared, cell, me);
             return Ok(0);
         }
-        if *locked && !*reserved && !is_held(cell, me) {
+        if *locked && !*reserved && !cell.meta.held_by(me) {
             return Err(Preempted);
         }
         let watermark =
@@ -98,15 +92,12 @@ pub(super) fn install(
             }
             *installed = true;
         }
-        *superseding = cell.is_busy();
-        if !shared.has(Mutant::SkipDoomOnInstall)
-            && let Some(state) = cell.meta_mut()
-        {
-            state.doom_readers(
-                head,
-                |dependency| dependency.reader.position() > me && dependency.version < me,
-                |reader| shared.doom_over(|| record.key(), Cause::Overwritten, (me, request), reader),
-            );
+        *superseding = cell.len() > 1;
+        if !shared.has(Mutant::SkipDoomOnInstall) {
+            let above = cell.position_above(me);
+            cell.meta.doom_readers(head, me, above, |reader| {
+                shared.doom_over(|| record.key(), Cause::Overwritten, (me, request), reader);
+            });
         }
         release(shared, cell, me);
         Ok(term)
@@ -139,26 +130,22 @@ pub(super) fn undo(
                 } else {
                     cell.remove(me);
                 }
-                if !shared.has(Mutant::SkipCascadeOnRemove)
-                    && let Some(state) = cell.meta_mut()
-                {
-                    state.doom_readers(
-                        shared.head(),
-                        |dependency| dependency.version == me && dependency.reader.position() > me,
-                        |reader| shared.doom_over(|| record.key(), Cause::Withdrawn, (me, request), reader),
-                    );
+                if !shared.has(Mutant::SkipCascadeOnRemove) {
+                    let above = cell.position_above(me);
+                    cell.meta.doom_readers(shared.head(), me, above, |reader| {
+                        shared.doom_over(|| record.key(), Cause::Withdrawn, (me, request), reader);
+                    });
                 }
             }
             match next {
-                Some(next) if *installed || is_held(cell, me) => {
-                    let state = cell.meta_or_default();
-                    let holder = state.lock;
+                Some(next) if *installed || cell.meta.held_by(me) => {
+                    let holder = cell.meta.holder();
                     kept = holder.is_none() || holder.position() >= me;
                     if kept {
                         if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
                             shared.doom_over(|| record.key(), Cause::Preempted, (me, request), holder);
                         }
-                        state.lock = next.reserved();
+                        cell.meta.lock(next.reserved(), shared.head());
                     }
                 }
                 Some(_) => {}

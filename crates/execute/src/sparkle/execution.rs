@@ -108,10 +108,8 @@ fn read_latched(
     head: Position,
 ) -> Found {
     let me = body.position();
-    if let Some(state) = cell.meta_mut()
-        && state.held_before(me)
-    {
-        state.wait(Waiter { ticket: body.ticket, for_update: intent == Intent::Update });
+    if cell.meta.held_before(me) {
+        cell.meta.wait(Waiter { ticket: body.ticket, for_update: intent == Intent::Update });
         if shared.conflicts.has(me)
             && let Some(request) = &body.request
         {
@@ -120,21 +118,20 @@ fn read_latched(
         return Found::Wait;
     }
     if intent == Intent::Update {
-        let state = cell.meta_or_default();
-        let holder = state.lock;
+        let holder = cell.meta.holder();
         if holder.position() != me || holder.is_reserved() {
             if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
                 let by = (me, body.request.as_deref());
                 shared.doom_over(|| key.clone(), Cause::Preempted, by, holder);
             }
-            state.lock = body.ticket;
+            cell.meta.lock(body.ticket, head);
         }
     }
     let upto = me.prev();
     if head != me && !shared.has(Mutant::SkipReadDependency) {
-        let version = cell.position_at(upto);
-        if version != Position::NONE || !shared.has(Mutant::SkipAbsentReadDependency) {
-            cell.meta_or_default().register(body.ticket, version, head);
+        let is_absent = || cell.position_at(upto) == Position::NONE;
+        if !shared.has(Mutant::SkipAbsentReadDependency) || !is_absent() {
+            cell.meta.register(body.ticket, head);
         }
     }
     let read = cell.read(upto, shared.partition.clears_of(key));
@@ -293,7 +290,7 @@ impl Execution {
                 return match intent {
                     // At the head, so nobody else matters.
                     Intent::Update => {
-                        cell.meta_or_default().lock = body.ticket;
+                        cell.meta.lock(body.ticket, head);
                         Found::Locked(Read::default())
                     }
                     Intent::Read => Found::Seen(Read::default()),

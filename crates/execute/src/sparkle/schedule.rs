@@ -486,7 +486,7 @@ impl Worker {
             && let Some((_, record)) = self.garbage.pop_front()
         {
             self.execution().budget -= 1;
-            record.latch_held().collect(watermark, self.shared.partition.final_position());
+            record.latch_held().prune(watermark);
             collected = true;
         }
         collected

@@ -72,10 +72,8 @@ impl Body {
         while let Some(record) = self.waiting_on.pop() {
             let handed = {
                 let mut cell = record.latch_held();
-                cell.meta_mut().is_some_and(|state| {
-                    state.leave(position);
-                    state.held_by(position)
-                })
+                cell.meta.leave(position);
+                cell.meta.held_by(position)
             };
             if handed {
                 match self.writes.find(&record) {

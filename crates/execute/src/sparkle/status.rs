@@ -22,7 +22,7 @@
 //!   heavy work run it.
 //! - `MULTI`: it has siblings: whoever dooms it opens its book first ([`super::siblings`]).
 //!
-//! Word: 40 bits of position, 1 for `MULTI`, 15 of incarnation, 5 of other flags, 3 of state. Whoever wants
+//! Word: 40 bits of position, 1 for `MULTI`, 2 that are free, 13 of incarnation, 5 of other flags, 3 of state. Whoever wants
 //! something of a transaction names position and incarnation (a [`Ticket`]); if the slot has moved on, the
 //! wish is void, which is right: incarnations that are gone need no dooming. A position's 40 bits last for 12
 //! days at a million transactions a second before *aliasing* (not overflowing); an alias needs a dependency
@@ -52,14 +52,18 @@ const INCARNATION_SHIFT: u32 = 8;
 const POSITION_SHIFT: u32 = 24;
 const POSITION_BITS: u64 = (1 << 40) - 1;
 
-/// An incarnation of a transaction: what locks, waiters and dependencies name. 48 bits of position, 15 of
-/// incarnation, and a mark for locks that are *reserved*: kept by an undone transaction that has not asked
-/// for them again.
+/// An incarnation of a transaction: what locks, waiters and readers name. 48 bits of position, 13 of
+/// incarnation, and the marks that a record needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Ticket(u64);
 
-const INCARNATIONS: u16 = 0x7fff;
-const RESERVED: u64 = 0x8000;
+const INCARNATIONS: u16 = 0x1fff;
+/// It holds the lock.
+pub(super) const LOCKS: u64 = 1 << 15;
+/// The lock is reserved: kept by an undone transaction that has not asked for it again.
+pub(super) const RESERVED: u64 = 1 << 14;
+/// It has read.
+pub(super) const READS: u64 = 1 << 13;
 
 impl Ticket {
     /// Nobody.
@@ -71,6 +75,28 @@ impl Ticket {
     /// The ticket on a reserved lock: may be taken over without dooming anybody.
     pub(super) fn reserved(self) -> Ticket {
         Ticket(self.0 | RESERVED)
+    }
+    #[inline]
+    pub(super) fn marked(self, marks: u64) -> Ticket {
+        Ticket(self.0 | marks)
+    }
+    #[inline]
+    pub(super) fn has(self, marks: u64) -> bool {
+        self.0 & marks != 0
+    }
+    /// The ticket without any mark.
+    #[inline]
+    pub(super) fn unmarked(self) -> Ticket {
+        Ticket(self.0 & !(LOCKS | RESERVED | READS))
+    }
+    /// Without a mark. Without all of what makes it matter to a record it is nobody's.
+    #[inline]
+    pub(super) fn without(self, mark: u64) -> Ticket {
+        let left = Ticket(self.0 & !mark);
+        match left.has(LOCKS | READS) {
+            true => left,
+            false => Ticket::NONE,
+        }
     }
     pub(super) fn is_reserved(self) -> bool {
         self.0 & RESERVED != 0

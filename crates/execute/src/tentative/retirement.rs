@@ -91,12 +91,11 @@ impl<T, S: Executed> Ground<'_, T, S> {
     pub(crate) fn collect(&self, superseded: &mut Vec<RecordRef<S::Meta>>, left: &mut u32) -> bool {
         let before = superseded.len();
         let watermark = self.partition.snapshots().watermark();
-        let final_position = self.partition.final_position();
         while *left > 0
             && let Some(mut record) = superseded.pop()
         {
             *left -= 1;
-            self.partition.with(&mut record, |cell| cell.collect(watermark, final_position));
+            self.partition.with(&mut record, |cell| cell.prune(watermark));
         }
         superseded.len() < before
     }

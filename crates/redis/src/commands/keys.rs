@@ -9,8 +9,8 @@ use crate::{errors, parse};
 use txn::fragments::{Done, FragmentValues};
 use txn::{Blob, FragmentContext, FragmentValue, Key, Outcome, Reply, Stop, Tx, Value};
 
-/// What a record costs beside its key's and value's own heap: 64 bytes, and its place in the index.
-pub const RECORD_BYTES: usize = 83;
+/// What a record costs beside its key's and value's own heap: 80 bytes, and its place in the index.
+pub const RECORD_BYTES: usize = 99;
 
 /// Deletes a key, and tells whether it was there: a key that was not is not written.
 pub(super) async fn delete(tx: &mut Tx, key: &Key) -> Result<bool, Stop> {
