@@ -2,7 +2,8 @@
 //!
 //! The sample has the transactions at one of [`ONE_IN`] positions; the others pay one comparison where they
 //! wait or start over. The earlier transaction knows the key when it dooms the later one, and notes it. The
-//! later one knows its own procedure when it starts over, and counts the note then.
+//! later one knows its own procedure when it starts over, and counts the note then. No transaction waits for
+//! the sample: what finds it busy is not noted.
 //!
 //! Counts are kept for [`KEPT_MAX`] conflicts, those that are met most (the space-saving algorithm: Metwally,
 //! Agrawal, El Abbadi, ICDT 2005), and are halved from time to time, so that they tell of now.
@@ -36,17 +37,20 @@ pub enum Cause {
     Cleared,
     /// Something at another partition, which tells no more.
     Elsewhere,
+    /// The sample does not know.
+    Unknown,
 }
 
 impl Cause {
     /// All.
-    pub const ALL: [Cause; 6] = [
+    pub const ALL: [Cause; 7] = [
         Cause::Waited,
         Cause::Overwritten,
         Cause::Withdrawn,
         Cause::Preempted,
         Cause::Cleared,
         Cause::Elsewhere,
+        Cause::Unknown,
     ];
 
     /// In one word.
@@ -58,6 +62,7 @@ impl Cause {
             Cause::Preempted => "preempted",
             Cause::Cleared => "cleared",
             Cause::Elsewhere => "elsewhere",
+            Cause::Unknown => "unknown",
         }
     }
 }
@@ -87,16 +92,24 @@ pub struct Conflicts {
 impl Conflicts {
     /// Those of several engines.
     pub fn merged(all: impl IntoIterator<Item = Conflicts>) -> Conflicts {
-        let mut merged = Conflicts::default();
+        let mut causes = [0; Cause::ALL.len()];
+        let mut counts = BTreeMap::new();
         for one in all {
-            merged.lately.extend(one.lately);
-            for (sum, more) in merged.causes.iter_mut().zip(one.causes) {
+            for (conflict, count) in one.lately {
+                *counts.entry(conflict).or_default() += count;
+            }
+            for (sum, more) in causes.iter_mut().zip(one.causes) {
                 *sum += more;
             }
         }
-        merged.lately.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        merged
+        Conflicts { lately: most_frequent_first(counts), causes }
     }
+}
+
+fn most_frequent_first(counts: BTreeMap<Conflict, u64>) -> Vec<(Conflict, u64)> {
+    let mut all: Vec<_> = counts.into_iter().collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    all
 }
 
 /// A doom that was noted.
@@ -126,15 +139,16 @@ impl Sample {
     /// Whether the transaction at a position is looked at.
     #[inline]
     pub fn has(&self, position: Position) -> bool {
-        position.0.is_multiple_of(ONE_IN)
+        // Spread, because the same command may come at each eighth position.
+        position.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - ONE_IN.ilog2()) == 0
     }
 
-    /// An incarnation of the transaction at `victim` is to start over. What is noted of it first counts.
+    /// An incarnation of the transaction at `victim` is to start over. The first note of it counts.
     #[cold]
     pub fn doomed(&self, victim: (Position, u16), key: Option<&Key>, cause: Cause, by: Option<&str>) {
         let (position, incarnation) = victim;
-        let mut kept = self.kept.lock();
-        if kept.noted.get(&position).is_some_and(|noted| noted.incarnation == incarnation) {
+        let Some(mut kept) = self.kept.try_lock() else { return };
+        if kept.noted.get(&position).is_some_and(|noted| noted.incarnation >= incarnation) {
             return;
         }
         let noted = Noted { incarnation, key: key.cloned(), cause, by: by.map(Into::into) };
@@ -144,15 +158,16 @@ impl Sample {
         }
     }
 
-    /// That incarnation starts over, and this is its procedure.
+    /// That incarnation starts over; its procedure, and whether it has siblings at other partitions.
     #[cold]
-    pub fn restarted(&self, victim: (Position, u16), of: &str) {
+    pub fn restarted(&self, victim: (Position, u16), of: &str, has_siblings: bool) {
         let (position, incarnation) = victim;
-        let mut kept = self.kept.lock();
+        let Some(mut kept) = self.kept.try_lock() else { return };
         let noted = kept.noted.remove(&position).filter(|noted| noted.incarnation == incarnation);
         let (key, cause, by) = match noted {
             Some(Noted { key, cause, by, .. }) => (key, cause, by),
-            None => (None, Cause::Elsewhere, None),
+            None if has_siblings => (None, Cause::Elsewhere, None),
+            None => (None, Cause::Unknown, None),
         };
         kept.add(Conflict { key, cause, by, of: of.into() });
     }
@@ -161,16 +176,23 @@ impl Sample {
     #[cold]
     pub fn waits(&self, key: &Key, of: &str) {
         let conflict = Conflict { key: Some(key.clone()), cause: Cause::Waited, by: None, of: of.into() };
-        self.kept.lock().add(conflict);
+        if let Some(mut kept) = self.kept.try_lock() {
+            kept.add(conflict);
+        }
+    }
+
+    /// The transactions from `from` on are void: others will have their positions.
+    pub fn retract(&self, from: Position) {
+        self.kept.lock().noted.split_off(&from);
     }
 
     pub fn report(&self) -> Conflicts {
         let kept = self.kept.lock();
-        let scaled = |count: u64| count * ONE_IN;
-        let mut lately: Vec<_> =
-            kept.counts.iter().map(|(conflict, count)| (conflict.clone(), scaled(*count))).collect();
-        lately.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        Conflicts { lately, causes: kept.causes.map(scaled) }
+        let (counts, causes) = (kept.counts.clone(), kept.causes);
+        drop(kept);
+        let mut lately = most_frequent_first(counts);
+        lately.iter_mut().for_each(|(_, count)| *count *= ONE_IN);
+        Conflicts { lately, causes: causes.map(|count| count * ONE_IN) }
     }
 }
 
@@ -218,7 +240,7 @@ mod tests {
         sample.doomed(victim, Some(&key("k")), Cause::Overwritten, Some("redis.set"));
         sample.doomed(victim, Some(&key("other")), Cause::Preempted, Some("redis.del"));
         assert_eq!(sample.report(), Conflicts::default());
-        sample.restarted(victim, "redis.eval");
+        sample.restarted(victim, "redis.eval", false);
         let conflict = Conflict {
             key: Some(key("k")),
             cause: Cause::Overwritten,
@@ -228,8 +250,18 @@ mod tests {
         assert_eq!(sample.report().lately, [(conflict, ONE_IN)]);
         // What was noted of an earlier incarnation says nothing of this one.
         sample.doomed((Position(16), 1), Some(&key("k")), Cause::Overwritten, None);
-        sample.restarted((Position(16), 2), "redis.eval");
-        assert_eq!(sample.report().causes, [0, ONE_IN, 0, 0, 0, ONE_IN]);
+        sample.restarted((Position(16), 2), "redis.eval", false);
+        assert_eq!(sample.report().causes, [0, ONE_IN, 0, 0, 0, 0, ONE_IN]);
+        // Nor does what was noted of a transaction that had this position before.
+        sample.doomed((Position(24), 1), Some(&key("k")), Cause::Overwritten, None);
+        sample.retract(Position(24));
+        sample.restarted((Position(24), 1), "redis.eval", true);
+        assert_eq!(sample.report().causes, [0, ONE_IN, 0, 0, 0, ONE_IN, ONE_IN]);
+        // A stale reader's note does not hide that of the incarnation which runs.
+        sample.doomed((Position(32), 1), Some(&key("k")), Cause::Overwritten, None);
+        sample.doomed((Position(32), 0), Some(&key("other")), Cause::Withdrawn, None);
+        sample.restarted((Position(32), 1), "redis.eval", false);
+        assert_eq!(sample.report().causes, [0, 2 * ONE_IN, 0, 0, 0, ONE_IN, ONE_IN]);
     }
 
     #[test]
@@ -250,13 +282,34 @@ mod tests {
     }
 
     #[test]
+    fn one_position_of_eight_is_looked_at_also_of_those_that_one_command_has() {
+        let sample = Sample::default();
+        for step in [1, 2, 4, 8, 16] {
+            let looked_at = (0..10_000).filter(|number| sample.has(Position(number * step))).count();
+            assert!((1_150..1_350).contains(&looked_at), "{looked_at} at each {step}th");
+        }
+    }
+
+    #[test]
+    fn equal_conflicts_of_several_partitions_are_one() {
+        let one = || {
+            let sample = Sample::default();
+            sample.restarted((Position(8), 1), "redis.set", true);
+            sample.report()
+        };
+        let merged = Conflicts::merged([one(), one()]);
+        assert_eq!((merged.lately.len(), merged.lately[0].1), (1, 2 * ONE_IN));
+        assert_eq!(merged.causes[Cause::Elsewhere as usize], 2 * ONE_IN);
+    }
+
+    #[test]
     fn what_is_noted_and_never_comes_is_bounded() {
         let sample = Sample::default();
         for number in 0..10_000 {
             sample.doomed((Position(number * ONE_IN), 1), None, Cause::Cleared, None);
         }
         assert!(sample.kept.lock().noted.len() <= NOTED_MAX);
-        sample.restarted((Position(9_999 * ONE_IN), 1), "redis.set");
+        sample.restarted((Position(9_999 * ONE_IN), 1), "redis.set", false);
         assert_eq!(sample.report().lately[0].0.cause, Cause::Cleared);
     }
 }

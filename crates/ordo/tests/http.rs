@@ -182,12 +182,17 @@ fn the_key_over_which_scripts_conflict_is_shown_with_what_they_are() {
             shown["conflicts"].as_array()?.iter().any(is_it).then_some(shown)
         });
         let info = server.call(&["INFO", "conflicts"]).text("INFO").expect("a text");
+        server.call(&["ACL", "SETUSER", "other", "on", "nopass", "~others:*", "+info"]);
+        let mut other = server.client();
+        other.call(&["AUTH", "other", ""]).expect("a reply");
+        let told = other.call(&["INFO", "conflicts"]).expect("a reply").text("INFO").expect("a text");
         drop(ends);
         for conflict in shown["conflicts"].as_array().expect("a list") {
             assert_eq!(conflict["of"], "redis.eval");
         }
         assert!(shown["grows"]["restarts"].as_u64() > Some(0), "{shown}");
         assert!(info.contains("by=redis.eval,of=redis.eval,key=a hot\\nkey\r\n"), "{info}");
+        assert!(told.contains("by=redis.eval,of=redis.eval,key=\r\n") && !told.contains("hot"), "{told}");
     });
 }
 

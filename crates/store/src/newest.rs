@@ -1,4 +1,4 @@
-//! The newest version of a key, packed: what a record has in place while no transaction is at work on it.
+//! The only version of a key, packed: what a record has in place while nobody needs older ones.
 
 use crate::versions::Version;
 use std::sync::Arc;
@@ -128,6 +128,9 @@ impl Newest {
     /// The entry, if there is one.
     #[inline]
     pub(crate) fn entry(&self) -> Option<Entry> {
+        if let Newest::Whole(version) = self {
+            return version.entry.clone();
+        }
         Version::from(self.clone()).entry
     }
     /// The bytes of a string.

@@ -141,8 +141,7 @@ impl<M: Meta> Partition<M> {
                     let before = !clears && cell.live(position.prev(), &self.clears);
                     *live += i64::from(entry.is_some()) - i64::from(before);
                 }
-                cell.prune(watermark);
-                cell.insert(Version { position, entry });
+                cell.supersede(Version { position, entry }, watermark);
             });
         }
         terms

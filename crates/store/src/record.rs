@@ -132,8 +132,18 @@ impl<M: Meta> RecordCell<M> {
             Held::Several(versions) => versions.live(upto, clears),
         }
     }
+    /// Adds a version, and drops those that no reader at or beyond `watermark` can see.
+    pub fn supersede(&mut self, version: Version, watermark: Position) {
+        // Those that are left are not packed first, only to be unpacked.
+        if let Held::Several(versions) = &mut self.versions {
+            versions.prune(watermark);
+        }
+        self.insert(version);
+    }
     /// Adds a version.
     pub fn insert(&mut self, version: Version) {
+        debug_assert!(!self.is_dead() && version.position > Position::NONE);
+        debug_assert!(self.position_at(version.position) < version.position, "positions are distinct");
         match &mut self.versions {
             Held::One(newest @ Newest::None) => *newest = version.into(),
             Held::One(newest) => {
@@ -174,7 +184,7 @@ impl<M: Meta> RecordCell<M> {
             self.pack();
         }
     }
-    /// One that is alone is packed.
+    /// Packs the version that is alone.
     fn pack(&mut self) {
         if let Held::Several(versions) = &mut self.versions
             && let Some(newest) = versions.take_only()

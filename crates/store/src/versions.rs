@@ -1,4 +1,4 @@
-//! The versions of a key that transactions are at work on.
+//! The versions of a key that has several.
 
 use crate::clears::Clears;
 use smallvec::{SmallVec, smallvec};
@@ -95,10 +95,9 @@ impl Versions {
     }
     /// Adds a version.
     pub(crate) fn insert(&mut self, version: Version) {
-        debug_assert!(version.position > Position::NONE);
         self.0.insert(self.place_above(version.position), version);
     }
-    /// Removes the version of a transaction, if there is another one; whether there was one.
+    /// Removes the version of a transaction, which is not the only one; whether there was one.
     pub(crate) fn remove(&mut self, position: Position) -> bool {
         let found = self.0.binary_search_by_key(&position, |version| version.position);
         found.map(|place| self.0.remove(place)).is_ok()

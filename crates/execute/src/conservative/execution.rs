@@ -182,8 +182,7 @@ fn install(
                 LiveChange::By(count) | LiveChange::To(count) => *count += change,
             }
         }
-        cell.prune(watermark);
-        cell.insert(Version { position, entry });
+        cell.supersede(Version { position, entry }, watermark);
     });
     record
 }

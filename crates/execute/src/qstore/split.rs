@@ -335,8 +335,7 @@ impl Shared {
                 let was_live = cell.live(position.prev(), clears);
                 share.live += i64::from(entry.is_some()) - i64::from(was_live);
             }
-            cell.prune(self.partition.snapshots().watermark());
-            cell.insert(Version { position, entry });
+            cell.supersede(Version { position, entry }, self.partition.snapshots().watermark());
         });
         share.gathered.installed.push(record);
     }

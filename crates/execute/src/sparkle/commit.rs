@@ -51,7 +51,7 @@ fn counting_live(
 /// Lets go of a record's lock, if `me` holds it.
 fn release(shared: &Shared, cell: &mut RecordCell<KeyState>, me: Position) {
     if cell.meta.held_by(me) {
-        cell.meta.release(|waiter| shared.wake(waiter));
+        cell.meta.release(shared.head(), |waiter| shared.wake(waiter));
     }
 }
 
@@ -82,13 +82,12 @@ pub(super) fn install(
         }
         let watermark =
             if shared.has(Mutant::CollectTooEarly) { me } else { shared.partition.snapshots().watermark() };
-        cell.prune(watermark);
         let version = Version { position: me, entry: entry.take() };
         if (version.entry.is_some() || !shared.has(Mutant::ForgetTombstone)) && !is_lost {
             if user {
-                counting_live(shared, cell, me, cleared, |cell| cell.insert(version));
+                counting_live(shared, cell, me, cleared, |cell| cell.supersede(version, watermark));
             } else {
-                cell.insert(version);
+                cell.supersede(version, watermark);
             }
             *installed = true;
         }

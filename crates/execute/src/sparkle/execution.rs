@@ -97,6 +97,20 @@ impl Execution {
     }
 }
 
+/// Gives the record's lock to `body`, whose later holder is doomed.
+#[inline]
+fn lock(shared: &Shared, body: &Body, cell: &mut RecordCell<KeyState>, key: &Key, head: Position) {
+    let me = body.position();
+    let holder = cell.meta.holder();
+    if holder.position() == me && !holder.is_reserved() {
+        return;
+    }
+    if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
+        shared.doom_over(|| key.clone(), Cause::Preempted, (me, body.request.as_deref()), holder);
+    }
+    cell.meta.lock(body.ticket, head);
+}
+
 /// Reads a record under its latch on behalf of `body`.
 #[inline]
 fn read_latched(
@@ -110,22 +124,10 @@ fn read_latched(
     let me = body.position();
     if cell.meta.held_before(me) {
         cell.meta.wait(Waiter { ticket: body.ticket, for_update: intent == Intent::Update });
-        if shared.conflicts.has(me)
-            && let Some(request) = &body.request
-        {
-            shared.conflicts.waits(key, request.procedure.name());
-        }
         return Found::Wait;
     }
     if intent == Intent::Update {
-        let holder = cell.meta.holder();
-        if holder.position() != me || holder.is_reserved() {
-            if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
-                let by = (me, body.request.as_deref());
-                shared.doom_over(|| key.clone(), Cause::Preempted, by, holder);
-            }
-            cell.meta.lock(body.ticket, head);
-        }
+        lock(shared, body, cell, key, head);
     }
     let upto = me.prev();
     if head != me && !shared.has(Mutant::SkipReadDependency) {
@@ -288,9 +290,8 @@ impl Execution {
         let found = shared.partition.with(&mut record, |cell| {
             if body.cleared && key.space() == Space::User {
                 return match intent {
-                    // At the head, so nobody else matters.
                     Intent::Update => {
-                        cell.meta.lock(body.ticket, head);
+                        lock(shared, body, cell, key, head);
                         Found::Locked(Read::default())
                     }
                     Intent::Read => Found::Seen(Read::default()),
@@ -318,6 +319,11 @@ impl Execution {
                 Poll::Ready(Ok(read))
             }
             Found::Wait => {
+                if shared.conflicts.has(me)
+                    && let Some(request) = &body.request
+                {
+                    shared.conflicts.waits(key, request.procedure.name());
+                }
                 body.waits_on(record);
                 self.pause(Pause::Lock)
             }

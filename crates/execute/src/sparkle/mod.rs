@@ -7,11 +7,13 @@
 //! # What can go wrong, and what finds it
 //!
 //! 1. *A reader was too early*: `r` read a version below `w`'s, and `w < r` writes the key afterwards. Every
-//!    read leaves a *read dependency* (who read, which version) on the record; absent keys have placeholder
-//!    records for that. When `w` installs its version it dooms each dependency of a later reader on an
-//!    earlier version (Algorithm 2, lines 33-34).
+//!    read leaves the reader's name on the record, which is the paper's *read dependency*; absent keys have
+//!    placeholder records for that. When `w` installs its version it dooms each later reader that has read an
+//!    earlier one (Algorithm 2, lines 33-34): those up to the writer of the next later version, for the
+//!    readers behind that one have read it, or a later one, or are doomed already. So the record need not say
+//!    which version a reader has read, as the paper's does.
 //! 2. *A version vanished*: `w` is doomed after it installed its versions. Removing a version dooms every
-//!    reader whose dependency names it, and so on transitively (lines 25-26).
+//!    reader that has read it, which are the same, and so on transitively (lines 25-26).
 //! 3. *A read-modify-write was overtaken*: reading for update takes the record's *timestamped lock*. An
 //!    earlier transaction preempts the lock and dooms its holder (lines 6-8); a later one waits, as do later
 //!    readers, because the holder's version is about to come (lines 2-4 and 11-13). The lock is taken at the

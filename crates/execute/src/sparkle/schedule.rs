@@ -7,6 +7,7 @@ use super::keystate::KeyState;
 use super::shared::Shared;
 use super::slot::Body;
 use super::status::{DOOMED, EMPTY, HEAD, RETRACTED, Ticket, Word};
+use crate::conflicts::Cause;
 use crate::engine::{Budget, Committed, Effects, Progress};
 use crate::running;
 use std::collections::VecDeque;
@@ -265,7 +266,7 @@ impl Worker {
             let position = body.position();
             shared.partition.clears().insert(position);
             if !shared.has(Mutant::SkipDoomOnClear) {
-                shared.doom_all_after(position);
+                shared.doom_all_after(position, Cause::Cleared);
             }
         }
         self.doing = Doing::Installing(0);
@@ -350,7 +351,7 @@ impl Worker {
             if !shared.has(Mutant::RetractKeepsVersions) {
                 shared.partition.clears().remove(position);
             }
-            shared.doom_all_after(position);
+            shared.doom_all_after(position, Cause::Withdrawn);
         }
         body.stop_waiting();
         self.doing = Doing::Undoing { next_write: 0, next };

@@ -168,7 +168,10 @@ impl Shared {
         ticket: Ticket,
     ) {
         let (position, request) = by;
-        if self.conflicts.has(ticket.position()) {
+        // Noted before, because the victim may start over at once.
+        if self.conflicts.has(ticket.position())
+            && self.slot(ticket.position()).status.load().is_doomable(ticket)
+        {
             let name = request.map(|request| request.procedure.name());
             self.conflicts.doomed((ticket.position(), ticket.incarnation()), Some(&key()), cause, name);
         }
@@ -181,17 +184,19 @@ impl Shared {
     pub(super) fn wake_head(&self, position: Position) {
         self.effect(position, self.slot(position).status.wake_head(position));
     }
-    /// Dooms every transaction after `position` that has begun.
-    pub(super) fn doom_all_after(&self, position: Position) {
+    /// Dooms every transaction after `position` that has begun, because that one clears the database
+    /// ([`Cause::Cleared`]), or takes that back ([`Cause::Withdrawn`]).
+    pub(super) fn doom_all_after(&self, position: Position, cause: Cause) {
         // The whole ring, not only up to `filled`: what is being filled may have been started already.
         for later in position.0 + 1..position.0 + self.slots.len() as u64 {
             let later = Position(later);
             let word = self.slot(later).status.load();
             if word.is_at(later) {
-                if self.conflicts.has(later) {
-                    self.conflicts.doomed((later, word.incarnation()), None, Cause::Cleared, None);
+                let ticket = Ticket::new(later, word.incarnation());
+                if self.conflicts.has(later) && word.is_doomable(ticket) {
+                    self.conflicts.doomed((later, word.incarnation()), None, cause, None);
                 }
-                self.doom(position, Ticket::new(later, word.incarnation()));
+                self.doom(position, ticket);
             }
         }
     }
@@ -294,7 +299,7 @@ impl Shared {
             && let Some(request) = &body.request
         {
             let victim = (body.position(), body.ticket.incarnation());
-            self.conflicts.restarted(victim, request.procedure.name());
+            self.conflicts.restarted(victim, request.procedure.name(), body.member.is_some());
         }
         let restarts = 1 + self.counters.restarts.fetch_add(1, Ordering::Relaxed);
         if restarts.is_multiple_of(ROUND)
@@ -467,6 +472,7 @@ impl Shared {
         let filled = self.filled.load(Ordering::SeqCst);
         backlog.queue.retain(|queued| queued.context.position < from);
         self.siblings.retract(from);
+        self.conflicts.retract(from);
         self.backlog_length.store(backlog.queue.len() as u64, Ordering::SeqCst);
         if from.0 >= filled {
             return;

@@ -161,8 +161,8 @@ impl WriteSet {
     }
     #[inline]
     fn bit(record: &RecordRef<KeyState>) -> u64 {
-        // Records are some 128 bytes apart.
-        1 << ((WriteSet::address(record) >> 7) % 64)
+        // Records are some 80 bytes apart.
+        1 << ((WriteSet::address(record) >> 6) % 64)
     }
     /// The write of a record.
     #[inline]

@@ -22,11 +22,12 @@
 //!   heavy work run it.
 //! - `MULTI`: it has siblings: whoever dooms it opens its book first ([`super::siblings`]).
 //!
-//! Word: 40 bits of position, 1 for `MULTI`, 2 that are free, 13 of incarnation, 5 of other flags, 3 of state. Whoever wants
-//! something of a transaction names position and incarnation (a [`Ticket`]); if the slot has moved on, the
-//! wish is void, which is right: incarnations that are gone need no dooming. A position's 40 bits last for 12
-//! days at a million transactions a second before *aliasing* (not overflowing); an alias needs a dependency
-//! that is 2^40 positions old, and dependencies are collected behind the final position.
+//! Word: 40 bits of position, 1 for `MULTI`, 2 that are free, 13 of incarnation, 5 of other flags, 3 of
+//! state. Whoever wants something of a transaction names position and incarnation (a [`Ticket`]); if the slot
+//! has moved on, the wish is void, which is right: incarnations that are gone need no dooming. A position's
+//! 40 bits last for 12 days at a million transactions a second before *aliasing* (not overflowing); an alias
+//! needs a reader that is 2^40 positions old, and readers are collected behind the final position. An alias
+//! of the incarnation, after 8,192 restarts of one transaction, dooms or wakes one in vain.
 
 use std::fmt;
 use store::sync::atomic::{AtomicU64, Ordering};
@@ -80,6 +81,7 @@ impl Ticket {
     pub(super) fn marked(self, marks: u64) -> Ticket {
         Ticket(self.0 | marks)
     }
+    /// Whether it has any of the marks.
     #[inline]
     pub(super) fn has(self, marks: u64) -> bool {
         self.0 & marks != 0
@@ -89,7 +91,7 @@ impl Ticket {
     pub(super) fn unmarked(self) -> Ticket {
         Ticket(self.0 & !(LOCKS | RESERVED | READS))
     }
-    /// Without a mark. Without all of what makes it matter to a record it is nobody's.
+    /// The ticket without these marks; none if it neither holds the lock nor has read then.
     #[inline]
     pub(super) fn without(self, mark: u64) -> Ticket {
         let left = Ticket(self.0 & !mark);
@@ -165,6 +167,11 @@ impl Word {
     #[inline]
     pub(super) fn is_of(self, ticket: Ticket) -> bool {
         self.is_at(ticket.position()) && self.incarnation() == ticket.incarnation()
+    }
+    /// Whether it is that incarnation, which has begun, is not final, and is not doomed yet.
+    pub(super) fn is_doomable(self, ticket: Ticket) -> bool {
+        let has_begun = matches!(self.state(), RUNNING | READY | PARKED | COMMITTED);
+        has_begun && self.is_of(ticket) && !self.has(DOOMED)
     }
 }
 
@@ -248,14 +255,11 @@ impl StatusWord {
     /// Dooms an incarnation.
     pub(super) fn doom(&self, ticket: Ticket) -> Effect {
         let changed = self.update(|word| {
-            if !word.is_of(ticket) || word.has(DOOMED) {
+            if !word.is_doomable(ticket) {
                 return None;
             }
-            match word.state() {
-                RUNNING | READY => Some(word.with(DOOMED)),
-                PARKED | COMMITTED => Some(word.with(DOOMED).in_state(READY)),
-                _ => None,
-            }
+            let doomed = word.with(DOOMED);
+            Some(if matches!(word.state(), PARKED | COMMITTED) { doomed.in_state(READY) } else { doomed })
         });
         made_ready(changed)
     }

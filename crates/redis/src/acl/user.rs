@@ -62,6 +62,10 @@ impl User {
     pub fn is_all_permitting(&self) -> bool {
         self.selectors.iter().any(Selector::is_all)
     }
+    /// Whether it may read every key.
+    pub fn reads_all_keys(&self) -> bool {
+        self.selectors.iter().any(Selector::reads_all_keys)
+    }
     /// Whether it may come.
     pub fn is_enabled(&self) -> bool {
         self.enabled

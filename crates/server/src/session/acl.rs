@@ -52,6 +52,11 @@ impl Identity {
         identity
     }
 
+    /// Whether it may read every key.
+    pub(super) fn reads_all_keys(&self) -> bool {
+        self.rights.as_ref().is_none_or(|user| user.reads_all_keys())
+    }
+
     fn look(&mut self, shared: &Shared) {
         // Before the users: what comes in between is looked at again.
         self.generation = shared.acl.generation();

@@ -41,7 +41,7 @@ const SECTIONS: &[Section] = &[
         }
     }),
     (HIERARCHY, true, hierarchy::section),
-    ("Conflicts", false, conflicts),
+    (CONFLICTS, false, |_, _| {}),
     ("Keyspace", true, keyspace),
     ("Ordo", true, ordo),
 ];
@@ -51,8 +51,11 @@ const ORDO_CLUSTER: &str = "Ordo_cluster";
 /// The section that only a node of a hierarchy has.
 const HIERARCHY: &str = "Hierarchy";
 
+/// The section that tells less to a user who may not read all keys.
+const CONFLICTS: &str = "Conflicts";
+
 /// INFO [section ...].
-pub(super) fn command(thread: &ThreadContext<'_>, argv: &Args) -> Reply {
+pub(super) fn command(thread: &ThreadContext<'_>, argv: &Args, reads_all_keys: bool) -> Reply {
     let wanted: Vec<String> =
         argv[1..].iter().map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect();
     let shows = |name: &str, by_default: bool| {
@@ -78,6 +81,9 @@ pub(super) fn command(thread: &ThreadContext<'_>, argv: &Args) -> Reply {
             }
             let _ = write!(text, "# {name}\r\n");
             write(thread, &mut text);
+            if *name == CONFLICTS {
+                conflicts(thread, reads_all_keys, &mut text);
+            }
         }
     }
     Reply::Verbatim("txt", Blob::from(text))
@@ -491,7 +497,7 @@ fn ordo(thread: &ThreadContext<'_>, out: &mut String) {
 }
 
 /// Over which keys transactions wait for each other or start over.
-fn conflicts(thread: &ThreadContext<'_>, out: &mut String) {
+fn conflicts(thread: &ThreadContext<'_>, shows_keys: bool, out: &mut String) {
     let conflicts = thread.shared.runtime.conflicts();
     for (cause, count) in Cause::ALL.iter().zip(conflicts.causes) {
         field(out, &format!("conflicts_{}", cause.name()), count);
@@ -500,7 +506,7 @@ fn conflicts(thread: &ThreadContext<'_>, out: &mut String) {
         let cause = conflict.cause.name();
         let by = conflict.by.as_deref().unwrap_or_default();
         // A key comes last, because it may hold anything but the end of a line.
-        let key = conflict.key.as_ref().map(shown_key).unwrap_or_default();
+        let key = conflict.key.as_ref().filter(|_| shows_keys).map(shown_key).unwrap_or_default();
         let told = format_args!("count={count},cause={cause},by={by},of={},key={key}", conflict.of);
         field(out, &format!("conflict{place}"), told);
     }

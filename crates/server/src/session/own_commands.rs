@@ -73,7 +73,7 @@ impl Session {
             C::ConfigSet => config::set(thread, &argv[2..]),
             C::ConfigResetStat => config::reset_stat(thread),
             C::ConfigRewrite => config::rewrite(thread),
-            C::Info => info::command(thread, argv),
+            C::Info => info::command(thread, argv, self.identity.reads_all_keys()),
             C::SlowLog(command) => observe::slow_log(thread, command, argv),
             C::Latency(command) => observe::latency(thread, command, argv),
             C::Memory(command) => memory::command(thread, command),

@@ -192,6 +192,7 @@ const CAUSES = {
   preempted: "The later one had the key first, and gives it up",
   cleared: "The database was cleared",
   elsewhere: "At another partition",
+  unknown: "Not known",
 };
 
 function showConflicts({ conflicts, causes, grows }) {
@@ -199,7 +200,7 @@ function showConflicts({ conflicts, causes, grows }) {
   const all = restarts.reduce((sum, [, times]) => sum + times, 0);
   const shares = restarts.filter(([, times]) => times > 0)
     .map(([cause, times]) => `${cause} ${share(times, all)}`);
-  const why = shares.length > 0 ? ": " + shares.join(", ") : "";
+  const why = shares.length > 0 ? "; of a sample: " + shares.join(", ") : "";
   byId("causes").textContent = `${count(grows.restarts)} executions were thrown away since the start${why}.`;
   rows(byId("conflicts"), conflicts.map((conflict) => [
     [conflict.key, "words"], [CAUSES[conflict.cause]], [conflict.by || "–"], [conflict.of],

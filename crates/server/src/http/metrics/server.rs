@@ -248,7 +248,7 @@ fn engine(server: &ServerScrape, out: &mut Writer<'_>) -> fmt::Result {
     out.counters(
         "ordo_conflicts",
         None,
-        "Transactions that waited for another one or started over, by why (about).",
+        "Waits of transactions for each other and restarts, by why (about).",
         causes.map(|(cause, count)| ([("cause", cause.name())], count)),
     )?;
     out.gauge("ordo_workers", "Threads that execute transactions.", server.runtime.workers)?;
