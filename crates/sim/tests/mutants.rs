@@ -5,6 +5,7 @@ use execute::sparkle::{Mutant, Options, Sparkle};
 use execute::{Assignment, Engine, ParSpec, QStore, parspec, qstore};
 use ordo_sim::draw::Draw;
 use ordo_sim::fragments::FragmentSource;
+use ordo_sim::program::{Kind, Shape};
 use ordo_sim::scenario::{ProgramSource, Source};
 use ordo_sim::workers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +23,21 @@ fn programs(draw: &mut Draw) -> Box<dyn Source> {
     Box::new(ProgramSource::draw(draw))
 }
 
+/// Programs that clear, lock and abort more than they do anything else, over one key.
+fn clears(draw: &mut Draw) -> Box<dyn Source> {
+    let mut shape = Shape::draw(draw);
+    (shape.hot_keys, shape.hot_percent, shape.operations_max) = (1, 100, 4);
+    (shape.read_only_percent, shape.big_permille, shape.declared_percent) = (0, 0, 0);
+    for (weight, kind) in shape.weights.iter_mut().zip(Kind::ALL) {
+        *weight = match kind {
+            Kind::Clear | Kind::Write => 20,
+            Kind::ReadForUpdate | Kind::AbortIf => 30,
+            _ => 1,
+        };
+    }
+    Box::new(ProgramSource::new(shape))
+}
+
 /// The first seed that finds a defect of Sparkle, and what it found.
 fn find(mutant: Mutant) -> Option<(u64, String)> {
     let make = |workers: usize, draw: &mut Draw| -> Arc<dyn Engine> {
@@ -33,7 +49,8 @@ fn find(mutant: Mutant) -> Option<(u64, String)> {
             ..Options::new(workers)
         }))
     };
-    find_in(&make, &programs, 60)
+    let source = if mutant == Mutant::LockInSilence { clears } else { programs };
+    find_in(&make, &source, 60)
 }
 
 fn find_in(

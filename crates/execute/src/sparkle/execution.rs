@@ -105,7 +105,8 @@ fn lock(shared: &Shared, body: &Body, cell: &mut RecordCell<KeyState>, key: &Key
     if holder.position() == me && !holder.is_reserved() {
         return;
     }
-    if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
+    let is_silent = body.cleared && shared.has(Mutant::LockInSilence);
+    if !holder.is_none() && holder.position() != me && !holder.is_reserved() && !is_silent {
         shared.doom_over(|| key.clone(), Cause::Preempted, (me, body.request.as_deref()), holder);
     }
     cell.meta.lock(body.ticket, head);

@@ -33,6 +33,8 @@ pub enum Mutant {
     RetractKeepsVersions,
     /// A clear dooms nobody.
     SkipDoomOnClear,
+    /// A transaction that has cleared takes a lock and leaves its holder alone.
+    LockInSilence,
     /// An abort by the procedure's own logic keeps its writes.
     KeepWritesOfAborted,
     /// Some transactions' writes are not installed.
@@ -46,7 +48,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All that whoever steps again and again can notice.
-    pub const ALL: [Mutant; 18] = [
+    pub const ALL: [Mutant; 19] = [
         Mutant::SkipReadDependency,
         Mutant::SkipAbsentReadDependency,
         Mutant::SkipCascadeOnRemove,
@@ -62,6 +64,7 @@ impl Mutant {
         Mutant::MiscountLive,
         Mutant::RetractKeepsVersions,
         Mutant::SkipDoomOnClear,
+        Mutant::LockInSilence,
         Mutant::KeepWritesOfAborted,
         Mutant::LoseWrite,
         Mutant::ScanTooEarly,
