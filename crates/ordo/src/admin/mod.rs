@@ -21,12 +21,12 @@ use rebalance::{Holding, Move};
 use server::client::{Access, Answer, Client, ClientError};
 use server::cluster::{ClusterStatus, NodeStatus, SlotKeys, Verdict, config, problems, verdict};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use txn::RequestName;
-use txn::hash::mix;
 
 /// How long a change may take, which waits for its place in the order.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -143,9 +143,8 @@ enum AdminCommand {
 
 /// A number that nobody can guess: of logs, the seed of checksums.
 pub fn unguessable() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let nanos = since.map_or(0, |since| since.as_nanos() as u64);
-    mix(nanos ^ u64::from(std::process::id()) << 40)
+    // Each of these is keyed by what the operating system draws.
+    RandomState::new().hash_one(0)
 }
 
 /// `ordo admin` as the program has it.
