@@ -437,7 +437,11 @@ fn a_cluster_is_restored_into_other_numbers_of_nodes_and_partitions() {
             let (data, description) = (cluster.data(number), cluster.file("cluster.toml"));
             let from = place.url();
             let words = ["restore", "--from", &from, "--dir", word(&data), "--cluster", word(&description)];
-            done(&[&words[..], &["--node", &cluster.nodes[number].name]].concat())
+            let at = place.epochs().1.to_string();
+            let node = ["--node", &cluster.nodes[number].name];
+            let (is_done, said) = try_ordo(&[&words[..], &node].concat());
+            assert!(!is_done && said.contains("one epoch's number"), "{said}");
+            done(&[&words[..], &node, &["--at", &at]].concat())
         };
         for number in 0..other.nodes.len() {
             assert_eq!(digest(&restore(&other, number)), found);

@@ -289,11 +289,12 @@ fn each_image(view: &dyn View, take: &mut dyn FnMut(Image) -> io::Result<()>) ->
 }
 
 /// Makes the first map of a new database, with the nodes and partitions of `layout`, that goes on where
-/// `end` stands. All who make it of the same get the same.
-pub fn first_map(mut layout: PartitionMap, end: &EpochEnd) -> PartitionMap {
+/// `end` stands. All who make it of the same get the same, and nodes that have made it of something else, by
+/// the digest of what they hold ([`Replay::content_digest`]), belong to another cluster.
+pub fn first_map(mut layout: PartitionMap, end: &EpochEnd, content: u64) -> PartitionMap {
     // A server that stands alone has a number that says so.
     if layout.cluster != PartitionMap::alone().cluster {
-        layout.cluster = mix(layout.cluster ^ mix(end.digest ^ mix(end.epoch.0)));
+        layout.cluster = mix(layout.cluster ^ mix(content ^ mix(end.digest ^ mix(end.epoch.0))));
     }
     (layout.level, layout.checkpoint) = (end.map.level, end.epoch);
     layout

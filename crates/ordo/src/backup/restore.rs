@@ -38,6 +38,12 @@ pub fn run(
     let (layout, me) = match target {
         RestoreTarget::Alone => (PartitionMap::alone(), NodeId(1)),
         RestoreTarget::Node(path, name) => {
+            let Moment::Epoch(_) = at else {
+                bail!(
+                    "the nodes of a cluster need the same moment: give all of them one epoch's number with \
+                     --at ('ordo backup list' has the epochs)"
+                );
+            };
             let config = ClusterConfig::load(path)?;
             let map = config.map()?;
             let found = map.nodes.iter().find(|(_, entry)| entry.name == *name).map(|(node, _)| *node);
@@ -53,7 +59,8 @@ pub fn run(
         bail!("the order that was executed is not the one of the backup: a bug of Ordo, please report it");
     }
     check_state(objects, &found.chain, &replay)?;
-    let map = first_map(layout, end);
+    let content = replay.content_digest();
+    let map = first_map(layout, end, content);
     // A restore that is interrupted leaves nothing that a server would start with.
     let mut unfinished = dir.as_os_str().to_owned();
     unfinished.push(".unfinished-restore");
@@ -76,7 +83,7 @@ pub fn run(
         dir.display(),
         tip.epoch,
         shown(tip.time_ms),
-        replay.content_digest()
+        content
     );
     Ok(())
 }
