@@ -54,6 +54,7 @@ pub mod parse;
 pub mod pattern;
 pub mod prepare;
 pub mod procedures;
+pub mod rdb;
 pub mod script;
 pub mod short;
 pub mod table;

@@ -229,15 +229,30 @@ impl Client {
         put_command(&mut bytes, args);
         self.command = args[0].to_owned();
         self.send(&bytes)?;
+        match self.answer_in_bytes()? {
+            Ok(Some(bytes)) => Ok(Ok(bytes)),
+            Ok(None) => Err(ClientError::Unexpected { command: args[0].to_owned(), answer: Answer::Nil }),
+            Err(text) => Ok(Err(text)),
+        }
+    }
+
+    /// Waits for an answer as [`Client::answer`] does: one that is a bulk string of any bytes, or none. The
+    /// inner error is the server's, if it refused.
+    pub fn answer_in_bytes(&mut self) -> Result<Result<Option<Vec<u8>>, String>, ClientError> {
         let (line, text) = self.line()?;
         match line[0] {
             b'-' => Ok(Err(text)),
             b'$' => match length(&line, &text)? {
-                Some(length) => self.body(length).map(Ok),
-                None => Err(ClientError::Unexpected { command: args[0].to_owned(), answer: Answer::Nil }),
+                Some(length) => self.body(length).map(|body| Ok(Some(body))),
+                None => Ok(Ok(None)),
             },
             _ => Err(not_resp(&line)),
         }
+    }
+
+    /// Ends the exchange of commands and answers: what the server sends is read as it comes.
+    pub fn into_raw(self) -> RawLink {
+        RawLink(self.reader)
     }
 
     /// Sends commands that [`put_command`] made. Each gets an answer.
@@ -334,6 +349,41 @@ impl Client {
             }
         }
         Ok(())
+    }
+}
+
+/// What is left of a [`Client`] whose server sends what is no answer: bytes in both directions. A silence of
+/// the client's patience is an error of a kind of its own ([`RawLink::is_silence`]).
+pub struct RawLink(BufReader<Wire>);
+
+impl RawLink {
+    /// Whether nothing came, and something may still come.
+    pub fn is_silence(error: &io::Error) -> bool {
+        matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+    }
+}
+
+impl Read for RawLink {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.0.read(room)
+    }
+}
+
+impl BufRead for RawLink {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.0.fill_buf()
+    }
+    fn consume(&mut self, bytes: usize) {
+        self.0.consume(bytes);
+    }
+}
+
+impl Write for RawLink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.get_mut().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.get_mut().flush()
     }
 }
 

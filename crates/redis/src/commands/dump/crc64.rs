@@ -19,7 +19,12 @@ const TABLE: [u64; 256] = {
 
 /// The checksum of a byte string.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |crc, &byte| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
+    checksum_behind(0, bytes)
+}
+
+/// The checksum of a byte string that follows bytes with the checksum `crc`: of both together.
+pub(crate) fn checksum_behind(crc: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(crc, |crc, &byte| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
 }
 
 #[cfg(test)]

@@ -2,34 +2,34 @@
 
 /// What is left of a byte string.
 #[derive(Clone, Copy)]
-pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
+pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Cursor<'a> {
     /// The next bytes, if there are so many.
-    pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(taken)
     }
 
     /// The next bytes, so many.
-    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 
-    pub(super) fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         self.array().map(|[byte]| byte)
     }
 
     /// An integer of so many bytes with a sign, little endian; at most 8.
-    pub(super) fn signed(&mut self, len: usize) -> Option<i64> {
+    pub(crate) fn signed(&mut self, len: usize) -> Option<i64> {
         let unused = 8 - len;
         let mut bytes = [0; 8];
         bytes[unused..].copy_from_slice(self.take(len)?);
         Some(i64::from_le_bytes(bytes) >> (8 * unused))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

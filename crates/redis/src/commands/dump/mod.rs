@@ -29,10 +29,13 @@ const VERSION: u16 = 10;
 /// The newest version that RESTORE reads: Redis 7.2's, which differs in types of their own only. DUMP writes
 /// it for streams of which the older form would not tell all.
 const VERSION_MAX: u16 = 11;
-const FOOTER_BYTES: usize = 10;
+pub(crate) const FOOTER_BYTES: usize = 10;
 
-pub(crate) use read::Strings;
-pub(crate) use write::put_string;
+pub(crate) use crc64::checksum_behind;
+pub(crate) use cursor::Cursor;
+pub(crate) use packed::listpack;
+pub(crate) use read::{Strings, kind, value};
+pub(crate) use write::{put_len, put_string};
 
 /// A value with its footer.
 fn dumped(value: &Value) -> Vec<u8> {
@@ -59,7 +62,7 @@ fn count_work(value: &Value, dumped_bytes: usize) {
 /// What is dumped, with the footer behind it.
 pub(crate) fn with_footer(mut bytes: Vec<u8>) -> Vec<u8> {
     let version = match bytes.first() {
-        Some(&read::kind::STREAM_3) => VERSION_MAX,
+        Some(&kind::STREAM_3) => VERSION_MAX,
         _ => VERSION,
     };
     bytes.extend(version.to_le_bytes());
@@ -140,7 +143,7 @@ pub async fn restore(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let Some(bytes) = checked(&args[2]) else {
         return Ok(errors::RESTORE_FOOTER);
     };
-    let Some(value) = read::value(bytes) else {
+    let Some(value) = value(bytes) else {
         return Ok(errors::RESTORE_DATA);
     };
     count_work(&value, args[2].len());
@@ -245,7 +248,7 @@ mod tests {
         for count in [1, 2, 63, 64, 65, 200, 20_000] {
             for value in values(count, &mut draw) {
                 let bytes = dumped(&value);
-                assert_eq!(checked(&bytes).and_then(read::value), Some(value));
+                assert_eq!(checked(&bytes).and_then(super::value), Some(value));
                 assert_eq!(checked(&bytes[..bytes.len() - 1]), None);
             }
         }
@@ -270,7 +273,7 @@ mod tests {
             .chain(PACKED.iter().map(|bytes| bytes.to_vec()))
             .collect();
         for bytes in &whole {
-            assert!(read::value(bytes).is_some(), "{}", bytes.escape_ascii());
+            assert!(super::value(bytes).is_some(), "{}", bytes.escape_ascii());
         }
         for _ in 0..200_000 {
             let mut bytes = whole[draw(whole.len())].clone();
@@ -283,7 +286,7 @@ mod tests {
                 };
             }
             bytes.truncate(bytes.len() - draw(bytes.len()) * draw(2));
-            let _ = read::value(&bytes);
+            let _ = super::value(&bytes);
         }
     }
 
@@ -305,7 +308,7 @@ mod tests {
             bytes.extend(string.repeat(usize::from(count)));
             bytes
         };
-        assert!(read::value(&list(100)).is_some());
-        assert!(read::value(&list(6000)).is_none());
+        assert!(super::value(&list(100)).is_some());
+        assert!(super::value(&list(6000)).is_none());
     }
 }

@@ -17,7 +17,7 @@ fn text(value: i64) -> Blob {
 /// ```text
 /// bytes in all (4, little endian)  elements (2)  { encoding and data, their length backwards }  0xff
 /// ```
-pub(super) fn listpack(bytes: &[u8]) -> Option<Vec<Blob>> {
+pub(crate) fn listpack(bytes: &[u8]) -> Option<Vec<Blob>> {
     let mut rest = Cursor(bytes);
     let len = u32::from_le_bytes(rest.array()?);
     let _count: [u8; 2] = rest.array()?;

@@ -11,25 +11,25 @@ use txn::value::{HashValue, ListValue, SetValue, SortedSetValue};
 use txn::{Blob, Value};
 
 /// The first byte of a value: its type and form.
-pub(super) mod kind {
-    pub(in super::super) const STRING: u8 = 0;
-    pub(in super::super) const LIST: u8 = 1;
-    pub(in super::super) const SET: u8 = 2;
-    pub(super) const SORTED_SET: u8 = 3;
-    pub(in super::super) const HASH: u8 = 4;
-    pub(in super::super) const SORTED_SET_2: u8 = 5;
-    pub(super) const LIST_ZIPLIST: u8 = 10;
-    pub(super) const SET_INTSET: u8 = 11;
-    pub(super) const SORTED_SET_ZIPLIST: u8 = 12;
-    pub(super) const HASH_ZIPLIST: u8 = 13;
-    pub(super) const LIST_QUICKLIST: u8 = 14;
-    pub(super) const HASH_LISTPACK: u8 = 16;
-    pub(super) const SORTED_SET_LISTPACK: u8 = 17;
-    pub(super) const LIST_QUICKLIST_2: u8 = 18;
-    pub(in super::super) const STREAM: u8 = 15;
-    pub(in super::super) const STREAM_2: u8 = 19;
-    pub(super) const SET_LISTPACK: u8 = 20;
-    pub(in super::super) const STREAM_3: u8 = 21;
+pub(crate) mod kind {
+    pub(crate) const STRING: u8 = 0;
+    pub(crate) const LIST: u8 = 1;
+    pub(crate) const SET: u8 = 2;
+    pub(crate) const SORTED_SET: u8 = 3;
+    pub(crate) const HASH: u8 = 4;
+    pub(crate) const SORTED_SET_2: u8 = 5;
+    pub(crate) const LIST_ZIPLIST: u8 = 10;
+    pub(crate) const SET_INTSET: u8 = 11;
+    pub(crate) const SORTED_SET_ZIPLIST: u8 = 12;
+    pub(crate) const HASH_ZIPLIST: u8 = 13;
+    pub(crate) const LIST_QUICKLIST: u8 = 14;
+    pub(crate) const HASH_LISTPACK: u8 = 16;
+    pub(crate) const SORTED_SET_LISTPACK: u8 = 17;
+    pub(crate) const LIST_QUICKLIST_2: u8 = 18;
+    pub(crate) const STREAM: u8 = 15;
+    pub(crate) const STREAM_2: u8 = 19;
+    pub(crate) const SET_LISTPACK: u8 = 20;
+    pub(crate) const STREAM_3: u8 = 21;
 }
 
 /// What a length says: a number, or how the string is written that follows.
@@ -55,6 +55,10 @@ impl<'a> Strings<'a> {
     }
     pub(crate) fn number(&mut self) -> Option<usize> {
         self.0.count()
+    }
+    /// A time of 8 bytes.
+    pub(crate) fn time_ms(&mut self) -> Option<u64> {
+        self.0.rest.array().map(u64::from_le_bytes)
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.0.rest.is_empty()
@@ -210,7 +214,7 @@ fn scores(elements: Vec<Blob>) -> Option<Vec<(Blob, f64)>> {
 
 /// The value that these bytes describe: its type first. `None` if they describe none that there is here. As
 /// in Redis, what follows the value is not looked at.
-pub(super) fn value(bytes: &[u8]) -> Option<Value> {
+pub(crate) fn value(bytes: &[u8]) -> Option<Value> {
     let mut reader = Reader::new(bytes);
     match reader.rest.byte()? {
         kind::STRING => Some(Value::from(reader.string()?)),

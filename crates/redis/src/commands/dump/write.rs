@@ -5,7 +5,7 @@ use super::streams;
 use txn::Value;
 
 /// The length of what follows: 6, 14, 32 or 64 bits, and how many in the first byte.
-pub(super) fn put_len(out: &mut Vec<u8>, len: usize) {
+pub(crate) fn put_len(out: &mut Vec<u8>, len: usize) {
     match len {
         0..0x40 => out.push(len as u8),
         0x40..0x4000 => out.extend((0x4000 | len as u16).to_be_bytes()),
