@@ -1,5 +1,5 @@
 //! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo backup`, `ordo restore`,
-//! `ordo bench`, `ordo sim` and `ordo reproduce`.
+//! `ordo import`, `ordo bench`, `ordo sim` and `ordo reproduce`.
 
 #![allow(clippy::disallowed_methods, reason = "this crate measures: `ordo sim calibrate` and progress")]
 
@@ -7,6 +7,7 @@ mod admin;
 mod backup;
 mod bench;
 mod cluster;
+mod import;
 mod nodes;
 mod reproduce;
 mod serve;
@@ -71,6 +72,13 @@ fn main() -> ExitCode {
                 .long_about(None),
         )
         .subcommand(
+            import::Import::augment_args(Command::new("import").arg_required_else_help(true))
+                .about(
+                    "Imports a snapshot of a Redis or a Valkey, or follows a running one until the cut-over",
+                )
+                .long_about(None),
+        )
+        .subcommand(
             bench::Bench::augment_subcommands(
                 Command::new("bench").subcommand_required(true).arg_required_else_help(true),
             )
@@ -108,6 +116,9 @@ fn main() -> ExitCode {
         Some(("restore", matches)) => backup::Restore::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(|restore| backup::run_restore(&restore)),
+        Some(("import", matches)) => {
+            import::Import::from_arg_matches(matches).map_err(|error| error.exit()).and_then(import::run)
+        }
         Some(("bench", matches)) => {
             bench::Bench::from_arg_matches(matches).map_err(|error| error.exit()).and_then(bench::run)
         }

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use server::client::Access;
 use server::tls::ClientTls;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The variable out of which `redis-cli` takes its password.
@@ -75,7 +75,11 @@ impl Nodes {
         let Some(authority) = &self.cacert else {
             bail!("--tls needs --cacert, the file of the certificate of the CA that signs the nodes'");
         };
-        let own = self.cert.as_deref().zip(self.key.as_deref());
-        Ok(Some(ClientTls::from_files(authority, own)?))
+        client_tls(authority, self.cert.as_deref(), self.key.as_deref()).map(Some)
     }
+}
+
+/// With what connections are secured: the files of a CA's certificate, and of an own certificate and its key.
+pub fn client_tls(authority: &Path, certificate: Option<&Path>, key: Option<&Path>) -> Result<ClientTls> {
+    Ok(ClientTls::from_files(authority, certificate.zip(key))?)
 }

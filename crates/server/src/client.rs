@@ -250,6 +250,26 @@ impl Client {
         }
     }
 
+    /// Waits for the answer to a SCAN: where to go on, and keys.
+    pub fn scan_answer(&mut self) -> Result<(Vec<u8>, Vec<Vec<u8>>), ClientError> {
+        let unexpected = |answer| ClientError::Unexpected { command: "SCAN".to_owned(), answer };
+        let (line, text) = self.line()?;
+        match line[0] {
+            b'*' if text == "2" => {}
+            b'-' => return Err(unexpected(Answer::Error(text))),
+            _ => return Err(not_resp(&line)),
+        }
+        let text_or_nothing = |client: &mut Client| match client.answer_in_bytes()? {
+            Ok(bytes) => Ok(bytes.unwrap_or_default()),
+            Err(text) => Err(unexpected(Answer::Error(text))),
+        };
+        let cursor = text_or_nothing(self)?;
+        let (line, text) = self.line()?;
+        let count = length(&line, &text)?.filter(|_| line[0] == b'*').ok_or_else(|| not_resp(&line))?;
+        let keys: Result<_, _> = (0..count).map(|_| text_or_nothing(self)).collect();
+        Ok((cursor, keys?))
+    }
+
     /// Ends the exchange of commands and answers: what the server sends is read as it comes.
     pub fn into_raw(self) -> RawLink {
         RawLink(self.reader)

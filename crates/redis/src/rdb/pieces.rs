@@ -96,15 +96,7 @@ impl Pieces<'_, '_> {
         let key = self.key.as_bytes();
         let last = id_text(group.last_id);
         let read = group.entries_read.map_or("-1".to_owned(), |read| read.to_string());
-        (self.emit)(&[
-            b"XGROUP",
-            b"CREATE",
-            key,
-            name,
-            last.as_bytes(),
-            b"ENTRIESREAD",
-            read.as_bytes(),
-        ]);
+        (self.emit)(&[b"XGROUP", b"CREATE", key, name, last.as_bytes(), b"ENTRIESREAD", read.as_bytes()]);
         for consumer in group.consumers().iter() {
             (self.emit)(&[b"XGROUP", b"CREATECONSUMER", key, name, &consumer.name]);
         }
