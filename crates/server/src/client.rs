@@ -275,6 +275,11 @@ impl Client {
         RawLink(self.reader)
     }
 
+    /// What is sent from now on is called so in errors, until a command is called.
+    pub fn name_what_is_sent(&mut self, name: &str) {
+        name.clone_into(&mut self.command);
+    }
+
     /// Sends commands that [`put_command`] made. Each gets an answer.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let wire = self.reader.get_mut();

@@ -235,7 +235,7 @@ impl Follower<'_> {
 
     /// Applies a batch exactly once, whatever happens to links.
     fn apply(&mut self, batch: &Batch) -> Result<()> {
-        let position = Position { offset: batch.end, ..self.progress.position.clone() };
+        let position = Position { id: self.offsets.id(&self.progress.position.id), offset: batch.end };
         let after = Progress { position, database: batch.database, is_cut_over: false };
         let since = Instant::now();
         loop {

@@ -19,8 +19,8 @@ use redis_surface::codec::encode_command;
 use server::client::{Access, Answer, Client, RawLink};
 use std::collections::BTreeMap;
 use std::io::{BufRead, ErrorKind, Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the source may take to reply, and to send anything at all: it pings its replicas.
@@ -66,6 +66,16 @@ pub struct Offsets {
     pub applied: AtomicU64,
     /// The source wants to know the latter.
     pub is_asked: AtomicBool,
+    /// The name of the source's history, if that has changed: another server has become the master.
+    renamed: Mutex<Option<String>>,
+}
+
+impl Offsets {
+    /// The name of the source's history by now; `before` is the last one that is known.
+    pub fn id(&self, before: &str) -> String {
+        let renamed = self.renamed.lock().unwrap_or_else(PoisonError::into_inner);
+        renamed.as_deref().unwrap_or(before).to_owned()
+    }
 }
 
 /// Connects to the source for commands of its own.
@@ -101,7 +111,7 @@ fn line(link: &mut RawLink) -> Result<String> {
     let mut since = Instant::now();
     loop {
         match link.read_until(b'\n', &mut line) {
-            Ok(0) => bail!("the source closed the link"),
+            Ok(0) => bail!("the source closed the link before it sent anything: try again"),
             Ok(_) if line.ends_with(b"\n") => {
                 since = Instant::now();
                 let text = String::from_utf8_lossy(&line).trim().to_owned();
@@ -186,7 +196,7 @@ impl Receiver {
 
     fn receive_all(&mut self, mut link: RawLink, spool: &mut SpoolWriter) -> Result<()> {
         loop {
-            let Err(cut) = self.receive(&mut link, spool)? else {
+            let Err(cut) = self.receive(link, spool)? else {
                 return Ok(());
             };
             if self.framing.is_some() {
@@ -199,7 +209,8 @@ impl Receiver {
                 }
                 match replicate(&self.address, &self.access, Some(&self.position)) {
                     Ok((link, Sync::Partial(id))) => {
-                        self.position.id = id;
+                        self.position.id.clone_from(&id);
+                        *self.offsets.renamed.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
                         break link;
                     }
                     Ok((_, Sync::Full(..))) => bail!(
@@ -215,7 +226,7 @@ impl Receiver {
     }
 
     /// Receives from one link. The outer error is final; the inner one is a cut link.
-    fn receive(&mut self, link: &mut RawLink, spool: &mut SpoolWriter) -> Result<std::io::Result<()>> {
+    fn receive(&mut self, mut link: RawLink, spool: &mut SpoolWriter) -> Result<std::io::Result<()>> {
         let mut room = vec![0; 256 << 10];
         let mut tail: Vec<u8> = Vec::new();
         let (mut heard, mut acknowledged) = (Instant::now(), Instant::now());
@@ -240,7 +251,7 @@ impl Receiver {
                 let sent = match self.framing {
                     // There is nothing to acknowledge; it says that the replica is there.
                     Some(_) => link.write_all(b"\n").and_then(|()| link.flush()),
-                    None => send(link, &["REPLCONF", "ACK", &applied]),
+                    None => send(&mut link, &["REPLCONF", "ACK", &applied]),
                 };
                 if let Err(error) = sent {
                     return Ok(Err(error));

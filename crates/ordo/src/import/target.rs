@@ -23,6 +23,7 @@ fn try_open(address: &str, access: &Access) -> Result<Target> {
     if let Some(Answer::Error(text)) = access.log_in(&mut client)? {
         bail!("{address} does not take the password ({text}): correct --user and --password");
     }
+    client.name_what_is_sent("a command of the import");
     Ok(Target { client, address: address.to_owned() })
 }
 
