@@ -289,8 +289,8 @@ impl Follower<'_> {
             }
             Some(found) if found == *after => Ok(true),
             _ => bail!(
-                "the progress record {} in the target was changed by somebody else: is another import running? \
-                 Begin again with --replace",
+                "the progress record {} in the target was changed by somebody else: is another import \
+                 running? Begin again with --replace",
                 self.record
             ),
         }
@@ -331,7 +331,8 @@ impl Follower<'_> {
                 });
                 if let Some((place, text)) = failed {
                     bail!(
-                        "the target refused what the source has executed, so they differ from now on: {}: {text}",
+                        "the target refused what the source has executed, so they differ from now on: {}: \
+                         {text}",
                         batch.command(place)
                     );
                 }

@@ -29,7 +29,7 @@
 //! # The cut-over
 //!
 //! ```text
-//! CLIENT PAUSE WRITE at the source ► its offset ► wait until that is applied ► compare ► "switch now" ► dates
+//! CLIENT PAUSE WRITE ► the source's offset ► wait until it is applied ► compare ► "switch now" ► dates
 //! ```
 
 mod commands;
@@ -141,7 +141,12 @@ struct Live {
     cut_over: bool,
     /// How many seconds the source keeps writers waiting from the cut-over on: until then clients must have
     /// been switched.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
     pause: u64,
     /// Does not pause the source's writers at the cut-over: somebody has stopped them.
     #[arg(long)]

@@ -83,7 +83,8 @@ pub fn open(address: &str, access: &Access) -> Result<Client> {
     let mut client = access.open(address, PATIENCE)?;
     if let Some(Answer::Error(text)) = access.log_in(&mut client)? {
         bail!(
-            "the source {address} does not take the password ({text}): correct --source-user and --source-password"
+            "the source {address} does not take the password ({text}): correct --source-user and \
+             --source-password"
         );
     }
     Ok(client)

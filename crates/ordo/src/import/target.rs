@@ -102,8 +102,8 @@ impl Target {
                 Source::Server { .. } => ", or --resume to go on with an import that was stopped",
             };
             bail!(
-                "the target {} has {count} keys already: give --replace to delete them first, --merge to keep \
-                 those that the source has not{resume}",
+                "the target {} has {count} keys already: give --replace to delete them first, --merge to \
+                 keep those that the source has not{resume}",
                 self.address
             );
         }

@@ -4,7 +4,8 @@
 //! zipmap            fields (1)  { length  field  length  unused (1)  value  unused bytes }  255
 //!                   a length is a byte, or 254 and 4 bytes, little endian
 //! Valkey 9          fields  { field  value  when it expires (8, -1 for never) }
-//! Redis 7.4         when the first expires (8)  fields  { when it expires, less that, plus 1; 0 for never  field  value }
+//! Redis 7.4         when the first expires (8)  fields  { time  field  value }
+//!                   a time is when the field expires, less that of the first, plus 1; 0 for never
 //!                   when the first expires (8)  listpack of { field  value  when it expires, 0 for never }
 //! ```
 //!

@@ -173,8 +173,8 @@ impl<R: BufRead> RdbReader<R> {
         };
         if !is_known {
             return Err(reader.unknown(&format!(
-                "the snapshot is of {name}'s version {version}, which is newer than what is known here (Redis \
-                 {REDIS_VERSION_MAX}, Valkey {}): use a newer `ordo`",
+                "the snapshot is of {name}'s version {version}, which is newer than what is known here \
+                 (Redis {REDIS_VERSION_MAX}, Valkey {}): use a newer `ordo`",
                 VALKEY_VERSIONS.end()
             )));
         }
@@ -255,7 +255,8 @@ impl<R: BufRead> RdbReader<R> {
         // A type that is not known is told before what follows is taken for a name.
         if !is_type(kind) {
             return Err(self.unknown(&format!(
-                "{kind} is no type or opcode that is known here: the snapshot is damaged, or of a newer version"
+                "{kind} is no type or opcode that is known here: the snapshot is damaged, or of a newer \
+                 version"
             )));
         }
         let key = self.text()?;

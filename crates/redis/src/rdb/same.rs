@@ -3,8 +3,8 @@
 use txn::value::{Consumer, Pending, StreamGroup, StreamValue};
 use txn::{Blob, Value};
 
-/// Whether two values have the same content. Of a stream's consumers, when they were last seen and last got
-/// something does not count: a replica is not told of it.
+/// Whether two values have the same content. Of a stream's groups, how many entries were read does not count,
+/// nor when consumers were last seen and last got something: Redis does not tell its replicas of it.
 pub fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Hash(one), Value::Hash(other)) => {
@@ -34,7 +34,5 @@ fn is_same_group(one: &StreamGroup, other: &StreamGroup) -> bool {
         group.consumers().iter().map(|consumer: &Consumer| consumer.name.clone()).collect()
     };
     let pending = |group: &StreamGroup| -> Vec<Pending> { group.pending().iter().cloned().collect() };
-    (one.last_id, one.entries_read) == (other.last_id, other.entries_read)
-        && pending(one) == pending(other)
-        && names(one) == names(other)
+    one.last_id == other.last_id && pending(one) == pending(other) && names(one) == names(other)
 }
