@@ -249,7 +249,7 @@ impl Follower<'_> {
                     return Ok(());
                 }
                 Ok(false) => {}
-                Err(error) if error.downcast_ref::<ClientError>().is_some() => {
+                Err(error) if error.is::<ClientError>() => {
                     eprintln!("the link to the target was lost ({error:#}): connecting again");
                     self.losses += 1;
                     self.is_watching = false;
@@ -448,7 +448,7 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
     }
     let database = from.as_ref().map_or(0, |from| from.database);
     let progress = Progress { position, database, is_cut_over: false };
-    target.must(&[b"SET", record.as_bytes(), progress.text().as_bytes()])?;
+    begin_record(&mut target, plan, &record, &progress)?;
     let (batches, parser) = parse(input, plan, wanted, &progress, &offsets);
     let follower = Follower {
         plan,
@@ -463,6 +463,21 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
         commands: 0,
     };
     follow(follower, wanted, address, access)
+}
+
+/// Writes the progress record for the first time: again, if the link was lost while a snapshot was loaded.
+fn begin_record(target: &mut Target, plan: &Plan, record: &str, progress: &Progress) -> Result<()> {
+    let (text, since) = (progress.text(), Instant::now());
+    let mut losses = 0;
+    loop {
+        match target.must(&[b"SET", record.as_bytes(), text.as_bytes()]) {
+            Err(error) if error.is::<ClientError>() && since.elapsed() < UNKNOWN_PATIENCE => {
+                losses += 1;
+                *target = Target::reach(plan, losses)?;
+            }
+            written => return written.map(drop),
+        }
+    }
 }
 
 fn load_snapshot(
@@ -536,7 +551,11 @@ fn follow(mut follower: Follower<'_>, wanted: u64, address: &str, access: &Acces
     eprintln!("following from offset {}", follower.applied());
     let (mut told, mut told_commands, mut is_told) = (Instant::now(), 0, false);
     while !plan.stopped() {
-        follower.step()?;
+        match follower.step() {
+            // The threads before this one were told, too, and end.
+            Err(_) if plan.stopped() => break,
+            stepped => stepped?,
+        }
         let lag_bytes = follower.received().saturating_sub(follower.applied());
         if lag_bytes == 0 && !is_told {
             is_told = true;
