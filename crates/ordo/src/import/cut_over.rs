@@ -56,8 +56,8 @@ pub fn run(mut follower: Follower<'_>, wanted: u64, address: &str, access: &Acce
     );
     if !live.no_pause {
         println!(
-            "the source keeps writers waiting for {} s more: shut it down before, or what they write there is \
-             lost",
+            "the source keeps writers waiting for {} s more: shut it down before, or what they \
+             write there is lost",
             Duration::from_secs(live.pause).saturating_sub(began.elapsed()).as_secs()
         );
     }
