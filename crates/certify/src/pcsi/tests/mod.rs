@@ -1,5 +1,6 @@
 //! Whole systems of sites, judged by what their clients saw; and each deliberate defect is found.
 
+mod client;
 mod judge;
 mod world;
 
@@ -9,12 +10,16 @@ use txn::mutant::{Mutant, with};
 use world::World;
 
 /// Each defect is found within so many seeds.
-const SEEDS_PER_MUTANT: u64 = 1_000;
+const SEEDS_PER_MUTANT: u64 = 4_000;
 
 /// What is wrong with a seed's run. A panic is a finding like any other.
 fn finding(seed: u64) -> Option<String> {
     let ran = catch_unwind(AssertUnwindSafe(|| World::run(seed).and_then(|world| judge(&world))));
-    ran.unwrap_or_else(|_| Err("a panic".into())).err()
+    let text = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast::<&str>().map_or("a panic".into(), |text| text.to_string()),
+    };
+    ran.unwrap_or_else(|panic| Err(text(panic))).err()
 }
 
 #[test]
@@ -29,17 +34,40 @@ fn every_seed_keeps_the_promises() {
 fn transactions_commit_in_spite_of_the_faults() {
     let acknowledged = |seed| {
         let world = World::run(seed).expect("it settles");
-        world.attempts.iter().filter(|attempt| attempt.is_acknowledged && attempt.writes).count()
+        world.attempts.iter().filter(|attempt| attempt.is_acknowledged() && attempt.writes).count()
     };
     let all: usize = (0..20).map(acknowledged).sum();
     assert!(all >= 200, "of 20 seeds, only {all} transactions with writes were acknowledged");
 }
 
+/// What the world says of a defect.
+fn symptom(mutant: Mutant) -> &'static str {
+    match mutant {
+        Mutant::ReuseSequence => "two transactions have",
+        Mutant::ForgetRequests => "its client heard that it has not",
+        Mutant::WaitForOrigin => "sites wait for the updates of one that is away",
+        Mutant::ForgetAcknowledgements => "a site retains more than its bound",
+        Mutant::SkipNumberCheck => "keys and 0 stamps",
+        Mutant::DropDependencies | Mutant::SkipDependencyCheck => ", but follows ",
+        Mutant::ApplyOnePartition => "has not applied in",
+        _ => "both overwrote",
+    }
+}
+
 #[test]
 fn every_defect_is_found() {
     for mutant in Mutant::OF_PCSI {
-        let found = with(mutant, || (0..SEEDS_PER_MUTANT).find(|&seed| finding(seed).is_some()));
+        let mut others = Vec::new();
+        let mut is_found = |seed: &u64| {
+            let found = finding(*seed).unwrap_or_default();
+            let is_expected = found.contains(symptom(mutant));
+            if !is_expected && !found.is_empty() && others.len() < 3 {
+                others.push(found);
+            }
+            is_expected
+        };
+        let found = with(mutant, || (0..SEEDS_PER_MUTANT).find(&mut is_found));
         println!("{mutant:?}: {found:?}");
-        assert!(found.is_some(), "{mutant:?} passes {SEEDS_PER_MUTANT} seeds");
+        assert!(found.is_some(), "{mutant:?} passes {SEEDS_PER_MUTANT} seeds, but for {others:?}");
     }
 }
