@@ -42,7 +42,8 @@ impl Outgoing {
         !is_needed
     }
 
-    /// What each other site lacks, as far as a message goes. A heartbeat goes to those that lack nothing, too.
+    /// What each other site lacks, as far as a message goes. A heartbeat goes also to those that lack
+    /// nothing.
     pub fn batches(&self, is_heartbeat: bool, options: &SiteOptions) -> Vec<(NodeId, Message)> {
         let lagging =
             self.acknowledged.iter().filter(|&(_, &after)| is_heartbeat || after < self.last_number);
