@@ -242,7 +242,7 @@ pub struct Pcsi {
     outgoing: Outgoing,
     incoming: BTreeMap<NodeId, Incoming>,
     /// Deletes that all sites concerned have applied.
-    tombstones: BTreeMap<(PartitionId, Key), CommitStamp>,
+    tombstones: BTreeSet<(PartitionId, Key, CommitStamp)>,
     /// Messages of this site to itself.
     own: VecDeque<Message>,
 }
@@ -263,7 +263,7 @@ impl Pcsi {
             requests: Requests::default(),
             outgoing: Outgoing::new(&options),
             incoming: BTreeMap::new(),
-            tombstones: BTreeMap::new(),
+            tombstones: BTreeSet::new(),
             own: VecDeque::new(),
             options,
         };

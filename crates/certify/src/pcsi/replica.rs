@@ -121,7 +121,7 @@ impl Pcsi {
         for (key, entry) in &update.writes {
             let partition = self.options.sites.partition_of(key);
             if entry.is_none() && self.replicas.contains_key(&partition) {
-                self.tombstones.insert((partition, key.clone()), update.stamps[&partition]);
+                self.tombstones.insert((partition, key.clone(), update.stamps[&partition]));
             }
         }
     }
@@ -130,7 +130,7 @@ impl Pcsi {
     pub(super) fn bury(&mut self) {
         let open = &self.open;
         let replicas = &mut self.replicas;
-        self.tombstones.retain(|(partition, key), stamp| {
+        self.tombstones.retain(|(partition, key, stamp)| {
             let views: Vec<&VectorClock> =
                 open.values().filter_map(|open| open.views.get(partition)).collect();
             replicas.get_mut(partition).is_some_and(|replica| !replica.bury(key, *stamp, &views))
