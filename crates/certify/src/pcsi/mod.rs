@@ -40,7 +40,8 @@
 //! **Gaps.** A site holds each update of others that it has applied until the origin says that all sites
 //! concerned have it; each message lists the earlier updates that some other site lacks. When an origin has
 //! sent nothing for [`SiteOptions::silent_ticks_max`] ticks, a site asks the others in turn for the origin's
-//! updates beyond its views. So what any running site has reaches all others without the origin. The site
+//! updates beyond its views. So what a running site has reaches the others without the origin, unless it
+//! depends on an update that only the origin has (seed 1655 of the tests is such a case). The site
 //! acknowledges only what the origin itself sends: thus an origin that retains at most
 //! [`SiteOptions::retained_max`] updates bounds what the others hold of it.
 //!

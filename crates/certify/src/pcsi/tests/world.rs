@@ -12,7 +12,7 @@ use txn::{Entry, Key, NodeId, PartitionId, RequestId};
 pub const CLIENTS: usize = 4;
 /// Steps with faults and clients, and steps in which all must finish after that.
 const STEPS: u64 = 600;
-const STEPS_TO_SETTLE: u64 = 1_500;
+const STEPS_TO_SETTLE: u64 = 6_000;
 
 /// What became of an attempt, as far as its client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
