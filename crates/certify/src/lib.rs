@@ -239,6 +239,13 @@ pub enum Answer {
 pub enum Conflict {
     /// Another transaction has written this key, which it had read.
     Key(Key),
+    /// Another transaction of this site is about to write this key.
+    Locked {
+        /// What both write.
+        key: Key,
+        /// The site of the other transaction.
+        holder: NodeId,
+    },
     /// A listing, or the number of entries, is not what it was.
     Listing,
     /// Its snapshot is so old that nobody knows what was overwritten since.

@@ -62,7 +62,7 @@ pub fn home_of(session: SessionId, partitions: u16) -> PartitionId {
 }
 
 /// Behind which entry a session was opened.
-fn opening_of(session: SessionId) -> Position {
+pub(crate) fn opening_of(session: SessionId) -> Position {
     Position(session.0 >> NUMBER_BITS)
 }
 

@@ -245,6 +245,14 @@ pub enum Mutant {
     SkipConflictCheck,
     /// PCSI: a view counts an update that waits for others.
     AdvanceViewEarly,
+    /// PCSI: a site that has restarted does not know which requests have committed.
+    ForgetRequests,
+    /// PCSI: no site asks another one for the updates of a third.
+    WaitForOrigin,
+    /// PCSI: a site that has restarted does not know what others have acknowledged.
+    ForgetAcknowledgements,
+    /// PCSI: a resolver does not look whether a transaction has seen the deletes of keys without versions.
+    ForgetTombstones,
     /// Two-phase commit, hierarchical validation, PCSI: a participant unlocks when it has voted.
     UnlockAtVote,
     /// Two-phase commit, hierarchical validation, PCSI: a participant that recovers does not know its yes
@@ -364,11 +372,14 @@ impl Mutant {
         Mutant::PassTentative,
         Mutant::VoteForTwoAttempts,
     ];
-    /// Those of PCSI.
-    pub const OF_PCSI: [Mutant; 10] = [
+    /// Those of PCSI that whole worlds find. A test of its own finds `SkipNumberCheck`.
+    pub const OF_PCSI: [Mutant; 13] = [
+        Mutant::ForgetRequests,
+        Mutant::WaitForOrigin,
+        Mutant::ForgetAcknowledgements,
+        Mutant::ForgetTombstones,
         Mutant::ReuseSequence,
         Mutant::DropDependencies,
-        Mutant::SkipNumberCheck,
         Mutant::SkipDependencyCheck,
         Mutant::ApplyOnePartition,
         Mutant::SkipConflictCheck,

@@ -3,9 +3,10 @@
 #![allow(missing_docs, reason = "a field's name says what it is; each variant says what the fields are for")]
 
 use super::{CommitStamp, VectorClock};
+use crate::Conflict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use txn::{BootId, Entry, Key, NodeId, PartitionId};
+use txn::{BootId, Entry, Key, NodeId, PartitionId, RequestId};
 
 /// An attempt to commit. No two have the same name: a site's boot is durable before a name of it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,8 +35,8 @@ pub struct Update {
 pub enum Message {
     /// To a resolver: may this transaction write these keys, with this snapshot?
     Prepare { name: TransactionName, keys: Vec<Key>, views: BTreeMap<PartitionId, VectorClock> },
-    /// The resolver refuses because of a key, or has locked them all.
-    Vote { name: TransactionName, refused: Option<Key> },
+    /// The resolver refuses, or has locked all keys.
+    Vote { name: TransactionName, refused: Option<Conflict> },
     /// To a resolver: the transaction has committed with these stamps, or never will.
     Outcome { name: TransactionName, stamps: Option<BTreeMap<PartitionId, CommitStamp>> },
     /// The resolver knows that the transaction has committed.
@@ -43,10 +44,14 @@ pub enum Message {
     /// From a resolver that waits: what became of the transaction?
     Ask(TransactionName),
     /// All updates of the sender in `after + 1..=through` that concern the receiver, which has acknowledged
-    /// those up to `after`.
-    Updates { after: u64, through: u64, updates: Vec<Arc<Update>> },
+    /// those up to `after`. Of those, some other site lacks `retained`.
+    Updates { after: u64, through: u64, retained: Vec<u64>, updates: Vec<Arc<Update>> },
     /// The sender has applied all that concerns it of the receiver's updates in `1..=through`.
     Applied { through: u64 },
+    /// The sender's replicas have this many updates of a third site. Who holds more of them?
+    Want { origin: NodeId, seen: BTreeMap<PartitionId, u64> },
+    /// Updates of a third site, which has not sent them to the receiver.
+    Relayed { origin: NodeId, updates: Vec<Arc<Update>> },
 }
 
 /// A record of a site's log, which the site reads after a crash.
@@ -59,9 +64,12 @@ pub enum Record {
     /// Its resolver knows an outcome.
     Released { name: TransactionName, stamps: Option<BTreeMap<PartitionId, CommitStamp>> },
     /// A transaction of its own has committed.
-    Committed { name: TransactionName, resolvers: BTreeSet<NodeId>, update: Arc<Update> },
+    Committed { id: RequestId, name: TransactionName, resolvers: BTreeSet<NodeId>, update: Arc<Update> },
     /// It has applied a transaction of another site.
     Applied { update: Arc<Update> },
     /// All resolvers know that its transaction has committed.
     Settled(TransactionName),
+    /// Other sites have applied all that concerns them of its updates up to these numbers, and all sites
+    /// concerned have these updates of other sites.
+    Progress { acknowledged: BTreeMap<NodeId, u64>, stable: BTreeMap<NodeId, BTreeSet<u64>> },
 }

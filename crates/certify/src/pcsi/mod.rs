@@ -37,6 +37,14 @@
 //! [`SiteOptions::window`] numbers at a time; so this bounds what waits, and propagation resumes after a
 //! crash or a cut from where the receiver is. An update that comes twice is known by its stamps.
 //!
+//! **Gaps.** A site holds each update of others that it has applied until the origin says that all sites
+//! concerned have it; each message lists the earlier updates that some other site lacks. When an origin has
+//! sent nothing for [`SiteOptions::silent_ticks_max`] ticks, a site asks the others in turn for the origin's
+//! updates beyond its views. So what a running site has reaches the others without the origin, unless it
+//! depends on an update that only the origin has (seed 1655 of the tests is such a case). The site
+//! acknowledges only what the origin itself sends: thus an origin that retains at most
+//! [`SiteOptions::retained_max`] updates bounds what the others hold of it.
+//!
 //! All of this makes progress: an update's dependencies, and the updates with lower numbers of the same site,
 //! were all committed before it.
 //!
@@ -47,7 +55,18 @@
 //! **Restart.** [`Pcsi::start`] goes through the records. A coordinator that is asked for an outcome answers
 //! from its log, and what is neither recorded nor under way has not committed: a transaction's name has the
 //! boot of its site. A transaction under way at the time of the crash is gone. A resolver that waits for an
-//! outcome asks for it.
+//! outcome asks for it; it needs no answer where it applies the update, which says the outcome too. A refusal
+//! names the site whose transaction holds the lock ([`Conflict::Locked`]). Acknowledgements are one record a
+//! period, so a site that restarts retains at most what it has committed within a period beyond its bound.
+//!
+//! **Exactly once.** The record of a commit has the client's request. A client that hears nothing asks the
+//! same site again, and hears what became of its request; see `requests.rs`.
+//!
+//! **Deletes.** A delete leaves a tombstone, because a writer that has not seen the delete must be refused.
+//! When all sites concerned have applied the delete, and no open transaction of the site needs what was
+//! there, the replica removes the tombstone and counts its stamp in a clock. A resolver refuses whoever
+//! writes an item without versions and has not seen all that this clock counts. A resolver keeps stamps only
+//! of versions that its replica has not applied yet.
 //!
 //! **Bounds.** A site refuses to commit ([`Answer::Unavailable`]) if its resolvers don't answer in time, if
 //! [`SiteOptions::retained_max`] updates wait for other sites, or if as many outcomes wait for resolvers. An
@@ -58,16 +77,11 @@
 //! and V), are there. Also missing:
 //!
 //! - Fencing (note 9): a coordinator that never comes back keeps its locks for ever, because fencing must
-//!   first find out what it has committed; and a refused writer is not told which coordinator it is.
+//!   first find out what it has committed.
 //! - A lost disk (note 10): **a site that starts with an empty log uses its numbers again, and others take
 //!   what it commits then for what they have.** Checkpoints of the log.
-//! - Acknowledgements in the log: a site that has restarted retains all that it ever committed until the
-//!   others have acknowledged it again, and refuses to commit meanwhile if that is too much.
-//! - Updates from another replica than their origin's: while a site is away, what depends on its updates
-//!   waits wherever these had not arrived, and senders retain it.
-//! - Exactly once: a client that asks again after a crash may execute a transaction twice.
-//! - An end of tombstones, and of what resolvers know of items. A [`SiteMap`] that changes: it moves
-//!   resolvers without their locks.
+//! - Exactly once for a client that goes on at another site. A [`SiteMap`] that changes: it moves resolvers
+//!   without their locks.
 //! - Byte forms of records and messages, clears, and expiry (note 12).
 //!
 //! A warning about section V. A transaction gets its advance number before it commits, and its number in a
@@ -84,6 +98,7 @@ mod clock;
 mod message;
 mod propagation;
 mod replica;
+mod requests;
 mod resolver;
 #[cfg(test)]
 mod tests;
@@ -94,11 +109,12 @@ pub use message::{Message, Record, TransactionName, Update};
 use crate::{Answer, Conflict, WriteSet};
 use propagation::{Incoming, Outgoing};
 use replica::Replica;
+use requests::Requests;
 use resolver::Resolver;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, Entry, Key, NodeId, PartitionId, RequestId};
+use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId};
 
 /// The sites of each partition.
 #[derive(Clone, Debug)]
@@ -129,10 +145,21 @@ impl SiteMap {
         sites[(key.hash64() % sites.len() as u64) as usize]
     }
 
+    /// The other sites that have a partition of this site.
+    pub fn peers_of(&self, site: NodeId) -> BTreeSet<NodeId> {
+        let sites = self.partitions_of(site).flat_map(|partition| self.sites(partition));
+        sites.copied().filter(|&peer| peer != site).collect()
+    }
+
+    /// All partitions.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> {
+        (0..self.replicas.len() as u16).map(PartitionId)
+    }
+
     /// The partitions of a site.
     fn partitions_of(&self, site: NodeId) -> impl Iterator<Item = PartitionId> {
         let has_site = move |&partition: &PartitionId| self.sites(partition).contains(&site);
-        (0..self.replicas.len() as u16).map(PartitionId).filter(has_site)
+        self.partitions().filter(has_site)
     }
 }
 
@@ -155,6 +182,11 @@ pub struct SiteOptions {
     pub window: u64,
     /// The most updates, and the most outcomes, that a site keeps for others.
     pub retained_max: usize,
+    /// A site that sends nothing for so many ticks is silent: others ask each other for its updates. At least
+    /// 4 times `propagation_ticks`.
+    pub silent_ticks_max: u64,
+    /// The site knows a session for so many commits after the session's last one.
+    pub session_horizon: u64,
 }
 
 /// The effects of a step. Messages and answers leave when these records, and all earlier ones, are durable.
@@ -207,8 +239,11 @@ pub struct Pcsi {
     committing: BTreeMap<TransactionName, Committing>,
     unsettled: BTreeMap<TransactionName, Unsettled>,
     resolver: Resolver,
+    requests: Requests,
     outgoing: Outgoing,
     incoming: BTreeMap<NodeId, Incoming>,
+    /// Deletes that all sites concerned have applied.
+    tombstones: BTreeSet<(PartitionId, Key, CommitStamp)>,
     /// Messages of this site to itself.
     own: VecDeque<Message>,
 }
@@ -226,8 +261,10 @@ impl Pcsi {
             committing: BTreeMap::new(),
             unsettled: BTreeMap::new(),
             resolver: Resolver::default(),
+            requests: Requests::default(),
             outgoing: Outgoing::new(&options),
             incoming: BTreeMap::new(),
+            tombstones: BTreeSet::new(),
             own: VecDeque::new(),
             options,
         };
@@ -253,23 +290,38 @@ impl Pcsi {
             Record::Released { name, stamps } => {
                 self.resolver.release(*name, stamps.as_ref(), &self.options.sites);
             }
-            Record::Committed { name, resolvers, update } => {
+            Record::Committed { id, name, resolvers, update } => {
+                if !is_active(Mutant::ForgetRequests) {
+                    self.requests.committed(*id, update.number, self.options.session_horizon);
+                }
                 self.apply(update);
-                self.outgoing.add(Arc::clone(update), &self.options.sites);
+                self.retain(update);
                 if !is_active(Mutant::ForgetDecision) {
                     let unsettled = Unsettled { stamps: update.stamps.clone(), resolvers: resolvers.clone() };
                     self.unsettled.insert(*name, unsettled);
                 }
             }
-            Record::Applied { update } => self.apply(update),
+            Record::Applied { update } => {
+                self.apply(update);
+                self.incoming.entry(update.name.origin).or_default().hold(Arc::clone(update));
+            }
             Record::Settled(name) => {
                 self.unsettled.remove(name);
             }
+            Record::Progress { acknowledged, stable } => self.recall_progress(acknowledged, stable),
         }
     }
 
-    /// A transaction begins. The answer is [`Answer::Begun`] or [`Answer::Unavailable`].
+    /// A transaction begins. The answer is [`Answer::Begun`] or [`Answer::Unavailable`]. Earlier attempts and
+    /// transactions of its session that have not committed yet never will.
     pub fn begin(&mut self, id: RequestId, effects: &mut SiteEffects) {
+        self.open.retain(|open, _| open.session != id.session);
+        let is_earlier = |committing: &Committing| committing.id.session == id.session;
+        let earlier = self.committing.iter().filter(|(_, committing)| is_earlier(committing));
+        let earlier: Vec<TransactionName> = earlier.map(|(&name, _)| name).collect();
+        let superseded = Answer::Conflict(Conflict::Superseded);
+        earlier.into_iter().for_each(|name| self.abort(name, superseded.clone(), effects));
+        self.handle_own(effects);
         if self.open.len() + self.committing.len() >= self.options.open_max {
             return effects.answers.push((id, Answer::Unavailable));
         }
@@ -293,9 +345,18 @@ impl Pcsi {
         Ok(replica.read(key, &open.views[&partition]))
     }
 
-    /// A transaction ends. The answer is [`Answer::Committed`], [`Answer::Conflict`], [`Answer::Refused`] if
-    /// it clears a space or writes a key of another site, or [`Answer::Unavailable`].
+    /// A transaction ends. The answer is [`Answer::Committed`], [`Answer::CommittedBefore`],
+    /// [`Answer::Conflict`], [`Answer::Unknown`], [`Answer::Refused`] if it clears a space or writes a key of
+    /// another site, or [`Answer::Unavailable`]. A client that hears nothing asks again.
     pub fn commit(&mut self, id: RequestId, writes: WriteSet, effects: &mut SiteEffects) {
+        if self.committing.values().any(|committing| committing.id == id) {
+            return;
+        }
+        let (last_number, horizon) = (self.outgoing.last_number(), self.options.session_horizon);
+        if let Some(answer) = self.requests.answer(id, last_number, horizon) {
+            self.open.remove(&id);
+            return effects.answers.push((id, answer));
+        }
         let Some(open) = self.open.remove(&id) else {
             return effects.answers.push((id, Answer::Conflict(Conflict::Snapshot)));
         };
@@ -353,7 +414,12 @@ impl Pcsi {
         let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();
         late.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
         if ticks.is_multiple_of(self.options.propagation_ticks) {
-            effects.messages.extend(self.outgoing.batches(&self.options));
+            self.log_progress(effects);
+            self.bury();
+            self.ask_for_updates(effects);
+            let quarter = self.options.silent_ticks_max / 4 / self.options.propagation_ticks;
+            let is_heartbeat = (ticks / self.options.propagation_ticks).is_multiple_of(quarter.max(1));
+            effects.messages.extend(self.outgoing.batches(is_heartbeat, &self.options));
             let waiting = self.resolver.waiting_since(ticks.saturating_sub(self.options.vote_ticks_max));
             waiting.into_iter().for_each(|name| self.send(name.origin, Message::Ask(name), effects));
             let outcomes = self.unsettled.iter().flat_map(|(&name, unsettled)| {
@@ -374,6 +440,7 @@ impl Pcsi {
             && self.resolver.is_free()
             && self.outgoing.len() == 0
             && self.incoming.values().all(Incoming::is_empty)
+            && self.tombstones.is_empty()
     }
 
     /// What a key has at this site; `None` too if the site has no replica of the key's partition.
@@ -382,14 +449,49 @@ impl Pcsi {
         replica.read(key, &replica.view)
     }
 
+    /// How many updates of each site a partition's replica counts; `None` if the site has no replica of it.
+    pub fn view(&self, partition: PartitionId) -> Option<&VectorClock> {
+        self.replicas.get(&partition).map(|replica| &replica.view)
+    }
+
+    /// The number of the site's last commit: a session's opening ([`crate::session_opened`]).
+    pub fn last_commit(&self) -> Position {
+        Position(self.outgoing.last_number())
+    }
+
+    /// The number of keys with versions, tombstones among them, and of newest versions kept for the resolver.
+    pub fn kept(&self) -> (usize, usize) {
+        (self.replicas.values().map(Replica::len).sum(), self.resolver.unapplied_len())
+    }
+
     /// Asserts that the views of this site's partitions together are a consistent snapshot (section III-A).
     pub fn check_invariants(&self) {
+        self.assert_bounds();
         for replica in self.replicas.values() {
             for (other, clock) in &replica.depends {
                 let is_covered = self.replicas.get(other).is_none_or(|other| other.view.covers(clock));
                 assert!(is_covered, "a partition depends on what its site has not applied in {other:?}");
             }
         }
+    }
+
+    /// Keeps an own update for the sites that need it.
+    fn retain(&mut self, update: &Arc<Update>) {
+        if self.outgoing.add(Arc::clone(update), &self.options.sites) {
+            self.mark_stable(update);
+        }
+    }
+
+    fn assert_bounds(&self) {
+        let SiteOptions { window, retained_max, session_horizon, .. } = self.options;
+        assert!(self.outgoing.len() <= 2 * retained_max, "a site retains more than its bound");
+        let held_max = 4 * retained_max + 2 * window as usize;
+        let is_bounded = self.incoming.values().all(|incoming| incoming.held_len() <= held_max);
+        assert!(is_bounded, "a site holds more of another one's updates than its bound");
+        assert!(
+            self.requests.len() as u64 <= session_horizon + 1,
+            "a site knows more sessions than its bound"
+        );
     }
 
     fn send(&mut self, to: NodeId, message: Message, effects: &mut SiteEffects) {
@@ -408,7 +510,7 @@ impl Pcsi {
     fn handle(&mut self, from: NodeId, message: Message, effects: &mut SiteEffects) {
         match message {
             Message::Prepare { name, keys, views } => {
-                let refused = self.resolver.refuses(name, &keys, &views, &self.options.sites).cloned();
+                let refused = self.refuses(name, &keys, &views);
                 if refused.is_none() && !is_active(Mutant::UnlockAtVote) {
                     self.resolver.lock(name, &keys, self.ticks);
                     effects.records.push(Record::Locked { name, keys });
@@ -438,10 +540,15 @@ impl Pcsi {
                     self.send(from, Message::Outcome { name, stamps }, effects);
                 }
             }
-            Message::Updates { after, through, updates } => {
-                self.accept(from, after, through, updates, effects);
+            Message::Updates { after, through, retained, updates } => {
+                self.accept(from, (after, through), &retained, updates, effects);
             }
-            Message::Applied { through } => self.outgoing.acknowledge(from, through, &self.options.sites),
+            Message::Applied { through } => {
+                let stable = self.outgoing.acknowledge(from, through, &self.options.sites);
+                stable.iter().for_each(|update| self.mark_stable(update));
+            }
+            Message::Want { origin, seen } => self.relay(from, origin, &seen, effects),
+            Message::Relayed { origin, updates } => self.accept_relayed(origin, updates, effects),
         }
     }
 
@@ -449,12 +556,12 @@ impl Pcsi {
         &mut self,
         from: NodeId,
         name: TransactionName,
-        refused: Option<Key>,
+        refused: Option<Conflict>,
         effects: &mut SiteEffects,
     ) {
         let Some(committing) = self.committing.get_mut(&name) else { return };
-        if let Some(key) = refused {
-            return self.abort(name, Answer::Conflict(Conflict::Key(key)), effects);
+        if let Some(conflict) = refused {
+            return self.abort(name, Answer::Conflict(conflict), effects);
         }
         committing.awaited.remove(&from);
         if committing.awaited.is_empty() {
@@ -488,16 +595,17 @@ impl Pcsi {
             depends.clear();
         }
         let number = self.outgoing.last_number() + 1;
+        self.requests.committed(id, number, self.options.session_horizon);
         let update = Arc::new(Update { name, number, stamps, depends, writes });
         self.apply(&update);
-        self.outgoing.add(Arc::clone(&update), &self.options.sites);
+        self.retain(&update);
         let outcome = Message::Outcome { name, stamps: Some(update.stamps.clone()) };
         for &resolver in &resolvers {
             self.send(resolver, outcome.clone(), effects);
         }
         let unsettled = Unsettled { stamps: update.stamps.clone(), resolvers: resolvers.clone() };
         self.unsettled.insert(name, unsettled);
-        effects.records.push(Record::Committed { name, resolvers, update });
+        effects.records.push(Record::Committed { id, name, resolvers, update });
         effects.answers.push((id, Answer::Committed));
     }
 }

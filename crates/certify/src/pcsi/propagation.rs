@@ -3,8 +3,8 @@
 use super::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use txn::NodeId;
 use txn::mutant::{Mutant, is_active};
+use txn::{NodeId, PartitionId};
 
 /// What this site has committed, for the others.
 #[derive(Debug)]
@@ -14,16 +14,14 @@ pub(super) struct Outgoing {
     retained: BTreeMap<u64, Arc<Update>>,
     /// Up to which number each other site has what concerns it.
     acknowledged: BTreeMap<NodeId, u64>,
+    /// The sites whose numbers the log does not have yet.
+    unlogged: BTreeSet<NodeId>,
 }
 
 impl Outgoing {
     pub fn new(options: &SiteOptions) -> Outgoing {
-        let partitions = options.sites.partitions_of(options.me);
-        let peers: BTreeSet<NodeId> =
-            partitions.flat_map(|partition| options.sites.sites(partition)).copied().collect();
-        let others = peers.into_iter().filter(|&peer| peer != options.me);
-        let acknowledged = others.map(|peer| (peer, 0)).collect();
-        Outgoing { last_number: 0, retained: BTreeMap::new(), acknowledged }
+        let acknowledged = options.sites.peers_of(options.me).into_iter().map(|peer| (peer, 0)).collect();
+        Outgoing { last_number: 0, retained: BTreeMap::new(), acknowledged, unlogged: BTreeSet::new() }
     }
 
     pub fn last_number(&self) -> u64 {
@@ -34,91 +32,166 @@ impl Outgoing {
         self.retained.len()
     }
 
-    /// The next update.
-    pub fn add(&mut self, update: Arc<Update>, sites: &SiteMap) {
+    /// The next update. Returns whether no other site needs it.
+    pub fn add(&mut self, update: Arc<Update>, sites: &SiteMap) -> bool {
         self.last_number = update.number;
-        if self.acknowledged.keys().any(|&peer| concerns(&update, peer, sites)) {
+        let is_needed = self.acknowledged.keys().any(|&peer| concerns(&update, peer, sites));
+        if is_needed {
             self.retained.insert(update.number, update);
         }
+        !is_needed
     }
 
-    /// What each other site lacks, as far as a message goes.
-    pub fn batches(&self, options: &SiteOptions) -> Vec<(NodeId, Message)> {
-        let lagging = self.acknowledged.iter().filter(|&(_, &after)| after < self.last_number);
+    /// What each other site lacks, as far as a message goes. A heartbeat goes also to those that lack
+    /// nothing.
+    pub fn batches(&self, is_heartbeat: bool, options: &SiteOptions) -> Vec<(NodeId, Message)> {
+        let lagging =
+            self.acknowledged.iter().filter(|&(_, &after)| is_heartbeat || after < self.last_number);
         let message = |(&peer, &after): (&NodeId, &u64)| {
             let through = self.last_number.min(after + options.window);
-            let updates = self.retained.range(after + 1..=through).map(|(_, update)| update);
-            let updates = updates.filter(|update| concerns(update, peer, &options.sites)).cloned().collect();
-            (peer, Message::Updates { after, through, updates })
+            let concerning =
+                self.retained.range(..=through).filter(|(_, update)| concerns(update, peer, &options.sites));
+            let (earlier, new): (Vec<_>, Vec<_>) = concerning.partition(|(number, _)| **number <= after);
+            let retained = earlier.into_iter().map(|(&number, _)| number).collect();
+            let updates = new.into_iter().map(|(_, update)| Arc::clone(update)).collect();
+            (peer, Message::Updates { after, through, retained, updates })
         };
         lagging.map(message).collect()
     }
 
-    /// A site has all that concerns it, up to this number.
-    pub fn acknowledge(&mut self, peer: NodeId, through: u64, sites: &SiteMap) {
+    /// A site has all that concerns it, up to this number. Returns what all sites have by that.
+    pub fn acknowledge(&mut self, peer: NodeId, through: u64, sites: &SiteMap) -> Vec<Arc<Update>> {
         if let Some(acknowledged) = self.acknowledged.get_mut(&peer) {
-            *acknowledged = through.clamp(*acknowledged, self.last_number.max(*acknowledged));
+            let known = *acknowledged;
+            *acknowledged = through.clamp(known, self.last_number.max(known));
+            if *acknowledged > known {
+                self.unlogged.insert(peer);
+            }
         }
+        let acknowledged = &self.acknowledged;
         let lacks = |update: &Update| {
-            let mut lagging = self.acknowledged.iter().filter(|&(_, &through)| through < update.number);
+            let mut lagging = acknowledged.iter().filter(|&(_, &through)| through < update.number);
             lagging.any(|(&peer, _)| concerns(update, peer, sites))
         };
-        self.retained.retain(|_, update| lacks(update));
+        self.retained.extract_if(.., |_, update| !lacks(update)).map(|(_, update)| update).collect()
+    }
+
+    /// The acknowledgements since the last call, for the log.
+    pub fn take_unlogged(&mut self) -> BTreeMap<NodeId, u64> {
+        let unlogged = std::mem::take(&mut self.unlogged);
+        unlogged.into_iter().map(|peer| (peer, self.acknowledged[&peer])).collect()
     }
 }
 
-fn concerns(update: &Update, site: NodeId, sites: &SiteMap) -> bool {
+pub(super) fn concerns(update: &Update, site: NodeId, sites: &SiteMap) -> bool {
     update.stamps.keys().any(|&partition| sites.sites(partition).contains(&site))
 }
 
-/// What another site has sent.
+/// What another site has committed.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     /// Up to which number all that concerns this site is applied or waits.
     received: u64,
-    /// What waits for others. At most a message's updates: the sender's next message starts behind what this
-    /// site has acknowledged.
+    /// What waits for others. At most the updates of a message of each other site.
     waiting: BTreeMap<u64, Arc<Update>>,
+    /// What is applied here, and may not be at all sites concerned.
+    held: BTreeMap<u64, Arc<Update>>,
+    /// What is no more in `held`, and the log does not say so yet.
+    unlogged: BTreeSet<u64>,
+    /// When the origin last sent updates.
+    heard_tick: u64,
 }
 
 impl Incoming {
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.held.is_empty()
     }
 
     /// Up to which number all that concerns this site is applied.
     fn applied(&self) -> u64 {
-        self.waiting.keys().next().map_or(self.received, |first| first - 1)
+        let first = self.waiting.keys().next();
+        first.map_or(self.received, |first| self.received.min(first - 1))
+    }
+
+    /// The number of updates that are applied here, and may not be at all sites concerned.
+    pub fn held_len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// An update is applied.
+    pub fn hold(&mut self, update: Arc<Update>) {
+        self.held.insert(update.number, update);
+    }
+
+    /// All sites concerned have these updates.
+    pub fn release(&mut self, numbers: &BTreeSet<u64>) -> Vec<Arc<Update>> {
+        numbers.iter().filter_map(|number| self.held.remove(number)).collect()
     }
 }
 
 impl Pcsi {
-    /// Takes updates in, applies all that may be applied, and acknowledges.
+    /// Takes updates of their origin in, applies all that may be applied, and acknowledges.
     pub(super) fn accept(
         &mut self,
         from: NodeId,
-        after: u64,
-        through: u64,
+        (after, through): (u64, u64),
+        retained: &[u64],
         updates: Vec<Arc<Update>>,
         effects: &mut SiteEffects,
     ) {
-        let mut new: BTreeMap<u64, Arc<Update>> =
-            updates.into_iter().map(|update| (update.number, update)).collect();
-        new.retain(|_, update| !self.has_applied(update));
         let incoming = self.incoming.entry(from).or_default();
+        let is_done = |number: u64| number <= after && !retained.contains(&number);
+        let done: BTreeSet<u64> = incoming.held.keys().copied().filter(|&number| is_done(number)).collect();
+        incoming.unlogged.extend(&done);
+        let stable = incoming.release(&done);
         // What this site has acknowledged, perhaps before a crash, it has applied.
         incoming.received = incoming.received.max(after).max(through);
-        incoming.waiting.extend(new);
+        incoming.heard_tick = self.ticks;
+        stable.iter().for_each(|update| self.mark_stable(update));
+        self.accept_waiting(from, updates);
         if is_active(Mutant::AdvanceViewEarly) {
             self.count_waiting(from);
         }
-        let mut advanced = BTreeSet::from([from]);
+        let mut advanced = self.apply_waiting(effects);
+        advanced.insert(from);
+        self.acknowledge(advanced, effects);
+    }
+
+    /// Takes updates in that another site than their origin has sent. Only what their origin sends is
+    /// acknowledged: so the origin's bound on what it retains is one on what this site holds of it.
+    pub(super) fn accept_relayed(
+        &mut self,
+        origin: NodeId,
+        updates: Vec<Arc<Update>>,
+        effects: &mut SiteEffects,
+    ) {
+        self.accept_waiting(origin, updates);
+        self.apply_waiting(effects);
+    }
+
+    fn accept_waiting(&mut self, origin: NodeId, updates: Vec<Arc<Update>>) {
+        let mut new: BTreeMap<u64, Arc<Update>> =
+            updates.into_iter().map(|update| (update.number, update)).collect();
+        new.retain(|_, update| !self.has_applied(update));
+        self.incoming.entry(origin).or_default().waiting.extend(new);
+    }
+
+    /// Applies what need not wait any more. Returns the origins concerned.
+    fn apply_waiting(&mut self, effects: &mut SiteEffects) -> BTreeSet<NodeId> {
+        let mut advanced = BTreeSet::new();
         while let Some((origin, update)) = self.take_next() {
             self.apply(&update);
+            if let Some(incoming) = self.incoming.get_mut(&origin) {
+                incoming.hold(Arc::clone(&update));
+            }
             effects.records.push(Record::Applied { update });
             advanced.insert(origin);
         }
-        for origin in advanced {
+        advanced
+    }
+
+    fn acknowledge(&self, origins: BTreeSet<NodeId>, effects: &mut SiteEffects) {
+        for origin in origins {
             let through = self.incoming[&origin].applied();
             effects.messages.push((origin, Message::Applied { through }));
         }
@@ -132,6 +205,83 @@ impl Pcsi {
         let (origin, number, _) = waiting.find(|(_, _, update)| self.may_apply(update))?;
         let update = self.incoming.get_mut(&origin)?.waiting.remove(&number)?;
         Some((origin, update))
+    }
+
+    /// Asks for the updates of each origin that has been silent: one of the sites that may hold such updates,
+    /// each time another one.
+    pub(super) fn ask_for_updates(&self, effects: &mut SiteEffects) {
+        if is_active(Mutant::WaitForOrigin) {
+            return;
+        }
+        let sites = Arc::clone(&self.options.sites);
+        let periods = self.ticks / self.options.propagation_ticks;
+        for origin in sites.peers_of(self.options.me) {
+            let heard_tick = self.incoming.get(&origin).map_or(0, |incoming| incoming.heard_tick);
+            if self.ticks - heard_tick <= self.options.silent_ticks_max {
+                continue;
+            }
+            let holders = sites.peers_of(self.options.me);
+            let holders: Vec<NodeId> = holders.into_iter().filter(|&holder| holder != origin).collect();
+            let Some(place) = periods.checked_rem(holders.len() as u64) else { continue };
+            let shared = self.replicas.iter().filter(|(of, _)| sites.sites(**of).contains(&origin));
+            let seen = shared.map(|(&of, replica)| (of, replica.view.at(origin))).collect();
+            effects.messages.push((holders[place as usize], Message::Want { origin, seen }));
+        }
+    }
+
+    /// Sends the updates of an origin that another site lacks and this one holds, as far as a message goes.
+    pub(super) fn relay(
+        &self,
+        to: NodeId,
+        origin: NodeId,
+        seen: &BTreeMap<PartitionId, u64>,
+        effects: &mut SiteEffects,
+    ) {
+        let Some(incoming) = self.incoming.get(&origin) else { return };
+        let is_new = |update: &Update| {
+            let mut stamps = update.stamps.iter();
+            stamps.any(|(of, stamp)| seen.get(of).is_some_and(|&seen| stamp.sequence > seen))
+        };
+        let lacked = incoming.held.values().filter(|update| is_new(update));
+        let updates: Vec<Arc<Update>> = lacked.take(self.options.window as usize).cloned().collect();
+        if !updates.is_empty() {
+            effects.messages.push((to, Message::Relayed { origin, updates }));
+        }
+    }
+
+    /// What the log does not say yet: acknowledgements, and what need not be held any more.
+    pub(super) fn log_progress(&mut self, effects: &mut SiteEffects) {
+        let acknowledged = self.outgoing.take_unlogged();
+        let mut stable = BTreeMap::new();
+        for (&origin, incoming) in &mut self.incoming {
+            let numbers = std::mem::take(&mut incoming.unlogged);
+            if !numbers.is_empty() {
+                stable.insert(origin, numbers);
+            }
+        }
+        if !acknowledged.is_empty() || !stable.is_empty() {
+            effects.records.push(Record::Progress { acknowledged, stable });
+        }
+    }
+
+    /// Does again what [`Pcsi::log_progress`] has recorded.
+    pub(super) fn recall_progress(
+        &mut self,
+        acknowledged: &BTreeMap<NodeId, u64>,
+        stable: &BTreeMap<NodeId, BTreeSet<u64>>,
+    ) {
+        if is_active(Mutant::ForgetAcknowledgements) {
+            return;
+        }
+        for (&peer, &through) in acknowledged {
+            let sent = self.outgoing.acknowledge(peer, through, &self.options.sites);
+            sent.iter().for_each(|update| self.mark_stable(update));
+        }
+        self.outgoing.take_unlogged();
+        for (origin, numbers) in stable {
+            let held = self.incoming.get_mut(origin).map(|incoming| incoming.release(numbers));
+            held.unwrap_or_default().iter().for_each(|update| self.mark_stable(update));
+        }
     }
 
     /// A deliberate defect: what waits counts as applied.

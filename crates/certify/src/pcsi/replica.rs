@@ -6,20 +6,32 @@ use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, PartitionId};
 
 /// See the module's head.
-#[derive(Debug, Default)]
-pub(super) struct Replica {
-    pub view: VectorClock,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replica {
+    pub(super) view: VectorClock,
     /// What `view` depends on in the other partitions.
-    pub depends: BTreeMap<PartitionId, VectorClock>,
+    pub(super) depends: BTreeMap<PartitionId, VectorClock>,
+    /// The deletes whose tombstones are removed. Whoever writes an item without versions must have seen them.
+    pub(super) forgotten: VectorClock,
     /// The oldest first. A version follows one that its writer had in its snapshot.
     versions: BTreeMap<Key, Vec<(CommitStamp, Option<Entry>)>>,
 }
 
 impl Replica {
     /// What a key has in a view.
-    pub fn read(&self, key: &Key, view: &VectorClock) -> Option<Entry> {
+    pub(super) fn read(&self, key: &Key, view: &VectorClock) -> Option<Entry> {
         let versions = self.versions.get(key)?;
         versions.iter().rev().find(|(stamp, _)| view.sees(*stamp))?.1.clone()
+    }
+
+    /// A key's newest version.
+    pub(super) fn newest(&self, key: &Key) -> Option<CommitStamp> {
+        self.versions.get(key)?.last().map(|(stamp, _)| *stamp)
+    }
+
+    /// The number of keys with versions.
+    pub(super) fn len(&self) -> usize {
+        self.versions.len()
     }
 
     /// A key's next version. Those that none of the views sees any more are removed.
@@ -39,6 +51,20 @@ impl Replica {
             seen.contains(&(place - 1))
         });
         versions.push((stamp, entry));
+    }
+
+    /// Removes a key that a delete has left, unless a view does not see the delete. Returns whether the
+    /// tombstone of this delete is no more.
+    fn bury(&mut self, key: &Key, stamp: CommitStamp, views: &[&VectorClock]) -> bool {
+        if self.newest(key) != Some(stamp) {
+            return true;
+        }
+        let is_everywhere = views.iter().all(|view| view.sees(stamp));
+        if is_everywhere {
+            self.versions.remove(key);
+            self.forgotten.count(stamp);
+        }
+        is_everywhere
     }
 }
 
@@ -64,8 +90,9 @@ impl Pcsi {
         update.stamps.iter().all(is_counted)
     }
 
-    /// Applies all of an update that concerns this site, in one step.
+    /// Applies all of an update that concerns this site, in one step. A resolver has the outcome by that.
     pub(super) fn apply(&mut self, update: &Update) {
+        self.resolver.release(update.name, Some(&update.stamps), &self.options.sites);
         for (partition, stamp) in &update.stamps {
             let Some(replica) = self.replicas.get_mut(partition) else { continue };
             replica.view.count(*stamp);
@@ -80,11 +107,33 @@ impl Pcsi {
             for (key, entry) in &update.writes {
                 if self.options.sites.partition_of(key) == *partition {
                     replica.write(key.clone(), *stamp, entry.clone(), &views);
+                    self.resolver.applied(key, *stamp);
                 }
             }
             if is_active(Mutant::ApplyOnePartition) && stamp.site != self.options.me {
                 break;
             }
         }
+    }
+
+    /// All sites concerned have applied an update: the tombstones of its deletes may go.
+    pub(super) fn mark_stable(&mut self, update: &Update) {
+        for (key, entry) in &update.writes {
+            let partition = self.options.sites.partition_of(key);
+            if entry.is_none() && self.replicas.contains_key(&partition) {
+                self.tombstones.insert((partition, key.clone(), update.stamps[&partition]));
+            }
+        }
+    }
+
+    /// Removes the tombstones that no open transaction needs.
+    pub(super) fn bury(&mut self) {
+        let open = &self.open;
+        let replicas = &mut self.replicas;
+        self.tombstones.retain(|(partition, key, stamp)| {
+            let views: Vec<&VectorClock> =
+                open.values().filter_map(|open| open.views.get(partition)).collect();
+            replicas.get_mut(partition).is_some_and(|replica| !replica.bury(key, *stamp, &views))
+        });
     }
 }

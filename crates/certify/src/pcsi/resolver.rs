@@ -1,6 +1,7 @@
 //! The conflict resolver of some items (section III-B).
 
-use super::{CommitStamp, SiteMap, TransactionName, VectorClock};
+use super::{CommitStamp, Pcsi, SiteMap, TransactionName, VectorClock};
+use crate::Conflict;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::mutant::{Mutant, is_active};
 use txn::{Key, PartitionId};
@@ -17,27 +18,12 @@ struct Lock {
 pub(super) struct Resolver {
     locked: BTreeMap<Key, TransactionName>,
     locks: BTreeMap<TransactionName, Lock>,
-    /// The newest committed version of each item.
-    newest: BTreeMap<Key, CommitStamp>,
+    /// The newest committed version of each item, where this site has not applied that version yet. The
+    /// replica knows the others.
+    unapplied: BTreeMap<Key, CommitStamp>,
 }
 
 impl Resolver {
-    /// The key that keeps a transaction with these views from committing.
-    pub fn refuses<'a>(
-        &self,
-        name: TransactionName,
-        keys: &'a [Key],
-        views: &BTreeMap<PartitionId, VectorClock>,
-        sites: &SiteMap,
-    ) -> Option<&'a Key> {
-        let is_free = |key: &Key| self.locked.get(key).is_none_or(|holder| *holder == name);
-        let is_seen = |key: &Key| {
-            let Some(&newest) = self.newest.get(key) else { return true };
-            views.get(&sites.partition_of(key)).is_some_and(|view| view.sees(newest))
-        };
-        keys.iter().find(|key| !is_free(key) || !(is_seen(key) || is_active(Mutant::SkipConflictCheck)))
-    }
-
     /// Locks keys that are free.
     pub fn lock(&mut self, name: TransactionName, keys: &[Key], now: u64) {
         self.locked.extend(keys.iter().map(|key| (key.clone(), name)));
@@ -56,10 +42,17 @@ impl Resolver {
         for key in lock.keys {
             self.locked.remove(&key);
             if let Some(&stamp) = stamps.and_then(|stamps| stamps.get(&sites.partition_of(&key))) {
-                self.newest.insert(key, stamp);
+                self.unapplied.insert(key, stamp);
             }
         }
         true
+    }
+
+    /// This site has applied a version.
+    pub fn applied(&mut self, key: &Key, stamp: CommitStamp) {
+        if self.unapplied.get(key) == Some(&stamp) {
+            self.unapplied.remove(key);
+        }
     }
 
     /// The transactions that hold locks since then, or for longer.
@@ -71,5 +64,34 @@ impl Resolver {
     /// Whether there are no locks.
     pub fn is_free(&self) -> bool {
         self.locks.is_empty()
+    }
+
+    /// The number of items with a version that this site has not applied yet.
+    pub fn unapplied_len(&self) -> usize {
+        self.unapplied.len()
+    }
+}
+
+impl Pcsi {
+    /// What keeps a transaction with these views from writing these keys.
+    pub(super) fn refuses(
+        &self,
+        name: TransactionName,
+        keys: &[Key],
+        views: &BTreeMap<PartitionId, VectorClock>,
+    ) -> Option<Conflict> {
+        keys.iter().find_map(|key| {
+            if let Some(holder) = self.resolver.locked.get(key).filter(|holder| **holder != name) {
+                return Some(Conflict::Locked { key: key.clone(), holder: holder.origin });
+            }
+            let partition = self.options.sites.partition_of(key);
+            let (replica, view) = (self.replicas.get(&partition)?, views.get(&partition)?);
+            let newest = self.resolver.unapplied.get(key).copied().or_else(|| replica.newest(key));
+            let is_seen = match newest {
+                Some(stamp) => view.sees(stamp),
+                None => view.covers(&replica.forgotten) || is_active(Mutant::ForgetTombstones),
+            };
+            (!is_seen && !is_active(Mutant::SkipConflictCheck)).then(|| Conflict::Key(key.clone()))
+        })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each writer reads what it overwrites, and writes its own number. So the versions of a key form a chain.
 
-use super::world::{Attempt, World};
+use super::world::{Attempt, Told, World};
 use crate::pcsi::{CommitStamp, Record, TransactionName};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::{NodeId, PartitionId};
@@ -16,7 +16,8 @@ pub fn judge(world: &World) -> Result<(), String> {
     let committed = committed(world)?;
     let versions = chains(world, &committed)?;
     snapshots(world, &committed, &versions)?;
-    replicas(world, &versions)
+    replicas(world, &versions)?;
+    deletes(world, &committed)
 }
 
 /// The attempts that logs say are committed. Each stamp belongs to one transaction, and a replica has all of
@@ -55,10 +56,15 @@ fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
             }
         }
     }
-    let is_lost =
-        |attempt: &&Attempt| attempt.is_acknowledged && attempt.writes && !attempts.contains(&attempt.number);
-    match world.attempts.iter().find(is_lost) {
-        Some(attempt) => Err(format!("attempt {} was acknowledged and is lost", attempt.number)),
+    let is_lost = |attempt: &&Attempt| {
+        attempt.is_acknowledged() && attempt.writes && !attempts.contains(&attempt.number)
+    };
+    if let Some(attempt) = world.attempts.iter().find(is_lost) {
+        return Err(format!("attempt {} was acknowledged and is lost", attempt.number));
+    }
+    let denied = world.attempts.iter().filter(|attempt| attempt.told == Told::NoEffect);
+    match denied.map(|attempt| attempt.number).find(|number| attempts.contains(number)) {
+        Some(number) => Err(format!("attempt {number} has committed, and its client heard that it has not")),
         None => Ok(attempts),
     }
 }
@@ -68,6 +74,9 @@ fn chains(world: &World, committed: &BTreeSet<u64>) -> Result<Versions, String> 
     let mut next: BTreeMap<(usize, u64), u64> = BTreeMap::new();
     for attempt in writers(world, committed) {
         for (&key, &read) in &attempt.reads {
+            if read == 0 && world.is_deleted(key) {
+                continue;
+            }
             if let Some(other) = next.insert((key, read), attempt.number) {
                 return Err(format!(
                     "attempts {other} and {} both overwrote {read} of key {key}",
@@ -77,7 +86,7 @@ fn chains(world: &World, committed: &BTreeSet<u64>) -> Result<Versions, String> 
         }
     }
     let mut places = Versions::new();
-    for key in 0..world.keys() {
+    for key in (0..world.keys()).filter(|&key| !world.is_deleted(key)) {
         let (mut version, mut place) = (0, 0);
         places.insert((key, version), place);
         while let Some(&later) = next.get(&(key, version)) {
@@ -98,7 +107,7 @@ fn snapshots(world: &World, committed: &BTreeSet<u64>, versions: &Versions) -> R
     let by_number: BTreeMap<u64, &Attempt> =
         world.attempts.iter().map(|attempt| (attempt.number, attempt)).collect();
     // Others may have read what a crash then took back, and no client was told.
-    let is_seen = |attempt: &&Attempt| attempt.is_acknowledged || committed.contains(&attempt.number);
+    let is_seen = |attempt: &&Attempt| attempt.is_acknowledged() || committed.contains(&attempt.number);
     for attempt in world.attempts.iter().filter(is_seen) {
         let mut past = BTreeSet::new();
         let mut found: Vec<u64> = attempt.reads.values().copied().chain(attempt.previous).collect();
@@ -111,7 +120,7 @@ fn snapshots(world: &World, committed: &BTreeSet<u64>, versions: &Versions) -> R
         }
         for earlier in past.iter().map(|number| by_number[number]) {
             let has_written = earlier.writes && committed.contains(&earlier.number);
-            for (&key, &read) in &attempt.reads {
+            for (&key, &read) in attempt.reads.iter().filter(|&(&key, _)| !world.is_deleted(key)) {
                 // A session's read is a lower bound, too; its writes are a higher one.
                 let lower = match has_written && earlier.reads.contains_key(&key) {
                     true => Some(earlier.number),
@@ -136,13 +145,34 @@ fn snapshots(world: &World, committed: &BTreeSet<u64>, versions: &Versions) -> R
 
 /// All replicas have the end of each key's chain.
 fn replicas(world: &World, versions: &Versions) -> Result<(), String> {
-    for key in 0..world.keys() {
+    for key in (0..world.keys()).filter(|&key| !world.is_deleted(key)) {
         let chain = versions.iter().filter(|((of, _), _)| *of == key);
         let newest = chain.max_by_key(|(_, place)| **place).map_or(0, |((_, number), _)| *number);
         for (site, has) in world.values(key) {
             if has != newest {
                 return Err(format!("site {site} has {has} of key {key}, not {newest}"));
             }
+        }
+    }
+    Ok(())
+}
+
+/// All replicas have the same of a key that clients delete, and no tombstones of it.
+fn deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
+    for key in (0..world.keys()).filter(|&key| world.is_deleted(key)) {
+        let values = world.values(key);
+        let Some(&(_, newest)) = values.first() else { continue };
+        if values.iter().any(|&(_, value)| value != newest) {
+            return Err(format!("sites have {values:?} of key {key}"));
+        }
+        if writers(world, committed).any(|attempt| newest > 0 && attempt.reads.get(&key) == Some(&newest)) {
+            return Err(format!("{newest} of key {key} was overwritten, and is there"));
+        }
+    }
+    for site in 0..world.logs().count() {
+        let ((versions, unapplied), live) = world.kept(site);
+        if versions != live || unapplied != 0 {
+            return Err(format!("site {site} keeps {versions} keys and {unapplied} stamps for {live} keys"));
         }
     }
     Ok(())

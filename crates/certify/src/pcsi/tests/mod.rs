@@ -1,20 +1,31 @@
 //! Whole systems of sites, judged by what their clients saw; and each deliberate defect is found.
 
+mod client;
 mod judge;
 mod world;
 
+use super::{
+    CommitStamp, Message, Pcsi, SiteEffects, SiteMap, SiteOptions, TransactionName, Update, VectorClock,
+};
 use judge::judge;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use txn::mutant::{Mutant, with};
+use txn::{BootId, NodeId, PartitionId};
 use world::World;
 
 /// Each defect is found within so many seeds.
-const SEEDS_PER_MUTANT: u64 = 1_000;
+const SEEDS_PER_MUTANT: u64 = 4_000;
 
 /// What is wrong with a seed's run. A panic is a finding like any other.
 fn finding(seed: u64) -> Option<String> {
     let ran = catch_unwind(AssertUnwindSafe(|| World::run(seed).and_then(|world| judge(&world))));
-    ran.unwrap_or_else(|_| Err("a panic".into())).err()
+    let text = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast::<&str>().map_or("a panic".into(), |text| text.to_string()),
+    };
+    ran.unwrap_or_else(|panic| Err(text(panic))).err()
 }
 
 #[test]
@@ -29,17 +40,82 @@ fn every_seed_keeps_the_promises() {
 fn transactions_commit_in_spite_of_the_faults() {
     let acknowledged = |seed| {
         let world = World::run(seed).expect("it settles");
-        world.attempts.iter().filter(|attempt| attempt.is_acknowledged && attempt.writes).count()
+        world.attempts.iter().filter(|attempt| attempt.is_acknowledged() && attempt.writes).count()
     };
     let all: usize = (0..20).map(acknowledged).sum();
     assert!(all >= 200, "of 20 seeds, only {all} transactions with writes were acknowledged");
 }
 
+/// What the world says of a defect.
+fn symptom(mutant: Mutant) -> &'static str {
+    match mutant {
+        Mutant::ReuseSequence => "two transactions have",
+        Mutant::ForgetRequests => "its client heard that it has not",
+        Mutant::WaitForOrigin => "sites wait for the updates of one that is away",
+        Mutant::ForgetAcknowledgements => "a site retains more than its bound",
+        Mutant::DropDependencies | Mutant::SkipDependencyCheck => ", but follows ",
+        Mutant::ApplyOnePartition => "has not applied in",
+        _ => "both overwrote",
+    }
+}
+
 #[test]
 fn every_defect_is_found() {
     for mutant in Mutant::OF_PCSI {
-        let found = with(mutant, || (0..SEEDS_PER_MUTANT).find(|&seed| finding(seed).is_some()));
+        let mut others = Vec::new();
+        let mut is_found = |seed: &u64| {
+            let found = finding(*seed).unwrap_or_default();
+            let is_expected = found.contains(symptom(mutant));
+            if !is_expected && !found.is_empty() && others.len() < 3 {
+                others.push(found);
+            }
+            is_expected
+        };
+        let found = with(mutant, || (0..SEEDS_PER_MUTANT).find(&mut is_found));
         println!("{mutant:?}: {found:?}");
-        assert!(found.is_some(), "{mutant:?} passes {SEEDS_PER_MUTANT} seeds");
+        assert!(found.is_some(), "{mutant:?} passes {SEEDS_PER_MUTANT} seeds, but for {others:?}");
     }
+}
+
+/// How many updates of site 0 does site 1 count that has got two, the first of which waits for site 2?
+fn counted_behind_a_waiting_update() -> u64 {
+    let partition = PartitionId(0);
+    let sites = SiteMap::new(vec![vec![NodeId(0), NodeId(1), NodeId(2)]]).expect("three sites");
+    let options = SiteOptions {
+        me: NodeId(1),
+        sites: Arc::new(sites),
+        propagation_ticks: 1,
+        vote_ticks_max: 10,
+        open_ticks_max: 10,
+        open_max: 1,
+        window: 2,
+        retained_max: 2,
+        silent_ticks_max: 10,
+        session_horizon: 10,
+    };
+    let update = |number, depends: &[CommitStamp]| {
+        let mut clock = VectorClock::default();
+        depends.iter().for_each(|&stamp| clock.count(stamp));
+        let stamp = CommitStamp { site: NodeId(0), sequence: number };
+        Arc::new(Update {
+            name: TransactionName { origin: NodeId(0), boot: BootId(1), number },
+            number,
+            stamps: BTreeMap::from([(partition, stamp)]),
+            depends: BTreeMap::from([(partition, clock)]),
+            writes: BTreeMap::new(),
+        })
+    };
+    let updates = vec![update(1, &[CommitStamp { site: NodeId(2), sequence: 1 }]), update(2, &[])];
+    let mut effects = SiteEffects::default();
+    let mut site = Pcsi::start(options, &[], &mut effects);
+    let message = Message::Updates { after: 0, through: 2, retained: Vec::new(), updates };
+    site.receive(NodeId(0), message, &mut effects);
+    site.view(partition).map_or(0, |view| view.at(NodeId(0)))
+}
+
+/// Worlds meet this too rarely: the first of the two transactions has seen what the second has not.
+#[test]
+fn a_site_applies_the_numbers_of_another_one_in_order() {
+    assert_eq!(counted_behind_a_waiting_update(), 0);
+    assert_eq!(with(Mutant::SkipNumberCheck, counted_behind_a_waiting_update), 2);
 }

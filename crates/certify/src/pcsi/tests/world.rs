@@ -1,19 +1,28 @@
 //! Sites, their logs, a bad network and clients, in steps of virtual time. All choices come from a seed.
 
+use super::client::Client;
+use crate::Answer;
 use crate::pcsi::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions};
-use crate::{Answer, WriteSet};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::hash::mix;
-use txn::{Entry, Key, NodeId, PartitionId, RequestId, SessionId};
+use txn::{Entry, Key, NodeId, PartitionId, RequestId};
 
 /// Clients of a site.
-const CLIENTS: usize = 4;
+pub const CLIENTS: usize = 4;
 /// Steps with faults and clients, and steps in which all must finish after that.
 const STEPS: u64 = 600;
-const STEPS_TO_SETTLE: u64 = 1_500;
+const STEPS_TO_SETTLE: u64 = 6_000;
 
-/// A transaction of a client. It reads keys, and overwrites all of them with its number, or none.
+/// What became of an attempt, as far as its client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    Nothing,
+    Committed,
+    NoEffect,
+}
+
+/// A transaction of a client. It reads keys, and writes its number to all of them, or none, but deletes some.
 pub struct Attempt {
     /// From 1.
     pub number: u64,
@@ -21,35 +30,39 @@ pub struct Attempt {
     pub writes: bool,
     /// The session's last acknowledged one, all of them at one site.
     pub previous: Option<u64>,
-    pub is_acknowledged: bool,
+    pub told: Told,
 }
 
-struct Host {
-    site: Option<Pcsi>,
-    /// Durable records, then those that a crash loses, with what waits for them.
+impl Attempt {
+    pub fn is_acknowledged(&self) -> bool {
+        self.told == Told::Committed
+    }
+}
+
+pub(super) struct Host {
+    pub site: Option<Pcsi>,
+    /// The durable records, in order.
     log: Vec<Record>,
-    unsynced: Vec<SiteEffects>,
-    clients: [Client; CLIENTS],
-}
-
-/// It runs one transaction at a time.
-#[derive(Default)]
-struct Client {
-    /// The place of its attempt, and the keys that it has yet to read.
-    running: Option<(usize, Vec<usize>)>,
-    previous: Option<u64>,
+    /// Effects whose records are not durable, then effects that have not left.
+    appended: Vec<SiteEffects>,
+    leaving: VecDeque<SiteEffects>,
+    pub clients: [Client; CLIENTS],
 }
 
 pub struct World {
     draws: u64,
-    now: u64,
-    hosts: Vec<Host>,
-    sites: Arc<SiteMap>,
-    keys: Vec<Key>,
+    pub(super) now: u64,
+    pub(super) hosts: Vec<Host>,
+    options: SiteOptions,
+    pub(super) sites: Arc<SiteMap>,
+    /// Those that clients only overwrite, then those that clients also delete.
+    pub(super) keys: Vec<Key>,
+    overwritten: usize,
     flying: Vec<(u64, NodeId, NodeId, Message)>,
     /// Pairs of sites, lower first, whose messages are lost until a step.
     cuts: BTreeMap<(u16, u16), u64>,
-    delay_max: u64,
+    /// The most steps that a message takes, by the lower and the higher site.
+    delays: BTreeMap<(u16, u16), u64>,
     pub attempts: Vec<Attempt>,
 }
 
@@ -71,9 +84,10 @@ impl World {
             world.step(true);
         }
         world.cuts.clear();
-        for host in 0..world.hosts.len() {
-            world.restart(host);
+        if world.hosts.len() > 2 && world.percent(50) {
+            world.settle_without_one()?;
         }
+        (0..world.hosts.len()).for_each(|host| world.restart(host));
         for _ in 0..STEPS_TO_SETTLE {
             world.step(false);
             if world.has_settled() {
@@ -84,15 +98,30 @@ impl World {
     }
 
     fn new(seed: u64) -> World {
+        let sites = Arc::new(SiteMap::new(vec![vec![NodeId(0)]]).expect("a site"));
+        let options = SiteOptions {
+            me: NodeId(0),
+            sites: Arc::clone(&sites),
+            propagation_ticks: 3,
+            vote_ticks_max: 300,
+            open_ticks_max: 50,
+            open_max: 8,
+            window: 5,
+            retained_max: 40,
+            silent_ticks_max: 60,
+            session_horizon: 1_000,
+        };
         let mut world = World {
             draws: mix(seed ^ 0x7063_7369),
             now: 0,
             hosts: Vec::new(),
-            sites: Arc::new(SiteMap::new(vec![vec![NodeId(0)]]).expect("a site")),
+            options,
+            sites,
             keys: Vec::new(),
+            overwritten: 0,
             flying: Vec::new(),
             cuts: BTreeMap::new(),
-            delay_max: 0,
+            delays: BTreeMap::new(),
             attempts: Vec::new(),
         };
         let hosts = 2 + world.below(4);
@@ -103,24 +132,43 @@ impl World {
             replicas.push((0..copies).map(|copy| NodeId(((partition + copy) % hosts) as u16)).collect());
         }
         world.sites = Arc::new(SiteMap::new(replicas).expect("each partition has sites"));
-        world.delay_max = [2, 10, 40][world.below(3) as usize];
-        let keys = 2 + world.below(6);
-        world.keys = (0..keys).map(|key| Key::new(format!("k{key}").as_bytes())).collect();
+        world.draw_options();
+        for (one, other) in (0..hosts as u16).flat_map(|other| (0..other).map(move |one| (one, other))) {
+            let delay_max = [2, 10, 40, 120][world.below(4) as usize];
+            world.delays.insert((one, other), delay_max);
+        }
+        world.overwritten = 2 + world.below(6) as usize;
+        let overwritten = (0..world.overwritten).map(|key| Key::new(format!("k{key}").as_bytes()));
+        let deleted = (0..2).map(|key| Key::new(format!("d{key}").as_bytes()));
+        world.keys = overwritten.chain(deleted).collect();
         for _ in 0..hosts {
             let clients = Default::default();
-            let host = Host { site: None, log: Vec::new(), unsynced: Vec::new(), clients };
-            world.hosts.push(host);
+            let (appended, leaving) = (Vec::new(), VecDeque::new());
+            world.hosts.push(Host { site: None, log: Vec::new(), appended, leaving, clients });
         }
         (0..world.hosts.len()).for_each(|host| world.restart(host));
         world
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    /// In some seeds, bounds are so low that sites reach them.
+    fn draw_options(&mut self) {
+        self.options.sites = Arc::clone(&self.sites);
+        if self.percent(30) {
+            self.options.retained_max = 2 + self.below(6) as usize;
+            self.options.window = 1 + self.below(3);
+            self.options.open_max = 2 + self.below(4) as usize;
+            self.options.session_horizon = 5 + self.below(40);
+            self.options.vote_ticks_max = 20 + self.below(280);
+            self.options.open_ticks_max = 10 + self.below(40);
+        }
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.draws = self.draws.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.draws) % bound
     }
 
-    fn percent(&mut self, percent: u64) -> bool {
+    pub(super) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
@@ -128,27 +176,24 @@ impl World {
         if self.hosts[host].site.is_some() {
             return;
         }
-        let options = SiteOptions {
-            me: NodeId(host as u16),
-            sites: Arc::clone(&self.sites),
-            propagation_ticks: 3,
-            vote_ticks_max: 100,
-            open_ticks_max: 50,
-            open_max: 8,
-            window: 5,
-            retained_max: 40,
-        };
+        let options = SiteOptions { me: NodeId(host as u16), ..self.options.clone() };
         let mut effects = SiteEffects::default();
         let site = Pcsi::start(options, &self.hosts[host].log, &mut effects);
+        site.check_invariants();
         self.hosts[host].site = Some(site);
-        self.hosts[host].unsynced.push(effects);
+        self.hosts[host].appended.push(effects);
     }
 
+    /// Of what the site has appended, a part is durable, and nothing of the rest leaves.
     fn crash(&mut self, host: usize) {
+        let appended: usize = self.hosts[host].appended.iter().map(|effects| effects.records.len()).sum();
+        let durable = self.below(appended as u64 + 1) as usize;
         let host = &mut self.hosts[host];
         host.site = None;
-        host.clients.iter_mut().for_each(|client| client.running = None);
-        host.unsynced.clear();
+        host.clients.iter_mut().for_each(Client::lose_site);
+        let records = std::mem::take(&mut host.appended).into_iter().flat_map(|effects| effects.records);
+        host.log.extend(records.take(durable));
+        host.leaving.clear();
     }
 
     fn step(&mut self, is_faulty: bool) {
@@ -160,56 +205,76 @@ impl World {
         }
         if is_faulty && self.below(1_000) < 10 {
             let (one, other) = (self.below(hosts) as u16, self.below(hosts) as u16);
-            let until = self.now + self.below(100);
+            let steps = [20, 100, 400][self.below(3) as usize];
+            let until = self.now + self.below(steps);
             self.cuts.insert((one.min(other), one.max(other)), until);
         }
         for host in 0..self.hosts.len() {
-            if self.hosts[host].site.is_none() {
-                if self.percent(5) {
-                    self.restart(host);
-                }
-                continue;
+            if self.hosts[host].site.is_none() && (!is_faulty || self.percent(5)) {
+                self.restart(host);
             }
-            self.on(host, |site, effects| site.tick(effects));
-            (0..CLIENTS).for_each(|client| self.client(host, client, is_faulty));
-            if self.percent(60) {
-                self.sync(host);
-            }
+            self.run_host(host, is_faulty);
         }
         self.deliver(is_faulty);
     }
 
-    fn on(&mut self, host: usize, work: impl FnOnce(&mut Pcsi, &mut SiteEffects)) {
+    fn run_host(&mut self, host: usize, is_faulty: bool) {
+        if self.hosts[host].site.is_none() {
+            return;
+        }
+        self.on(host, |site, effects| site.tick(effects));
+        (0..CLIENTS).for_each(|client| self.run_client(host, client, is_faulty));
+        if self.percent(60) {
+            let appended = self.hosts[host].appended.len() as u64;
+            let durable = self.below(appended + 1) as usize;
+            self.sync(host, if is_faulty { durable } else { appended as usize });
+        }
+        if self.percent(60) {
+            self.leave(host, is_faulty);
+        }
+    }
+
+    pub(super) fn on(&mut self, host: usize, work: impl FnOnce(&mut Pcsi, &mut SiteEffects)) {
         let mut effects = SiteEffects::default();
         let site = self.hosts[host].site.as_mut().expect("it runs");
         work(site, &mut effects);
         site.check_invariants();
-        self.hosts[host].unsynced.push(effects);
+        self.hosts[host].appended.push(effects);
     }
 
-    /// All records become durable, and what waited for them leaves.
-    fn sync(&mut self, host: usize) {
-        for effects in std::mem::take(&mut self.hosts[host].unsynced) {
-            self.hosts[host].log.extend(effects.records);
+    /// The records of the first effects become durable.
+    fn sync(&mut self, host: usize, durable: usize) {
+        let host = &mut self.hosts[host];
+        for mut effects in host.appended.drain(..durable) {
+            host.log.append(&mut effects.records);
+            host.leaving.push_back(effects);
+        }
+    }
+
+    /// What waited for records that are durable leaves.
+    fn leave(&mut self, host: usize, is_faulty: bool) {
+        for effects in std::mem::take(&mut self.hosts[host].leaving) {
             for (to, message) in effects.messages {
                 let copies = 1 + u64::from(self.percent(5));
                 for _ in 0..copies {
-                    let at = self.now + 1 + self.below(self.delay_max);
+                    let pair = (to.0.min(host as u16), to.0.max(host as u16));
+                    let at = self.now + 1 + self.below(self.delays[&pair]);
                     self.flying.push((at, NodeId(host as u16), to, message.clone()));
                 }
             }
             for (id, answer) in effects.answers {
-                let place = id.session.0 as usize;
-                let mut clients = self.hosts[host].clients.iter_mut();
-                let runs = |client: &&mut Client| client.running.as_ref().is_some_and(|(of, _)| *of == place);
-                let Some(client) = clients.find(runs).filter(|_| answer != Answer::Begun) else { continue };
-                client.running = None;
-                if answer == Answer::Committed {
-                    self.attempts[place].is_acknowledged = true;
-                    client.previous = Some(self.attempts[place].number);
+                if !(is_faulty && self.percent(5)) {
+                    self.answer(host, id, answer);
                 }
             }
         }
+    }
+
+    fn answer(&mut self, host: usize, id: RequestId, answer: Answer) {
+        let mut clients = self.hosts[host].clients.iter_mut();
+        let Some(client) = clients.find(|client| client.waits_for(id)) else { return };
+        let Some((place, told)) = client.answered(&answer, &self.attempts) else { return };
+        self.attempts[place].told = told;
     }
 
     fn deliver(&mut self, is_faulty: bool) {
@@ -228,69 +293,39 @@ impl World {
         }
     }
 
-    /// A host's client begins, reads a key, or commits.
-    fn client(&mut self, host: usize, client: usize, may_begin: bool) {
-        let Some((place, mut left)) = self.hosts[host].clients[client].running.take() else {
-            if may_begin && self.percent(30) {
-                self.begin(host, client);
+    /// One site stays away: the others have the same of each partition nevertheless.
+    fn settle_without_one(&mut self) -> Result<(), String> {
+        let away = self.below(self.hosts.len() as u64) as usize;
+        let others = (0..self.hosts.len()).filter(|&host| host != away);
+        others.for_each(|host| self.restart(host));
+        self.crash(away);
+        for _ in 0..STEPS_TO_SETTLE {
+            self.now += 1;
+            (0..self.hosts.len()).for_each(|host| self.run_host(host, false));
+            self.deliver(false);
+            if self.has_equal_views() {
+                return Ok(());
             }
-            return;
-        };
-        let id = RequestId { session: SessionId(place as u64), sequence: 1, attempt: 0 };
-        let Some(key) = left.pop() else {
-            self.hosts[host].clients[client].running = Some((place, left));
-            return;
-        };
-        let name = self.keys[key].clone();
-        let site = self.hosts[host].site.as_mut().expect("it runs");
-        let Ok(entry) = site.look(id, &name) else { return };
-        self.attempts[place].reads.insert(key, number(entry.as_ref()));
-        let is_last = left.is_empty();
-        self.hosts[host].clients[client].running = Some((place, left));
-        if is_last {
-            let attempt = &self.attempts[place];
-            let entry = Entry::new(attempt.number.to_string().as_str());
-            let mut writes = WriteSet::default();
-            if attempt.writes {
-                let keys = attempt.reads.keys().map(|&key| self.keys[key].clone());
-                writes.records = keys.map(|key| (key, Some(entry.clone()))).collect();
-            }
-            self.on(host, |site, effects| site.commit(id, writes, effects));
         }
+        Err("sites wait for the updates of one that is away, and others have them".into())
     }
 
-    fn begin(&mut self, host: usize, client: usize) {
-        let local: Vec<usize> = (0..self.keys.len())
-            .filter(|&key| self.has(host, self.sites.partition_of(&self.keys[key])))
-            .collect();
-        if local.is_empty() {
-            return;
-        }
-        let mut keys = vec![];
-        for _ in 0..1 + self.below(3) {
-            keys.push(local[self.below(local.len() as u64) as usize]);
-        }
-        keys.sort_unstable();
-        keys.dedup();
-        let place = self.attempts.len();
-        let (writes, previous) = (self.percent(75), self.hosts[host].clients[client].previous);
-        let number = place as u64 + 1;
-        self.attempts.push(Attempt {
-            number,
-            reads: BTreeMap::new(),
-            writes,
-            previous,
-            is_acknowledged: false,
-        });
-        let id = RequestId { session: SessionId(place as u64), sequence: 1, attempt: 0 };
-        self.hosts[host].clients[client].running = Some((place, keys));
-        self.on(host, |site, effects| site.begin(id, effects));
+    fn has_equal_views(&self) -> bool {
+        let is_still = |host: &Host| host.clients.iter().all(Client::is_idle) || host.site.is_none();
+        self.hosts.iter().all(is_still)
+            && self.sites.partitions().all(|partition| {
+                let running = self.hosts.iter().filter_map(|host| host.site.as_ref());
+                let mut views = running.filter_map(|site| site.view(partition));
+                let Some(first) = views.next() else { return true };
+                views.all(|view| view == first)
+            })
     }
 
     fn has_settled(&self) -> bool {
         self.hosts.iter().all(|host| {
-            host.clients.iter().all(|client| client.running.is_none())
-                && host.unsynced.is_empty()
+            host.clients.iter().all(Client::is_idle)
+                && host.appended.iter().all(|effects| effects.records.is_empty())
+                && host.leaving.iter().all(|effects| effects.answers.is_empty())
                 && host.site.as_ref().is_some_and(Pcsi::is_idle)
         })
     }
@@ -304,6 +339,11 @@ impl World {
         self.keys.len()
     }
 
+    /// Whether clients delete a key.
+    pub fn is_deleted(&self, key: usize) -> bool {
+        key >= self.overwritten
+    }
+
     pub fn has(&self, host: usize, partition: PartitionId) -> bool {
         self.sites.sites(partition).contains(&NodeId(host as u16))
     }
@@ -315,5 +355,11 @@ impl World {
         let value =
             |host: &Host| number(host.site.as_ref().and_then(|site| site.newest(&self.keys[key])).as_ref());
         with_replica.map(|(place, host)| (place, value(host))).collect()
+    }
+
+    /// What a site keeps, and the number of keys that it has.
+    pub fn kept(&self, host: usize) -> ((usize, usize), usize) {
+        let Some(site) = &self.hosts[host].site else { return ((0, 0), 0) };
+        (site.kept(), self.keys.iter().filter(|key| site.newest(key).is_some()).count())
     }
 }

@@ -625,7 +625,7 @@ fn gone() -> Outcome {
 /// Where a conflict is counted.
 fn place_of(conflict: &Conflict) -> usize {
     match conflict {
-        Conflict::Key(_) | Conflict::Listing | Conflict::Superseded => 0,
+        Conflict::Key(_) | Conflict::Locked { .. } | Conflict::Listing | Conflict::Superseded => 0,
         Conflict::Snapshot => 1,
         Conflict::Timestamp => 2,
     }
@@ -643,6 +643,10 @@ fn outcome_of(end: CallEnd, is_open: bool) -> Outcome {
             let what = match conflict {
                 Conflict::Key(key) => {
                     format!("key '{}' has changed", String::from_utf8_lossy(&key.to_blob()))
+                }
+                Conflict::Locked { key, holder } => {
+                    let key = String::from_utf8_lossy(&key.to_blob()).into_owned();
+                    format!("a transaction of {holder} is about to write key '{key}'")
                 }
                 Conflict::Snapshot => "what the transaction began with is too old".to_owned(),
                 Conflict::Listing | Conflict::Timestamp | Conflict::Superseded => {

@@ -1,0 +1,51 @@
+//! Exactly once at one site: which transaction of each session has committed last.
+//!
+//! A client that hears nothing asks to commit again, of the same site, also after a crash of it. The record
+//! of a commit has the request, so the site answers as it did the first time. A session's number says behind
+//! which commit of the site the session was opened ([`crate::session_opened`]). The site forgets a session
+//! when it has committed [`super::SiteOptions::session_horizon`] transactions since the session's last one.
+//! An attempt of a session that was opened before that, and that the site does not know, has no effect, and
+//! its client hears [`Answer::Unknown`]: an earlier attempt may have committed.
+
+use crate::Answer;
+use crate::sessions::opening_of;
+use std::collections::BTreeMap;
+use txn::{RequestId, SessionId};
+
+/// Each number of `by_number` has its session's entry in `newest`, and the other way round.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    newest: BTreeMap<SessionId, (RequestId, u64)>,
+    by_number: BTreeMap<u64, SessionId>,
+}
+
+impl Requests {
+    /// A request has committed, with this number of its site.
+    pub fn committed(&mut self, id: RequestId, number: u64, horizon: u64) {
+        if let Some((_, earlier)) = self.newest.insert(id.session, (id, number)) {
+            self.by_number.remove(&earlier);
+        }
+        self.by_number.insert(number, id.session);
+        while let Some(oldest) = self.by_number.first_entry() {
+            if oldest.key() + horizon >= number {
+                break;
+            }
+            self.newest.remove(&oldest.remove());
+        }
+    }
+
+    /// The answer for a transaction that has committed, or may have.
+    pub fn answer(&self, id: RequestId, last_number: u64, horizon: u64) -> Option<Answer> {
+        match self.newest.get(&id.session) {
+            Some((newest, _)) if newest == &id => Some(Answer::Committed),
+            Some((newest, _)) if newest.sequence == id.sequence => Some(Answer::CommittedBefore),
+            Some((newest, _)) => (newest.sequence > id.sequence).then_some(Answer::Unknown),
+            None => (opening_of(id.session).0 + horizon < last_number).then_some(Answer::Unknown),
+        }
+    }
+
+    /// The number of sessions.
+    pub fn len(&self) -> usize {
+        self.newest.len()
+    }
+}
