@@ -36,9 +36,9 @@ use super::start::log_boot_id;
 use crate::clock::SteadyClock;
 use crate::cluster::Validators;
 use crate::disk::RealDisk;
-use crate::peers::{PeerEvents, PeerOptions, Peers};
+use crate::peers::{FRAME_BYTES_MAX, PeerEvents, PeerOptions, Peers};
 use bytes::Bytes;
-use certify::hierarchy::{Hierarchy, HierarchyOptions, Tree};
+use certify::hierarchy::{Hierarchy, HierarchyOptions, KeyCounts, Tree};
 use certify::{Answer as SiteAnswer, CertifiedCall, LocalSnapshot, Look, Wish};
 use execute::ReadOutcome;
 use execute::snapshot::panic_text;
@@ -58,16 +58,19 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use txn::{BootId, NodeId, PartitionId, Position, Request, RequestId, SessionId};
+use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, Request, RequestId, SessionId};
 
 /// The protocol that sites of this build speak with each other. Those of ordered nodes count from 1.
-pub const PROTOCOL: u16 = 0x100;
+pub const PROTOCOL: u16 = 0x101;
 /// Where the site's files are, below the node's directory.
 const DIRECTORY: &str = "site";
 /// A site that catches up with the others tells so again after this time.
 const CATCH_UP_TELL: Duration = Duration::from_secs(5);
 /// A group's log begins anew when its decided entries have more bytes.
 const LOG_BYTES_MAX: u64 = 16 << 20;
+/// Each piece takes a round trip, and holds up what else its link carries.
+const BASE_PIECE_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(2 * BASE_PIECE_BYTES_MAX <= FRAME_BYTES_MAX, "a frame carries a piece and its head");
 
 /// How a node takes part in a hierarchy.
 pub struct CertifiedOptions {
@@ -280,6 +283,7 @@ impl Certified {
             fsync,
             tick_ms,
             log_bytes_max: LOG_BYTES_MAX,
+            base_piece_bytes_max: BASE_PIECE_BYTES_MAX,
             nonce,
         };
         let site = Site::recover(site, Hierarchy::new(protocol), images);
