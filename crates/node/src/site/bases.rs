@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The leader remembers nothing of a transfer: it cuts each piece from the base that its group has, and
-//! offers that base to a site that asks for another one. One piece of a base is on its way at a time. If it is lost,
-//! the site asks again. If another leader offers its base, the site begins anew with that one.
+//! offers that base to a site that asks for another one. One piece of a base is on its way at a time. If it
+//! is lost, the site asks again. If another leader offers its base, the site begins anew with that one.
 //!
 //! Invariant: a site holds less than `total` bytes of a base that arrives, and no byte before the ones that
 //! it has is missing.
