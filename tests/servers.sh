@@ -67,35 +67,66 @@ leaders() {
         sed -n 's/^| *[0-9][0-9]* | *[0-9-]* *| \(n[0-9]\) .*/\1/p' | sort -u | wc -l
 }
 
-# start_cluster NAME: starts three nodes with three partitions, and sets $ports ("p1 p2 p3") once each
-# answers, and sees that each leads one.
-start_cluster() {
-    local name="$1" first pid node
+# launch_cluster NAME NODES [OPTION ...]: starts the processes of a cluster, and sets $ports ("p1 p2 ...") and
+# $cluster_pid.
+launch_cluster() {
+    local name="$1" nodes="$2" first
+    shift 2
     while true; do
         # Below the ports that systems give away, also for the peers' (10,000 above).
         first=$((10000 + RANDOM % 4000 * 3))
         : >"$data/$name.log"
-        "$ordo" cluster start --local 3 --partitions 3 --dir "$data/$name" --port "$first" >"$data/$name.log" 2>&1 &
-        pid=$!
+        "$ordo" cluster start --local "$nodes" "$@" --dir "$data/$name" --port "$first" \
+            >"$data/$name.log" 2>&1 &
+        cluster_pid=$!
         while ! grep -q 'Ctrl-C stops all' "$data/$name.log"; do
-            if ! kill -0 "$pid" 2>/dev/null; then
+            if ! kill -0 "$cluster_pid" 2>/dev/null; then
                 # Somebody else has one of the ports: others may be free.
                 if grep -q 'in use' "$data/$name.log" "$data/$name"/*.log 2>/dev/null; then
                     rm -rf "${data:?}/$name"
                     continue 2
                 fi
-                still_runs "$pid" "$name"
+                still_runs "$cluster_pid" "$name"
             fi
             sleep 0.05
         done
         break
     done
-    pids+=("$pid")
-    ports="$first $((first + 1)) $((first + 2))"
+    pids+=("$cluster_pid")
+    ports="$(seq -s ' ' "$first" $((first + nodes - 1)))"
+}
+
+# start_cluster NAME: starts three nodes with three partitions, and sets $ports ("p1 p2 p3") once each
+# answers, and sees that each leads one.
+start_cluster() {
+    local name="$1" node
+    launch_cluster "$name" 3 --partitions 3
     # Whoever is up first leads more until the others are there.
     for node in $ports; do
         until [ "$(leaders "$node")" -eq 3 ]; do
-            still_runs "$pid" "$name"
+            still_runs "$cluster_pid" "$name"
+            sleep 0.05
+        done
+    done
+}
+
+# serves PORT: whether the server there has loaded its data.
+serves() {
+    local line=""
+    (
+        exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'PING\r\n' >&3 && read -r -t 5 line <&3
+        [ "$line" = $'+PONG\r' ]
+    ) 2>/dev/null
+}
+
+# start_hierarchy NAME: starts three nodes whose transactions a tree of validators certifies, and sets $ports
+# ("p1 p2 p3") once each serves.
+start_hierarchy() {
+    local name="$1" node
+    launch_cluster "$name" 3 --protocol hierarchy --fan-out 2
+    for node in $ports; do
+        until serves "$node"; do
+            still_runs "$cluster_pid" "$name"
             sleep 0.05
         done
     done

@@ -17,9 +17,10 @@
 //!
 //! When the decided entries of a group have more than [`SiteOptions::log_bytes_max`] bytes, the site has the
 //! protocol encode its state. The state becomes the group's base, and what lies before it is forgotten. A
-//! leader that has no longer what another site needs sends that site its base. The other site takes it unless
-//! its own log has the base's last entry: then it only lags. What it throws away no leader has counted,
-//! because a log that lacks an agreed entry has nothing agreed behind it.
+//! leader that has no longer what another site needs offers that site its base, which the other site fetches
+//! in pieces (`site::bases`) and takes unless its own log has the base's last entry: then it only lags. What
+//! it throws away no leader has counted, because a log that lacks an agreed entry has nothing agreed behind
+//! it. A state of more than [`BASE_BYTES_MAX`] bytes becomes no base: its group's log goes on growing.
 //!
 //! # Failures
 //!
@@ -30,10 +31,13 @@
 //! 1. A group's entries are decided in order, each once behind the base: `decided <= committed`.
 //! 2. A promise leaves when the record behind it is as durable as [`SiteOptions::fsync`] asks.
 
+mod bases;
+
 use crate::FsyncPolicy;
 use crate::cluster::checkpoint::Needed;
 use crate::groups::{Groups, NowKept};
 use crate::host::{HostEffects, HostEvent, Machine};
+use crate::site::bases::{Ask, BasePiece, Bases, Taken};
 use agree::{Contradiction, Group, Input, RaftGroup, Turn};
 use bytes::Bytes;
 use certify::{Alone, Answer, Certifier, Effects, Look, ReadSet, Workers, WriteSet};
@@ -45,11 +49,13 @@ use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId, RequestId, SessionId};
 
+pub use bases::BASE_BYTES_MAX;
+
 /// A question for an index is asked again after so many ticks.
 const QUESTION_TICKS: u64 = 4;
 /// The site itself asks for an index under this name ([`Site::catch_up`]). No client's session is internal.
 const CATCHING_UP: RequestId = RequestId { session: SessionId::INTERNAL, sequence: 0, attempt: 0 };
-/// A site that was sent a base has had time to take it after so many ticks.
+/// A site that was offered a base, or sent a piece, has had time to take it after so many ticks.
 const BEHIND_TICKS: u64 = 20;
 /// A record that could not be written is tried again after so many ticks.
 const RETRY_TICKS: u64 = 20;
@@ -83,8 +89,33 @@ pub struct SiteOptions {
     /// A group's log begins anew when its decided entries have more bytes, and more than its base: so
     /// encoding a large state costs no more than what was decided since.
     pub log_bytes_max: u64,
+    /// A base goes to other sites in pieces of at most so many bytes.
+    pub base_piece_bytes_max: usize,
     /// A number that no other process of the cluster has: it tells this one's questions from others'.
     pub nonce: u64,
+}
+
+/// What a site tells of itself. Counts are since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteStatus {
+    /// The last decided entries of all groups, added up.
+    pub decided: u64,
+    /// Bytes of entries that were decided since the groups' logs began.
+    pub log_bytes: u64,
+    /// How often a group's log began anew.
+    pub bases: u64,
+    /// Syncs of the journal that succeeded.
+    pub syncs: u64,
+    /// Records that the journal did not take.
+    pub write_failures: u64,
+    /// Syncs of the journal that failed.
+    pub sync_failures: u64,
+    /// Why the site is silent, if it is.
+    pub silence: Option<&'static str>,
+    /// Groups of which this site knows no leader, or has no link to it.
+    pub without_leader: BTreeSet<PartitionId>,
+    /// Groups of which this site knows that it lacks agreed entries.
+    pub lagging: BTreeSet<PartitionId>,
 }
 
 /// What a site wants done beside what a host does.
@@ -148,7 +179,8 @@ enum Frame {
     Consensus(PartitionId, Bytes),
     Propose(PartitionId, Bytes),
     Protocol(Bytes),
-    Base(PartitionId, Base),
+    Base(PartitionId, BasePiece),
+    AskForBase(PartitionId, Ask),
 }
 
 /// Why nothing is said at present.
@@ -169,9 +201,15 @@ pub struct Site<C> {
     next_question: u64,
     /// The groups of which this site may still lack what was agreed on before [`Site::catch_up`].
     lagging: BTreeSet<PartitionId>,
-    /// Sites that were sent a base, and when.
+    /// Sites that were offered a base, and when they were sent something of it last.
     behind: BTreeMap<(PartitionId, NodeId), u64>,
+    /// What this site is sent of bases.
+    bases: Bases,
     silence: Option<Silence>,
+    /// Sites to which there is a link.
+    linked: BTreeSet<NodeId>,
+    /// [`SiteStatus`]: what is counted from the start on.
+    counts: SiteStatus,
     ticks: u64,
     /// What the protocol wants, until it is done.
     wishes: Effects,
@@ -192,7 +230,10 @@ impl<C: Certifier> Site<C> {
             questions: BTreeMap::new(),
             lagging: BTreeSet::new(),
             behind: BTreeMap::new(),
+            bases: Bases::default(),
             silence: None,
+            linked: BTreeSet::new(),
+            counts: SiteStatus::default(),
             ticks: 0,
             wishes: Effects::default(),
             workers: Arc::new(Alone),
@@ -280,6 +321,31 @@ impl<C: Certifier> Site<C> {
     /// Whether the protocol was given all that the groups had agreed on when [`Site::catch_up`] was called.
     pub fn has_caught_up(&self) -> bool {
         self.lagging.is_empty()
+    }
+
+    /// Why this site is silent, if it is.
+    pub fn silence(&self) -> Option<&'static str> {
+        self.silence.as_ref().map(|silence| match silence {
+            Silence::Unwritten { .. } => "the journal takes no record: check the disk and its space",
+            Silence::Ended => "the site has ended: start the node again",
+        })
+    }
+
+    /// What is counted, and why clients may not be served.
+    pub fn status(&self) -> SiteStatus {
+        let is_led = |group: &dyn Group| {
+            let leader = group.leader().map(|(node, _)| node);
+            leader.is_some_and(|node| node == self.options.me || self.linked.contains(&node))
+        };
+        let without_leader = self.groups.iter().filter(|(_, group)| !is_led(&***group));
+        SiteStatus {
+            decided: self.decided.values().map(|decided| decided.index).sum(),
+            log_bytes: self.decided.values().map(|decided| decided.bytes).sum(),
+            silence: self.silence(),
+            without_leader: without_leader.map(|(&partition, _)| partition).collect(),
+            lagging: self.lagging.iter().copied().chain(self.bases.groups()).collect::<BTreeSet<_>>(),
+            ..self.counts.clone()
+        }
     }
 
     /// A client's transaction begins.
@@ -467,7 +533,7 @@ impl<C: Certifier> Site<C> {
         for node in turn.behind {
             let told = self.behind.insert((partition, node), self.ticks);
             if let Some(group) = self.groups.get(&partition).filter(|_| told.is_none()) {
-                send(effects, node, &Frame::Base(partition, group.base().clone()));
+                send(effects, node, &Frame::Base(partition, BasePiece::offer(group.base())));
             }
         }
         match self.decide(partition, turn.committed) {
@@ -509,6 +575,7 @@ impl<C: Certifier> Site<C> {
             let Some(newest) = entries.last() else { return Ok(()) };
             (decided.index, decided.term) = (last, newest.term);
             decided.bytes += entries.iter().map(|entry| entry.data.len() as u64).sum::<u64>();
+            self.bases.decided(partition, last);
         }
         Ok(())
     }
@@ -523,37 +590,60 @@ impl<C: Certifier> Site<C> {
             return;
         }
         decided.bytes = 0;
+        let state = self.protocol.snapshot(partition);
+        if state.len() > BASE_BYTES_MAX {
+            return;
+        }
         let base = Base {
             index: decided.index,
             term: decided.term,
             members: group.members_at(decided.index),
-            state: self.protocol.snapshot(partition).into(),
+            state: state.into(),
         };
+        self.counts.bases += 1;
         self.groups.rebase(partition, base.clone());
         self.record(Kept { base: Some(base), ..Kept::nothing(partition) }, effects);
         self.groups.wait_for(());
     }
 
     /// Another site's log begins behind what this one needs next.
-    fn install(
+    fn take_piece(
         &mut self,
         from: NodeId,
         partition: PartitionId,
-        base: Base,
+        piece: BasePiece,
         effects: &mut SiteEffects,
     ) -> Result<(), String> {
         let Some(group) = self.groups.get(&partition) else {
             return Err(format!("a base of {partition}, which is no group of this site"));
         };
-        let Members { voters, learners, .. } = &base.members;
+        let Base { index, term, members, .. } = &piece.head;
+        let Members { voters, learners, .. } = members;
         let is_member = |site| voters.contains(&site) || learners.contains(&site);
         if !is_member(from) || !is_member(self.options.me) {
             return Err(format!("a base of {partition} for {voters:?} and {learners:?}"));
         }
-        let has_it = group.entry(base.index).is_some_and(|entry| entry.term == base.term);
-        if base.index <= self.decided(partition) || has_it {
+        let has_it = group.entry(*index).is_some_and(|entry| entry.term == *term);
+        if *index <= self.decided(partition) || has_it {
             return Ok(());
         }
+        match self.bases.take(from, partition, piece, self.ticks) {
+            Taken::Nothing => Ok(()),
+            Taken::Ask(ask) => {
+                send(effects, from, &Frame::AskForBase(partition, ask));
+                Ok(())
+            }
+            Taken::Whole(base) => self.install(partition, base, effects),
+        }
+    }
+
+    /// Begins behind a base.
+    fn install(
+        &mut self,
+        partition: PartitionId,
+        base: Base,
+        effects: &mut SiteEffects,
+    ) -> Result<(), String> {
         let index = base.index;
         if self.protocol.restore(partition, &base.state).is_err() {
             return Err(format!("a base of {partition} that means nothing to this build of Ordo"));
@@ -624,6 +714,9 @@ impl<C: Certifier> Site<C> {
             // Only a leader has use for it.
             let _ = self.groups.handle(partition, Input::TryAgain(node));
         }
+        for (node, partition, ask) in self.bases.tick(self.ticks) {
+            send(effects, node, &Frame::AskForBase(partition, ask));
+        }
         for partition in self.questions.keys().copied().collect::<Vec<_>>() {
             self.ask(partition, QUESTION_TICKS);
         }
@@ -653,7 +746,18 @@ impl<C: Certifier> Site<C> {
                 let heard = self.protocol.receive(from, &message, &mut self.wishes);
                 heard.map_err(|_| "a message that is none of this protocol".to_owned())?;
             }
-            Frame::Base(partition, base) => self.install(from, partition, base, effects)?,
+            Frame::Base(partition, piece) => self.take_piece(from, partition, piece, effects)?,
+            Frame::AskForBase(partition, ask) => {
+                let Some(group) = self.groups.get(&partition) else {
+                    return Err(format!(
+                        "a question for a base of {partition}, which is no group of this site"
+                    ));
+                };
+                let piece = ask.answer(group.base(), self.options.base_piece_bytes_max);
+                send(effects, from, &Frame::Base(partition, piece));
+                // While it asks, it needs no other offer.
+                self.behind.entry((partition, from)).and_modify(|tick| *tick = self.ticks);
+            }
         }
         Ok(())
     }
@@ -666,6 +770,17 @@ impl<C: Certifier> Site<C> {
         }
         let checked = self.protocol.check(partition, entry);
         checked.map_err(|_| format!("an entry of {partition} that means nothing to this build of Ordo"))
+    }
+
+    fn count(&mut self, event: &HostEvent) {
+        match event {
+            HostEvent::Connected(node) => drop(self.linked.insert(*node)),
+            HostEvent::Disconnected(node) => drop(self.linked.remove(node)),
+            HostEvent::Synced(_) => self.counts.syncs += 1,
+            HostEvent::JournalUnwritten(_) => self.counts.write_failures += 1,
+            HostEvent::JournalFailed(_) => self.counts.sync_failures += 1,
+            _ => {}
+        }
     }
 
     fn end(&mut self, text: String, effects: &mut SiteEffects) {
@@ -681,6 +796,7 @@ impl<C: Certifier> Machine for Site<C> {
     type Effects = SiteEffects;
 
     fn react(&mut self, event: HostEvent, _now_ms: u64, effects: &mut SiteEffects) {
+        self.count(&event);
         match event {
             HostEvent::Frame { .. } | HostEvent::Connected(_) | HostEvent::Disconnected(_)
                 if self.silence.is_some() => {}
@@ -754,6 +870,7 @@ const CONSENSUS: u8 = 1;
 const PROPOSE: u8 = 2;
 const PROTOCOL: u8 = 3;
 const BASE: u8 = 4;
+const ASK_FOR_BASE: u8 = 5;
 
 fn put_frame(frame: &Frame) -> Vec<u8> {
     let mut out = Vec::new();
@@ -774,9 +891,13 @@ fn put_frame(frame: &Frame) -> Vec<u8> {
             out.push(PROTOCOL);
             put_bytes(&mut out, message);
         }
-        Frame::Base(partition, base) => {
+        Frame::Base(partition, piece) => {
             head(BASE, *partition);
-            base.encode(&mut out);
+            piece.put(&mut out);
+        }
+        Frame::AskForBase(partition, ask) => {
+            head(ASK_FOR_BASE, *partition);
+            ask.put(&mut out);
         }
     }
     out
@@ -790,7 +911,8 @@ fn take_frame(bytes: &[u8]) -> Option<Frame> {
         CONSENSUS => Frame::Consensus(partition(reader)?, rest(reader)?),
         PROPOSE => Frame::Propose(partition(reader)?, rest(reader)?),
         PROTOCOL => Frame::Protocol(rest(reader)?),
-        BASE => Frame::Base(partition(reader)?, Base::take(reader)?),
+        BASE => Frame::Base(partition(reader)?, BasePiece::take(reader)?),
+        ASK_FOR_BASE => Frame::AskForBase(partition(reader)?, Ask::take(reader)?),
         _ => return None,
     };
     reader.is_empty().then_some(frame)
@@ -803,6 +925,12 @@ pub fn describe(bytes: &[u8]) -> String {
         Some(Frame::Consensus(partition, message)) => format!("{partition} {}", agree::describe(&message)),
         Some(Frame::Propose(partition, entry)) => format!("{partition} proposes {} bytes", entry.len()),
         Some(Frame::Protocol(message)) => format!("{} bytes of the protocol", message.len()),
-        Some(Frame::Base(partition, base)) => format!("{partition} begins behind {}", base.index),
+        Some(Frame::Base(partition, BasePiece { head, total, offset, bytes })) => {
+            let piece = format!("{} bytes from {offset} of {total}", bytes.len());
+            format!("{partition} begins behind {}: {piece}", head.index)
+        }
+        Some(Frame::AskForBase(partition, Ask { index, offset, .. })) => {
+            format!("{partition} asks for the base behind {index} from {offset}")
+        }
     }
 }

@@ -8,7 +8,7 @@ use ordo_node::FsyncPolicy;
 use ordo_node::cluster::checkpoint::Needed;
 use ordo_node::cluster::{ClusterCheckpoint, Piece, Whole};
 use ordo_node::host::{Host, HostEvent, Machine, Recorded, drive};
-use ordo_node::site::{Site, SiteEffects, SiteOptions};
+use ordo_node::site::{Site, SiteEffects, SiteOptions, describe};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -131,9 +131,14 @@ struct Rig {
     on_way: VecDeque<(NodeId, NodeId, Bytes)>,
     /// Nothing reaches this site.
     cut_off: Option<NodeId>,
+    /// The frames with pieces of bases that were sent, and the largest of them in bytes.
+    pieces: (u32, usize),
+    /// Of each so many of them one is lost.
+    piece_lost_each: u32,
 }
 
 const LOG_BYTES_MAX: u64 = 100;
+const PIECE_BYTES_MAX: usize = 16;
 
 impl Rig {
     /// Three sites, of which one leads.
@@ -152,13 +157,20 @@ impl Rig {
                 fsync: FsyncPolicy::Always,
                 tick_ms: 10,
                 log_bytes_max: LOG_BYTES_MAX,
+                base_piece_bytes_max: PIECE_BYTES_MAX,
                 nonce: u64::from(number),
             };
             let greeter = Greeter { me: Some(NodeId(number)), ..Greeter::default() };
             let site = Site::recover(options, greeter, GroupImages::new()).expect("a site");
             (site, SiteEffects::default(), Hands::default())
         };
-        let mut rig = Rig { sites: (1..=3).map(site).collect(), on_way: VecDeque::new(), cut_off: None };
+        let mut rig = Rig {
+            sites: (1..=3).map(site).collect(),
+            on_way: VecDeque::new(),
+            cut_off: None,
+            pieces: (0, 0),
+            piece_lost_each: u32::MAX,
+        };
         rig.run_until("somebody leads", |rig| rig.leader().is_some());
         rig
     }
@@ -196,6 +208,14 @@ impl Rig {
             while let Some((from, bytes, to)) =
                 self.on_way.pop_front().map(|(from, to, bytes)| (from, bytes, to))
             {
+                let is_piece = describe(&bytes).contains(" begins behind ");
+                self.pieces.0 += u32::from(is_piece);
+                if is_piece {
+                    self.pieces.1 = self.pieces.1.max(bytes.len());
+                    if self.pieces.0.is_multiple_of(self.piece_lost_each) {
+                        continue;
+                    }
+                }
                 if ![Some(from), Some(to)].contains(&self.cut_off) || self.cut_off.is_none() {
                     self.react(to, HostEvent::Frame { from, bytes });
                 }
@@ -267,6 +287,35 @@ fn sites_that_only_follow_have_transactions_and_everything_that_is_decided() {
     assert_eq!(rig.append(NodeId(3), 1, "last").last(), Some(&Answer::Committed));
     rig.run_until("the leader has it", |rig| rig.value(NodeId(1)) == Some(Entry::new("last")));
     assert_eq!(rig.leader(), Some(NodeId(1)));
+}
+
+#[test]
+fn a_base_that_no_frame_carries_comes_in_pieces_whatever_is_lost() {
+    let mut rig = Rig::new();
+    let (leader, behind) = (rig.leader().expect("one leads"), rig.follower());
+    rig.cut_off = Some(behind);
+    let texts = ["first", "second"].map(|word| word.repeat(100));
+    let write = |rig: &mut Rig, sequence, text: &str| {
+        assert_eq!(rig.append(leader, sequence, text).last(), Some(&Answer::Committed));
+    };
+    // Of the second one the log has nothing either: its base is newer.
+    for (sequence, text) in (1..).zip(&texts) {
+        write(&mut rig, sequence, text);
+    }
+    assert_eq!(rig.pieces.0, 0, "the site that is behind has heard of nothing");
+    (rig.cut_off, rig.piece_lost_each) = (None, 5);
+    let place = usize::from(behind.0) - 1;
+    rig.run_until("it is told of a base", |rig| !rig.sites[place].0.status().lagging.is_empty());
+    assert_eq!(rig.value(behind), None);
+    let second = Some(Entry::new(texts[1].as_str()));
+    rig.run_until("it has everything", |rig| rig.value(behind) == second);
+    let (count, bytes_max) = rig.pieces;
+    let least = texts[1].len() / PIECE_BYTES_MAX;
+    assert!(count as usize > least * 6 / 5, "{count} pieces, of which some were lost");
+    assert!(bytes_max < PIECE_BYTES_MAX + 64, "a frame of {bytes_max} bytes");
+    assert!(rig.sites[place].0.status().lagging.is_empty());
+    write(&mut rig, 3, "third");
+    rig.run_until("it follows", |rig| rig.value(behind) == Some(Entry::new("third")));
 }
 
 #[test]

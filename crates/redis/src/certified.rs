@@ -3,7 +3,7 @@
 use crate::table::{Command, ConnectionCommand, Flags, Run};
 use txn::Reply;
 
-const LISTS: &str = "validators know single keys, and list or count none: keep the names in a set or a hash";
+const LISTS: &str = "validators know single keys, and list none: keep the names in a set or a hash";
 const CLEARS: &str = "validators know single keys: delete them by name";
 const MESSAGES: &str = "nodes tell each other of no messages: use a stream, or an ordered cluster";
 const COPIES: &str = "nodes tell each other of no writes: use an ordered cluster";
@@ -25,11 +25,11 @@ pub fn refusal(command: &Command) -> Option<&'static str> {
         )
     );
     match command.name {
-        "keys" | "scan" | "randomkey" | "dbsize" => Some(LISTS),
+        "keys" | "scan" | "randomkey" => Some(LISTS),
         "flushall" | "flushdb" => Some(CLEARS),
         "client|tracking" => Some(COPIES),
         "script|flush" => Some(SCRIPTS),
-        "save" | "bgsave" | "bgrewriteaof" => Some(SAVES),
+        "save" | "bgsave" | "bgrewriteaof" | "lastsave" => Some(SAVES),
         "ordo.backup|where" | "ordo.backup|file" | "ordo.backup|log" => Some(BACKUPS),
         "waitaof" => Some(LOG),
         _ if is_of_channels || command.is(Flags::PUBSUB) => Some(MESSAGES),

@@ -12,7 +12,6 @@ use crate::shared::Shared;
 use redis_surface::Kept;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use txn::{ScanRange, Space};
 
 /// The connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,8 +144,7 @@ fn proc_bytes(file: &str, name: &str) -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// The scripts and functions that are kept, in the first of the node's partitions: each partition has them
-/// all.
+/// The scripts and functions that are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScriptStats {
     /// Scripts that EVALSHA finds.
@@ -164,22 +162,16 @@ impl ScriptStats {
     pub fn of(shared: &Shared) -> ScriptStats {
         const RECORDS_MAX: usize = 16_384;
         let mut kept = ScriptStats::default();
-        let Some(view) = shared.runtime.kept().next() else {
-            return kept;
-        };
-        let snapshot = view.open();
-        let page = view.scan_at(&snapshot, ScanRange::of(Space::System, 0, RECORDS_MAX));
-        view.close(snapshot);
-        for (key, entry) in &page.entries {
+        shared.runtime.for_each_system_record(RECORDS_MAX, |(key, entry)| {
             let count = match Kept::of(key) {
                 Some(Kept::Script) => &mut kept.scripts,
                 Some(Kept::Function) => &mut kept.functions,
                 Some(Kept::Library) => &mut kept.libraries,
-                None => continue,
+                None => return,
             };
             *count += 1;
             kept.bytes += (key.heap_bytes() + entry.value.heap_bytes()) as u64;
-        }
+        });
         kept
     }
 }

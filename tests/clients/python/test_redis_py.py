@@ -1,5 +1,5 @@
-"""redis-py, unmodified, against a running server: ORDO_PORT, ORDO_PORT_WITH_PASSWORD (the password is `secret`), and a cluster of three
-nodes at ORDO_CLUSTER_PORTS."""
+"""redis-py, unmodified, against a running server: ORDO_PORT, ORDO_PORT_WITH_PASSWORD (the password is `secret`), a cluster of three
+nodes at ORDO_CLUSTER_PORTS, and three nodes of a hierarchy at ORDO_HIERARCHY_PORTS."""
 
 import os
 import threading
@@ -13,6 +13,7 @@ from redis.cluster import ClusterNode
 
 PORT = int(os.environ["ORDO_PORT"])
 CLUSTER_PORTS = [int(port) for port in os.environ["ORDO_CLUSTER_PORTS"].split()]
+HIERARCHY_PORTS = [int(port) for port in os.environ["ORDO_HIERARCHY_PORTS"].split()]
 PORT_WITH_PASSWORD = int(os.environ["ORDO_PORT_WITH_PASSWORD"])
 
 
@@ -537,6 +538,81 @@ class InACluster(unittest.TestCase):
         self.r.spublish("shard", "hello")
         self.assertEqual(sharded.get_sharded_message(timeout=30)["data"], "hello")
         sharded.close()
+
+
+class InAHierarchy(unittest.TestCase):
+    """Transactions that a client holds open: ORDO.BEGIN, and commands, until ORDO.COMMIT or ORDO.ROLLBACK."""
+
+    def connect(self, port=HIERARCHY_PORTS[0], protocol=2):
+        # A transaction is its connection's: redis-py takes any other one from its pool for each command.
+        r = redis.Redis(port=port, protocol=protocol, single_connection_client=True, decode_responses=True)
+        self.addCleanup(r.close)
+        return r
+
+    def commit(self, r, run):
+        """Runs a transaction again until it is committed: it conflicts with others, also with what its node has not heard the end of."""
+
+        def attempt():
+            self.assertEqual(r.execute_command("ORDO.BEGIN"), "OK")
+            end = "ORDO.ROLLBACK"
+            try:
+                run()
+                end = "ORDO.COMMIT"
+            except redis.ResponseError as error:
+                self.assertRegex(str(error), "^CONFLICT ")
+            try:
+                self.assertEqual(r.execute_command(end), "OK")
+                return end == "ORDO.COMMIT"
+            except redis.ResponseError as error:
+                self.assertRegex(str(error), "^CONFLICT ")
+                return False
+
+        until("it is committed", attempt)
+
+    def test_what_is_committed_has_an_effect_as_a_whole_and_what_is_rolled_back_has_none(self):
+        other = self.connect(HIERARCHY_PORTS[1])
+        for protocol in (2, 3):
+            r = self.connect(protocol=protocol)
+            self.assertTrue(r.mset({"alice": 100, "bob": 0}))
+            r.delete("history")
+
+            def transfer():
+                self.assertEqual(r.get("alice"), "100")
+                self.assertEqual(r.decrby("alice", 30), 70)
+                self.assertEqual(r.incrby("bob", 30), 30)
+                self.assertEqual(r.hset("history", mapping={"alice": -30, "bob": 30}), 2)
+                self.assertEqual(other.mget("alice", "bob"), ["100", "0"])
+
+            self.commit(r, transfer)
+            self.assertEqual(other.mget("alice", "bob"), ["70", "30"])
+            self.assertEqual(r.execute_command("ORDO.BEGIN"), "OK")
+            self.assertTrue(r.set("alice", "gone"))
+            self.assertEqual(r.execute_command("ORDO.ROLLBACK"), "OK")
+            self.assertEqual(other.get("alice"), "70")
+            with self.assertRaisesRegex(redis.ResponseError, "without ORDO.BEGIN"):
+                r.execute_command("ORDO.COMMIT")
+
+    def test_a_transaction_that_only_reads_reads_one_moment(self):
+        r = self.connect()
+        self.assertTrue(r.mset({"left": 1, "right": 1}))
+        self.assertEqual(r.execute_command("ORDO.BEGIN", "READONLY"), "OK")
+        left = r.get("left")
+        self.assertTrue(self.connect(HIERARCHY_PORTS[2]).mset({"left": 2, "right": 2}))
+        self.assertEqual(r.get("right"), left)
+        with self.assertRaisesRegex(redis.ResponseError, "READONLY"):
+            r.set("left", 3)
+        self.assertEqual(r.execute_command("ORDO.COMMIT"), "OK")
+
+    def test_a_conflict_is_an_error_and_no_increment_is_lost(self):
+        self.connect().set("counter", 0)
+
+        def work(port):
+            r = self.connect(port)
+            for _ in range(10):
+                self.commit(r, lambda: r.set("counter", int(r.get("counter")) + 1))
+
+        together([lambda port=port: work(port) for port in HIERARCHY_PORTS])
+        self.assertEqual(self.connect().get("counter"), "30")
 
 
 class Authentication(unittest.TestCase):

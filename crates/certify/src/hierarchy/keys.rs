@@ -9,10 +9,11 @@ use crate::codec::{put_value, take_value};
 use crate::prepare::{Prepare, Used};
 use crate::times::{Range, Timestamp};
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use txn::codec::{Reader, put_key, put_varint, take_key};
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
-use txn::{Entry, Key, Position, RequestId};
+use txn::{Entry, Key, Position, RequestId, Space};
 
 /// The parts of a leaf's keys. A key is in one of them, so several threads can change them.
 pub(super) const SHARDS: usize = 64;
@@ -58,10 +59,60 @@ impl KeyState {
         self.versions.last().map_or(Position::NONE, |version| version.position)
     }
 
+    /// What the key holds.
+    fn entry(&self) -> Option<&Entry> {
+        self.versions.last().and_then(|version| version.entry.as_ref())
+    }
+
     /// Tentative writers, but for one transaction.
     fn writers(&self) -> impl Iterator<Item = &Use> {
         self.users.values().filter(|user| user.write.is_some())
     }
+}
+
+/// How many keys of users hold something, tentative versions aside. Entries that have expired and were not
+/// removed yet count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyCounts {
+    /// All of them.
+    pub keys: u64,
+    /// Of these, the keys with a time to live.
+    pub expiring: u64,
+    /// When those expire, in milliseconds since 1970, added up.
+    pub expires_at_ms_sum: u128,
+}
+
+impl KeyCounts {
+    /// Counts what a key holds.
+    fn add(&mut self, key: &Key, entry: Option<&Entry>) {
+        if let Some(expires_at_ms) = counted(key, entry) {
+            self.keys += 1;
+            self.expiring += u64::from(expires_at_ms != 0);
+            self.expires_at_ms_sum += u128::from(expires_at_ms);
+        }
+    }
+
+    /// Counts no longer what a key has held.
+    fn remove(&mut self, key: &Key, entry: Option<&Entry>) {
+        if let Some(expires_at_ms) = counted(key, entry) {
+            self.keys -= 1;
+            self.expiring -= u64::from(expires_at_ms != 0);
+            self.expires_at_ms_sum -= u128::from(expires_at_ms);
+        }
+    }
+}
+
+impl AddAssign for KeyCounts {
+    fn add_assign(&mut self, other: KeyCounts) {
+        self.keys += other.keys;
+        self.expiring += other.expiring;
+        self.expires_at_ms_sum += other.expires_at_ms_sum;
+    }
+}
+
+/// When an entry expires, if it counts.
+fn counted(key: &Key, entry: Option<&Entry>) -> Option<u64> {
+    entry.filter(|_| key.space() == Space::User).map(|entry| entry.expires_at_ms)
 }
 
 /// What a reply does to a key.
@@ -75,10 +126,13 @@ pub(super) enum KeyChange {
 
 /// Some of the keys.
 ///
-/// Invariant: of the versions of a key, `written` grows.
+/// Invariants:
+/// 1. Of the versions of a key, `written` grows.
+/// 2. `counts` is what a walk over all keys would count.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Shard {
     states: BTreeMap<Key, KeyState>,
+    counts: KeyCounts,
 }
 
 impl Shard {
@@ -96,9 +150,12 @@ impl Shard {
     /// A transaction commits a write. If one with a higher timestamp has come first, this version stands
     /// before it.
     fn write(&mut self, key: Key, entry: Option<Entry>, position: Position, at: Timestamp) {
-        let state = self.states.entry(key).or_default();
+        let counts = &mut self.counts;
+        let state = self.states.entry(key.clone()).or_default();
+        counts.remove(&key, state.entry());
         let place = state.versions.partition_point(|version| version.written <= at);
         state.versions.insert(place, Version { position, written: at, entry });
+        counts.add(&key, state.entry());
         if state.versions.len() > VERSIONS_MAX {
             state.versions.remove(0);
             state.is_cut = true;
@@ -252,8 +309,26 @@ impl Keys {
         newest.map(|version| version.written).fold(Timestamp::NONE, Timestamp::max)
     }
 
+    /// How many keys of users hold something.
+    pub fn counts(&self) -> KeyCounts {
+        let mut all = KeyCounts::default();
+        self.shards.iter().for_each(|shard| all += shard.counts);
+        all
+    }
+
+    /// What the store itself keeps, tentative versions aside.
+    pub fn system_records(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+        let states = self.shards.iter().flat_map(|shard| shard.states.range(Key::system(b"")..));
+        states.filter_map(|(key, state)| Some((key, state.entry()?)))
+    }
+
     /// What contradicts an invariant of this type.
     pub fn flaw(&self) -> Option<String> {
+        let mut counted = KeyCounts::default();
+        self.states().for_each(|(key, state)| counted.add(key, state.entry()));
+        if counted != self.counts() {
+            return Some(format!("there are {counted:?}, and {:?} were counted", self.counts()));
+        }
         let is_ordered =
             |pair: &[Version]| pair[0].written < pair[1].written || is_active(Mutant::ReuseTimestamp);
         let is_bad = |state: &KeyState| {
@@ -297,7 +372,9 @@ impl Keys {
             let shard = shard_of(key.hash64());
             (shards_from <= shard).then_some(())?;
             shards_from = shard;
-            keys.shards[shard].states.insert(key, state).is_none().then_some(())?;
+            let Shard { states, counts } = &mut keys.shards[shard];
+            counts.add(&key, state.entry());
+            states.insert(key, state).is_none().then_some(())?;
         }
         keys.flaw().is_none().then_some(keys)
     }

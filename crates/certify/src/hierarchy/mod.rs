@@ -129,9 +129,10 @@
 //! * With timestamps, a leaf may decide about a thousand transactions between two leaves' votes on another
 //!   one. If it decides more, that one is aborted.
 //!
-//! What it leaves out: listings, counts and clears (refused), the removal of entries that have expired,
-//! validators that only some sites have, and the forgetting of deleted keys. Each site has a replica of every
-//! validator's group, and looks there to learn what another validator has.
+//! What it leaves out: listings and clears (refused), counts that are certified (a transaction is told how
+//! many keys its site has), the removal of entries that have expired, validators that only some sites have,
+//! and the forgetting of deleted keys. Each site has a replica of every validator's group, and looks there to
+//! learn what another validator has.
 //!
 //! Invariants:
 //! 1. The state of a validator is a function of its decided entries.
@@ -151,6 +152,7 @@ mod tests;
 mod tree;
 
 pub use crate::sessions::home_of;
+pub use keys::KeyCounts;
 pub use outbox::BatchLimits;
 pub use tree::{Tree, TreeError};
 
@@ -345,6 +347,18 @@ impl Hierarchy {
     pub fn newest(&self, key: &Key) -> Read {
         let leaf = self.leaves.get(&self.group_of(key));
         leaf.map_or_else(Read::default, |leaf| leaf.keys.newest(key))
+    }
+
+    /// How many keys of users this site's replicas have.
+    pub fn key_counts(&self) -> KeyCounts {
+        let mut all = KeyCounts::default();
+        self.leaves.values().for_each(|leaf| all += leaf.keys.counts());
+        all
+    }
+
+    /// What the store itself keeps, such as scripts, leaf by leaf.
+    pub fn system_records(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+        self.leaves.values().flat_map(|leaf| leaf.keys.system_records())
     }
 
     /// Whether no transaction is tentative here, and no validator remembers one that is not over.
@@ -895,12 +909,21 @@ impl Certifier for Hierarchy {
     }
 
     fn look(&mut self, id: RequestId, look: &Look, effects: &mut Effects) {
-        let Some(open) = self.open.get_mut(&id) else { return };
-        let Look::Key(key) = look else {
-            let text = "ERR hierarchical validation lists and counts no keys: read them by name";
-            return effects.answer(id, Answer::Refused(text));
+        if !self.open.contains_key(&id) {
+            return;
+        }
+        let key = match look {
+            Look::Key(key) => key,
+            // No validator certifies that: leaves know single keys.
+            Look::Count => return effects.answer(id, Answer::Count(self.key_counts().keys)),
+            Look::Scan(_) => {
+                let text = "ERR hierarchical validation lists no keys: read them by name";
+                return effects.answer(id, Answer::Refused(text));
+            }
         };
-        (open.stage, open.since_tick) = (OpenStage::Looking(key.clone()), self.ticks);
+        if let Some(open) = self.open.get_mut(&id) {
+            (open.stage, open.since_tick) = (OpenStage::Looking(key.clone()), self.ticks);
+        }
         self.try_look(id, effects);
     }
 

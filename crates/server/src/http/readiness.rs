@@ -2,7 +2,8 @@
 //!
 //! A server is ready once its data is loaded, while it takes requests, and in a cluster while it takes part:
 //! it knows the leader of every partition, to which it forwards what its clients send, and it has executed
-//! what was agreed `staleness_ms_max` ago, as READONLY connections are promised.
+//! what was agreed `staleness_ms_max` ago, as READONLY connections are promised. A node of a hierarchy is
+//! ready while it reaches the leader of every validator, and knows of nothing decided that it lacks.
 
 use crate::cluster::ClusterView;
 use crate::shared::Shared;
@@ -67,7 +68,8 @@ impl Readiness {
             .then(|| "stopping: the server was asked to end".to_owned())
             .or_else(|| runtime.halted().map(|text| text.to_string()))
             .or_else(|| node.refused.as_ref().map(|text| text.to_string()))
-            .or_else(|| trouble(view.as_deref()?, runtime.staleness_ms_max()));
+            .or_else(|| trouble(view.as_deref()?, runtime.staleness_ms_max()))
+            .or_else(|| runtime.certified_status()?.trouble());
         let verdict = match reason {
             // A reason is one line, whatever an error's text holds.
             Some(reason) => Verdict::NotReady(reason.replace(['\r', '\n'], " ")),

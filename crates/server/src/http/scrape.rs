@@ -92,7 +92,7 @@ impl ServerScrape {
             push_bytes: shared.pushes.total_bytes() as u64,
             machine_bytes: system_bytes(),
             scripts: ScriptStats::of(shared),
-            keyspace: Keyspace::of(runtime.kept(), runtime.epoch_ms()),
+            keyspace: Keyspace::at(runtime),
             totals: shared.totals(),
             calls: shared.call_totals(),
             errors: shared.error_totals(),

@@ -91,6 +91,9 @@ impl Runtime {
 
     /// Why this node takes no part in its cluster, as clients are told; `None` if it does, or is by itself.
     pub fn out(&self) -> Option<Arc<str>> {
+        if let Some(certified) = self.certified.get() {
+            return certified.silence().map(|why| format!("MISCONF {why}").into());
+        }
         let is_out = self.inner.outside.is_out.load(Ordering::Relaxed);
         is_out.then(|| self.inner.core.lock().status().0.refused).flatten()
     }

@@ -83,7 +83,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use txn::{Epoch, PartitionId, Position, Request, RequestId, SessionId, Stop};
+use txn::{Entry, Epoch, Key, PartitionId, Position, Request, RequestId, ScanRange, SessionId, Space, Stop};
 
 /// What a caller runs at a time on behalf of light requests.
 const HELP: Budget = Budget { operations: 4096, heavy: false };
@@ -621,7 +621,7 @@ impl Runtime {
     /// Counters and places.
     pub fn status(&self) -> RuntimeStatus {
         let (node, log) = self.inner.core.lock().status();
-        RuntimeStatus {
+        let mut status = RuntimeStatus {
             node,
             log,
             engine: self.inner.engines.first().status(),
@@ -633,6 +633,25 @@ impl Runtime {
             engine_name: self.inner.engines.first().name(),
             workers: self.inner.workers,
             changes_since_checkpoint: self.inner.engines.changes_since_checkpoint(),
+        };
+        if let Some(certified) = self.certified.get() {
+            certified.tell_instead(&mut status);
+        }
+        status
+    }
+
+    /// Looks at records of the store itself, such as scripts, at most so many: at those of the first
+    /// partition that the node keeps, because each partition has them all, or at those of all leaves of a
+    /// hierarchy.
+    pub fn for_each_system_record(&self, records_max: usize, mut visit: impl FnMut((&Key, &Entry))) {
+        if let Some(certified) = self.certified.get() {
+            return certified.for_each_system_record(records_max, visit);
+        }
+        if let Some(view) = self.kept().next() {
+            let snapshot = view.open();
+            let page = view.scan_at(&snapshot, ScanRange::of(Space::System, 0, records_max));
+            view.close(snapshot);
+            page.entries.iter().for_each(|(key, entry)| visit((key, entry)));
         }
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn section(thread: &ThreadContext<'_>, out: &mut String) {
 }
 
 fn write(status: &CertifiedStatus, out: &mut String) {
-    let CertifiedStatus { validators, groups, counts, open_transactions } = status;
+    let CertifiedStatus { validators, groups, counts, open_transactions, .. } = status;
     let tree = &validators.tree;
     field(out, "control", format!("{:?}", validators.control).to_lowercase());
     field(out, "validators", tree.groups());

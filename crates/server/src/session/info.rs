@@ -235,7 +235,10 @@ fn persistence(thread: &ThreadContext<'_>, out: &mut String) {
     let save = if node.checkpoint_error.is_none() { "ok" } else { "err" };
     let write = if node.refused.is_none() { "ok" } else { "err" };
     field(out, "loading", 0);
-    field(out, "async_loading", 0);
+    // As in Redis: data is served while newer data comes.
+    let site = thread.shared.runtime.certified_status().map(|status| status.site);
+    let is_behind = site.is_some_and(|site| !site.lagging.is_empty());
+    field(out, "async_loading", u8::from(is_behind));
     field(out, "rdb_changes_since_last_save", status.changes_since_checkpoint);
     field(out, "rdb_bgsave_in_progress", u8::from(node.checkpoint_in_progress));
     field(out, "rdb_last_save_time", thread.shared.last_save_s());
@@ -456,8 +459,7 @@ fn errorstats(thread: &ThreadContext<'_>, out: &mut String) {
 }
 
 fn keyspace(thread: &ThreadContext<'_>, out: &mut String) {
-    let runtime = &thread.shared.runtime;
-    let Keyspace { keys, expires, ttl_ms_average } = Keyspace::of(runtime.kept(), runtime.epoch_ms());
+    let Keyspace { keys, expires, ttl_ms_average } = Keyspace::at(&thread.shared.runtime);
     if keys > 0 {
         let told = format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms_average}");
         field(out, "db0", told);

@@ -1,9 +1,11 @@
 //! How many keys there are, and how many of them have a time to live.
 //!
-//! Engines count entries as part of what they commit, so that is known at any time. Times to live they do not
-//! count; they are told from a sample, which is everything where there is little: a walk over all keys would
-//! be too much for a command that monitors send every second.
+//! Engines count entries as part of what they commit, so that is known at any time. Leaf validators also
+//! count times to live. Engines do not; theirs are told from a sample, which is everything where there is
+//! little: a walk over all keys would be too much for a command that monitors send every second.
 
+use crate::runtime::Runtime;
+use certify::hierarchy::KeyCounts;
 use store::{SHARDS, View};
 
 /// In a partition of at most so many keys all of them are looked at; in a larger one as many.
@@ -22,9 +24,12 @@ pub struct Keyspace {
     pub ttl_ms_average: u64,
 }
 
-/// How many keys there are in these partitions.
-pub fn keys<'a>(partitions: impl Iterator<Item = &'a dyn View>) -> u64 {
-    partitions.map(count).sum()
+/// How many keys a node has.
+pub fn keys(runtime: &Runtime) -> u64 {
+    match runtime.certified_status() {
+        Some(status) => status.keys.keys,
+        None => runtime.kept().map(count).sum(),
+    }
 }
 
 fn count(partition: &dyn View) -> u64 {
@@ -35,6 +40,21 @@ fn count(partition: &dyn View) -> u64 {
 }
 
 impl Keyspace {
+    /// Looks at a node.
+    pub fn at(runtime: &Runtime) -> Keyspace {
+        match runtime.certified_status() {
+            Some(status) => Keyspace::counted(status.keys, runtime.clock().with_wall_ms().1),
+            None => Keyspace::of(runtime.kept(), runtime.epoch_ms()),
+        }
+    }
+
+    /// What leaf validators have counted.
+    fn counted(counts: KeyCounts, now_ms: u64) -> Keyspace {
+        let KeyCounts { keys, expiring, expires_at_ms_sum } = counts;
+        let expires_at_ms = expires_at_ms_sum.checked_div(u128::from(expiring)).unwrap_or(0) as u64;
+        Keyspace { keys, expires: expiring, ttl_ms_average: expires_at_ms.saturating_sub(now_ms) }
+    }
+
     /// Looks at these partitions, at a time.
     pub fn of<'a>(partitions: impl Iterator<Item = &'a dyn View>, now_ms: u64) -> Keyspace {
         let mut found = Keyspace::default();
@@ -107,6 +127,15 @@ mod tests {
         assert_eq!(found, wanted);
         assert_eq!(of(&[partition(8)], 5_000).ttl_ms_average, 0, "all are late");
         assert_eq!(of(&[], 0), Keyspace::default());
+    }
+
+    #[test]
+    fn what_leaves_have_counted_is_told_as_it_is() {
+        let counts = KeyCounts { keys: 5, expiring: 2, expires_at_ms_sum: 3_000 };
+        let wanted = Keyspace { keys: 5, expires: 2, ttl_ms_average: 500 };
+        assert_eq!(Keyspace::counted(counts, 1_000), wanted);
+        assert_eq!(Keyspace::counted(counts, 2_000).ttl_ms_average, 0, "all are late");
+        assert_eq!(Keyspace::counted(KeyCounts::default(), 0), Keyspace::default());
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn text(text: String) -> Reply {
 fn stats(thread: &ThreadContext<'_>) -> Reply {
     let MemoryStats { used, resident, peak, startup, buffers, dataset: data } =
         MemoryStats::of(thread.shared);
-    let keys = keyspace::keys(thread.shared.runtime.kept());
+    let keys = keyspace::keys(&thread.shared.runtime);
     let percent = |part: u64, whole: u64| match whole {
         0 => 0.0,
         whole => part as f64 * 100.0 / whole as f64,

@@ -219,6 +219,8 @@ struct Plan {
     tick_ns: u64,
     /// A group's log begins anew when it has grown by so much.
     log_bytes_max: u64,
+    /// A base goes in pieces of at most so many bytes.
+    base_piece_bytes_max: usize,
     segment_bytes: u64,
     costs: CostTable,
     jitter: bool,
@@ -246,6 +248,7 @@ impl Plan {
             None => Tree::leaf(),
         };
         let mut batches = Draw::new(mix(options.seed ^ 0x6261_7463));
+        let mut pieces = Draw::new(mix(options.seed ^ 0x7069_6563));
         let partitions = match rule {
             Some(_) => Draw::new(mix(options.seed ^ 0x7061_7274)).pick(&[2, 2, 3, 4]),
             None => tree.partitions(),
@@ -263,6 +266,7 @@ impl Plan {
                 0 => 50_000,
                 bytes => bytes,
             },
+            base_piece_bytes_max: pieces.pick(&[1_000, 20_000, 1 << 20]),
             segment_bytes: options.segment_bytes,
             costs: options.costs,
             jitter: options.jitter,

@@ -33,12 +33,13 @@ use super::host::RealHost;
 use super::options::{HaltHook, StartError};
 use super::port::{Port, PortShared, Ports, Replies};
 use super::start::log_boot_id;
+use super::status::{MemberStatus, RuntimeStatus};
 use crate::clock::SteadyClock;
 use crate::cluster::Validators;
 use crate::disk::RealDisk;
-use crate::peers::{PeerEvents, PeerOptions, Peers};
+use crate::peers::{FRAME_BYTES_MAX, PeerEvents, PeerOptions, Peers};
 use bytes::Bytes;
-use certify::hierarchy::{Hierarchy, HierarchyOptions, Tree};
+use certify::hierarchy::{Hierarchy, HierarchyOptions, KeyCounts, Tree};
 use certify::{Answer as SiteAnswer, CertifiedCall, LocalSnapshot, Look, Wish};
 use execute::ReadOutcome;
 use execute::snapshot::panic_text;
@@ -48,26 +49,30 @@ pub use identity::SiteIdentity;
 use log::{Journal, Preparer, SyncTicket};
 use node::FsyncPolicy;
 use node::host::{CountedJournal, HostEvent, Machine, drive};
-use node::site::{Site, SiteEffects, SiteOptions};
+use node::site::{Site, SiteEffects, SiteOptions, SiteStatus};
 use parking_lot::{Condvar, Mutex};
 use sessions::Sessions;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use txn::{BootId, NodeId, PartitionId, Position, Request, RequestId, SessionId};
+use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, Request, RequestId, SessionId};
 
 /// The protocol that sites of this build speak with each other. Those of ordered nodes count from 1.
-pub const PROTOCOL: u16 = 0x100;
+pub const PROTOCOL: u16 = 0x101;
 /// Where the site's files are, below the node's directory.
 const DIRECTORY: &str = "site";
 /// A site that catches up with the others tells so again after this time.
 const CATCH_UP_TELL: Duration = Duration::from_secs(5);
 /// A group's log begins anew when its decided entries have more bytes.
 const LOG_BYTES_MAX: u64 = 16 << 20;
+/// Each piece takes a round trip, and holds up what else its link carries.
+const BASE_PIECE_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(2 * BASE_PIECE_BYTES_MAX <= FRAME_BYTES_MAX, "a frame carries a piece and its head");
 
 /// How a node takes part in a hierarchy.
 pub struct CertifiedOptions {
@@ -100,6 +105,32 @@ pub struct CertifiedStatus {
     pub counts: Counts,
     /// Connections that are in a transaction.
     pub open_transactions: usize,
+    /// How many keys of users the node has.
+    pub keys: KeyCounts,
+    /// The journal, and what the node lacks.
+    pub site: SiteStatus,
+}
+
+impl CertifiedStatus {
+    /// Why clients may not be sent here, in one line, if they may not.
+    pub fn trouble(&self) -> Option<String> {
+        let names = |groups: &BTreeSet<PartitionId>| {
+            let validators = groups.iter().filter_map(|group| self.validators.list.get(usize::from(group.0)));
+            validators.map(|validator| validator.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let SiteStatus { silence, without_leader, lagging, .. } = &self.site;
+        if let Some(why) = silence {
+            return Some((*why).to_owned());
+        }
+        if !without_leader.is_empty() {
+            return Some(format!(
+                "this node reaches no leader of the validators {}: a majority of their nodes may be missing",
+                names(without_leader)
+            ));
+        }
+        (!lagging.is_empty())
+            .then(|| format!("behind: this node catches up with the validators {}", names(lagging)))
+    }
 }
 
 /// A running site. See the module's head.
@@ -115,6 +146,8 @@ pub(super) struct Certified {
     /// For the worker threads, until the shutdown.
     jobs: Mutex<Option<Sender<Ready>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Whether the site is silent, for those who look often.
+    is_silent: Arc<AtomicBool>,
 }
 
 /// When the tick thread looks next.
@@ -134,6 +167,8 @@ struct Core {
     gateway: Gateway,
     /// Dropped when the site has caught up with the others: the process waits for that when it starts.
     catches_up: Option<Sender<()>>,
+    /// See [`Certified`].
+    is_silent: Arc<AtomicBool>,
 }
 
 /// The site, for what the gateway asks of it.
@@ -209,6 +244,7 @@ impl Core {
     fn settle(&mut self, peers: &OnceLock<Peers>, now_ms: u64) -> Turned {
         self.drive(peers, now_ms);
         self.catches_up.take_if(|_| self.site.has_caught_up());
+        self.is_silent.store(self.site.silence().is_some(), Ordering::Relaxed);
         for (id, answer) in self.effects.answers.drain(..) {
             self.gateway.answered(id, answer);
         }
@@ -280,6 +316,7 @@ impl Certified {
             fsync,
             tick_ms,
             log_bytes_max: LOG_BYTES_MAX,
+            base_piece_bytes_max: BASE_PIECE_BYTES_MAX,
             nonce,
         };
         let site = Site::recover(site, Hierarchy::new(protocol), images);
@@ -296,6 +333,7 @@ impl Certified {
         // Nobody asks for these here.
         let ((sync_aside, _), (checkpoint, _)) = (mpsc::channel(), mpsc::channel());
         let preparer = journal.preparer();
+        let is_silent = Arc::new(AtomicBool::new(false));
         let certified = Arc::new(Certified {
             core: Mutex::new(Core {
                 site,
@@ -305,6 +343,7 @@ impl Certified {
                 outgoing: BTreeMap::new(),
                 gateway: Gateway::new(sessions, tree.clone(), patience),
                 catches_up: Some(catches_up),
+                is_silent: is_silent.clone(),
             }),
             validators,
             ports,
@@ -315,6 +354,7 @@ impl Certified {
             on_end,
             jobs: Mutex::new(Some(jobs)),
             threads: Mutex::default(),
+            is_silent,
         });
         let work = Arc::new(Mutex::new(work));
         for number in 0..workers {
@@ -413,7 +453,41 @@ impl Certified {
             groups: (0..self.tree().groups()).map(|number| group(PartitionId(number))).collect(),
             counts: core.gateway.counts,
             open_transactions: core.gateway.open_transactions(),
+            keys: core.site.protocol().key_counts(),
+            site: core.site.status(),
         }
+    }
+
+    /// Puts what is to be told of the site into the place of what the ordered node beside it tells.
+    pub fn tell_instead(&self, status: &mut RuntimeStatus) {
+        let core = self.core.lock();
+        let SiteStatus { decided, log_bytes, bases, syncs, write_failures, sync_failures, silence, .. } =
+            core.site.status();
+        status.log = core.records.journal.status();
+        drop(core);
+        status.node = MemberStatus {
+            delivered: Position(decided),
+            confirmed: Position(decided),
+            final_committed: Position(decided),
+            syncs,
+            write_failures,
+            sync_failures,
+            log_bytes_since_checkpoint: log_bytes,
+            checkpoints: bases,
+            refused: silence.map(Into::into),
+            ..MemberStatus::default()
+        };
+    }
+
+    /// Looks at what the store itself keeps, such as scripts, at most at so many records.
+    pub fn for_each_system_record(&self, records_max: usize, visit: impl FnMut((&Key, &Entry))) {
+        self.core.lock().site.protocol().system_records().take(records_max).for_each(visit);
+    }
+
+    /// Why the site is silent, if it is.
+    pub fn silence(&self) -> Option<&'static str> {
+        let is_silent = self.is_silent.load(Ordering::Relaxed);
+        is_silent.then(|| self.core.lock().site.silence()).flatten()
     }
 
     /// Tells what a turn has come to, beside the requests that can go on.

@@ -1,0 +1,298 @@
+//! Bases on their way to a site that lacks what lies before them, in pieces: a base can be larger than a
+//! frame.
+//!
+//! ```text
+//!  leader                                        site that is behind
+//!    offer (a piece without bytes) ────────────►   begins, or goes on with the base that it has a part of
+//!                                  ◄────────────   ask: which base, from which byte on
+//!    piece ────────────────────────────────────►   adds it, and asks for the next
+//! ```
+//!
+//! The leader remembers nothing of a transfer: it cuts each piece from the base that its group has, and
+//! offers that base to a site that asks for another one. One piece of a base is on its way at a time. If it
+//! is lost, the site asks again. If another leader offers its base, the site begins anew with that one.
+//!
+//! Invariant: a site holds less than `total` bytes of a base that arrives, and no byte before the ones that
+//! it has is missing.
+
+use bytes::Bytes;
+use log::Base;
+use std::collections::BTreeMap;
+use txn::codec::{Reader, put_bytes, put_varint};
+use txn::{NodeId, PartitionId};
+
+/// No state is larger: a record of the journal has room for one, and for entries beside it.
+pub const BASE_BYTES_MAX: usize = 768 << 20;
+/// A piece that has not come is asked for again after so many ticks, and each time after twice as many: a
+/// slow link must not be filled with what is on its way already.
+const ASK_TICKS: u64 = 20;
+/// The site that was asked for a piece so often in vain has no part in it.
+const ASKS_MAX: u32 = 6;
+
+/// A part of a base.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BasePiece {
+    /// The base without its state.
+    pub head: Base,
+    /// The bytes of the whole state.
+    pub total: u64,
+    /// Where `bytes` begin in the state.
+    pub offset: u64,
+    /// Empty in an offer.
+    pub bytes: Bytes,
+}
+
+impl BasePiece {
+    /// Tells a site of a base.
+    pub fn offer(base: &Base) -> BasePiece {
+        BasePiece::cut(base, 0, 0)
+    }
+
+    /// At most so many bytes of a base's state. Empty if the offset is none of the state's.
+    fn cut(base: &Base, offset: u64, bytes_max: usize) -> BasePiece {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(base.state.len());
+        let bytes = base.state.slice(from..base.state.len().min(from.saturating_add(bytes_max)));
+        let head = Base { state: Bytes::new(), ..base.clone() };
+        BasePiece { head, total: base.state.len() as u64, offset: from as u64, bytes }
+    }
+
+    pub fn put(&self, out: &mut Vec<u8>) {
+        self.head.encode(out);
+        put_varint(out, self.total);
+        put_varint(out, self.offset);
+        put_bytes(out, &self.bytes);
+    }
+
+    /// `None` on anything that is no piece.
+    pub fn take(reader: &mut Reader<'_>) -> Option<BasePiece> {
+        let head = Base::take(reader)?;
+        let (total, offset) = (reader.varint()?, reader.varint()?);
+        let bytes = Bytes::copy_from_slice(reader.bytes()?);
+        let is_inside = offset.checked_add(bytes.len() as u64)? <= total;
+        (head.state.is_empty() && is_inside && total <= BASE_BYTES_MAX as u64).then_some(BasePiece {
+            head,
+            total,
+            offset,
+            bytes,
+        })
+    }
+}
+
+/// What a site asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ask {
+    /// The last entry that the base covers, and its term.
+    pub index: u64,
+    pub term: u64,
+    /// The first byte that the site lacks.
+    pub offset: u64,
+}
+
+impl Ask {
+    /// What the site is answered that asks, by one whose group has this base.
+    pub fn answer(self, base: &Base, bytes_max: usize) -> BasePiece {
+        match (self.index, self.term) == (base.index, base.term) {
+            true => BasePiece::cut(base, self.offset, bytes_max),
+            false => BasePiece::offer(base),
+        }
+    }
+
+    pub fn put(self, out: &mut Vec<u8>) {
+        [self.index, self.term, self.offset].into_iter().for_each(|number| put_varint(out, number));
+    }
+
+    /// `None` on anything that is no question.
+    pub fn take(reader: &mut Reader<'_>) -> Option<Ask> {
+        Some(Ask { index: reader.varint()?, term: reader.varint()?, offset: reader.varint()? })
+    }
+}
+
+/// A base of which a part is here.
+#[derive(Debug)]
+struct Arriving {
+    from: NodeId,
+    head: Base,
+    total: u64,
+    bytes: Vec<u8>,
+    asked_tick: u64,
+    /// How often the next piece was asked for in vain.
+    asks: u32,
+}
+
+impl Arriving {
+    fn ask(&self) -> Ask {
+        Ask { index: self.head.index, term: self.head.term, offset: self.bytes.len() as u64 }
+    }
+}
+
+/// What a piece has led to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    Nothing,
+    /// The site from which the piece came is asked for the next one.
+    Ask(Ask),
+    Whole(Base),
+}
+
+/// The bases that arrive at a site.
+#[derive(Debug, Default)]
+pub(super) struct Bases {
+    arriving: BTreeMap<PartitionId, Arriving>,
+}
+
+impl Bases {
+    /// The groups of which a base arrives.
+    pub fn groups(&self) -> impl Iterator<Item = PartitionId> {
+        self.arriving.keys().copied()
+    }
+
+    /// A piece has come of a base that this site lacks.
+    pub fn take(&mut self, from: NodeId, partition: PartitionId, piece: BasePiece, now_tick: u64) -> Taken {
+        let BasePiece { head, total, offset, bytes } = piece;
+        let is_offer = bytes.is_empty();
+        let known = self.arriving.get(&partition);
+        let is_known =
+            known.is_some_and(|known| (known.from, &known.head, known.total) == (from, &head, total));
+        if !is_known {
+            let is_older = known.is_some_and(|known| head.index < known.head.index);
+            if is_older || !is_offer {
+                return Taken::Nothing;
+            }
+            let arriving = Arriving { from, head, total, bytes: Vec::new(), asked_tick: now_tick, asks: 0 };
+            self.arriving.insert(partition, arriving);
+        }
+        let Some(arriving) = self.arriving.get_mut(&partition) else { return Taken::Nothing };
+        if !is_offer && offset != arriving.bytes.len() as u64 {
+            // It has come before.
+            return Taken::Nothing;
+        }
+        arriving.bytes.extend_from_slice(&bytes);
+        (arriving.asked_tick, arriving.asks) = (now_tick, 0);
+        if (arriving.bytes.len() as u64) < total {
+            return Taken::Ask(arriving.ask());
+        }
+        let whole = self.arriving.remove(&partition);
+        whole.map_or(Taken::Nothing, |whole| Taken::Whole(Base { state: whole.bytes.into(), ..whole.head }))
+    }
+
+    /// A group has come so far in another way: this site needs no base up to there.
+    pub fn decided(&mut self, partition: PartitionId, index: u64) {
+        if self.arriving.get(&partition).is_some_and(|arriving| arriving.head.index <= index) {
+            self.arriving.remove(&partition);
+        }
+    }
+
+    /// Who is asked again for which pieces.
+    pub fn tick(&mut self, now_tick: u64) -> Vec<(NodeId, PartitionId, Ask)> {
+        let mut again = Vec::new();
+        self.arriving.retain(|&partition, arriving| {
+            if now_tick >= arriving.asked_tick + (ASK_TICKS << arriving.asks) {
+                (arriving.asked_tick, arriving.asks) = (now_tick, arriving.asks + 1);
+                again.push((arriving.from, partition, arriving.ask()));
+            }
+            arriving.asks <= ASKS_MAX
+        });
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: PartitionId = PartitionId(3);
+    const LEADER: NodeId = NodeId(1);
+
+    fn base(index: u64, state: &'static str) -> Base {
+        Base { index, term: 2, state: Bytes::from_static(state.as_bytes()), ..Base::default() }
+    }
+
+    fn ask(index: u64, offset: u64) -> Ask {
+        Ask { index, term: 2, offset }
+    }
+
+    #[test]
+    fn a_base_comes_piece_by_piece_whatever_comes_twice() {
+        let (mut bases, base) = (Bases::default(), base(9, "abcdefgh"));
+        let mut asked = match bases.take(LEADER, GROUP, BasePiece::offer(&base), 0) {
+            Taken::Ask(asked) => asked,
+            other => panic!("{other:?}"),
+        };
+        for offset in [3, 6] {
+            let piece = asked.answer(&base, 3);
+            assert_eq!(bases.take(LEADER, GROUP, piece.clone(), 0), Taken::Ask(ask(9, offset)));
+            assert_eq!(bases.take(LEADER, GROUP, piece, 0), Taken::Nothing);
+            asked = ask(9, offset);
+        }
+        // The leader offers it again.
+        assert_eq!(bases.take(LEADER, GROUP, BasePiece::offer(&base), 0), Taken::Ask(asked));
+        assert_eq!(bases.groups().collect::<Vec<_>>(), [GROUP]);
+        let last = asked.answer(&base, 3);
+        assert_eq!(last.bytes, "gh");
+        // Nothing of another leader's is put behind it.
+        assert_eq!(bases.take(NodeId(2), GROUP, last.clone(), 0), Taken::Nothing);
+        assert_eq!(bases.take(LEADER, GROUP, last, 0), Taken::Whole(base.clone()));
+        bases.take(LEADER, GROUP, BasePiece::offer(&base), 0);
+        bases.take(LEADER, GROUP, ask(9, 0).answer(&base, 3), 0);
+        let other = bases.take(NodeId(2), GROUP, BasePiece::offer(&base), 0);
+        assert_eq!(other, Taken::Ask(ask(9, 0)));
+        assert_eq!(bases.take(NodeId(2), GROUP, ask(9, 0).answer(&base, 8), 0), Taken::Whole(base));
+        assert_eq!(bases.groups().count(), 0);
+    }
+
+    #[test]
+    fn an_empty_state_needs_no_piece() {
+        let empty = base(4, "");
+        assert_eq!(Bases::default().take(LEADER, GROUP, BasePiece::offer(&empty), 0), Taken::Whole(empty));
+    }
+
+    #[test]
+    fn a_newer_base_is_begun_anew_and_an_older_one_is_not() {
+        let mut bases = Bases::default();
+        let (old, new) = (base(9, "abc"), base(12, "xyz"));
+        assert_eq!(bases.take(LEADER, GROUP, BasePiece::offer(&old), 0), Taken::Ask(ask(9, 0)));
+        assert_eq!(bases.take(LEADER, GROUP, ask(9, 0).answer(&old, 2), 0), Taken::Ask(ask(9, 2)));
+        // The leader has the newer one now, and offers it to the site that asks for the older one.
+        let offer = ask(9, 2).answer(&new, 2);
+        assert_eq!(offer, BasePiece::offer(&new));
+        assert_eq!(bases.take(LEADER, GROUP, offer, 0), Taken::Ask(ask(12, 0)));
+        for late in [BasePiece::offer(&old), ask(9, 2).answer(&old, 2)] {
+            assert_eq!(bases.take(LEADER, GROUP, late, 0), Taken::Nothing);
+        }
+        assert_eq!(bases.take(LEADER, GROUP, ask(12, 0).answer(&new, 3), 0), Taken::Whole(new));
+        // And what the entries have brought is not waited for.
+        bases.take(LEADER, GROUP, BasePiece::offer(&old), 0);
+        bases.decided(GROUP, 8);
+        assert_eq!(bases.groups().count(), 1);
+        bases.decided(GROUP, 9);
+        assert_eq!(bases.groups().count(), 0);
+    }
+
+    #[test]
+    fn a_lost_piece_is_asked_for_again_ever_more_rarely_and_not_for_ever() {
+        let mut bases = Bases::default();
+        bases.take(LEADER, GROUP, BasePiece::offer(&base(9, "abc")), 0);
+        let asked: Vec<u64> = (1..10_000).filter(|&tick| !bases.tick(tick).is_empty()).collect();
+        assert_eq!(asked[..4], [20, 60, 140, 300]);
+        assert_eq!((asked.len(), bases.groups().count()), (ASKS_MAX as usize + 1, 0));
+    }
+
+    #[test]
+    fn what_is_no_piece_is_told() {
+        let piece = ask(9, 1).answer(&base(9, "abcd"), 2);
+        let read = |piece: &BasePiece| {
+            let mut out = Vec::new();
+            piece.put(&mut out);
+            BasePiece::take(&mut Reader::new(&out))
+        };
+        assert_eq!(read(&piece), Some(piece.clone()));
+        for wrong in [
+            BasePiece { offset: 3, ..piece.clone() },
+            BasePiece { offset: u64::MAX, ..piece.clone() },
+            BasePiece { total: BASE_BYTES_MAX as u64 + 1, ..piece.clone() },
+            BasePiece { head: base(9, "abcd"), ..piece.clone() },
+        ] {
+            assert_eq!(read(&wrong), None, "{wrong:?}");
+        }
+    }
+}
