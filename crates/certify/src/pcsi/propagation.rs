@@ -208,7 +208,8 @@ impl Pcsi {
     }
 
     /// Asks for the updates of each origin that has been silent: one of the sites that may hold such updates,
-    /// each time another one.
+    /// each time another one. That site need not have a partition of this one: it may hold an update of the
+    /// origin for another partition, and what it commits depends on the update.
     pub(super) fn ask_for_updates(&self, effects: &mut SiteEffects) {
         if is_active(Mutant::WaitForOrigin) {
             return;
@@ -220,8 +221,9 @@ impl Pcsi {
             if self.ticks - heard_tick <= self.options.silent_ticks_max {
                 continue;
             }
-            let holders = sites.peers_of(self.options.me);
-            let holders: Vec<NodeId> = holders.into_iter().filter(|&holder| holder != origin).collect();
+            let mut holders = sites.peers_of(origin);
+            holders.remove(&self.options.me);
+            let holders: Vec<NodeId> = holders.into_iter().collect();
             let Some(place) = periods.checked_rem(holders.len() as u64) else { continue };
             let shared = self.replicas.iter().filter(|(of, _)| sites.sites(**of).contains(&origin));
             let seen = shared.map(|(&of, replica)| (of, replica.view.at(origin))).collect();

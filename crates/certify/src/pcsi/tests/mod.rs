@@ -1,6 +1,7 @@
 //! Whole systems of sites, judged by what their clients saw; and each deliberate defect is found.
 
 mod client;
+mod directed;
 mod judge;
 mod world;
 
