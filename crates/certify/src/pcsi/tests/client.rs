@@ -10,9 +10,8 @@ const PATIENCE: u64 = 60;
 #[derive(Default)]
 pub struct Client {
     running: Option<Running>,
-    /// The session's last request, and the site's commits when the session was opened.
+    /// The session's last request.
     last: Option<RequestId>,
-    opened: u64,
     previous: Option<u64>,
 }
 
@@ -127,7 +126,6 @@ impl World {
         let id = match client.last.filter(|_| !opens) {
             Some(last) => RequestId { sequence: last.sequence + 1, ..last },
             None => {
-                client.opened = last_commit.0;
                 let session = session_opened(last_commit, number as u16);
                 RequestId { session, sequence: 1, attempt: 0 }
             }

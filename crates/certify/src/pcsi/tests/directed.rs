@@ -135,3 +135,27 @@ fn a_site_asks_all_that_may_hold_an_update() {
     assert!(group.has(3, &keys[3]), "site 3 has the update of site 0");
     assert!(group.has(3, &keys[2]), "site 3 has what follows the update of site 0");
 }
+
+/// A session is opened behind 8 commits, of which a crash takes three back. Site 0 then knows the session for
+/// fewer commits than the session's number says.
+#[test]
+fn a_session_behind_commits_that_a_crash_took_back_has_no_effect() {
+    let mut group = Group::new(1, &[&[0]]);
+    let key = group.key(0, 0);
+    (0..5).for_each(|_| group.committed(0, &[&key]));
+    let durable = group.logs[0].clone();
+    (0..3).for_each(|_| group.committed(0, &[&key]));
+    let id = group.session(0);
+    group.logs[0] = durable;
+    group.start(0);
+    assert_eq!(group.write(0, id, &[&key], Some("new")), [Answer::Unknown]);
+    (0..3).for_each(|_| group.committed(0, &[&key]));
+    let next = RequestId { attempt: 1, ..id };
+    assert_eq!(group.write(0, next, &[&key], Some("new")), [Answer::Committed]);
+    for _ in 0..12 {
+        let next = RequestId { attempt: 2, ..id };
+        let repeated = group.write(0, next, &[&key], Some("new"));
+        assert!(matches!(repeated[..], [Answer::CommittedBefore | Answer::Unknown]), "{repeated:?}");
+        group.committed(0, &[&key]);
+    }
+}
