@@ -48,9 +48,9 @@ pub enum Message {
     Updates { after: u64, through: u64, retained: Vec<u64>, updates: Vec<Arc<Update>> },
     /// The sender has applied all that concerns it of the receiver's updates in `1..=through`.
     Applied { through: u64 },
-    /// The sender's replicas have this many updates of a third site. Who holds more of them?
-    Want { origin: NodeId, seen: BTreeMap<PartitionId, u64> },
-    /// Updates of a third site, which has not sent them to the receiver.
+    /// The sender asks for updates of a third site that it may apply to replicas with these views.
+    Want { origin: NodeId, views: BTreeMap<PartitionId, VectorClock> },
+    /// Updates of a third site that the receiver asked for. It may apply them in this order.
     Relayed { origin: NodeId, updates: Vec<Arc<Update>> },
 }
 

@@ -39,9 +39,11 @@
 //!
 //! **Gaps.** A site holds each update of others that it has applied until the origin says that all sites
 //! concerned have it; each message lists the earlier updates that some other site lacks. When an origin has
-//! sent nothing for [`SiteOptions::silent_ticks_max`] ticks, a site asks the others in turn for the origin's
-//! updates beyond its views. So what a running site has reaches the others without the origin, unless it
-//! depends on an update that only the origin has (seed 1655 of the tests is such a case). The site
+//! sent nothing for [`SiteOptions::silent_ticks_max`] ticks, a site asks the origin's other peers in turn for
+//! those of the origin's updates that it may apply to its views. So an update that a running site has applied
+//! reaches the other running sites concerned without the origin, if running sites have applied all that the
+//! update depends on and the origin's earlier updates. Some of these may be at the origin only, because a
+//! site commits before any other site has its update: what depends on them waits for the origin. The site
 //! acknowledges only what the origin itself sends: thus an origin that retains at most
 //! [`SiteOptions::retained_max`] updates bounds what the others hold of it.
 //!
@@ -547,7 +549,7 @@ impl Pcsi {
                 let stable = self.outgoing.acknowledge(from, through, &self.options.sites);
                 stable.iter().for_each(|update| self.mark_stable(update));
             }
-            Message::Want { origin, seen } => self.relay(from, origin, &seen, effects),
+            Message::Want { origin, views } => self.relay(from, origin, views, effects),
             Message::Relayed { origin, updates } => self.accept_relayed(origin, updates, effects),
         }
     }

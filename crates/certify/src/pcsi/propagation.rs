@@ -1,6 +1,6 @@
 //! Updates on their way from site to site (section III-C).
 
-use super::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, Update};
+use super::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, Update, VectorClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
@@ -225,27 +225,32 @@ impl Pcsi {
             holders.remove(&self.options.me);
             let holders: Vec<NodeId> = holders.into_iter().collect();
             let Some(place) = periods.checked_rem(holders.len() as u64) else { continue };
-            let shared = self.replicas.iter().filter(|(of, _)| sites.sites(**of).contains(&origin));
-            let seen = shared.map(|(&of, replica)| (of, replica.view.at(origin))).collect();
-            effects.messages.push((holders[place as usize], Message::Want { origin, seen }));
+            let views = self.replicas.iter().map(|(&of, replica)| (of, replica.view.clone())).collect();
+            effects.messages.push((holders[place as usize], Message::Want { origin, views }));
         }
     }
 
-    /// Sends the updates of an origin that another site lacks and this one holds, as far as a message goes.
+    /// Sends the updates of an origin that this site holds and another site may apply to replicas with these
+    /// views, as far as a message goes. An update that must wait for one that no running site has is not sent:
+    /// else it would take the place of others.
     pub(super) fn relay(
         &self,
         to: NodeId,
         origin: NodeId,
-        seen: &BTreeMap<PartitionId, u64>,
+        mut views: BTreeMap<PartitionId, VectorClock>,
         effects: &mut SiteEffects,
     ) {
         let Some(incoming) = self.incoming.get(&origin) else { return };
-        let is_new = |update: &Update| {
-            let mut stamps = update.stamps.iter();
-            stamps.any(|(of, stamp)| seen.get(of).is_some_and(|&seen| stamp.sequence > seen))
-        };
-        let lacked = incoming.held.values().filter(|update| is_new(update));
-        let updates: Vec<Arc<Update>> = lacked.take(self.options.window as usize).cloned().collect();
+        let mut updates = Vec::new();
+        for update in incoming.held.values() {
+            let is_lacked = !update.is_counted(|of| views.get(&of)) && update.may_follow(|of| views.get(&of));
+            if is_lacked && updates.len() < self.options.window as usize {
+                for (of, &stamp) in &update.stamps {
+                    views.entry(*of).and_modify(|view| view.count(stamp));
+                }
+                updates.push(Arc::clone(update));
+            }
+        }
         if !updates.is_empty() {
             effects.messages.push((to, Message::Relayed { origin, updates }));
         }

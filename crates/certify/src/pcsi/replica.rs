@@ -68,26 +68,35 @@ impl Replica {
     }
 }
 
+impl Update {
+    /// Whether the update has its place among what replicas with these views have applied: equation (1), and
+    /// causality. A partition without a view asks for nothing.
+    pub(super) fn may_follow<'a>(&self, view: impl Fn(PartitionId) -> Option<&'a VectorClock>) -> bool {
+        let is_next = |(&of, stamp): (&PartitionId, &CommitStamp)| {
+            view(of).is_none_or(|view| view.at(stamp.site) + 1 == stamp.sequence)
+        };
+        let is_covered =
+            |(&of, clock): (&PartitionId, &VectorClock)| view(of).is_none_or(|view| view.covers(clock));
+        (self.stamps.iter().all(is_next) || is_active(Mutant::SkipNumberCheck))
+            && (self.depends.iter().all(is_covered) || is_active(Mutant::SkipDependencyCheck))
+    }
+
+    /// Whether these views count the update in all its partitions. A partition without a view asks for
+    /// nothing.
+    pub(super) fn is_counted<'a>(&self, view: impl Fn(PartitionId) -> Option<&'a VectorClock>) -> bool {
+        self.stamps.iter().all(|(&of, &stamp)| view(of).is_none_or(|view| view.sees(stamp)))
+    }
+}
+
 impl Pcsi {
-    /// Whether an update has its place among what is applied here: equation (1), and causality.
+    /// Whether this site may apply an update now.
     pub(super) fn may_apply(&self, update: &Update) -> bool {
-        let is_next = |(partition, stamp): (&PartitionId, &CommitStamp)| {
-            let replica = self.replicas.get(partition);
-            replica.is_none_or(|replica| replica.view.at(stamp.site) + 1 == stamp.sequence)
-        };
-        let is_covered = |(partition, clock): (&PartitionId, &VectorClock)| {
-            self.replicas.get(partition).is_none_or(|replica| replica.view.covers(clock))
-        };
-        (update.stamps.iter().all(is_next) || is_active(Mutant::SkipNumberCheck))
-            && (update.depends.iter().all(is_covered) || is_active(Mutant::SkipDependencyCheck))
+        update.may_follow(|of| self.view(of))
     }
 
     /// Whether an update is applied here.
     pub(super) fn has_applied(&self, update: &Update) -> bool {
-        let is_counted = |(partition, stamp): (&PartitionId, &CommitStamp)| {
-            self.replicas.get(partition).is_none_or(|replica| replica.view.sees(*stamp))
-        };
-        update.stamps.iter().all(is_counted)
+        update.is_counted(|of| self.view(of))
     }
 
     /// Applies all of an update that concerns this site, in one step. A resolver has the outcome by that.

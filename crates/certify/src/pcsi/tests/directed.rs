@@ -99,6 +99,10 @@ impl Group {
     /// A transaction begins, and writes a text, or deletes where there is none.
     fn write(&mut self, site: u16, id: RequestId, keys: &[&Key], text: Option<&str>) -> Vec<Answer> {
         self.begin(site, id);
+        self.commit(site, id, keys, text)
+    }
+
+    fn commit(&mut self, site: u16, id: RequestId, keys: &[&Key], text: Option<&str>) -> Vec<Answer> {
         let mut writes = WriteSet::default();
         writes.records.extend(keys.iter().map(|&key| (key.clone(), text.map(Entry::new))));
         self.run(site, |site, effects| site.commit(id, writes, effects))
@@ -158,4 +162,23 @@ fn a_session_behind_commits_that_a_crash_took_back_has_no_effect() {
         assert!(matches!(repeated[..], [Answer::CommittedBefore | Answer::Unknown]), "{repeated:?}");
         group.committed(0, &[&key]);
     }
+}
+
+/// Site 2 lacks the first update of site 0, which no running site has. Three later ones must wait for it, and
+/// site 1 holds them. They do not keep back another one, of a transaction that began before all of these.
+#[test]
+fn updates_that_must_wait_do_not_keep_others_back() {
+    let mut group = Group::new(3, &[&[0, 2], &[0, 1, 2], &[0, 1, 2]]);
+    let keys = [group.key(0, 0), group.key(1, 0), group.key(2, 0)];
+    group.lose(0, 2);
+    let id = group.session(0);
+    group.begin(0, id);
+    group.committed(0, &[&keys[0]]);
+    (0..3).for_each(|_| group.committed(0, &[&keys[0], &keys[1]]));
+    assert_eq!(group.commit(0, id, &[&keys[2]], Some("new")), [Answer::Committed]);
+    group.tick(4);
+    group.sites[0] = None;
+    group.tick(40);
+    assert!(group.has(2, &keys[2]) && group.has(1, &keys[1]), "what can be applied is");
+    assert!(!group.has(2, &keys[1]), "what follows a missing update waits");
 }
