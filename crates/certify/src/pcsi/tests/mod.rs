@@ -74,7 +74,10 @@ fn every_defect_is_found() {
         };
         let found = with(mutant, || (0..SEEDS_PER_MUTANT).find(&mut is_found));
         println!("{mutant:?}: {found:?}");
-        assert!(found.is_some(), "{mutant:?} passes {SEEDS_PER_MUTANT} seeds, but for {others:?}");
+        let Some(seed) = found else {
+            panic!("{mutant:?} passes {SEEDS_PER_MUTANT} seeds, but for {others:?}");
+        };
+        assert_eq!(finding(seed), None, "seed {seed} does not pass without {mutant:?}");
     }
 }
 
