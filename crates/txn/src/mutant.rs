@@ -247,6 +247,8 @@ pub enum Mutant {
     AdvanceViewEarly,
     /// PCSI: a site that has restarted does not know which requests have committed.
     ForgetRequests,
+    /// PCSI: a site forgets a session before an unknown attempt of it is refused.
+    ForgetRequestsEarly,
     /// PCSI: no site asks another one for the updates of a third.
     WaitForOrigin,
     /// PCSI: a site that has restarted does not know what others have acknowledged.
@@ -373,8 +375,9 @@ impl Mutant {
         Mutant::VoteForTwoAttempts,
     ];
     /// Those of PCSI that whole worlds find. A test of its own finds `SkipNumberCheck`.
-    pub const OF_PCSI: [Mutant; 13] = [
+    pub const OF_PCSI: [Mutant; 14] = [
         Mutant::ForgetRequests,
+        Mutant::ForgetRequestsEarly,
         Mutant::WaitForOrigin,
         Mutant::ForgetAcknowledgements,
         Mutant::ForgetTombstones,

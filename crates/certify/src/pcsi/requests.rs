@@ -15,6 +15,7 @@
 use crate::Answer;
 use crate::sessions::opening_of;
 use std::collections::BTreeMap;
+use txn::mutant::{Mutant, is_active};
 use txn::{RequestId, SessionId};
 
 /// Each number of `by_number` has its session's entry in `newest`, and the other way round.
@@ -31,6 +32,7 @@ impl Requests {
             self.by_number.remove(&earlier);
         }
         self.by_number.insert(number, id.session);
+        let horizon = if is_active(Mutant::ForgetRequestsEarly) { 0 } else { horizon };
         while let Some(oldest) = self.by_number.first_entry() {
             if oldest.key() + horizon >= number {
                 break;

@@ -5,7 +5,7 @@
 use super::world::{Attempt, Told, World};
 use crate::pcsi::{CommitStamp, Record, TransactionName};
 use std::collections::{BTreeMap, BTreeSet};
-use txn::{NodeId, PartitionId};
+use txn::{NodeId, PartitionId, SessionId};
 
 /// A key's number, and the attempt that wrote it; 0 where nothing was there.
 type Versions = BTreeMap<(usize, u64), usize>;
@@ -20,14 +20,20 @@ pub fn judge(world: &World) -> Result<(), String> {
     deletes(world, &committed)
 }
 
-/// The attempts that logs say are committed. Each stamp belongs to one transaction, and a replica has all of
+/// The attempts that logs say are committed: of each transaction of a session at most one. Each stamp belongs to one transaction, and a replica has all of
 /// another replica's site's stamps, each once.
 fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
     let mut owners: BTreeMap<(PartitionId, CommitStamp), TransactionName> = BTreeMap::new();
     let mut attempts = BTreeSet::new();
+    let mut transactions: BTreeSet<(usize, SessionId, u64)> = BTreeSet::new();
     let mut counts: BTreeMap<(usize, PartitionId, NodeId), BTreeSet<u64>> = BTreeMap::new();
     for (site, records) in world.logs().enumerate() {
         for record in records {
+            if let Record::Committed { id, .. } = record
+                && !transactions.insert((site, id.session, id.sequence))
+            {
+                return Err(format!("two attempts of a transaction have committed, one of them {id:?}"));
+            }
             let (Record::Committed { update, .. } | Record::Applied { update }) = record else { continue };
             attempts.extend(update.writes.values().map(|entry| super::world::number(entry.as_ref())));
             for (&partition, &stamp) in &update.stamps {

@@ -51,6 +51,7 @@ fn transactions_commit_in_spite_of_the_faults() {
 fn symptom(mutant: Mutant) -> &'static str {
     match mutant {
         Mutant::ReuseSequence => "two transactions have",
+        Mutant::ForgetRequestsEarly => "two attempts of a transaction have committed",
         Mutant::ForgetRequests => "its client heard that it has not",
         Mutant::WaitForOrigin => "sites wait for the updates of one that is away",
         Mutant::ForgetAcknowledgements => "a site retains more than its bound",
