@@ -44,8 +44,8 @@ pub enum Message {
     /// From a resolver that waits: what became of the transaction?
     Ask(TransactionName),
     /// All updates of the sender in `after + 1..=through` that concern the receiver, which has acknowledged
-    /// those up to `after`. Of those, some other site lacks `retained`.
-    Updates { after: u64, through: u64, retained: Vec<u64>, updates: Vec<Arc<Update>> },
+    /// those up to `after`. Of those, some other site lacks `retained`. The sender's newest update is `last`.
+    Updates { after: u64, through: u64, last: u64, retained: Vec<u64>, updates: Vec<Arc<Update>> },
     /// The sender has applied all that concerns it of the receiver's updates in `1..=through`.
     Applied { through: u64 },
     /// The sender asks for updates of a third site that it may apply to replicas with these views.

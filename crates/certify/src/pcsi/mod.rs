@@ -38,8 +38,9 @@
 //! crash or a cut from where the receiver is. An update that comes twice is known by its stamps.
 //!
 //! **Gaps.** A site holds each update of others that it has applied until the origin says that all sites
-//! concerned have it; each message lists the earlier updates that some other site lacks. When an origin has
-//! sent nothing for [`SiteOptions::silent_ticks_max`] ticks, a site asks the origin's other peers in turn for
+//! concerned have it; each message lists the earlier updates that some other site lacks. An origin is
+//! silent for a site if for [`SiteOptions::silent_ticks_max`] ticks no message of the origin has let the site
+//! apply an update or has shown that the site lacks none. Then the site asks the origin's other peers in turn for
 //! those of the origin's updates that it may apply to its views. So an update that a running site has applied
 //! reaches the other running sites concerned without the origin, if running sites have applied all that the
 //! update depends on and the origin's earlier updates. Some of these may be at the origin only, because a
@@ -184,8 +185,8 @@ pub struct SiteOptions {
     pub window: u64,
     /// The most updates, and the most outcomes, that a site keeps for others.
     pub retained_max: usize,
-    /// A site that sends nothing for so many ticks is silent: others ask each other for its updates. At least
-    /// 4 times `propagation_ticks`.
+    /// A site that brings another one nothing for so many ticks is silent: that one asks others for its updates.
+    /// At least 4 times `propagation_ticks`.
     pub silent_ticks_max: u64,
     /// The site knows a session for so many commits after the session's last one.
     pub session_horizon: u64,
@@ -542,8 +543,8 @@ impl Pcsi {
                     self.send(from, Message::Outcome { name, stamps }, effects);
                 }
             }
-            Message::Updates { after, through, retained, updates } => {
-                self.accept(from, (after, through), &retained, updates, effects);
+            Message::Updates { after, through, last, retained, updates } => {
+                self.accept(from, (after, through, last), &retained, updates, effects);
             }
             Message::Applied { through } => {
                 let stable = self.outgoing.acknowledge(from, through, &self.options.sites);

@@ -54,7 +54,7 @@ impl Outgoing {
             let (earlier, new): (Vec<_>, Vec<_>) = concerning.partition(|(number, _)| **number <= after);
             let retained = earlier.into_iter().map(|(&number, _)| number).collect();
             let updates = new.into_iter().map(|(_, update)| Arc::clone(update)).collect();
-            (peer, Message::Updates { after, through, retained, updates })
+            (peer, Message::Updates { after, through, last: self.last_number, retained, updates })
         };
         lagging.map(message).collect()
     }
@@ -98,7 +98,7 @@ pub(super) struct Incoming {
     held: BTreeMap<u64, Arc<Update>>,
     /// What is no more in `held`, and the log does not say so yet.
     unlogged: BTreeSet<u64>,
-    /// When the origin last sent updates.
+    /// When a message of the origin last let this site apply an update, or showed that this site has all.
     heard_tick: u64,
 }
 
@@ -134,25 +134,31 @@ impl Pcsi {
     pub(super) fn accept(
         &mut self,
         from: NodeId,
-        (after, through): (u64, u64),
+        (after, through, last): (u64, u64, u64),
         retained: &[u64],
         updates: Vec<Arc<Update>>,
         effects: &mut SiteEffects,
     ) {
         let incoming = self.incoming.entry(from).or_default();
+        let applied = incoming.applied();
         let is_done = |number: u64| number <= after && !retained.contains(&number);
         let done: BTreeSet<u64> = incoming.held.keys().copied().filter(|&number| is_done(number)).collect();
         incoming.unlogged.extend(&done);
         let stable = incoming.release(&done);
         // What this site has acknowledged, perhaps before a crash, it has applied.
         incoming.received = incoming.received.max(after).max(through);
-        incoming.heard_tick = self.ticks;
         stable.iter().for_each(|update| self.mark_stable(update));
         self.accept_waiting(from, updates);
         if is_active(Mutant::AdvanceViewEarly) {
             self.count_waiting(from);
         }
         let mut advanced = self.apply_waiting(effects);
+        // An origin that does not hear this site sends the same updates again and again, and never later ones.
+        if let Some(incoming) = self.incoming.get_mut(&from)
+            && (incoming.applied() > applied || incoming.applied() >= last)
+        {
+            incoming.heard_tick = self.ticks;
+        }
         advanced.insert(from);
         self.acknowledge(advanced, effects);
     }

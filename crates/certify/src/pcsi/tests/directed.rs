@@ -182,3 +182,15 @@ fn updates_that_must_wait_do_not_keep_others_back() {
     assert!(group.has(2, &keys[2]) && group.has(1, &keys[1]), "what can be applied is");
     assert!(!group.has(2, &keys[1]), "what follows a missing update waits");
 }
+
+/// Site 0 hears nothing of site 2, and so sends it only the first two updates. Site 1 has all.
+#[test]
+fn a_site_that_its_origin_does_not_hear_asks_others() {
+    let mut group = Group::new(3, &[&[0, 1, 2], &[0, 1, 2]]);
+    let keys = [group.key(0, 0), group.key(1, 0)];
+    group.lost.insert((2, 0));
+    (0..6).for_each(|_| group.committed(0, &[&keys[0]]));
+    group.committed(0, &[&keys[1]]);
+    group.tick(80);
+    assert!(group.has(2, &keys[1]), "site 2 has the last update");
+}
