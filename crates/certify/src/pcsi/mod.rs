@@ -14,7 +14,8 @@
 //! So the views of the site's partitions together are a globally consistent snapshot at any moment: the
 //! dependency view of each one is covered by the views of the others. [`Pcsi::check_invariants`] asserts this
 //! condition of section III-A. A transaction keeps the views as they are at its beginning. The site keeps the
-//! versions that open snapshots see.
+//! versions that open snapshots read and the newest version of each item. It removes the others when the item
+//! is written or, at the latest, in the next period.
 //!
 //! **Certification.** Each item has a *resolver*, a site that has its partition (section III-B). The resolver
 //! knows the stamp of the item's newest committed version. A transaction that writes asks the resolvers of
@@ -435,7 +436,7 @@ impl Pcsi {
         self.handle_own(effects);
     }
 
-    /// Whether nothing of this site waits for another one.
+    /// Whether nothing of this site waits for another one, and it keeps nothing for transactions that have ended.
     pub fn is_idle(&self) -> bool {
         self.open.is_empty()
             && self.committing.is_empty()
@@ -444,6 +445,7 @@ impl Pcsi {
             && self.outgoing.len() == 0
             && self.incoming.values().all(Incoming::is_empty)
             && self.tombstones.is_empty()
+            && self.replicas.values().all(Replica::is_pruned)
     }
 
     /// What a key has at this site; `None` too if the site has no replica of the key's partition.
@@ -462,7 +464,7 @@ impl Pcsi {
         Position(self.outgoing.last_number())
     }
 
-    /// The number of keys with versions, tombstones among them, and of newest versions kept for the resolver.
+    /// The number of versions of keys, tombstones among them, and of newest versions kept for the resolver.
     pub fn kept(&self) -> (usize, usize) {
         (self.replicas.values().map(Replica::len).sum(), self.resolver.unapplied_len())
     }

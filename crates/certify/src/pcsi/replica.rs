@@ -1,7 +1,7 @@
 //! A replica of a partition: its view, its dependency view, and versions of items.
 
 use super::{CommitStamp, Pcsi, Update, VectorClock, clock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, PartitionId};
 
@@ -14,7 +14,22 @@ pub struct Replica {
     /// The deletes whose tombstones are removed. Whoever writes an item without versions must have seen them.
     pub(super) forgotten: VectorClock,
     /// The oldest first. A version follows one that its writer had in its snapshot.
-    versions: BTreeMap<Key, Vec<(CommitStamp, Option<Entry>)>>,
+    versions: BTreeMap<Key, Versions>,
+    /// The keys that may have more than one version.
+    with_earlier: BTreeSet<Key>,
+}
+
+type Versions = Vec<(CommitStamp, Option<Entry>)>;
+
+/// Removes the versions of a key that none of the views reads, except the newest one. Returns whether only one
+/// is left.
+fn prune(versions: &mut Versions, views: &[&VectorClock]) -> bool {
+    let read = |view: &&VectorClock| versions.iter().rposition(|(stamp, _)| view.sees(*stamp));
+    let mut kept: BTreeSet<usize> = views.iter().filter_map(read).collect();
+    kept.insert(versions.len().saturating_sub(1));
+    let mut place = 0..;
+    versions.retain(|_| place.next().is_some_and(|place| kept.contains(&place)));
+    versions.len() <= 1
 }
 
 impl Replica {
@@ -29,28 +44,29 @@ impl Replica {
         self.versions.get(key)?.last().map(|(stamp, _)| *stamp)
     }
 
-    /// The number of keys with versions.
+    /// The number of versions.
     pub(super) fn len(&self) -> usize {
-        self.versions.len()
+        self.versions.values().map(Vec::len).sum()
     }
 
-    /// A key's next version. Those that none of the views sees any more are removed.
+    /// A key's next version. Those before it that none of the views reads are removed.
     fn write(&mut self, key: Key, stamp: CommitStamp, entry: Option<Entry>, views: &[&VectorClock]) {
-        let versions = self.versions.entry(key).or_default();
-        let is_seen = |place: &usize| {
-            let hides = |view: &&&VectorClock| {
-                view.sees(versions[*place].0)
-                    && !versions[place + 1..].iter().any(|(later, _)| view.sees(*later))
-            };
-            views.iter().any(|view| hides(&view))
-        };
-        let seen: Vec<usize> = (0..versions.len()).filter(is_seen).collect();
-        let mut place = 0;
-        versions.retain(|_| {
-            place += 1;
-            seen.contains(&(place - 1))
-        });
+        let versions = self.versions.entry(key.clone()).or_default();
         versions.push((stamp, entry));
+        if !prune(versions, views) {
+            self.with_earlier.insert(key);
+        }
+    }
+
+    /// Removes the versions that none of the views reads, except each key's newest one.
+    fn prune(&mut self, views: &[&VectorClock]) {
+        let versions = &mut self.versions;
+        self.with_earlier.retain(|key| versions.get_mut(key).is_some_and(|versions| !prune(versions, views)));
+    }
+
+    /// Whether each key has only one version.
+    pub(super) fn is_pruned(&self) -> bool {
+        self.with_earlier.is_empty()
     }
 
     /// Removes a key that a delete has left, unless a view does not see the delete. Returns whether the
@@ -135,9 +151,14 @@ impl Pcsi {
         }
     }
 
-    /// Removes the tombstones that no open transaction needs.
+    /// Removes the versions that no open transaction reads and no resolver needs, and such tombstones.
     pub(super) fn bury(&mut self) {
         let open = &self.open;
+        for (partition, replica) in &mut self.replicas {
+            let views: Vec<&VectorClock> =
+                open.values().filter_map(|open| open.views.get(partition)).collect();
+            replica.prune(&views);
+        }
         let replicas = &mut self.replicas;
         self.tombstones.retain(|(partition, key, stamp)| {
             let views: Vec<&VectorClock> =

@@ -178,7 +178,9 @@ fn deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
     for site in 0..world.logs().count() {
         let ((versions, unapplied), live) = world.kept(site);
         if versions != live || unapplied != 0 {
-            return Err(format!("site {site} keeps {versions} keys and {unapplied} stamps for {live} keys"));
+            return Err(format!(
+                "site {site} keeps {versions} versions and {unapplied} stamps for {live} keys"
+            ));
         }
     }
     Ok(())
