@@ -239,7 +239,8 @@ pub enum Mutant {
     SkipNumberCheck,
     /// PCSI: an update is applied before what it depends on.
     SkipDependencyCheck,
-    /// PCSI: of a transaction of another site, only the writes in one partition are applied.
+    /// PCSI: of a transaction of another site, a view counts all, but only the writes in one partition are
+    /// applied.
     ApplyOnePartition,
     /// PCSI: a resolver does not look at the newest version of an item.
     SkipConflictCheck,

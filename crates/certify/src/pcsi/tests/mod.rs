@@ -55,8 +55,9 @@ fn symptom(mutant: Mutant) -> &'static str {
         Mutant::ForgetRequests => "its client heard that it has not",
         Mutant::WaitForOrigin => "sites wait for the updates of one that is away",
         Mutant::ForgetAcknowledgements => "a site retains more than its bound",
-        Mutant::DropDependencies | Mutant::SkipDependencyCheck => ", but follows ",
-        Mutant::ApplyOnePartition => "has not applied in",
+        Mutant::DropDependencies | Mutant::SkipDependencyCheck | Mutant::ApplyOnePartition => {
+            ", but follows "
+        }
         _ => "both overwrote",
     }
 }
