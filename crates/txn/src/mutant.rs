@@ -256,6 +256,8 @@ pub enum Mutant {
     ForgetAcknowledgements,
     /// PCSI: a resolver does not look whether a transaction has seen the deletes of keys without versions.
     ForgetTombstones,
+    /// PCSI: a site removes a deleted key that an open snapshot has.
+    BuryUnderSnapshots,
     /// Two-phase commit, hierarchical validation, PCSI: a participant unlocks when it has voted.
     UnlockAtVote,
     /// Two-phase commit, hierarchical validation, PCSI: a participant that recovers does not know its yes
@@ -375,7 +377,8 @@ impl Mutant {
         Mutant::PassTentative,
         Mutant::VoteForTwoAttempts,
     ];
-    /// Those of PCSI that whole worlds find. A test of its own finds `SkipNumberCheck`.
+    /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck` and
+    /// `BuryUnderSnapshots`.
     pub const OF_PCSI: [Mutant; 14] = [
         Mutant::ForgetRequests,
         Mutant::ForgetRequestsEarly,

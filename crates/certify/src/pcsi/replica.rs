@@ -75,7 +75,8 @@ impl Replica {
         if self.newest(key) != Some(stamp) {
             return true;
         }
-        let is_everywhere = views.iter().all(|view| view.sees(stamp));
+        let is_everywhere =
+            views.iter().all(|view| view.sees(stamp)) || is_active(Mutant::BuryUnderSnapshots);
         if is_everywhere {
             self.versions.remove(key);
             self.forgotten.count(stamp);

@@ -4,6 +4,7 @@ use crate::pcsi::{Pcsi, Record, SiteEffects, SiteMap, SiteOptions};
 use crate::{Answer, WriteSet, session_opened};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use txn::mutant::{Mutant, with};
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 
 struct Group {
@@ -193,4 +194,24 @@ fn a_site_that_its_origin_does_not_hear_asks_others() {
     group.committed(0, &[&keys[1]]);
     group.tick(80);
     assert!(group.has(2, &keys[1]), "site 2 has the last update");
+}
+
+/// What does a snapshot have of a key after all sites have applied a delete of it?
+fn read_under_a_delete() -> Option<Entry> {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 0);
+    group.committed(0, &[&key]);
+    let reader = group.session(0);
+    group.begin(0, reader);
+    let id = group.session(0);
+    assert_eq!(group.write(0, id, &[&key], None), [Answer::Committed]);
+    group.tick(10);
+    assert!(!group.has(0, &key) && !group.has(1, &key), "both sites have applied the delete");
+    group.sites[0].as_ref()?.look(reader, &key).expect("the snapshot is there")
+}
+
+#[test]
+fn a_snapshot_keeps_a_key_that_is_deleted_everywhere() {
+    assert_eq!(read_under_a_delete(), Some(Entry::new("new")));
+    assert_eq!(with(Mutant::BuryUnderSnapshots, read_under_a_delete), None);
 }

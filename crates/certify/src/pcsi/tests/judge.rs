@@ -163,6 +163,24 @@ fn replicas(world: &World, versions: &Versions) -> Result<(), String> {
     Ok(())
 }
 
+/// Each insert of a key that clients delete needs that nothing is there, and each delete that something is. So
+/// the inserts are as many as the deletes, and one more if the key is there at the end.
+fn inserts_and_deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
+    for key in (0..world.keys()).filter(|&key| world.is_deleted(key)) {
+        let is_delete = |record: &&Record| {
+            let Record::Committed { update, .. } = record else { return false };
+            update.writes.get(&world.keys[key]).is_some_and(Option::is_none)
+        };
+        let inserts = writers(world, committed).filter(|attempt| attempt.reads.get(&key) == Some(&0)).count();
+        let deletes = world.logs().flatten().filter(is_delete).count();
+        let live = usize::from(world.values(key).first().is_some_and(|&(_, value)| value > 0));
+        if inserts != deletes + live {
+            return Err(format!("key {key} has {inserts} inserts, {deletes} deletes and {live} entries"));
+        }
+    }
+    Ok(())
+}
+
 /// All replicas have the same of a key that clients delete, and no tombstones of it.
 fn deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
     for key in (0..world.keys()).filter(|&key| world.is_deleted(key)) {
@@ -175,6 +193,7 @@ fn deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
             return Err(format!("{newest} of key {key} was overwritten, and is there"));
         }
     }
+    inserts_and_deletes(world, committed)?;
     for site in 0..world.logs().count() {
         let ((versions, unapplied), live) = world.kept(site);
         if versions != live || unapplied != 0 {
