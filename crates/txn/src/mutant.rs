@@ -256,6 +256,12 @@ pub enum Mutant {
     ForgetAcknowledgements,
     /// PCSI: a resolver does not look whether a transaction has seen the deletes of keys without versions.
     ForgetTombstones,
+    /// PCSI: a site does not hold another one's update for sites that lack it.
+    ReleaseEarly,
+    /// PCSI: a site forgets an outcome when one of its resolvers has it.
+    SettleEarly,
+    /// PCSI: a site sends an update no more when one other site has it.
+    DropAtFirstAcknowledgement,
     /// PCSI: a site removes a deleted key that an open snapshot has.
     BuryUnderSnapshots,
     /// Two-phase commit, hierarchical validation, PCSI: a participant unlocks when it has voted.
@@ -379,10 +385,13 @@ impl Mutant {
     ];
     /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck` and
     /// `BuryUnderSnapshots`.
-    pub const OF_PCSI: [Mutant; 14] = [
+    pub const OF_PCSI: [Mutant; 17] = [
         Mutant::ForgetRequests,
         Mutant::ForgetRequestsEarly,
         Mutant::WaitForOrigin,
+        Mutant::ReleaseEarly,
+        Mutant::SettleEarly,
+        Mutant::DropAtFirstAcknowledgement,
         Mutant::ForgetAcknowledgements,
         Mutant::ForgetTombstones,
         Mutant::ReuseSequence,

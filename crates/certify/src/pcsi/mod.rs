@@ -39,13 +39,13 @@
 //! crash or a cut from where the receiver is. An update that comes twice is known by its stamps.
 //!
 //! **Gaps.** A site holds each update of others that it has applied until the origin says that all sites
-//! concerned have it; each message lists the earlier updates that some other site lacks. An origin is
-//! silent for a site if for [`SiteOptions::silent_ticks_max`] ticks no message of the origin has let the site
-//! apply an update or has shown that the site lacks none. Then the site asks the origin's other peers in turn for
-//! those of the origin's updates that it may apply to its views. So an update that a running site has applied
-//! reaches the other running sites concerned without the origin, if running sites have applied all that the
-//! update depends on and the origin's earlier updates. Some of these may be at the origin only, because a
-//! site commits before any other site has its update: what depends on them waits for the origin. The site
+//! concerned have it; each message lists the earlier updates that some other site lacks. An origin is silent
+//! for a site if, for [`SiteOptions::silent_ticks_max`] ticks, no message of the origin has let the site
+//! apply an update or has shown that the site lacks none. Then the site asks the origin's other peers in
+//! turn for the updates of the origin that it may apply. So an update that a running site has applied
+//! reaches the other running sites concerned without the origin, if running sites have also applied all that
+//! the update depends on and the origin's earlier updates. Some of these may be at the origin only, because
+//! a site commits before any other site has its update: what depends on them waits for the origin. The site
 //! acknowledges only what the origin itself sends: thus an origin that retains at most
 //! [`SiteOptions::retained_max`] updates bounds what the others hold of it.
 //!
@@ -186,8 +186,8 @@ pub struct SiteOptions {
     pub window: u64,
     /// The most updates, and the most outcomes, that a site keeps for others.
     pub retained_max: usize,
-    /// A site that brings another one nothing for so many ticks is silent: that one asks others for its updates.
-    /// At least 4 times `propagation_ticks`.
+    /// After so many ticks without a message that brings this site further, an origin is silent (see "Gaps"
+    /// at the module's head). At least 4 times `propagation_ticks`.
     pub silent_ticks_max: u64,
     /// The site knows a session for so many commits after the session's last one.
     pub session_horizon: u64,
@@ -436,7 +436,7 @@ impl Pcsi {
         self.handle_own(effects);
     }
 
-    /// Whether nothing of this site waits for another one, and it keeps nothing for transactions that have ended.
+    /// Whether nothing of this site waits for another one, and no version is kept for a snapshot.
     pub fn is_idle(&self) -> bool {
         self.open.is_empty()
             && self.committing.is_empty()
@@ -534,7 +534,7 @@ impl Pcsi {
             Message::Acknowledged(name) => {
                 let Some(unsettled) = self.unsettled.get_mut(&name) else { return };
                 unsettled.resolvers.remove(&from);
-                if unsettled.resolvers.is_empty() {
+                if unsettled.resolvers.is_empty() || is_active(Mutant::SettleEarly) {
                     self.unsettled.remove(&name);
                     effects.records.push(Record::Settled(name));
                 }

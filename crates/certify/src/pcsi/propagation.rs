@@ -71,7 +71,10 @@ impl Outgoing {
         let acknowledged = &self.acknowledged;
         let lacks = |update: &Update| {
             let mut lagging = acknowledged.iter().filter(|&(_, &through)| through < update.number);
-            lagging.any(|(&peer, _)| concerns(update, peer, sites))
+            let is_dropped = is_active(Mutant::DropAtFirstAcknowledgement)
+                && through >= update.number
+                && concerns(update, peer, sites);
+            lagging.any(|(&peer, _)| concerns(update, peer, sites)) && !is_dropped
         };
         self.retained.extract_if(.., |_, update| !lacks(update)).map(|(_, update)| update).collect()
     }
@@ -141,7 +144,8 @@ impl Pcsi {
     ) {
         let incoming = self.incoming.entry(from).or_default();
         let applied = incoming.applied();
-        let is_done = |number: u64| number <= after && !retained.contains(&number);
+        let is_lacked = |number| retained.contains(&number) && !is_active(Mutant::ReleaseEarly);
+        let is_done = |number: u64| number <= after && !is_lacked(number);
         let done: BTreeSet<u64> = incoming.held.keys().copied().filter(|&number| is_done(number)).collect();
         incoming.unlogged.extend(&done);
         let stable = incoming.release(&done);
@@ -153,7 +157,7 @@ impl Pcsi {
             self.count_waiting(from);
         }
         let mut advanced = self.apply_waiting(effects);
-        // An origin that does not hear this site sends the same updates again and again, and never later ones.
+        // An origin that does not hear this site sends the same updates again, and never later ones.
         if let Some(incoming) = self.incoming.get_mut(&from)
             && (incoming.applied() > applied || incoming.applied() >= last)
         {
@@ -237,8 +241,8 @@ impl Pcsi {
     }
 
     /// Sends the updates of an origin that this site holds and another site may apply to replicas with these
-    /// views, as far as a message goes. An update that must wait for one that no running site has is not sent:
-    /// else it would take the place of others.
+    /// views, as far as a message goes. The others are not sent: one that waits for what no running site
+    /// has would take the place of updates that the other site may apply.
     pub(super) fn relay(
         &self,
         to: NodeId,

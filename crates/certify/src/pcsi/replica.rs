@@ -21,8 +21,8 @@ pub struct Replica {
 
 type Versions = Vec<(CommitStamp, Option<Entry>)>;
 
-/// Removes the versions of a key that none of the views reads, except the newest one. Returns whether only one
-/// is left.
+/// Removes the versions of a key that none of the views reads, except the newest one. Returns whether one is
+/// left.
 fn prune(versions: &mut Versions, views: &[&VectorClock]) -> bool {
     let read = |view: &&VectorClock| versions.iter().rposition(|(stamp, _)| view.sees(*stamp));
     let mut kept: BTreeSet<usize> = views.iter().filter_map(read).collect();

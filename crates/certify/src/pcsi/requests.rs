@@ -7,10 +7,10 @@
 //! An attempt of a session that was opened before that, and that the site does not know, has no effect, and
 //! its client hears [`Answer::Unknown`]: an earlier attempt may have committed.
 //!
-//! A crash can take commits back that are not durable, and then the site's last number may be lower than that
-//! of a session's opening. An unknown session whose opening is above the last number commits nothing and hears
-//! [`Answer::Unknown`], too. So each session's commit has a higher number than its opening, and the site
-//! forgets the session only where it answers [`Answer::Unknown`].
+//! A crash can take commits back that are not durable, and then the site's last number may be lower than
+//! that of a session's opening. An unknown session whose opening is above the last number commits nothing,
+//! and its client hears [`Answer::Unknown`], too. So each session's commit has a higher number than its
+//! opening, and the site forgets the session only where it answers [`Answer::Unknown`].
 
 use crate::Answer;
 use crate::sessions::opening_of;

@@ -1,5 +1,5 @@
-//! A client of a site: one transaction at a time. Where the client hears nothing, it asks again what became of
-//! its attempt, or makes another attempt of the same transaction.
+//! A client of a site: one transaction at a time. Where the client hears nothing, it asks again what became
+//! of its attempt, or makes another attempt of the same transaction.
 
 use super::world::{Attempt, Told, World, number};
 use crate::{Answer, WriteSet, session_opened};

@@ -20,8 +20,8 @@ pub fn judge(world: &World) -> Result<(), String> {
     deletes(world, &committed)
 }
 
-/// The attempts that logs say are committed: of each transaction of a session at most one. Each stamp belongs to one transaction, and a replica has all of
-/// another replica's site's stamps, each once.
+/// The attempts that logs say are committed: of each transaction of a session at most one. Each stamp belongs
+/// to one transaction, and a replica has all of another replica's site's stamps, each once.
 fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
     let mut owners: BTreeMap<(PartitionId, CommitStamp), TransactionName> = BTreeMap::new();
     let mut attempts = BTreeSet::new();
@@ -163,8 +163,8 @@ fn replicas(world: &World, versions: &Versions) -> Result<(), String> {
     Ok(())
 }
 
-/// Each insert of a key that clients delete needs that nothing is there, and each delete that something is. So
-/// the inserts are as many as the deletes, and one more if the key is there at the end.
+/// Each insert of a key that clients delete needs that nothing is there, and each delete that something is.
+/// So the inserts are as many as the deletes, and one more if the key is there at the end.
 fn inserts_and_deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
     for key in (0..world.keys()).filter(|&key| world.is_deleted(key)) {
         let is_delete = |record: &&Record| {

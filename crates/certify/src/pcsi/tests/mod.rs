@@ -53,7 +53,8 @@ fn symptom(mutant: Mutant) -> &'static str {
         Mutant::ReuseSequence => "two transactions have",
         Mutant::ForgetRequestsEarly => "two attempts of a transaction have committed",
         Mutant::ForgetRequests => "its client heard that it has not",
-        Mutant::WaitForOrigin => "sites wait for the updates of one that is away",
+        Mutant::DropAtFirstAcknowledgement => "lacks numbers of",
+        Mutant::WaitForOrigin | Mutant::ReleaseEarly => "sites wait for the updates of one that is away",
         Mutant::ForgetAcknowledgements => "a site retains more than its bound",
         Mutant::DropDependencies | Mutant::SkipDependencyCheck | Mutant::ApplyOnePartition => {
             ", but follows "
