@@ -383,9 +383,9 @@ impl Mutant {
         Mutant::PassTentative,
         Mutant::VoteForTwoAttempts,
     ];
-    /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck` and
-    /// `BuryUnderSnapshots`.
-    pub const OF_PCSI: [Mutant; 17] = [
+    /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck`,
+    /// `AdvanceViewEarly` and `BuryUnderSnapshots`.
+    pub const OF_PCSI: [Mutant; 16] = [
         Mutant::ForgetRequests,
         Mutant::ForgetRequestsEarly,
         Mutant::WaitForOrigin,
@@ -399,7 +399,6 @@ impl Mutant {
         Mutant::SkipDependencyCheck,
         Mutant::ApplyOnePartition,
         Mutant::SkipConflictCheck,
-        Mutant::AdvanceViewEarly,
         Mutant::UnlockAtVote,
         Mutant::ForgetPrepared,
         Mutant::ForgetDecision,

@@ -74,7 +74,7 @@ impl World {
         };
         let id = running.id;
         let is_due = running.asked.as_ref().is_some_and(|(_, asked)| self.now > asked + PATIENCE);
-        if is_due && self.percent(50) {
+        if is_due && may_begin && self.percent(50) {
             return self.begin_again(host, client, &running);
         }
         if let Some(key) = running.left.pop() {

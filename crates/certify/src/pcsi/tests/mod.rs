@@ -125,4 +125,5 @@ fn counted_behind_a_waiting_update() -> u64 {
 fn a_site_applies_the_numbers_of_another_one_in_order() {
     assert_eq!(counted_behind_a_waiting_update(), 0);
     assert_eq!(with(Mutant::SkipNumberCheck, counted_behind_a_waiting_update), 2);
+    assert_eq!(with(Mutant::AdvanceViewEarly, counted_behind_a_waiting_update), 2);
 }
