@@ -239,7 +239,8 @@ pub enum Mutant {
     SkipNumberCheck,
     /// PCSI: an update is applied before what it depends on.
     SkipDependencyCheck,
-    /// PCSI: of a transaction of another site, only the writes in one partition are applied.
+    /// PCSI: of a transaction of another site, a view counts all, but only the writes in one partition are
+    /// applied.
     ApplyOnePartition,
     /// PCSI: a resolver does not look at the newest version of an item.
     SkipConflictCheck,
@@ -247,12 +248,22 @@ pub enum Mutant {
     AdvanceViewEarly,
     /// PCSI: a site that has restarted does not know which requests have committed.
     ForgetRequests,
+    /// PCSI: a site forgets a session before an unknown attempt of it is refused.
+    ForgetRequestsEarly,
     /// PCSI: no site asks another one for the updates of a third.
     WaitForOrigin,
     /// PCSI: a site that has restarted does not know what others have acknowledged.
     ForgetAcknowledgements,
     /// PCSI: a resolver does not look whether a transaction has seen the deletes of keys without versions.
     ForgetTombstones,
+    /// PCSI: a site does not hold another one's update for sites that lack it.
+    ReleaseEarly,
+    /// PCSI: a site forgets an outcome when one of its resolvers has it.
+    SettleEarly,
+    /// PCSI: a site sends an update no more when one other site has it.
+    DropAtFirstAcknowledgement,
+    /// PCSI: a site removes a deleted key that an open snapshot has.
+    BuryUnderSnapshots,
     /// Two-phase commit, hierarchical validation, PCSI: a participant unlocks when it has voted.
     UnlockAtVote,
     /// Two-phase commit, hierarchical validation, PCSI: a participant that recovers does not know its yes
@@ -372,10 +383,15 @@ impl Mutant {
         Mutant::PassTentative,
         Mutant::VoteForTwoAttempts,
     ];
-    /// Those of PCSI that whole worlds find. A test of its own finds `SkipNumberCheck`.
-    pub const OF_PCSI: [Mutant; 13] = [
+    /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck`,
+    /// `AdvanceViewEarly` and `BuryUnderSnapshots`.
+    pub const OF_PCSI: [Mutant; 16] = [
         Mutant::ForgetRequests,
+        Mutant::ForgetRequestsEarly,
         Mutant::WaitForOrigin,
+        Mutant::ReleaseEarly,
+        Mutant::SettleEarly,
+        Mutant::DropAtFirstAcknowledgement,
         Mutant::ForgetAcknowledgements,
         Mutant::ForgetTombstones,
         Mutant::ReuseSequence,
@@ -383,7 +399,6 @@ impl Mutant {
         Mutant::SkipDependencyCheck,
         Mutant::ApplyOnePartition,
         Mutant::SkipConflictCheck,
-        Mutant::AdvanceViewEarly,
         Mutant::UnlockAtVote,
         Mutant::ForgetPrepared,
         Mutant::ForgetDecision,

@@ -44,13 +44,13 @@ pub enum Message {
     /// From a resolver that waits: what became of the transaction?
     Ask(TransactionName),
     /// All updates of the sender in `after + 1..=through` that concern the receiver, which has acknowledged
-    /// those up to `after`. Of those, some other site lacks `retained`.
-    Updates { after: u64, through: u64, retained: Vec<u64>, updates: Vec<Arc<Update>> },
+    /// those up to `after`. Of those, some other site lacks `retained`. The sender's newest update is `last`.
+    Updates { after: u64, through: u64, last: u64, retained: Vec<u64>, updates: Vec<Arc<Update>> },
     /// The sender has applied all that concerns it of the receiver's updates in `1..=through`.
     Applied { through: u64 },
-    /// The sender's replicas have this many updates of a third site. Who holds more of them?
-    Want { origin: NodeId, seen: BTreeMap<PartitionId, u64> },
-    /// Updates of a third site, which has not sent them to the receiver.
+    /// The sender asks for updates of a third site that it may apply to replicas with these views.
+    Want { origin: NodeId, views: BTreeMap<PartitionId, VectorClock> },
+    /// Updates of a third site that the receiver asked for. It may apply them in this order.
     Relayed { origin: NodeId, updates: Vec<Arc<Update>> },
 }
 

@@ -14,7 +14,8 @@
 //! So the views of the site's partitions together are a globally consistent snapshot at any moment: the
 //! dependency view of each one is covered by the views of the others. [`Pcsi::check_invariants`] asserts this
 //! condition of section III-A. A transaction keeps the views as they are at its beginning. The site keeps the
-//! versions that open snapshots see.
+//! versions that open snapshots read and the newest version of each item. It removes the others when the item
+//! is written or, at the latest, in the next period.
 //!
 //! **Certification.** Each item has a *resolver*, a site that has its partition (section III-B). The resolver
 //! knows the stamp of the item's newest committed version. A transaction that writes asks the resolvers of
@@ -38,10 +39,13 @@
 //! crash or a cut from where the receiver is. An update that comes twice is known by its stamps.
 //!
 //! **Gaps.** A site holds each update of others that it has applied until the origin says that all sites
-//! concerned have it; each message lists the earlier updates that some other site lacks. When an origin has
-//! sent nothing for [`SiteOptions::silent_ticks_max`] ticks, a site asks the others in turn for the origin's
-//! updates beyond its views. So what a running site has reaches the others without the origin, unless it
-//! depends on an update that only the origin has (seed 1655 of the tests is such a case). The site
+//! concerned have it; each message lists the earlier updates that some other site lacks. An origin is silent
+//! for a site if, for [`SiteOptions::silent_ticks_max`] ticks, no message of the origin has let the site
+//! apply an update or has shown that the site lacks none. Then the site asks the origin's other peers in
+//! turn for the updates of the origin that it may apply. So an update that a running site has applied
+//! reaches the other running sites concerned without the origin, if running sites have also applied all that
+//! the update depends on and the origin's earlier updates. Some of these may be at the origin only, because
+//! a site commits before any other site has its update: what depends on them waits for the origin. The site
 //! acknowledges only what the origin itself sends: thus an origin that retains at most
 //! [`SiteOptions::retained_max`] updates bounds what the others hold of it.
 //!
@@ -182,8 +186,8 @@ pub struct SiteOptions {
     pub window: u64,
     /// The most updates, and the most outcomes, that a site keeps for others.
     pub retained_max: usize,
-    /// A site that sends nothing for so many ticks is silent: others ask each other for its updates. At least
-    /// 4 times `propagation_ticks`.
+    /// After so many ticks without a message that brings this site further, an origin is silent (see "Gaps"
+    /// at the module's head). At least 4 times `propagation_ticks`.
     pub silent_ticks_max: u64,
     /// The site knows a session for so many commits after the session's last one.
     pub session_horizon: u64,
@@ -432,7 +436,7 @@ impl Pcsi {
         self.handle_own(effects);
     }
 
-    /// Whether nothing of this site waits for another one.
+    /// Whether nothing of this site waits for another one, and no version is kept for a snapshot.
     pub fn is_idle(&self) -> bool {
         self.open.is_empty()
             && self.committing.is_empty()
@@ -441,6 +445,7 @@ impl Pcsi {
             && self.outgoing.len() == 0
             && self.incoming.values().all(Incoming::is_empty)
             && self.tombstones.is_empty()
+            && self.replicas.values().all(Replica::is_pruned)
     }
 
     /// What a key has at this site; `None` too if the site has no replica of the key's partition.
@@ -459,7 +464,7 @@ impl Pcsi {
         Position(self.outgoing.last_number())
     }
 
-    /// The number of keys with versions, tombstones among them, and of newest versions kept for the resolver.
+    /// The number of versions of keys, tombstones among them, and of newest versions kept for the resolver.
     pub fn kept(&self) -> (usize, usize) {
         (self.replicas.values().map(Replica::len).sum(), self.resolver.unapplied_len())
     }
@@ -529,7 +534,7 @@ impl Pcsi {
             Message::Acknowledged(name) => {
                 let Some(unsettled) = self.unsettled.get_mut(&name) else { return };
                 unsettled.resolvers.remove(&from);
-                if unsettled.resolvers.is_empty() {
+                if unsettled.resolvers.is_empty() || is_active(Mutant::SettleEarly) {
                     self.unsettled.remove(&name);
                     effects.records.push(Record::Settled(name));
                 }
@@ -540,14 +545,14 @@ impl Pcsi {
                     self.send(from, Message::Outcome { name, stamps }, effects);
                 }
             }
-            Message::Updates { after, through, retained, updates } => {
-                self.accept(from, (after, through), &retained, updates, effects);
+            Message::Updates { after, through, last, retained, updates } => {
+                self.accept(from, (after, through, last), &retained, updates, effects);
             }
             Message::Applied { through } => {
                 let stable = self.outgoing.acknowledge(from, through, &self.options.sites);
                 stable.iter().for_each(|update| self.mark_stable(update));
             }
-            Message::Want { origin, seen } => self.relay(from, origin, &seen, effects),
+            Message::Want { origin, views } => self.relay(from, origin, views, effects),
             Message::Relayed { origin, updates } => self.accept_relayed(origin, updates, effects),
         }
     }

@@ -1,6 +1,6 @@
 //! Updates on their way from site to site (section III-C).
 
-use super::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, Update};
+use super::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, Update, VectorClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
@@ -54,7 +54,7 @@ impl Outgoing {
             let (earlier, new): (Vec<_>, Vec<_>) = concerning.partition(|(number, _)| **number <= after);
             let retained = earlier.into_iter().map(|(&number, _)| number).collect();
             let updates = new.into_iter().map(|(_, update)| Arc::clone(update)).collect();
-            (peer, Message::Updates { after, through, retained, updates })
+            (peer, Message::Updates { after, through, last: self.last_number, retained, updates })
         };
         lagging.map(message).collect()
     }
@@ -71,7 +71,10 @@ impl Outgoing {
         let acknowledged = &self.acknowledged;
         let lacks = |update: &Update| {
             let mut lagging = acknowledged.iter().filter(|&(_, &through)| through < update.number);
-            lagging.any(|(&peer, _)| concerns(update, peer, sites))
+            let is_dropped = is_active(Mutant::DropAtFirstAcknowledgement)
+                && through >= update.number
+                && concerns(update, peer, sites);
+            lagging.any(|(&peer, _)| concerns(update, peer, sites)) && !is_dropped
         };
         self.retained.extract_if(.., |_, update| !lacks(update)).map(|(_, update)| update).collect()
     }
@@ -98,7 +101,7 @@ pub(super) struct Incoming {
     held: BTreeMap<u64, Arc<Update>>,
     /// What is no more in `held`, and the log does not say so yet.
     unlogged: BTreeSet<u64>,
-    /// When the origin last sent updates.
+    /// When a message of the origin last let this site apply an update, or showed that this site has all.
     heard_tick: u64,
 }
 
@@ -134,25 +137,32 @@ impl Pcsi {
     pub(super) fn accept(
         &mut self,
         from: NodeId,
-        (after, through): (u64, u64),
+        (after, through, last): (u64, u64, u64),
         retained: &[u64],
         updates: Vec<Arc<Update>>,
         effects: &mut SiteEffects,
     ) {
         let incoming = self.incoming.entry(from).or_default();
-        let is_done = |number: u64| number <= after && !retained.contains(&number);
+        let applied = incoming.applied();
+        let is_lacked = |number| retained.contains(&number) && !is_active(Mutant::ReleaseEarly);
+        let is_done = |number: u64| number <= after && !is_lacked(number);
         let done: BTreeSet<u64> = incoming.held.keys().copied().filter(|&number| is_done(number)).collect();
         incoming.unlogged.extend(&done);
         let stable = incoming.release(&done);
         // What this site has acknowledged, perhaps before a crash, it has applied.
         incoming.received = incoming.received.max(after).max(through);
-        incoming.heard_tick = self.ticks;
         stable.iter().for_each(|update| self.mark_stable(update));
         self.accept_waiting(from, updates);
         if is_active(Mutant::AdvanceViewEarly) {
             self.count_waiting(from);
         }
         let mut advanced = self.apply_waiting(effects);
+        // An origin that does not hear this site sends the same updates again, and never later ones.
+        if let Some(incoming) = self.incoming.get_mut(&from)
+            && (incoming.applied() > applied || incoming.applied() >= last)
+        {
+            incoming.heard_tick = self.ticks;
+        }
         advanced.insert(from);
         self.acknowledge(advanced, effects);
     }
@@ -208,7 +218,8 @@ impl Pcsi {
     }
 
     /// Asks for the updates of each origin that has been silent: one of the sites that may hold such updates,
-    /// each time another one.
+    /// each time another one. That site need not have a partition of this one: it may hold an update of the
+    /// origin for another partition, and what it commits depends on the update.
     pub(super) fn ask_for_updates(&self, effects: &mut SiteEffects) {
         if is_active(Mutant::WaitForOrigin) {
             return;
@@ -220,30 +231,36 @@ impl Pcsi {
             if self.ticks - heard_tick <= self.options.silent_ticks_max {
                 continue;
             }
-            let holders = sites.peers_of(self.options.me);
-            let holders: Vec<NodeId> = holders.into_iter().filter(|&holder| holder != origin).collect();
+            let mut holders = sites.peers_of(origin);
+            holders.remove(&self.options.me);
+            let holders: Vec<NodeId> = holders.into_iter().collect();
             let Some(place) = periods.checked_rem(holders.len() as u64) else { continue };
-            let shared = self.replicas.iter().filter(|(of, _)| sites.sites(**of).contains(&origin));
-            let seen = shared.map(|(&of, replica)| (of, replica.view.at(origin))).collect();
-            effects.messages.push((holders[place as usize], Message::Want { origin, seen }));
+            let views = self.replicas.iter().map(|(&of, replica)| (of, replica.view.clone())).collect();
+            effects.messages.push((holders[place as usize], Message::Want { origin, views }));
         }
     }
 
-    /// Sends the updates of an origin that another site lacks and this one holds, as far as a message goes.
+    /// Sends the updates of an origin that this site holds and another site may apply to replicas with these
+    /// views, as far as a message goes. The others are not sent: one that waits for what no running site
+    /// has would take the place of updates that the other site may apply.
     pub(super) fn relay(
         &self,
         to: NodeId,
         origin: NodeId,
-        seen: &BTreeMap<PartitionId, u64>,
+        mut views: BTreeMap<PartitionId, VectorClock>,
         effects: &mut SiteEffects,
     ) {
         let Some(incoming) = self.incoming.get(&origin) else { return };
-        let is_new = |update: &Update| {
-            let mut stamps = update.stamps.iter();
-            stamps.any(|(of, stamp)| seen.get(of).is_some_and(|&seen| stamp.sequence > seen))
-        };
-        let lacked = incoming.held.values().filter(|update| is_new(update));
-        let updates: Vec<Arc<Update>> = lacked.take(self.options.window as usize).cloned().collect();
+        let mut updates = Vec::new();
+        for update in incoming.held.values() {
+            let is_lacked = !update.is_counted(|of| views.get(&of)) && update.may_follow(|of| views.get(&of));
+            if is_lacked && updates.len() < self.options.window as usize {
+                for (of, &stamp) in &update.stamps {
+                    views.entry(*of).and_modify(|view| view.count(stamp));
+                }
+                updates.push(Arc::clone(update));
+            }
+        }
         if !updates.is_empty() {
             effects.messages.push((to, Message::Relayed { origin, updates }));
         }

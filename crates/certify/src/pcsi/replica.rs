@@ -1,7 +1,7 @@
 //! A replica of a partition: its view, its dependency view, and versions of items.
 
 use super::{CommitStamp, Pcsi, Update, VectorClock, clock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, PartitionId};
 
@@ -14,7 +14,22 @@ pub struct Replica {
     /// The deletes whose tombstones are removed. Whoever writes an item without versions must have seen them.
     pub(super) forgotten: VectorClock,
     /// The oldest first. A version follows one that its writer had in its snapshot.
-    versions: BTreeMap<Key, Vec<(CommitStamp, Option<Entry>)>>,
+    versions: BTreeMap<Key, Versions>,
+    /// The keys that may have more than one version.
+    with_earlier: BTreeSet<Key>,
+}
+
+type Versions = Vec<(CommitStamp, Option<Entry>)>;
+
+/// Removes the versions of a key that none of the views reads, except the newest one. Returns whether one is
+/// left.
+fn prune(versions: &mut Versions, views: &[&VectorClock]) -> bool {
+    let read = |view: &&VectorClock| versions.iter().rposition(|(stamp, _)| view.sees(*stamp));
+    let mut kept: BTreeSet<usize> = views.iter().filter_map(read).collect();
+    kept.insert(versions.len().saturating_sub(1));
+    let mut place = 0..;
+    versions.retain(|_| place.next().is_some_and(|place| kept.contains(&place)));
+    versions.len() <= 1
 }
 
 impl Replica {
@@ -29,28 +44,29 @@ impl Replica {
         self.versions.get(key)?.last().map(|(stamp, _)| *stamp)
     }
 
-    /// The number of keys with versions.
+    /// The number of versions.
     pub(super) fn len(&self) -> usize {
-        self.versions.len()
+        self.versions.values().map(Vec::len).sum()
     }
 
-    /// A key's next version. Those that none of the views sees any more are removed.
+    /// A key's next version. Those before it that none of the views reads are removed.
     fn write(&mut self, key: Key, stamp: CommitStamp, entry: Option<Entry>, views: &[&VectorClock]) {
-        let versions = self.versions.entry(key).or_default();
-        let is_seen = |place: &usize| {
-            let hides = |view: &&&VectorClock| {
-                view.sees(versions[*place].0)
-                    && !versions[place + 1..].iter().any(|(later, _)| view.sees(*later))
-            };
-            views.iter().any(|view| hides(&view))
-        };
-        let seen: Vec<usize> = (0..versions.len()).filter(is_seen).collect();
-        let mut place = 0;
-        versions.retain(|_| {
-            place += 1;
-            seen.contains(&(place - 1))
-        });
+        let versions = self.versions.entry(key.clone()).or_default();
         versions.push((stamp, entry));
+        if !prune(versions, views) {
+            self.with_earlier.insert(key);
+        }
+    }
+
+    /// Removes the versions that none of the views reads, except each key's newest one.
+    fn prune(&mut self, views: &[&VectorClock]) {
+        let versions = &mut self.versions;
+        self.with_earlier.retain(|key| versions.get_mut(key).is_some_and(|versions| !prune(versions, views)));
+    }
+
+    /// Whether each key has only one version.
+    pub(super) fn is_pruned(&self) -> bool {
+        self.with_earlier.is_empty()
     }
 
     /// Removes a key that a delete has left, unless a view does not see the delete. Returns whether the
@@ -59,7 +75,8 @@ impl Replica {
         if self.newest(key) != Some(stamp) {
             return true;
         }
-        let is_everywhere = views.iter().all(|view| view.sees(stamp));
+        let is_everywhere =
+            views.iter().all(|view| view.sees(stamp)) || is_active(Mutant::BuryUnderSnapshots);
         if is_everywhere {
             self.versions.remove(key);
             self.forgotten.count(stamp);
@@ -68,33 +85,44 @@ impl Replica {
     }
 }
 
+impl Update {
+    /// Whether the update has its place among what replicas with these views have applied: equation (1), and
+    /// causality. A partition without a view asks for nothing.
+    pub(super) fn may_follow<'a>(&self, view: impl Fn(PartitionId) -> Option<&'a VectorClock>) -> bool {
+        let is_next = |(&of, stamp): (&PartitionId, &CommitStamp)| {
+            view(of).is_none_or(|view| view.at(stamp.site) + 1 == stamp.sequence)
+        };
+        let is_covered =
+            |(&of, clock): (&PartitionId, &VectorClock)| view(of).is_none_or(|view| view.covers(clock));
+        (self.stamps.iter().all(is_next) || is_active(Mutant::SkipNumberCheck))
+            && (self.depends.iter().all(is_covered) || is_active(Mutant::SkipDependencyCheck))
+    }
+
+    /// Whether these views count the update in all its partitions. A partition without a view asks for
+    /// nothing.
+    pub(super) fn is_counted<'a>(&self, view: impl Fn(PartitionId) -> Option<&'a VectorClock>) -> bool {
+        self.stamps.iter().all(|(&of, &stamp)| view(of).is_none_or(|view| view.sees(stamp)))
+    }
+}
+
 impl Pcsi {
-    /// Whether an update has its place among what is applied here: equation (1), and causality.
+    /// Whether this site may apply an update now.
     pub(super) fn may_apply(&self, update: &Update) -> bool {
-        let is_next = |(partition, stamp): (&PartitionId, &CommitStamp)| {
-            let replica = self.replicas.get(partition);
-            replica.is_none_or(|replica| replica.view.at(stamp.site) + 1 == stamp.sequence)
-        };
-        let is_covered = |(partition, clock): (&PartitionId, &VectorClock)| {
-            self.replicas.get(partition).is_none_or(|replica| replica.view.covers(clock))
-        };
-        (update.stamps.iter().all(is_next) || is_active(Mutant::SkipNumberCheck))
-            && (update.depends.iter().all(is_covered) || is_active(Mutant::SkipDependencyCheck))
+        update.may_follow(|of| self.view(of))
     }
 
     /// Whether an update is applied here.
     pub(super) fn has_applied(&self, update: &Update) -> bool {
-        let is_counted = |(partition, stamp): (&PartitionId, &CommitStamp)| {
-            self.replicas.get(partition).is_none_or(|replica| replica.view.sees(*stamp))
-        };
-        update.stamps.iter().all(is_counted)
+        update.is_counted(|of| self.view(of))
     }
 
     /// Applies all of an update that concerns this site, in one step. A resolver has the outcome by that.
     pub(super) fn apply(&mut self, update: &Update) {
         self.resolver.release(update.name, Some(&update.stamps), &self.options.sites);
+        let mut applied = 0;
         for (partition, stamp) in &update.stamps {
             let Some(replica) = self.replicas.get_mut(partition) else { continue };
+            applied += 1;
             replica.view.count(*stamp);
             let others = update.depends.iter().filter(|(of, _)| *of != partition);
             others.for_each(|(&of, clock)| clock::merge_into(&mut replica.depends, of, clock));
@@ -104,14 +132,14 @@ impl Pcsi {
             // The views of open transactions; a transaction that waits for votes reads no more.
             let views: Vec<&VectorClock> =
                 self.open.values().filter_map(|open| open.views.get(partition)).collect();
+            if is_active(Mutant::ApplyOnePartition) && stamp.site != self.options.me && applied > 1 {
+                continue;
+            }
             for (key, entry) in &update.writes {
                 if self.options.sites.partition_of(key) == *partition {
                     replica.write(key.clone(), *stamp, entry.clone(), &views);
                     self.resolver.applied(key, *stamp);
                 }
-            }
-            if is_active(Mutant::ApplyOnePartition) && stamp.site != self.options.me {
-                break;
             }
         }
     }
@@ -126,9 +154,14 @@ impl Pcsi {
         }
     }
 
-    /// Removes the tombstones that no open transaction needs.
+    /// Removes the versions that no open transaction reads and no resolver needs, and such tombstones.
     pub(super) fn bury(&mut self) {
         let open = &self.open;
+        for (partition, replica) in &mut self.replicas {
+            let views: Vec<&VectorClock> =
+                open.values().filter_map(|open| open.views.get(partition)).collect();
+            replica.prune(&views);
+        }
         let replicas = &mut self.replicas;
         self.tombstones.retain(|(partition, key, stamp)| {
             let views: Vec<&VectorClock> =

@@ -6,10 +6,16 @@
 //! when it has committed [`super::SiteOptions::session_horizon`] transactions since the session's last one.
 //! An attempt of a session that was opened before that, and that the site does not know, has no effect, and
 //! its client hears [`Answer::Unknown`]: an earlier attempt may have committed.
+//!
+//! A crash can take commits back that are not durable, and then the site's last number may be lower than
+//! that of a session's opening. An unknown session whose opening is above the last number commits nothing,
+//! and its client hears [`Answer::Unknown`], too. So each session's commit has a higher number than its
+//! opening, and the site forgets the session only where it answers [`Answer::Unknown`].
 
 use crate::Answer;
 use crate::sessions::opening_of;
 use std::collections::BTreeMap;
+use txn::mutant::{Mutant, is_active};
 use txn::{RequestId, SessionId};
 
 /// Each number of `by_number` has its session's entry in `newest`, and the other way round.
@@ -26,6 +32,7 @@ impl Requests {
             self.by_number.remove(&earlier);
         }
         self.by_number.insert(number, id.session);
+        let horizon = if is_active(Mutant::ForgetRequestsEarly) { 0 } else { horizon };
         while let Some(oldest) = self.by_number.first_entry() {
             if oldest.key() + horizon >= number {
                 break;
@@ -40,7 +47,10 @@ impl Requests {
             Some((newest, _)) if newest == &id => Some(Answer::Committed),
             Some((newest, _)) if newest.sequence == id.sequence => Some(Answer::CommittedBefore),
             Some((newest, _)) => (newest.sequence > id.sequence).then_some(Answer::Unknown),
-            None => (opening_of(id.session).0 + horizon < last_number).then_some(Answer::Unknown),
+            None => {
+                let opened = opening_of(id.session).0;
+                (opened > last_number || opened + horizon < last_number).then_some(Answer::Unknown)
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! A client of a site: one transaction at a time, and the same request again where it hears nothing.
+//! A client of a site: one transaction at a time. Where the client hears nothing, it asks again what became
+//! of its attempt, or makes another attempt of the same transaction.
 
 use super::world::{Attempt, Told, World, number};
 use crate::{Answer, WriteSet, session_opened};
@@ -10,9 +11,8 @@ const PATIENCE: u64 = 60;
 #[derive(Default)]
 pub struct Client {
     running: Option<Running>,
-    /// The session's last request, and the site's commits when the session was opened.
+    /// The session's last request.
     last: Option<RequestId>,
-    opened: u64,
     previous: Option<u64>,
 }
 
@@ -74,6 +74,9 @@ impl World {
         };
         let id = running.id;
         let is_due = running.asked.as_ref().is_some_and(|(_, asked)| self.now > asked + PATIENCE);
+        if is_due && may_begin && self.percent(50) {
+            return self.begin_again(host, client, &running);
+        }
         if let Some(key) = running.left.pop() {
             let site = self.hosts[host].site.as_mut().expect("it runs");
             // The site says that the snapshot is gone: the transaction has no effect.
@@ -119,23 +122,35 @@ impl World {
         }
         left.sort_unstable();
         left.dedup();
-        let place = self.attempts.len();
-        let (number, writes) = (place as u64 + 1, self.percent(75));
+        let number = self.attempts.len() as u64 + 1;
+        let writes = self.percent(75);
         let last_commit = self.hosts[host].site.as_ref().expect("it runs").last_commit();
         let opens = self.percent(10);
-        let client = &mut self.hosts[host].clients[client];
-        let id = match client.last.filter(|_| !opens) {
-            Some(last) => RequestId { sequence: last.sequence + 1, ..last },
+        let last = self.hosts[host].clients[client].last.filter(|_| !opens);
+        let id = match last {
+            Some(last) => RequestId { sequence: last.sequence + 1, attempt: 0, ..last },
             None => {
-                client.opened = last_commit.0;
                 let session = session_opened(last_commit, number as u16);
                 RequestId { session, sequence: 1, attempt: 0 }
             }
         };
+        self.attempt(host, client, id, left, writes);
+    }
+
+    /// The next attempt of a transaction. What became of the one before it, the client does not learn.
+    fn begin_again(&mut self, host: usize, client: usize, running: &Running) {
+        let id = RequestId { attempt: running.id.attempt + 1, ..running.id };
+        let attempt = &self.attempts[running.place];
+        let (left, writes) = (attempt.reads.keys().copied().collect(), attempt.writes);
+        self.attempt(host, client, id, left, writes);
+    }
+
+    fn attempt(&mut self, host: usize, client: usize, id: RequestId, left: Vec<usize>, writes: bool) {
+        let place = self.attempts.len();
+        let client = &mut self.hosts[host].clients[client];
         client.last = Some(id);
-        let previous = client.previous;
         client.running = Some(Running { id, place, left, asked: None });
-        let told = Told::Nothing;
+        let (number, previous, told) = (place as u64 + 1, client.previous, Told::Nothing);
         self.attempts.push(Attempt { number, reads: Default::default(), writes, previous, told });
         self.on(host, |site, effects| site.begin(id, effects));
     }

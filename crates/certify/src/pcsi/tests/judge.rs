@@ -5,7 +5,7 @@
 use super::world::{Attempt, Told, World};
 use crate::pcsi::{CommitStamp, Record, TransactionName};
 use std::collections::{BTreeMap, BTreeSet};
-use txn::{NodeId, PartitionId};
+use txn::{NodeId, PartitionId, SessionId};
 
 /// A key's number, and the attempt that wrote it; 0 where nothing was there.
 type Versions = BTreeMap<(usize, u64), usize>;
@@ -20,14 +20,20 @@ pub fn judge(world: &World) -> Result<(), String> {
     deletes(world, &committed)
 }
 
-/// The attempts that logs say are committed. Each stamp belongs to one transaction, and a replica has all of
-/// another replica's site's stamps, each once.
+/// The attempts that logs say are committed: of each transaction of a session at most one. Each stamp belongs
+/// to one transaction, and a replica has all of another replica's site's stamps, each once.
 fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
     let mut owners: BTreeMap<(PartitionId, CommitStamp), TransactionName> = BTreeMap::new();
     let mut attempts = BTreeSet::new();
+    let mut transactions: BTreeSet<(usize, SessionId, u64)> = BTreeSet::new();
     let mut counts: BTreeMap<(usize, PartitionId, NodeId), BTreeSet<u64>> = BTreeMap::new();
     for (site, records) in world.logs().enumerate() {
         for record in records {
+            if let Record::Committed { id, .. } = record
+                && !transactions.insert((site, id.session, id.sequence))
+            {
+                return Err(format!("two attempts of a transaction have committed, one of them {id:?}"));
+            }
             let (Record::Committed { update, .. } | Record::Applied { update }) = record else { continue };
             attempts.extend(update.writes.values().map(|entry| super::world::number(entry.as_ref())));
             for (&partition, &stamp) in &update.stamps {
@@ -157,6 +163,24 @@ fn replicas(world: &World, versions: &Versions) -> Result<(), String> {
     Ok(())
 }
 
+/// Each insert of a key that clients delete needs that nothing is there, and each delete that something is.
+/// So the inserts are as many as the deletes, and one more if the key is there at the end.
+fn inserts_and_deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
+    for key in (0..world.keys()).filter(|&key| world.is_deleted(key)) {
+        let is_delete = |record: &&Record| {
+            let Record::Committed { update, .. } = record else { return false };
+            update.writes.get(&world.keys[key]).is_some_and(Option::is_none)
+        };
+        let inserts = writers(world, committed).filter(|attempt| attempt.reads.get(&key) == Some(&0)).count();
+        let deletes = world.logs().flatten().filter(is_delete).count();
+        let live = usize::from(world.values(key).first().is_some_and(|&(_, value)| value > 0));
+        if inserts != deletes + live {
+            return Err(format!("key {key} has {inserts} inserts, {deletes} deletes and {live} entries"));
+        }
+    }
+    Ok(())
+}
+
 /// All replicas have the same of a key that clients delete, and no tombstones of it.
 fn deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
     for key in (0..world.keys()).filter(|&key| world.is_deleted(key)) {
@@ -169,10 +193,13 @@ fn deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
             return Err(format!("{newest} of key {key} was overwritten, and is there"));
         }
     }
+    inserts_and_deletes(world, committed)?;
     for site in 0..world.logs().count() {
         let ((versions, unapplied), live) = world.kept(site);
         if versions != live || unapplied != 0 {
-            return Err(format!("site {site} keeps {versions} keys and {unapplied} stamps for {live} keys"));
+            return Err(format!(
+                "site {site} keeps {versions} versions and {unapplied} stamps for {live} keys"
+            ));
         }
     }
     Ok(())

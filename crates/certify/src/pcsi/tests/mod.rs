@@ -1,6 +1,7 @@
 //! Whole systems of sites, judged by what their clients saw; and each deliberate defect is found.
 
 mod client;
+mod directed;
 mod judge;
 mod world;
 
@@ -50,11 +51,14 @@ fn transactions_commit_in_spite_of_the_faults() {
 fn symptom(mutant: Mutant) -> &'static str {
     match mutant {
         Mutant::ReuseSequence => "two transactions have",
+        Mutant::ForgetRequestsEarly => "two attempts of a transaction have committed",
         Mutant::ForgetRequests => "its client heard that it has not",
-        Mutant::WaitForOrigin => "sites wait for the updates of one that is away",
+        Mutant::DropAtFirstAcknowledgement => "lacks numbers of",
+        Mutant::WaitForOrigin | Mutant::ReleaseEarly => "sites wait for the updates of one that is away",
         Mutant::ForgetAcknowledgements => "a site retains more than its bound",
-        Mutant::DropDependencies | Mutant::SkipDependencyCheck => ", but follows ",
-        Mutant::ApplyOnePartition => "has not applied in",
+        Mutant::DropDependencies | Mutant::SkipDependencyCheck | Mutant::ApplyOnePartition => {
+            ", but follows "
+        }
         _ => "both overwrote",
     }
 }
@@ -73,7 +77,10 @@ fn every_defect_is_found() {
         };
         let found = with(mutant, || (0..SEEDS_PER_MUTANT).find(&mut is_found));
         println!("{mutant:?}: {found:?}");
-        assert!(found.is_some(), "{mutant:?} passes {SEEDS_PER_MUTANT} seeds, but for {others:?}");
+        let Some(seed) = found else {
+            panic!("{mutant:?} passes {SEEDS_PER_MUTANT} seeds, but for {others:?}");
+        };
+        assert_eq!(finding(seed), None, "seed {seed} does not pass without {mutant:?}");
     }
 }
 
@@ -108,7 +115,7 @@ fn counted_behind_a_waiting_update() -> u64 {
     let updates = vec![update(1, &[CommitStamp { site: NodeId(2), sequence: 1 }]), update(2, &[])];
     let mut effects = SiteEffects::default();
     let mut site = Pcsi::start(options, &[], &mut effects);
-    let message = Message::Updates { after: 0, through: 2, retained: Vec::new(), updates };
+    let message = Message::Updates { after: 0, through: 2, last: 2, retained: Vec::new(), updates };
     site.receive(NodeId(0), message, &mut effects);
     site.view(partition).map_or(0, |view| view.at(NodeId(0)))
 }
@@ -118,4 +125,5 @@ fn counted_behind_a_waiting_update() -> u64 {
 fn a_site_applies_the_numbers_of_another_one_in_order() {
     assert_eq!(counted_behind_a_waiting_update(), 0);
     assert_eq!(with(Mutant::SkipNumberCheck, counted_behind_a_waiting_update), 2);
+    assert_eq!(with(Mutant::AdvanceViewEarly, counted_behind_a_waiting_update), 2);
 }

@@ -1,0 +1,217 @@
+//! Small systems of sites, in which a test says which messages are lost and which site crashes.
+
+use crate::pcsi::{Pcsi, Record, SiteEffects, SiteMap, SiteOptions};
+use crate::{Answer, WriteSet, session_opened};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use txn::mutant::{Mutant, with};
+use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
+
+struct Group {
+    options: SiteOptions,
+    sites: Vec<Option<Pcsi>>,
+    logs: Vec<Vec<Record>>,
+    /// Sender and receiver of the messages that are lost.
+    lost: BTreeSet<(u16, u16)>,
+    sessions: u16,
+}
+
+impl Group {
+    fn new(sites: usize, replicas: &[&[u16]]) -> Group {
+        let replicas = replicas.iter().map(|sites| sites.iter().copied().map(NodeId).collect()).collect();
+        let options = SiteOptions {
+            me: NodeId(0),
+            sites: Arc::new(SiteMap::new(replicas).expect("each partition has sites")),
+            propagation_ticks: 1,
+            vote_ticks_max: 50,
+            open_ticks_max: 1_000,
+            open_max: 10,
+            window: 2,
+            retained_max: 20,
+            silent_ticks_max: 8,
+            session_horizon: 4,
+        };
+        let (sites, logs) = ((0..sites).map(|_| None).collect(), vec![Vec::new(); sites]);
+        let mut group = Group { options, sites, logs, lost: BTreeSet::new(), sessions: 0 };
+        (0..group.sites.len()).for_each(|site| group.start(site));
+        group
+    }
+
+    fn start(&mut self, site: usize) {
+        let options = SiteOptions { me: NodeId(site as u16), ..self.options.clone() };
+        let mut effects = SiteEffects::default();
+        self.sites[site] = Some(Pcsi::start(options, &self.logs[site], &mut effects));
+        self.logs[site].append(&mut effects.records);
+    }
+
+    /// A key of a partition with this resolver.
+    fn key(&self, partition: u16, resolver: u16) -> Key {
+        let sites = &self.options.sites;
+        let mut keys = (0..10_000).map(|key| Key::new(format!("k{key}").as_bytes()));
+        let is_wanted = |key: &Key| {
+            sites.partition_of(key) == PartitionId(partition) && sites.resolver_of(key) == NodeId(resolver)
+        };
+        keys.find(is_wanted).expect("each partition and resolver has a key")
+    }
+
+    /// A site does something, and all messages that follow from it arrive. Returns the site's answers.
+    fn run(&mut self, site: u16, work: impl FnOnce(&mut Pcsi, &mut SiteEffects)) -> Vec<Answer> {
+        let mut effects = SiteEffects::default();
+        work(self.sites[usize::from(site)].as_mut().expect("it runs"), &mut effects);
+        let (mut answers, mut pending) = (Vec::new(), vec![(site, effects)]);
+        while let Some((from, effects)) = pending.pop() {
+            self.logs[usize::from(from)].extend(effects.records);
+            if from == site {
+                answers.extend(effects.answers.into_iter().map(|(_, answer)| answer));
+            }
+            for (to, message) in effects.messages {
+                let Some(receiver) = self.sites[usize::from(to.0)].as_mut() else { continue };
+                if !self.lost.contains(&(from, to.0)) {
+                    let mut effects = SiteEffects::default();
+                    receiver.receive(NodeId(from), message, &mut effects);
+                    receiver.check_invariants();
+                    pending.push((to.0, effects));
+                }
+            }
+        }
+        answers
+    }
+
+    fn tick(&mut self, ticks: u64) {
+        for _ in 0..ticks {
+            for site in 0..self.sites.len() as u16 {
+                if self.sites[usize::from(site)].is_some() {
+                    self.run(site, |site, effects| site.tick(effects));
+                }
+            }
+        }
+    }
+
+    fn session(&mut self, site: u16) -> RequestId {
+        self.sessions += 1;
+        let opened = self.sites[usize::from(site)].as_ref().map_or(Position(0), Pcsi::last_commit);
+        RequestId { session: session_opened(opened, self.sessions), sequence: 1, attempt: 0 }
+    }
+
+    fn begin(&mut self, site: u16, id: RequestId) {
+        self.run(site, |site, effects| site.begin(id, effects));
+    }
+
+    /// A transaction begins, and writes a text, or deletes where there is none.
+    fn write(&mut self, site: u16, id: RequestId, keys: &[&Key], text: Option<&str>) -> Vec<Answer> {
+        self.begin(site, id);
+        self.commit(site, id, keys, text)
+    }
+
+    fn commit(&mut self, site: u16, id: RequestId, keys: &[&Key], text: Option<&str>) -> Vec<Answer> {
+        let mut writes = WriteSet::default();
+        writes.records.extend(keys.iter().map(|&key| (key.clone(), text.map(Entry::new))));
+        self.run(site, |site, effects| site.commit(id, writes, effects))
+    }
+
+    /// A transaction of a session of its own commits.
+    fn committed(&mut self, site: u16, keys: &[&Key]) {
+        let id = self.session(site);
+        assert_eq!(self.write(site, id, keys, Some("new")), [Answer::Committed]);
+    }
+
+    fn has(&self, site: u16, key: &Key) -> bool {
+        self.sites[usize::from(site)].as_ref().is_some_and(|site| site.newest(key).is_some())
+    }
+
+    fn lose(&mut self, one: u16, other: u16) {
+        self.lost.extend([(one, other), (other, one)]);
+    }
+}
+
+/// Site 3 lacks an update of site 0, which is away. Only site 1 holds it, and has no partition of site 3.
+#[test]
+fn a_site_asks_all_that_may_hold_an_update() {
+    let mut group = Group::new(4, &[&[0, 1], &[1, 2], &[2, 3], &[0, 3]]);
+    let keys = [group.key(0, 0), group.key(1, 1), group.key(2, 2), group.key(3, 0)];
+    group.lose(0, 3);
+    group.committed(0, &[&keys[0], &keys[3]]);
+    group.tick(2);
+    group.committed(1, &[&keys[1]]);
+    group.tick(2);
+    group.committed(2, &[&keys[2]]);
+    group.sites[0] = None;
+    group.tick(40);
+    assert!(group.has(3, &keys[3]), "site 3 has the update of site 0");
+    assert!(group.has(3, &keys[2]), "site 3 has what follows the update of site 0");
+}
+
+/// A session is opened behind 8 commits, of which a crash takes three back. Site 0 then knows the session for
+/// fewer commits than the session's number says.
+#[test]
+fn a_session_behind_commits_that_a_crash_took_back_has_no_effect() {
+    let mut group = Group::new(1, &[&[0]]);
+    let key = group.key(0, 0);
+    (0..5).for_each(|_| group.committed(0, &[&key]));
+    let durable = group.logs[0].clone();
+    (0..3).for_each(|_| group.committed(0, &[&key]));
+    let id = group.session(0);
+    group.logs[0] = durable;
+    group.start(0);
+    assert_eq!(group.write(0, id, &[&key], Some("new")), [Answer::Unknown]);
+    (0..3).for_each(|_| group.committed(0, &[&key]));
+    let next = RequestId { attempt: 1, ..id };
+    assert_eq!(group.write(0, next, &[&key], Some("new")), [Answer::Committed]);
+    for _ in 0..12 {
+        let next = RequestId { attempt: 2, ..id };
+        let repeated = group.write(0, next, &[&key], Some("new"));
+        assert!(matches!(repeated[..], [Answer::CommittedBefore | Answer::Unknown]), "{repeated:?}");
+        group.committed(0, &[&key]);
+    }
+}
+
+/// Site 2 lacks the first update of site 0, which no running site has. Three later ones must wait for it, and
+/// site 1 holds them. They do not keep back another one, of a transaction that began before all of these.
+#[test]
+fn updates_that_must_wait_do_not_keep_others_back() {
+    let mut group = Group::new(3, &[&[0, 2], &[0, 1, 2], &[0, 1, 2]]);
+    let keys = [group.key(0, 0), group.key(1, 0), group.key(2, 0)];
+    group.lose(0, 2);
+    let id = group.session(0);
+    group.begin(0, id);
+    group.committed(0, &[&keys[0]]);
+    (0..3).for_each(|_| group.committed(0, &[&keys[0], &keys[1]]));
+    assert_eq!(group.commit(0, id, &[&keys[2]], Some("new")), [Answer::Committed]);
+    group.tick(4);
+    group.sites[0] = None;
+    group.tick(40);
+    assert!(group.has(2, &keys[2]) && group.has(1, &keys[1]), "what can be applied is");
+    assert!(!group.has(2, &keys[1]), "what follows a missing update waits");
+}
+
+/// Site 0 hears nothing of site 2, and so sends it only the first two updates. Site 1 has all.
+#[test]
+fn a_site_that_its_origin_does_not_hear_asks_others() {
+    let mut group = Group::new(3, &[&[0, 1, 2], &[0, 1, 2]]);
+    let keys = [group.key(0, 0), group.key(1, 0)];
+    group.lost.insert((2, 0));
+    (0..6).for_each(|_| group.committed(0, &[&keys[0]]));
+    group.committed(0, &[&keys[1]]);
+    group.tick(80);
+    assert!(group.has(2, &keys[1]), "site 2 has the last update");
+}
+
+/// What does a snapshot have of a key after all sites have applied a delete of it?
+fn read_under_a_delete() -> Option<Entry> {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 0);
+    group.committed(0, &[&key]);
+    let reader = group.session(0);
+    group.begin(0, reader);
+    let id = group.session(0);
+    assert_eq!(group.write(0, id, &[&key], None), [Answer::Committed]);
+    group.tick(10);
+    assert!(!group.has(0, &key) && !group.has(1, &key), "both sites have applied the delete");
+    group.sites[0].as_ref()?.look(reader, &key).expect("the snapshot is there")
+}
+
+#[test]
+fn a_snapshot_keeps_a_key_that_is_deleted_everywhere() {
+    assert_eq!(read_under_a_delete(), Some(Entry::new("new")));
+    assert_eq!(with(Mutant::BuryUnderSnapshots, read_under_a_delete), None);
+}
