@@ -70,6 +70,11 @@ const UNDECIDED_BYTES_MAX: usize = 8 << 20;
 /// refuse what would become so large before a transaction has any effect.
 const ENTRY_BYTES_MAX: usize = 32 << 20;
 
+const _: () = assert!(
+    BASE_BYTES_MAX + ENTRY_BYTES_MAX + UNDECIDED_BYTES_MAX <= log::RECORD_BYTES_MAX,
+    "a record of the journal has room for a base, and for the entries that a group keeps in one turn"
+);
+
 /// What a site is told at its start.
 #[derive(Clone, Debug)]
 pub struct SiteOptions {
@@ -587,6 +592,10 @@ impl<C: Certifier> Site<C> {
         // The library has to have looked at the entry.
         let bytes_max = self.options.log_bytes_max.max(group.base().state.len() as u64);
         if decided.bytes <= bytes_max || group.status().applied < decided.index {
+            return;
+        }
+        // A record of the journal has room for one base: a later turn encodes this one.
+        if effects.host.kept.iter().any(|kept| kept.base.is_some()) {
             return;
         }
         decided.bytes = 0;
