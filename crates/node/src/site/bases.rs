@@ -162,12 +162,14 @@ impl Bases {
             self.arriving.insert(partition, arriving);
         }
         let Some(arriving) = self.arriving.get_mut(&partition) else { return Taken::Nothing };
-        if !is_offer && offset != arriving.bytes.len() as u64 {
-            // It has come before.
+        // The next piece of a base that arrives has been asked for already, and `tick` asks again for a lost one.
+        let is_offered_again = is_known && is_offer;
+        if is_offered_again || !is_offer && offset != arriving.bytes.len() as u64 {
             return Taken::Nothing;
         }
         arriving.bytes.extend_from_slice(&bytes);
-        (arriving.asked_tick, arriving.asks) = (now_tick, 0);
+        // A link that was slow stays so: the next piece is given almost as much time as this one took.
+        (arriving.asked_tick, arriving.asks) = (now_tick, arriving.asks.saturating_sub(1));
         if (arriving.bytes.len() as u64) < total {
             return Taken::Ask(arriving.ask());
         }
@@ -224,8 +226,8 @@ mod tests {
             assert_eq!(bases.take(LEADER, GROUP, piece, 0), Taken::Nothing);
             asked = ask(9, offset);
         }
-        // The leader offers it again.
-        assert_eq!(bases.take(LEADER, GROUP, BasePiece::offer(&base), 0), Taken::Ask(asked));
+        // The leader offers it again, and the piece that was asked for is on its way.
+        assert_eq!(bases.take(LEADER, GROUP, BasePiece::offer(&base), 0), Taken::Nothing);
         assert_eq!(bases.groups().collect::<Vec<_>>(), [GROUP]);
         let last = asked.answer(&base, 3);
         assert_eq!(last.bytes, "gh");
@@ -275,6 +277,27 @@ mod tests {
         let asked: Vec<u64> = (1..10_000).filter(|&tick| !bases.tick(tick).is_empty()).collect();
         assert_eq!(asked[..4], [20, 60, 140, 300]);
         assert_eq!((asked.len(), bases.groups().count()), (ASKS_MAX as usize + 1, 0));
+    }
+
+    #[test]
+    fn on_a_slow_link_no_piece_is_asked_for_twice_for_long() {
+        const DELAY_TICKS: u64 = 100;
+        let (mut bases, base) = (Bases::default(), base(9, "abcdefghijkl"));
+        bases.take(LEADER, GROUP, BasePiece::offer(&base), 0);
+        let mut again = 0;
+        for offset in 0..11 {
+            let asked_tick = DELAY_TICKS * offset;
+            for tick in asked_tick + 1..asked_tick + DELAY_TICKS {
+                again += bases.tick(tick).len();
+                // The leader knows nothing of the transfer.
+                let offer = BasePiece::offer(&base);
+                assert_eq!(bases.take(LEADER, GROUP, offer, tick), Taken::Nothing);
+            }
+            let piece = ask(9, offset).answer(&base, 1);
+            let taken = bases.take(LEADER, GROUP, piece, asked_tick + DELAY_TICKS);
+            assert_eq!(taken, Taken::Ask(ask(9, offset + 1)));
+        }
+        assert!(again <= 12, "{again} questions for 11 pieces were asked again");
     }
 
     #[test]
