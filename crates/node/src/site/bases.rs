@@ -21,8 +21,9 @@ use std::collections::BTreeMap;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::{NodeId, PartitionId};
 
-/// No state is larger: a record of the journal has room for one, and for entries beside it.
-pub const BASE_BYTES_MAX: usize = 768 << 20;
+/// No state is larger: while a site encodes a state, writes it or takes it, the site says nothing, not even
+/// that it is there.
+pub const BASE_BYTES_MAX: usize = 256 << 20;
 /// A piece that has not come is asked for again after so many ticks, and each time after twice as many: a
 /// slow link must not be filled with what is on its way already.
 const ASK_TICKS: u64 = 20;
