@@ -169,7 +169,7 @@ impl Bases {
             self.arriving.insert(partition, arriving);
         }
         let Some(arriving) = self.arriving.get_mut(&partition) else { return Taken::Nothing };
-        // The next piece of a base that arrives has been asked for already, and `tick` asks again for a lost one.
+        // The next piece of a base that arrives has been asked for already. `tick` asks again for a lost one.
         let is_offered_again = is_known && is_offer;
         if is_offered_again || !is_offer && offset != arriving.bytes.len() as u64 {
             return Taken::Nothing;
