@@ -68,7 +68,7 @@ pub use fuzz::fuzz_log_reader;
 pub use journal::{GroupImage, GroupImages, Journal};
 pub use kept::{Base, Entry, EntryKind, HardState, Kept, Members};
 pub use reading::{NoPlace, ReadError, ReadFrom, read_records};
-pub use record::Address;
+pub use record::{Address, RECORD_BYTES_MAX};
 pub use report::{Cut, Report};
 pub use segments::{
     Appended, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced, Truncated, Truncation,

@@ -15,7 +15,7 @@ pub(crate) const HEAD_BYTES: usize = 72;
 /// Records start at multiples of this, from the file's start.
 pub(crate) const ALIGNMENT: usize = 8;
 /// The most bytes that a record may have. The leaders' batches are far smaller.
-pub(crate) const RECORD_BYTES_MAX: usize = 1 << 30;
+pub const RECORD_BYTES_MAX: usize = 1 << 30;
 
 const _: () =
     assert!(HEAD_BYTES.is_multiple_of(ALIGNMENT), "a marker is a bare head, and the next record follows it");

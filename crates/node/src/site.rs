@@ -57,6 +57,8 @@ const QUESTION_TICKS: u64 = 4;
 const CATCHING_UP: RequestId = RequestId { session: SessionId::INTERNAL, sequence: 0, attempt: 0 };
 /// A site that was offered a base, or sent a piece, has had time to take it after so many ticks.
 const BEHIND_TICKS: u64 = 20;
+/// After the last piece of a base has left, the other site has so many ticks to take it.
+const LAST_PIECE_TICKS: u64 = 4;
 /// A record that could not be written is tried again after so many ticks.
 const RETRY_TICKS: u64 = 20;
 /// Under `everysec`, what was written is synced after this time.
@@ -69,6 +71,11 @@ const UNDECIDED_BYTES_MAX: usize = 8 << 20;
 /// A larger entry is not proposed: frames between sites, and records of journals, have a limit. Protocols
 /// refuse what would become so large before a transaction has any effect.
 const ENTRY_BYTES_MAX: usize = 32 << 20;
+
+const _: () = assert!(
+    BASE_BYTES_MAX + ENTRY_BYTES_MAX + UNDECIDED_BYTES_MAX <= log::RECORD_BYTES_MAX,
+    "a record of the journal has room for a base, and for the entries that a group keeps in one turn"
+);
 
 /// What a site is told at its start.
 #[derive(Clone, Debug)]
@@ -87,7 +94,8 @@ pub struct SiteOptions {
     /// How long a tick is.
     pub tick_ms: u64,
     /// A group's log begins anew when its decided entries have more bytes, and more than its base: so
-    /// encoding a large state costs no more than what was decided since.
+    /// encoding a large state costs no more than what was decided since. While another site fetches the
+    /// base, the limit is twice as high.
     pub log_bytes_max: u64,
     /// A base goes to other sites in pieces of at most so many bytes.
     pub base_piece_bytes_max: usize,
@@ -585,8 +593,15 @@ impl<C: Certifier> Site<C> {
         let Some(decided) = self.decided.get_mut(&partition) else { return };
         let Some(group) = self.groups.get(&partition) else { return };
         // The library has to have looked at the entry.
-        let bytes_max = self.options.log_bytes_max.max(group.base().state.len() as u64);
+        // A site that fetches the present base is given time: with another one it would begin anew.
+        let is_fetched = self.behind.keys().any(|&(group, _)| group == partition);
+        let times = if is_fetched { 2 } else { 1 };
+        let bytes_max = self.options.log_bytes_max.max(group.base().state.len() as u64) * times;
         if decided.bytes <= bytes_max || group.status().applied < decided.index {
+            return;
+        }
+        // A record of the journal has room for one base: a later turn encodes this one.
+        if effects.host.kept.iter().any(|kept| kept.base.is_some()) {
             return;
         }
         decided.bytes = 0;
@@ -754,9 +769,13 @@ impl<C: Certifier> Site<C> {
                     ));
                 };
                 let piece = ask.answer(group.base(), self.options.base_piece_bytes_max);
+                let is_last =
+                    !piece.bytes.is_empty() && piece.offset + piece.bytes.len() as u64 == piece.total;
                 send(effects, from, &Frame::Base(partition, piece));
-                // While it asks, it needs no other offer.
-                self.behind.entry((partition, from)).and_modify(|tick| *tick = self.ticks);
+                // While the other site asks, it needs no other offer. Behind the base it needs entries soon.
+                let early_ticks = if is_last { BEHIND_TICKS - LAST_PIECE_TICKS } else { 0 };
+                let told_tick = self.ticks.saturating_sub(early_ticks);
+                self.behind.entry((partition, from)).and_modify(|tick| *tick = told_tick);
             }
         }
         Ok(())

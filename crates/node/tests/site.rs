@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use certify::register::{GROUP, Register};
 use certify::{Answer, Certifier, Effects, Look, Malformed, ReadSet, WriteSet};
-use log::{Base, GroupImages, Kept, Members};
+use log::{Base, Entry as LogEntry, EntryKind, GroupImage, GroupImages, HardState, Kept, Members};
 use ordo_node::FsyncPolicy;
 use ordo_node::cluster::checkpoint::Needed;
 use ordo_node::cluster::{ClusterCheckpoint, Piece, Whole};
@@ -89,6 +89,8 @@ struct Hands {
     sent: Vec<(NodeId, Bytes)>,
     severed: Vec<(NodeId, String)>,
     bases: usize,
+    /// The most bases that one record had.
+    bases_in_record_max: usize,
     truncations: usize,
 }
 
@@ -98,7 +100,9 @@ impl Host for Hands {
             return Recorded::Unwritten("no space".to_owned());
         }
         self.records += 1;
-        self.bases += kept.iter().filter(|kept| kept.base.is_some()).count();
+        let bases = kept.iter().filter(|kept| kept.base.is_some()).count();
+        self.bases += bases;
+        self.bases_in_record_max = self.bases_in_record_max.max(bases);
         Recorded::Written { record: self.records, rotated: false }
     }
     fn sync(&mut self) -> Option<HostEvent> {
@@ -140,6 +144,20 @@ struct Rig {
 const LOG_BYTES_MAX: u64 = 100;
 const PIECE_BYTES_MAX: usize = 16;
 
+fn options(me: NodeId, groups: BTreeMap<PartitionId, Vec<NodeId>>) -> SiteOptions {
+    SiteOptions {
+        me,
+        groups,
+        followers: (1..=3).map(NodeId).collect(),
+        seed: 7,
+        fsync: FsyncPolicy::Always,
+        tick_ms: 10,
+        log_bytes_max: LOG_BYTES_MAX,
+        base_piece_bytes_max: PIECE_BYTES_MAX,
+        nonce: u64::from(me.0),
+    }
+}
+
 impl Rig {
     /// Three sites, of which one leads.
     fn new() -> Rig {
@@ -149,17 +167,8 @@ impl Rig {
     /// The same, where these sites agree and the others follow.
     fn of(voters: RangeInclusive<u16>) -> Rig {
         let site = |number: u16| {
-            let options = SiteOptions {
-                me: NodeId(number),
-                groups: BTreeMap::from([(GROUP, voters.clone().map(NodeId).collect())]),
-                followers: (1..=3).map(NodeId).collect(),
-                seed: 7,
-                fsync: FsyncPolicy::Always,
-                tick_ms: 10,
-                log_bytes_max: LOG_BYTES_MAX,
-                base_piece_bytes_max: PIECE_BYTES_MAX,
-                nonce: u64::from(number),
-            };
+            let groups = BTreeMap::from([(GROUP, voters.clone().map(NodeId).collect())]);
+            let options = options(NodeId(number), groups);
             let greeter = Greeter { me: Some(NodeId(number)), ..Greeter::default() };
             let site = Site::recover(options, greeter, GroupImages::new()).expect("a site");
             (site, SiteEffects::default(), Hands::default())
@@ -442,6 +451,34 @@ fn a_site_that_lacks_what_others_have_forgotten_begins_behind_their_base() {
     let newest = Some(Entry::new(format!("{last}").as_str()));
     rig.run_until("it has all", |rig| rig.value(follower) == newest);
     assert!(rig.hands(follower).bases > 0, "it was given a base");
+}
+
+#[test]
+fn a_record_of_the_journal_has_one_base() {
+    let id = RequestId { session: SessionId(1), sequence: 1, attempt: 0 };
+    let (mut register, wishes) = (Register::default(), &mut Effects::default());
+    register.begin(id, false, wishes);
+    register.reached(id, wishes);
+    let text = "t".repeat(2 * LOG_BYTES_MAX as usize);
+    let records = BTreeMap::from([(Key::new(b"k"), Some(Entry::new(text.as_str())))]);
+    register.commit(id, ReadSet::default(), WriteSet { records, ..WriteSet::default() }, wishes);
+    let data = wishes.proposals.pop().expect("a proposal").1;
+    // Both groups' logs are long at the start.
+    let image = GroupImage {
+        hard_state: HardState { term: 1, vote: 1, commit: 1 },
+        entries: vec![LogEntry { index: 1, term: 1, kind: EntryKind::Data, data }],
+        ..GroupImage::default()
+    };
+    let (me, groups) = (NodeId(1), [GROUP, PartitionId(1)]);
+    let options = options(me, groups.map(|group| (group, vec![me])).into());
+    let images = groups.map(|group| (group, image.clone())).into();
+    let mut site = Site::recover(options, Greeter::default(), images).expect("a site");
+    let (mut effects, mut hands) = (SiteEffects::default(), Hands::default());
+    for _ in 0..50 {
+        site.react(HostEvent::Tick { wall_ms: 0 }, 0, &mut effects);
+        drive(&mut site, &mut effects, 0, &mut hands);
+    }
+    assert_eq!((hands.bases, hands.bases_in_record_max), (2, 1));
 }
 
 #[test]

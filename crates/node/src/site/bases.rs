@@ -21,8 +21,9 @@ use std::collections::BTreeMap;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::{NodeId, PartitionId};
 
-/// No state is larger: a record of the journal has room for one, and for entries beside it.
-pub const BASE_BYTES_MAX: usize = 768 << 20;
+/// No state is larger: while a site encodes a state, writes it or takes it, the site says nothing, not even
+/// that it is there.
+pub const BASE_BYTES_MAX: usize = 256 << 20;
 /// A piece that has not come is asked for again after so many ticks, and each time after twice as many: a
 /// slow link must not be filled with what is on its way already.
 const ASK_TICKS: u64 = 20;
@@ -138,12 +139,15 @@ pub(super) enum Taken {
 #[derive(Debug, Default)]
 pub(super) struct Bases {
     arriving: BTreeMap<PartitionId, Arriving>,
+    /// The newest agreed entry of each group that this site was told of and does not have. It outlasts a
+    /// transfer that was given up.
+    lacking: BTreeMap<PartitionId, u64>,
 }
 
 impl Bases {
-    /// The groups of which a base arrives.
+    /// The groups of which this site was told of a base, and lacks what the base covers.
     pub fn groups(&self) -> impl Iterator<Item = PartitionId> {
-        self.arriving.keys().copied()
+        self.lacking.keys().copied()
     }
 
     /// A piece has come of a base that this site lacks.
@@ -154,31 +158,40 @@ impl Bases {
         let is_known =
             known.is_some_and(|known| (known.from, &known.head, known.total) == (from, &head, total));
         if !is_known {
-            let is_older = known.is_some_and(|known| head.index < known.head.index);
+            // A newer base whose sender is silent gives way: the sender may be gone.
+            let is_older = known.is_some_and(|known| head.index < known.head.index && known.asks == 0);
             if is_older || !is_offer {
                 return Taken::Nothing;
             }
+            let lacking = self.lacking.entry(partition).or_default();
+            *lacking = head.index.max(*lacking);
             let arriving = Arriving { from, head, total, bytes: Vec::new(), asked_tick: now_tick, asks: 0 };
             self.arriving.insert(partition, arriving);
         }
         let Some(arriving) = self.arriving.get_mut(&partition) else { return Taken::Nothing };
-        if !is_offer && offset != arriving.bytes.len() as u64 {
-            // It has come before.
+        // The next piece of a base that arrives has been asked for already. `tick` asks again for a lost one.
+        let is_offered_again = is_known && is_offer;
+        if is_offered_again || !is_offer && offset != arriving.bytes.len() as u64 {
             return Taken::Nothing;
         }
         arriving.bytes.extend_from_slice(&bytes);
-        (arriving.asked_tick, arriving.asks) = (now_tick, 0);
+        // A link that was slow stays so: the next piece is given almost as much time as this one took.
+        (arriving.asked_tick, arriving.asks) = (now_tick, arriving.asks.saturating_sub(1));
         if (arriving.bytes.len() as u64) < total {
             return Taken::Ask(arriving.ask());
         }
-        let whole = self.arriving.remove(&partition);
-        whole.map_or(Taken::Nothing, |whole| Taken::Whole(Base { state: whole.bytes.into(), ..whole.head }))
+        let Some(whole) = self.arriving.remove(&partition) else { return Taken::Nothing };
+        self.decided(partition, whole.head.index);
+        Taken::Whole(Base { state: whole.bytes.into(), ..whole.head })
     }
 
     /// A group has come so far in another way: this site needs no base up to there.
     pub fn decided(&mut self, partition: PartitionId, index: u64) {
         if self.arriving.get(&partition).is_some_and(|arriving| arriving.head.index <= index) {
             self.arriving.remove(&partition);
+        }
+        if self.lacking.get(&partition).is_some_and(|lacking| *lacking <= index) {
+            self.lacking.remove(&partition);
         }
     }
 
@@ -224,8 +237,8 @@ mod tests {
             assert_eq!(bases.take(LEADER, GROUP, piece, 0), Taken::Nothing);
             asked = ask(9, offset);
         }
-        // The leader offers it again.
-        assert_eq!(bases.take(LEADER, GROUP, BasePiece::offer(&base), 0), Taken::Ask(asked));
+        // The leader offers it again, and the piece that was asked for is on its way.
+        assert_eq!(bases.take(LEADER, GROUP, BasePiece::offer(&base), 0), Taken::Nothing);
         assert_eq!(bases.groups().collect::<Vec<_>>(), [GROUP]);
         let last = asked.answer(&base, 3);
         assert_eq!(last.bytes, "gh");
@@ -269,12 +282,52 @@ mod tests {
     }
 
     #[test]
+    fn an_older_base_replaces_a_newer_one_whose_leader_is_silent() {
+        let mut bases = Bases::default();
+        let (old, new) = (base(9, "abc"), base(12, "xyz"));
+        bases.take(LEADER, GROUP, BasePiece::offer(&new), 0);
+        let offer = BasePiece::offer(&old);
+        assert_eq!(bases.take(NodeId(2), GROUP, offer.clone(), 1), Taken::Nothing);
+        assert_eq!(bases.tick(ASK_TICKS).len(), 1);
+        assert_eq!(bases.take(NodeId(2), GROUP, offer, ASK_TICKS), Taken::Ask(ask(9, 0)));
+        let whole = bases.take(NodeId(2), GROUP, ask(9, 0).answer(&old, 3), ASK_TICKS);
+        assert_eq!(whole, Taken::Whole(old));
+        assert_eq!(bases.groups().collect::<Vec<_>>(), [GROUP], "the newer base covered more");
+        bases.decided(GROUP, 12);
+        assert_eq!(bases.groups().count(), 0);
+    }
+
+    #[test]
     fn a_lost_piece_is_asked_for_again_ever_more_rarely_and_not_for_ever() {
         let mut bases = Bases::default();
         bases.take(LEADER, GROUP, BasePiece::offer(&base(9, "abc")), 0);
         let asked: Vec<u64> = (1..10_000).filter(|&tick| !bases.tick(tick).is_empty()).collect();
         assert_eq!(asked[..4], [20, 60, 140, 300]);
-        assert_eq!((asked.len(), bases.groups().count()), (ASKS_MAX as usize + 1, 0));
+        assert_eq!((asked.len(), bases.arriving.len()), (ASKS_MAX as usize + 1, 0));
+        assert_eq!(bases.groups().collect::<Vec<_>>(), [GROUP], "the site still lacks what the base covers");
+        bases.decided(GROUP, 9);
+        assert_eq!(bases.groups().count(), 0);
+    }
+
+    #[test]
+    fn on_a_slow_link_no_piece_is_asked_for_twice_for_long() {
+        const DELAY_TICKS: u64 = 100;
+        let (mut bases, base) = (Bases::default(), base(9, "abcdefghijkl"));
+        bases.take(LEADER, GROUP, BasePiece::offer(&base), 0);
+        let mut again = 0;
+        for offset in 0..11 {
+            let asked_tick = DELAY_TICKS * offset;
+            for tick in asked_tick + 1..asked_tick + DELAY_TICKS {
+                again += bases.tick(tick).len();
+                // The leader knows nothing of the transfer.
+                let offer = BasePiece::offer(&base);
+                assert_eq!(bases.take(LEADER, GROUP, offer, tick), Taken::Nothing);
+            }
+            let piece = ask(9, offset).answer(&base, 1);
+            let taken = bases.take(LEADER, GROUP, piece, asked_tick + DELAY_TICKS);
+            assert_eq!(taken, Taken::Ask(ask(9, offset + 1)));
+        }
+        assert!(again <= 12, "{again} questions for 11 pieces were asked again");
     }
 
     #[test]
