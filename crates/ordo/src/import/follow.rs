@@ -289,8 +289,8 @@ impl Follower<'_> {
             }
             Some(found) if found == *after => Ok(true),
             _ => bail!(
-                "the progress record {} in the target was changed by somebody else: is another import \
-                 running? Begin again with --replace",
+                "the progress record {} in the target was changed by another process: is another import \
+                 running? Stop it, and go on with --resume",
                 self.record
             ),
         }
@@ -321,7 +321,7 @@ impl Follower<'_> {
         self.target.client.send(&bytes)?;
         self.queued()?;
         let executed = self.target.client.answer()?;
-        self.target.client.answer()?;
+        let watched = self.target.client.answer()?;
         let found = self.target.client.answer()?;
         match executed {
             Answer::List(replies) => {
@@ -337,7 +337,10 @@ impl Follower<'_> {
                     );
                 }
                 self.progress = after.clone();
-                self.accept(&found, after)?;
+                // If the node did not watch, the next batch does it again.
+                if !matches!(watched, Answer::Error(_)) && !matches!(found, Answer::Error(_)) {
+                    self.accept(&found, after)?;
+                }
                 Ok(true)
             }
             // The record was changed: by an earlier attempt, whose reply was lost.
@@ -428,7 +431,7 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
              CONFIG SET repl-backlog-size makes its backlog larger"
         ),
     };
-    let offsets = Arc::new(Offsets::default());
+    let offsets = Arc::new(Offsets::starting_with(&position.id));
     offsets.received.store(position.offset, Ordering::Release);
     offsets.applied.store(position.offset, Ordering::Release);
     let directory = plan.import.live.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -446,9 +449,16 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
     if let Some(framing) = framing {
         input = load_snapshot(input, framing, plan, wanted)?;
     }
-    let database = from.as_ref().map_or(0, |from| from.database);
-    let progress = Progress { position, database, is_cut_over: false };
-    begin_record(&mut target, plan, &record, &progress)?;
+    let progress = match from {
+        // A transaction of the process that was stopped may still be on its way: only WATCH tells whether the
+        // record is still what was read, so nothing is written here.
+        Some(from) => from,
+        None => {
+            let progress = Progress { position, database: 0, is_cut_over: false };
+            begin_record(&mut target, plan, &record, &progress)?;
+            progress
+        }
+    };
     let (batches, parser) = parse(input, plan, wanted, &progress, &offsets);
     let follower = Follower {
         plan,

@@ -71,6 +71,11 @@ pub struct Offsets {
 }
 
 impl Offsets {
+    /// Nothing is received yet of a history with this name.
+    pub fn starting_with(id: &str) -> Offsets {
+        Offsets { renamed: Mutex::new(Some(id.to_owned())), ..Offsets::default() }
+    }
+
     /// The name of the source's history by now; `before` is the last one that is known.
     pub fn id(&self, before: &str) -> String {
         let renamed = self.renamed.lock().unwrap_or_else(PoisonError::into_inner);
