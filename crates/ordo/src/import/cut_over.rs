@@ -1,7 +1,7 @@
 //! The cut-over: from when the source keeps writers waiting until clients may be switched.
 
 use super::compare::{Walk, with_source};
-use super::follow::{Follower, Progress};
+use super::follow::{Follower, Phase, Progress};
 use super::source::{info, open};
 use super::target::Target;
 use super::{DELAY_MS, Verify};
@@ -61,7 +61,7 @@ pub fn run(mut follower: Follower<'_>, wanted: u64, address: &str, access: &Acce
             Duration::from_secs(live.pause).saturating_sub(began.elapsed()).as_secs()
         );
     }
-    let progress = Progress { is_cut_over: true, ..follower.progress.clone() };
+    let progress = Progress { phase: Phase::CutOver, ..follower.progress.clone() };
     let mut target = follower.target;
     target.must(&[b"SET", follower.record.as_bytes(), progress.text().as_bytes()])?;
     settle(&mut target, &follower.record)

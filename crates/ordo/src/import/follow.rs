@@ -37,19 +37,46 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// The target has caught up when no more is missing: a moment's work.
 const LAG_BYTES_MAX: u64 = 1 << 20;
 
+/// What an import is doing.
+///
+/// ```text
+/// Following ──► CutOver ──► (the record is deleted)
+///     └──────► Differs
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The source's commands are applied.
+    Following,
+    /// Clients have been switched; dates are to be put right.
+    CutOver,
+    /// The target refused a command that the source has executed: the import can't go on.
+    Differs,
+}
+
+impl Phase {
+    const ALL: [Phase; 3] = [Phase::Following, Phase::CutOver, Phase::Differs];
+
+    fn name(self) -> &'static str {
+        match self {
+            Phase::Following => "following",
+            Phase::CutOver => "cut-over",
+            Phase::Differs => "differs",
+        }
+    }
+}
+
 /// What the progress record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub position: Position,
     /// The database that the source's commands behind this are of, unless they say another one.
     pub database: u64,
-    /// Clients have been switched; dates are to be put right.
-    pub is_cut_over: bool,
+    pub phase: Phase,
 }
 
 impl Progress {
     pub fn text(&self) -> String {
-        let phase = if self.is_cut_over { "cut-over" } else { "following" };
+        let phase = self.phase.name();
         format!("{} {} {} {phase}", self.position.id, self.position.offset, self.database)
     }
 
@@ -59,7 +86,8 @@ impl Progress {
             return None;
         };
         let position = Position { id: id.to_owned(), offset: offset.parse().ok()? };
-        Some(Progress { position, database: database.parse().ok()?, is_cut_over: phase == "cut-over" })
+        let phase = Phase::ALL.into_iter().find(|known| known.name() == phase)?;
+        Some(Progress { position, database: database.parse().ok()?, phase })
     }
 }
 
@@ -226,6 +254,8 @@ impl Follower<'_> {
                 Ok(())
             }
             Err(RecvTimeoutError::Timeout) => Ok(()),
+            // The threads before this one were told, too, and end.
+            Err(RecvTimeoutError::Disconnected) if self.plan.stopped() => Ok(()),
             Err(RecvTimeoutError::Disconnected) => match self.parser.take().map(JoinHandle::join) {
                 Some(Ok(Err(error))) => Err(error),
                 _ => bail!("the thread that reads the source's commands has ended because of a bug"),
@@ -236,7 +266,7 @@ impl Follower<'_> {
     /// Applies a batch exactly once, whatever happens to links.
     fn apply(&mut self, batch: &Batch) -> Result<()> {
         let position = Position { id: self.offsets.id(&self.progress.position.id), offset: batch.end };
-        let after = Progress { position, database: batch.database, is_cut_over: false };
+        let after = Progress { position, database: batch.database, phase: Phase::Following };
         let since = Instant::now();
         loop {
             let is_there = self.look(&after).and_then(|is_there| match is_there {
@@ -330,6 +360,9 @@ impl Follower<'_> {
                     _ => None,
                 });
                 if let Some((place, text)) = failed {
+                    // The other commands, and the record, were executed: --resume must not go on behind them.
+                    let differs = Progress { phase: Phase::Differs, ..after.clone() };
+                    write_record(&mut self.target, self.plan, &self.record, &differs)?;
                     bail!(
                         "the target refused what the source has executed, so they differ from now on: {}: \
                          {text}",
@@ -418,7 +451,13 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
             None
         }
     };
-    if let Some(from) = from.as_ref().filter(|from| from.is_cut_over) {
+    if from.as_ref().is_some_and(|from| from.phase == Phase::Differs) {
+        bail!(
+            "the import that was stopped had found that the target refuses what the source has executed: \
+             begin again with --replace"
+        );
+    }
+    if let Some(from) = from.as_ref().filter(|from| from.phase == Phase::CutOver) {
         eprintln!("clients were switched at offset {}: dates of expiry are put right", from.position.offset);
         return cut_over::settle(&mut target, &record);
     }
@@ -454,8 +493,8 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
         // record is still what was read, so nothing is written here.
         Some(from) => from,
         None => {
-            let progress = Progress { position, database: 0, is_cut_over: false };
-            begin_record(&mut target, plan, &record, &progress)?;
+            let progress = Progress { position, database: 0, phase: Phase::Following };
+            write_record(&mut target, plan, &record, &progress)?;
             progress
         }
     };
@@ -475,8 +514,8 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
     follow(follower, wanted, address, access)
 }
 
-/// Writes the progress record for the first time: again, if the link was lost while a snapshot was loaded.
-fn begin_record(target: &mut Target, plan: &Plan, record: &str, progress: &Progress) -> Result<()> {
+/// Writes the progress record, whatever it says now: again, if the link to the target is lost.
+pub fn write_record(target: &mut Target, plan: &Plan, record: &str, progress: &Progress) -> Result<()> {
     let (text, since) = (progress.text(), Instant::now());
     let mut losses = 0;
     loop {
@@ -561,11 +600,7 @@ fn follow(mut follower: Follower<'_>, wanted: u64, address: &str, access: &Acces
     eprintln!("following from offset {}", follower.applied());
     let (mut told, mut told_commands, mut is_told) = (Instant::now(), 0, false);
     while !plan.stopped() {
-        match follower.step() {
-            // The threads before this one were told, too, and end.
-            Err(_) if plan.stopped() => break,
-            stepped => stepped?,
-        }
+        follower.step()?;
         let lag_bytes = follower.received().saturating_sub(follower.applied());
         if lag_bytes == 0 && !is_told {
             is_told = true;
