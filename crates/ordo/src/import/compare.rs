@@ -2,6 +2,7 @@
 //!
 //! Values are compared decoded: two servers write the same value in different forms.
 
+use super::cut_over::Pause;
 use super::snapshot::{Tally, Wanted, open};
 use super::target::Target;
 use super::{DELAY_MS, Plan, Verify, now_ms};
@@ -173,7 +174,7 @@ impl Walk {
 }
 
 /// Compares a source that nobody writes to with the target, where dates are delayed.
-pub fn with_source(plan: &Plan, source: &mut Client, target: &mut Target) -> Result<()> {
+pub fn with_source(plan: &Plan, source: &mut Client, target: &mut Target, pause: &mut Pause) -> Result<()> {
     let limit = match plan.import.verify {
         Verify::None | Verify::Counts => return Ok(()),
         Verify::Sample => SAMPLE_KEYS,
@@ -184,6 +185,7 @@ pub fn with_source(plan: &Plan, source: &mut Client, target: &mut Target) -> Res
         && let Some(keys) = walk.next(source)?
     {
         for keys in keys.chunks(KEYS_AT_ONCE) {
+            pause.keep(source, plan)?;
             let now_ms = now_ms();
             let mut expected = Vec::new();
             for (key, (value, at_ms)) in keys.iter().zip(held(source, keys, now_ms)?) {
