@@ -56,9 +56,10 @@ use target::Target;
 
 /// The variable that holds the source's password.
 const SOURCE_PASSWORD_VARIABLE: &str = "ORDO_SOURCE_AUTH";
-/// How much later keys expire at the target until the cut-over, in milliseconds: 139 years, so that no date
-/// of an application is taken for a delayed one.
-const DELAY_MS: u64 = 1 << 42;
+/// How much later keys expire at the target until the cut-over, in milliseconds: 142,000 years, so that no
+/// date of an application is taken for a delayed one. The sum stays below 2^53, up to which Lua's numbers are
+/// exact.
+const DELAY_MS: u64 = 1 << 52;
 
 /// How much is compared at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
