@@ -335,6 +335,23 @@ fn an_import_that_was_stopped_goes_on_where_it_was() {
 }
 
 #[test]
+fn behind_the_cut_over_dates_are_put_right_without_the_source() {
+    const DELAY_MS: u64 = 1 << 52;
+    let server = started();
+    let mut client = server.client();
+    // Nobody listens there.
+    let (record, url) = ("ordo:import:127.0.0.1:1", "redis://127.0.0.1:1");
+    client.call(&["SET", record, "a 5 0 cut-over"]).expect("a reply");
+    call(&mut client, &format!("SET lasting v PXAT {}", 4_102_444_800_000 + DELAY_MS));
+    call(&mut client, "SET in-200-years v PXAT 8102444800000");
+    let (succeeded, said) = try_ordo(&["import", url, "--address", &server.address, "--resume"]);
+    assert!(succeeded && said.contains("done: 1 keys expire"), "{said}");
+    assert_eq!(call(&mut client, "PEXPIRETIME lasting"), "4102444800000");
+    assert_eq!(call(&mut client, "PEXPIRETIME in-200-years"), "8102444800000");
+    assert_eq!(call(&mut client, &format!("EXISTS {record}")), "0");
+}
+
+#[test]
 fn what_cannot_be_applied_ends_the_import_and_is_named() {
     for (line, expected) in [
         ("SWAPDB 0 1", "Ordo has one database"),

@@ -441,15 +441,11 @@ fn examine(plan: &Plan, address: &str, access: &Access) -> Result<u64> {
 
 /// Runs an import from a running server until the cut-over, or until it is stopped.
 pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
-    let wanted = examine(plan, address, access)?;
     let mut target = Target::open(plan)?;
     let record = record_of(address);
     let from = match plan.import.live.resume {
         true => Some(progress_of(&mut target, &record)?),
-        false => {
-            target.make_ready(plan)?;
-            None
-        }
+        false => None,
     };
     if from.as_ref().is_some_and(|from| from.phase == Phase::Differs) {
         bail!(
@@ -460,6 +456,11 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
     if let Some(from) = from.as_ref().filter(|from| from.phase == Phase::CutOver) {
         eprintln!("clients were switched at offset {}: dates of expiry are put right", from.position.offset);
         return cut_over::settle(&mut target, &record);
+    }
+    // Behind a cut-over the source may be gone.
+    let wanted = examine(plan, address, access)?;
+    if from.is_none() {
+        target.make_ready(plan)?;
     }
     let (link, sync) = replicate(address, access, from.as_ref().map(|from| &from.position))?;
     let (position, framing) = match (sync, &from) {
