@@ -341,10 +341,17 @@ fn behind_the_cut_over_dates_are_put_right_without_the_source() {
     let mut client = server.client();
     // Nobody listens there.
     let (record, url) = ("ordo:import:127.0.0.1:1", "redis://127.0.0.1:1");
-    client.call(&["SET", record, "a 5 0 cut-over"]).expect("a reply");
+    client.call(&["SET", record, "a 5 0 cut-over alone"]).expect("a reply");
     call(&mut client, &format!("SET lasting v PXAT {}", 4_102_444_800_000 + DELAY_MS));
     call(&mut client, "SET in-200-years v PXAT 8102444800000");
-    let (succeeded, said) = try_ordo(&["import", url, "--address", &server.address, "--resume"]);
+    let words = ["import", url, "--address", &server.address, "--resume"];
+    // The keys of another import must stay late.
+    client.call(&["SET", "ordo:import:other", "a 5 0 following merging"]).expect("a reply");
+    let (succeeded, said) = try_ordo(&words);
+    assert!(succeeded && said.contains("the last import to cut over puts them right"), "{said}");
+    assert_eq!(call(&mut client, "DEL ordo:import:other"), "1");
+    client.call(&["SET", record, "a 5 0 cut-over alone"]).expect("a reply");
+    let (succeeded, said) = try_ordo(&words);
     assert!(succeeded && said.contains("done: 1 keys expire"), "{said}");
     assert_eq!(call(&mut client, "PEXPIRETIME lasting"), "4102444800000");
     assert_eq!(call(&mut client, "PEXPIRETIME in-200-years"), "8102444800000");

@@ -12,6 +12,7 @@
 //! | dates of expiry | are delayed ([`super::DELAY_MS`]); terms become dates |
 //! | RESTORE | gets the form that Ordo reads |
 //! | of fields that expire | left out with `--keep-expiring-fields`, else refused |
+//! | FLUSHALL, FLUSHDB | refused with `--merge`: they would delete what others have |
 //! | EVAL and its kin, MOVE, SWAPDB, what Ordo has not | refused |
 
 use super::DELAY_MS;
@@ -29,6 +30,8 @@ pub struct Translator {
     /// Between MULTI and EXEC.
     pub in_transaction: bool,
     pub keep_expiring_fields: bool,
+    /// The target has keys of others.
+    pub is_merging: bool,
     /// Commands of other databases, and messages.
     pub left_out: u64,
     /// The source asked how far the target is.
@@ -87,6 +90,9 @@ impl Translator {
             b"PING" => {}
             b"PUBLISH" | b"SPUBLISH" | b"SCRIPT" => self.left_out += 1,
             b"SWAPDB" => bail!(refused(&words, "Ordo has one database")),
+            b"FLUSHALL" | b"FLUSHDB" if self.is_merging => {
+                bail!(refused(&words, "with --merge it would delete what others have written to the target"))
+            }
             b"FLUSHALL" | b"FUNCTION" => return Ok(Some(with_known_footer(words, &name)?)),
             _ if self.database != self.wanted => self.left_out += 1,
             b"EVAL" | b"EVALSHA" | b"FCALL" => {
@@ -222,6 +228,7 @@ mod tests {
             wanted: 0,
             in_transaction: false,
             keep_expiring_fields: true,
+            is_merging: false,
             left_out: 0,
             is_asked: false,
         }
@@ -270,6 +277,8 @@ mod tests {
         }
         check("HSETEX h PXAT 5 FIELDS 1 f v", "HSET h f v");
         check("FLUSHALL", "FLUSHALL");
+        let mut merging = Translator { is_merging: true, ..translator() };
+        assert!(merging.translate(vec![Blob::from("FLUSHALL")], NOW_MS).is_err());
         for line in ["SWAPDB 0 1", "MOVE k 1", "COPY a b DB 1", "EVAL x 0", "JSON.SET k $ 1"] {
             check(line, "the source sent a command that can't be applied: ...");
         }

@@ -1,12 +1,13 @@
 //! The cut-over: from when the source keeps writers waiting until clients may be switched.
 
 use super::compare::{Walk, with_source};
-use super::follow::{Follower, Phase, Progress, write_record};
+use super::follow::{Follower, Phase, Progress, RECORD_PREFIX, write_record};
 use super::source::{info, open};
 use super::target::Target;
 use super::{DELAY_MS, Plan, Verify};
 use anyhow::{Context, Result, bail};
 use redis_surface::codec::encode_command;
+use redis_surface::rdb::quoted;
 use server::client::{Access, Answer, Client};
 use std::time::{Duration, Instant};
 use txn::Blob;
@@ -173,7 +174,7 @@ fn drain(follower: &mut Follower<'_>, source: &mut Client, pause: &mut Pause) ->
 fn hold(follower: &mut Follower<'_>, source: &mut Client, pause: &mut Pause, wanted: u64) -> Result<u64> {
     let offset = drain(follower, source, pause)?;
     let plan = follower.plan;
-    if plan.import.verify != Verify::None && !plan.merges() {
+    if plan.import.verify != Verify::None && !follower.progress.is_merging {
         let expected: u64 = source.call(&["DBSIZE"])?.text("DBSIZE")?.parse()?;
         // The progress record is none of the source's.
         let counted = follower.target.count()?.saturating_sub(1);
@@ -197,8 +198,37 @@ fn hold(follower: &mut Follower<'_>, source: &mut Client, pause: &mut Pause, wan
     Ok(offset)
 }
 
-/// Puts all delayed dates right, and ends the import.
+/// Other imports into the target that still follow their sources.
+fn others_that_follow(target: &mut Target, record: &str) -> Result<Vec<String>> {
+    let (mut walk, mut others) = (Walk::new(), Vec::new());
+    while let Some(keys) = walk.next(&mut target.client)? {
+        for key in keys.iter().filter(|key| key.starts_with(RECORD_PREFIX.as_bytes())) {
+            let follows = match target.must(&[b"GET", &key[..]])? {
+                Answer::Text(text) => {
+                    Progress::parse(&text).is_some_and(|other| other.phase == Phase::Following)
+                }
+                _ => false,
+            };
+            if follows && key[..] != *record.as_bytes() {
+                others.push(quoted(key));
+            }
+        }
+    }
+    Ok(others)
+}
+
+/// Puts all delayed dates right, and ends the import. While another import follows its source, its keys need
+/// their delay, and nobody knows which keys these are: then the last of the imports does it.
 pub fn settle(target: &mut Target, record: &str) -> Result<()> {
+    let others = others_that_follow(target, record)?;
+    if !others.is_empty() {
+        eprintln!(
+            "done, but for dates of expiry: the last import to cut over puts them right ({} still there)",
+            others.join(", ")
+        );
+        target.must(&[b"DEL", record.as_bytes()])?;
+        return Ok(());
+    }
     let (mut walk, mut settled) = (Walk::new(), 0);
     while let Some(keys) = walk.next(&mut target.client)? {
         let mut bytes = Vec::new();

@@ -34,6 +34,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a target may not know what became of a transaction.
 const UNKNOWN_PATIENCE: Duration = Duration::from_secs(60);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// What the keys of progress records begin with.
+pub const RECORD_PREFIX: &str = "ordo:import:";
 /// The target has caught up when no more is missing: a moment's work.
 const LAG_BYTES_MAX: u64 = 1 << 20;
 
@@ -72,22 +74,25 @@ pub struct Progress {
     /// The database that the source's commands behind this are of, unless they say another one.
     pub database: u64,
     pub phase: Phase,
+    /// Whether the import keeps what the target has (`--merge`): --resume must know it.
+    pub is_merging: bool,
 }
 
 impl Progress {
     pub fn text(&self) -> String {
-        let phase = self.phase.name();
-        format!("{} {} {} {phase}", self.position.id, self.position.offset, self.database)
+        let (phase, merging) = (self.phase.name(), if self.is_merging { "merging" } else { "alone" });
+        format!("{} {} {} {phase} {merging}", self.position.id, self.position.offset, self.database)
     }
 
-    fn parse(text: &str) -> Option<Progress> {
+    pub fn parse(text: &str) -> Option<Progress> {
         let words: Vec<&str> = text.split(' ').collect();
-        let [id, offset, database, phase] = words[..] else {
+        let [id, offset, database, phase, merging] = words[..] else {
             return None;
         };
         let position = Position { id: id.to_owned(), offset: offset.parse().ok()? };
         let phase = Phase::ALL.into_iter().find(|known| known.name() == phase)?;
-        Some(Progress { position, database: database.parse().ok()?, phase })
+        let is_merging = merging == "merging";
+        Some(Progress { position, database: database.parse().ok()?, phase, is_merging })
     }
 }
 
@@ -266,7 +271,7 @@ impl Follower<'_> {
     /// Applies a batch exactly once, whatever happens to links.
     fn apply(&mut self, batch: &Batch) -> Result<()> {
         let position = Position { id: self.offsets.id(&self.progress.position.id), offset: batch.end };
-        let after = Progress { position, database: batch.database, phase: Phase::Following };
+        let after = Progress { position, database: batch.database, ..self.progress.clone() };
         let since = Instant::now();
         loop {
             let is_there = self.look(&after).and_then(|is_there| match is_there {
@@ -405,7 +410,7 @@ impl Follower<'_> {
 
 /// The key of the progress record.
 fn record_of(address: &str) -> String {
-    format!("ordo:import:{address}")
+    format!("{RECORD_PREFIX}{address}")
 }
 
 /// What the record of an import that was stopped says.
@@ -494,7 +499,8 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
         // record is still what was read, so nothing is written here.
         Some(from) => from,
         None => {
-            let progress = Progress { position, database: 0, phase: Phase::Following };
+            let is_merging = plan.merges();
+            let progress = Progress { position, database: 0, phase: Phase::Following, is_merging };
             write_record(&mut target, plan, &record, &progress)?;
             progress
         }
@@ -568,6 +574,7 @@ fn parse(
             wanted,
             in_transaction: false,
             keep_expiring_fields: plan.import.keep_expiring_fields,
+            is_merging: progress.is_merging,
             left_out: 0,
             is_asked: false,
         },
