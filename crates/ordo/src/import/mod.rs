@@ -228,6 +228,13 @@ fn source_of(import: &Import) -> Result<Source> {
             bail!("{scheme}:// is no source: name a file, redis://host:port or rediss://host:port")
         }
     };
+    if address.contains('@') {
+        // The error does not repeat the password.
+        bail!(
+            "a URL with a user or a password is not taken: name redis://host:port, and give --source-user, \
+             and the password in {SOURCE_PASSWORD_VARIABLE}"
+        );
+    }
     if import.check {
         bail!("--check is for files, and {address} is a running server");
     }
