@@ -291,7 +291,7 @@ fn a_running_source_is_followed_exactly_once_however_its_link_is_cut() {
     let server = started();
     let url = format!("redis://{address}");
     let mut process = Command::new(PROGRAM)
-        .args(["import", &url, "--address", &server.address, "--verify", "counts"])
+        .args(["import", &url, "--address", &server.address, "--verify", "counts", "--database", "0"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -321,7 +321,7 @@ fn an_import_that_was_stopped_goes_on_where_it_was() {
     let (address, acknowledged) = source(stream.clone(), Vec::new());
     let server = started();
     let url = format!("redis://{address}");
-    let words = ["import", &url, "--address", &server.address, "--verify", "counts"];
+    let words = ["import", &url, "--address", &server.address, "--verify", "counts", "--database", "0"];
     let mut process = Command::new(PROGRAM).args(words).stderr(Stdio::null()).spawn().expect("it runs");
     let end = START + stream.len() as u64;
     while acknowledged.recv_timeout(PATIENCE).expect("it catches up") < end {}

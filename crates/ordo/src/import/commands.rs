@@ -6,7 +6,7 @@
 //!
 //! | command | what becomes of it |
 //! |---|---|
-//! | SELECT | says of which database the commands behind it are: those of others are left out |
+//! | SELECT | says of which database the commands behind it are: those of others are left out with `--database`, else refused |
 //! | MULTI, EXEC | say which commands must stay in one transaction |
 //! | PING, REPLCONF, PUBLISH, SPUBLISH, SCRIPT | not data: left out |
 //! | dates of expiry | are delayed ([`super::DELAY_MS`]); terms become dates |
@@ -27,6 +27,8 @@ pub struct Translator {
     /// The database that the source's commands are of, and the one that is imported.
     pub database: u64,
     pub wanted: u64,
+    /// Commands of other databases are left out (`--database`), and else refused.
+    pub leaves_databases_out: bool,
     /// Between MULTI and EXEC.
     pub in_transaction: bool,
     pub keep_expiring_fields: bool,
@@ -94,16 +96,23 @@ impl Translator {
                 bail!(refused(&words, "with --merge it would delete what others have written to the target"))
             }
             b"FLUSHALL" | b"FUNCTION" => return Ok(Some(with_known_footer(words, &name)?)),
+            b"MOVE" => bail!(refused(&words, "Ordo has one database")),
+            b"COPY" if words.iter().skip(3).any(|word| is(word, "DB")) => {
+                bail!(refused(&words, "Ordo has one database"))
+            }
+            _ if self.database != self.wanted && !self.leaves_databases_out => bail!(refused(
+                &words,
+                &format!(
+                    "it is of database {}, and {} is imported: --database says that others are left out",
+                    self.database, self.wanted
+                )
+            )),
             _ if self.database != self.wanted => self.left_out += 1,
             b"EVAL" | b"EVALSHA" | b"FCALL" => {
                 bail!(refused(
                     &words,
                     "scripts must be replicated by their effects: use a source since Redis 7.0"
                 ))
-            }
-            b"MOVE" => bail!(refused(&words, "Ordo has one database")),
-            b"COPY" if words.iter().skip(3).any(|word| is(word, "DB")) => {
-                bail!(refused(&words, "Ordo has one database"))
             }
             b"HEXPIRE" | b"HPEXPIRE" | b"HEXPIREAT" | b"HPEXPIREAT" | b"HPERSIST"
                 if self.keep_expiring_fields =>
@@ -226,6 +235,7 @@ mod tests {
         Translator {
             database: 0,
             wanted: 0,
+            leaves_databases_out: true,
             in_transaction: false,
             keep_expiring_fields: true,
             is_merging: false,
@@ -294,5 +304,12 @@ mod tests {
         }
         assert_eq!(got, [["SET", "k", "w"].map(Blob::from)]);
         assert_eq!(translator.left_out, 1);
+        translator.database = 1;
+        for line in ["MOVE k 0", "COPY a b DB 0"] {
+            let words = line.split(' ').map(Blob::from).collect();
+            assert!(translator.translate(words, NOW_MS).is_err(), "{line}");
+        }
+        translator.leaves_databases_out = false;
+        assert!(translator.translate(["SET", "k", "v"].map(Blob::from).to_vec(), NOW_MS).is_err());
     }
 }

@@ -33,6 +33,8 @@ const CHUNK_COMMANDS: usize = 500;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a target may not know what became of a transaction.
 const UNKNOWN_PATIENCE: Duration = Duration::from_secs(60);
+/// How old the record may get while the source sends no data.
+const RECORD_EVERY: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// What the keys of progress records begin with.
 pub const RECORD_PREFIX: &str = "ordo:import:";
@@ -193,6 +195,7 @@ impl Parser {
         if std::mem::take(&mut self.translator.is_asked) {
             self.offsets.is_asked.store(true, Ordering::Relaxed);
         }
+        self.offsets.left_out.store(self.translator.left_out, Ordering::Relaxed);
         if self.translator.in_transaction {
             return Ok(true);
         }
@@ -235,6 +238,8 @@ pub struct Follower<'a> {
     /// How often the link to the target was lost.
     losses: usize,
     pub commands: u64,
+    /// When the record was last written.
+    recorded: Instant,
 }
 
 impl Follower<'_> {
@@ -251,8 +256,10 @@ impl Follower<'_> {
     pub fn step(&mut self) -> Result<()> {
         match self.batches.recv_timeout(LOOK_EVERY) {
             Ok(batch) => {
-                if batch.commands > 0 {
+                // Pings move the record, too: else the source's backlog would not reach back to it for long.
+                if batch.commands > 0 || self.recorded.elapsed() >= RECORD_EVERY {
                     self.apply(&batch)?;
+                    self.recorded = Instant::now();
                     self.commands += batch.commands as u64;
                 }
                 self.offsets.applied.store(batch.end, Ordering::Release);
@@ -486,6 +493,7 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
         access: access.clone(),
         offsets: offsets.clone(),
         stop: plan.stop.clone(),
+        tell_every: plan.tell_every,
         position: position.clone(),
         framing,
     };
@@ -517,6 +525,7 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
         is_watching: false,
         losses: 0,
         commands: 0,
+        recorded: Instant::now(),
     };
     follow(follower, wanted, address, access)
 }
@@ -572,6 +581,7 @@ fn parse(
         translator: Translator {
             database: progress.database,
             wanted,
+            leaves_databases_out: plan.import.database.is_some(),
             in_transaction: false,
             keep_expiring_fields: plan.import.keep_expiring_fields,
             is_merging: progress.is_merging,
@@ -621,12 +631,19 @@ fn follow(mut follower: Follower<'_>, wanted: u64, address: &str, access: &Acces
         if told.elapsed() >= plan.tell_every {
             let speed = (follower.commands - told_commands) as f64 / told.elapsed().as_secs_f64();
             (told, told_commands) = (Instant::now(), follower.commands);
+            let left_out = match follower.offsets.left_out.load(Ordering::Relaxed) {
+                0 => String::new(),
+                count => format!(", {count} messages and commands of other databases left out"),
+            };
             eprintln!(
-                "following: offset {}, {lag_bytes} bytes behind, {speed:.0} commands/s",
+                "following: offset {}, {lag_bytes} bytes behind, {speed:.0} commands/s{left_out}",
                 follower.applied()
             );
         }
     }
-    eprintln!("stopped at offset {}: --resume goes on from there", follower.applied());
+    eprintln!("stopped at offset {}: --resume goes on from there", follower.progress.position.offset);
+    if plan.import.live.cut_over {
+        bail!("stopped before the cut-over: clients stay at the source");
+    }
     Ok(())
 }

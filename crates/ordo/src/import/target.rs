@@ -114,5 +114,7 @@ impl Target {
 /// Whether the same may be taken later, or was taken without anybody knowing.
 pub fn is_passing(text: &str) -> bool {
     let text = text.strip_prefix("EXECABORT Transaction discarded because of: ").unwrap_or(text);
-    ["ORDOUNKNOWN", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "BUSY"].iter().any(|code| text.starts_with(code))
+    ["ORDOUNKNOWN", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "BUSY", "MISCONF"]
+        .iter()
+        .any(|code| text.starts_with(code))
 }
