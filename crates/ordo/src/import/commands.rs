@@ -6,7 +6,7 @@
 //!
 //! | command | what becomes of it |
 //! |---|---|
-//! | SELECT | says of which database the commands behind it are: those of others are left out with `--database`, else refused |
+//! | SELECT | names the database of what follows: others are left out with `--database`, else refused |
 //! | MULTI, EXEC | say which commands must stay in one transaction |
 //! | PING, REPLCONF, PUBLISH, SPUBLISH, SCRIPT | not data: left out |
 //! | dates of expiry | are delayed ([`super::DELAY_MS`]); terms become dates |
