@@ -82,9 +82,15 @@ fn of_a_damaged_file_nothing_is_written() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("dump.rdb");
     let mut bytes = std::fs::read(snapshot_of("redis70")).expect("a file");
-    for (change, expected) in [("cut", "byte 400: it ends here, too early"), ("flip", "checksum")] {
+    for (change, expected) in [
+        ("cut", "byte 400: it ends here, too early"),
+        ("value", "the value of the key \"set\" makes no sense"),
+        ("flip", "checksum"),
+    ] {
         match change {
             "cut" => std::fs::write(&file, &bytes[..400]),
+            // An intset whose length is 9 and that has no bytes for it, in a file without a checksum.
+            "value" => std::fs::write(&file, snapshot(&[("set", b"\x0b\x08\x02\0\0\0\x09\0\0\0")])),
             _ => {
                 *bytes.last_mut().expect("a byte") ^= 4;
                 std::fs::write(&file, &bytes)

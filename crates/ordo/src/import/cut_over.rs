@@ -174,7 +174,9 @@ fn drain(follower: &mut Follower<'_>, source: &mut Client, pause: &mut Pause) ->
 fn hold(follower: &mut Follower<'_>, source: &mut Client, pause: &mut Pause, wanted: u64) -> Result<u64> {
     let offset = drain(follower, source, pause)?;
     let plan = follower.plan;
-    if plan.import.verify != Verify::None && !follower.progress.is_merging {
+    // The source counts values of modules, too.
+    let is_countable = !follower.progress.is_merging && !plan.import.skip_modules;
+    if plan.import.verify != Verify::None && is_countable {
         let expected: u64 = source.call(&["DBSIZE"])?.text("DBSIZE")?.parse()?;
         // The progress record is none of the source's.
         let counted = follower.target.count()?.saturating_sub(1);

@@ -471,8 +471,8 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
     }
     // Behind a cut-over the source may be gone.
     let wanted = examine(plan, address, access)?;
-    if from.is_none() {
-        target.make_ready(plan)?;
+    if from.is_none() && !plan.import.replace {
+        target.must_be_free(plan)?;
     }
     let (link, sync) = replicate(address, access, from.as_ref().map(|from| &from.position))?;
     let (position, framing) = match (sync, &from) {
@@ -500,7 +500,7 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
     std::thread::spawn(move || receiver.run(link, writer));
     let mut input = BufReader::with_capacity(1 << 18, reader);
     if let Some(framing) = framing {
-        input = load_snapshot(input, framing, plan, wanted)?;
+        input = load_snapshot(input, framing, plan, wanted, &mut target)?;
     }
     let progress = match from {
         // A transaction of the process that was stopped may still be on its way: only WATCH tells whether the
@@ -550,9 +550,12 @@ fn load_snapshot(
     framing: source::Framing,
     plan: &Plan,
     wanted: u64,
+    target: &mut Target,
 ) -> Result<BufReader<SpoolReader>> {
     let what = "the source's snapshot";
     let mut reader = RdbReader::new(input, 0).context(what)?;
+    // Only a source that is known to be usable costs the target what it has.
+    target.make_ready(plan)?;
     let bytes = match framing {
         source::Framing::Bytes(bytes) => bytes,
         source::Framing::Mark(_) => 0,

@@ -47,7 +47,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use server::client::Access;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use snapshot::Tally;
+use snapshot::{SnapshotFile, Tally};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -260,7 +260,8 @@ fn source_of(import: &Import) -> Result<Source> {
 }
 
 fn run_file(plan: &Plan, path: &Path) -> Result<()> {
-    let tally = snapshot::examine(path, plan)?;
+    let file = SnapshotFile::open(path)?;
+    let tally = snapshot::examine(&file, plan)?;
     eprintln!("{}: {}", path.display(), tally);
     tally.check(plan)?;
     if plan.import.check {
@@ -269,9 +270,9 @@ fn run_file(plan: &Plan, path: &Path) -> Result<()> {
     let database = tally.database(plan)?;
     let mut target = Target::open(plan)?;
     target.make_ready(plan)?;
-    let loaded = load::file(path, plan, database)?;
+    let loaded = load::file(&file, plan, database)?;
     eprintln!("loaded: {loaded}");
-    compare::with_file(path, plan, database, &loaded, &mut target)
+    compare::with_file(&file, plan, database, &loaded, &mut target)
 }
 
 /// What an import refuses, unless it is told otherwise.
