@@ -82,9 +82,15 @@ fn of_a_damaged_file_nothing_is_written() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("dump.rdb");
     let mut bytes = std::fs::read(snapshot_of("redis70")).expect("a file");
-    for (change, expected) in [("cut", "byte 400: it ends here, too early"), ("flip", "checksum")] {
+    for (change, expected) in [
+        ("cut", "byte 400: it ends here, too early"),
+        ("value", "the value of the key \"set\" makes no sense"),
+        ("flip", "checksum"),
+    ] {
         match change {
             "cut" => std::fs::write(&file, &bytes[..400]),
+            // An intset whose length is 9 and that has no bytes for it, in a file without a checksum.
+            "value" => std::fs::write(&file, snapshot(&[("set", b"\x0b\x08\x02\0\0\0\x09\0\0\0")])),
             _ => {
                 *bytes.last_mut().expect("a byte") ^= 4;
                 std::fs::write(&file, &bytes)
@@ -291,7 +297,7 @@ fn a_running_source_is_followed_exactly_once_however_its_link_is_cut() {
     let server = started();
     let url = format!("redis://{address}");
     let mut process = Command::new(PROGRAM)
-        .args(["import", &url, "--address", &server.address, "--verify", "counts"])
+        .args(["import", &url, "--address", &server.address, "--verify", "counts", "--database", "0"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -321,7 +327,7 @@ fn an_import_that_was_stopped_goes_on_where_it_was() {
     let (address, acknowledged) = source(stream.clone(), Vec::new());
     let server = started();
     let url = format!("redis://{address}");
-    let words = ["import", &url, "--address", &server.address, "--verify", "counts"];
+    let words = ["import", &url, "--address", &server.address, "--verify", "counts", "--database", "0"];
     let mut process = Command::new(PROGRAM).args(words).stderr(Stdio::null()).spawn().expect("it runs");
     let end = START + stream.len() as u64;
     while acknowledged.recv_timeout(PATIENCE).expect("it catches up") < end {}
@@ -335,6 +341,30 @@ fn an_import_that_was_stopped_goes_on_where_it_was() {
 }
 
 #[test]
+fn behind_the_cut_over_dates_are_put_right_without_the_source() {
+    const DELAY_MS: u64 = 1 << 52;
+    let server = started();
+    let mut client = server.client();
+    // Nobody listens there.
+    let (record, url) = ("ordo:import:127.0.0.1:1", "redis://127.0.0.1:1");
+    client.call(&["SET", record, "a 5 0 cut-over alone"]).expect("a reply");
+    call(&mut client, &format!("SET lasting v PXAT {}", 4_102_444_800_000 + DELAY_MS));
+    call(&mut client, "SET in-200-years v PXAT 8102444800000");
+    let words = ["import", url, "--address", &server.address, "--resume"];
+    // The keys of another import must stay late.
+    client.call(&["SET", "ordo:import:other", "a 5 0 following merging"]).expect("a reply");
+    let (succeeded, said) = try_ordo(&words);
+    assert!(succeeded && said.contains("the last import to cut over puts them right"), "{said}");
+    assert_eq!(call(&mut client, "DEL ordo:import:other"), "1");
+    client.call(&["SET", record, "a 5 0 cut-over alone"]).expect("a reply");
+    let (succeeded, said) = try_ordo(&words);
+    assert!(succeeded && said.contains("done: 1 keys expire"), "{said}");
+    assert_eq!(call(&mut client, "PEXPIRETIME lasting"), "4102444800000");
+    assert_eq!(call(&mut client, "PEXPIRETIME in-200-years"), "8102444800000");
+    assert_eq!(call(&mut client, &format!("EXISTS {record}")), "0");
+}
+
+#[test]
 fn what_cannot_be_applied_ends_the_import_and_is_named() {
     for (line, expected) in [
         ("SWAPDB 0 1", "Ordo has one database"),
@@ -344,8 +374,13 @@ fn what_cannot_be_applied_ends_the_import_and_is_named() {
     ] {
         let (address, _) = source(resp(&["SELECT 0", "SET a 1", line]), Vec::new());
         let server = started();
-        let (succeeded, said) =
-            try_ordo(&["import", &format!("redis://{address}"), "--address", &server.address]);
+        let url = format!("redis://{address}");
+        let words = ["import", &url, "--address", &server.address];
+        let (succeeded, said) = try_ordo(&words);
         assert!(!succeeded && said.contains(expected), "{line}: {said}");
+        if said.contains("they differ") {
+            let (succeeded, said) = try_ordo(&[&words[..], &["--resume"]].concat());
+            assert!(!succeeded && said.contains("had found that the target refuses"), "{said}");
+        }
     }
 }

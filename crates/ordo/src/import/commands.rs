@@ -6,12 +6,13 @@
 //!
 //! | command | what becomes of it |
 //! |---|---|
-//! | SELECT | says of which database the commands behind it are: those of others are left out |
+//! | SELECT | names the database of what follows: others are left out with `--database`, else refused |
 //! | MULTI, EXEC | say which commands must stay in one transaction |
 //! | PING, REPLCONF, PUBLISH, SPUBLISH, SCRIPT | not data: left out |
 //! | dates of expiry | are delayed ([`super::DELAY_MS`]); terms become dates |
 //! | RESTORE | gets the form that Ordo reads |
 //! | of fields that expire | left out with `--keep-expiring-fields`, else refused |
+//! | FLUSHALL, FLUSHDB | refused with `--merge`: they would delete what others have |
 //! | EVAL and its kin, MOVE, SWAPDB, what Ordo has not | refused |
 
 use super::DELAY_MS;
@@ -26,9 +27,13 @@ pub struct Translator {
     /// The database that the source's commands are of, and the one that is imported.
     pub database: u64,
     pub wanted: u64,
+    /// Commands of other databases are left out (`--database`), and else refused.
+    pub leaves_databases_out: bool,
     /// Between MULTI and EXEC.
     pub in_transaction: bool,
     pub keep_expiring_fields: bool,
+    /// The target has keys of others.
+    pub is_merging: bool,
     /// Commands of other databases, and messages.
     pub left_out: u64,
     /// The source asked how far the target is.
@@ -87,17 +92,27 @@ impl Translator {
             b"PING" => {}
             b"PUBLISH" | b"SPUBLISH" | b"SCRIPT" => self.left_out += 1,
             b"SWAPDB" => bail!(refused(&words, "Ordo has one database")),
+            b"FLUSHALL" | b"FLUSHDB" if self.is_merging => {
+                bail!(refused(&words, "with --merge it would delete what others have written to the target"))
+            }
             b"FLUSHALL" | b"FUNCTION" => return Ok(Some(with_known_footer(words, &name)?)),
+            b"MOVE" => bail!(refused(&words, "Ordo has one database")),
+            b"COPY" if words.iter().skip(3).any(|word| is(word, "DB")) => {
+                bail!(refused(&words, "Ordo has one database"))
+            }
+            _ if self.database != self.wanted && !self.leaves_databases_out => bail!(refused(
+                &words,
+                &format!(
+                    "it is of database {}, and {} is imported: --database says that others are left out",
+                    self.database, self.wanted
+                )
+            )),
             _ if self.database != self.wanted => self.left_out += 1,
             b"EVAL" | b"EVALSHA" | b"FCALL" => {
                 bail!(refused(
                     &words,
                     "scripts must be replicated by their effects: use a source since Redis 7.0"
                 ))
-            }
-            b"MOVE" => bail!(refused(&words, "Ordo has one database")),
-            b"COPY" if words.iter().skip(3).any(|word| is(word, "DB")) => {
-                bail!(refused(&words, "Ordo has one database"))
             }
             b"HEXPIRE" | b"HPEXPIRE" | b"HEXPIREAT" | b"HPEXPIREAT" | b"HPERSIST"
                 if self.keep_expiring_fields =>
@@ -220,8 +235,10 @@ mod tests {
         Translator {
             database: 0,
             wanted: 0,
+            leaves_databases_out: true,
             in_transaction: false,
             keep_expiring_fields: true,
+            is_merging: false,
             left_out: 0,
             is_asked: false,
         }
@@ -270,6 +287,8 @@ mod tests {
         }
         check("HSETEX h PXAT 5 FIELDS 1 f v", "HSET h f v");
         check("FLUSHALL", "FLUSHALL");
+        let mut merging = Translator { is_merging: true, ..translator() };
+        assert!(merging.translate(vec![Blob::from("FLUSHALL")], NOW_MS).is_err());
         for line in ["SWAPDB 0 1", "MOVE k 1", "COPY a b DB 1", "EVAL x 0", "JSON.SET k $ 1"] {
             check(line, "the source sent a command that can't be applied: ...");
         }
@@ -285,5 +304,12 @@ mod tests {
         }
         assert_eq!(got, [["SET", "k", "w"].map(Blob::from)]);
         assert_eq!(translator.left_out, 1);
+        translator.database = 1;
+        for line in ["MOVE k 0", "COPY a b DB 0"] {
+            let words = line.split(' ').map(Blob::from).collect();
+            assert!(translator.translate(words, NOW_MS).is_err(), "{line}");
+        }
+        translator.leaves_databases_out = false;
+        assert!(translator.translate(["SET", "k", "v"].map(Blob::from).to_vec(), NOW_MS).is_err());
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Values are compared decoded: two servers write the same value in different forms.
 
-use super::snapshot::{Tally, Wanted, open};
+use super::cut_over::Pause;
+use super::snapshot::{SnapshotFile, Tally, Wanted};
 use super::target::Target;
 use super::{DELAY_MS, Plan, Verify, now_ms};
 use anyhow::{Context, Result, bail};
 use redis_surface::codec::encode_command;
-use redis_surface::rdb::{RdbItem, dumped_value, is_same, quoted, value};
+use redis_surface::rdb::{RdbItem, dumped_value, is_module, is_same, quoted, value};
 use server::client::{Answer, Client};
-use std::path::Path;
 use txn::{Blob, Value};
 
 /// How many keys a sample has, about.
@@ -22,7 +22,7 @@ const SHOWN_MAX: usize = 10;
 /// A key as it should be.
 struct Expected {
     key: Blob,
-    value: Option<Value>,
+    value: Value,
     /// 0 for never.
     expires_at_ms: u64,
 }
@@ -55,7 +55,7 @@ impl Comparison {
 }
 
 /// What a server has under keys.
-fn held(client: &mut Client, keys: &[Blob], now_ms: u64) -> Result<Vec<Held>> {
+fn held(client: &mut Client, keys: &[Blob], skips_modules: bool) -> Result<Vec<Held>> {
     let mut bytes = Vec::new();
     for key in keys {
         encode_command(&[b"DUMP", &key[..]], &mut bytes);
@@ -75,7 +75,15 @@ fn held(client: &mut Client, keys: &[Blob], now_ms: u64) -> Result<Vec<Held>> {
             }
             answer => bail!("PEXPIRETIME was answered {answer:?}"),
         };
-        let value = dumped.and_then(|dumped| dumped_value(&dumped, now_ms));
+        // Fields that have expired count: the source tells its replicas when it deletes them.
+        let value = match dumped {
+            Some(dumped) if is_module(&dumped) && skips_modules => None,
+            Some(dumped) => {
+                let value = dumped_value(&dumped, 0);
+                Some(value.with_context(|| format!("the value of the key {} can't be read", quoted(key)))?)
+            }
+            None => None,
+        };
         all.push((value, expires_at_ms.unwrap_or(0)));
     }
     Ok(all)
@@ -85,15 +93,13 @@ fn held(client: &mut Client, keys: &[Blob], now_ms: u64) -> Result<Vec<Held>> {
 fn compare(expected: &mut Vec<Expected>, target: &mut Target, found: &mut Comparison) -> Result<()> {
     let keys: Vec<Blob> = expected.iter().map(|expected| expected.key.clone()).collect();
     let now_ms = now_ms();
-    for (expected, (value, expires_at_ms)) in expected.drain(..).zip(held(&mut target.client, &keys, now_ms)?)
+    for (expected, (value, expires_at_ms)) in expected.drain(..).zip(held(&mut target.client, &keys, false)?)
     {
         let has_expired = expected.expires_at_ms != 0 && expected.expires_at_ms <= now_ms;
-        let is_same = match (&expected.value, &value) {
-            (Some(expected), Some(value)) => is_same(expected, value),
-            (None, None) => true,
+        let is_same = match &value {
+            Some(value) => is_same(&expected.value, value),
             // It expired between the two looks.
-            (Some(_), None) => has_expired,
-            (None, Some(_)) => false,
+            None => has_expired,
         };
         found.compared += 1;
         if !is_same || (value.is_some() && expected.expires_at_ms != expires_at_ms) {
@@ -104,15 +110,29 @@ fn compare(expected: &mut Vec<Expected>, target: &mut Target, found: &mut Compar
 }
 
 /// Compares a file with the target, as far as is wished.
-pub fn with_file(path: &Path, plan: &Plan, database: u64, loaded: &Tally, target: &mut Target) -> Result<()> {
+pub fn with_file(
+    file: &SnapshotFile<'_>,
+    plan: &Plan,
+    database: u64,
+    loaded: &Tally,
+    target: &mut Target,
+) -> Result<()> {
     let verify = plan.import.verify;
     if verify == Verify::None {
         return Ok(());
     }
     if !plan.merges() {
-        // What expires meanwhile is there no more.
         let count = target.count()?;
         eprintln!("counted: {} keys loaded, {count} keys in the target", loaded.keys);
+        // Keys may have expired meanwhile.
+        if count > loaded.keys || count < loaded.keys - loaded.expiring {
+            bail!(
+                "{} keys were loaded, {} of which expire some time, and the target has {count}: does another \
+                 client write to it?",
+                loaded.keys,
+                loaded.expiring
+            );
+        }
     }
     if verify == Verify::Counts {
         return Ok(());
@@ -121,17 +141,18 @@ pub fn with_file(path: &Path, plan: &Plan, database: u64, loaded: &Tally, target
         Verify::Sample => (loaded.keys / SAMPLE_KEYS).max(1),
         _ => 1,
     };
-    let mut reader = open(path)?;
+    let mut reader = file.reader()?;
     let (mut tally, mut found, mut expected) = (Tally::default(), Comparison::default(), Vec::new());
     let now_ms = now_ms();
     loop {
-        let item = reader.next().with_context(|| path.display().to_string())?;
+        let item = reader.next().with_context(|| file.path.display().to_string())?;
         let is_over = item == RdbItem::End;
         if let Some(Wanted::Key(key)) = tally.take(item, Some(database), now_ms)
             && tally.keys.is_multiple_of(every)
         {
             expected.push(Expected {
-                value: value(&key.payload),
+                value: value(&key.payload)
+                    .with_context(|| format!("the value of the key {} can't be read", quoted(&key.key)))?,
                 expires_at_ms: key.expires_at_ms.unwrap_or(0),
                 key: key.key,
             });
@@ -173,7 +194,7 @@ impl Walk {
 }
 
 /// Compares a source that nobody writes to with the target, where dates are delayed.
-pub fn with_source(plan: &Plan, source: &mut Client, target: &mut Target) -> Result<()> {
+pub fn with_source(plan: &Plan, source: &mut Client, target: &mut Target, pause: &mut Pause) -> Result<()> {
     let limit = match plan.import.verify {
         Verify::None | Verify::Counts => return Ok(()),
         Verify::Sample => SAMPLE_KEYS,
@@ -184,12 +205,13 @@ pub fn with_source(plan: &Plan, source: &mut Client, target: &mut Target) -> Res
         && let Some(keys) = walk.next(source)?
     {
         for keys in keys.chunks(KEYS_AT_ONCE) {
-            let now_ms = now_ms();
+            pause.keep(source, plan)?;
             let mut expected = Vec::new();
-            for (key, (value, at_ms)) in keys.iter().zip(held(source, keys, now_ms)?) {
+            let skips_modules = plan.import.skip_modules;
+            for (key, (value, at_ms)) in keys.iter().zip(held(source, keys, skips_modules)?) {
                 let expires_at_ms = if at_ms == 0 { 0 } else { at_ms + DELAY_MS };
                 // A key that has expired may be there still, and be no more for who asks.
-                if value.is_some() {
+                if let Some(value) = value {
                     expected.push(Expected { key: key.clone(), value, expires_at_ms });
                 }
             }

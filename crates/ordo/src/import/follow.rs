@@ -33,9 +33,41 @@ const CHUNK_COMMANDS: usize = 500;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a target may not know what became of a transaction.
 const UNKNOWN_PATIENCE: Duration = Duration::from_secs(60);
+/// How old the record may get while the source sends no data.
+const RECORD_EVERY: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// What the keys of progress records begin with.
+pub const RECORD_PREFIX: &str = "ordo:import:";
 /// The target has caught up when no more is missing: a moment's work.
 const LAG_BYTES_MAX: u64 = 1 << 20;
+
+/// What an import is doing.
+///
+/// ```text
+/// Following ──► CutOver ──► (the record is deleted)
+///     └──────► Differs
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The source's commands are applied.
+    Following,
+    /// Clients have been switched; dates are to be put right.
+    CutOver,
+    /// The target refused a command that the source has executed: the import can't go on.
+    Differs,
+}
+
+impl Phase {
+    const ALL: [Phase; 3] = [Phase::Following, Phase::CutOver, Phase::Differs];
+
+    fn name(self) -> &'static str {
+        match self {
+            Phase::Following => "following",
+            Phase::CutOver => "cut-over",
+            Phase::Differs => "differs",
+        }
+    }
+}
 
 /// What the progress record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,23 +75,26 @@ pub struct Progress {
     pub position: Position,
     /// The database that the source's commands behind this are of, unless they say another one.
     pub database: u64,
-    /// Clients have been switched; dates are to be put right.
-    pub is_cut_over: bool,
+    pub phase: Phase,
+    /// Whether the import keeps what the target has (`--merge`): --resume must know it.
+    pub is_merging: bool,
 }
 
 impl Progress {
     pub fn text(&self) -> String {
-        let phase = if self.is_cut_over { "cut-over" } else { "following" };
-        format!("{} {} {} {phase}", self.position.id, self.position.offset, self.database)
+        let (phase, merging) = (self.phase.name(), if self.is_merging { "merging" } else { "alone" });
+        format!("{} {} {} {phase} {merging}", self.position.id, self.position.offset, self.database)
     }
 
-    fn parse(text: &str) -> Option<Progress> {
+    pub fn parse(text: &str) -> Option<Progress> {
         let words: Vec<&str> = text.split(' ').collect();
-        let [id, offset, database, phase] = words[..] else {
+        let [id, offset, database, phase, merging] = words[..] else {
             return None;
         };
         let position = Position { id: id.to_owned(), offset: offset.parse().ok()? };
-        Some(Progress { position, database: database.parse().ok()?, is_cut_over: phase == "cut-over" })
+        let phase = Phase::ALL.into_iter().find(|known| known.name() == phase)?;
+        let is_merging = merging == "merging";
+        Some(Progress { position, database: database.parse().ok()?, phase, is_merging })
     }
 }
 
@@ -160,6 +195,7 @@ impl Parser {
         if std::mem::take(&mut self.translator.is_asked) {
             self.offsets.is_asked.store(true, Ordering::Relaxed);
         }
+        self.offsets.left_out.store(self.translator.left_out, Ordering::Relaxed);
         if self.translator.in_transaction {
             return Ok(true);
         }
@@ -202,6 +238,8 @@ pub struct Follower<'a> {
     /// How often the link to the target was lost.
     losses: usize,
     pub commands: u64,
+    /// When the record was last written.
+    recorded: Instant,
 }
 
 impl Follower<'_> {
@@ -218,14 +256,18 @@ impl Follower<'_> {
     pub fn step(&mut self) -> Result<()> {
         match self.batches.recv_timeout(LOOK_EVERY) {
             Ok(batch) => {
-                if batch.commands > 0 {
+                // Pings move the record, too: else the source's backlog would not reach back to it for long.
+                if batch.commands > 0 || self.recorded.elapsed() >= RECORD_EVERY {
                     self.apply(&batch)?;
+                    self.recorded = Instant::now();
                     self.commands += batch.commands as u64;
                 }
                 self.offsets.applied.store(batch.end, Ordering::Release);
                 Ok(())
             }
             Err(RecvTimeoutError::Timeout) => Ok(()),
+            // The threads before this one were told, too, and end.
+            Err(RecvTimeoutError::Disconnected) if self.plan.stopped() => Ok(()),
             Err(RecvTimeoutError::Disconnected) => match self.parser.take().map(JoinHandle::join) {
                 Some(Ok(Err(error))) => Err(error),
                 _ => bail!("the thread that reads the source's commands has ended because of a bug"),
@@ -236,7 +278,7 @@ impl Follower<'_> {
     /// Applies a batch exactly once, whatever happens to links.
     fn apply(&mut self, batch: &Batch) -> Result<()> {
         let position = Position { id: self.offsets.id(&self.progress.position.id), offset: batch.end };
-        let after = Progress { position, database: batch.database, is_cut_over: false };
+        let after = Progress { position, database: batch.database, ..self.progress.clone() };
         let since = Instant::now();
         loop {
             let is_there = self.look(&after).and_then(|is_there| match is_there {
@@ -289,8 +331,8 @@ impl Follower<'_> {
             }
             Some(found) if found == *after => Ok(true),
             _ => bail!(
-                "the progress record {} in the target was changed by somebody else: is another import \
-                 running? Begin again with --replace",
+                "the progress record {} in the target was changed by another process: is another import \
+                 running? Stop it, and go on with --resume",
                 self.record
             ),
         }
@@ -321,7 +363,7 @@ impl Follower<'_> {
         self.target.client.send(&bytes)?;
         self.queued()?;
         let executed = self.target.client.answer()?;
-        self.target.client.answer()?;
+        let watched = self.target.client.answer()?;
         let found = self.target.client.answer()?;
         match executed {
             Answer::List(replies) => {
@@ -330,6 +372,9 @@ impl Follower<'_> {
                     _ => None,
                 });
                 if let Some((place, text)) = failed {
+                    // The other commands, and the record, were executed: --resume must not go on behind them.
+                    let differs = Progress { phase: Phase::Differs, ..after.clone() };
+                    write_record(&mut self.target, self.plan, &self.record, &differs)?;
                     bail!(
                         "the target refused what the source has executed, so they differ from now on: {}: \
                          {text}",
@@ -337,7 +382,10 @@ impl Follower<'_> {
                     );
                 }
                 self.progress = after.clone();
-                self.accept(&found, after)?;
+                // If the node did not watch, the next batch does it again.
+                if !matches!(watched, Answer::Error(_)) && !matches!(found, Answer::Error(_)) {
+                    self.accept(&found, after)?;
+                }
                 Ok(true)
             }
             // The record was changed: by an earlier attempt, whose reply was lost.
@@ -369,7 +417,7 @@ impl Follower<'_> {
 
 /// The key of the progress record.
 fn record_of(address: &str) -> String {
-    format!("ordo:import:{address}")
+    format!("{RECORD_PREFIX}{address}")
 }
 
 /// What the record of an import that was stopped says.
@@ -405,19 +453,26 @@ fn examine(plan: &Plan, address: &str, access: &Access) -> Result<u64> {
 
 /// Runs an import from a running server until the cut-over, or until it is stopped.
 pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
-    let wanted = examine(plan, address, access)?;
     let mut target = Target::open(plan)?;
     let record = record_of(address);
     let from = match plan.import.live.resume {
         true => Some(progress_of(&mut target, &record)?),
-        false => {
-            target.make_ready(plan)?;
-            None
-        }
+        false => None,
     };
-    if let Some(from) = from.as_ref().filter(|from| from.is_cut_over) {
+    if from.as_ref().is_some_and(|from| from.phase == Phase::Differs) {
+        bail!(
+            "the import that was stopped had found that the target refuses what the source has executed: \
+             begin again with --replace"
+        );
+    }
+    if let Some(from) = from.as_ref().filter(|from| from.phase == Phase::CutOver) {
         eprintln!("clients were switched at offset {}: dates of expiry are put right", from.position.offset);
         return cut_over::settle(&mut target, &record);
+    }
+    // Behind a cut-over the source may be gone.
+    let wanted = examine(plan, address, access)?;
+    if from.is_none() && !plan.import.replace {
+        target.must_be_free(plan)?;
     }
     let (link, sync) = replicate(address, access, from.as_ref().map(|from| &from.position))?;
     let (position, framing) = match (sync, &from) {
@@ -428,7 +483,7 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
              CONFIG SET repl-backlog-size makes its backlog larger"
         ),
     };
-    let offsets = Arc::new(Offsets::default());
+    let offsets = Arc::new(Offsets::starting_with(&position.id));
     offsets.received.store(position.offset, Ordering::Release);
     offsets.applied.store(position.offset, Ordering::Release);
     let directory = plan.import.live.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -438,17 +493,26 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
         access: access.clone(),
         offsets: offsets.clone(),
         stop: plan.stop.clone(),
+        tell_every: plan.tell_every,
         position: position.clone(),
         framing,
     };
     std::thread::spawn(move || receiver.run(link, writer));
     let mut input = BufReader::with_capacity(1 << 18, reader);
     if let Some(framing) = framing {
-        input = load_snapshot(input, framing, plan, wanted)?;
+        input = load_snapshot(input, framing, plan, wanted, &mut target)?;
     }
-    let database = from.as_ref().map_or(0, |from| from.database);
-    let progress = Progress { position, database, is_cut_over: false };
-    begin_record(&mut target, plan, &record, &progress)?;
+    let progress = match from {
+        // A transaction of the process that was stopped may still be on its way: only WATCH tells whether the
+        // record is still what was read, so nothing is written here.
+        Some(from) => from,
+        None => {
+            let is_merging = plan.merges();
+            let progress = Progress { position, database: 0, phase: Phase::Following, is_merging };
+            write_record(&mut target, plan, &record, &progress)?;
+            progress
+        }
+    };
     let (batches, parser) = parse(input, plan, wanted, &progress, &offsets);
     let follower = Follower {
         plan,
@@ -461,12 +525,13 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
         is_watching: false,
         losses: 0,
         commands: 0,
+        recorded: Instant::now(),
     };
     follow(follower, wanted, address, access)
 }
 
-/// Writes the progress record for the first time: again, if the link was lost while a snapshot was loaded.
-fn begin_record(target: &mut Target, plan: &Plan, record: &str, progress: &Progress) -> Result<()> {
+/// Writes the progress record, whatever it says now: again, if the link to the target is lost.
+pub fn write_record(target: &mut Target, plan: &Plan, record: &str, progress: &Progress) -> Result<()> {
     let (text, since) = (progress.text(), Instant::now());
     let mut losses = 0;
     loop {
@@ -485,9 +550,12 @@ fn load_snapshot(
     framing: source::Framing,
     plan: &Plan,
     wanted: u64,
+    target: &mut Target,
 ) -> Result<BufReader<SpoolReader>> {
     let what = "the source's snapshot";
     let mut reader = RdbReader::new(input, 0).context(what)?;
+    // Only a source that is known to be usable costs the target what it has.
+    target.make_ready(plan)?;
     let bytes = match framing {
         source::Framing::Bytes(bytes) => bytes,
         source::Framing::Mark(_) => 0,
@@ -516,8 +584,10 @@ fn parse(
         translator: Translator {
             database: progress.database,
             wanted,
+            leaves_databases_out: plan.import.database.is_some(),
             in_transaction: false,
             keep_expiring_fields: plan.import.keep_expiring_fields,
+            is_merging: progress.is_merging,
             left_out: 0,
             is_asked: false,
         },
@@ -551,11 +621,7 @@ fn follow(mut follower: Follower<'_>, wanted: u64, address: &str, access: &Acces
     eprintln!("following from offset {}", follower.applied());
     let (mut told, mut told_commands, mut is_told) = (Instant::now(), 0, false);
     while !plan.stopped() {
-        match follower.step() {
-            // The threads before this one were told, too, and end.
-            Err(_) if plan.stopped() => break,
-            stepped => stepped?,
-        }
+        follower.step()?;
         let lag_bytes = follower.received().saturating_sub(follower.applied());
         if lag_bytes == 0 && !is_told {
             is_told = true;
@@ -568,12 +634,19 @@ fn follow(mut follower: Follower<'_>, wanted: u64, address: &str, access: &Acces
         if told.elapsed() >= plan.tell_every {
             let speed = (follower.commands - told_commands) as f64 / told.elapsed().as_secs_f64();
             (told, told_commands) = (Instant::now(), follower.commands);
+            let left_out = match follower.offsets.left_out.load(Ordering::Relaxed) {
+                0 => String::new(),
+                count => format!(", {count} messages and commands of other databases left out"),
+            };
             eprintln!(
-                "following: offset {}, {lag_bytes} bytes behind, {speed:.0} commands/s",
+                "following: offset {}, {lag_bytes} bytes behind, {speed:.0} commands/s{left_out}",
                 follower.applied()
             );
         }
     }
-    eprintln!("stopped at offset {}: --resume goes on from there", follower.applied());
+    eprintln!("stopped at offset {}: --resume goes on from there", follower.progress.position.offset);
+    if plan.import.live.cut_over {
+        bail!("stopped before the cut-over: clients stay at the source");
+    }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A snapshot on its way into the target: by several connections at once, since no key depends on another.
 
-use super::snapshot::{Tally, Wanted, open};
+use super::snapshot::{SnapshotFile, Tally, Wanted};
 use super::target::Target;
 use super::{DELAY_MS, Plan, now_ms};
 use anyhow::{Context, Result, anyhow, bail};
@@ -8,7 +8,6 @@ use redis_surface::codec::encode_command;
 use redis_surface::rdb::{RdbItem, RdbKey, RdbReader, in_pieces, quoted, restorable, value};
 use server::client::Answer;
 use std::io::BufRead;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -182,10 +181,9 @@ impl Lane {
 }
 
 /// Loads a file.
-pub fn file(path: &Path, plan: &Plan, database: u64) -> Result<Tally> {
-    let bytes = std::fs::metadata(path)?.len();
-    let mut reader = open(path)?;
-    snapshot(&mut reader, bytes, plan, database, 0, now_ms()).with_context(|| path.display().to_string())
+pub fn file(file: &SnapshotFile<'_>, plan: &Plan, database: u64) -> Result<Tally> {
+    let (bytes, mut reader) = (file.len_bytes()?, file.reader()?);
+    snapshot(&mut reader, bytes, plan, database, 0, now_ms()).with_context(|| file.path.display().to_string())
 }
 
 /// Loads what a running server sends: nothing has expired before the server says so.

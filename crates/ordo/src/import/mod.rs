@@ -47,7 +47,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use server::client::Access;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use snapshot::Tally;
+use snapshot::{SnapshotFile, Tally};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -56,9 +56,10 @@ use target::Target;
 
 /// The variable that holds the source's password.
 const SOURCE_PASSWORD_VARIABLE: &str = "ORDO_SOURCE_AUTH";
-/// How much later keys expire at the target until the cut-over, in milliseconds: 139 years, so that no date
-/// of an application is taken for a delayed one.
-const DELAY_MS: u64 = 1 << 42;
+/// How much later keys expire at the target until the cut-over, in milliseconds: 142,000 years, so that no
+/// date of an application is taken for a delayed one. The sum stays below 2^53, up to which Lua's numbers are
+/// exact.
+const DELAY_MS: u64 = 1 << 52;
 
 /// How much is compared at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -227,6 +228,13 @@ fn source_of(import: &Import) -> Result<Source> {
             bail!("{scheme}:// is no source: name a file, redis://host:port or rediss://host:port")
         }
     };
+    if address.contains('@') {
+        // The error does not repeat the password.
+        bail!(
+            "a URL with a user or a password is not taken: name redis://host:port, and give --source-user, \
+             and the password in {SOURCE_PASSWORD_VARIABLE}"
+        );
+    }
     if import.check {
         bail!("--check is for files, and {address} is a running server");
     }
@@ -252,7 +260,8 @@ fn source_of(import: &Import) -> Result<Source> {
 }
 
 fn run_file(plan: &Plan, path: &Path) -> Result<()> {
-    let tally = snapshot::examine(path, plan)?;
+    let file = SnapshotFile::open(path)?;
+    let tally = snapshot::examine(&file, plan)?;
     eprintln!("{}: {}", path.display(), tally);
     tally.check(plan)?;
     if plan.import.check {
@@ -261,9 +270,9 @@ fn run_file(plan: &Plan, path: &Path) -> Result<()> {
     let database = tally.database(plan)?;
     let mut target = Target::open(plan)?;
     target.make_ready(plan)?;
-    let loaded = load::file(path, plan, database)?;
+    let loaded = load::file(&file, plan, database)?;
     eprintln!("loaded: {loaded}");
-    compare::with_file(path, plan, database, &loaded, &mut target)
+    compare::with_file(&file, plan, database, &loaded, &mut target)
 }
 
 /// What an import refuses, unless it is told otherwise.

@@ -2,11 +2,11 @@
 
 use super::{Plan, now_ms, refuse};
 use anyhow::{Context, Result, bail};
-use redis_surface::rdb::{RdbItem, RdbKey, RdbReader, quoted};
+use redis_surface::rdb::{RdbItem, RdbKey, RdbReader, quoted, value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Seek};
 use std::path::Path;
 use txn::Blob;
 
@@ -17,6 +17,8 @@ pub struct Tally {
     databases: BTreeMap<u64, u64>,
     /// Keys that were imported, or would be.
     pub keys: u64,
+    /// Those of them that expire some time.
+    pub expiring: u64,
     /// Keys that had expired, and keys of hashes whose last field had.
     pub expired: u64,
     /// Keys of other databases than the one that is imported.
@@ -66,6 +68,7 @@ impl Tally {
                     self.expiring_field.get_or_insert_with(|| quoted(&key.key));
                 }
                 self.keys += 1;
+                self.expiring += u64::from(key.expires_at_ms.is_some());
                 Some(Wanted::Key(key))
             }
         }
@@ -125,22 +128,52 @@ pub enum Wanted {
     Library(Blob),
 }
 
-/// A snapshot file, to be read from its start.
-pub fn open(path: &Path) -> Result<RdbReader<BufReader<File>>> {
-    let file = File::open(path).with_context(|| format!("could not open {}", path.display()))?;
-    let input = BufReader::with_capacity(1 << 20, file);
-    RdbReader::new(input, now_ms()).with_context(|| path.display().to_string())
+/// A snapshot file. All passes read the one that was opened, also if another one gets its name meanwhile.
+pub struct SnapshotFile<'a> {
+    pub path: &'a Path,
+    file: File,
+}
+
+impl<'a> SnapshotFile<'a> {
+    pub fn open(path: &'a Path) -> Result<SnapshotFile<'a>> {
+        let file = File::open(path).with_context(|| format!("could not open {}", path.display()))?;
+        Ok(SnapshotFile { path, file })
+    }
+
+    pub fn len_bytes(&self) -> Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Reads it from its start. There is one reader at a time.
+    pub fn reader(&self) -> Result<RdbReader<BufReader<&File>>> {
+        let mut file = &self.file;
+        file.rewind().with_context(|| format!("could not read {}", self.path.display()))?;
+        let input = BufReader::with_capacity(1 << 20, file);
+        RdbReader::new(input, now_ms()).with_context(|| self.path.display().to_string())
+    }
 }
 
 /// Reads a file to its end, and counts.
-pub fn examine(path: &Path, plan: &Plan) -> Result<Tally> {
-    let mut reader = open(path)?;
+pub fn examine(file: &SnapshotFile<'_>, plan: &Plan) -> Result<Tally> {
+    let path = file.path;
+    let mut reader = file.reader()?;
     let now_ms = now_ms();
     let mut tally = Tally::default();
     loop {
         match reader.next().with_context(|| path.display().to_string())? {
             RdbItem::End => break,
-            item => drop(tally.take(item, plan.import.database, now_ms)),
+            item => {
+                if let Some(Wanted::Key(key)) = tally.take(item, plan.import.database, now_ms)
+                    && value(&key.payload).is_none()
+                {
+                    bail!(
+                        "{}: byte {}: the value of the key {} makes no sense: the snapshot is damaged",
+                        path.display(),
+                        reader.offset(),
+                        quoted(&key.key)
+                    );
+                }
+            }
         }
     }
     let end = reader.offset();

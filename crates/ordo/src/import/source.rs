@@ -66,11 +66,18 @@ pub struct Offsets {
     pub applied: AtomicU64,
     /// The source wants to know the latter.
     pub is_asked: AtomicBool,
+    /// How many commands were left out.
+    pub left_out: AtomicU64,
     /// The name of the source's history, if that has changed: another server has become the master.
     renamed: Mutex<Option<String>>,
 }
 
 impl Offsets {
+    /// Nothing is received yet of a history with this name.
+    pub fn starting_with(id: &str) -> Offsets {
+        Offsets { renamed: Mutex::new(Some(id.to_owned())), ..Offsets::default() }
+    }
+
     /// The name of the source's history by now; `before` is the last one that is known.
     pub fn id(&self, before: &str) -> String {
         let renamed = self.renamed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,6 +189,8 @@ pub struct Receiver {
     pub access: Access,
     pub offsets: Arc<Offsets>,
     pub stop: Arc<AtomicBool>,
+    /// How often an error that lasts is told.
+    pub tell_every: Duration,
     pub position: Position,
     /// The snapshot that is being received.
     pub framing: Option<Framing>,
@@ -204,6 +213,7 @@ impl Receiver {
                 bail!("the link to the source was cut while it sent its snapshot ({cut}): begin again");
             }
             eprintln!("the link to the source was cut ({cut}): connecting again");
+            let mut told: Option<Instant> = None;
             link = loop {
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(());
@@ -219,7 +229,13 @@ impl Receiver {
                          CONFIG SET repl-backlog-size has made its backlog larger",
                         self.position.offset
                     ),
-                    Err(_) => std::thread::sleep(RETRY_PAUSE),
+                    Err(error) => {
+                        if told.is_none_or(|told| told.elapsed() >= self.tell_every) {
+                            told = Some(Instant::now());
+                            eprintln!("the source can't be reached: {error:#}");
+                        }
+                        std::thread::sleep(RETRY_PAUSE);
+                    }
                 }
             };
             eprintln!("going on at offset {}", self.position.offset);

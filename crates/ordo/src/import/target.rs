@@ -89,12 +89,17 @@ impl Target {
         }
     }
 
-    /// Holds that there is nothing, or makes it so.
+    /// Deletes what is to be replaced, and holds that nothing else is there.
     pub fn make_ready(&mut self, plan: &Plan) -> Result<()> {
         if plan.import.replace {
             self.must(&[b"FLUSHALL"])?;
             self.must(&[b"FUNCTION", b"FLUSH"])?;
         }
+        self.must_be_free(plan)
+    }
+
+    /// Holds that there is nothing that is to be kept.
+    pub fn must_be_free(&mut self, plan: &Plan) -> Result<()> {
         let count = self.count()?;
         if count > 0 && !plan.merges() {
             let resume = match plan.source {
@@ -114,5 +119,7 @@ impl Target {
 /// Whether the same may be taken later, or was taken without anybody knowing.
 pub fn is_passing(text: &str) -> bool {
     let text = text.strip_prefix("EXECABORT Transaction discarded because of: ").unwrap_or(text);
-    ["ORDOUNKNOWN", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "BUSY"].iter().any(|code| text.starts_with(code))
+    ["ORDOUNKNOWN", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "BUSY", "MISCONF"]
+        .iter()
+        .any(|code| text.starts_with(code))
 }

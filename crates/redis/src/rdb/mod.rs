@@ -529,6 +529,11 @@ pub fn value(payload: &[u8]) -> Option<Value> {
     decode_value(payload)
 }
 
+/// Whether what a Redis or a Valkey replies to DUMP is a module's value.
+pub fn is_module(dumped: &[u8]) -> bool {
+    matches!(dumped.first(), Some(&(foreign::MODULE | foreign::MODULE_2)))
+}
+
 /// The value of what a Redis or a Valkey of any version replies to DUMP, without what expires in it; `None`
 /// if it makes no sense, or if no field of a hash is left at `now_ms`.
 pub fn dumped_value(dumped: &[u8], now_ms: u64) -> Option<Value> {
