@@ -152,6 +152,8 @@ struct Source {
     cuts: Vec<usize>,
     /// Tells of what replicas acknowledge.
     acknowledged: Sender<u64>,
+    /// Pings behind the stream, each after an acknowledgement.
+    pings: usize,
 }
 
 const START: u64 = 1000;
@@ -213,10 +215,15 @@ impl Source {
         let until = cut.unwrap_or(self.stream.len());
         stream.write_all(&self.stream[from..until]).expect("sent");
         if cut.is_none() {
-            let acknowledged = self.acknowledged.clone();
+            let (acknowledged, pings) = (self.acknowledged.clone(), self.pings);
             std::thread::spawn(move || {
+                let mut acknowledgements = 0;
                 while let Some(command) = words.next(&mut stream) {
                     let _ = acknowledged.send(command[2].parse().expect("an offset"));
+                    acknowledgements += 1;
+                    if acknowledgements <= pings {
+                        stream.write_all(&resp(&["PING"])).expect("sent");
+                    }
                 }
             });
         } else {
@@ -255,10 +262,14 @@ impl Words {
 
 /// A source that sends these commands, cut at these bytes. Gives its address, and what is acknowledged.
 fn source(stream: Vec<u8>, cuts: Vec<usize>) -> (String, Receiver<u64>) {
+    pinging_source(stream, cuts, 0)
+}
+
+fn pinging_source(stream: Vec<u8>, cuts: Vec<usize>, pings: usize) -> (String, Receiver<u64>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     let (acknowledged, seen) = channel();
-    std::thread::spawn(move || Source { listener, stream, cuts, acknowledged }.run());
+    std::thread::spawn(move || Source { listener, stream, cuts, acknowledged, pings }.run());
     (address, seen)
 }
 
@@ -319,6 +330,50 @@ fn a_running_source_is_followed_exactly_once_however_its_link_is_cut() {
     assert_eq!(call(&mut client, "PEXPIRETIME lasting"), "4102444800000");
     assert_eq!(call(&mut client, "EXISTS gone"), "0");
     assert_eq!(call(&mut client, "DBSIZE"), "4", "and no progress record");
+}
+
+#[test]
+fn a_source_that_only_pings_is_followed() {
+    let stream = resp(&LINES);
+    let (address, acknowledged) = pinging_source(stream.clone(), Vec::new(), 4);
+    let server = started();
+    let mut process = Command::new(PROGRAM)
+        .args(["import", &format!("redis://{address}"), "--address", &server.address, "--database", "0"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    // Acknowledgements come each second, so that some of the pings move the record.
+    let end = START + (stream.len() + 4 * resp(&["PING"]).len()) as u64;
+    loop {
+        match acknowledged.recv_timeout(PATIENCE) {
+            Ok(offset) if offset >= end => break,
+            Ok(_) => {}
+            Err(error) => panic!("it ended: {error}"),
+        }
+        if let Some(status) = process.try_wait().expect("its own") {
+            let mut said = String::new();
+            process.stderr.take().expect("piped").read_to_string(&mut said).expect("a text");
+            panic!("{status}: {said}");
+        }
+    }
+    assert_eq!(call(&mut server.client(), "MGET counter first"), "3 1");
+    process.kill().expect("its own");
+    process.wait().expect("its own");
+}
+
+#[test]
+fn an_import_into_anything_but_an_ordo_or_from_one_is_refused() {
+    let server = started();
+    let (address, _) = source(Vec::new(), Vec::new());
+    let (target, _) = source(Vec::new(), Vec::new());
+    let url = format!("redis://{address}");
+    let (succeeded, said) = try_ordo(&["import", &url, "--address", &target, "--replace"]);
+    assert!(!succeeded && said.contains("is no Ordo"), "{said}");
+    let (own, other) = (format!("redis://{}", server.address), started());
+    let (succeeded, said) = try_ordo(&["import", &own, "--address", &other.address]);
+    assert!(!succeeded && said.contains("is an Ordo"), "{said}");
 }
 
 #[test]

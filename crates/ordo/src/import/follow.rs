@@ -361,7 +361,10 @@ impl Follower<'_> {
         encode_command(&[b"WATCH", &record[..]], &mut bytes);
         encode_command(&[b"GET", &record[..]], &mut bytes);
         self.target.client.send(&bytes)?;
-        self.queued()?;
+        // Of MULTI, too, if there is no command between them.
+        for _ in 0..=unanswered {
+            self.queued()?;
+        }
         let executed = self.target.client.answer()?;
         let watched = self.target.client.answer()?;
         let found = self.target.client.answer()?;
@@ -437,6 +440,9 @@ fn examine(plan: &Plan, address: &str, access: &Access) -> Result<u64> {
     let mut control = open(address, access)?;
     let databases = source::databases(&mut control)?;
     let server = source::info(&mut control, "server")?;
+    if server.contains_key("ordo_version") {
+        bail!("{address} is an Ordo: restore a backup of it instead ('ordo backup', 'ordo restore')");
+    }
     let version = server.get("valkey_version").or(server.get("redis_version"));
     let version = version.map_or("unknown", |version| version);
     let shown = databases.iter().map(|(database, keys)| format!("{keys} keys in database {database}"));

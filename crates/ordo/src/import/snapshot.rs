@@ -90,6 +90,9 @@ impl Tally {
 pub fn one_database(databases: &BTreeMap<u64, u64>, plan: &Plan) -> Result<u64> {
     let mut all = databases.iter();
     match (plan.import.database, all.next(), all.next()) {
+        (Some(database), Some(_), _) if !databases.contains_key(&database) => {
+            bail!("the source has no key in database {database}: --database names one that has")
+        }
         (Some(database), ..) => Ok(database),
         (None, Some((&database, _)), None) => Ok(database),
         (None, None, _) => Ok(0),

@@ -1,5 +1,6 @@
 //! The Ordo that data is imported into.
 
+use super::source::info;
 use super::{Plan, Source};
 use anyhow::{Result, anyhow, bail};
 use redis_surface::codec::encode_command;
@@ -91,6 +92,7 @@ impl Target {
 
     /// Deletes what is to be replaced, and holds that nothing else is there.
     pub fn make_ready(&mut self, plan: &Plan) -> Result<()> {
+        self.must_be_fit(plan)?;
         if plan.import.replace {
             self.must(&[b"FLUSHALL"])?;
             self.must(&[b"FUNCTION", b"FLUSH"])?;
@@ -98,8 +100,25 @@ impl Target {
         self.must_be_free(plan)
     }
 
+    /// Holds that it can take an import.
+    fn must_be_fit(&mut self, plan: &Plan) -> Result<()> {
+        if !info(&mut self.client, "server")?.contains_key("ordo_version") {
+            bail!("the target {} is no Ordo: --address says where one is", self.address);
+        }
+        let is_hierarchy = !info(&mut self.client, "hierarchy")?.is_empty();
+        if is_hierarchy && (plan.import.replace || matches!(plan.source, Source::Server { .. })) {
+            bail!(
+                "the target {} is a node of a hierarchy, which takes an import of a file only, and without \
+                 --replace",
+                self.address
+            );
+        }
+        Ok(())
+    }
+
     /// Holds that there is nothing that is to be kept.
     pub fn must_be_free(&mut self, plan: &Plan) -> Result<()> {
+        self.must_be_fit(plan)?;
         let count = self.count()?;
         if count > 0 && !plan.merges() {
             let resume = match plan.source {
