@@ -26,12 +26,15 @@ thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
     /// What the caller of a command has left.
     static STEPS_MAX: Cell<u64> = const { Cell::new(u64::MAX) };
+    /// How many words the commands had that the caller has written with: as many keys, at most.
+    static WRITTEN: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The meter that was there before, which goes on when a poll ends, also by a panic.
 struct Outer {
     steps: u64,
     steps_max: u64,
+    written: usize,
 }
 
 impl Drop for Outer {
@@ -39,17 +42,33 @@ impl Drop for Outer {
         // A meter inside another is part of that.
         STEPS.set(self.steps.saturating_add(STEPS.get()));
         STEPS_MAX.set(self.steps_max);
+        WRITTEN.set(self.written);
     }
 }
 
 /// Runs one poll of a command whose caller has so many steps left, and gives the steps that it worked. A
 /// caller whose steps are spent takes nothing of what the command gave or wrote.
 pub(crate) fn metered<R>(steps_max: u64, poll: impl FnOnce() -> R) -> (R, u64) {
-    let outer = Outer { steps: STEPS.replace(0), steps_max: STEPS_MAX.replace(steps_max) };
+    let outer = Outer {
+        steps: STEPS.replace(0),
+        steps_max: STEPS_MAX.replace(steps_max),
+        written: WRITTEN.replace(0),
+    };
     let result = poll();
     let taken = STEPS.get();
     drop(outer);
     (result, taken)
+}
+
+/// Says with how many words the caller has written, inside [`metered`].
+pub(crate) fn has_written(words: usize) {
+    WRITTEN.set(words);
+}
+
+/// Counts a look at all keys that the caller has written: engines take one at each page of all keys, and
+/// where they count keys.
+pub(crate) fn own_writes() {
+    elements(WRITTEN.get());
 }
 
 /// Whether the command has worked for more steps than its caller has left: then it may stop anywhere, with

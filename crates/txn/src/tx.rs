@@ -131,9 +131,12 @@ impl ScanPage {
         if writes.is_empty() {
             return self;
         }
-        self.entries.retain(|(key, _)| !writes.iter().any(|(written, _)| written == key));
+        let place = |key: &Key| (key.hash64(), key.clone());
+        writes.sort_by_cached_key(|(key, _)| place(key));
+        self.entries
+            .retain(|(key, _)| writes.binary_search_by_key(&place(key), |(key, _)| place(key)).is_err());
         self.entries.extend(writes.into_iter().filter_map(|(key, entry)| Some((key, entry?))));
-        self.entries.sort_by_cached_key(|(key, _)| (key.hash64(), key.clone()));
+        self.entries.sort_by_cached_key(|(key, _)| place(key));
         self
     }
 }

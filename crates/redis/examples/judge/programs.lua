@@ -454,6 +454,15 @@ local t = {} for i = 1, 1e9 do t[i] = {i} end
 -- the number of keys, many of which the script has written
 local t = {} for i = 1, 1000 do t[2 * i - 1], t[2 * i] = 'new' .. i, i end redis.call('MSET', unpack(t)) while true do redis.call('DBSIZE') end
 
+-- pages of the keys, many of which the script has written
+for n = 1, 3 do local t = {} for i = 1, 1000 do t[2 * i - 1], t[2 * i] = n .. 'new' .. i, i end redis.call('MSET', unpack(t)) end while true do redis.call('SCAN', 0, 'COUNT', 1) end
+
+-- a random key, where the script has deleted all keys
+redis.call('FLUSHALL') while true do redis.call('RANDOMKEY') end
+
+-- a random key, where the script has deleted what it wrote
+local t, u = {}, {} for i = 1, 1000 do t[2 * i - 1], t[2 * i], u[i] = 'new' .. i, i, 'new' .. i end redis.call('MSET', unpack(t)) redis.call('DEL', unpack(u)) redis.call('FLUSHALL') redis.call('DEL', unpack(u)) while true do redis.call('RANDOMKEY') end
+
 -- the number of keys
 while true do redis.call('DBSIZE') end
 

@@ -85,11 +85,13 @@ impl Overlay {
     fn shows(&self, key: &Key) -> bool {
         !(self.cleared && key.space() == Space::User)
     }
-    /// What there is from a hash on, in order.
-    fn from(&self, hash: u64) -> impl Iterator<Item = (&(u64, Key), &Entry)> {
+    /// What a space, and maybe another, has from a hash on, in order.
+    fn from(&self, space: Space, hash: u64) -> impl Iterator<Item = (&(u64, Key), &Entry)> {
         let from = (hash, Key::system(b""));
         let mut written = self.written.range(from.clone()..).peekable();
-        let mut given = self.given.range(from..).peekable();
+        // As engines do: behind a FLUSHALL, what was there before is not looked at.
+        let given = (!(self.cleared && space == Space::User)).then(|| self.given.range(from..));
+        let mut given = given.into_iter().flatten().peekable();
         std::iter::from_fn(move || {
             loop {
                 let take_written = match (written.peek(), given.peek()) {
@@ -131,7 +133,7 @@ impl Access for Overlay {
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         let mut page = ScanPage::default();
-        for ((hash, key), entry) in self.from(range.from_hash) {
+        for ((hash, key), entry) in self.from(range.space, range.from_hash) {
             if !range.has(key) {
                 continue;
             }

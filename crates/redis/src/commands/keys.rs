@@ -114,6 +114,7 @@ pub async fn copy(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// DBSIZE
 pub async fn dbsize(tx: &mut Tx, _args: &[Blob]) -> Outcome {
+    work::own_writes();
     Ok(Reply::Integer(i64::try_from(tx.count().await?).unwrap_or(i64::MAX)))
 }
 

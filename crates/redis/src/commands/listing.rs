@@ -86,6 +86,7 @@ async fn key_page(
 }
 
 async fn page(tx: &mut Tx, from_hash: u64, limit: usize) -> Result<ScanPage, Stop> {
+    work::own_writes();
     let page = tx.scan(ScanRange::of(Space::User, from_hash, limit)).await?;
     work::elements(page.entries.len());
     Ok(page)

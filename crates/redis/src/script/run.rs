@@ -508,12 +508,8 @@ impl Execution {
         let terms = self.terms.clone();
         let resolved = table::resolve(&argv);
         if let Ok(resolved) = &resolved {
-            let command = resolved.command;
-            // Engines count what was there before, and look at each key that the transaction has written.
-            if command.is(Flags::WRITE) {
+            if resolved.command.is(Flags::WRITE) {
                 self.written += argv.len() - 1;
-            } else if command.name == "dbsize" {
-                work::elements(self.written);
             }
         }
         if terms.memory == Memory::Short
@@ -542,6 +538,7 @@ impl Execution {
                 Some(command) => command,
                 None => self.begin(argv),
             };
+            work::has_written(self.written);
             (command.as_mut().poll(&mut context), command)
         });
         self.pending_work = self.pending_work.saturating_add(work);
