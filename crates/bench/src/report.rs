@@ -40,7 +40,13 @@ impl Latencies {
         if self.0.is_empty() {
             return LatencySummary::default();
         }
-        LatencySummary { p50: at(0.50), p95: at(0.95), p99: at(0.99), max: self.0.max() as f64 / 1_000.0 }
+        LatencySummary {
+            p50: at(0.50),
+            p95: at(0.95),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: self.0.max() as f64 / 1_000.0,
+        }
     }
 }
 
@@ -53,6 +59,8 @@ pub struct LatencySummary {
     pub p95: f64,
     /// 99 of 100 are at most this.
     pub p99: f64,
+    /// 999 of 1,000 are at most this.
+    pub p999: f64,
     /// The longest.
     pub max: f64,
 }
@@ -154,6 +162,8 @@ pub struct Record {
     pub throughput_per_s: f64,
     /// From delivery (or sending) to final commit (or reply).
     pub latency_us: LatencySummary,
+    /// Processor time of the server for a request; null where it is not known.
+    pub processor_us: Option<f64>,
     /// Resident memory that the contender's data takes, as far as it is known; 0 otherwise.
     pub memory_bytes: u64,
     /// The seed of everything random.

@@ -45,7 +45,7 @@ fn server(reply: &'static [u8]) -> u16 {
 
 fn options(port: u16, workload: Workload, pipeline: usize) -> Options {
     Options {
-        target: Target { host: "127.0.0.1".into(), port, password: None },
+        target: Target { host: "127.0.0.1".into(), port, password: None, process: None },
         label: "fake".into(),
         workload,
         clients: 7,

@@ -21,7 +21,7 @@ pub enum Bench {
     Engine(Box<EngineArgs>),
     /// Drives a server that speaks the Redis protocol.
     Redis(Box<RedisArgs>),
-    /// Starts Debian's redis-server and Ordo in turn and prints the ratios.
+    /// Starts Ordo, Redis and other servers of its protocol, drives them in turn, and prints the ratios.
     CompareRedis(CompareArgs),
     /// Starts a cluster, or takes one that runs, drives it, and tells what agreement takes.
     Cluster(Box<cluster::ClusterArgs>),
@@ -168,7 +168,7 @@ pub struct RedisArgs {
     /// The server's password.
     #[arg(long)]
     password: Option<String>,
-    /// get, set, lpush, sadd, hset, zadd, xadd, lrange, mset, fill, transfer, script50us or longscript.
+    /// get, set, incr, hset, hset-many, fill-hashes, transfer, ...; an unknown one lists them all.
     #[arg(long)]
     workload: redis::Workload,
     /// Connections.
@@ -177,7 +177,7 @@ pub struct RedisArgs {
     /// Commands that a client sends at once.
     #[arg(long, default_value_t = 1)]
     pipeline: usize,
-    /// Keys of get, set and fill.
+    /// Keys of get, set, incr and of what fills.
     #[arg(long, default_value_t = 1_000_000)]
     keys: u64,
     /// Measured seconds.
@@ -206,29 +206,28 @@ pub struct RedisArgs {
 /// `ordo bench compare-redis`.
 #[derive(Args)]
 pub struct CompareArgs {
-    /// Redis's server program.
-    #[arg(long, default_value = "redis-server")]
-    redis_server: PathBuf,
+    /// The servers to compare with, each with its program, which takes the options of redis-server.
+    #[arg(long, value_delimiter = ',', value_name = "NAME=PROGRAM", default_value = "redis=redis-server")]
+    with: Vec<compare::Rival>,
     /// Ordo's program: this one if not given.
     #[arg(long)]
     ordo: Option<PathBuf>,
     /// Worker threads of Ordo.
     #[arg(long, default_value_t = 2)]
     workers: usize,
-    /// Rounds: in each, both servers are measured.
+    /// Rounds: in each, all servers are measured.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Keys of GET, SET and the memory comparison.
+    /// Keys of GET, SET and INCR, and keys or collections of the memory comparison.
     #[arg(long, default_value_t = 1_000_000)]
     keys: u64,
     /// Connections.
     #[arg(long, default_value_t = 50)]
     clients: usize,
-    /// Only these rows: get, set, lpush, sadd, hset, zadd, xadd, lrange, mset, get-pipelined, set-pipelined,
-    /// set-always, transfer, script50us, longscript, memory.
+    /// Only these rows: get, set-pipelined, memory-hashes, ...; an unknown one lists them all.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where the servers keep their data: a new directory under the system's if not given.
@@ -342,7 +341,7 @@ fn run_redis(args: RedisArgs) -> Result<()> {
         None => Until::Elapsed(duration(args.seconds)?),
     };
     let options = redis::Options {
-        target: Target { host: args.host, port: args.port, password: args.password },
+        target: Target { host: args.host, port: args.port, password: args.password, process: None },
         label: args.label,
         workload: args.workload,
         clients: args.clients,
@@ -362,7 +361,7 @@ fn run_compare(args: CompareArgs) -> Result<()> {
     let ordo = program(args.ordo)?;
     let json = args.json;
     let options = compare::Options {
-        redis_server: args.redis_server,
+        rivals: args.with,
         ordo,
         workers: args.workers,
         rounds: args.rounds,

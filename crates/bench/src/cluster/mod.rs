@@ -393,6 +393,7 @@ impl Contender {
             restarts: counters.restarts,
             throughput_per_s: committed as f64 / seconds,
             latency_us: latencies.summary(),
+            processor_us: None,
             memory_bytes: self.memory_bytes(),
             seed: options.seed,
             ratio_to_first: ratio.median,

@@ -72,6 +72,7 @@ fn report() -> Report {
         restarts: 0,
         throughput_per_s,
         latency_us: report::LatencySummary::default(),
+        processor_us: None,
         memory_bytes: 0,
         seed: 1,
         ratio_to_first: throughput_per_s / 1_000.0,

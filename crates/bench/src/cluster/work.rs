@@ -235,6 +235,6 @@ impl Prepared {
 }
 
 fn connect(target: &Target) -> Result<Client> {
-    let Target { host, port, password } = target;
+    let Target { host, port, password, .. } = target;
     Ok(Client::connect(host, *port, password.as_deref())?)
 }

@@ -1,6 +1,6 @@
 //! A server process that ends with us.
 
-use super::Options;
+use super::{Options, Rival};
 use crate::child::dying_with_us;
 use crate::redis::load::Target;
 use ::server::launcher::{HOST, ProcessError, ServerProcess, free_port};
@@ -12,58 +12,57 @@ use std::time::Duration;
 /// A server that is not up by then will not be.
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// Which server, with which log.
+/// The log that a server keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// With a log that nobody waits for.
-    Redis,
-    /// Without a log.
-    RedisWithoutLog,
-    /// With a log that every reply waits for.
-    RedisAlways,
-    /// With a log that nobody waits for.
-    Ordo,
-    /// With a log that every reply waits for.
-    OrdoAlways,
+pub(super) enum Log {
+    None,
+    /// Nobody waits for it.
+    Lazy,
+    /// Every reply waits for it.
+    Always,
 }
 
-impl Kind {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Kind::Redis => "redis",
-            Kind::RedisWithoutLog => "redis-without-log",
-            Kind::RedisAlways => "redis-always",
-            Kind::Ordo => "ordo",
-            Kind::OrdoAlways => "ordo-always",
+/// Which server, with which log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Contender {
+    /// None is Ordo.
+    pub rival: Option<Rival>,
+    pub log: Log,
+}
+
+impl Contender {
+    pub(super) fn label(&self) -> String {
+        let name = self.rival.as_ref().map_or("ordo", |rival| &rival.name);
+        match self.log {
+            Log::None => format!("{name}, bare"),
+            Log::Lazy | Log::Always => name.to_owned(),
         }
     }
 }
 
 /// A running server. Dropping it kills it.
 pub(super) struct Server {
-    kind: Kind,
+    contender: Contender,
     process: ServerProcess,
     port: u16,
 }
 
 impl Server {
-    /// Starts a server in a directory of its own and waits until it answers.
-    pub(super) fn start(kind: Kind, options: &Options, directory: &Path) -> Result<Server> {
-        let dir = directory.join(kind.label());
-        std::fs::create_dir_all(&dir).with_context(|| format!("could not make {}", dir.display()))?;
+    /// Starts a server in a directory of its own, a new one, and waits until it answers.
+    pub(super) fn start(contender: Contender, options: &Options, directory: &Path) -> Result<Server> {
+        let label = contender.label();
         let port = free_port()?;
-        let program = match kind {
-            Kind::Redis | Kind::RedisWithoutLog | Kind::RedisAlways => &options.redis_server,
-            Kind::Ordo | Kind::OrdoAlways => &options.ordo,
-        };
-        let mut command = dying_with_us(program);
-        let sync = if matches!(kind, Kind::RedisAlways | Kind::OrdoAlways) { "always" } else { "no" };
-        match kind {
-            Kind::Ordo | Kind::OrdoAlways => {
+        let dir = directory.join(format!("{}-{port}", label.replace(", ", "-")));
+        std::fs::create_dir_all(&dir).with_context(|| format!("could not make {}", dir.display()))?;
+        let mut command =
+            dying_with_us(contender.rival.as_ref().map_or(&options.ordo, |rival| &rival.program));
+        let sync = if contender.log == Log::Always { "always" } else { "no" };
+        match contender.rival {
+            None => {
                 command.args(["serve", "--workers", &options.workers.to_string()]);
             }
-            Kind::Redis | Kind::RedisWithoutLog | Kind::RedisAlways => {
-                let appendonly = if kind == Kind::RedisWithoutLog { "no" } else { "yes" };
+            Some(_) => {
+                let appendonly = if contender.log == Log::None { "no" } else { "yes" };
                 // No snapshots and no rewriting of the log, which would fork in the middle of a measurement.
                 command.args([
                     "--save",
@@ -76,20 +75,21 @@ impl Server {
             }
         }
         command.args(["--appendfsync", sync, "--port", &port.to_string(), "--bind", HOST, "--dir"]).arg(&dir);
-        let mut process = ServerProcess::start(kind.label(), &mut command, &dir.join("output"))
-            .context("both programs are needed: install them, or name them (--redis-server, --ordo)")?;
+        let mut process = ServerProcess::start(&label, &mut command, &dir.join("output")).context(
+            "the programs of all contenders are needed: install them, or name them (--with, --ordo)",
+        )?;
         process.wait_until_up(&format!("{HOST}:{port}"), START_MAX)?;
-        Ok(Server { kind, process, port })
+        Ok(Server { contender, process, port })
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        self.kind
+    pub(super) fn contender(&self) -> &Contender {
+        &self.contender
     }
     pub(super) fn process(&self) -> u32 {
         self.process.id()
     }
     pub(super) fn target(&self) -> Target {
-        Target { host: HOST.to_owned(), port: self.port, password: None }
+        Target { host: HOST.to_owned(), port: self.port, password: None, process: Some(self.process()) }
     }
 
     /// An error of the server, with the last lines of its output.
@@ -115,8 +115,9 @@ mod tests {
     fn a_server_that_ends_tells_why_without_a_wait() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         // A program that refuses these arguments, on its standard error.
+        let rival = Rival { name: "ls".to_owned(), program: "ls".into() };
         let options = Options {
-            redis_server: "ls".into(),
+            rivals: vec![rival.clone()],
             ordo: "ls".into(),
             workers: 1,
             rounds: 1,
@@ -127,8 +128,9 @@ mod tests {
             dir: None,
             seed: 1,
         };
-        for kind in [Kind::Redis, Kind::Ordo] {
-            let Err(error) = Server::start(kind, &options, directory.path()) else {
+        for rival in [Some(rival), None] {
+            let contender = Contender { rival, log: Log::Lazy };
+            let Err(error) = Server::start(contender, &options, directory.path()) else {
                 panic!("ls is no server")
             };
             let error = error.to_string();

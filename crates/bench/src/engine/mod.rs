@@ -395,6 +395,7 @@ impl Entrant {
             restarts: self.slices.iter().map(|slice| slice.restarts).sum(),
             throughput_per_s: committed as f64 / seconds,
             latency_us: latencies.summary(),
+            processor_us: None,
             memory_bytes: self.memory_bytes.max(0) as u64,
             seed: options.seed,
             ratio_to_first: ratio_spread.median,

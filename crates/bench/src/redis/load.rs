@@ -7,6 +7,7 @@
 
 use super::replies::{Scanner, Tally};
 use super::template::Template;
+use crate::etcd::process_seconds;
 use crate::report::Latencies;
 use anyhow::{Context, Result, bail};
 use mio::net::TcpStream;
@@ -27,12 +28,19 @@ pub struct Target {
     pub port: u16,
     /// The password, if the server asks for one.
     pub password: Option<String>,
+    /// The server's process, if the processor time that it takes is wanted.
+    pub process: Option<u32>,
 }
 
 impl From<SocketAddr> for Target {
     fn from(address: SocketAddr) -> Target {
-        Target { host: address.ip().to_string(), port: address.port(), password: None }
+        Target { host: address.ip().to_string(), port: address.port(), password: None, process: None }
     }
+}
+
+/// Processor time of the targets' processes.
+fn processor_seconds(targets: &[Target]) -> f64 {
+    targets.iter().filter_map(|target| target.process).map(process_seconds).sum()
 }
 
 /// Connections that do the same and share a histogram.
@@ -61,6 +69,8 @@ pub struct Measured {
     pub latencies: Latencies,
     /// The measured time.
     pub elapsed: Duration,
+    /// Processor time that the servers took in that time, for all classes, if their processes are known.
+    pub processor_seconds: Option<f64>,
     /// The first error text.
     pub error: Option<String>,
 }
@@ -93,6 +103,7 @@ pub fn run(
     let started = Instant::now();
     let warm_until = started + if matches!(until, Until::Replies(_)) { Duration::ZERO } else { warm_up };
     let mut measuring_since = (warm_until <= started).then_some(started);
+    let mut processor_before = processor_seconds(targets);
     let mut draining = false;
     let mut quiet_since = started;
     let mut idle = 0;
@@ -145,6 +156,7 @@ pub fn run(
         let Some(since) = measuring_since else {
             if now >= warm_until {
                 measuring_since = Some(now);
+                processor_before = processor_seconds(targets);
             }
             continue;
         };
@@ -153,8 +165,11 @@ pub fn run(
             Until::Replies(limit) => measured.iter().map(|class| class.tally.replies).sum::<u64>() >= limit,
         };
         if draining {
+            let are_known = targets.iter().all(|target| target.process.is_some());
+            let taken = processor_seconds(targets) - processor_before;
             for class in &mut measured {
                 class.elapsed = now - since;
+                class.processor_seconds = are_known.then_some(taken);
             }
         }
     }

@@ -4,6 +4,10 @@
 //! |---|---|
 //! | `get`, `set` | one command on a random key of `keys`; keys and values of 16 bytes |
 //! | `fill` | sets every key once, by one client, and reports what the server's memory is then |
+//! | `incr`, `incr-hot` | one command on a random counter of `keys`, or all on the same one |
+//! | `lpush`, ... | one command on a collection that all clients share, as `redis-benchmark` has them |
+//! | `lpush-many`, ... | the same on one of 100,000 collections |
+//! | `fill-hashes`, ... | makes `keys` small collections, or one that is large, by one client |
 //! | `transfer` | a script moves a random amount between two random accounts; no money may be lost |
 //! | `script50us` | a script computes for about 50 us and updates a record that no other client touches |
 //! | `longscript` | one client's script runs about 200 ms; the others' GET and SET are measured meanwhile |
@@ -26,6 +30,8 @@ use template::{Part, Template};
 pub const ACCOUNTS: u64 = 100_000;
 /// What every account starts with.
 pub(crate) const OPENING_BALANCE: u64 = 1_000;
+/// Collections of the workloads that have many.
+const COLLECTIONS: u64 = 100_000;
 /// Records that each client of the script workloads owns.
 const OWN_RECORDS: u64 = 1_000;
 /// Commands in one pipeline while loading.
@@ -44,7 +50,16 @@ for i = 1, tonumber(ARGV[1]) do x = (x * 16807) % 2147483647 end
 redis.call('SET', KEYS[1], string.format('%d', x))
 return 1";
 
-/// Commands as `redis-benchmark` sends them: all clients at one collection.
+/// How many collections the clients share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collections {
+    /// One, as `redis-benchmark` has it.
+    One,
+    /// [`COLLECTIONS`], of which each command draws one.
+    Many,
+}
+
+/// Commands as `redis-benchmark` sends them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One element to a list.
@@ -61,25 +76,103 @@ pub enum Kind {
     Lrange,
     /// Ten random keys at once.
     Mset,
+    /// A counter.
+    Incr,
 }
 
 impl Kind {
     /// The words of the command.
-    fn words(self, keys: u64) -> Vec<Vec<Part<'static>>> {
+    fn words(self, collections: Collections, keys: u64) -> Vec<Vec<Part<'static>>> {
         let text = |text| vec![Part::Text(text)];
         let member = || vec![Part::Text("element:"), number(12, 1_000_000)];
-        let key = || vec![Part::Text("key:"), number(12, keys)];
         let value = || vec![Part::Text("value:"), number(10, 10_000_000_000)];
+        let key = || vec![Part::Text("key:"), number(12, keys)];
+        let collection = |name| match collections {
+            Collections::One => vec![Part::Text(name)],
+            Collections::Many => vec![Part::Text(name), Part::Text(":"), number(6, COLLECTIONS)],
+        };
         match self {
-            Kind::Lpush => vec![text("LPUSH"), text("bench:list"), value()],
-            Kind::Sadd => vec![text("SADD"), text("bench:set"), member()],
-            Kind::Hset => vec![text("HSET"), text("bench:hash"), member(), value()],
-            Kind::Zadd => vec![text("ZADD"), text("bench:zset"), vec![number(6, 1_000_000)], member()],
-            Kind::Xadd => vec![text("XADD"), text("bench:stream"), text("*"), text("field"), value()],
+            Kind::Lpush => vec![text("LPUSH"), collection("bench:list"), value()],
+            Kind::Sadd => vec![text("SADD"), collection("bench:set"), member()],
+            Kind::Hset => vec![text("HSET"), collection("bench:hash"), member(), value()],
+            Kind::Zadd => vec![text("ZADD"), collection("bench:zset"), vec![number(6, 1_000_000)], member()],
+            Kind::Xadd => vec![text("XADD"), collection("bench:stream"), text("*"), text("field"), value()],
             Kind::Lrange => vec![text("LRANGE"), text("bench:range"), text("0"), text("99")],
             Kind::Mset => {
                 std::iter::once(text("MSET")).chain((0..10).flat_map(|_| [key(), value()])).collect()
             }
+            Kind::Incr => {
+                let counter = match collections {
+                    Collections::One => text("bench:counter"),
+                    Collections::Many => vec![Part::Text("bench:counter:"), number(12, keys)],
+                };
+                vec![text("INCR"), counter]
+            }
+        }
+    }
+}
+
+/// Collections that are made to see what memory they take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filling {
+    /// Small ones: hashes of five fields.
+    Hashes,
+    /// Sets of ten members.
+    Sets,
+    /// Sorted sets of ten members.
+    SortedSets,
+    /// Lists of ten elements.
+    Lists,
+    /// Streams of ten entries.
+    Streams,
+    /// One sorted set with as many members as there are keys.
+    LargeSortedSet,
+}
+
+impl Filling {
+    /// The commands that make them, for this number of keys.
+    fn commands(self, keys: u64) -> Box<dyn Iterator<Item = Vec<String>>> {
+        const MEMBERS: u64 = 10;
+        const FIELDS: u64 = 5;
+        // Members to a command of the large collection.
+        const PORTION: u64 = 100;
+        let small = move |command: &'static str, words: fn(u64, u64) -> Vec<String>, members: u64| {
+            let of = move |key| {
+                let head = [command.to_owned(), format!("bench:{command}:{key:08}")];
+                head.into_iter().chain((0..members).flat_map(move |member| words(key, member))).collect()
+            };
+            Box::new((0..keys).map(of)) as Box<dyn Iterator<Item = Vec<String>>>
+        };
+        match self {
+            Filling::Hashes => small(
+                "HSET",
+                |key, n| vec![format!("field:{n}"), format!("value:{:06}", key % 1_000_000)],
+                FIELDS,
+            ),
+            Filling::Sets => {
+                small("SADD", |key, n| vec![format!("member:{:06}", key % 100_000 * 10 + n)], MEMBERS)
+            }
+            Filling::SortedSets => small(
+                "ZADD",
+                |key, n| {
+                    vec![((key + n) % 1_000).to_string(), format!("member:{:06}", key % 100_000 * 10 + n)]
+                },
+                MEMBERS,
+            ),
+            Filling::Lists => {
+                small("RPUSH", |key, n| vec![format!("value:{:06}", (key + n) % 1_000_000)], MEMBERS)
+            }
+            Filling::Streams => Box::new((0..keys * MEMBERS).map(move |n| {
+                let (key, entry) = (n / MEMBERS, n % MEMBERS + 1);
+                let words = ["XADD", &format!("bench:XADD:{key:08}"), &format!("{entry}-1"), "field"];
+                words.map(str::to_owned).into_iter().chain([format!("value:{:06}", n % 1_000_000)]).collect()
+            })),
+            Filling::LargeSortedSet => Box::new((0..keys).step_by(PORTION as usize).map(move |first| {
+                let members = first..keys.min(first + PORTION);
+                let words = members
+                    .flat_map(|n| [(txn::hash::mix(n) % 1_000_000).to_string(), format!("element:{n:012}")]);
+                ["ZADD", "bench:zset"].map(str::to_owned).into_iter().chain(words).collect()
+            })),
         }
     }
 }
@@ -92,9 +185,11 @@ pub enum Workload {
     /// SET of random keys.
     Set,
     /// A command of another kind.
-    Command(Kind),
+    Command(Kind, Collections),
     /// SET of every key once.
     Fill,
+    /// Collections are made.
+    FillWith(Filling),
     /// A script over two random accounts.
     Transfer,
     /// A short computation over own records.
@@ -105,17 +200,30 @@ pub enum Workload {
 
 impl Workload {
     /// All workloads with their names.
-    pub const ALL: [(&'static str, Workload); 13] = [
+    pub const ALL: [(&'static str, Workload); 26] = [
         ("get", Workload::Get),
         ("set", Workload::Set),
-        ("lpush", Workload::Command(Kind::Lpush)),
-        ("sadd", Workload::Command(Kind::Sadd)),
-        ("hset", Workload::Command(Kind::Hset)),
-        ("zadd", Workload::Command(Kind::Zadd)),
-        ("xadd", Workload::Command(Kind::Xadd)),
-        ("lrange", Workload::Command(Kind::Lrange)),
-        ("mset", Workload::Command(Kind::Mset)),
+        ("incr-hot", Workload::Command(Kind::Incr, Collections::One)),
+        ("incr", Workload::Command(Kind::Incr, Collections::Many)),
+        ("lpush", Workload::Command(Kind::Lpush, Collections::One)),
+        ("sadd", Workload::Command(Kind::Sadd, Collections::One)),
+        ("hset", Workload::Command(Kind::Hset, Collections::One)),
+        ("zadd", Workload::Command(Kind::Zadd, Collections::One)),
+        ("xadd", Workload::Command(Kind::Xadd, Collections::One)),
+        ("lpush-many", Workload::Command(Kind::Lpush, Collections::Many)),
+        ("sadd-many", Workload::Command(Kind::Sadd, Collections::Many)),
+        ("hset-many", Workload::Command(Kind::Hset, Collections::Many)),
+        ("zadd-many", Workload::Command(Kind::Zadd, Collections::Many)),
+        ("xadd-many", Workload::Command(Kind::Xadd, Collections::Many)),
+        ("lrange", Workload::Command(Kind::Lrange, Collections::One)),
+        ("mset", Workload::Command(Kind::Mset, Collections::One)),
         ("fill", Workload::Fill),
+        ("fill-hashes", Workload::FillWith(Filling::Hashes)),
+        ("fill-sets", Workload::FillWith(Filling::Sets)),
+        ("fill-zsets", Workload::FillWith(Filling::SortedSets)),
+        ("fill-lists", Workload::FillWith(Filling::Lists)),
+        ("fill-streams", Workload::FillWith(Filling::Streams)),
+        ("fill-large-zset", Workload::FillWith(Filling::LargeSortedSet)),
         ("transfer", Workload::Transfer),
         ("script50us", Workload::Script50us),
         ("longscript", Workload::LongScript),
@@ -173,11 +281,19 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
     }
     let mut client = options.connect()?;
     match options.workload {
-        Workload::Fill => {
+        Workload::Fill | Workload::FillWith(_) => {
             let started = Instant::now();
-            fill(&mut client, options.keys)?;
+            match options.workload {
+                Workload::FillWith(filling) => client
+                    .pipeline(filling.commands(options.keys), LOAD_PIPELINE, |answer| {
+                        answer.text("a collection").map(drop)
+                    })
+                    .context("making the collections failed")?,
+                _ => fill(&mut client, options.keys)?,
+            }
             let measured = Measured { elapsed: started.elapsed(), ..Measured::default() };
-            let mut record = options.record("fill", 1, 1, &measured, memory_bytes(&mut client));
+            let name = options.workload.name();
+            let mut record = options.record(name, 1, 1, &measured, memory_bytes(&mut client));
             record.committed = options.keys;
             record.throughput_per_s = options.keys as f64 / record.seconds;
             record.options.insert("keys".into(), options.keys.to_string());
@@ -201,7 +317,7 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
             record.options.insert("keys".into(), options.keys.to_string());
             Ok(vec![record])
         }
-        Workload::Command(kind) => {
+        Workload::Command(kind, collections) => {
             if kind == Kind::Lrange {
                 let words = ["RPUSH".to_owned(), "bench:range".to_owned()];
                 let elements = (0..100).map(|n| format!("value:{n:010}"));
@@ -209,7 +325,7 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
                 let clear = vec!["DEL".to_owned(), "bench:range".to_owned()];
                 client.pipeline([clear, fill].into_iter(), LOAD_PIPELINE, |_| Ok::<(), anyhow::Error>(()))?;
             }
-            let words = kind.words(options.keys);
+            let words = kind.words(collections, options.keys);
             let words: Vec<&[Part<'_>]> = words.iter().map(Vec::as_slice).collect();
             let class = options.class(options.clients, options.pipeline, 1, |_| words.clone());
             let mut measured = options.measure(vec![class])?;
@@ -407,6 +523,9 @@ impl Options {
             restarts: 0,
             throughput_per_s,
             latency_us,
+            processor_us: measured
+                .processor_seconds
+                .map(|seconds| seconds * 1e6 / measured.tally.replies.max(1) as f64),
             memory_bytes,
             seed: self.seed,
             ratio_to_first: 1.0,
