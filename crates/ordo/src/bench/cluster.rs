@@ -92,7 +92,7 @@ fn address(text: &str) -> Result<Target> {
     let target = text.rsplit_once(':').and_then(|(host, port)| {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let port = port.parse().ok()?;
-        (!host.is_empty()).then(|| Target { host: host.to_owned(), port, password: None })
+        (!host.is_empty()).then(|| Target { host: host.to_owned(), port, password: None, process: None })
     });
     target.with_context(|| format!("'{text}': give host:port"))
 }

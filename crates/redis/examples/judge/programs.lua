@@ -463,6 +463,9 @@ redis.call('FLUSHALL') while true do redis.call('RANDOMKEY') end
 -- a random key, where the script has deleted what it wrote
 local t, u = {}, {} for i = 1, 1000 do t[2 * i - 1], t[2 * i], u[i] = 'new' .. i, i, 'new' .. i end redis.call('MSET', unpack(t)) redis.call('DEL', unpack(u)) redis.call('FLUSHALL') redis.call('DEL', unpack(u)) while true do redis.call('RANDOMKEY') end
 
+-- PFMERGE of a sparse sketch into a new one
+for i = 1, 1e9 do redis.call('PFMERGE', 'new' .. i, 'hll') end
+
 -- the number of keys
 while true do redis.call('DBSIZE') end
 

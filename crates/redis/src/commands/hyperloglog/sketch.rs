@@ -28,6 +28,8 @@ const SPARSE_BYTES_MAX: usize = 3000;
 
 /// Registers that count as a step of a script when all are looked at.
 const REGISTERS_PER_STEP: usize = 4;
+/// The same for the bytes of a sparse sketch, of which one or two are a stretch of registers.
+const SPARSE_BYTES_PER_STEP: usize = 4;
 
 const MAGIC: &[u8] = b"HYLL";
 const ENCODING_AT: usize = 4;
@@ -208,7 +210,7 @@ impl Sketch {
     pub(super) fn offer(&mut self, register: usize, run: u8) -> Result<bool, Corrupt> {
         work::steps(1);
         if is_sparse(&self.header) {
-            work::bytes(self.body.len());
+            work::steps(self.body.len() / SPARSE_BYTES_PER_STEP);
             let body_bytes_max = SPARSE_BYTES_MAX - HEADER_BYTES;
             match sparse::offer(&mut self.body, register, run, body_bytes_max)? {
                 sparse::Offered::Kept => return Ok(false),
