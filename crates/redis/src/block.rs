@@ -9,8 +9,13 @@
 //! nothing runs and the reply is the null array. Then the commands run in order. Errors are part of the array
 //! of replies, and nothing rolls back, as in Redis.
 //!
+//! Commands that follow each other and do something to one key are executed as one operation on its record
+//! ([`Turn`]): the first copies a collection, the others change the copy in place.
+//!
 //! A block of commands that do something to each of their keys by itself is declared as fragments, one for
 //! each key ([`BlockPlan`]).
+//!
+//! The server also makes blocks of commands that a client sent one behind the other without MULTI.
 
 mod plan;
 
@@ -19,18 +24,20 @@ use crate::errors;
 use crate::execute::{Caller, Memory, Terms, execute};
 use crate::idempotent;
 use crate::script;
-use crate::table::{self, Flags, Run};
+use crate::table::{self, Command, Data, Flags, Run};
 use crate::telling::{teller, telling};
 use plan::BlockPlan;
+use smallvec::SmallVec;
 use std::ops::Range;
 use txn::codec::{Reader, put_bytes, put_varint};
+use txn::fragments::{Done, FragmentValues, InTurn, Operation, reply_of};
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::request::KeySets;
 use txn::tx::Read;
 use txn::{
-    Args, Blob, Call, Footprint, FragmentValue, Fragments, Intent, Key, Outcome, Position, Procedure,
-    ProcedureFuture, Reply, Request, Tx, Weight,
+    Args, Blob, Call, Entry, Footprint, FragmentContext, FragmentKind, FragmentValue, Fragments, Intent, Key,
+    Note, Outcome, Position, Procedure, ProcedureFuture, Reply, Request, Tx, Weight, told,
 };
 
 /// The replies of a block take about so many bytes at most. From the first reply on that would exceed this,
@@ -270,27 +277,101 @@ impl Procedure for BlockProcedure {
 }
 
 async fn run(tx: Tx, call: Call) -> Outcome {
-    match Block::from_args(&call) {
-        Some(block) => run_as(tx, block, Actor::default()).await,
-        None => Ok(Reply::error("ERR malformed block: it was not made by this version's Block::to_args")),
-    }
+    let Some((block, commands)) = Block::decode(&call) else {
+        return Ok(Reply::error("ERR malformed block: it was not made by this version's Block::to_args"));
+    };
+    let commands: Vec<&[Blob]> = commands.into_iter().map(|words| &call[words]).collect();
+    let terms = Terms { actor: Actor::default(), memory: block.memory };
+    run_commands(tx, &block.watched, &commands, terms).await
 }
 
 /// Runs a block on somebody's behalf. Each command goes by the rights that the actor has when its turn comes:
 /// one before it may have changed them.
-pub(crate) async fn run_as(mut tx: Tx, block: Block, actor: Actor) -> Outcome {
-    for watched in &block.watched {
+pub(crate) async fn run_as(tx: Tx, block: Block, actor: Actor) -> Outcome {
+    let commands: Vec<&[Blob]> = block.commands.iter().map(|words| &words[..]).collect();
+    run_commands(tx, &block.watched, &commands, Terms { actor, memory: block.memory }).await
+}
+
+async fn run_commands(mut tx: Tx, watched: &[Watched], commands: &[&[Blob]], terms: Terms) -> Outcome {
+    for watched in watched {
         let read = tx.read(&watched.key, Intent::Read).await?;
         if !watched.holds(&read) && !is_active(Mutant::SkipWatch) {
             return Ok(Reply::NilArray);
         }
     }
-    let terms = Terms { actor, memory: block.memory };
-    let mut replies = Vec::with_capacity(block.commands.len());
+    let mut replies = Vec::with_capacity(commands.len());
     let mut room = ReplyRoom::new();
-    for argv in block.commands {
-        let terms = terms.looking(&mut tx).await?;
-        replies.push(room.admit(execute(tx.clone(), argv, Caller::Block, terms).await?));
+    let mut rest = commands;
+    while let Some((argv, behind)) = rest.split_first() {
+        let turn = if terms.actor.may_all() { Turn::of(rest) } else { None };
+        let Some(turn) = turn else {
+            let argv = argv.iter().cloned().collect();
+            let terms = terms.looking(&mut tx).await?;
+            replies.push(room.admit(execute(tx.clone(), argv, Caller::Block, terms).await?));
+            rest = behind;
+            continue;
+        };
+        let found = tx.find_unnoted(&turn.key, turn.kind).await?;
+        let done = turn.execute(found, tx.now_ms(), |reply| replies.push(room.admit(reply)));
+        tx.write_done(&turn.key, done).await?;
+        rest = &rest[turn.commands.len()..];
     }
     Ok(Reply::Array(replies))
+}
+
+/// Commands of a block that follow each other and do something to one key, the same for all: the record is
+/// looked up and written once.
+struct Turn<'a> {
+    key: Key,
+    kind: FragmentKind,
+    commands: SmallVec<[(&'static Command, Operation<'a>); 4]>,
+}
+
+impl<'a> Turn<'a> {
+    /// Those at the front of a list, if there are any.
+    fn of(commands: &[&'a [Blob]]) -> Option<Turn<'a>> {
+        let mut steps = commands.iter().map_while(|words| Turn::step(words));
+        let (key, command, first) = steps.next()?;
+        let mut turn = Turn { key, kind: first.kind, commands: SmallVec::from_iter([(command, first)]) };
+        for (_, command, operation) in steps.take_while(|(key, ..)| *key == turn.key) {
+            if operation.kind != turn.kind {
+                turn.kind = FragmentKind::Update;
+            }
+            turn.commands.push((command, operation));
+        }
+        Some(turn)
+    }
+
+    /// A command that does something to one key, and needs nothing else.
+    fn step(words: &'a [Blob]) -> Option<(Key, &'static Command, Operation<'a>)> {
+        let command = table::resolve(words).ok()?.command;
+        let (Run::Data(Data::PerKey(per_key)), [keys]) = (&command.run, command.keys) else {
+            return None;
+        };
+        let args = &words[1..];
+        let mut named = per_key.keys(keys, args);
+        let (Some(key), None) = (named.next(), named.next()) else {
+            return None;
+        };
+        let plan = per_key.dateless_plan(args)?;
+        Some((key, command, per_key.operation(plan, args, 0)))
+    }
+
+    /// Executes the commands on what was found, or had expired, and gives each reply as it comes.
+    fn execute(
+        &self,
+        (found, has_expired): (Option<Entry>, bool),
+        now_ms: u64,
+        mut reply: impl FnMut(Reply),
+    ) -> Done {
+        let found = found.as_ref();
+        let context = FragmentContext { place: 0, found, own: None, has_expired, inputs: &[], now_ms };
+        let mut in_turn = InTurn::new(&self.key, context);
+        for (command, operation) in &self.commands {
+            told::note(|| Note::Began(command.name));
+            let value = in_turn.execute(*operation);
+            reply(reply_of(operation.code, operation.args, FragmentValues::from_iter([value])));
+        }
+        in_turn.done(FragmentValue::NIL)
+    }
 }

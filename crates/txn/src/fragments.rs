@@ -50,9 +50,10 @@ use crate::procedure::Call;
 use crate::reply::{Outcome, Reply, Stop};
 use crate::request::{PartitionRoute, Partitions, Request};
 use crate::told::{self, Note};
-use crate::tx::{Intent, Tx};
+use crate::tx::Tx;
 use crate::value::{Entry, LongString, Value};
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -118,6 +119,25 @@ impl Fragment {
     }
 }
 
+/// An entry that nobody else can see yet: an earlier operation of the same transaction made it.
+///
+/// An operation may take it, change it, and write what comes out. If it has taken it and writes nothing, what
+/// it took is made again ([`InTurn`]), which costs what the operations before it have cost: it had better put
+/// back what it leaves as it was.
+#[derive(Debug, Default)]
+pub struct OwnEntry(RefCell<Option<Entry>>);
+
+impl OwnEntry {
+    /// Takes the entry.
+    pub fn take(&self) -> Option<Entry> {
+        self.0.borrow_mut().take()
+    }
+    /// Puts the entry back as it was.
+    pub fn put_back(&self, entry: Entry) {
+        *self.0.borrow_mut() = Some(entry);
+    }
+}
+
 /// What a fragment executes with.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentContext<'a> {
@@ -125,6 +145,8 @@ pub struct FragmentContext<'a> {
     pub place: usize,
     /// What the record holds. `None` if the entry is absent or has expired, or if the fragment does not read.
     pub found: Option<&'a Entry>,
+    /// The same, for a fragment that may take it away to change it in place: then `found` is `None`.
+    pub own: Option<&'a OwnEntry>,
     /// The record holds an entry that has expired.
     pub has_expired: bool,
     /// The values of the fragment's inputs, in their order.
@@ -328,31 +350,105 @@ fn reply(plan: &dyn FragmentPlan, args: &[Blob], values: FragmentValues) -> Repl
     replied.unwrap_or(Reply::error("ERR the reply panicked: what the transaction wrote is there"))
 }
 
+/// An operation on one record.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation<'a> {
+    /// What does it.
+    pub code: FragmentCode,
+    /// The arguments of its call.
+    pub args: &'a [Blob],
+    /// How it treats the record.
+    pub kind: FragmentKind,
+    /// Its place among its call's.
+    pub place: usize,
+    /// It takes what it changes, if it may: [`FragmentContext::own`].
+    pub takes_own: bool,
+}
+
 /// Executes operations of several calls on one record, one after the other, as one fragment: for the
 /// [`FragmentPlan`] of a call that consists of others, none of which aborts.
 ///
-/// Each operation's notes begin with [`Note::Read`].
+/// Each operation's notes begin with [`Note::Read`]. What one has written, the next may change in place: a
+/// collection that several change is copied once.
 pub struct InTurn<'a> {
     key: &'a Key,
     context: FragmentContext<'a>,
     write: Option<Option<Entry>>,
+    /// The operations so far, as long as one may take what those before it have written.
+    before: Option<SmallVec<[Operation<'a>; 4]>>,
 }
 
 impl<'a> InTurn<'a> {
     /// Begins with what a fragment is given.
     pub fn new(key: &'a Key, context: FragmentContext<'a>) -> InTurn<'a> {
-        InTurn { key, context, write: None }
+        InTurn { key, context, write: None, before: Some(SmallVec::new()) }
     }
 
-    /// Executes what the fragment at a place of a call does that has these arguments. The fragment's value.
-    pub fn execute(
-        &mut self,
-        code: FragmentCode,
-        args: &[Blob],
-        kind: FragmentKind,
-        place: usize,
-    ) -> FragmentValue {
+    /// Executes an operation. Its value.
+    pub fn execute(&mut self, operation: Operation<'a>) -> FragmentValue {
         told::note(|| Note::Read);
+        if let Some(value) = self.execute_in_place(operation) {
+            return value;
+        }
+        let done = self.step(operation);
+        self.wrote(done.write);
+        if let Some(before) = &mut self.before {
+            before.push(operation);
+        }
+        done.value
+    }
+
+    /// Lets an operation take what the operations before it have written, if there is something. Gives its
+    /// value, unless it took that and wrote nothing: then it is as if it had not been executed, and none
+    /// takes anything any more.
+    fn execute_in_place(&mut self, operation: Operation<'a>) -> Option<FragmentValue> {
+        let is_alive = |entry: &Entry| !entry.expired(self.context.now_ms);
+        let before = self.before.as_mut().filter(|_| operation.takes_own)?;
+        let Some(Some(written)) = self.write.take_if(|written| written.as_ref().is_some_and(is_alive)) else {
+            return None;
+        };
+        let own = OwnEntry(RefCell::new(Some(written)));
+        let place = operation.place;
+        let context =
+            FragmentContext { place, own: Some(&own), found: None, has_expired: false, ..self.context };
+        let (notes, done) = told::noted(|| {
+            execute(&operation.code, operation.args, Declared::of_kind(operation.kind), context)
+        });
+        match (done, own.take()) {
+            (Ok(Done { write: Some(entry), value, .. }), _) => {
+                before.push(operation);
+                told::note_all(notes);
+                self.wrote(Some(entry));
+                Some(value)
+            }
+            (Ok(Done { write: None, value, .. }), Some(kept)) => {
+                before.push(operation);
+                told::note_all(notes);
+                self.write = Some(Some(kept));
+                Some(value)
+            }
+            _ => {
+                self.make_again();
+                None
+            }
+        }
+    }
+
+    /// Executes the operations so far once more, without notes.
+    fn make_again(&mut self) {
+        let before = self.before.take().unwrap_or_default();
+        told::noted(|| {
+            for operation in before {
+                let done = self.step(operation);
+                if let Some(entry) = done.write {
+                    self.write = Some(entry);
+                }
+            }
+        });
+    }
+
+    /// Executes an operation on what the record holds now.
+    fn step(&self, Operation { code, args, kind, place, .. }: Operation<'_>) -> Done {
         let now_ms = self.context.now_ms;
         let (found, has_expired) = match &self.write {
             _ if kind == FragmentKind::Put => (None, false),
@@ -366,14 +462,15 @@ impl<'a> InTurn<'a> {
             told::note_expired(self.key);
         }
         let context = FragmentContext { place, found, has_expired, ..self.context };
-        let Ok(done) = execute(&code, args, Declared::of_kind(kind), context) else {
-            return FragmentValue::NIL;
-        };
-        if let Some(entry) = done.write {
+        let done = execute(&code, args, Declared::of_kind(kind), context);
+        done.unwrap_or_else(|_| Done::read(FragmentValue::NIL))
+    }
+
+    fn wrote(&mut self, write: Option<Option<Entry>>) {
+        if let Some(entry) = write {
             told::note_write(self.key, entry.as_ref());
             self.write = Some(entry);
         }
-        done.value
     }
 
     /// What the fragment has done.
@@ -534,7 +631,7 @@ impl Fragments {
         let entry = entry.filter(|_| *kind != FragmentKind::Put);
         let has_expired = entry.is_some_and(|entry| entry.expired(now_ms));
         let found = entry.filter(|_| !has_expired);
-        let context = FragmentContext { place, found, has_expired, inputs, now_ms };
+        let context = FragmentContext { place, found, own: None, has_expired, inputs, now_ms };
         let declared = Declared::of(&self.list[place], &request.route);
         let plan = self.code.plan();
         if self.teller.is_none() && !self.is_noted {
@@ -602,9 +699,10 @@ pub async fn run(mut tx: Tx, call: Call) -> Outcome {
         let Fragment { key, kind, inputs, .. } = fragment;
         let inputs: SmallVec<[FragmentValue; 2]> =
             inputs.iter().map(|&input| values[usize::from(input)].clone()).collect();
-        let found = find(&mut tx, key, *kind).await?;
+        let found = tx.find(key, *kind).await?;
         let (found, now_ms) = (found.as_ref(), tx.now_ms());
-        let context = FragmentContext { place, found, has_expired: false, inputs: &inputs, now_ms };
+        let context =
+            FragmentContext { place, found, own: None, has_expired: false, inputs: &inputs, now_ms };
         let done = execute(plan, &call, Declared::of(fragment, &request.route), context)?;
         if let Some(entry) = done.write {
             tx.write(key, entry).await?;
@@ -633,9 +731,9 @@ pub async fn run_in_order(
     let expected = keys.size_hint().1.map_or(0, |most| most.min(Fragments::COUNT_MAX));
     let mut values = FragmentValues::with_capacity(expected);
     for (place, key) in keys.enumerate() {
-        let found = find(tx, &key, kind).await?;
+        let found = tx.find(&key, kind).await?;
         let (found, now_ms) = (found.as_ref(), tx.now_ms());
-        let context = FragmentContext { place, found, has_expired: false, inputs, now_ms };
+        let context = FragmentContext { place, found, own: None, has_expired: false, inputs, now_ms };
         let done = execute(&code, args, Declared::of_kind(kind), context)?;
         if let Some(entry) = done.write {
             tx.write(&key, entry).await?;
@@ -646,16 +744,6 @@ pub async fn run_in_order(
         values.push(done.value);
     }
     Ok(reply(&code, args, values))
-}
-
-/// What a fragment of a kind finds in its record.
-async fn find(tx: &mut Tx, key: &Key, kind: FragmentKind) -> Result<Option<Entry>, Stop> {
-    let intent = match kind {
-        FragmentKind::Put => return Ok(None),
-        FragmentKind::Read => Intent::Read,
-        FragmentKind::Update => Intent::Update,
-    };
-    Ok(tx.read(key, intent).await?.entry)
 }
 
 #[cfg(test)]

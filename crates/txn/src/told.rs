@@ -104,6 +104,21 @@ pub fn note(note: impl FnOnce() -> Note) {
     });
 }
 
+/// Runs a part of a procedure, and gives what it notes instead of taking it: nothing if no notes are wanted.
+pub(crate) fn noted<R>(part: impl FnOnce() -> R) -> (Vec<Note>, R) {
+    match NOTES.with(|noted| noted.borrow().is_some()) {
+        true => noting(Vec::new(), part),
+        false => (Vec::new(), part()),
+    }
+}
+
+/// Takes notes that [`noted`] gave.
+pub(crate) fn note_all(notes: Vec<Note>) {
+    for taken in notes {
+        note(|| taken);
+    }
+}
+
 /// Notes that the procedure found a key expired.
 pub(crate) fn note_expired(key: &Key) {
     if key.space() == Space::User {

@@ -1,6 +1,7 @@
 //! The handle through which a procedure reads and writes.
 
 use crate::Outcome;
+use crate::fragments::{Done, FragmentKind, FragmentValue};
 use crate::hash::mix;
 use crate::ids::{Epoch, PartitionId, Position, RequestName};
 use crate::key::{Key, Space};
@@ -341,14 +342,19 @@ impl Tx {
 
     /// Reads a record with its version. Expired entries read as absent.
     pub async fn read(&mut self, key: &Key, intent: Intent) -> Result<Read, Stop> {
-        self.stays_at(key)?;
-        let read = poll_fn(|_| self.with(|access| access.read(key, intent))).await;
-        let mut read = noted(read)?;
-        if read.entry.as_ref().is_some_and(|entry| entry.expired(self.context.now_ms)) {
-            read.entry = None;
+        let (read, has_expired) = self.read_unnoted(key, intent).await?;
+        if has_expired {
             told::note_expired(key);
         }
         Ok(read)
+    }
+    /// The same, and whether it found an entry that has expired.
+    async fn read_unnoted(&mut self, key: &Key, intent: Intent) -> Result<(Read, bool), Stop> {
+        self.stays_at(key)?;
+        let read = poll_fn(|_| self.with(|access| access.read(key, intent))).await;
+        let mut read = noted(read)?;
+        let has_expired = read.entry.take_if(|entry| entry.expired(self.context.now_ms)).is_some();
+        Ok((read, has_expired))
     }
     /// The entry of a key: its value and its time to live.
     pub async fn entry(&mut self, key: &Key) -> Result<Option<Entry>, Stop> {
@@ -380,11 +386,48 @@ impl Tx {
     }
     /// Writes (`Some`) or deletes (`None`) a record.
     pub(crate) async fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
-        self.may_write()?;
-        self.stays_at(key)?;
-        noted(poll_fn(|_| self.with(|access| access.admit_write(key))).await)?;
+        self.admit_write(key).await?;
         told::note_write(key, entry.as_ref());
         noted(self.with(|access| access.write(key, entry)))
+    }
+    async fn admit_write(&mut self, key: &Key) -> Result<(), Stop> {
+        self.may_write()?;
+        self.stays_at(key)?;
+        noted(poll_fn(|_| self.with(|access| access.admit_write(key))).await)
+    }
+    /// What a fragment of a kind finds in its record.
+    pub(crate) async fn find(&mut self, key: &Key, kind: FragmentKind) -> Result<Option<Entry>, Stop> {
+        let (entry, has_expired) = self.find_unnoted(key, kind).await?;
+        if has_expired {
+            told::note_expired(key);
+        }
+        Ok(entry)
+    }
+    /// The same for [`crate::fragments::InTurn`], which notes whether an operation finds an entry that has
+    /// expired: that there is one is the second value.
+    ///
+    /// # Errors
+    /// The engine stops the transaction.
+    pub async fn find_unnoted(
+        &mut self,
+        key: &Key,
+        kind: FragmentKind,
+    ) -> Result<(Option<Entry>, bool), Stop> {
+        let intent = match kind {
+            FragmentKind::Put => return Ok((None, false)),
+            FragmentKind::Read => Intent::Read,
+            FragmentKind::Update => Intent::Update,
+        };
+        let (read, has_expired) = self.read_unnoted(key, intent).await?;
+        Ok((read.entry, has_expired))
+    }
+    /// Does what [`crate::fragments::InTurn`] has done to a record, which has noted its writes.
+    pub async fn write_done(&mut self, key: &Key, done: Done) -> Result<FragmentValue, Stop> {
+        if let Some(entry) = done.write {
+            self.admit_write(key).await?;
+            noted(self.with(|access| access.write(key, entry)))?;
+        }
+        Ok(done.value)
     }
 
     /// Takes a note of what the procedure does, if anybody wants to be told.

@@ -202,6 +202,10 @@ impl Actor {
         }
     }
 
+    /// Whether it may do everything, whatever becomes of the users meanwhile.
+    pub(crate) fn may_all(&self) -> bool {
+        self.acts.is_none()
+    }
     /// The same with the rights that it has now.
     pub(crate) async fn looking(&self, tx: &mut Tx) -> Result<Actor, Stop> {
         let Some(name) = self.acts.as_ref().and_then(|acts| acts.user.as_ref()) else {

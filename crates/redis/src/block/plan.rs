@@ -5,7 +5,7 @@
 //! key they are executed in their order.
 
 use super::{Block, ReplyRoom};
-use crate::table::per_key::PerKey;
+use crate::table::per_key::{PerKey, Plan};
 use crate::table::{self, Data, Flags, Run};
 use std::ops::Range;
 use txn::fragments::{FragmentList, FragmentOutcome, FragmentPlan, FragmentValues, InTurn, reply_of};
@@ -35,7 +35,7 @@ struct PlannedCommand {
     /// The places of its words behind the name among the block's arguments.
     words: Range<usize>,
     per_key: &'static PerKey,
-    kind: FragmentKind,
+    plan: Plan,
     /// How many steps it has.
     steps: usize,
 }
@@ -80,7 +80,8 @@ impl BlockPlan {
             return None;
         }
         let words = words.start + 1..words.end;
-        let kind = per_key.kind(&args[words.clone()])?;
+        let plan = per_key.dateless_plan(&args[words.clone()])?;
+        let kind = plan.kind;
         let before = self.steps.len();
         for (place, key) in per_key.keys(keys, &args[words.clone()]).enumerate() {
             let added = Fragment::independent(key, kind);
@@ -103,7 +104,7 @@ impl BlockPlan {
             }
         }
         let steps = self.steps.len() - before;
-        self.commands.push(PlannedCommand { name: command.name, words, per_key, kind, steps });
+        self.commands.push(PlannedCommand { name: command.name, words, per_key, plan, steps });
         Some(())
     }
 
@@ -118,8 +119,8 @@ impl FragmentPlan for BlockPlan {
     fn execute(&self, args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
         let mut turn = InTurn::new(&self.keys[context.place], context);
         let mut execute = |step: Step| {
-            let PlannedCommand { words, per_key, kind, .. } = &self.commands[usize::from(step.command)];
-            turn.execute(per_key.code, &args[words.clone()], *kind, usize::from(step.place))
+            let PlannedCommand { words, per_key, plan, .. } = &self.commands[usize::from(step.command)];
+            turn.execute(per_key.operation(*plan, &args[words.clone()], usize::from(step.place)))
         };
         let mut steps = self.steps_of(context.place).map(|(_, step)| step);
         let value = match (steps.next(), steps.next()) {

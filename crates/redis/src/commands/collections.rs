@@ -3,7 +3,7 @@
 
 use crate::errors;
 use std::sync::Arc;
-use txn::fragments::Done;
+use txn::fragments::{Done, OwnEntry};
 use txn::value::{HashValue, ListValue, SetValue, SortedSetValue, StreamValue};
 use txn::{Blob, Entry, FragmentContext, Intent, Key, Outcome, Reply, Stop, Tx, Value};
 
@@ -11,6 +11,8 @@ use txn::{Blob, Entry, FragmentContext, Intent, Key, Outcome, Reply, Stop, Tx, V
 pub(super) trait Collection: Clone + Default + Into<Value> {
     /// The value, if it is of this type.
     fn of(value: Value) -> Option<Arc<Self>>;
+    /// Such a value.
+    fn value(self: Arc<Self>) -> Value;
     /// The number of members.
     fn len(&self) -> usize;
     /// Whether there is no member.
@@ -27,6 +29,9 @@ macro_rules! collection {
                     Value::$variant(collection) => Some(collection),
                     _ => None,
                 }
+            }
+            fn value(self: Arc<$type>) -> Value {
+                Value::$variant(self)
             }
             fn len(&self) -> usize {
                 <$type>::len(self)
@@ -46,6 +51,9 @@ impl Collection for StreamValue {
             Value::Stream(stream) => Some(stream),
             _ => None,
         }
+    }
+    fn value(self: Arc<StreamValue>) -> Value {
+        Value::Stream(self)
     }
     fn len(&self) -> usize {
         StreamValue::len(self)
@@ -72,13 +80,79 @@ pub(super) async fn find<C: Collection>(
     Ok(found.ok_or(errors::WRONG_TYPE))
 }
 
+/// The collection in a record, as [`found_in`] gives it.
+pub(super) struct FoundIn<'a, C: Collection> {
+    /// Until it is taken.
+    collection: Option<Arc<C>>,
+    pub expires_at_ms: u64,
+    /// Where it is nobody else's, and goes back to unless it is taken.
+    home: Option<&'a OwnEntry>,
+}
+
+impl<C: Collection> FoundIn<'_, C> {
+    /// The collection, to change it: itself if nobody else sees it, or else a clone. A command that has it
+    /// had better write it ([`OwnEntry`]).
+    pub(super) fn take(mut self) -> C {
+        self.collection.take().map_or_else(C::default, Arc::unwrap_or_clone)
+    }
+    /// The collection, to read it.
+    pub(super) fn shared(&self) -> Arc<C> {
+        self.collection.clone().unwrap_or_default()
+    }
+}
+
+impl<C: Collection> Drop for FoundIn<'_, C> {
+    fn drop(&mut self) {
+        if let (Some(home), Some(collection)) = (self.home, self.collection.take()) {
+            home.put_back(Entry { value: collection.value(), expires_at_ms: self.expires_at_ms });
+        }
+    }
+}
+
 /// The collection in a record. The error is the reply to a value of another type.
-pub(super) fn found_in<C: Collection>(context: &FragmentContext<'_>) -> Result<Option<Found<C>>, Reply> {
-    let Some(entry) = context.found else {
+pub(super) fn found_in<'a, C: Collection>(
+    context: &FragmentContext<'a>,
+) -> Result<Option<FoundIn<'a, C>>, Reply> {
+    let entry = match context.own {
+        None => context.found.cloned(),
+        Some(own) => own.take(),
+    };
+    let Some(Entry { value, expires_at_ms }) = entry else {
         return Ok(None);
     };
-    let collection = C::of(entry.value.clone()).ok_or(errors::WRONG_TYPE)?;
-    Ok(Some((collection, entry.expires_at_ms)))
+    match (C::of(value.clone()), context.own) {
+        (None, home) => {
+            if let Some(home) = home {
+                home.put_back(Entry { value, expires_at_ms });
+            }
+            Err(errors::WRONG_TYPE)
+        }
+        (collection, home) => {
+            drop(value);
+            Ok(Some(FoundIn { collection, expires_at_ms, home }))
+        }
+    }
+}
+
+/// A collection to change that was found in a record, or an empty one.
+pub(super) fn taken<C: Collection>(found: Option<FoundIn<'_, C>>) -> (C, u64) {
+    found.map_or_else(Default::default, |found| {
+        let expires_at_ms = found.expires_at_ms;
+        (found.take(), expires_at_ms)
+    })
+}
+
+/// A collection that was taken, and stays as it was.
+pub(super) fn kept<C: Collection>(
+    context: &FragmentContext<'_>,
+    collection: C,
+    expires_at_ms: u64,
+    reply: Reply,
+) -> Done {
+    if let Some(home) = context.own {
+        home.put_back(Entry { value: collection.into(), expires_at_ms });
+    }
+    Done::read(reply)
 }
 
 /// Puts a changed collection into its record with the expiry that it had.
@@ -145,7 +219,7 @@ pub(super) use collection_or;
 macro_rules! collection_in {
     ($type:ty, $context:expr, $absent:expr) => {
         match found_in::<$type>($context)? {
-            Some((collection, _)) => collection,
+            Some(found) => found.shared(),
             None => return Ok(Done::read($absent)),
         }
     };

@@ -1,12 +1,11 @@
 //! Hashes as a whole, and setting their fields.
 
-use super::collections::{found_in, stored, to_change};
+use super::collections::{found_in, kept, stored, taken};
 use super::counters::float_error;
 use super::options;
 use crate::table::per_key::PerKeyResult;
 use crate::work;
 use crate::{errors, parse};
-use txn::fragments::Done;
 use txn::value::HashValue;
 use txn::{Blob, FragmentContext, Reply};
 
@@ -20,7 +19,7 @@ fn set_fields(
     let (pairs, []) = args[1..].as_chunks::<2>() else {
         return Err(errors::wrong_arity_of(command));
     };
-    let (mut fields, expires_at_ms) = to_change(found_in::<HashValue>(context)?);
+    let (mut fields, expires_at_ms) = taken(found_in::<HashValue>(context)?);
     work::members(pairs.len());
     let mut new = 0;
     for [field, value] in pairs {
@@ -42,10 +41,10 @@ pub fn hmset(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
 /// HSETNX key field value
 pub fn hsetnx(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let found = found_in::<HashValue>(context)?;
-    if found.as_ref().is_some_and(|(fields, _)| fields.get(&args[1]).is_some()) {
-        return Ok(Done::read(Reply::Integer(0)));
+    let (mut fields, expires_at_ms) = taken(found);
+    if fields.contains(&args[1]) {
+        return Ok(kept(context, fields, expires_at_ms, Reply::Integer(0)));
     }
-    let (mut fields, expires_at_ms) = to_change(found);
     fields.insert(args[1].clone(), args[2].clone());
     Ok(stored(fields, expires_at_ms, Reply::Integer(1)))
 }
@@ -53,11 +52,10 @@ pub fn hsetnx(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
 /// HDEL key field [field ...]
 pub fn hdel(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let found = found_in::<HashValue>(context)?;
-    let has_any = |fields: &HashValue| args[1..].iter().any(|field| fields.get(field).is_some());
-    let Some((old, expires_at_ms)) = found.filter(|(fields, _)| has_any(fields)) else {
-        return Ok(Done::read(Reply::Integer(0)));
-    };
-    let mut fields = HashValue::clone(&old);
+    let (mut fields, expires_at_ms) = taken(found);
+    if !args[1..].iter().any(|field| fields.contains(field)) {
+        return Ok(kept(context, fields, expires_at_ms, Reply::Integer(0)));
+    }
     let removed = args[1..].iter().filter(|field| fields.remove(field).is_some()).count();
     Ok(stored(fields, expires_at_ms, Reply::Integer(removed as i64)))
 }
@@ -65,12 +63,13 @@ pub fn hdel(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
 /// HINCRBY key field increment
 pub fn hincrby(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let increment = options::integer(&args[2])?;
-    let (mut fields, expires_at_ms) = to_change(found_in::<HashValue>(context)?);
-    let old = match fields.get(&args[1]) {
-        None => 0,
-        Some(value) => parse::integer(value).ok_or(errors::HASH_VALUE_NOT_AN_INTEGER)?,
+    let (mut fields, expires_at_ms) = taken(found_in::<HashValue>(context)?);
+    let old = fields.get(&args[1]).map_or(Some(0), |value| parse::integer(value));
+    let new = old.ok_or(errors::HASH_VALUE_NOT_AN_INTEGER);
+    let new = match new.and_then(|old| old.checked_add(increment).ok_or(errors::OVERFLOW)) {
+        Ok(new) => new,
+        Err(error) => return Ok(kept(context, fields, expires_at_ms, error)),
     };
-    let new = old.checked_add(increment).ok_or(errors::OVERFLOW)?;
     fields.insert(args[1].clone(), parse::integer_text(new));
     Ok(stored(fields, expires_at_ms, Reply::Integer(new)))
 }
@@ -82,7 +81,7 @@ pub fn hincrbyfloat(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResul
         Some(increment) if increment.is_infinite() => return Err(errors::INFINITE_INCREMENT),
         Some(_) => {}
     }
-    let (mut fields, expires_at_ms) = to_change(found_in::<HashValue>(context)?);
+    let (mut fields, expires_at_ms) = taken(found_in::<HashValue>(context)?);
     let old = fields.get(&args[1]).cloned().unwrap_or(Blob::new(b"0"));
     if parse::term(&old).is_none() {
         return Err(errors::HASH_VALUE_NOT_A_FLOAT);

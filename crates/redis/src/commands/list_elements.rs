@@ -1,6 +1,6 @@
 //! Elements of lists by their places and by what they are.
 
-use super::collections::{collection_in, collection_or, find, found_in, put, stored, to_change};
+use super::collections::{collection_in, collection_or, find, found_in, put, stored, taken};
 use super::options;
 use super::strings::{argument, found};
 use crate::errors;
@@ -62,7 +62,7 @@ pub async fn lrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub fn lset(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let found = found_in::<ListValue>(context)?.ok_or(errors::NO_SUCH_KEY)?;
     let index = options::integer(&args[1])?;
-    let (mut list, expires_at_ms) = to_change(Some(found));
+    let (mut list, expires_at_ms) = taken(Some(found));
     let place = place(list.len(), index).ok_or(errors::INDEX_OUT_OF_RANGE)?;
     list.replace(place, args[2].clone());
     Ok(stored(list, expires_at_ms, Reply::OK))

@@ -1,6 +1,6 @@
 //! Lists at their ends: pushing, popping, and moving from one to another.
 
-use super::collections::{find, found_in, put, stored, to_change};
+use super::collections::{find, found_in, put, stored, taken, to_change};
 use super::options;
 use super::strings::{argument, found};
 use crate::errors;
@@ -78,7 +78,7 @@ fn push(args: &[Blob], context: &FragmentContext<'_>, end: End, only_present: bo
     if only_present && found.is_none() {
         return Ok(Done::read(Reply::Integer(0)));
     }
-    let (mut list, expires_at_ms) = to_change(found);
+    let (mut list, expires_at_ms) = taken(found);
     for element in &args[1..] {
         end.push(&mut list, element.clone());
     }
@@ -161,7 +161,7 @@ fn pop_some(args: &[Blob], context: &FragmentContext<'_>, end: End, command: &'s
     if count == Some(0) {
         return Ok(Done::read(array(Vec::new())));
     }
-    let (mut list, expires_at_ms) = to_change(Some(found));
+    let (mut list, expires_at_ms) = taken(Some(found));
     let mut elements = end.pop(&mut list, count.unwrap_or(1));
     let reply = match count {
         None => elements.pop().map_or(Reply::Nil, Reply::Bulk),

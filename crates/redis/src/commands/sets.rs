@@ -1,6 +1,6 @@
 //! Members of one set, and moving them to another.
 
-use super::collections::{collection_in, collection_or, find, found_in, put, stored, to_change};
+use super::collections::{collection_in, collection_or, find, found_in, kept, put, stored, taken, to_change};
 use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
 use super::packed;
@@ -19,11 +19,10 @@ pub(super) fn bulks<'a>(members: impl Iterator<Item = &'a Blob>) -> Vec<Reply> {
 
 /// SADD key member [member ...]
 pub fn sadd(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
-    let (old, expires_at_ms) = found_in::<SetValue>(context)?.unwrap_or_default();
-    if args[1..].iter().all(|member| old.contains(member)) {
-        return Ok(Done::read(Reply::Integer(0)));
+    let (mut set, expires_at_ms) = taken(found_in::<SetValue>(context)?);
+    if args[1..].iter().all(|member| set.contains(member)) {
+        return Ok(kept(context, set, expires_at_ms, Reply::Integer(0)));
     }
-    let mut set = SetValue::clone(&old);
     let added = args[1..].iter().filter(|member| set.add(member)).count();
     work::members(added);
     Ok(stored(set, expires_at_ms, Reply::Integer(added as i64)))
@@ -32,11 +31,10 @@ pub fn sadd(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
 /// SREM key member [member ...]
 pub fn srem(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let found = found_in::<SetValue>(context)?;
-    let has_any = |set: &SetValue| args[1..].iter().any(|member| set.contains(member));
-    let Some((old, expires_at_ms)) = found.filter(|(set, _)| has_any(set)) else {
-        return Ok(Done::read(Reply::Integer(0)));
-    };
-    let mut set = SetValue::clone(&old);
+    let (mut set, expires_at_ms) = taken(found);
+    if !args[1..].iter().any(|member| set.contains(member)) {
+        return Ok(kept(context, set, expires_at_ms, Reply::Integer(0)));
+    }
     let removed = args[1..].iter().filter(|member| set.remove(member).is_some()).count();
     work::members(removed);
     Ok(stored(set, expires_at_ms, Reply::Integer(removed as i64)))

@@ -292,7 +292,8 @@ pub fn set_plan(args: &[Blob]) -> Result<Plan, Reply> {
     }
     let options = SetOptions::parse(&args[2..]).ok_or(errors::SYNTAX)?;
     let kind = if options.reads() { FragmentKind::Update } else { FragmentKind::Put };
-    Ok(Plan { kind, takes_date: options.expiry.is_some_and(|(kind, _)| kind.is_date()) })
+    let takes_date = options.expiry.is_some_and(|(kind, _)| kind.is_date());
+    Ok(Plan { takes_date, ..Plan::of(kind) })
 }
 
 /// SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL]
@@ -397,7 +398,7 @@ impl NewExpiry<'_> {
 pub fn getex_plan(args: &[Blob]) -> Result<Plan, Reply> {
     let new = NewExpiry::parse(&args[1..]).ok_or(errors::SYNTAX)?;
     let takes_date = matches!(new, NewExpiry::At(kind, _) if kind.is_date());
-    Ok(Plan { kind: FragmentKind::Update, takes_date })
+    Ok(Plan { takes_date, ..Plan::of(FragmentKind::Update) })
 }
 
 /// GETEX key [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | PERSIST]

@@ -10,7 +10,7 @@ use crate::arguments::Arguments;
 use crate::work;
 use std::iter::StepBy;
 use std::ops::Range;
-use txn::fragments::{Done, FragmentValues, run_in_order};
+use txn::fragments::{Done, FragmentValues, Operation, run_in_order};
 use txn::{
     Args, Blob, Fragment, FragmentCode, FragmentContext, FragmentKind, FragmentValue, Fragments, Key,
     ProcedureFuture, Reply, Tx,
@@ -33,16 +33,23 @@ pub struct Plan {
     pub kind: FragmentKind,
     /// Whether its words have a date: then the only input is the clock's offset ([`date_offset_ms`]).
     pub takes_date: bool,
+    /// Whether it takes what an earlier command of its transaction has made, to change it in place
+    /// ([`FragmentContext::own`]).
+    pub takes_own: bool,
 }
 
 impl Plan {
     /// The plan of a command that takes no date.
     pub const fn of(kind: FragmentKind) -> Plan {
-        Plan { kind, takes_date: false }
+        Plan { kind, takes_date: false, takes_own: false }
     }
     /// The plan of a command that takes a date.
     pub const fn of_date(kind: FragmentKind) -> Plan {
-        Plan { kind, takes_date: true }
+        Plan { kind, takes_date: true, takes_own: false }
+    }
+    /// The plan of a command that changes a collection, in place if it may.
+    pub const fn of_change() -> Plan {
+        Plan { kind: FragmentKind::Update, takes_date: false, takes_own: true }
     }
 }
 
@@ -66,7 +73,7 @@ impl PerKey {
         args: Arguments,
     ) -> ProcedureFuture {
         Box::pin(async move {
-            let Plan { kind, takes_date } = match (self.plan)(&args) {
+            let Plan { kind, takes_date, .. } = match (self.plan)(&args) {
                 Ok(plan) => plan,
                 Err(error) => return Ok(error),
             };
@@ -81,18 +88,22 @@ impl PerKey {
         })
     }
 
-    /// The command as fragments, if it has a [`PerKey::kind`].
+    /// The command as fragments, if it has a [`PerKey::dateless_plan`].
     pub(super) fn fragments(&self, keys: &KeySpec, args: &Args) -> Option<Fragments> {
-        let kind = self.kind(args)?;
+        let Plan { kind, .. } = self.dateless_plan(args)?;
         let list = self.keys(keys, args).map(|key| Fragment::independent(key, kind));
         Fragments::new(list.collect(), self.code)
     }
 
     /// How each of its fragments treats its record. `None` if the words are wrong, or have a date: the
     /// clock's offset is a record, too.
-    pub(crate) fn kind(&self, args: &[Blob]) -> Option<FragmentKind> {
-        let plan = (self.plan)(args).ok().filter(|plan| !plan.takes_date)?;
-        Some(plan.kind)
+    pub(crate) fn dateless_plan(&self, args: &[Blob]) -> Option<Plan> {
+        (self.plan)(args).ok().filter(|plan| !plan.takes_date)
+    }
+
+    /// What it does to the record of its key at a place, among others' operations.
+    pub(crate) fn operation<'a>(&self, plan: Plan, args: &'a [Blob], place: usize) -> Operation<'a> {
+        Operation { code: self.code, args, kind: plan.kind, place, takes_own: plan.takes_own }
     }
 
     /// Its keys, in their order.

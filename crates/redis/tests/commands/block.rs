@@ -282,3 +282,111 @@ fn what_has_no_room_in_a_reply_is_the_same_in_fragments() {
         }
     }
 }
+
+/// Commands on a key `K`, some of which fail, change nothing, or end it.
+const ON_ONE_KEY: &[&str] = &[
+    "hset K fN vN",
+    "hset K fN a gN b",
+    "hmset K fN x",
+    "hsetnx K fN y",
+    "hdel K fN gN",
+    "hincrby K nN 3",
+    "hincrby K fN 3",
+    "hincrbyfloat K nN 0.5",
+    "hincrbyfloat K fN 0.5",
+    "hget K fN",
+    "hlen K",
+    "sadd K mN",
+    "sadd K mN oN",
+    "srem K mN",
+    "sismember K mN",
+    "scard K",
+    "zadd K N mN",
+    "zadd K nx N mN",
+    "zadd K xx gt 5 mN",
+    "zadd K incr 1 mN",
+    "zadd K nan mN",
+    "zincrby K inf mN",
+    "zincrby K -inf mN",
+    "zrem K mN",
+    "zscore K mN",
+    "lpush K eN",
+    "rpush K eN fN",
+    "lpushx K eN",
+    "lpop K",
+    "lpop K 2",
+    "rpop K 0",
+    "lset K N x",
+    "lset K 0 x",
+    "llen K",
+    "set K N",
+    "set K N get",
+    "set K N nx",
+    "set K N px 50",
+    "setex K 0 x",
+    "append K x",
+    "incr K",
+    "get K",
+    "getdel K",
+    "pexpire K 50",
+    "pexpire K -1",
+    "persist K",
+    "pttl K",
+    "type K",
+    "del K",
+    "exists K",
+    "get",
+    "foo K",
+];
+
+#[test]
+fn a_block_does_what_its_commands_do_one_after_the_other() {
+    let seeds = match std::env::var("SEED") {
+        Ok(seed) => vec![seed.parse().expect("a number")],
+        Err(_) => (0..300).collect::<Vec<u64>>(),
+    };
+    for seed in seeds {
+        let mut state = seed;
+        let mut below = |bound: usize| {
+            state += 1;
+            (txn::hash::mix(state.wrapping_mul(0x9e37_79b9_7f4a_7c15)) % bound as u64) as usize
+        };
+        let (mut apart, mut together) = (Memory::new(), Memory::new());
+        // Some collections are large, and shared with what was there before.
+        let given: Vec<String> = match below(5) {
+            0 => (0..100).map(|n| format!("hset a f{n} v")).collect(),
+            1 => (0..100).map(|n| format!("sadd a m{n}")).collect(),
+            2 => (0..100).map(|n| format!("zadd a {n} m{n}")).collect(),
+            3 => (0..100).map(|n| format!("rpush a e{n}")).collect(),
+            _ => Vec::new(),
+        };
+        for line in &given {
+            apart.run(words(line));
+            together.run(words(line));
+        }
+        let before = together.value_of("a");
+        let copy = before.as_ref().map(|value| format!("{value:?}"));
+        // Many of one type, so that they change the same collection.
+        let favourite = below(ON_ONE_KEY.len());
+        let lines: Vec<String> = (0..1 + below(40))
+            .map(|_| {
+                let command = match below(3) {
+                    0 => below(ON_ONE_KEY.len()),
+                    _ => (favourite + below(6)) % ON_ONE_KEY.len(),
+                };
+                let key = if below(5) == 0 { "b" } else { "a" };
+                ON_ONE_KEY[command].replace('K', key).replace('N', &below(120).to_string())
+            })
+            .collect();
+        let replies: Vec<String> = lines.iter().map(|line| render(&apart.run(words(line)))).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        together.late = [0, 2, 3, 4][below(4)];
+        let reply = exec(&mut together, &block(Vec::new(), &lines));
+        assert_eq!(reply, format!("[{}]", replies.join(", ")), "SEED={seed}: {lines:?}");
+        for key in ["a", "b"] {
+            assert_eq!(together.value_of(key), apart.value_of(key), "SEED={seed}: {key} after {lines:?}");
+        }
+        let kept = before.as_ref().map(|value| format!("{value:?}"));
+        assert_eq!(kept, copy, "SEED={seed}: what others see was changed by {lines:?}");
+    }
+}

@@ -465,6 +465,7 @@ impl IoThread {
     /// Submits what the round has collected, or what an earlier one could not.
     fn submit(&mut self) {
         self.shared.runtime.read_strictly(&self.port, &mut self.submissions.strict);
+        self.submissions.end_gathering();
         let was_stalled = std::mem::take(&mut self.stalled);
         if self.submissions.requests.is_empty() {
             return;

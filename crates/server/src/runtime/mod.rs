@@ -590,6 +590,12 @@ impl Runtime {
         self.engine().needs()
     }
 
+    /// Whether commands that follow each other may be ordered together: the order takes one request's place
+    /// for all, and no engine plans each by itself.
+    pub fn gathers_commands(&self) -> bool {
+        !self.is_certified() && !self.engine_needs().declared_keys
+    }
+
     /// The engine, of the first partition if there are several.
     pub fn engine(&self) -> &Arc<dyn Engine> {
         self.inner.engines.first()

@@ -220,6 +220,7 @@ impl Session {
         let publishes = command.is(Flags::PUBSUB);
         let published = publishes.then(|| Published::of(&argv)).flatten();
         let completion = published.map(Completion::Publish);
+        let gathered = self.gathered_name(thread, &resolved, &argv, memory);
         let table = &thread.commands.table;
         let prepared = match memory {
             Memory::Short => table.prepare_short(resolved, argv),
@@ -227,6 +228,7 @@ impl Session {
         };
         match prepared.action {
             Action::Transaction { procedure, args, footprint } => {
+                self.gathered = gathered;
                 self.transact(thread, procedure, args, footprint, reach, completion);
             }
             Action::Reply(reply) => self.answer(thread, &reply),

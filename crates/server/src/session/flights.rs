@@ -27,7 +27,7 @@ impl Session {
         if request.route.of() > 1 {
             self.flights.add(flight);
         }
-        thread.submissions.requests.push(request);
+        thread.submissions.add(request);
     }
 
     /// Submits a read that was not right where it ran: what it would also have needed, if that is known.

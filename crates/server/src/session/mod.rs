@@ -19,6 +19,8 @@
 //! The session leaves there the requests that the node is to order, and reads there what time it is; outcomes
 //! come back by [`Session::arrived`], other connections' words by [`Session::delivered`].
 //!
+//! Commands that a client sends one behind the other are ordered together: see [`gathering`].
+//!
 //! A command's way: [`Session::command`] takes it, [`admission`] refuses, holds, queues or runs it,
 //! [`Session::transact`] routes what is a transaction, [`Session::arrived`] takes its outcome, and
 //! [`replies`] encodes the reply.
@@ -38,6 +40,7 @@ mod cluster;
 mod config;
 mod durability;
 mod flights;
+mod gathering;
 mod hierarchy;
 mod identity;
 mod info;
@@ -200,6 +203,8 @@ pub struct Session {
     waiting: Option<Box<waiting::Waiting>>,
     /// The reply of the present command may be large.
     is_bulky: bool,
+    /// The present command's name, if it may be ordered together with others: see [`gathering`].
+    gathered: Option<&'static str>,
     /// Beyond so many bytes that the client has not taken, its commands wait.
     output_max: usize,
     /// An authentication has waited as long as it must, and comes next.
@@ -234,6 +239,7 @@ impl Session {
             tracks: None,
             waiting: None,
             is_bulky: false,
+            gathered: None,
             output_max: usize::MAX,
             attempt: None,
             closing: false,
@@ -415,6 +421,7 @@ impl Session {
         reach: Reach,
         completion: Option<Completion>,
     ) {
+        let gathered = self.gathered.take();
         if args.len() > LIGHT_WORDS_MAX {
             footprint.weight = Weight::Heavy;
         }
@@ -495,7 +502,10 @@ impl Session {
             self.aside = Some(flight);
             return;
         }
-        self.order(thread, flight);
+        match gathered.filter(|_| flight.request.route.of() == 1) {
+            Some(name) => self.order_gathered(thread, flight.request, name),
+            None => self.order(thread, flight),
+        }
     }
 
     /// Answers the present command with what it read at a snapshot.

@@ -37,6 +37,8 @@ struct Awaited {
     treatment: Treatment,
     protocol: Protocol,
     outcome: Option<Outcome>,
+    /// How many requests behind it were ordered together with it, and have their outcomes in its own.
+    riders: usize,
     call: Option<Call>,
     /// The bytes of the request's arguments.
     bytes: usize,
@@ -139,6 +141,7 @@ impl Replies {
             treatment,
             protocol,
             outcome: None,
+            riders: 0,
             call,
             bytes,
             bulky,
@@ -159,12 +162,43 @@ impl Replies {
         self.first_sequence
     }
 
-    /// Takes the outcome of an awaited request. False if no such request is awaited.
+    /// The last awaited request rides with another one: its outcome is a part of that one's.
+    pub fn ride(&mut self, leader: u64) {
+        if let Some(leader) = self.awaited_at(leader) {
+            leader.riders += 1;
+        }
+    }
+
+    fn awaited_at(&mut self, sequence: u64) -> Option<&mut Awaited> {
+        let index = sequence.checked_sub(self.first_sequence)?;
+        self.awaited.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// Takes the outcome of an awaited request, and of those that ride with it. False if no such request is
+    /// awaited.
     pub fn arrived(&mut self, sequence: u64, outcome: Outcome) -> bool {
-        let Some(index) = sequence.checked_sub(self.first_sequence) else {
-            return false;
-        };
-        match self.awaited.get_mut(index as usize) {
+        let riders = self.awaited_at(sequence).map_or(0, |leader| std::mem::take(&mut leader.riders));
+        if riders == 0 {
+            return self.arrived_alone(sequence, outcome);
+        }
+        match outcome {
+            Ok(Reply::Array(replies)) if replies.len() == riders + 1 => {
+                for (sequence, reply) in (sequence..).zip(replies) {
+                    self.arrived_alone(sequence, Ok(reply));
+                }
+            }
+            // It is about all of them.
+            outcome => {
+                for sequence in (sequence..).take(riders + 1) {
+                    self.arrived_alone(sequence, outcome.clone());
+                }
+            }
+        }
+        true
+    }
+
+    fn arrived_alone(&mut self, sequence: u64, outcome: Outcome) -> bool {
+        match self.awaited_at(sequence) {
             Some(awaited) if awaited.outcome.is_none() => {
                 awaited.outcome = Some(outcome);
                 true
@@ -307,6 +341,32 @@ mod tests {
         replies.sent(16);
         assert_eq!(replies.unsent_bytes(), 0);
         assert!(!replies.arrived(7, Ok(Reply::Nil)), "nobody asked");
+    }
+
+    #[test]
+    fn what_rides_has_its_part_of_the_leaders_outcome() {
+        let awaiting_three = || {
+            let mut replies = Replies::new();
+            let mut expect = || replies.expect(Treatment::Send, Protocol::Resp2, 1, false, None);
+            let (leader, _, behind) = (expect(), expect(), expect());
+            assert_eq!((leader, behind), (1, 3));
+            replies.ride(leader);
+            replies
+        };
+        let own = Reply::Array(vec![Reply::Integer(7), Reply::error("ERR no")]);
+        let about_all = Reply::error("ERR all");
+        for (outcome, sent) in [
+            (Ok(own), ":7\r\n-ERR no\r\n"),
+            (Ok(about_all), "-ERR all\r\n-ERR all\r\n"),
+            (Err(Stop::Abort("it ended".into())), "-ERR it ended\r\n-ERR it ended\r\n"),
+        ] {
+            let mut replies = awaiting_three();
+            assert!(replies.arrived(1, outcome));
+            send_answered(&mut replies);
+            assert_eq!(replies.ready(), sent.as_bytes());
+            assert!(!replies.arrived(2, Ok(Reply::Nil)), "it was answered with its leader");
+            assert!(replies.arrived(3, Ok(Reply::Integer(3))), "this one was ordered by itself");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a thread lends its sessions for the length of a round, and what they leave there.
 
+use super::gathering::Gathering;
 use super::transaction::Published;
 use crate::clock::Clocks;
 use crate::config::Config;
@@ -160,7 +161,6 @@ impl Strays {
 }
 
 /// Requests that will be submitted together.
-#[derive(Default)]
 pub struct Submissions {
     /// In the order in which they were made.
     pub requests: Vec<Arc<Request>>,
@@ -168,12 +168,34 @@ pub struct Submissions {
     pub bytes: usize,
     /// Reads that must ask how far they have to go, with their partitions.
     pub strict: Vec<(RequestId, PartitionId)>,
+    /// The last requests, as long as others may join them.
+    pub(super) gathering: Gathering,
+    /// What a gathering becomes a request of.
+    pub(super) block: Arc<dyn Procedure>,
+}
+
+impl Default for Submissions {
+    fn default() -> Submissions {
+        Submissions {
+            requests: Vec::new(),
+            bytes: 0,
+            strict: Vec::new(),
+            gathering: Gathering::default(),
+            block: Arc::new(redis_surface::BlockProcedure),
+        }
+    }
 }
 
 impl Submissions {
     /// Whether there is nothing to submit.
     pub fn is_empty(&self) -> bool {
-        self.requests.is_empty() && self.strict.is_empty()
+        self.requests.is_empty() && self.strict.is_empty() && !self.gathers()
+    }
+
+    /// Adds a request.
+    pub(super) fn add(&mut self, request: Arc<Request>) {
+        self.end_gathering();
+        self.requests.push(request);
     }
 
     /// Whether to submit now rather than to collect more.

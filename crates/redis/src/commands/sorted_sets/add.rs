@@ -1,11 +1,10 @@
 //! Giving scores to members: ZADD and ZINCRBY, and what GEOADD adds by.
 
-use crate::commands::collections::{found_in, stored, to_change};
+use crate::commands::collections::{found_in, kept, stored, taken};
 use crate::commands::options;
 use crate::errors;
 use crate::table::per_key::PerKeyResult;
 use crate::work;
-use txn::fragments::Done;
 use txn::value::{Scored, SortedSetValue};
 use txn::{Blob, FragmentContext, Note, Reply, told};
 
@@ -104,10 +103,15 @@ pub(in crate::commands) fn add(
     options: AddOptions,
     members: Vec<Scored>,
 ) -> PerKeyResult {
-    let (mut set, expires_at_ms) = to_change(found_in::<SortedSetValue>(context)?);
+    let (mut set, expires_at_ms) = taken(found_in::<SortedSetValue>(context)?);
     let (mut added, mut changed, mut last) = (0, 0, Reply::Nil);
     for one in members {
-        let score = match options.apply(&mut set, one)? {
+        let effect = match options.apply(&mut set, one) {
+            Ok(effect) => effect,
+            // Of an increment, which has one member.
+            Err(error) => return Ok(kept(context, set, expires_at_ms, error)),
+        };
+        let score = match effect {
             Effect::Refused => continue,
             Effect::Kept(score) => score,
             Effect::Changed(score) => {
@@ -127,7 +131,7 @@ pub(in crate::commands) fn add(
         _ => Reply::Integer(added),
     };
     if added + changed == 0 {
-        return Ok(Done::read(reply));
+        return Ok(kept(context, set, expires_at_ms, reply));
     }
     work::scored((added + changed) as usize);
     if options.increment {

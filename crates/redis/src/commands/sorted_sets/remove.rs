@@ -1,24 +1,20 @@
 //! Taking members away by name, rank or score.
 
 use super::bounds::{Bounds, By};
-use crate::commands::collections::{find, found_in, put, stored};
+use crate::commands::collections::{find, found_in, kept, put, stored, taken};
 use crate::commands::strings::{argument, found};
 use crate::table::per_key::PerKeyResult;
 use crate::work;
-use txn::fragments::Done;
 use txn::value::SortedSetValue;
 use txn::{Blob, FragmentContext, Intent, Key, Outcome, Reply, Tx};
 
 /// ZREM key member [member ...]
 pub fn zrem(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
-    let Some((old, expires_at_ms)) = found_in::<SortedSetValue>(context)? else {
-        return Ok(Done::read(Reply::Integer(0)));
-    };
-    let mut set = SortedSetValue::clone(&old);
+    let (mut set, expires_at_ms) = taken(found_in::<SortedSetValue>(context)?);
     let removed = args[1..].iter().filter(|member| set.remove(member).is_some()).count();
     let reply = Reply::Integer(removed as i64);
     if removed == 0 {
-        return Ok(Done::read(reply));
+        return Ok(kept(context, set, expires_at_ms, reply));
     }
     work::scored(removed);
     Ok(stored(set, expires_at_ms, reply))

@@ -12,12 +12,12 @@ const COUNTED: &[KeySpec] = &[counted(1, &["RW", "access", "delete"])];
 const BLMPOP_KEYS: &[KeySpec] = &[counted(2, &["RW", "access", "delete"])];
 
 pub(super) const COMMANDS: &[Command] = &[
-    list("lpush", -3, per_key!(UPDATE, lists::lpush)).stores().fast().keys(RW_INSERT),
-    list("rpush", -3, per_key!(UPDATE, lists::rpush)).stores().fast().keys(RW_INSERT),
-    list("lpushx", -3, per_key!(UPDATE, lists::lpushx)).stores().fast().keys(RW_INSERT),
-    list("rpushx", -3, per_key!(UPDATE, lists::rpushx)).stores().fast().keys(RW_INSERT),
-    list("lpop", -2, per_key!(UPDATE, lists::lpop)).write().fast().keys(RW_ACCESS_DELETE),
-    list("rpop", -2, per_key!(UPDATE, lists::rpop)).write().fast().keys(RW_ACCESS_DELETE),
+    list("lpush", -3, per_key!(CHANGE, lists::lpush)).stores().fast().keys(RW_INSERT),
+    list("rpush", -3, per_key!(CHANGE, lists::rpush)).stores().fast().keys(RW_INSERT),
+    list("lpushx", -3, per_key!(CHANGE, lists::lpushx)).stores().fast().keys(RW_INSERT),
+    list("rpushx", -3, per_key!(CHANGE, lists::rpushx)).stores().fast().keys(RW_INSERT),
+    list("lpop", -2, per_key!(CHANGE, lists::lpop)).write().fast().keys(RW_ACCESS_DELETE),
+    list("rpop", -2, per_key!(CHANGE, lists::rpop)).write().fast().keys(RW_ACCESS_DELETE),
     list("lmpop", -4, data!(lists::lmpop)).write().movable().keys(COUNTED),
     list("lmove", 5, data!(lists::lmove)).stores().keys(MOVE),
     list("rpoplpush", 3, data!(lists::rpoplpush)).stores().keys(MOVE),

@@ -116,6 +116,8 @@ use help;
 const READ: fn(&[Blob]) -> Result<Plan, Reply> = |_| Ok(Plan::of(FragmentKind::Read));
 /// The plan of commands that read each record and may write it.
 const UPDATE: fn(&[Blob]) -> Result<Plan, Reply> = |_| Ok(Plan::of(FragmentKind::Update));
+/// Updates of a collection, in place where nobody else sees it.
+const CHANGE: fn(&[Blob]) -> Result<Plan, Reply> = |_| Ok(Plan::of_change());
 
 /// The plan of commands that write each record and read none.
 const PUT: fn(&[Blob]) -> Result<Plan, Reply> = |_| Ok(Plan::of(FragmentKind::Put));

@@ -14,8 +14,8 @@ const SINTERSTORE_KEYS: &[KeySpec] = &[range(1, 1, 1, &["RW", "update"]), RO_ACC
 const SUNIONSTORE_KEYS: &[KeySpec] = &[range(1, 1, 1, &["OW", "update"]), RO_ACCESS_FROM_SECOND];
 
 pub(super) const COMMANDS: &[Command] = &[
-    set("sadd", -3, per_key!(UPDATE, sets::sadd)).stores().fast().keys(RW_INSERT),
-    set("srem", -3, per_key!(UPDATE, sets::srem)).write().fast().keys(RW_DELETE),
+    set("sadd", -3, per_key!(CHANGE, sets::sadd)).stores().fast().keys(RW_INSERT),
+    set("srem", -3, per_key!(CHANGE, sets::srem)).write().fast().keys(RW_DELETE),
     set("smove", 4, data!(sets::smove)).write().fast().keys(MOVE),
     set("sismember", 3, per_key!(READ, sets::sismember)).readonly().fast().keys(RO),
     set("smismember", -3, per_key!(READ, sets::smismember)).readonly().fast().keys(RO_ACCESS),

@@ -15,9 +15,9 @@ const BZMPOP_KEYS: &[KeySpec] = &[counted(2, &["RW", "access", "delete"])];
 const ZRANGESTORE_KEYS: &[KeySpec] = &[range(1, 1, 1, &["OW", "update"]), range(2, 2, 1, &["RO", "access"])];
 
 pub(super) const COMMANDS: &[Command] = &[
-    sorted("zadd", -4, per_key!(UPDATE, add::zadd)).stores().fast().keys(RW_UPDATE),
-    sorted("zincrby", 4, per_key!(UPDATE, add::zincrby)).stores().fast().keys(RW_ACCESS_UPDATE),
-    sorted("zrem", -3, per_key!(UPDATE, remove::zrem)).write().fast().keys(RW_DELETE),
+    sorted("zadd", -4, per_key!(CHANGE, add::zadd)).stores().fast().keys(RW_UPDATE),
+    sorted("zincrby", 4, per_key!(CHANGE, add::zincrby)).stores().fast().keys(RW_ACCESS_UPDATE),
+    sorted("zrem", -3, per_key!(CHANGE, remove::zrem)).write().fast().keys(RW_DELETE),
     sorted("zremrangebyrank", 4, data!(remove::zremrangebyrank)).write().keys(RW_DELETE),
     sorted("zremrangebyscore", 4, data!(remove::zremrangebyscore)).write().keys(RW_DELETE),
     sorted("zremrangebylex", 4, data!(remove::zremrangebylex)).write().keys(RW_DELETE),

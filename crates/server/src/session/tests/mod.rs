@@ -326,3 +326,71 @@ fn who_begins_to_wait_looks_once_behind_all_that_is_under_way() {
         assert_eq!(room.sent(), "*-1\r\n");
     }
 }
+
+/// What the connection has submitted: for each request the name of its procedure.
+fn submitted(node: &mut TestNode) -> Vec<String> {
+    node.submissions.end_gathering();
+    node.submissions.requests.iter().map(|request| request.procedure.name().to_owned()).collect()
+}
+
+#[test]
+fn commands_that_follow_each_other_are_one_request() {
+    let mut node = TestNode::alone();
+    let lines = ["SET a 1", "INCR a", "LPUSH a x", "GET a", "HSET h f v", "SETEX a 0 x", "APPEND a 3"];
+    for line in lines {
+        assert_eq!(node.call(line), "");
+    }
+    assert_eq!(submitted(&mut node), ["redis.block"]);
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
+    let wrong_time = "-ERR invalid expire time in 'setex' command\r\n";
+    assert_eq!(node.answered(), format!("+OK\r\n:2\r\n{wrong_type}$1\r\n2\r\n:1\r\n{wrong_time}:2\r\n"));
+    assert_eq!(node.call("GET a"), "$2\r\n23\r\n");
+    for (name, calls) in [("append", "calls=1"), ("lpush", "calls=1"), ("setex", "calls=1"), ("exec", "")] {
+        let stats = node.call("INFO commandstats");
+        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:"))).unwrap_or("");
+        assert!(line.contains(calls) && line.is_empty() == calls.is_empty(), "{name}: {line}");
+    }
+}
+
+#[test]
+fn a_gathering_ends_where_anything_else_begins() {
+    let mut node = TestNode::alone();
+    node.connect();
+    let of = |node: &mut TestNode, place: usize, line: &str| {
+        let argv = inline::split(line.as_bytes()).expect("balanced quotes");
+        node.with(place, |session, _, thread| session.command(thread, argv));
+    };
+    // Another connection's commands.
+    for (place, line) in [(0, "SET a 1"), (0, "SET b 1"), (1, "SET c 1"), (0, "SET d 1"), (0, "SET e 1")] {
+        of(&mut node, place, line);
+    }
+    assert_eq!(submitted(&mut node), ["redis.block", "redis.set", "redis.block"]);
+    node.answered();
+    // What takes long, or does more than its keys say, is by itself.
+    for line in ["SET a 1", "PUBLISH c m", "SET b 1", "EVAL 'return 1' 0", "SET c 1", "DEL a b c", "SET d 1"]
+    {
+        of(&mut node, 0, line);
+    }
+    let alone = ["set", "publish", "set", "eval", "set", "del", "set"].map(|name| format!("redis.{name}"));
+    assert_eq!(submitted(&mut node), alone);
+    node.answered();
+    // There is a most, and long words count.
+    for number in 0..70 {
+        of(&mut node, 0, &format!("SET k{number} 1"));
+    }
+    of(&mut node, 0, &format!("SET long {}", "x".repeat(20_000)));
+    of(&mut node, 0, "SET short 1");
+    assert_eq!(submitted(&mut node), ["redis.block", "redis.block", "redis.block", "redis.set", "redis.set"]);
+    assert_eq!(node.answered(), "+OK\r\n".repeat(72));
+}
+
+#[test]
+fn a_gathering_that_memory_is_short_for_is_none() {
+    let mut node = TestNode::start(&[("maxmemory", "1")], None);
+    node.connect();
+    let oom = node.call("SET a 1");
+    assert!(oom.starts_with("-OOM"), "{oom}");
+    node.call("LPOP a");
+    node.call("LPOP b");
+    assert_eq!(submitted(&mut node), ["redis.lpop", "redis.lpop"]);
+}

@@ -232,8 +232,8 @@ impl TestNode {
     pub(super) fn take_answers(&mut self) -> bool {
         let runtime = self.shared.runtime.clone();
         runtime.read_strictly(&self.port, &mut self.submissions.strict);
-        let submissions = std::mem::take(&mut self.submissions);
-        let mut requests = submissions.requests;
+        self.submissions.end_gathering();
+        let mut requests = std::mem::take(&mut self.submissions.requests);
         runtime.submit(&self.port, &mut requests).expect("the node takes a few requests");
         let mut answers = Vec::new();
         loop {
