@@ -231,6 +231,9 @@ fn a_client_holds_a_transaction_open() {
     assert!(error(&mut first, &["ORDO.COMMIT"]).contains("without ORDO.BEGIN"));
     assert!(error(&mut first, &["ORDO.ROLLBACK"]).contains("without ORDO.BEGIN"));
 
+    // A transaction that is held open may be shown what its node has, and end with a conflict where that is
+    // old. A command by itself is run again there: so its node has both keys from here on.
+    assert_eq!(call(&mut first, &["MGET", "a", "b"]), list(&["1", "1"]));
     // Its reads are of one moment and of its own writes, which nobody else sees before the end.
     for (words, answer) in [
         (&["ORDO.BEGIN"][..], ok()),
@@ -323,6 +326,21 @@ fn info_health_and_dbsize_tell_of_the_site() {
         poll(PATIENCE, || info(client, "memory").contains("number_of_functions:1\r\n").then_some(()))
             .expect("the function is counted");
     }
+    // Keys that have expired are counted no more, although nobody reads them.
+    for number in 0..8 {
+        assert_eq!(call(&mut there, &["SET", &format!("gone:{number}"), "v", "PX", "1"]), ok());
+    }
+    let removed = |client: &mut Client| {
+        let stats = info(client, "stats");
+        let line = stats.lines().find_map(|line| line.strip_prefix("expired_keys:")).expect("a count");
+        line.parse::<u64>().expect("a number")
+    };
+    let are_gone = || {
+        let mut clients = [0, 1, 2, 3].map(|place| cluster.client(place));
+        let are_counted = clients.iter_mut().any(|client| call(client, &["DBSIZE"]) != text("8"));
+        (!are_counted && clients.iter_mut().map(removed).sum::<u64>() >= 8).then_some(())
+    };
+    poll(PATIENCE, are_gone).expect("the keys are removed");
     assert_eq!(call(&mut here, &["FUNCTION", "FLUSH"]), ok());
     assert!(error(&mut here, &["FCALL", "f", "0"]).contains("Function not found"));
     assert!(error(&mut here, &["LASTSAVE"]).contains("is not served"));
@@ -337,13 +355,70 @@ fn info_health_and_dbsize_tell_of_the_site() {
     assert!(number(&persistence, "aof_current_size") >= decided, "{persistence}");
     assert_eq!(number(&persistence, "async_loading"), 0);
     // A validator whose only node is away.
-    poll(PATIENCE, || cluster.readiness().contains("\r\n\r\nready\n").then_some(())).expect("it is ready");
+    let is_ready =
+        "\r\n\r\nready\nrole: leader\nvalidators: 7\nvalidators_hosted: 1\nvalidators_led: 1\nfinal";
+    poll(PATIENCE, || cluster.readiness().contains(is_ready).then_some(())).expect("it is ready");
+    assert!(info(&mut here, "ordo").contains("engine:hierarchy\r\n"));
     cluster.kill(1);
     let says_so = || cluster.readiness().contains("no leader of the validators leaf-1:").then_some(());
     poll(PATIENCE, says_so).expect("the first node notices");
     assert!(cluster.readiness().starts_with("HTTP/1.1 503"));
     cluster.launch(1);
     poll(PATIENCE, || cluster.readiness().contains("\r\n\r\nready\n").then_some(())).expect("it is back");
+}
+
+#[test]
+fn the_operator_sees_the_tree_which_level_decides_and_who_is_away() {
+    let mut cluster = Cluster::start("");
+    let admin = |cluster: &Cluster, words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ordo"));
+        command.args(["admin", "--address", &cluster.nodes[0].address]).args(words);
+        let output = command.output().expect("it runs");
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (output.status.code(), said.concat())
+    };
+    let status = |cluster: &Cluster| -> (Option<i32>, serde_json::Value) {
+        let (code, said) = admin(cluster, &["status", "--json"]);
+        (code, serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}")))
+    };
+    poll(PATIENCE, || (status(&cluster).0 == Some(0)).then_some(())).expect("all is well");
+    let (_, before) = status(&cluster);
+    // Each key alone is decided by a leaf, wherever the client is; all leaves have a part in the last one.
+    for place in [0, LEAVES] {
+        let mut client = cluster.client(place);
+        for number in 0..20 {
+            assert_eq!(call(&mut client, &["SET", &format!("key:{number}"), "v"]), ok());
+        }
+    }
+    let keys: Vec<String> = (0..20).flat_map(|number| [format!("key:{number}"), "v".to_owned()]).collect();
+    let words: Vec<&str> = ["MSET"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    assert_eq!(call(&mut cluster.client(0), &words), ok());
+    let (code, after) = status(&cluster);
+    let grown = |path: &str| {
+        let number = |status: &serde_json::Value| status.pointer(path).and_then(serde_json::Value::as_u64);
+        number(&after).expect("a number") - number(&before).expect("a number")
+    };
+    assert_eq!(code, Some(0), "{after}");
+    assert_eq!(["/levels/0/decided", "/levels/1/decided", "/levels/2/decided"].map(grown), [40, 0, 1]);
+    assert_eq!(grown("/transactions/committed"), 41);
+    assert!(after["levels"][2]["batch_mean"].as_f64() >= Some(1.0), "{after}");
+    let root = &after["validators"][6];
+    assert_eq!((&root["name"], &root["leader"], &root["parent"]), (&"root".into(), &5.into(), &().into()));
+    let (_, said) = admin(&cluster, &["status"]);
+    assert!(said.starts_with("OK: 5 nodes and 7 validators") && said.contains("| - - leaf-3 "), "{said}");
+    let (code, said) = admin(&cluster, &["transfer-leader", "0", "n1"]);
+    assert!(code == Some(1) && said.contains("never change"), "{said}");
+
+    cluster.kill(1);
+    let away = || {
+        let (code, shown) = status(&cluster);
+        let first = &shown["problems"][0];
+        let is_told = first["cause"].as_str()?.contains("validator leaf-1") && first["kind"] == "no-leader";
+        let is_silent =
+            shown["problems"][1]["nodes"][0] == "n2" && shown["problems"][1]["kind"] == "unreachable";
+        (code == Some(4) && shown["verdict"] == "unavailable" && is_told && is_silent).then_some(())
+    };
+    poll(PATIENCE, away).expect("it is told who is away");
 }
 
 const ACCOUNTS: u64 = 12;
