@@ -22,9 +22,9 @@
 //! it throws away no leader has counted, because a log that lacks an agreed entry has nothing agreed behind
 //! it.
 //!
-//! A state of more than [`SiteOptions::base_bytes_max`] bytes becomes no base: its group's log goes on growing,
-//! and [`SiteStatus::too_large`] names the group. The site encodes the state again after as many more decided
-//! bytes as the state had: the state may have shrunk.
+//! A state of more than [`SiteOptions::base_bytes_max`] bytes becomes no base: its group's log goes on
+//! growing, and [`SiteStatus::too_large`] names the group. The site encodes the state again after as many
+//! more decided bytes as the state had: the state may have shrunk.
 //!
 //! # Failures
 //!

@@ -19,8 +19,8 @@
 //!
 //! Invariants:
 //! 1. At most one base arrives.
-//! 2. A site holds less than `total` bytes of it, no byte before the ones that it has is missing, and it makes
-//!    room only for bytes that have come: `total` is what another site says.
+//! 2. A site holds less than `total` bytes of it, no byte before the ones that it has is missing, and it
+//!    makes room only for bytes that have come: `total` is what another site says.
 
 use bytes::Bytes;
 use log::Base;
@@ -135,8 +135,8 @@ impl Arriving {
         Ask { index: self.head.index, term: self.head.term, offset: self.bytes.len() as u64 }
     }
 
-    /// Whether a base that is offered takes the place of this one. A newer base of the same group whose sender
-    /// is silent gives way to an older one: the sender may be gone.
+    /// Whether a base that is offered takes the place of this one. A newer base of the same group whose
+    /// sender is silent gives way to an older one: the sender may be gone.
     fn gives_way_to(&self, partition: PartitionId, head: &Base) -> bool {
         match partition == self.partition {
             true => head.index >= self.head.index || self.asks > 0 || self.is_cut_off,

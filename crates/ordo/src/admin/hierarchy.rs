@@ -81,8 +81,8 @@ pub fn show(status: &HierarchyStatus, json: bool, out: &mut dyn Write) -> Result
 fn text(status: &HierarchyStatus, problems: &[Problem]) -> String {
     let all = status.transactions();
     let mut text = format!(
-        "{}\nHierarchy {}, control by {}: {} transactions committed, {:.0} a second; without effect {} attempts \
-         at keys, {} of old snapshots, {} of timestamps; {} requests given up\n",
+        "{}\nHierarchy {}, control by {}: {} transactions committed, {:.0} a second; without effect {} \
+         attempts at keys, {} of old snapshots, {} of timestamps; {} requests given up\n",
         headline(status, problems),
         status.cluster,
         status.control,
@@ -132,7 +132,8 @@ fn levels(status: &HierarchyStatus) -> String {
     format!("\n{}\n", table(&header, rows, &[0, 1, 2, 3, 4, 5]))
 }
 
-/// The validators, each behind the one above it, and the further to the right the further it is from the root.
+/// The validators, each behind the one above it, and the further to the right the further it is from the
+/// root.
 fn validators(status: &HierarchyStatus) -> String {
     let mut ordered = Vec::new();
     let mut to_show: Vec<(&ValidatorStatus, usize)> =

@@ -310,9 +310,9 @@ impl HierarchyStatus {
                 high as f64 * 100.0 / all as f64,
                 shares.collect::<Vec<_>>().join(", ")
             ),
-            "The higher a validator is, the more messages a transaction takes, and the longer. Bring slots that \
-             are used together closer together: give their keys one {hash tag}, or put their partitions below \
-             one inner validator (docs/hierarchy.md).",
+            "The higher a validator is, the more messages a transaction takes, and the longer. Bring slots \
+             that are used together closer together: give their keys one {hash tag}, or put their partitions \
+             below one inner validator (docs/hierarchy.md).",
         ))
     }
 }

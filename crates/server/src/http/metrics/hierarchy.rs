@@ -63,8 +63,8 @@ type OfValidator = (&'static str, &'static str, fn(&CertifiedStatus, PartitionId
 const VALIDATOR_COUNTERS: [OfValidator; 3] = [
     (
         "ordo_hierarchy_decided",
-        "Transactions of this node's clients, by the validator that has decided them and its height above the \
-         leaves.",
+        "Transactions of this node's clients, by the validator that has decided them and its height above \
+         the leaves.",
         |status, id, _| status.counts.decided_by.get(usize::from(id.0)).copied().unwrap_or(0),
     ),
     ("ordo_hierarchy_batches", "Batches that this node has sent for a validator.", |_, _, group| {

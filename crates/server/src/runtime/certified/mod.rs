@@ -15,8 +15,8 @@
 //! # Keys that have expired
 //!
 //! Whoever reads a key that has expired finds none. At each tick the node that leads a leaf has a transaction
-//! of its own delete such keys ([`Expirer`]): so a key is gone from the counts, too, soon after it has expired
-//! by that node's clock.
+//! of its own delete such keys ([`Expirer`]): so a key is gone from the counts, too, soon after it has
+//! expired by that node's clock.
 //!
 //! # Locks
 //!
@@ -821,8 +821,8 @@ impl Certified {
         };
         for (group, bytes) in too_large.iter().filter(|(group, _)| !warned.contains(*group)) {
             tracing::warn!(
-                "the data of validator {} has {} MiB, and the journal can begin anew behind {} MiB at most: the \
-                 journals and the memory of all nodes go on growing. Delete what is not needed, or use a \
+                "the data of validator {} has {} MiB, and the journal can begin anew behind {} MiB at most: \
+                 the journals and the memory of all nodes go on growing. Delete what is not needed, or use a \
                  cluster with more partitions (docs/hierarchy.md, Limits)",
                 name(group),
                 bytes >> 20,
