@@ -1032,7 +1032,7 @@ impl Certifier for Hierarchy {
         effects: &mut Effects,
     ) -> Result<(), usize> {
         let is_leaf = self.options.tree.is_leaf(group);
-        if is_leaf && workers.count() > 1 && entries.len() >= batch::TOGETHER_MIN {
+        if is_leaf && workers.count() > 1 && entries.len() >= workers.entries_min() {
             return self.decide_together(group, entries, workers, effects);
         }
         let mut decided = entries.iter().map(|entry| self.decided(group, entry, effects));

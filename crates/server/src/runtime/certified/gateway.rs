@@ -856,7 +856,7 @@ mod tests {
         let mut rig = Rig::new();
         assert_eq!(rig.gateway.rates(rig.now_ms), Rates::default());
         rig.gateway.sample(rig.now_ms);
-        let mut decide = |rig: &mut Rig, session| {
+        let decide = |rig: &mut Rig, session| {
             rig.send_of(session, "set", &[]);
             rig.answer(SiteAnswer::Begun);
             rig.answer(SiteAnswer::Committed);

@@ -477,7 +477,9 @@ impl Certified {
         };
         let site = Site::recover(site, Hierarchy::new(protocol), images);
         let mut site = site.map_err(|text| StartError::Ended(text.into()))?;
-        site.share_work(Arc::new(Threads { count: workers }));
+        // More threads than processors would only wait for each other.
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        site.share_work(Arc::new(Threads { count: workers.min(processors) }));
         site.catch_up();
         let (catches_up, has_caught_up) = mpsc::channel();
         let clock = SteadyClock::start();
