@@ -102,8 +102,14 @@ impl Cluster {
 
     /// What `/readyz` of the first node says, head and all.
     fn readiness(&self) -> String {
+        self.page("/readyz")
+    }
+
+    /// What a path of the first node's HTTP port says, head and all.
+    fn page(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.http_address).expect("a connection");
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
         let mut said = String::new();
         stream.read_to_string(&mut said).expect("a reply");
         said
@@ -359,6 +365,22 @@ fn info_health_and_dbsize_tell_of_the_site() {
         "\r\n\r\nready\nrole: leader\nvalidators: 7\nvalidators_hosted: 1\nvalidators_led: 1\nfinal";
     poll(PATIENCE, || cluster.readiness().contains(is_ready).then_some(())).expect("it is ready");
     assert!(info(&mut here, "ordo").contains("engine:hierarchy\r\n"));
+    let metrics = cluster.page("/metrics");
+    for line in [
+        "ordo_hierarchy_enabled 1",
+        "ordo_hierarchy_validators_led 1",
+        "ordo_hierarchy_validators_without_leader 0",
+        "ordo_hierarchy_validators_too_large 0",
+        "ordo_hierarchy_conflicts_total{cause=\"old_snapshot\"} 0",
+        "ordo_hierarchy_decided_total{validator=\"root\",height=\"2\"} ",
+    ] {
+        assert!(metrics.lines().any(|found| found.starts_with(line)), "{line}: {metrics}");
+    }
+    let console = cluster.page("/console.json");
+    let body = console.split_once("\r\n\r\n").expect("a body").1;
+    let console: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    assert_eq!((&console["verdict"], &console["server"]["engine"]), (&"ok".into(), &"hierarchy".into()));
+    assert_eq!(console["hierarchy"]["validators"].as_array().map(Vec::len), Some(7));
     cluster.kill(1);
     let says_so = || cluster.readiness().contains("no leader of the validators leaf-1:").then_some(());
     poll(PATIENCE, says_so).expect("the first node notices");

@@ -542,7 +542,7 @@ impl Gateway {
             self.asked.remove(&id.session);
             site.forget(id);
             lent.doubt();
-            self.counts.given_up += 1;
+            self.counts.given_up += u64::from(connection != SessionId::INTERNAL);
             let text = match may_have_effect {
                 true => {
                     "ORDOUNKNOWN the validators did not answer in time: nobody knows whether this took \
@@ -563,7 +563,7 @@ impl Gateway {
             }
             self.sessions.leave(connection);
             let Some(request) = of.queue.pop_front() else { continue };
-            self.counts.given_up += 1;
+            self.counts.given_up += u64::from(connection != SessionId::INTERNAL);
             let is_open = of.begun.is_some();
             let text =
                 "CLUSTERDOWN too many transactions are open at this node: nothing was changed; try again";

@@ -795,8 +795,9 @@ impl Certified {
                 site.react(HostEvent::Tick { wall_ms }, now_ms, effects);
                 self.warn_of_too_large(&site.status().too_large, &mut warned);
             }
-            let expired = core.gateway.is_at_rest(SessionId::INTERNAL) && is_tick;
-            let expired = expired.then(|| {
+            // Sessions are lent from when the site has caught up on.
+            let may_expire = core.catches_up.is_none() && core.gateway.is_at_rest(SessionId::INTERNAL);
+            let expired = (is_tick && may_expire).then(|| {
                 let Core { expirer, site, .. } = &mut *core;
                 expirer.next(site, self.described.me, self.tree().partitions(), now_ms)
             });
