@@ -237,9 +237,9 @@ impl Dialler {
         self.peer.reader.frames.load(Ordering::Relaxed)
     }
 
-    /// Waits between two attempts, unless there is a reason to hope. A peer that accepts links and closes them
-    /// at once gives no such reason by a connection of its own: two nodes that do so to each other would dial
-    /// without a pause.
+    /// Waits between two attempts, unless there is a reason to hope. A peer that accepts links and closes
+    /// them at once gives no such reason by a connection of its own: two nodes that do so to each other would
+    /// dial without a pause.
     fn rest(&mut self, began: Instant, version: u64) {
         let until = began + self.pause;
         self.pause = (self.pause * 2).min(self.shared.timing.pause_max);

@@ -862,8 +862,8 @@ mod tests {
             rig.answer(SiteAnswer::Committed);
             assert!(rig.gateway.is_at_rest(session));
         };
-        // The key `a` is at the first leaf, and the request's session is at home at the second one, unless the
-        // leaf of the key is its home.
+        // The key `a` is at the first leaf, and the request's session is at home at the second one, unless
+        // the leaf of the key is its home.
         let leaf = partition_of_slot(Key::new(b"a").slot(), 2);
         let decider = if leaf == PartitionId(1) { 1 } else { 2 };
         for _ in 0..4 {
