@@ -4,7 +4,7 @@
 //! records of 1,000 bytes at one leaf, as the paper's do at eight (IV-A). Their requests stand in the leaf's
 //! log already: what is measured is [`Certifier::decided_all`]. Rounds with one thread and with two take
 //! turns, and the result is the ratio of their medians, for several numbers of entries that come together:
-//! threads are started for each time, so few entries gain less.
+//! threads are started for each time, so few entries are left to one thread ([`Workers::entries_min`]).
 //!
 //! On a machine that is busy with something else the threads wait for processors. So a third kind of round
 //! counts the processor's time: it runs the jobs of two threads one after the other, and of jobs that could

@@ -12,7 +12,17 @@ pub trait Workers: fmt::Debug + Send + Sync {
 
     /// Runs jobs, each on any thread and in any order, and returns when all have ended.
     fn run(&self, jobs: Vec<Job<'_>>);
+
+    /// Fewer entries than these one thread decides sooner than several.
+    fn entries_min(&self) -> usize {
+        ENTRIES_MIN
+    }
 }
+
+/// What jobs cost beside their work, without the start of a thread, is that of so many entries.
+const ENTRIES_MIN: usize = 16;
+/// The start of a thread takes some tens of microseconds, and an entry of a small transaction one or two.
+const ENTRIES_MIN_OF_NEW_THREADS: usize = 128;
 
 /// The calling thread, without others.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +48,10 @@ pub struct Threads {
 impl Workers for Threads {
     fn count(&self) -> usize {
         self.count.max(1)
+    }
+
+    fn entries_min(&self) -> usize {
+        ENTRIES_MIN_OF_NEW_THREADS
     }
 
     fn run(&self, jobs: Vec<Job<'_>>) {

@@ -20,7 +20,11 @@
 //! leader that has no longer what another site needs offers that site its base, which the other site fetches
 //! in pieces (`site::bases`) and takes unless its own log has the base's last entry: then it only lags. What
 //! it throws away no leader has counted, because a log that lacks an agreed entry has nothing agreed behind
-//! it. A state of more than [`BASE_BYTES_MAX`] bytes becomes no base: its group's log goes on growing.
+//! it.
+//!
+//! A state of more than [`SiteOptions::base_bytes_max`] bytes becomes no base: its group's log goes on
+//! growing, and [`SiteStatus::too_large`] names the group. The site encodes the state again after as many
+//! more decided bytes as the state had: the state may have shrunk.
 //!
 //! # Failures
 //!
@@ -99,25 +103,41 @@ pub struct SiteOptions {
     pub log_bytes_max: u64,
     /// A base goes to other sites in pieces of at most so many bytes.
     pub base_piece_bytes_max: usize,
+    /// A larger state becomes no base. At most [`BASE_BYTES_MAX`].
+    pub base_bytes_max: usize,
     /// A number that no other process of the cluster has: it tells this one's questions from others'.
     pub nonce: u64,
 }
 
-/// What a site tells of itself. Counts are since its start.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SiteStatus {
-    /// The last decided entries of all groups, added up.
-    pub decided: u64,
-    /// Bytes of entries that were decided since the groups' logs began.
-    pub log_bytes: u64,
+/// What a site has counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteCounts {
     /// How often a group's log began anew.
     pub bases: u64,
+    /// States that were too large for a base when they were encoded.
+    pub bases_too_large: u64,
     /// Syncs of the journal that succeeded.
     pub syncs: u64,
     /// Records that the journal did not take.
     pub write_failures: u64,
     /// Syncs of the journal that failed.
     pub sync_failures: u64,
+}
+
+/// What a site tells of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteStatus {
+    /// What it has counted.
+    pub counts: SiteCounts,
+    /// The last decided entries of all groups, added up.
+    pub decided: u64,
+    /// Bytes of entries that were decided since the groups' logs began.
+    pub log_bytes: u64,
+    /// Groups whose state is too large for a base, each with the bytes that the state had when it was encoded
+    /// last: their logs go on growing.
+    pub too_large: BTreeMap<PartitionId, u64>,
+    /// Sites to which this one has no link.
+    pub unlinked: BTreeSet<NodeId>,
     /// Why the site is silent, if it is.
     pub silence: Option<&'static str>,
     /// Groups of which this site knows no leader, or has no link to it.
@@ -152,8 +172,18 @@ struct Decided {
     leader: Option<(NodeId, u64)>,
     /// Bytes of entries behind the base.
     bytes: u64,
+    /// The state was too large for a base when it was encoded last.
+    too_large: Option<TooLarge>,
     /// What the group has had kept: a replica that begins anew must not forget its vote.
     hard_state: HardState,
+}
+
+/// A state that became no base.
+#[derive(Clone, Copy, Debug)]
+struct TooLarge {
+    state_bytes: u64,
+    /// The state is encoded again when there are so many bytes of entries behind the base.
+    again_bytes: u64,
 }
 
 /// The transactions that wait until this site is as far as a group was when they asked. One question is on
@@ -216,8 +246,7 @@ pub struct Site<C> {
     silence: Option<Silence>,
     /// Sites to which there is a link.
     linked: BTreeSet<NodeId>,
-    /// [`SiteStatus`]: what is counted from the start on.
-    counts: SiteStatus,
+    counts: SiteCounts,
     ticks: u64,
     /// What the protocol wants, until it is done.
     wishes: Effects,
@@ -241,7 +270,7 @@ impl<C: Certifier> Site<C> {
             bases: Bases::default(),
             silence: None,
             linked: BTreeSet::new(),
-            counts: SiteStatus::default(),
+            counts: SiteCounts::default(),
             ticks: 0,
             wishes: Effects::default(),
             workers: Arc::new(Alone),
@@ -260,7 +289,7 @@ impl<C: Certifier> Site<C> {
             }
             let hard_state = image.hard_state;
             let (index, term) = (base.index, base.term);
-            let decided = Decided { index, term, bytes: 0, leader: None, hard_state };
+            let decided = Decided { index, term, hard_state, ..Decided::default() };
             site.decided.insert(partition, decided);
             let group = raft_group(&site.options, partition, base, image.entries, hard_state)?;
             groups.insert(partition, group);
@@ -346,14 +375,25 @@ impl<C: Certifier> Site<C> {
             leader.is_some_and(|node| node == self.options.me || self.linked.contains(&node))
         };
         let without_leader = self.groups.iter().filter(|(_, group)| !is_led(&***group));
+        let too_large = |(&partition, decided): (&PartitionId, &Decided)| {
+            decided.too_large.map(|too_large| (partition, too_large.state_bytes))
+        };
+        let others = self.sites().filter(|&site| site != self.options.me);
         SiteStatus {
+            counts: self.counts,
             decided: self.decided.values().map(|decided| decided.index).sum(),
             log_bytes: self.decided.values().map(|decided| decided.bytes).sum(),
+            too_large: self.decided.iter().filter_map(too_large).collect(),
+            unlinked: others.filter(|site| !self.linked.contains(site)).collect(),
             silence: self.silence(),
             without_leader: without_leader.map(|(&partition, _)| partition).collect(),
             lagging: self.lagging.iter().copied().chain(self.bases.groups()).collect::<BTreeSet<_>>(),
-            ..self.counts.clone()
         }
+    }
+
+    /// All sites that have a part in any group, some of them several times.
+    fn sites(&self) -> impl Iterator<Item = NodeId> {
+        self.options.groups.values().chain([&self.options.followers]).flatten().copied()
     }
 
     /// A client's transaction begins.
@@ -597,6 +637,7 @@ impl<C: Certifier> Site<C> {
         let is_fetched = self.behind.keys().any(|&(group, _)| group == partition);
         let times = if is_fetched { 2 } else { 1 };
         let bytes_max = self.options.log_bytes_max.max(group.base().state.len() as u64) * times;
+        let bytes_max = decided.too_large.map_or(0, |too_large| too_large.again_bytes).max(bytes_max);
         if decided.bytes <= bytes_max || group.status().applied < decided.index {
             return;
         }
@@ -604,11 +645,15 @@ impl<C: Certifier> Site<C> {
         if effects.host.kept.iter().any(|kept| kept.base.is_some()) {
             return;
         }
-        decided.bytes = 0;
         let state = self.protocol.snapshot(partition);
-        if state.len() > BASE_BYTES_MAX {
+        if state.len() > self.options.base_bytes_max.min(BASE_BYTES_MAX) {
+            let state_bytes = state.len() as u64;
+            let again_bytes = decided.bytes + state_bytes.max(self.options.log_bytes_max);
+            decided.too_large = Some(TooLarge { state_bytes, again_bytes });
+            self.counts.bases_too_large += 1;
             return;
         }
+        (decided.bytes, decided.too_large) = (0, None);
         let base = Base {
             index: decided.index,
             term: decided.term,
@@ -665,7 +710,7 @@ impl<C: Certifier> Site<C> {
         }
         let Some(decided) = self.decided.get_mut(&partition) else { return Ok(()) };
         let hard_state = HardState { commit: index, ..decided.hard_state };
-        *decided = Decided { index, term: base.term, bytes: 0, hard_state, ..*decided };
+        *decided = Decided { index, term: base.term, bytes: 0, too_large: None, hard_state, ..*decided };
         let kept = Kept {
             base: Some(base.clone()),
             reset: true,
@@ -729,7 +774,7 @@ impl<C: Certifier> Site<C> {
             // Only a leader has use for it.
             let _ = self.groups.handle(partition, Input::TryAgain(node));
         }
-        for (node, partition, ask) in self.bases.tick(self.ticks) {
+        if let Some((node, partition, ask)) = self.bases.tick(self.ticks) {
             send(effects, node, &Frame::AskForBase(partition, ask));
         }
         for partition in self.questions.keys().copied().collect::<Vec<_>>() {
@@ -825,7 +870,10 @@ impl<C: Certifier> Machine for Site<C> {
                 }
             }
             HostEvent::Connected(_) => {}
-            HostEvent::Disconnected(node) => self.groups.tell_all(&Input::Unreachable(node)),
+            HostEvent::Disconnected(node) => {
+                self.bases.lost(node);
+                self.groups.tell_all(&Input::Unreachable(node));
+            }
             HostEvent::Tick { .. } => self.tick(effects),
             HostEvent::Written(record) => {
                 self.groups.written(record);

@@ -8,7 +8,7 @@ use ordo_node::FsyncPolicy;
 use ordo_node::cluster::checkpoint::Needed;
 use ordo_node::cluster::{ClusterCheckpoint, Piece, Whole};
 use ordo_node::host::{Host, HostEvent, Machine, Recorded, drive};
-use ordo_node::site::{Site, SiteEffects, SiteOptions, describe};
+use ordo_node::site::{BASE_BYTES_MAX, Site, SiteEffects, SiteOptions, SiteStatus, describe};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -139,6 +139,8 @@ struct Rig {
     pieces: (u32, usize),
     /// Of each so many of them one is lost.
     piece_lost_each: u32,
+    /// One piece of this site arrives between two looks at what is waited for.
+    piece_from: Option<NodeId>,
 }
 
 const LOG_BYTES_MAX: u64 = 100;
@@ -154,6 +156,7 @@ fn options(me: NodeId, groups: BTreeMap<PartitionId, Vec<NodeId>>) -> SiteOption
         tick_ms: 10,
         log_bytes_max: LOG_BYTES_MAX,
         base_piece_bytes_max: PIECE_BYTES_MAX,
+        base_bytes_max: BASE_BYTES_MAX,
         nonce: u64::from(me.0),
     }
 }
@@ -166,9 +169,14 @@ impl Rig {
 
     /// The same, where these sites agree and the others follow.
     fn of(voters: RangeInclusive<u16>) -> Rig {
+        Rig::with_bases_of(voters, BASE_BYTES_MAX)
+    }
+
+    /// The same, where no base has more bytes.
+    fn with_bases_of(voters: RangeInclusive<u16>, base_bytes_max: usize) -> Rig {
         let site = |number: u16| {
             let groups = BTreeMap::from([(GROUP, voters.clone().map(NodeId).collect())]);
-            let options = options(NodeId(number), groups);
+            let options = SiteOptions { base_bytes_max, ..options(NodeId(number), groups) };
             let greeter = Greeter { me: Some(NodeId(number)), ..Greeter::default() };
             let site = Site::recover(options, greeter, GroupImages::new()).expect("a site");
             (site, SiteEffects::default(), Hands::default())
@@ -179,6 +187,7 @@ impl Rig {
             cut_off: None,
             pieces: (0, 0),
             piece_lost_each: u32::MAX,
+            piece_from: None,
         };
         rig.run_until("somebody leads", |rig| rig.leader().is_some());
         rig
@@ -228,6 +237,9 @@ impl Rig {
                 if ![Some(from), Some(to)].contains(&self.cut_off) || self.cut_off.is_none() {
                     self.react(to, HostEvent::Frame { from, bytes });
                 }
+                if is_piece && self.piece_from == Some(from) && is_so(self) {
+                    return;
+                }
             }
             if is_so(self) {
                 return;
@@ -260,6 +272,10 @@ impl Rig {
         self.run_until("a transaction is certified", is_answered);
         answers.extend(self.with(site, |_, effects| effects.answers.drain(..).next()));
         answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    fn status(&self, site: NodeId) -> SiteStatus {
+        self.sites[usize::from(site.0) - 1].0.status()
     }
 
     fn value(&self, site: NodeId) -> Option<Entry> {
@@ -325,6 +341,67 @@ fn a_base_that_no_frame_carries_comes_in_pieces_whatever_is_lost() {
     assert!(rig.sites[place].0.status().lagging.is_empty());
     write(&mut rig, 3, "third");
     rig.run_until("it follows", |rig| rig.value(behind) == Some(Entry::new("third")));
+}
+
+#[test]
+fn a_base_that_has_come_in_part_when_its_leader_changes_is_fetched_from_the_new_one() {
+    let mut rig = Rig::new();
+    let (leader, behind) = (rig.leader().expect("one leads"), rig.follower());
+    rig.cut_off = Some(behind);
+    let text = "text".repeat(60);
+    assert_eq!(rig.append(leader, 1, &text).last(), Some(&Answer::Committed));
+    // Both sites that have the text have a base: nobody has the entry any more.
+    let have_bases = |rig: &Rig| {
+        [1, 2, 3].into_iter().filter(|&site| rig.status(NodeId(site)).counts.bases > 0).count() == 2
+    };
+    rig.run_until("the logs begin anew", have_bases);
+    rig.cut_off = None;
+    rig.piece_from = Some(leader);
+    rig.run_until("a part of the base has come", |rig| rig.pieces.0 > 3);
+    assert_eq!(rig.value(behind), None);
+    assert!(!rig.status(behind).lagging.is_empty());
+    // The leader goes. The site that is behind cannot be elected, because it lacks what was agreed.
+    rig.cut_off = Some(leader);
+    for site in [1, 2, 3].map(NodeId).into_iter().filter(|&site| site != leader) {
+        rig.react(site, HostEvent::Disconnected(leader));
+    }
+    let whole = Some(Entry::new(text.as_str()));
+    rig.run_until("the base has come from the new leader", |rig| rig.value(behind) == whole);
+    assert!(rig.status(behind).lagging.is_empty());
+    assert_eq!(rig.append(behind, 1, "after").last(), Some(&Answer::Committed));
+}
+
+#[test]
+fn a_state_that_is_too_large_for_a_base_is_told_until_it_has_shrunk() {
+    const BASE_BYTES: usize = 400;
+    let mut rig = Rig::with_bases_of(1..=1, BASE_BYTES);
+    let leader = NodeId(1);
+    let mut sequence = 0;
+    let mut write = |rig: &mut Rig, text: &str| {
+        sequence += 1;
+        assert_eq!(rig.append(leader, sequence, text).last(), Some(&Answer::Committed));
+        rig.status(leader)
+    };
+    let large = "l".repeat(BASE_BYTES);
+    let status = write(&mut rig, &large);
+    assert!(status.too_large[&GROUP] > BASE_BYTES as u64, "{status:?}");
+    assert_eq!((status.counts.bases, status.counts.bases_too_large), (0, 1), "{status:?}");
+    assert!(status.log_bytes > BASE_BYTES as u64, "{status:?}");
+    // The state is not encoded for each entry, and the log is told as it grows.
+    let next = write(&mut rig, "small");
+    assert_eq!((next.counts.bases_too_large, next.too_large), (1, status.too_large), "the mark stays");
+    assert!(next.log_bytes > status.log_bytes);
+    // The state has shrunk: the log begins anew.
+    let log_bytes_max = 2 * status.log_bytes + LOG_BYTES_MAX;
+    let last = loop {
+        let status = write(&mut rig, "small");
+        assert!(status.log_bytes < log_bytes_max, "{status:?}");
+        if status.counts.bases > 0 {
+            break status;
+        }
+    };
+    assert!(last.too_large.is_empty() && last.log_bytes < LOG_BYTES_MAX, "{last:?}");
+    assert_eq!(last.counts.bases_too_large, 1);
 }
 
 #[test]

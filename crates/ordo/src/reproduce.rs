@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use bench::reproduce::figure::Claim;
 use bench::reproduce::study::{Made, Options};
-use bench::reproduce::{archie, qstore, sparkle};
+use bench::reproduce::{archie, hierarchy, qstore, sparkle};
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use serde_json::Value;
@@ -26,6 +26,11 @@ pub enum Reproduce {
     /// 16 nodes (4 with `--quick`). It names each measurement on standard error. Ctrl-C leaves the figures
     /// that are done. `--only` chooses from 5 to 13. `--order-ms` does nothing: nothing is replicated.
     Qstore(Box<PaperArgs>),
+    /// The network analysis of the paper on hierarchical validation (Amaro, section III-E), and how much the
+    /// root hears in trees of two to seven levels. Messages and steps of real validators are counted, which
+    /// takes seconds: the options of the model do nothing, and the paper's figures 2 to 6 are not there.
+    /// `--only` chooses from network and levels.
+    Hierarchy(Box<PaperArgs>),
     /// Checks the model against this machine: modelled / measured must be within 0.8 to 1.25 for engines with
     /// one and two workers, and for what transactions over partitions cost three real processes. Prints each
     /// ratio, and fails if one is outside. Takes about ten minutes, with `--quick` about three, and names
@@ -33,7 +38,7 @@ pub enum Reproduce {
     CheckModel(Box<CheckArgs>),
 }
 
-/// `ordo reproduce sparkle`, `ordo reproduce archie`, `ordo reproduce qstore`.
+/// `ordo reproduce sparkle`, `archie`, `qstore`, `hierarchy`.
 #[derive(Args)]
 pub struct PaperArgs {
     /// Where the report goes: index.html, and JSON and SVG for each figure [default: reproduce-PAPER].
@@ -232,6 +237,7 @@ pub fn run(reproduce: Reproduce) -> Result<()> {
         Reproduce::Sparkle(args) => args.run("sparkle", &sparkle::FIGURES, sparkle::run),
         Reproduce::Archie(args) => args.run("archie", &archie::FIGURES, archie::run),
         Reproduce::Qstore(args) => args.run("qstore", &qstore::FIGURES, qstore::run),
+        Reproduce::Hierarchy(args) => args.run("hierarchy", &hierarchy::FIGURES, hierarchy::run),
         Reproduce::CheckModel(args) => {
             let mut only = vec![sparkle::CHECK.to_owned()];
             if !args.without_processes {
@@ -297,7 +303,11 @@ mod tests {
 
     #[test]
     fn a_page_has_the_figures_of_its_paper_only() {
-        for (words, figures) in [("qstore --only 5,14", "5, 6, 7"), ("archie --only 5", "table-1")] {
+        for (words, figures) in [
+            ("qstore --only 5,14", "5, 6, 7"),
+            ("archie --only 5", "table-1"),
+            ("hierarchy --only 2", "network, levels"),
+        ] {
             let words = ["ordo"].into_iter().chain(words.split(' '));
             let wrong = super::run(Words::parse_from(words).reproduce).unwrap_err().to_string();
             assert!(wrong.contains("choose from") && wrong.contains(figures), "{wrong}");

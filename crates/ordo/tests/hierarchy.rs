@@ -102,8 +102,14 @@ impl Cluster {
 
     /// What `/readyz` of the first node says, head and all.
     fn readiness(&self) -> String {
+        self.page("/readyz")
+    }
+
+    /// What a path of the first node's HTTP port says, head and all.
+    fn page(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.http_address).expect("a connection");
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
         let mut said = String::new();
         stream.read_to_string(&mut said).expect("a reply");
         said
@@ -231,6 +237,9 @@ fn a_client_holds_a_transaction_open() {
     assert!(error(&mut first, &["ORDO.COMMIT"]).contains("without ORDO.BEGIN"));
     assert!(error(&mut first, &["ORDO.ROLLBACK"]).contains("without ORDO.BEGIN"));
 
+    // A transaction that is held open may be shown what its node has, and end with a conflict where that is
+    // old. A command by itself is run again there: so its node has both keys from here on.
+    assert_eq!(call(&mut first, &["MGET", "a", "b"]), list(&["1", "1"]));
     // Its reads are of one moment and of its own writes, which nobody else sees before the end.
     for (words, answer) in [
         (&["ORDO.BEGIN"][..], ok()),
@@ -246,7 +255,12 @@ fn a_client_holds_a_transaction_open() {
         assert_eq!(call(&mut first, words), answer, "{words:?}");
     }
     assert!(error(&mut first, &["ORDO.BEGIN"]).contains("nested"));
-    assert_eq!(call(&mut other, &["MGET", "a", "c"]), Answer::List(vec![text("1"), Answer::Nil]));
+    // By snapshots: a command that is validated could be in the way of the commit, until all its leaves have
+    // heard of its end.
+    assert_eq!(call(&mut other, &["READONLY"]), ok());
+    let before = Answer::List(vec![text("1"), Answer::Nil]);
+    poll(PATIENCE, || (call(&mut other, &["MGET", "a", "c"]) == before).then_some(())).expect("in time");
+    assert_eq!(call(&mut other, &["READWRITE"]), ok());
     assert_eq!(call(&mut first, &["ORDO.COMMIT"]), ok());
     assert_eq!(call(&mut other, &["MGET", "a", "c"]), list(&["10", "new"]));
 
@@ -323,6 +337,21 @@ fn info_health_and_dbsize_tell_of_the_site() {
         poll(PATIENCE, || info(client, "memory").contains("number_of_functions:1\r\n").then_some(()))
             .expect("the function is counted");
     }
+    // Keys that have expired are counted no more, although nobody reads them.
+    for number in 0..8 {
+        assert_eq!(call(&mut there, &["SET", &format!("gone:{number}"), "v", "PX", "1"]), ok());
+    }
+    let removed = |client: &mut Client| {
+        let stats = info(client, "stats");
+        let line = stats.lines().find_map(|line| line.strip_prefix("expired_keys:")).expect("a count");
+        line.parse::<u64>().expect("a number")
+    };
+    let are_gone = || {
+        let mut clients = [0, 1, 2, 3].map(|place| cluster.client(place));
+        let are_counted = clients.iter_mut().any(|client| call(client, &["DBSIZE"]) != text("8"));
+        (!are_counted && clients.iter_mut().map(removed).sum::<u64>() >= 8).then_some(())
+    };
+    poll(PATIENCE, are_gone).expect("the keys are removed");
     assert_eq!(call(&mut here, &["FUNCTION", "FLUSH"]), ok());
     assert!(error(&mut here, &["FCALL", "f", "0"]).contains("Function not found"));
     assert!(error(&mut here, &["LASTSAVE"]).contains("is not served"));
@@ -337,13 +366,86 @@ fn info_health_and_dbsize_tell_of_the_site() {
     assert!(number(&persistence, "aof_current_size") >= decided, "{persistence}");
     assert_eq!(number(&persistence, "async_loading"), 0);
     // A validator whose only node is away.
-    poll(PATIENCE, || cluster.readiness().contains("\r\n\r\nready\n").then_some(())).expect("it is ready");
+    let is_ready =
+        "\r\n\r\nready\nrole: leader\nvalidators: 7\nvalidators_hosted: 1\nvalidators_led: 1\nfinal";
+    poll(PATIENCE, || cluster.readiness().contains(is_ready).then_some(())).expect("it is ready");
+    assert!(info(&mut here, "ordo").contains("engine:hierarchy\r\n"));
+    let metrics = cluster.page("/metrics");
+    for line in [
+        "ordo_hierarchy_enabled 1",
+        "ordo_hierarchy_validators_led 1",
+        "ordo_hierarchy_validators_without_leader 0",
+        "ordo_hierarchy_validators_too_large 0",
+        "ordo_hierarchy_conflicts_total{cause=\"old_snapshot\"} 0",
+        "ordo_hierarchy_decided_total{validator=\"root\",height=\"2\"} ",
+    ] {
+        assert!(metrics.lines().any(|found| found.starts_with(line)), "{line}: {metrics}");
+    }
+    let console = cluster.page("/console.json");
+    let body = console.split_once("\r\n\r\n").expect("a body").1;
+    let console: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    assert_eq!((&console["verdict"], &console["server"]["engine"]), (&"ok".into(), &"hierarchy".into()));
+    assert_eq!(console["hierarchy"]["validators"].as_array().map(Vec::len), Some(7));
     cluster.kill(1);
     let says_so = || cluster.readiness().contains("no leader of the validators leaf-1:").then_some(());
     poll(PATIENCE, says_so).expect("the first node notices");
     assert!(cluster.readiness().starts_with("HTTP/1.1 503"));
     cluster.launch(1);
     poll(PATIENCE, || cluster.readiness().contains("\r\n\r\nready\n").then_some(())).expect("it is back");
+}
+
+#[test]
+fn the_operator_sees_the_tree_which_level_decides_and_who_is_away() {
+    let mut cluster = Cluster::start("");
+    let admin = |cluster: &Cluster, words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ordo"));
+        command.args(["admin", "--address", &cluster.nodes[0].address]).args(words);
+        let output = command.output().expect("it runs");
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (output.status.code(), said.concat())
+    };
+    let status = |cluster: &Cluster| -> (Option<i32>, serde_json::Value) {
+        let (code, said) = admin(cluster, &["status", "--json"]);
+        (code, serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}")))
+    };
+    poll(PATIENCE, || (status(&cluster).0 == Some(0)).then_some(())).expect("all is well");
+    let (_, before) = status(&cluster);
+    // Each key alone is decided by a leaf, wherever the client is; all leaves have a part in the last one.
+    for place in [0, LEAVES] {
+        let mut client = cluster.client(place);
+        for number in 0..20 {
+            assert_eq!(call(&mut client, &["SET", &format!("key:{number}"), "v"]), ok());
+        }
+    }
+    let keys: Vec<String> = (0..20).flat_map(|number| [format!("key:{number}"), "v".to_owned()]).collect();
+    let words: Vec<&str> = ["MSET"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    assert_eq!(call(&mut cluster.client(0), &words), ok());
+    let (code, after) = status(&cluster);
+    let grown = |path: &str| {
+        let number = |status: &serde_json::Value| status.pointer(path).and_then(serde_json::Value::as_u64);
+        number(&after).expect("a number") - number(&before).expect("a number")
+    };
+    assert_eq!(code, Some(0), "{after}");
+    assert_eq!(["/levels/0/decided", "/levels/1/decided", "/levels/2/decided"].map(grown), [40, 0, 1]);
+    assert_eq!(grown("/transactions/committed"), 41);
+    assert!(after["levels"][2]["batch_mean"].as_f64() >= Some(1.0), "{after}");
+    let root = &after["validators"][6];
+    assert_eq!((&root["name"], &root["leader"], &root["parent"]), (&"root".into(), &5.into(), &().into()));
+    let (_, said) = admin(&cluster, &["status"]);
+    assert!(said.starts_with("OK: 5 nodes and 7 validators") && said.contains("| - - leaf-3 "), "{said}");
+    let (code, said) = admin(&cluster, &["transfer-leader", "0", "n1"]);
+    assert!(code == Some(1) && said.contains("never change"), "{said}");
+
+    cluster.kill(1);
+    let away = || {
+        let (code, shown) = status(&cluster);
+        let first = &shown["problems"][0];
+        let is_told = first["cause"].as_str()?.contains("validator leaf-1") && first["kind"] == "no-leader";
+        let is_silent =
+            shown["problems"][1]["nodes"][0] == "n2" && shown["problems"][1]["kind"] == "unreachable";
+        (code == Some(4) && shown["verdict"] == "unavailable" && is_told && is_silent).then_some(())
+    };
+    poll(PATIENCE, away).expect("it is told who is away");
 }
 
 const ACCOUNTS: u64 = 12;
@@ -462,7 +564,10 @@ fn count_marks(client: &mut Client, known: &Known) -> i64 {
     for some in known.chunks(100) {
         let mut words = vec!["MGET"];
         words.extend(some.iter().map(|(mark, _)| mark.as_str()));
-        let Answer::List(values) = call(client, &words) else { panic!("no list") };
+        let values = match call(client, &words) {
+            Answer::List(values) => values,
+            other => panic!("no list: {other:?}"),
+        };
         assert_eq!(values.len(), some.len());
         for ((mark, end), value) in some.iter().zip(values) {
             let is_there = value == text("1");

@@ -222,9 +222,9 @@ pub fn page(expected_failures: &str) -> String {
          Where the `cluster.toml` says `protocol = \"hierarchy\"` ([hierarchy.md](hierarchy.md)), \
          transactions are certified rather than ordered. Commands do what they do elsewhere, `WATCH` and \
          scripts included, with these exceptions. Entries expire by the clock of the node that looks, and \
-         are removed when a command writes their key. DBSIZE counts the keys that the client's node has, and \
-         no validator certifies that: it may be older than what others were told, and inside a transaction \
-         older or newer than the snapshot. It counts expired keys until they are removed. Keyspace events \
+         are removed soon after that by the node that leads their partition, by its clock. DBSIZE counts the \
+         keys that the client's node has, and no validator certifies that: it may be older than what others \
+         were told, and inside a transaction older or newer than the snapshot. It counts expired keys until they are removed. Keyspace events \
          are not sent.\n\n\
          | command | why it is refused, and what instead |\n|---|---|\n",
     );

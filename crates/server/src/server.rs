@@ -579,7 +579,7 @@ fn certified_options(
     CertifiedOptions {
         identity: SiteIdentity { node: name.to_owned(), cluster: cluster.name.clone(), hierarchy },
         me,
-        nodes: numbered().map(|(id, node)| (id, (node.name.clone(), node.peer_address.clone()))).collect(),
+        nodes: numbered().map(|(id, node)| (id, node.clone())).collect(),
         peers: PeerOptions {
             me,
             // Nodes with other descriptions do not talk to each other.
@@ -601,6 +601,7 @@ fn certified_options(
             transaction_keys_max: validators.transaction_keys_max,
         },
         validators,
+        expire: Arc::new(redis_surface::ExpireProcedure),
         on_end: Box::new(|_: &str| std::process::exit(EXIT_HALTED)),
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod archie;
 pub mod figure;
+pub mod hierarchy;
 mod lab;
 mod origin;
 mod page;

@@ -35,9 +35,6 @@ use std::collections::{BTreeSet, VecDeque};
 use txn::hash::{FixedMap, FixedSet};
 use txn::{Key, PartitionId, Position, RequestId, SessionId};
 
-/// So few entries one thread decides sooner than several.
-pub(super) const TOGETHER_MIN: usize = 16;
-
 /// What step 1 makes of an entry.
 enum Looked {
     Request(Asked),
@@ -311,7 +308,7 @@ impl<'a> Round<'a> {
                 }
             }));
         }
-        match pending.len() < TOGETHER_MIN {
+        match pending.len() < self.workers.entries_min() {
             true => Alone.run(jobs),
             false => self.workers.run(jobs),
         }

@@ -8,7 +8,7 @@ use crate::Conflict;
 use crate::codec::{put_value, take_value};
 use crate::prepare::{Prepare, Used};
 use crate::times::{Range, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use txn::codec::{Reader, put_key, put_varint, take_key};
 use txn::mutant::{Mutant, is_active};
@@ -115,6 +115,12 @@ fn counted(key: &Key, entry: Option<&Entry>) -> Option<u64> {
     entry.filter(|_| key.space() == Space::User).map(|entry| entry.expires_at_ms)
 }
 
+/// When a key expires, if it counts and has a time to live.
+fn expires(key: &Key, entry: Option<&Entry>) -> Option<(u64, Key)> {
+    let expires_at_ms = counted(key, entry).filter(|&expires_at_ms| expires_at_ms != 0)?;
+    Some((expires_at_ms, key.clone()))
+}
+
 /// What a reply does to a key.
 #[derive(Debug)]
 pub(super) enum KeyChange {
@@ -129,10 +135,12 @@ pub(super) enum KeyChange {
 /// Invariants:
 /// 1. Of the versions of a key, `written` grows.
 /// 2. `counts` is what a walk over all keys would count.
+/// 3. `expiring` has the keys that [`KeyCounts::expiring`] counts, by the times when they expire.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Shard {
     states: BTreeMap<Key, KeyState>,
     counts: KeyCounts,
+    expiring: BTreeSet<(u64, Key)>,
 }
 
 impl Shard {
@@ -150,12 +158,16 @@ impl Shard {
     /// A transaction commits a write. If one with a higher timestamp has come first, this version stands
     /// before it.
     fn write(&mut self, key: Key, entry: Option<Entry>, position: Position, at: Timestamp) {
-        let counts = &mut self.counts;
-        let state = self.states.entry(key.clone()).or_default();
+        let Shard { states, counts, expiring } = self;
+        let state = states.entry(key.clone()).or_default();
         counts.remove(&key, state.entry());
+        if let Some(expires) = expires(&key, state.entry()) {
+            expiring.remove(&expires);
+        }
         let place = state.versions.partition_point(|version| version.written <= at);
         state.versions.insert(place, Version { position, written: at, entry });
         counts.add(&key, state.entry());
+        expiring.extend(expires(&key, state.entry()));
         if state.versions.len() > VERSIONS_MAX {
             state.versions.remove(0);
             state.is_cut = true;
@@ -316,6 +328,15 @@ impl Keys {
         all
     }
 
+    /// Keys of users that have expired, tentative versions aside, at most so many.
+    pub fn expired(&self, now_ms: u64, keys_max: usize) -> Vec<Key> {
+        let expired = |shard: &Shard| -> Vec<Key> {
+            let due = shard.expiring.iter().take_while(|(expires_at_ms, _)| *expires_at_ms <= now_ms);
+            due.take(keys_max).map(|(_, key)| key.clone()).collect()
+        };
+        self.shards.iter().flat_map(expired).take(keys_max).collect()
+    }
+
     /// What the store itself keeps, tentative versions aside.
     pub fn system_records(&self) -> impl Iterator<Item = (&Key, &Entry)> {
         let states = self.shards.iter().flat_map(|shard| shard.states.range(Key::system(b"")..));
@@ -328,6 +349,12 @@ impl Keys {
         self.states().for_each(|(key, state)| counted.add(key, state.entry()));
         if counted != self.counts() {
             return Some(format!("there are {counted:?}, and {:?} were counted", self.counts()));
+        }
+        let expiring: BTreeSet<(u64, Key)> =
+            self.states().filter_map(|(key, state)| expires(key, state.entry())).collect();
+        if !expiring.iter().eq(self.shards.iter().flat_map(|shard| &shard.expiring).collect::<BTreeSet<_>>())
+        {
+            return Some(format!("{expiring:?} expire, and {:?} are known to", self.shards));
         }
         let is_ordered =
             |pair: &[Version]| pair[0].written < pair[1].written || is_active(Mutant::ReuseTimestamp);
@@ -372,8 +399,9 @@ impl Keys {
             let shard = shard_of(key.hash64());
             (shards_from <= shard).then_some(())?;
             shards_from = shard;
-            let Shard { states, counts } = &mut keys.shards[shard];
+            let Shard { states, counts, expiring } = &mut keys.shards[shard];
             counts.add(&key, state.entry());
+            expiring.extend(expires(&key, state.entry()));
             states.insert(key, state).is_none().then_some(())?;
         }
         keys.flaw().is_none().then_some(keys)
@@ -382,4 +410,67 @@ impl Keys {
 
 fn read_of(version: &Version) -> Read {
     Read { entry: version.entry.clone(), version: version.position }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(expires_at_ms: u64) -> Option<Entry> {
+        Some(Entry { expires_at_ms, ..Entry::new("v") })
+    }
+
+    /// Writes a key so many times, and gives what is counted behind the last one.
+    fn counts(keys: &mut Keys, key: &Key, writes: &[(u64, Option<Entry>)]) -> (u64, u64, u128) {
+        for &(at, ref entry) in writes {
+            keys.write(key.clone(), entry.clone(), Position(at), Timestamp(at));
+            assert_eq!(keys.flaw(), None);
+        }
+        let KeyCounts { keys, expiring, expires_at_ms_sum } = keys.counts();
+        (keys, expiring, expires_at_ms_sum)
+    }
+
+    #[test]
+    fn keys_are_counted_as_their_newest_versions_are() {
+        let keys = &mut Keys::default();
+        let (first, second) = (Key::new(b"first"), Key::new(b"second"));
+        assert_eq!(counts(keys, &first, &[(1, entry(0))]), (1, 0, 0));
+        assert_eq!(counts(keys, &second, &[(2, entry(700))]), (2, 1, 700));
+        assert_eq!(counts(keys, &second, &[(3, entry(900))]), (2, 1, 900), "the older time counts no more");
+        // A write that comes late stands before the newest one, and counts for nothing.
+        assert_eq!(counts(keys, &second, &[(5, None)]), (1, 0, 0));
+        assert_eq!(counts(keys, &second, &[(4, entry(800))]), (1, 0, 0));
+        assert_eq!(counts(keys, &second, &[(6, entry(100))]), (2, 1, 100));
+        // More writes than versions are kept.
+        let many: Vec<_> = (10..30).map(|at| (at, entry(at))).collect();
+        assert_eq!(counts(keys, &first, &many), (2, 2, 129));
+        // The store's own keys, and tentative versions, count for nothing.
+        assert_eq!(counts(keys, &Key::system(b"script"), &[(40, entry(50))]), (2, 2, 129));
+        let mut out = Vec::new();
+        keys.put(&mut out);
+        let taken = Keys::take(&mut Reader::new(&out), Position(40), |_| true);
+        assert_eq!(taken.as_ref(), Some(&*keys));
+        let mut all = keys.counts();
+        all += keys.counts();
+        assert_eq!(all, KeyCounts { keys: 4, expiring: 4, expires_at_ms_sum: 258 });
+    }
+
+    #[test]
+    fn keys_that_have_expired_are_found_until_they_are_written() {
+        let keys = &mut Keys::default();
+        let name = |number: u64| Key::new(format!("key:{number}").as_bytes());
+        for number in 0..20 {
+            keys.write(name(number), entry(100 + number), Position(1), Timestamp(1));
+        }
+        keys.write(name(50), entry(0), Position(1), Timestamp(1));
+        let expired =
+            |keys: &Keys, now_ms| keys.expired(now_ms, usize::MAX).into_iter().collect::<BTreeSet<_>>();
+        assert_eq!(expired(keys, 99), BTreeSet::new());
+        assert_eq!(expired(keys, 104), (0..5).map(name).collect());
+        assert_eq!((keys.expired(1_000, 7).len(), keys.expired(1_000, 100).len()), (7, 20));
+        keys.write(name(1), None, Position(2), Timestamp(2));
+        keys.write(name(2), entry(0), Position(2), Timestamp(2));
+        keys.write(name(3), entry(105), Position(2), Timestamp(2));
+        assert_eq!(expired(keys, 104), [0, 4].map(name).into());
+    }
 }

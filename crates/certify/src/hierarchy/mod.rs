@@ -130,8 +130,9 @@
 //!   one. If it decides more, that one is aborted.
 //!
 //! What it leaves out: listings and clears (refused), counts that are certified (a transaction is told how
-//! many keys its site has), the removal of entries that have expired, validators that only some sites have,
-//! and the forgetting of deleted keys. Each site has a replica of every validator's group, and looks there to
+//! many keys its site has), the removal of entries that have expired (a site tells which these are, and its
+//! host has a transaction delete them), validators that only some sites have, and the forgetting of deleted
+//! keys. Each site has a replica of every validator's group, and looks there to
 //! learn what another validator has.
 //!
 //! Invariants:
@@ -249,6 +250,15 @@ impl Messages {
     }
 }
 
+/// The batches that a site has sent for one of the validators that it has spoken for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchCounts {
+    /// How many.
+    pub batches: u64,
+    /// The transactions in them, added up.
+    pub transactions: u64,
+}
+
 /// One site's part. See the module's head.
 #[derive(Debug)]
 pub struct Hierarchy {
@@ -272,6 +282,8 @@ pub struct Hierarchy {
     /// Those that wait until something is decided at a leaf.
     waiting: BTreeMap<PartitionId, BTreeSet<RequestId>>,
     messages: Messages,
+    /// By the validator that has spoken.
+    batches: BTreeMap<PartitionId, BatchCounts>,
     ticks: u64,
 }
 
@@ -327,6 +339,7 @@ impl Hierarchy {
             open: BTreeMap::new(),
             waiting: BTreeMap::new(),
             messages: Messages::default(),
+            batches: BTreeMap::new(),
             ticks: 0,
             options,
         }
@@ -356,6 +369,12 @@ impl Hierarchy {
         all
     }
 
+    /// Keys of users that have expired at a leaf, as far as this site's replica knows, at most so many. A
+    /// transaction may remove them: they are read as absent, and take memory.
+    pub fn expired(&self, leaf: PartitionId, now_ms: u64, keys_max: usize) -> Vec<Key> {
+        self.leaves.get(&leaf).map(|leaf| leaf.keys.expired(now_ms, keys_max)).unwrap_or_default()
+    }
+
     /// What the store itself keeps, such as scripts, leaf by leaf.
     pub fn system_records(&self) -> impl Iterator<Item = (&Key, &Entry)> {
         self.leaves.values().flat_map(|leaf| leaf.keys.system_records())
@@ -370,6 +389,11 @@ impl Hierarchy {
     /// The messages that this site has sent.
     pub fn messages(&self) -> Messages {
         self.messages
+    }
+
+    /// The batches that this site has sent for a validator.
+    pub fn batches(&self, validator: PartitionId) -> BatchCounts {
+        self.batches.get(&validator).copied().unwrap_or_default()
     }
 
     /// The leaf of a key.
@@ -495,6 +519,9 @@ impl Hierarchy {
     fn flush(&mut self, effects: &mut Effects) {
         for (&(from, to), outbox) in &mut self.outboxes {
             while let Some((batch, behind)) = outbox.next_batch(self.options.batches, self.ticks) {
+                let counts = self.batches.entry(from).or_default();
+                counts.batches += 1;
+                counts.transactions += batch.len() as u64;
                 let (mut partials, mut verdicts) = (Vec::new(), Vec::new());
                 for item in batch {
                     match item {
@@ -1005,7 +1032,7 @@ impl Certifier for Hierarchy {
         effects: &mut Effects,
     ) -> Result<(), usize> {
         let is_leaf = self.options.tree.is_leaf(group);
-        if is_leaf && workers.count() > 1 && entries.len() >= batch::TOGETHER_MIN {
+        if is_leaf && workers.count() > 1 && entries.len() >= workers.entries_min() {
             return self.decide_together(group, entries, workers, effects);
         }
         let mut decided = entries.iter().map(|entry| self.decided(group, entry, effects));

@@ -12,8 +12,15 @@
 //! offers that base to a site that asks for another one. One piece of a base is on its way at a time. If it
 //! is lost, the site asks again. If another leader offers its base, the site begins anew with that one.
 //!
-//! Invariant: a site holds less than `total` bytes of a base that arrives, and no byte before the ones that
-//! it has is missing.
+//! A site takes the base of one group at a time, however many groups it lacks: so it holds the bytes of one
+//! base beside its own data. It takes no notice of the offers of other groups meanwhile, and their leaders
+//! offer their bases again. If the link to the base's sender breaks, the next offer takes the place of that
+//! base, whichever group it is of.
+//!
+//! Invariants:
+//! 1. At most one base arrives.
+//! 2. A site holds less than `total` bytes of it, no byte before the ones that it has is missing, and it
+//!    makes room only for bytes that have come: `total` is what another site says.
 
 use bytes::Bytes;
 use log::Base;
@@ -111,6 +118,7 @@ impl Ask {
 /// A base of which a part is here.
 #[derive(Debug)]
 struct Arriving {
+    partition: PartitionId,
     from: NodeId,
     head: Base,
     total: u64,
@@ -118,11 +126,22 @@ struct Arriving {
     asked_tick: u64,
     /// How often the next piece was asked for in vain.
     asks: u32,
+    /// The link to the sender has broken since the last piece came.
+    is_cut_off: bool,
 }
 
 impl Arriving {
     fn ask(&self) -> Ask {
         Ask { index: self.head.index, term: self.head.term, offset: self.bytes.len() as u64 }
+    }
+
+    /// Whether a base that is offered takes the place of this one. A newer base of the same group whose
+    /// sender is silent gives way to an older one: the sender may be gone.
+    fn gives_way_to(&self, partition: PartitionId, head: &Base) -> bool {
+        match partition == self.partition {
+            true => head.index >= self.head.index || self.asks > 0 || self.is_cut_off,
+            false => self.is_cut_off,
+        }
     }
 }
 
@@ -138,7 +157,7 @@ pub(super) enum Taken {
 /// The bases that arrive at a site.
 #[derive(Debug, Default)]
 pub(super) struct Bases {
-    arriving: BTreeMap<PartitionId, Arriving>,
+    arriving: Option<Arriving>,
     /// The newest agreed entry of each group that this site was told of and does not have. It outlasts a
     /// transfer that was given up.
     lacking: BTreeMap<PartitionId, u64>,
@@ -154,58 +173,73 @@ impl Bases {
     pub fn take(&mut self, from: NodeId, partition: PartitionId, piece: BasePiece, now_tick: u64) -> Taken {
         let BasePiece { head, total, offset, bytes } = piece;
         let is_offer = bytes.is_empty();
-        let known = self.arriving.get(&partition);
-        let is_known =
-            known.is_some_and(|known| (known.from, &known.head, known.total) == (from, &head, total));
+        let is_this = |known: &Arriving| {
+            (known.partition, known.from, &known.head, known.total) == (partition, from, &head, total)
+        };
+        let is_known = self.arriving.as_ref().is_some_and(is_this);
         if !is_known {
-            // A newer base whose sender is silent gives way: the sender may be gone.
-            let is_older = known.is_some_and(|known| head.index < known.head.index && known.asks == 0);
-            if is_older || !is_offer {
+            if !is_offer {
                 return Taken::Nothing;
             }
             let lacking = self.lacking.entry(partition).or_default();
             *lacking = head.index.max(*lacking);
-            let arriving = Arriving { from, head, total, bytes: Vec::new(), asked_tick: now_tick, asks: 0 };
-            self.arriving.insert(partition, arriving);
+            if self.arriving.as_ref().is_some_and(|known| !known.gives_way_to(partition, &head)) {
+                return Taken::Nothing;
+            }
+            self.arriving = Some(Arriving {
+                partition,
+                from,
+                head,
+                total,
+                bytes: Vec::new(),
+                asked_tick: now_tick,
+                asks: 0,
+                is_cut_off: false,
+            });
         }
-        let Some(arriving) = self.arriving.get_mut(&partition) else { return Taken::Nothing };
+        let Some(arriving) = &mut self.arriving else { return Taken::Nothing };
         // The next piece of a base that arrives has been asked for already. `tick` asks again for a lost one.
         let is_offered_again = is_known && is_offer;
         if is_offered_again || !is_offer && offset != arriving.bytes.len() as u64 {
             return Taken::Nothing;
         }
         arriving.bytes.extend_from_slice(&bytes);
+        arriving.is_cut_off = false;
         // A link that was slow stays so: the next piece is given almost as much time as this one took.
         (arriving.asked_tick, arriving.asks) = (now_tick, arriving.asks.saturating_sub(1));
         if (arriving.bytes.len() as u64) < total {
             return Taken::Ask(arriving.ask());
         }
-        let Some(whole) = self.arriving.remove(&partition) else { return Taken::Nothing };
+        let Some(whole) = self.arriving.take() else { return Taken::Nothing };
         self.decided(partition, whole.head.index);
         Taken::Whole(Base { state: whole.bytes.into(), ..whole.head })
     }
 
     /// A group has come so far in another way: this site needs no base up to there.
     pub fn decided(&mut self, partition: PartitionId, index: u64) {
-        if self.arriving.get(&partition).is_some_and(|arriving| arriving.head.index <= index) {
-            self.arriving.remove(&partition);
-        }
+        self.arriving.take_if(|arriving| arriving.partition == partition && arriving.head.index <= index);
         if self.lacking.get(&partition).is_some_and(|lacking| *lacking <= index) {
             self.lacking.remove(&partition);
         }
     }
 
-    /// Who is asked again for which pieces.
-    pub fn tick(&mut self, now_tick: u64) -> Vec<(NodeId, PartitionId, Ask)> {
-        let mut again = Vec::new();
-        self.arriving.retain(|&partition, arriving| {
-            if now_tick >= arriving.asked_tick + (ASK_TICKS << arriving.asks) {
-                (arriving.asked_tick, arriving.asks) = (now_tick, arriving.asks + 1);
-                again.push((arriving.from, partition, arriving.ask()));
-            }
-            arriving.asks <= ASKS_MAX
-        });
-        again
+    /// The link to a site has broken.
+    pub fn lost(&mut self, node: NodeId) {
+        if let Some(arriving) = self.arriving.as_mut().filter(|arriving| arriving.from == node) {
+            arriving.is_cut_off = true;
+        }
+    }
+
+    /// The question that is asked again now: of whom, for which group.
+    pub fn tick(&mut self, now_tick: u64) -> Option<(NodeId, PartitionId, Ask)> {
+        let arriving = self.arriving.as_mut()?;
+        if now_tick < arriving.asked_tick + (ASK_TICKS << arriving.asks) {
+            return None;
+        }
+        (arriving.asked_tick, arriving.asks) = (now_tick, arriving.asks + 1);
+        let again = (arriving.from, arriving.partition, arriving.ask());
+        self.arriving.take_if(|arriving| arriving.asks > ASKS_MAX);
+        Some(again)
     }
 }
 
@@ -288,7 +322,7 @@ mod tests {
         bases.take(LEADER, GROUP, BasePiece::offer(&new), 0);
         let offer = BasePiece::offer(&old);
         assert_eq!(bases.take(NodeId(2), GROUP, offer.clone(), 1), Taken::Nothing);
-        assert_eq!(bases.tick(ASK_TICKS).len(), 1);
+        assert!(bases.tick(ASK_TICKS).is_some());
         assert_eq!(bases.take(NodeId(2), GROUP, offer, ASK_TICKS), Taken::Ask(ask(9, 0)));
         let whole = bases.take(NodeId(2), GROUP, ask(9, 0).answer(&old, 3), ASK_TICKS);
         assert_eq!(whole, Taken::Whole(old));
@@ -298,12 +332,51 @@ mod tests {
     }
 
     #[test]
+    fn one_base_arrives_at_a_time_and_gives_way_to_another_group_only_without_its_sender() {
+        const OTHER: PartitionId = PartitionId(5);
+        let mut bases = Bases::default();
+        let (first, second) = (base(9, "abcdef"), base(12, "xyz"));
+        assert_eq!(bases.take(LEADER, GROUP, BasePiece::offer(&first), 0), Taken::Ask(ask(9, 0)));
+        assert_eq!(bases.take(LEADER, GROUP, ask(9, 0).answer(&first, 3), 0), Taken::Ask(ask(9, 3)));
+        // The other group waits, also while the sender of the first one is slow.
+        let offer = || BasePiece::offer(&second);
+        assert_eq!(bases.take(NodeId(2), OTHER, offer(), 0), Taken::Nothing);
+        assert!(bases.tick(ASK_TICKS).is_some());
+        assert_eq!(bases.take(NodeId(2), OTHER, offer(), ASK_TICKS), Taken::Nothing);
+        assert_eq!(bases.groups().collect::<Vec<_>>(), [GROUP, OTHER], "the site lacks both");
+        // A link to another site tells nothing of the sender, and what was here is not lost.
+        bases.lost(NodeId(2));
+        assert_eq!(bases.take(NodeId(2), OTHER, offer(), ASK_TICKS), Taken::Nothing);
+        let last = ask(9, 3).answer(&first, 3);
+        assert_eq!(bases.take(LEADER, GROUP, last, ASK_TICKS), Taken::Whole(first.clone()));
+        assert_eq!(bases.take(NodeId(2), OTHER, offer(), ASK_TICKS), Taken::Ask(ask(12, 0)));
+        // Without its sender, a base gives way. With the sender back, it does not.
+        bases.lost(NodeId(2));
+        let piece = ask(12, 0).answer(&second, 1);
+        assert_eq!(bases.take(NodeId(2), OTHER, piece, ASK_TICKS), Taken::Ask(ask(12, 1)));
+        assert_eq!(bases.take(LEADER, GROUP, BasePiece::offer(&first), ASK_TICKS), Taken::Nothing);
+        bases.lost(NodeId(2));
+        assert_eq!(bases.take(LEADER, GROUP, BasePiece::offer(&first), ASK_TICKS), Taken::Ask(ask(9, 0)));
+    }
+
+    #[test]
+    fn a_base_takes_no_more_room_than_has_come_of_it() {
+        let mut bases = Bases::default();
+        let offer = BasePiece { total: BASE_BYTES_MAX as u64, ..BasePiece::offer(&base(9, "")) };
+        bases.take(LEADER, GROUP, offer.clone(), 0);
+        let piece = BasePiece { bytes: Bytes::from_static(b"abc"), ..offer };
+        assert_eq!(bases.take(LEADER, GROUP, piece, 0), Taken::Ask(ask(9, 3)));
+        let room = bases.arriving.as_ref().map(|arriving| arriving.bytes.capacity());
+        assert!(room.is_some_and(|room| room < 64), "{room:?}");
+    }
+
+    #[test]
     fn a_lost_piece_is_asked_for_again_ever_more_rarely_and_not_for_ever() {
         let mut bases = Bases::default();
         bases.take(LEADER, GROUP, BasePiece::offer(&base(9, "abc")), 0);
-        let asked: Vec<u64> = (1..10_000).filter(|&tick| !bases.tick(tick).is_empty()).collect();
+        let asked: Vec<u64> = (1..10_000).filter(|&tick| bases.tick(tick).is_some()).collect();
         assert_eq!(asked[..4], [20, 60, 140, 300]);
-        assert_eq!((asked.len(), bases.arriving.len()), (ASKS_MAX as usize + 1, 0));
+        assert_eq!((asked.len(), bases.arriving.is_none()), (ASKS_MAX as usize + 1, true));
         assert_eq!(bases.groups().collect::<Vec<_>>(), [GROUP], "the site still lacks what the base covers");
         bases.decided(GROUP, 9);
         assert_eq!(bases.groups().count(), 0);
@@ -318,7 +391,7 @@ mod tests {
         for offset in 0..11 {
             let asked_tick = DELAY_TICKS * offset;
             for tick in asked_tick + 1..asked_tick + DELAY_TICKS {
-                again += bases.tick(tick).len();
+                again += u32::from(bases.tick(tick).is_some());
                 // The leader knows nothing of the transfer.
                 let offer = BasePiece::offer(&base);
                 assert_eq!(bases.take(LEADER, GROUP, offer, tick), Taken::Nothing);

@@ -6,6 +6,7 @@
 //! partition's leader if only that one can make it: if its reply is lost, nobody here knows whether it
 //! happened, and says so.
 
+mod hierarchy;
 mod leaders;
 mod placement;
 mod rebalance;
@@ -16,6 +17,7 @@ mod survivor;
 use crate::nodes::{Nodes, PASSWORD_VARIABLE};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Arg, Args, Command, Subcommand};
+use hierarchy::IsHierarchy;
 use placement::Place;
 use rebalance::{Holding, Move};
 use server::client::{Access, Answer, Client, ClientError};
@@ -51,8 +53,9 @@ pub struct Admin {
 /// What to do.
 #[derive(Subcommand)]
 enum AdminCommand {
-    /// Shows whether all is well, the nodes and the partitions. Exits with 0 if all is well, 3 if somebody
-    /// should look at something, 4 if a partition has no leader, and 1 if no node answers.
+    /// Shows whether all is well, the nodes and the partitions, or the tree of validators of a hierarchy.
+    /// Exits with 0 if all is well, 3 if somebody should look at something, 4 if a partition or a validator
+    /// has no leader, and 1 if no node answers.
     Status {
         /// JSON instead of tables (docs/cluster.md).
         #[arg(long)]
@@ -185,7 +188,14 @@ pub fn run(admin: &Admin) -> Result<ExitCode> {
 
 /// Does what nodes are asked for. Gives how the cluster is, if that was asked.
 fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<Verdict> {
-    let mut node = Node::find(&admin.nodes.address, access, admin.nodes.timeout())?;
+    let found = Node::find(&admin.nodes.address, access, admin.nodes.timeout());
+    let mut node = match (found, &admin.command) {
+        (Err(error), AdminCommand::Status { json, .. }) => {
+            let IsHierarchy(status) = error.downcast::<IsHierarchy>()?;
+            return hierarchy::show(&hierarchy::completed(status, access), *json, out);
+        }
+        (found, _) => found?,
+    };
     match &admin.command {
         AdminCommand::Status { json, all } => {
             let mut whole = leaders::completed(&node.json, &node.status, access)?;
@@ -434,6 +444,7 @@ impl Node {
         for address in addresses {
             match Node::ask_within(address, access, patience) {
                 Ok(node) => return Ok(node),
+                Err(problem) if problem.is::<IsHierarchy>() => return Err(problem),
                 Err(problem) => problems.push(format!("{address}: {problem}")),
             }
         }
@@ -501,6 +512,9 @@ fn status_of(client: &mut Client) -> Result<(ClusterStatus, String)> {
         Answer::Error(text) => return Err(refused(&text)),
         other => bail!("ORDO.CLUSTER STATUS answered {other:?}, which is no status"),
     };
+    if let Some(status) = hierarchy::parsed(&json) {
+        return Err(IsHierarchy(status?).into());
+    }
     let status = serde_json::from_str(&json).map_err(|problem| {
         anyhow!(
             "this `ordo` does not understand the node's status ({problem}): use one of the node's version"

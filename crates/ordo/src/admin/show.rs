@@ -74,7 +74,8 @@ fn is_well(found: &PartitionStatus) -> bool {
 /// A follower that lacks so many entries is not well: it catches up, or is about to be given a checkpoint.
 const LAG_SHOWN: u64 = 1_000;
 
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>, right: &[usize]) -> Table {
+/// A table, with these columns at the right.
+pub fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>, right: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
     for row in rows {

@@ -1,5 +1,8 @@
 use super::*;
 use clap::FromArgMatches;
+use server::cluster::hierarchy::{
+    HierarchyNode, HierarchyStatus, NodeReport, TransactionCounts, ValidatorStatus,
+};
 use server::cluster::{PartitionStatus, ReplicaStatus, Severity};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -580,4 +583,107 @@ fn a_password_is_given_before_anything_else() {
     assert_eq!(fake.got(), ["AUTH open sesame"]);
     assert_has(&error, &["does not take the password", "WRONGPASS", "--password"]);
     assert!(!error.contains("sesame"), "{error}");
+}
+
+/// A root above two leaves, which have a node each. The second node answers at this address.
+fn hierarchy(me: u16, decided: [u64; 3], second: &str) -> HierarchyStatus {
+    let addresses = ["a.example:7001", second, "127.0.0.1:1"];
+    let node = |(id, (name, address)): (u16, (&str, &str))| HierarchyNode {
+        id,
+        name: name.to_owned(),
+        zone: "z".to_owned(),
+        peer_address: format!("{name}.example:17001"),
+        client_address: address.to_owned(),
+        reachable: id < 3,
+        report: (id == me).then(|| NodeReport {
+            transactions: TransactionCounts {
+                committed: 1_000,
+                aborted_of_timestamps: u64::from(me),
+                ..TransactionCounts::default()
+            },
+            ..NodeReport::default()
+        }),
+    };
+    let validator = |(id, name): (u16, &str)| ValidatorStatus {
+        id,
+        name: name.to_owned(),
+        parent: (id < 2).then_some(2),
+        height: u64::from(id == 2),
+        hosts: vec![1 + id],
+        leader: (id < 2).then_some(1 + id),
+        entries: 7,
+        decided: decided[usize::from(id)],
+        batches: 2,
+        batched: 5,
+        ..ValidatorStatus::default()
+    };
+    HierarchyStatus {
+        protocol: "hierarchy".to_owned(),
+        cluster: "shop".to_owned(),
+        control: "locks".to_owned(),
+        me,
+        nodes: (1..).zip(["a", "b", "c"].into_iter().zip(addresses)).map(node).collect(),
+        validators: (0..).zip(["left", "right", "root"]).map(validator).collect(),
+    }
+}
+
+fn of_hierarchy(status: &HierarchyStatus) -> String {
+    bulk(&serde_json::to_string(status).expect("JSON"))
+}
+
+#[test]
+fn the_status_of_a_hierarchy_is_the_tree_and_what_all_nodes_count() {
+    let second = Fake::new(vec![of_hierarchy(&hierarchy(2, [100, 500, 200], ""))]);
+    let first = Fake::new(vec![of_hierarchy(&hierarchy(1, [900, 0, 100], &second.address))]);
+    let text = admin(&[&first.address], &["status"]).expect("a status");
+    assert_eq!(
+        (first.got(), second.got()),
+        (vec!["ORDO.CLUSTER STATUS".to_owned()], vec!["ORDO.CLUSTER STATUS".to_owned()])
+    );
+    assert_has(
+        &text,
+        &[
+            "UNAVAILABLE: 1 of 3 validators without a leader\nHierarchy shop, control by locks: 2000 \
+             transactions committed, 0 a second; without effect 0 attempts at keys, 0 of old snapshots, 3 of \
+             timestamps; 0 requests given up\n",
+            "Nobody is known to lead validator root: transactions that need it wait.",
+            "Node c is not heard of.",
+            "|     1 |          1 |                0 |     300 | 16.7 % |                     2.5 |",
+            "|     0 |          2 |                0 |    1500 | 83.3 % |                     2.5 |",
+            "| root      | NOT KNOWN | c     |                0 |     300 |",
+            "| - left    | a         | a     |                0 |    1000 |",
+            "| - right   | b         | b     |                0 |     500 |",
+        ],
+    );
+    let last = text.lines().last().expect("a line");
+    assert!(last.starts_with("| c    | z    |") && last.contains("| NO "), "{text}");
+}
+
+#[test]
+fn tools_get_the_status_of_a_hierarchy_and_other_commands_are_refused_there() {
+    let mut status = hierarchy(1, [700, 0, 300], "127.0.0.1:1");
+    status.validators[2].leader = Some(1);
+    let fake = Fake::new(vec![of_hierarchy(&status)]);
+    let text = admin(&[&fake.address], &["status", "--json"]).expect("a status");
+    let shown: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&shown["protocol"], &shown["verdict"]), (&"hierarchy".into(), &"degraded".into()));
+    assert_eq!(
+        (&shown["levels"][1]["decided"], &shown["transactions"]["committed"]),
+        (&300.into(), &1_000.into())
+    );
+    let kinds: Vec<&str> = shown["problems"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|found| found["kind"].as_str())
+        .collect();
+    assert_eq!(kinds, ["no-answer", "unreachable", "decided-high"]);
+
+    let fake = Fake::new(vec![of_hierarchy(&status)]);
+    let refused = admin(&[&fake.address], &["remove-node", "b"]).expect_err("it is refused").to_string();
+    assert!(refused.contains("never change"), "{refused}");
+    let newer = bulk("{\"protocol\":\"hierarchy\",\"nodes\":7}");
+    let fake = Fake::new(vec![newer]);
+    let refused = admin(&[&fake.address], &["status"]).expect_err("it does not read back").to_string();
+    assert!(refused.contains("use one of the node's version"), "{refused}");
 }

@@ -2,6 +2,7 @@
 
 mod change;
 pub mod config;
+pub mod hierarchy;
 pub mod identity;
 pub mod join;
 mod joiners;

@@ -6,6 +6,7 @@
 //! ready while it reaches the leader of every validator, and knows of nothing decided that it lacks.
 
 use crate::cluster::ClusterView;
+use crate::runtime::CertifiedStatus;
 use crate::shared::Shared;
 use std::fmt;
 use txn::PartitionId;
@@ -37,7 +38,22 @@ struct Place {
     delivered_position: u64,
     final_committed_position: u64,
     /// `None` where the server stands alone.
-    member: Option<MemberPlace>,
+    part: Option<Part>,
+}
+
+/// What a node has a part in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Member(MemberPlace),
+    Site(SitePlace),
+}
+
+/// What a node of a hierarchy has to do with the validators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SitePlace {
+    validators: usize,
+    hosted: usize,
+    led: usize,
 }
 
 /// How far a node of a cluster is.
@@ -63,13 +79,14 @@ impl Readiness {
         let runtime = &shared.runtime;
         let node = runtime.status().node;
         let view = runtime.cluster_view();
+        let site = runtime.certified_status();
         let reason = shared
             .stopping()
             .then(|| "stopping: the server was asked to end".to_owned())
             .or_else(|| runtime.halted().map(|text| text.to_string()))
             .or_else(|| node.refused.as_ref().map(|text| text.to_string()))
             .or_else(|| trouble(view.as_deref()?, runtime.staleness_ms_max()))
-            .or_else(|| runtime.certified_status()?.trouble());
+            .or_else(|| site.as_ref()?.trouble());
         let verdict = match reason {
             // A reason is one line, whatever an error's text holds.
             Some(reason) => Verdict::NotReady(reason.replace(['\r', '\n'], " ")),
@@ -78,7 +95,8 @@ impl Readiness {
         let place = Place {
             delivered_position: node.delivered.0,
             final_committed_position: node.final_committed.0,
-            member: view.as_deref().map(MemberPlace::of),
+            part: (view.as_deref().map(|view| Part::Member(MemberPlace::of(view))))
+                .or_else(|| Some(Part::Site(SitePlace::of(site.as_ref()?)))),
         };
         Readiness { verdict, place: Some(place) }
     }
@@ -129,6 +147,13 @@ impl MemberPlace {
     }
 }
 
+impl SitePlace {
+    fn of(status: &CertifiedStatus) -> SitePlace {
+        let (hosted, led) = status.hosted_and_led();
+        SitePlace { validators: status.groups.len(), hosted, led }
+    }
+}
+
 impl fmt::Display for Readiness {
     /// The verdict with its reason, then `name: value` lines.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,14 +162,20 @@ impl fmt::Display for Readiness {
             Verdict::NotReady(reason) => writeln!(f, "not ready: {reason}")?,
         }
         let Some(place) = &self.place else { return Ok(()) };
-        let member = place.member.as_ref();
-        let role = match member {
-            Some(member) if member.led == 0 => "follower",
-            Some(_) => "leader",
+        let role = match &place.part {
             None => "alone",
+            Some(Part::Member(MemberPlace { led: 0, .. }) | Part::Site(SitePlace { led: 0, .. })) => {
+                "follower"
+            }
+            Some(_) => "leader",
         };
         writeln!(f, "role: {role}")?;
-        if let Some(member) = member {
+        if let Some(Part::Site(SitePlace { validators, hosted, led })) = &place.part {
+            writeln!(f, "validators: {validators}")?;
+            writeln!(f, "validators_hosted: {hosted}")?;
+            writeln!(f, "validators_led: {led}")?;
+        }
+        if let Some(Part::Member(member)) = &place.part {
             let MemberPlace { partitions, kept, led, epoch, epoch_delivered, staleness_ms } = *member;
             writeln!(f, "partitions: {partitions}")?;
             writeln!(f, "partitions_kept: {kept}")?;

@@ -4,7 +4,7 @@ use super::readiness::{Readiness, Verdict};
 use crate::cluster::ClusterView;
 use crate::config::Config;
 use crate::observe::CallCounts;
-use crate::runtime::RuntimeStatus;
+use crate::runtime::{CertifiedStatus, RuntimeStatus};
 use crate::session::Keyspace;
 use crate::shared::{Shared, Totals};
 use crate::stats::{ClientStats, CpuStats, InterestStats, MemoryStats, ScriptStats, system_bytes};
@@ -58,6 +58,8 @@ pub struct ServerScrape {
     pub conflicts: Conflicts,
     /// `None` where the server stands alone.
     pub view: Option<Arc<ClusterView>>,
+    /// `None` where requests are ordered.
+    pub site: Option<CertifiedStatus>,
 }
 
 impl Scrape {
@@ -106,6 +108,7 @@ impl ServerScrape {
             runtime: runtime.status(),
             conflicts: runtime.conflicts(),
             view: runtime.cluster_view(),
+            site: runtime.certified_status(),
         }
     }
 }

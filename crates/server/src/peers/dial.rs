@@ -11,12 +11,15 @@ use mio::{Events, Interest, Poll, Token};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The token of the thread's waker.
 pub(super) const WAKER: Token = Token(0);
 const STREAM: Token = Token(1);
 
+/// After more links that broke before a frame of the peer came, the pause is kept also if the peer connects.
+const FUTILE_LINKS_MAX: u32 = 2;
 /// Trouble is logged once it has lasted for so long: while a cluster starts, and while a node does, others
 /// are not there yet.
 const WARNING_AFTER: Duration = Duration::from_secs(5);
@@ -140,6 +143,8 @@ pub(super) struct Dialler {
     warnings: Warnings<KINDS>,
     /// Since when there is trouble, if there is.
     troubled_since: Option<Instant>,
+    /// How many links one after the other broke early, before a frame of the peer came.
+    futile_links: u32,
 }
 
 impl Dialler {
@@ -153,6 +158,7 @@ impl Dialler {
             candidate: 0,
             warnings: Warnings::new(WARNING_INTERVAL),
             troubled_since: None,
+            futile_links: 0,
         }
     }
 
@@ -166,11 +172,17 @@ impl Dialler {
             let began = Instant::now();
             match self.dial(&address, version) {
                 Ok((stream, protocol)) => {
+                    let frames_before = self.frames();
                     if !self.run_link(stream, protocol, version) {
                         return;
                     }
-                    if began.elapsed() > self.shared.timing.pause_max {
+                    let is_late = began.elapsed() > self.shared.timing.pause_max;
+                    if is_late {
                         self.pause = self.shared.timing.pause_min;
+                    }
+                    match is_late || self.frames() > frames_before {
+                        true => self.futile_links = 0,
+                        false => self.futile_links += 1,
                     }
                 }
                 Err(Trouble::Interrupted) => {}
@@ -220,16 +232,30 @@ impl Dialler {
         }
     }
 
-    /// Waits between two attempts, unless there is a reason to hope.
+    /// How many frames of the peer have come, on whichever connection.
+    fn frames(&self) -> u64 {
+        self.peer.reader.frames.load(Ordering::Relaxed)
+    }
+
+    /// Waits between two attempts, unless there is a reason to hope. A peer that accepts links and closes
+    /// them at once gives no such reason by a connection of its own: two nodes that do so to each other would
+    /// dial without a pause.
     fn rest(&mut self, began: Instant, version: u64) {
         let until = began + self.pause;
         self.pause = (self.pause * 2).min(self.shared.timing.pause_max);
         loop {
             {
-                let orders = self.link().orders();
-                if orders.nudged || orders.redial || orders.version != version {
+                let mut orders = self.link().orders();
+                let is_nudged = std::mem::take(&mut orders.nudged) && self.futile_links <= FUTILE_LINKS_MAX;
+                let has_moved = orders.version != version;
+                if is_nudged || orders.redial || has_moved {
                     drop(orders);
-                    self.pause = self.shared.timing.pause_min;
+                    if has_moved {
+                        self.futile_links = 0;
+                    }
+                    if self.futile_links == 0 {
+                        self.pause = self.shared.timing.pause_min;
+                    }
                     return;
                 }
                 if orders.stopping || Instant::now() >= until {

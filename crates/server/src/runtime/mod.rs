@@ -50,7 +50,7 @@ mod threads;
 mod turns;
 
 pub use backup::BackupRead;
-pub use certified::{CertifiedOptions, CertifiedStatus, Patience, SiteIdentity};
+pub use certified::{CertifiedOptions, CertifiedStatus, GroupStatus, Patience, SiteIdentity};
 pub use cluster::Membership;
 pub use execute::ReadOutcome;
 pub use news::{NewsItem, NewsListener};

@@ -13,9 +13,10 @@ pub(super) mod topology;
 use super::{Hold, Session, ThreadContext};
 use crate::cluster::config;
 use crate::cluster::identity::Maps;
-use crate::cluster::{ChangeOutcome, ClusterChange, ClusterStatus, ClusterView};
+use crate::cluster::{ChangeOutcome, ClusterChange, ClusterView};
 use redis_surface::table::{self, ClusterCommand, OrdoClusterCommand};
 use redis_surface::{errors, parse};
+use serde::Serialize;
 use std::sync::atomic::Ordering;
 use store::View;
 use txn::key::SLOTS;
@@ -24,8 +25,9 @@ use txn::{Args, Blob, Key, NodeId, PartitionId, Reply, SlotRange};
 const DISABLED: Reply = Reply::error("ERR This instance has cluster support disabled");
 const NO_MEMBER: Reply =
     Reply::error("ERR this node runs by itself: ORDO.CLUSTER is for the nodes of a cluster");
-const NEVER_CHANGES: Reply =
-    Reply::error("ERR the nodes and validators of a hierarchy never change: INFO hierarchy tells of them");
+const NEVER_CHANGES: Reply = Reply::error(
+    "ERR the nodes and validators of a hierarchy never change: 'ordo admin status' tells of them",
+);
 /// The longest name of a node or zone, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -72,6 +74,9 @@ impl Session {
 
     /// ORDO.CLUSTER STATUS.
     pub(super) fn cluster_status(thread: &ThreadContext<'_>) -> Reply {
+        if let Some(certified) = thread.shared.runtime.certified_status() {
+            return self::status(&certified.told());
+        }
         let Some(view) = thread.shared.runtime.cluster_view() else {
             return no_member(thread);
         };
@@ -145,7 +150,7 @@ pub(super) fn changed(outcome: ChangeOutcome) -> Reply {
 }
 
 /// ORDO.CLUSTER STATUS.
-fn status(status: &ClusterStatus) -> Reply {
+fn status(status: &impl Serialize) -> Reply {
     match serde_json::to_vec(status) {
         Ok(json) => Reply::bulk(json),
         Err(error) => Reply::error_owned(format!(

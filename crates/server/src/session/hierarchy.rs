@@ -14,29 +14,38 @@ pub(super) fn section(thread: &ThreadContext<'_>, out: &mut String) {
 }
 
 fn write(status: &CertifiedStatus, out: &mut String) {
-    let CertifiedStatus { validators, groups, counts, open_transactions, .. } = status;
+    let CertifiedStatus { described, groups, counts, open_transactions, site, .. } = status;
+    let validators = &described.validators;
     let tree = &validators.tree;
     field(out, "control", format!("{:?}", validators.control).to_lowercase());
     field(out, "validators", tree.groups());
-    for ((number, validator), (leader, decided)) in (0..).map(PartitionId).zip(&validators.list).zip(groups) {
+    for ((number, validator), group) in (0..).map(PartitionId).zip(&validators.list).zip(groups) {
         let parent = tree.parent(number).and_then(|parent| validators.list.get(usize::from(parent.0)));
         let hosts: Vec<String> = validator.nodes.iter().map(|node| node.0.to_string()).collect();
         // Writing to a string cannot fail.
         let _ = write!(
             out,
-            "validator_{}:name={},parent={},height={},hosts={},leader={},decided_entries={decided}\r\n",
+            "validator_{}:name={},parent={},height={},hosts={},leader={},decided_entries={},\
+             decided_transactions={},batches={},batched_transactions={},too_large_bytes={}\r\n",
             number.0,
             validator.name,
             parent.map_or("", |parent| parent.name.as_str()),
             tree.height(number),
             hosts.join(" "),
-            leader.map_or(0, |leader| leader.0),
+            group.leader.map_or(0, |leader| leader.0),
+            group.decided,
+            counts.decided_by.get(usize::from(number.0)).unwrap_or(&0),
+            group.batches.batches,
+            group.batches.transactions,
+            site.too_large.get(&number).unwrap_or(&0),
         );
     }
     field(out, "committed_transactions", counts.committed);
-    let heights = counts.decided_at.iter().enumerate();
-    for (height, decided) in heights.filter(|&(height, count)| height <= tree.height_of_root() || *count > 0)
-    {
+    let mut decided_at = vec![0; tree.height_of_root() + 1];
+    for (number, decided) in (0..).map(PartitionId).zip(&counts.decided_by) {
+        decided_at[tree.height(number)] += decided;
+    }
+    for (height, decided) in decided_at.iter().enumerate() {
         field(out, &format!("decided_at_height_{height}"), decided);
     }
     let [keys, snapshots, timestamps] = counts.conflicts;

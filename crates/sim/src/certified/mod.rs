@@ -39,6 +39,7 @@ use certify::register::Register;
 use certify::two_phase::{self, Rule, TwoPhase, TwoPhaseOptions};
 use certify::{Certifier, Conflict, SESSION_HORIZON};
 use client::Client;
+use node::site::BASE_BYTES_MAX;
 use process::{Process, list_at, pair_at, state_of};
 use seen::Seen;
 use std::collections::BTreeMap;
@@ -221,6 +222,7 @@ struct Plan {
     log_bytes_max: u64,
     /// A base goes in pieces of at most so many bytes.
     base_piece_bytes_max: usize,
+    base_bytes_max: usize,
     segment_bytes: u64,
     costs: CostTable,
     jitter: bool,
@@ -267,6 +269,7 @@ impl Plan {
                 bytes => bytes,
             },
             base_piece_bytes_max: pieces.pick(&[1_000, 20_000, 1 << 20]),
+            base_bytes_max: pieces.pick(&[BASE_BYTES_MAX, BASE_BYTES_MAX, BASE_BYTES_MAX, 60_000]),
             segment_bytes: options.segment_bytes,
             costs: options.costs,
             jitter: options.jitter,

@@ -291,6 +291,7 @@ impl<P: Protocol> Process<P> {
             tick_ms: (plan.tick_ns / 1_000_000).max(1),
             log_bytes_max: plan.log_bytes_max,
             base_piece_bytes_max: plan.base_piece_bytes_max,
+            base_bytes_max: plan.base_bytes_max,
             nonce: system.processes,
         };
         let protocol = P::site(options.me, &plan.sites);

@@ -6,6 +6,7 @@
 
 use super::readiness::{Readiness, Verdict as Ready};
 use super::scrape::{Scrape, ServerScrape};
+use crate::cluster::hierarchy::HierarchyStatus;
 use crate::cluster::{ClusterStatus, Problem, Severity, Verdict, problems, verdict};
 use crate::observe::{SlowEntry, shown_key};
 use execute::conflicts::{self, Cause};
@@ -44,6 +45,8 @@ pub struct Console {
     verdict: Verdict,
     problems: Vec<Problem>,
     cluster: Option<ClusterStatus>,
+    /// The validators as this node sees them, with what they have decided for its own clients.
+    hierarchy: Option<HierarchyStatus>,
 }
 
 #[derive(Serialize)]
@@ -133,6 +136,8 @@ impl Console {
         let server = scrape.server.as_ref();
         let cluster = server.and_then(|server| Some((*server.view.as_ref()?.status).clone()));
         let mut problems = cluster.as_ref().map(problems).unwrap_or_default();
+        let hierarchy = server.and_then(|server| Some(server.site.as_ref()?.told()));
+        problems.extend(hierarchy.as_ref().map(HierarchyStatus::own_problems).unwrap_or_default());
         problems.extend(server.map(own_problems).unwrap_or_default());
         if let Ready::NotReady(reason) = &readiness.verdict {
             problems.push(problem(
@@ -151,6 +156,7 @@ impl Console {
             verdict: verdict(&problems),
             problems,
             cluster,
+            hierarchy,
         }
     }
 }

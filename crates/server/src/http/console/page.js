@@ -170,6 +170,20 @@ function showCluster(status) {
   ]), "none");
 }
 
+function showHierarchy(status) {
+  byId("hierarchy").hidden = !status;
+  if (!status) return;
+  byId("hierarchy-name").textContent = `${status.cluster}: control by ${status.control}`;
+  const names = new Map(status.nodes.map((node) => [node.id, node.name]));
+  const name = (id) => names.get(id) || `node ${id}`;
+  rows(byId("validators"), [...status.validators].reverse().map((validator) => [
+    [validator.name], [validator.height],
+    [validator.leader === null ? "not known" : name(validator.leader)],
+    [validator.hosts.map(name).join(", ")],
+    [count(validator.decided_per_s), "number"], [count(validator.decided), "number"],
+  ]), "none");
+}
+
 function showProblems(problems) {
   byId("problems").hidden = problems.length === 0;
   const all = problems.map((problem) => {
@@ -217,11 +231,13 @@ function showVerdict(verdict, text) {
 function show(now) {
   const words = { ok: "OK", degraded: "Degraded", unavailable: "Unavailable" };
   showVerdict(now.verdict, now.server ? words[now.verdict] : "Loading its data");
-  const me = now.cluster && now.cluster.nodes.find((node) => node.id === now.cluster.me);
+  const whole = now.cluster || now.hierarchy;
+  const me = whole && whole.nodes.find((node) => node.id === whole.me);
   byId("who").textContent = `${me ? me.name + ", " : ""}version ${now.version}`;
   document.title = `${now.verdict === "ok" ? "" : "! "}Ordo${me ? " " + me.name : ""}`;
   showProblems(now.problems);
   showCluster(now.cluster);
+  showHierarchy(now.hierarchy);
   if (!now.server) return;
   const { server } = now;
   const rate = rates(now);

@@ -7,6 +7,7 @@
 //! list.
 
 mod cluster;
+mod hierarchy;
 mod server;
 
 use super::scrape::Scrape;

@@ -1,6 +1,6 @@
 //! The metrics of every server that serves clients.
 
-use super::{Writer, cluster, seconds};
+use super::{Writer, cluster, hierarchy, seconds};
 use crate::http::scrape::ServerScrape;
 use crate::observe::{BOUNDS_NS, CallCounts, DurationCounts};
 use execute::conflicts::Cause;
@@ -18,7 +18,8 @@ pub fn encode(server: &ServerScrape, out: &mut Writer<'_>) -> fmt::Result {
     engine(server, out)?;
     log(server, out)?;
     checkpoints(server, out)?;
-    cluster::encode(server.view.as_deref(), out)
+    cluster::encode(server.view.as_deref(), out)?;
+    hierarchy::encode(server.site.as_ref(), out)
 }
 
 fn clients(server: &ServerScrape, out: &mut Writer<'_>) -> fmt::Result {

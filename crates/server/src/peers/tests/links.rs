@@ -58,6 +58,45 @@ fn a_peer_is_dialled_at_once_when_its_own_connection_comes() {
 }
 
 #[test]
+fn a_peer_that_closes_each_link_at_once_is_not_dialled_without_a_pause() {
+    let (one, two) = pair(patient(), |_| {});
+    let nudges = |count: u32| {
+        for _ in 0..count {
+            let before = two.ear.heard.lock().ups.get(&NodeId(1)).copied().unwrap_or(0);
+            two.peers.redial(NodeId(1));
+            two.ear.wait_up(1, before + 1);
+        }
+    };
+    // As long as few links were closed, a connection of the peer makes this node dial.
+    for round in 1..=3 {
+        let body = [round as u8];
+        one.say(2, &body);
+        two.ear.wait_frame(&body);
+        two.peers.sever(NodeId(1), "of the test");
+        one.ear.wait_down(2, round);
+        if round < 3 {
+            nudges(1);
+            one.ear.wait_up(2, round + 1);
+        }
+    }
+    nudges(3);
+    let peer = one.peers.shared.peer(NodeId(2)).expect("a peer");
+    eventually("the connection of the peer is heard of", || !peer.link.orders().nudged);
+    assert_eq!(one.ear.heard.lock().ups[&NodeId(2)], 3);
+    // Somebody who asks for it has the peer dialled. A frame of the peer gives hope again.
+    one.peers.redial(NodeId(2));
+    one.ear.wait_up(2, 4);
+    two.say(1, b"hello");
+    one.ear.wait_frame(b"hello");
+    one.say(2, b"last");
+    two.ear.wait_frame(b"last");
+    two.peers.sever(NodeId(1), "of the test");
+    one.ear.wait_down(2, 4);
+    nudges(1);
+    one.ear.wait_up(2, 5);
+}
+
+#[test]
 fn a_restarted_peer_is_reached_again() {
     let one = Node::start(1);
     let mut again = options(2);

@@ -51,8 +51,8 @@ pub struct Running {
     since_ms: u64,
     /// Whether the site has been asked to commit writes.
     may_have_effect: bool,
-    /// The height above the leaves of the validator that decides.
-    level: usize,
+    /// The validator that decides.
+    decider: PartitionId,
     /// How often it has conflicted with others in all attempts.
     rounds: u32,
 }
@@ -81,7 +81,8 @@ pub type Ready = (Box<Running>, Next);
 impl Running {
     fn new(request: Arc<Request>, lent: Lent, work: Work, since_ms: u64) -> Running {
         let connection = request.id.session;
-        Running { connection, request, lent, work, since_ms, may_have_effect: false, level: 0, rounds: 0 }
+        let decider = lent.home();
+        Running { connection, request, lent, work, since_ms, may_have_effect: false, decider, rounds: 0 }
     }
 
     /// Runs the procedure as far as it goes.
@@ -147,17 +148,13 @@ pub trait Asked {
     fn forget(&mut self, id: RequestId);
 }
 
-/// Heights of validators that are counted apart.
-pub const LEVELS: usize = 8;
-
 /// Counts of what has ended since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests, and open transactions, that took effect or only read.
     pub committed: u64,
-    /// Those of them that a validator decided on, by its height above the leaves; the last number is that of
-    /// all higher ones.
-    pub decided_at: [u64; LEVELS],
+    /// Those of them that a validator decided on, by its number.
+    pub decided_by: Vec<u64>,
     /// Attempts that conflicted with others, by what they met: a key, the age of a snapshot, timestamps.
     pub conflicts: [u64; 3],
     /// Requests that were given up because they took too long.
@@ -165,6 +162,19 @@ pub struct Counts {
     /// Open transactions that their clients had forgotten.
     pub forgotten: u64,
 }
+
+/// What ended within the last seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// [`Counts::committed`] a second.
+    pub committed: f64,
+    /// [`Counts::decided_by`] a second.
+    pub decided_by: Vec<f64>,
+}
+
+/// Counts are remembered after each time of this length, and so many of them.
+const SAMPLE_MS: u64 = 1_000;
+const SAMPLES_MAX: usize = 10;
 
 /// All connections of a node.
 pub struct Gateway {
@@ -184,11 +194,14 @@ pub struct Gateway {
     pub ready: Vec<Ready>,
     /// See [`Counts`].
     pub counts: Counts,
+    /// The counts of the last seconds, with their times, the oldest first.
+    samples: VecDeque<(u64, Counts)>,
 }
 
 impl Gateway {
     /// A gateway that nobody uses yet.
     pub fn new(sessions: Sessions, tree: Tree, patience: Patience) -> Gateway {
+        let decided_by = vec![0; usize::from(tree.groups())];
         Gateway {
             sessions,
             patience,
@@ -199,7 +212,30 @@ impl Gateway {
             in_transaction: BTreeSet::new(),
             answers: Vec::new(),
             ready: Vec::new(),
-            counts: Counts::default(),
+            counts: Counts { decided_by, ..Counts::default() },
+            samples: VecDeque::new(),
+        }
+    }
+
+    /// Remembers the counts for [`Gateway::rates`], if that was not done lately.
+    pub fn sample(&mut self, now_ms: u64) {
+        if self.samples.back().is_none_or(|&(at_ms, _)| now_ms >= at_ms + SAMPLE_MS) {
+            if self.samples.len() == SAMPLES_MAX {
+                self.samples.pop_front();
+            }
+            self.samples.push_back((now_ms, self.counts.clone()));
+        }
+    }
+
+    /// What has ended a second, over the last seconds.
+    pub fn rates(&self, now_ms: u64) -> Rates {
+        let Some((since_ms, before)) = self.samples.front() else { return Rates::default() };
+        let seconds = now_ms.saturating_sub(*since_ms).max(1) as f64 / 1_000.0;
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        let decided = self.counts.decided_by.iter().zip(&before.decided_by);
+        Rates {
+            committed: rate(self.counts.committed, before.committed),
+            decided_by: decided.map(|(&now, &before)| rate(now, before)).collect(),
         }
     }
 
@@ -211,6 +247,11 @@ impl Gateway {
     /// How many connections are in a transaction.
     pub fn open_transactions(&self) -> usize {
         self.in_transaction.len()
+    }
+
+    /// Whether a connection has nothing under way.
+    pub fn is_at_rest(&self, connection: SessionId) -> bool {
+        !self.connections.contains_key(&connection)
     }
 
     /// A client's request comes.
@@ -375,7 +416,7 @@ impl Gateway {
                 if let Wish::Commit(reads, writes) = &wish {
                     running.may_have_effect = !writes.is_empty();
                     let keys = reads.keys.keys().chain(writes.records.keys());
-                    running.level = level_of(&self.tree, running.lent.home(), keys);
+                    running.decider = decider_of(&self.tree, running.lent.home(), keys);
                 }
                 let is_read_only = match &running.work {
                     Work::Call(call) => call.is_read_only(),
@@ -411,7 +452,7 @@ impl Gateway {
 
     /// A request has ended, one way or another.
     fn ended(&mut self, running: Running, end: CallEnd, now_ms: u64, site: &mut impl Asked) {
-        let Running { connection, request, mut lent, work, since_ms, rounds, level, .. } = running;
+        let Running { connection, request, mut lent, work, since_ms, rounds, decider, .. } = running;
         let is_late = now_ms >= since_ms + self.patience.request_ms;
         if let (Work::Call(_), CallEnd::Conflict(_), false) = (&work, &end, is_late) {
             // None of its attempts has had an effect, so it may run under another name.
@@ -424,9 +465,13 @@ impl Gateway {
             lent.doubt();
         }
         let is_open = matches!(work, Work::Open(_));
-        if let CallEnd::Done { outcome: Ok(_), is_ordered } = end {
+        if let CallEnd::Done { outcome: Ok(_), is_ordered } = end
+            && connection != SessionId::INTERNAL
+        {
             self.counts.committed += 1;
-            self.counts.decided_at[level] += u64::from(is_ordered);
+            if let Some(decided) = self.counts.decided_by.get_mut(usize::from(decider.0)) {
+                *decided += u64::from(is_ordered);
+            }
         }
         let outcome = outcome_of(end, is_open);
         self.finish(connection, &request, outcome, is_open, now_ms);
@@ -497,7 +542,7 @@ impl Gateway {
             self.asked.remove(&id.session);
             site.forget(id);
             lent.doubt();
-            self.counts.given_up += 1;
+            self.counts.given_up += u64::from(connection != SessionId::INTERNAL);
             let text = match may_have_effect {
                 true => {
                     "ORDOUNKNOWN the validators did not answer in time: nobody knows whether this took \
@@ -518,7 +563,7 @@ impl Gateway {
             }
             self.sessions.leave(connection);
             let Some(request) = of.queue.pop_front() else { continue };
-            self.counts.given_up += 1;
+            self.counts.given_up += u64::from(connection != SessionId::INTERNAL);
             let is_open = of.begun.is_some();
             let text =
                 "CLUSTERDOWN too many transactions are open at this node: nothing was changed; try again";
@@ -590,12 +635,11 @@ impl Gateway {
     }
 }
 
-/// The height of the validator that decides on a transaction which uses these keys.
-fn level_of<'a>(tree: &Tree, home: PartitionId, keys: impl Iterator<Item = &'a Key>) -> usize {
+/// The validator that decides on a transaction which uses these keys.
+fn decider_of<'a>(tree: &Tree, home: PartitionId, keys: impl Iterator<Item = &'a Key>) -> PartitionId {
     let leaf_of = |key: &Key| partition_of_slot(key.slot(), tree.partitions());
     let participants: BTreeSet<PartitionId> = keys.map(leaf_of).chain([home]).collect();
-    let decider = tree.decider(&participants);
-    decider.map_or(0, |decider| tree.height(decider)).min(LEVELS - 1)
+    tree.decider(&participants).unwrap_or(home)
 }
 
 /// The name of the attempt with which a transaction begins. The first attempt of one that only reads may read
@@ -805,6 +849,37 @@ mod tests {
         rig.answer(SiteAnswer::Committed);
         rig.one_answer(2, "OK");
         assert!(rig.gateway.connections.is_empty() && rig.gateway.asked.is_empty());
+    }
+
+    #[test]
+    fn clients_transactions_are_counted_by_their_deciders_and_a_second() {
+        let mut rig = Rig::new();
+        assert_eq!(rig.gateway.rates(rig.now_ms), Rates::default());
+        rig.gateway.sample(rig.now_ms);
+        let decide = |rig: &mut Rig, session| {
+            rig.send_of(session, "set", &[]);
+            rig.answer(SiteAnswer::Begun);
+            rig.answer(SiteAnswer::Committed);
+            assert!(rig.gateway.is_at_rest(session));
+        };
+        // The key `a` is at the first leaf, and the request's session is at home at the second one, unless
+        // the leaf of the key is its home.
+        let leaf = partition_of_slot(Key::new(b"a").slot(), 2);
+        let decider = if leaf == PartitionId(1) { 1 } else { 2 };
+        for _ in 0..4 {
+            decide(&mut rig, ME);
+        }
+        decide(&mut rig, SessionId::INTERNAL);
+        let Counts { committed, decided_by, .. } = rig.gateway.counts.clone();
+        assert_eq!((committed, decided_by[decider], decided_by.iter().sum::<u64>()), (4, 4, 4));
+        assert!(rig.gateway.rates(rig.now_ms + 2_000).committed == 2.0);
+        assert!(rig.gateway.rates(rig.now_ms + 2_000).decided_by[decider] == 2.0);
+        // What is long ago counts no more.
+        for second in 1..=2 * SAMPLES_MAX as u64 {
+            rig.gateway.sample(rig.now_ms + second * SAMPLE_MS);
+        }
+        assert_eq!(rig.gateway.samples.len(), SAMPLES_MAX);
+        assert!(rig.gateway.rates(rig.now_ms + 30_000).committed == 0.0);
     }
 
     #[test]

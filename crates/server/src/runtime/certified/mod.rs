@@ -12,6 +12,12 @@
 //! id, which names the sessions of clients, and it holds no data. The site's own files are in the directory
 //! `site` below.
 //!
+//! # Keys that have expired
+//!
+//! Whoever reads a key that has expired finds none. At each tick the node that leads a leaf has a transaction
+//! of its own delete such keys ([`Expirer`]): so a key is gone from the counts, too, soon after it has
+//! expired by that node's clock.
+//!
 //! # Locks
 //!
 //! One lock holds the site, its journal, and what clients have under way. Procedures run without it: a turn
@@ -35,21 +41,24 @@ use super::port::{Port, PortShared, Ports, Replies};
 use super::start::log_boot_id;
 use super::status::{MemberStatus, RuntimeStatus};
 use crate::clock::SteadyClock;
-use crate::cluster::Validators;
+use crate::cluster::hierarchy::{
+    HIERARCHY, HierarchyNode, HierarchyStatus, NodeReport, TransactionCounts, ValidatorStatus,
+};
+use crate::cluster::{ClusterNode, Validator, Validators};
 use crate::disk::RealDisk;
 use crate::peers::{FRAME_BYTES_MAX, PeerEvents, PeerOptions, Peers};
 use bytes::Bytes;
-use certify::hierarchy::{Hierarchy, HierarchyOptions, KeyCounts, Tree};
-use certify::{Answer as SiteAnswer, CertifiedCall, LocalSnapshot, Look, Wish};
+use certify::hierarchy::{BatchCounts, Hierarchy, HierarchyOptions, KeyCounts, Tree};
+use certify::{Answer as SiteAnswer, CertifiedCall, LocalSnapshot, Look, Threads, Wish};
 use execute::ReadOutcome;
 use execute::snapshot::panic_text;
 use gateway::{Asked, Gateway, Ready};
-pub use gateway::{Counts, Patience};
+pub use gateway::{Counts, Patience, Rates};
 pub use identity::SiteIdentity;
 use log::{Journal, Preparer, SyncTicket};
 use node::FsyncPolicy;
 use node::host::{CountedJournal, HostEvent, Machine, drive};
-use node::site::{Site, SiteEffects, SiteOptions, SiteStatus};
+use node::site::{BASE_BYTES_MAX, Site, SiteCounts, SiteEffects, SiteOptions, SiteStatus};
 use parking_lot::{Condvar, Mutex};
 use sessions::Sessions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +69,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, Request, RequestId, SessionId};
+use txn::{
+    Args, BootId, Entry, Key, NodeId, PartitionId, PartitionRoute, Position, Procedure, Request, RequestId,
+    SessionId, Slots,
+};
 
 /// The protocol that sites of this build speak with each other. Those of ordered nodes count from 1.
 pub const PROTOCOL: u16 = 0x101;
@@ -74,6 +86,9 @@ const LOG_BYTES_MAX: u64 = 16 << 20;
 const BASE_PIECE_BYTES_MAX: usize = 1 << 20;
 const _: () = assert!(2 * BASE_PIECE_BYTES_MAX <= FRAME_BYTES_MAX, "a frame carries a piece and its head");
 
+/// One transaction removes so many keys that have expired, at most.
+const EXPIRED_KEYS_MAX: usize = 256;
+
 /// How a node takes part in a hierarchy.
 pub struct CertifiedOptions {
     /// What its directory is to stay.
@@ -82,27 +97,55 @@ pub struct CertifiedOptions {
     pub me: NodeId,
     /// The validators.
     pub validators: Validators,
-    /// Where the nodes are, this one included, with their names.
-    pub nodes: BTreeMap<NodeId, (String, String)>,
+    /// The nodes, this one included.
+    pub nodes: BTreeMap<NodeId, ClusterNode>,
     /// How it reaches the others.
     pub peers: PeerOptions,
     /// How long a tick is.
     pub tick_ms: u64,
     /// How long clients wait.
     pub patience: Patience,
+    /// Removes the keys that are its arguments if they have expired.
+    pub expire: Arc<dyn Procedure>,
     /// Called if the site has ended, with a text for the operator: end the process.
     pub on_end: HaltHook,
+}
+
+/// The hierarchy that a node is of, as its cluster.toml describes it.
+#[derive(Debug)]
+pub struct Described {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The node.
+    pub me: NodeId,
+    /// The nodes.
+    pub nodes: BTreeMap<NodeId, ClusterNode>,
+    /// The validators.
+    pub validators: Validators,
+}
+
+/// A validator as a node sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupStatus {
+    /// The leader of its group, as far as this node knows.
+    pub leader: Option<NodeId>,
+    /// Its last decided entry.
+    pub decided: u64,
+    /// What this node has sent for it.
+    pub batches: BatchCounts,
 }
 
 /// What a site tells of itself.
 #[derive(Clone, Debug)]
 pub struct CertifiedStatus {
-    /// The validators.
-    pub validators: Validators,
-    /// The leader of each validator's group, as far as this node knows, and its last decided entry.
-    pub groups: Vec<(Option<NodeId>, u64)>,
+    /// The hierarchy.
+    pub described: Arc<Described>,
+    /// Each validator.
+    pub groups: Vec<GroupStatus>,
     /// What has ended.
     pub counts: Counts,
+    /// What ended within the last seconds.
+    pub rates: Rates,
     /// Connections that are in a transaction.
     pub open_transactions: usize,
     /// How many keys of users the node has.
@@ -115,7 +158,8 @@ impl CertifiedStatus {
     /// Why clients may not be sent here, in one line, if they may not.
     pub fn trouble(&self) -> Option<String> {
         let names = |groups: &BTreeSet<PartitionId>| {
-            let validators = groups.iter().filter_map(|group| self.validators.list.get(usize::from(group.0)));
+            let list = &self.described.validators.list;
+            let validators = groups.iter().filter_map(|group| list.get(usize::from(group.0)));
             validators.map(|validator| validator.name.as_str()).collect::<Vec<_>>().join(", ")
         };
         let SiteStatus { silence, without_leader, lagging, .. } = &self.site;
@@ -131,12 +175,76 @@ impl CertifiedStatus {
         (!lagging.is_empty())
             .then(|| format!("behind: this node catches up with the validators {}", names(lagging)))
     }
+
+    /// The validators that this node hosts, and those that it leads.
+    pub fn hosted_and_led(&self) -> (usize, usize) {
+        let Described { me, validators, .. } = &*self.described;
+        let hosted = validators.list.iter().filter(|validator| validator.nodes.contains(me));
+        let led = self.groups.iter().filter(|group| group.leader == Some(*me));
+        (hosted.count(), led.count())
+    }
+
+    /// What ORDO.CLUSTER STATUS replies.
+    pub fn told(&self) -> HierarchyStatus {
+        let Described { cluster, me, nodes, validators } = &*self.described;
+        let SiteStatus { silence, without_leader, lagging, too_large, unlinked, .. } = &self.site;
+        let [aborted_at_keys, aborted_of_old_snapshots, aborted_of_timestamps] = self.counts.conflicts;
+        let report = || NodeReport {
+            silence: silence.map(str::to_owned),
+            behind: lagging.iter().map(|group| group.0).collect(),
+            transactions: TransactionCounts {
+                committed: self.counts.committed,
+                committed_per_s: self.rates.committed,
+                aborted_at_keys,
+                aborted_of_old_snapshots,
+                aborted_of_timestamps,
+                given_up: self.counts.given_up,
+                open: self.open_transactions as u64,
+                forgotten: self.counts.forgotten,
+            },
+        };
+        let node = |(id, node): (&NodeId, &ClusterNode)| HierarchyNode {
+            id: id.0,
+            name: node.name.clone(),
+            zone: node.zone.clone(),
+            peer_address: node.peer_address.clone(),
+            client_address: node.client_address.clone(),
+            reachable: !unlinked.contains(id),
+            report: (id == me).then(report),
+        };
+        let validator = |(id, (group, validator)): (PartitionId, (&GroupStatus, &Validator))| {
+            let place = usize::from(id.0);
+            ValidatorStatus {
+                id: id.0,
+                name: validator.name.clone(),
+                parent: validators.tree.parent(id).map(|parent| parent.0),
+                height: validators.tree.height(id) as u64,
+                hosts: validator.nodes.iter().map(|node| node.0).collect(),
+                leader: group.leader.filter(|_| !without_leader.contains(&id)).map(|node| node.0),
+                entries: group.decided,
+                decided: self.counts.decided_by.get(place).copied().unwrap_or(0),
+                decided_per_s: self.rates.decided_by.get(place).copied().unwrap_or(0.0),
+                batches: group.batches.batches,
+                batched: group.batches.transactions,
+                too_large_bytes: too_large.get(&id).copied(),
+            }
+        };
+        let groups = self.groups.iter().zip(&validators.list);
+        HierarchyStatus {
+            protocol: HIERARCHY.to_owned(),
+            cluster: cluster.clone(),
+            control: format!("{:?}", validators.control).to_lowercase(),
+            me: me.0,
+            nodes: nodes.iter().map(node).collect(),
+            validators: (0..).map(PartitionId).zip(groups).map(validator).collect(),
+        }
+    }
 }
 
 /// A running site. See the module's head.
 pub(super) struct Certified {
     core: Mutex<Core>,
-    validators: Validators,
+    described: Arc<Described>,
     ports: Arc<Ports>,
     peers: Arc<OnceLock<Peers>>,
     clock: SteadyClock,
@@ -148,6 +256,49 @@ pub(super) struct Certified {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Whether the site is silent, for those who look often.
     is_silent: Arc<AtomicBool>,
+}
+
+/// Has keys removed that have expired. The node that leads a leaf does that for the leaf: the requests are
+/// the server's own, one at a time.
+struct Expirer {
+    procedure: Arc<dyn Procedure>,
+    /// The leaf that is looked at next.
+    next_leaf: u16,
+    /// The number of the last request.
+    sequence: u64,
+}
+
+impl Expirer {
+    /// The request that removes what has expired at one of the leaves that this node leads.
+    fn next(&mut self, site: &Site<Hierarchy>, me: NodeId, leaves: u16, now_ms: u64) -> Option<Arc<Request>> {
+        let leads = |leaf| {
+            let leader = site.group(leaf).and_then(|group| group.leader());
+            leader.is_some_and(|(node, _)| node == me)
+        };
+        for _ in 0..leaves {
+            let leaf = PartitionId(self.next_leaf);
+            self.next_leaf = (self.next_leaf + 1) % leaves;
+            if !leads(leaf) {
+                continue;
+            }
+            let keys = site.protocol().expired(leaf, now_ms, EXPIRED_KEYS_MAX);
+            if keys.is_empty() {
+                continue;
+            }
+            self.sequence += 1;
+            let args: Args = keys.iter().map(Key::to_blob).collect();
+            return Some(Arc::new(Request {
+                id: RequestId { session: SessionId::INTERNAL, sequence: self.sequence, attempt: 0 },
+                slots_version: 0,
+                footprint: self.procedure.footprint(&args),
+                procedure: self.procedure.clone(),
+                args,
+                route: PartitionRoute::one_of(leaf, &Slots::even(leaves)),
+                elsewhere: false,
+            }));
+        }
+        None
+    }
 }
 
 /// When the tick thread looks next.
@@ -165,6 +316,7 @@ struct Core {
     /// Frames by receiver, for their memory.
     outgoing: BTreeMap<NodeId, Vec<u8>>,
     gateway: Gateway,
+    expirer: Expirer,
     /// Dropped when the site has caught up with the others: the process waits for that when it starts.
     catches_up: Option<Sender<()>>,
     /// See [`Certified`].
@@ -294,13 +446,16 @@ impl Certified {
         workers: usize,
         options: CertifiedOptions,
     ) -> Result<Arc<Certified>, StartError> {
-        let CertifiedOptions { identity, me, validators, nodes, peers, tick_ms, patience, on_end } = options;
+        let CertifiedOptions { identity, me, validators, nodes, peers, tick_ms, patience, expire, on_end } =
+            options;
         identity.claim(disk.path())?;
         let nonce = log_boot_id();
         let (journal, images, found) = Journal::open_if(disk, segment_bytes, nonce, &|_, _| true)?;
         if found.cut.is_some() {
             tracing::warn!("{found}");
         }
+        let described = Arc::new(Described { cluster: identity.cluster.clone(), me, nodes, validators });
+        let Described { nodes, validators, .. } = &*described;
         let tree = &validators.tree;
         let protocol = HierarchyOptions {
             me,
@@ -317,10 +472,14 @@ impl Certified {
             tick_ms,
             log_bytes_max: LOG_BYTES_MAX,
             base_piece_bytes_max: BASE_PIECE_BYTES_MAX,
+            base_bytes_max: BASE_BYTES_MAX,
             nonce,
         };
         let site = Site::recover(site, Hierarchy::new(protocol), images);
         let mut site = site.map_err(|text| StartError::Ended(text.into()))?;
+        // More threads than processors would only wait for each other.
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        site.share_work(Arc::new(Threads { count: workers.min(processors) }));
         site.catch_up();
         let (catches_up, has_caught_up) = mpsc::channel();
         let clock = SteadyClock::start();
@@ -342,10 +501,11 @@ impl Certified {
                 hands: Some(Hands { sync, sync_aside, files, checkpoint }),
                 outgoing: BTreeMap::new(),
                 gateway: Gateway::new(sessions, tree.clone(), patience),
+                expirer: Expirer { procedure: expire, next_leaf: 0, sequence: 0 },
                 catches_up: Some(catches_up),
                 is_silent: is_silent.clone(),
             }),
-            validators,
+            described: described.clone(),
             ports,
             peers: Arc::default(),
             clock,
@@ -361,8 +521,8 @@ impl Certified {
             let work = work.clone();
             certified.spawn(&format!("site-run-{number}"), move |certified| certified.run(&work))?;
         }
-        let addresses = nodes.iter().map(|(&node, (_, address))| (node, address.clone())).collect();
-        let names = nodes.into_iter().map(|(node, (name, _))| (node, name)).collect();
+        let addresses = nodes.iter().map(|(&id, node)| (id, node.peer_address.clone())).collect();
+        let names = nodes.iter().map(|(&id, node)| (id, node.name.clone())).collect();
         let transport = Peers::start(
             PeerOptions { protocols: PROTOCOL..=PROTOCOL, ..peers },
             Arc::new(FromPeers(certified.clone())),
@@ -407,7 +567,7 @@ impl Certified {
 
     /// The tree of validators.
     pub fn tree(&self) -> &Tree {
-        &self.validators.tree
+        &self.described.validators.tree
     }
 
     /// Takes requests of a port, whose owner looks at it next.
@@ -446,12 +606,17 @@ impl Certified {
         let core = self.core.lock();
         let group = |group| {
             let leader = core.site.group(group).and_then(|replica| replica.leader());
-            (leader.map(|(node, _)| node), core.site.decided(group))
+            GroupStatus {
+                leader: leader.map(|(node, _)| node),
+                decided: core.site.decided(group),
+                batches: core.site.protocol().batches(group),
+            }
         };
         CertifiedStatus {
-            validators: self.validators.clone(),
+            described: self.described.clone(),
             groups: (0..self.tree().groups()).map(|number| group(PartitionId(number))).collect(),
-            counts: core.gateway.counts,
+            counts: core.gateway.counts.clone(),
+            rates: core.gateway.rates(self.clock.now_ms()),
             open_transactions: core.gateway.open_transactions(),
             keys: core.site.protocol().key_counts(),
             site: core.site.status(),
@@ -461,10 +626,11 @@ impl Certified {
     /// Puts what is to be told of the site into the place of what the ordered node beside it tells.
     pub fn tell_instead(&self, status: &mut RuntimeStatus) {
         let core = self.core.lock();
-        let SiteStatus { decided, log_bytes, bases, syncs, write_failures, sync_failures, silence, .. } =
-            core.site.status();
+        let SiteStatus { counts, decided, log_bytes, silence, .. } = core.site.status();
+        let SiteCounts { bases, syncs, write_failures, sync_failures, .. } = counts;
         status.log = core.records.journal.status();
         drop(core);
+        status.engine_name = HIERARCHY;
         status.node = MemberStatus {
             delivered: Position(decided),
             confirmed: Position(decided),
@@ -606,6 +772,7 @@ impl Certified {
 
     fn tick(&self, every: Duration) {
         let mut next = Instant::now() + every;
+        let mut warned = BTreeSet::new();
         loop {
             {
                 let mut alarm = self.alarm.lock();
@@ -626,16 +793,49 @@ impl Certified {
                 next = Instant::now() + every;
                 let Core { site, effects, .. } = &mut *core;
                 site.react(HostEvent::Tick { wall_ms }, now_ms, effects);
+                self.warn_of_too_large(&site.status().too_large, &mut warned);
             }
+            // Sessions are lent from when the site has caught up on.
+            let may_expire = core.catches_up.is_none() && core.gateway.is_at_rest(SessionId::INTERNAL);
+            let expired = (is_tick && may_expire).then(|| {
+                let Core { expirer, site, .. } = &mut *core;
+                expirer.next(site, self.described.me, self.tree().partitions(), now_ms)
+            });
             let turned = core.turn(&self.peers, now_ms, |gateway, asks| {
                 gateway.end_pauses(now_ms);
                 if is_tick {
+                    gateway.sample(now_ms);
                     gateway.give_up(now_ms, asks);
+                }
+                if let Some(request) = expired.flatten() {
+                    gateway.take(request, now_ms, asks);
                 }
             });
             drop(core);
             self.pass_on(turned);
         }
+    }
+
+    /// Tells once of each partition whose data has become too large for a base, and when it is so no longer.
+    fn warn_of_too_large(&self, too_large: &BTreeMap<PartitionId, u64>, warned: &mut BTreeSet<PartitionId>) {
+        let name = |group: &PartitionId| {
+            let list = &self.described.validators.list;
+            list.get(usize::from(group.0)).map_or("", |validator| validator.name.as_str())
+        };
+        for (group, bytes) in too_large.iter().filter(|(group, _)| !warned.contains(*group)) {
+            tracing::warn!(
+                "the data of validator {} has {} MiB, and the journal can begin anew behind {} MiB at most: \
+                 the journals and the memory of all nodes go on growing. Delete what is not needed, or use a \
+                 cluster with more partitions (docs/hierarchy.md, Limits)",
+                name(group),
+                bytes >> 20,
+                BASE_BYTES_MAX >> 20
+            );
+        }
+        for group in warned.iter().filter(|group| !too_large.contains_key(group)) {
+            tracing::info!("the journal has begun anew behind the data of validator {}", name(group));
+        }
+        *warned = too_large.keys().copied().collect();
     }
 
     /// Ends the threads and brings the journal to the disk.
