@@ -1,5 +1,5 @@
 //! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo backup`, `ordo restore`,
-//! `ordo import`, `ordo bench`, `ordo sim` and `ordo reproduce`.
+//! `ordo export`, `ordo import`, `ordo bench`, `ordo sim` and `ordo reproduce`.
 
 #![allow(clippy::disallowed_methods, reason = "this crate measures: `ordo sim calibrate` and progress")]
 
@@ -7,6 +7,7 @@ mod admin;
 mod backup;
 mod bench;
 mod cluster;
+mod export;
 mod import;
 mod nodes;
 mod reproduce;
@@ -72,6 +73,11 @@ fn main() -> ExitCode {
                 .long_about(None),
         )
         .subcommand(
+            export::Export::augment_args(Command::new("export"))
+                .about("Tells what transactions change, in their order, as lines of JSON")
+                .long_about(None),
+        )
+        .subcommand(
             import::Import::augment_args(Command::new("import").arg_required_else_help(true))
                 .about(
                     "Imports a snapshot of a Redis or a Valkey, or follows a running one until the cut-over",
@@ -116,6 +122,13 @@ fn main() -> ExitCode {
         Some(("restore", matches)) => backup::Restore::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(|restore| backup::run_restore(&restore)),
+        Some(("export", matches)) => {
+            let export = export::Export::from_arg_matches(matches).map_err(|error| error.exit());
+            match export.and_then(export::run) {
+                Ok(code) => return code,
+                Err(error) => Err(error),
+            }
+        }
         Some(("import", matches)) => {
             import::Import::from_arg_matches(matches).map_err(|error| error.exit()).and_then(import::run)
         }

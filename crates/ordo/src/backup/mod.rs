@@ -42,9 +42,9 @@
 //! which is why the node that is furthest behind is asked first.
 
 mod chains;
-mod format;
-mod moment;
-mod nodes;
+pub mod format;
+pub mod moment;
+pub mod nodes;
 mod objects;
 mod restore;
 mod take;
