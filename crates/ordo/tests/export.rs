@@ -63,7 +63,8 @@ fn stop(exporter: &mut ServerProcess) {
 
 /// Runs an exporter to its end. Gives its exit code, its lines, and what it said.
 fn export(addresses: &[String], words: &[&str]) -> (Option<i32>, Vec<Json>, String) {
-    let all = [&["export", "--once", "--address", &addresses.join(",")], words].concat();
+    let addresses = addresses.join(",");
+    let all = [&["export", "--once", "--address", &addresses], words].concat();
     let output = ordo(&all);
     let lines = String::from_utf8(output.stdout).expect("UTF-8");
     let lines = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -155,7 +156,6 @@ fn each_transaction_is_one_change_with_what_it_has_left() {
         "DEL h",
         "INCR a",
         "EXEC",
-        "SET short v PX 50",
         "EVAL redis.call('SET',KEYS[1],1);redis.call('DEL',KEYS[2]);redis.call('SET',KEYS[1],2) 2 e a",
         "RENAME e f",
         "MULTI",
@@ -163,6 +163,7 @@ fn each_transaction_is_one_change_with_what_it_has_left() {
         "FLUSHALL",
         "SET left 1",
         "EXEC",
+        "SET short v PX 50",
     ] {
         call(&mut client, line);
     }
@@ -192,10 +193,10 @@ fn each_transaction_is_one_change_with_what_it_has_left() {
             json!(["rpush", false, [["l", ["a", "b"]]]]),
             json!(["xadd", false, [["x", stream]]]),
             json!(["exec", false, [["a", "4"], ["l", ["b"]], ["h", "deleted"]]]),
-            json!(["set", false, [["short", "v"]]]),
             json!(["eval", false, [["e", "2"], ["a", "deleted"]]]),
-            json!(["rename", false, [["f", "2"], ["e", "deleted"]]]),
+            json!(["rename", false, [["e", "deleted"], ["f", "2"]]]),
             json!(["exec", true, [["left", "1"]]]),
+            json!(["set", false, [["short", "v"]]]),
             json!(["set", false, [["long", null]]]),
             json!(["eval", false, [["kept", "1"]]]),
         ]

@@ -115,7 +115,11 @@ impl Lines {
         let ReplayedTransaction { request, procedure, clears, keys } = transaction;
         data.insert("place".to_owned(), place.into());
         data.insert("request".to_owned(), request.to_string().into());
-        let command = procedure.strip_prefix("redis.").unwrap_or(procedure);
+        let command = match procedure.strip_prefix("redis.") {
+            Some("block") => "exec",
+            Some(command) => command,
+            None => procedure,
+        };
         data.insert("command".to_owned(), command.into());
         data.insert("clears".to_owned(), (*clears).into());
         let keys = keys.iter().map(|ChangedKey { key, entry }| match entry {
