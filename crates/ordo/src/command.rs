@@ -93,20 +93,15 @@ pub fn command() -> Command {
 
 /// The definition with the settings of `ordo serve`, which takes its words by a table of its own.
 fn described() -> Command {
-    command().mut_subcommand("serve", |serve| {
-        let serve = serve
-            .mut_arg("words", |words| words.hide(true))
-            .disable_help_flag(false)
-            .about("Serves Redis clients")
-            .arg(Arg::new("file").value_name("FILE").help("A file of settings: TOML, or Redis's own form"));
+    command().mut_subcommand("serve", |_| {
+        let file = "A file of settings: TOML, or Redis's own form";
+        let serve = Command::new("serve").about("Serves Redis clients");
+        let serve = serve.arg(Arg::new("file").value_name("FILE").help(file));
         let settings = SETTINGS.iter().filter(|setting| !HIDDEN.contains(&setting.name));
         serve.args(settings.map(|setting| {
             let default = if setting.default.is_empty() { "''" } else { setting.default };
-            let help = format!(
-                "{} Takes {}; the default is {default}.",
-                setting.help,
-                setting.kind.expectation()
-            );
+            let help =
+                format!("{} Takes {}; the default is {default}.", setting.help, setting.kind.expectation());
             let arg = Arg::new(setting.name).long(setting.name).value_name("VALUE").help(help);
             match setting.kind {
                 Kind::Choice(words) => arg.value_parser(words.to_vec()),
@@ -153,7 +148,8 @@ impl Man {
         let mut root = described();
         // Subcommands learn what they are called in full.
         root.build();
-        let count = write_pages(&root, &self.to).with_context(|| format!("pages cannot be written to {shown}"))?;
+        let count =
+            write_pages(&root, &self.to).with_context(|| format!("pages cannot be written to {shown}"))?;
         println!("{shown}: {count} pages, of which ordo.1 is the first");
         Ok(())
     }

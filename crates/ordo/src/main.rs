@@ -16,8 +16,8 @@ mod reproduce;
 mod serve;
 mod simulate;
 
-use clap::error::{ContextKind, ContextValue};
 use clap::FromArgMatches;
+use clap::error::{ContextKind, ContextValue};
 use server::memory::Counting;
 use std::process::ExitCode;
 
@@ -40,7 +40,8 @@ fn without_far_fetched_advice(mut error: clap::Error) -> clap::Error {
 }
 
 fn main() -> ExitCode {
-    let matches = command::command().try_get_matches().unwrap_or_else(|error| without_far_fetched_advice(error).exit());
+    let matches =
+        command::command().try_get_matches().unwrap_or_else(|error| without_far_fetched_advice(error).exit());
     let result = match matches.subcommand() {
         Some(("serve", matches)) => {
             serve::run(matches.get_many::<String>("words").unwrap_or_default().cloned().collect())
@@ -77,9 +78,9 @@ fn main() -> ExitCode {
         Some(("completions", matches)) => command::Completions::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(|completions| completions.print()),
-        Some(("man", matches)) => command::Man::from_arg_matches(matches)
-            .map_err(|error| error.exit())
-            .and_then(|man| man.write()),
+        Some(("man", matches)) => {
+            command::Man::from_arg_matches(matches).map_err(|error| error.exit()).and_then(|man| man.write())
+        }
         Some(("import", matches)) => {
             import::Import::from_arg_matches(matches).map_err(|error| error.exit()).and_then(import::run)
         }

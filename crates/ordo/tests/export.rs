@@ -167,7 +167,10 @@ fn each_transaction_is_one_change_with_what_it_has_left() {
     ] {
         call(&mut client, line);
     }
-    assert_eq!(client.call(&["SET", "long", &"x".repeat(9_000)]).expect("an answer"), Answer::Text("OK".into()));
+    assert_eq!(
+        client.call(&["SET", "long", &"x".repeat(9_000)]).expect("an answer"),
+        Answer::Text("OK".into())
+    );
     let word = "call-that-fails-behind-a-write";
     let script = "redis.call('SET',KEYS[1],1) return redis.error_reply(ARGV[1])";
     assert!(matches!(client.call(&["EVAL", script, "1", "kept", word]), Ok(Answer::Error(_))));
@@ -211,7 +214,11 @@ fn each_transaction_is_one_change_with_what_it_has_left() {
     assert_eq!(code, Some(0), "{said}");
     let mut consumer = Consumer::default();
     for event in &lines {
-        assert_eq!((&event["specversion"], event["data"]["kind"].is_string()), (&json!("1.0"), true), "{event}");
+        assert_eq!(
+            (&event["specversion"], event["data"]["kind"].is_string()),
+            (&json!("1.0"), true),
+            "{event}"
+        );
         consumer.take(&event["data"]);
     }
     assert_eq!(lines[0]["type"], "ordo.snapshot-begin");
@@ -315,7 +322,21 @@ fn who_comes_too_late_or_from_another_past_is_told_to_begin_again() {
     let addresses = vec![server.address.clone()];
     let mut client = server.client();
     let changes = Changes::new();
+    let url = format!("file://{}", word(&changes.dir.path().join("backup")));
+    let mut backup = Command::new(PROGRAM);
+    backup.args(["backup", "--max-loss", "0.05", "--to", &url, "--address", &addresses[0]]);
+    let log = changes.dir.path().join("backup.log");
+    let mut backup =
+        ServerProcess::start("the backup", &mut backup, &log).unwrap_or_else(|error| panic!("{error}"));
+    let has = |epoch: u64| {
+        let listed = String::from_utf8(ordo(&["backup", "list", &url]).stdout).expect("UTF-8");
+        let end =
+            listed.lines().find_map(|line| line.split(' ').nth(5)?.trim_end_matches(',').parse::<u64>().ok());
+        end.is_some_and(|end| end >= epoch).then_some(())
+    };
+    poll(PATIENCE, || has(1)).expect("there is a backup");
     call(&mut client, "SET a 1");
+    call(&mut client, "SAVE");
     let mut exporter = changes.follow(&addresses, &["--from", "start"]);
     changes.begun(&exporter);
     call(&mut client, "SET a 2");
@@ -332,17 +353,26 @@ fn who_comes_too_late_or_from_another_past_is_told_to_begin_again() {
     // The server's log goes on behind the second of these.
     for number in 3..6 {
         call(&mut client, &format!("SET a {number}"));
+        let place: Json = serde_json::from_str(&call(&mut client, "ORDO.CHANGES")).expect("JSON");
+        poll(PATIENCE, || has(place["epoch"].as_u64().expect("an epoch"))).expect("the backup follows");
         call(&mut client, "SAVE");
     }
     poll(PATIENCE, || (followed(&mut client)[0] > epoch).then_some(())).expect("the log is cut");
     let (code, lines, said) = export(&addresses, &["--from", &first]);
     assert_eq!((code, lines), (Some(3), Vec::new()), "{said}");
     assert!(said.contains("begin again with --from start"), "{said}");
+    // A backup that has followed the server goes further back.
+    backup.kill();
+    call(&mut client, "SET a 6");
+    let (code, lines, said) = export(&addresses, &["--from", &first, "--backup", &url]);
+    assert_eq!(code, Some(0), "{said}");
+    let values = transactions(&lines).iter().map(|line| line["keys"][0]["value"].clone()).collect::<Vec<_>>();
+    assert_eq!(values, ["3", "4", "5", "6"], "{said}");
     let mut consumer = Consumer::default();
     let (code, lines, said) = export(&addresses, &["--from", "start"]);
     assert_eq!(code, Some(0), "{said}");
     lines.iter().for_each(|line| consumer.take(line));
-    assert_eq!(consumer.keys["a"], "5");
+    assert_eq!(consumer.keys["a"], "6");
 
     // Another database, at the same address and further on.
     let newest = lines.last().expect("a line")["cursor"].as_str().expect("a cursor").to_owned();

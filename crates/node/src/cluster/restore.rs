@@ -17,7 +17,7 @@
 
 mod changes;
 
-pub use changes::{ChangedKey, ReplayedTransaction, Removal};
+pub use changes::{ChangedKey, Removal, ReplayedTransaction};
 
 use super::base::{BadBase, BaseState};
 use super::bootstrap::founding_record;

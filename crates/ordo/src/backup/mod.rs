@@ -45,8 +45,8 @@ mod chains;
 pub mod format;
 pub mod moment;
 pub mod nodes;
-mod objects;
-mod restore;
+pub mod objects;
+pub mod restore;
 mod take;
 mod verify;
 

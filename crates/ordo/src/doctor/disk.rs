@@ -76,7 +76,11 @@ fn directory(dir: &Path, place: &Path) -> Finding {
         Err(error) => return Finding::failed("directory", format!("{shown}: {error}"), ""),
     };
     if !found.is_dir() {
-        return Finding::failed("directory", format!("{} is no directory", place.display()), "give another one");
+        return Finding::failed(
+            "directory",
+            format!("{} is no directory", place.display()),
+            "give another one",
+        );
     }
     if std::path::absolute(dir).is_ok_and(|dir| dir != place) {
         return Finding::ok("directory", format!("{shown} does not exist yet: the first start makes it"));

@@ -77,12 +77,18 @@ impl Machine {
             0 => Finding::warning(
                 "memory",
                 format!("{} for this process, and maxmemory is 0: no limit", gb(bytes)),
-                format!("the kernel ends a process that takes too much: set maxmemory to {} at most", gb(fits)),
+                format!(
+                    "the kernel ends a process that takes too much: set maxmemory to {} at most",
+                    gb(fits)
+                ),
             ),
             maxmemory if maxmemory > fits => Finding::failed(
                 "memory",
                 format!("maxmemory is {}, and there are {} for this process", gb(maxmemory), gb(bytes)),
-                format!("a process takes a quarter more than maxmemory counts: set it to {} at most", gb(fits)),
+                format!(
+                    "a process takes a quarter more than maxmemory counts: set it to {} at most",
+                    gb(fits)
+                ),
             ),
             maxmemory => Finding::ok("memory", format!("maxmemory is {} of {}", gb(maxmemory), gb(bytes))),
         }
@@ -136,8 +142,10 @@ impl Machine {
         let names = processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("comm")).ok());
         let mut keepers = names.filter(|name| CLOCK_KEEPERS.contains(&name.trim()));
         let why = match in_cluster {
-            true => "nodes correct each other within clock_ahead_ms_max, and times to live follow the order's \
-                     time",
+            true => {
+                "nodes correct each other within clock_ahead_ms_max, and times to live follow the order's \
+                     time"
+            }
             false => "times to live go by this clock",
         };
         match keepers.next() {
@@ -179,7 +187,10 @@ mod tests {
     }
 
     const GOOD: [(&str, &str); 6] = [
-        ("proc/self/limits", "Limit  Soft Hard Units\nMax open files            1024      524288     files\n"),
+        (
+            "proc/self/limits",
+            "Limit  Soft Hard Units\nMax open files            1024      524288     files\n",
+        ),
         ("proc/meminfo", "MemTotal:       8000000 kB\nMemFree: 1 kB\n"),
         ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
         ("proc/sys/net/core/somaxconn", "4096\n"),
@@ -190,7 +201,11 @@ mod tests {
     #[test]
     fn a_machine_that_is_good_has_no_warnings_and_each_flaw_has_its_own() {
         let (good, _dir) = machine(&GOOD);
-        assert!(grades(&good, 4 << 30).iter().all(|(_, grade)| *grade == Grade::Ok), "{:?}", grades(&good, 1));
+        assert!(
+            grades(&good, 4 << 30).iter().all(|(_, grade)| *grade == Grade::Ok),
+            "{:?}",
+            grades(&good, 1)
+        );
         let many = "Max open files 1024 unlimited files\n";
         for (path, content, maxmemory, check, grade) in [
             ("none", "", 0, "memory", Grade::Warning),

@@ -18,6 +18,17 @@ pub struct Cursor {
     pub digest: u64,
 }
 
+impl Cursor {
+    /// The last epoch at whose end an execution may begin that is to tell what follows the cursor.
+    pub fn checkpoint_max(&self) -> u64 {
+        match self.place {
+            0 => self.epoch,
+            // Some of the epoch's transactions are to be told.
+            _ => self.epoch.saturating_sub(1),
+        }
+    }
+}
+
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}-{:016x}", self.epoch, self.place, self.digest)

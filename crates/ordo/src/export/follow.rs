@@ -4,7 +4,10 @@ use super::cursor::{Cursor, Origin};
 use super::lines::{Line, Lines};
 use super::output::Output;
 use crate::backup::format::Tip;
+use crate::backup::moment::{Moment, RestorePoint, find};
 use crate::backup::nodes::{BackupNodes, FollowError, PAUSE, Watch, take_checkpoint};
+use crate::backup::objects::Objects;
+use crate::backup::restore;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use node::cluster::restore::{CheckpointState, Replay, ReplayError};
@@ -32,6 +35,8 @@ pub struct Wishes {
     pub addresses: Vec<String>,
     /// What it takes to be let in.
     pub access: Access,
+    /// A backup of the same database, which has more of the order than the nodes.
+    pub backup: Option<String>,
     /// End once the changes up to now are told.
     pub once: bool,
     /// After so long without a line, one tells how far the order is.
@@ -44,7 +49,7 @@ pub struct Wishes {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0}. The changes in between cannot be told: begin again with --from start (and another --to), which \
-     tells all keys first"
+     tells all keys first, or go on with --backup, if a backup has them"
 )]
 pub struct Gone(String);
 
@@ -123,6 +128,7 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
     let mut addresses = wishes.addresses.clone();
     let mut avoid = BTreeSet::new();
     let mut failing_since: Option<Instant> = None;
+    let mut has_backup = wishes.backup.is_some();
     while !wishes.stop.load(Ordering::Relaxed) {
         let failure = match exporter.attempt(&mut addresses, &avoid, &mut failing_since) {
             Ok(()) => break,
@@ -135,6 +141,19 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
             Failure::Follow(FollowError::Order { address, why }) if !avoid.contains(&address) => {
                 eprintln!("{address} does not have what follows: {why}. Another node may");
                 avoid.insert(address);
+            }
+            // The backup leads to where the nodes go on.
+            Failure::Follow(FollowError::Order { .. }) if exporter.execution.is_none() && has_backup => {
+                has_backup = false;
+                match exporter.execute_backup() {
+                    Ok(()) => avoid.clear(),
+                    Err(Failure::Follow(lost @ FollowError::Past(_))) => {
+                        return Err(Gone(lost.to_string()).into());
+                    }
+                    Err(Failure::Follow(error)) => return Err(error.into()),
+                    Err(Failure::End(error)) if is_broken_pipe(&error) => return Ok(()),
+                    Err(Failure::End(error)) => return Err(error),
+                }
             }
             Failure::Follow(lost @ (FollowError::Order { .. } | FollowError::Past(_))) => {
                 return Err(Gone(lost.to_string()).into());
@@ -169,6 +188,11 @@ impl Exporter<'_> {
         failing_since: &mut Option<Instant>,
     ) -> Result<(), Failure> {
         let mut nodes = BackupNodes::connect(addresses, &self.wishes.access, avoid)?;
+        if self.lines.source.is_empty() {
+            let place = &nodes.nodes[0].place;
+            let name = if place.name.is_empty() { "alone" } else { &place.name };
+            self.lines.source = format!("/ordo/{name}/{}", place.cluster);
+        }
         let tip = match &mut self.execution {
             Some(Execution { tip, before, .. }) => {
                 match before {
@@ -242,11 +266,6 @@ impl Exporter<'_> {
 
     /// Says what comes before the first change.
     fn tell_beginning(&mut self, nodes: &BackupNodes) -> Result<(), Failure> {
-        let place = &nodes.nodes[0].place;
-        if self.lines.source.is_empty() {
-            let name = if place.name.is_empty() { "alone" } else { &place.name };
-            self.lines.source = format!("/ordo/{name}/{}", place.cluster);
-        }
         let Some(Execution { replay, tip, .. }) = &self.execution else { return Ok(()) };
         let tip = *tip;
         match self.origin {
@@ -277,6 +296,26 @@ impl Exporter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Executes the order of the backup from before the consumer's place to its end, and tells what the
+    /// consumer does not have.
+    fn execute_backup(&mut self) -> Result<(), Failure> {
+        let (Origin::Behind(cursor), Some(url)) = (self.origin, &self.wishes.backup) else { return Ok(()) };
+        let objects = Objects::open(url, None)?;
+        let RestorePoint { chain, from, .. } = find(&objects, Moment::Epoch(cursor.checkpoint_max()), None)?;
+        eprintln!("the order behind epoch {} comes from the backup", from.epoch);
+        let replay = restore::begin(&objects, &chain, from.epoch)?;
+        self.execution = Some(Execution { replay, tip: from, before: None });
+        self.seen = Some(cursor);
+        self.told_epoch = cursor.epoch;
+        let mut failure = None;
+        let stop = self.wishes.stop.clone();
+        chain.walk(&objects, from, &mut |_, batches| {
+            failure = self.execute(batches).err();
+            Ok(failure.is_none() && !stop.load(Ordering::Relaxed))
+        })?;
+        failure.map_or(Ok(()), Err)
     }
 
     /// Executes the next epoch, and tells what it has changed.
@@ -341,8 +380,7 @@ fn begin(origin: Origin, nodes: &mut BackupNodes, access: &Access) -> Result<Exe
     }
     let common = common.unwrap_or_default();
     if let Origin::Behind(cursor) = origin {
-        let latest = cursor.epoch - u64::from(cursor.place > 0).min(cursor.epoch);
-        let Some(&epoch) = common.range(..=latest).next_back() else {
+        let Some(&epoch) = common.range(..=cursor.checkpoint_max()).next_back() else {
             let address = nodes.nodes[0].address.clone();
             return Err(FollowError::Order { address, why: "its checkpoints are newer" }.into());
         };

@@ -22,7 +22,7 @@
 //! So an exporter needs as much memory as a server with all of the data, and one processor; it may run on
 //! another machine. Servers read their log once more, and know nothing of consumers: one that is slow holds
 //! nothing but its own exporter. How far back a consumer can go on is how far back the servers have a
-//! checkpoint with the log behind it (ORDO.CHANGES tells).
+//! checkpoint with the log behind it (ORDO.CHANGES tells), or as far as a backup goes.
 //!
 //! # Exactly once
 //!
@@ -70,6 +70,10 @@ pub struct Export {
     /// that the consumer has.
     #[arg(long, value_name = "PLACE", default_value = "now")]
     from: Origin,
+    /// A backup of the database, made by 'ordo backup': file:///directory or s3://bucket/prefix. What the
+    /// servers' logs no longer have behind a cursor comes from there.
+    #[arg(long, value_name = "URL")]
+    backup: Option<String>,
     /// In which form a line says it.
     #[arg(long, value_enum, default_value_t = Format::Json)]
     format: Format,
@@ -101,6 +105,7 @@ pub fn run(export: Export) -> Result<ExitCode> {
     let wishes = Wishes {
         addresses: export.nodes.address.clone(),
         access: export.nodes.access(std::env::var(PASSWORD_VARIABLE).ok())?,
+        backup: export.backup,
         once: export.once,
         mark_every,
         stop,

@@ -217,7 +217,6 @@ fn serial_order(commits: Vec<Vec<Committed>>) -> Option<Vec<Ordered>> {
     Some(order)
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,8 +245,10 @@ mod tests {
     fn order_of(partitions: &[&[usize]]) -> Option<Vec<u64>> {
         let requests: Vec<Arc<Request>> = (0..10).map(request).collect();
         let commits = partitions.iter().map(|numbers| {
-            let mut commits: Vec<Committed> =
-                (1..).zip(*numbers).map(|(position, &number)| committed(position, &requests[number])).collect();
+            let mut commits: Vec<Committed> = (1..)
+                .zip(*numbers)
+                .map(|(position, &number)| committed(position, &requests[number]))
+                .collect();
             // An engine tells of them in any order.
             commits.reverse();
             commits
