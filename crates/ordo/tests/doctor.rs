@@ -9,7 +9,8 @@ use serde_json::Value as Json;
 fn examined(words: &[&str]) -> (i32, Vec<(String, String)>, String) {
     let output = ordo(&[&["doctor", "--json"], words].concat());
     let said = String::from_utf8_lossy(&[&*output.stdout, &*output.stderr].concat()).into_owned();
-    let report: Json = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let report: Json =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
     let findings = report["findings"].as_array().expect("findings").iter();
     let text = |value: &Json| value.as_str().expect("a text").to_owned();
     let findings: Vec<_> = findings.map(|found| (text(&found["check"]), text(&found["grade"]))).collect();
@@ -40,7 +41,11 @@ fn a_configuration_is_examined_with_the_words_of_serve() {
     // A server runs there.
     server.start(&[]);
     let (code, findings, said) = examined(&words);
-    assert_eq!((code, grade(&findings, "ports"), grade(&findings, "directory")), (2, "failed", "failed"), "{said}");
+    assert_eq!(
+        (code, grade(&findings, "ports"), grade(&findings, "directory")),
+        (2, "failed", "failed"),
+        "{said}"
+    );
 
     let (code, findings, said) = examined(&["--maxmemmory", "64mb"]);
     assert_eq!((code, grade(&findings, "configuration")), (2, "failed"), "{said}");

@@ -108,7 +108,8 @@ impl Machine {
     }
 
     fn backlog(&self, wanted: u64) -> Finding {
-        let most = self.read("proc/sys/net/core/somaxconn").and_then(|text| text.trim().parse::<u64>().ok());
+        let most = self.read("proc/sys/net/core/somaxconn");
+        let most = most.and_then(|text| text.trim().parse::<u64>().ok());
         match most {
             None => unknown("backlog", "how many connections may wait"),
             Some(most) if most < wanted => Finding::warning(

@@ -14,7 +14,8 @@ impl ClusterNode {
         self.checkpoints.bases_of(epoch)?.get(&partition).cloned()
     }
 
-    /// The epochs of the checkpoints that this node has, and behind which its log has the order, oldest first.
+    /// The epochs of the checkpoints that this node has and behind which its log has the order, oldest
+    /// first.
     pub fn followed_checkpoints(&self) -> Vec<Epoch> {
         self.checkpoints.followed().collect()
     }
