@@ -111,7 +111,7 @@ fn permissions(dir: &Path, found: &Metadata, user: u32) -> Finding {
 fn file_system(place: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Ok(found) = statfs(place) {
-        let number = found.f_type as i64 & 0xffff_ffff;
+        let number = found.f_type & 0xffff_ffff;
         let among = |known: &[(i64, &'static str)]| {
             known.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
         };

@@ -129,7 +129,7 @@ impl Machine {
             Some(source) => Finding::warning(
                 "clock-source",
                 format!("{source}, which takes long to be read"),
-                "choose tsc or the hypervisor's own (kernel parameter clocksource=): clocks are read at every \
+                "choose tsc or the hypervisor's own (kernel parameter clocksource=): clocks are read at each \
                  turn",
             ),
         }
