@@ -1,5 +1,6 @@
-//! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo backup`, `ordo restore`, `ordo export`,
-//! `ordo doctor`, `ordo import`, `ordo bench`, `ordo sim`, `ordo reproduce`, `ordo completions` and `ordo man`.
+//! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo backup`, `ordo restore`,
+//! `ordo export`, `ordo import`, `ordo doctor`, `ordo bench`, `ordo sim`, `ordo reproduce`,
+//! `ordo completions` and `ordo man`.
 
 #![allow(clippy::disallowed_methods, reason = "this crate measures: `ordo sim calibrate` and progress")]
 
