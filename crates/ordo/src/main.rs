@@ -1,5 +1,6 @@
 //! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo backup`, `ordo restore`,
-//! `ordo import`, `ordo bench`, `ordo sim` and `ordo reproduce`.
+//! `ordo export`, `ordo import`, `ordo doctor`, `ordo bench`, `ordo sim`, `ordo reproduce`,
+//! `ordo completions` and `ordo man`.
 
 #![allow(clippy::disallowed_methods, reason = "this crate measures: `ordo sim calibrate` and progress")]
 
@@ -7,24 +8,22 @@ mod admin;
 mod backup;
 mod bench;
 mod cluster;
+mod command;
+mod doctor;
+mod export;
 mod import;
 mod nodes;
 mod reproduce;
 mod serve;
 mod simulate;
 
+use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
-use clap::{Arg, ArgAction, Args, Command, FromArgMatches, Subcommand};
 use server::memory::Counting;
 use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
-
-/// Takes every word after the subcommand as it is: the settings' own table says what they mean.
-fn words() -> Arg {
-    Arg::new("words").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true).action(ArgAction::Append)
-}
 
 /// Leaves out a suggestion that has only letters in common with what was meant: `bench` for `nosuch`.
 fn without_far_fetched_advice(mut error: clap::Error) -> clap::Error {
@@ -42,60 +41,8 @@ fn without_far_fetched_advice(mut error: clap::Error) -> clap::Error {
 }
 
 fn main() -> ExitCode {
-    let command = Command::new("ordo")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("A transactional in-memory store that speaks the Redis protocol")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(
-            Command::new("serve")
-                .about("Serves Redis clients (--help lists all settings)")
-                .disable_help_flag(true)
-                .arg(words()),
-        )
-        // What is said of them here comes after their arguments, which bring a text of their own.
-        .subcommand(
-            cluster::Cluster::augment_subcommands(
-                Command::new("cluster").subcommand_required(true).arg_required_else_help(true),
-            )
-            .about("Runs a cluster on this machine, to try out"),
-        )
-        .subcommand(admin::command())
-        .subcommand(
-            backup::Backup::augment_args(Command::new("backup").arg_required_else_help(true))
-                .about("Copies a running server or cluster, and then its order, to a directory or to S3")
-                .long_about(None),
-        )
-        .subcommand(
-            backup::Restore::augment_args(Command::new("restore").arg_required_else_help(true))
-                .about("Makes a new database of a backup, as it was at any moment")
-                .long_about(None),
-        )
-        .subcommand(
-            import::Import::augment_args(Command::new("import").arg_required_else_help(true))
-                .about(
-                    "Imports a snapshot of a Redis or a Valkey, or follows a running one until the cut-over",
-                )
-                .long_about(None),
-        )
-        .subcommand(
-            bench::Bench::augment_subcommands(
-                Command::new("bench").subcommand_required(true).arg_required_else_help(true),
-            )
-            .about("Measures engines, and servers that speak the Redis protocol"),
-        )
-        .subcommand(
-            reproduce::Reproduce::augment_subcommands(
-                Command::new("reproduce").subcommand_required(true).arg_required_else_help(true),
-            )
-            .about("Makes the figures of papers again, and a page of them"),
-        )
-        .subcommand(
-            simulate::Sim::augment_args(Command::new("sim").arg_required_else_help(true))
-                .about("Runs whole nodes, clients, a network and faults in virtual time, and judges them")
-                .long_about(None),
-        );
-    let matches = command.try_get_matches().unwrap_or_else(|error| without_far_fetched_advice(error).exit());
+    let matches =
+        command::command().try_get_matches().unwrap_or_else(|error| without_far_fetched_advice(error).exit());
     let result = match matches.subcommand() {
         Some(("serve", matches)) => {
             serve::run(matches.get_many::<String>("words").unwrap_or_default().cloned().collect())
@@ -116,6 +63,25 @@ fn main() -> ExitCode {
         Some(("restore", matches)) => backup::Restore::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(|restore| backup::run_restore(&restore)),
+        Some(("doctor", matches)) => {
+            match doctor::run(matches.get_many::<String>("words").unwrap_or_default().cloned().collect()) {
+                Ok(code) => return code,
+                Err(error) => Err(error),
+            }
+        }
+        Some(("export", matches)) => {
+            let export = export::Export::from_arg_matches(matches).map_err(|error| error.exit());
+            match export.and_then(export::run) {
+                Ok(code) => return code,
+                Err(error) => Err(error),
+            }
+        }
+        Some(("completions", matches)) => command::Completions::from_arg_matches(matches)
+            .map_err(|error| error.exit())
+            .and_then(|completions| completions.print()),
+        Some(("man", matches)) => {
+            command::Man::from_arg_matches(matches).map_err(|error| error.exit()).and_then(|man| man.write())
+        }
         Some(("import", matches)) => {
             import::Import::from_arg_matches(matches).map_err(|error| error.exit()).and_then(import::run)
         }

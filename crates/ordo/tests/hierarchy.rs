@@ -223,6 +223,7 @@ fn commands_blocks_and_scripts_are_transactions_over_all_partitions() {
         &["BGSAVE"],
         &["BGREWRITEAOF"],
         &["ORDO.BACKUP", "WHERE"],
+        &["ORDO.CHANGES"],
     ] {
         let refused = error(&mut here, words);
         assert!(refused.contains("is not served with protocol = \"hierarchy\": "), "{refused}");

@@ -10,6 +10,7 @@ const COPIES: &str = "nodes tell each other of no writes: use an ordered cluster
 const SCRIPTS: &str = "validators list no keys, so a node cannot find all scripts that were loaded";
 const SAVES: &str =
     "the journal has what was acknowledged, and begins anew by itself: stop the node to copy its files";
+const CHANGES: &str = "validators have no one order of which an exporter could tell the changes";
 const BACKUPS: &str = "validators have no checkpoint of one moment: stop all nodes to copy their files";
 const LOG: &str = "appendfsync says when a reply means that the disk has it";
 
@@ -31,6 +32,7 @@ pub fn refusal(command: &Command) -> Option<&'static str> {
         "script|flush" => Some(SCRIPTS),
         "save" | "bgsave" | "bgrewriteaof" | "lastsave" => Some(SAVES),
         "ordo.backup|where" | "ordo.backup|file" | "ordo.backup|log" => Some(BACKUPS),
+        "ordo.changes" => Some(CHANGES),
         "waitaof" => Some(LOG),
         _ if is_of_channels || command.is(Flags::PUBSUB) => Some(MESSAGES),
         _ => None,

@@ -19,8 +19,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ("client|no-touch", "taken, and without effect"),
     (
         "client|pause",
-        "holds what this node's clients send, but not CLIENT, ORDO.BACKUP, ORDO.CLUSTER and SHUTDOWN; keys \
-         expire meanwhile. WRITE holds every script that is not called by EVAL_RO, EVALSHA_RO or FCALL_RO, and \
+        "holds what this node's clients send, but not CLIENT, ORDO.BACKUP, ORDO.CHANGES, ORDO.CLUSTER and \
+         SHUTDOWN; keys expire meanwhile. WRITE holds every script that is not called by EVAL_RO, EVALSHA_RO or FCALL_RO, and \
          not PFCOUNT, which writes nothing",
     ),
     (

@@ -49,6 +49,19 @@ pub struct BackupPlace {
     pub addresses: Vec<String>,
 }
 
+/// From which epochs on a node can tell of changes: the reply to ORDO.CHANGES, as JSON.
+///
+/// An exporter that has the changes up to an epoch goes on behind the newest checkpoint that is not newer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangesPlace {
+    /// The epochs of the checkpoints behind which this node's log has the order, oldest first.
+    pub checkpoints: Vec<u64>,
+    /// The last epoch that is agreed in all groups, as far as this node knows.
+    pub epoch: u64,
+    /// That epoch's time, in milliseconds since 1970.
+    pub time_ms: u64,
+}
+
 /// Part of a checkpoint's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePart {

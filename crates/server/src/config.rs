@@ -23,7 +23,7 @@ pub use parameter::{
 };
 pub use password::{PASSWORD_VARIABLE, Password};
 pub use rewrite::RewriteError;
-pub use sources::{ConfigError, Flags, Invocation, help};
+pub use sources::{ConfigError, Flags, HIDDEN, Invocation, help};
 
 use crate::cluster::ClusterConfig;
 use crate::evict::POLICIES;

@@ -196,7 +196,7 @@ impl Server {
         config.validate()?;
         let program = Program::of_this_process();
         let cluster = config.cluster.take();
-        config.maxclients = reserve_files(config.maxclients, OWN_FILES + config.http_files_max());
+        config.maxclients = reserve_files(config.maxclients, own_files(&config));
         // CONFIG GET tells where it is to whoever does not know where the process was started.
         if let Some(dir) =
             std::path::absolute(&config.dir).ok().and_then(|dir| dir.into_os_string().into_string().ok())
@@ -611,6 +611,16 @@ const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// Files that the server needs beside the sockets of its clients and of the HTTP port.
 const OWN_FILES: u64 = 64;
+
+/// Files that a server with these settings needs beside the sockets of its clients.
+fn own_files(config: &Config) -> u64 {
+    OWN_FILES + config.http_files_max()
+}
+
+/// How many files a server with these settings wants to have open at most.
+pub fn open_files_wanted(config: &Config) -> u64 {
+    config.maxclients + own_files(config)
+}
 
 /// Raises the process's limit on open files for so many clients, beside `own` files. Returns how many clients
 /// there may be.

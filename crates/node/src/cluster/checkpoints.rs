@@ -317,6 +317,11 @@ impl Checkpoints {
         self.lost.take_if(|lost| *lost <= epoch)
     }
 
+    /// The epochs of those that are on the disk and behind which the logs have everything.
+    pub fn followed(&self) -> impl Iterator<Item = Epoch> + '_ {
+        self.taken.iter().map(|taken| taken.epoch).filter(|&epoch| epoch >= self.base)
+    }
+
     /// What this node has itself of the checkpoint of an epoch.
     pub fn bases_of(&self, epoch: Epoch) -> Option<&BTreeMap<PartitionId, Base>> {
         let found = self.taken.iter().find(|taken| taken.epoch == epoch);

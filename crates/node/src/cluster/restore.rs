@@ -12,6 +12,12 @@
 //!
 //! The new database goes on with the next epoch and with the old time, so that no time to live changes. It
 //! has a number of its own, and no process that has written to the old one is known to it.
+//!
+//! [`Replay::execute_for_changes`] also gives what each transaction has changed, for `ordo export`.
+
+mod changes;
+
+pub use changes::{ChangedKey, Removal, ReplayedTransaction};
 
 use super::base::{BadBase, BaseState};
 use super::bootstrap::founding_record;
@@ -102,6 +108,9 @@ pub enum ReplayError {
     /// The engines stand still.
     #[error("the transactions of epoch {} do not end: a bug of Ordo, please report it", .0.0)]
     Stuck(Epoch),
+    /// The partitions have put the epoch's transactions into orders that contradict each other.
+    #[error("the transactions of epoch {} are in no order: a bug of Ordo, please report it", .0.0)]
+    NoOrder(Epoch),
 }
 
 /// An order that is executed again.
@@ -192,6 +201,14 @@ impl Replay {
     /// # Errors
     /// They are not the next ones, or this build cannot read them.
     pub fn execute(&mut self, batches: &[Bytes]) -> Result<(), ReplayError> {
+        let epoch = self.begin_epoch(batches)?;
+        self.step_to_end(epoch, None)?;
+        self.end_epoch(epoch);
+        Ok(())
+    }
+
+    /// Hands the next epoch to the engines.
+    fn begin_epoch(&mut self, batches: &[Bytes]) -> Result<Epoch, ReplayError> {
         let epoch = Epoch(self.end().epoch.0 + 1);
         if batches.len() != self.engines.len() {
             return Err(ReplayError::Gap(self.end().epoch));
@@ -224,26 +241,41 @@ impl Replay {
                 engine.confirm(next.prev());
             }
         }
-        self.step_to_end(epoch)
+        Ok(epoch)
     }
 
-    fn step_to_end(&self, epoch: Epoch) -> Result<(), ReplayError> {
+    /// Executes the epoch that the engines have. `commits` gets what each engine has committed, in the order
+    /// of the engines.
+    fn step_to_end(
+        &self,
+        epoch: Epoch,
+        mut commits: Option<&mut [Vec<Committed>]>,
+    ) -> Result<(), ReplayError> {
         let ends = || self.engines.iter().zip(&self.end().next);
         let is_done = || ends().all(|((_, engine), next)| engine.view().final_position() == next.prev());
         let mut sent = Vec::new();
         loop {
             let mut worked = false;
-            for (_, engine) in &self.engines {
-                worked |= engine.step(WORKER, Budget::UNBOUNDED, &mut NoReplies) == Progress::Worked;
+            for (place, (_, engine)) in self.engines.iter().enumerate() {
+                let effects: &mut dyn Effects = match &mut commits {
+                    Some(commits) => &mut commits[place],
+                    None => &mut NoReplies,
+                };
+                worked |= engine.step(WORKER, Budget::UNBOUNDED, effects) == Progress::Worked;
             }
             worked |= exchange(&self.engines, &self.twins, &mut sent);
             if !worked {
                 break;
             }
         }
-        if !is_done() {
-            return Err(ReplayError::Stuck(epoch));
+        match is_done() {
+            true => Ok(()),
+            false => Err(ReplayError::Stuck(epoch)),
         }
+    }
+
+    /// Lets go of what an epoch needed while it was executed.
+    fn end_epoch(&self, epoch: Epoch) {
         for (_, engine) in &self.engines {
             if let Some(siblings) = engine.siblings() {
                 siblings.forget(epoch);
@@ -252,7 +284,6 @@ impl Replay {
                 engine.view().collect(COLLECT_RECORDS);
             }
         }
-        Ok(())
     }
 
     /// A digest of all users' entries, their times to live included: the same for the same entries, whatever

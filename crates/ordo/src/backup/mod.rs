@@ -42,11 +42,11 @@
 //! which is why the node that is furthest behind is asked first.
 
 mod chains;
-mod format;
-mod moment;
-mod nodes;
-mod objects;
-mod restore;
+pub mod format;
+pub mod moment;
+pub mod nodes;
+pub mod objects;
+pub mod restore;
 mod take;
 mod verify;
 

@@ -9,10 +9,10 @@ use super::format::Tip;
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use order::GroupBatch;
-use server::backup::{BackupPlace, FilePart, GroupNews, LogPart};
+use server::backup::{BackupPlace, ChangesPlace, FilePart, GroupNews, LogPart};
 use server::client::{Access, Answer, Client};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,6 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a node may take to write a checkpoint.
 const SAVE_PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long to wait before nodes are asked again that had nothing new, or that do not answer.
+pub const PAUSE: Duration = Duration::from_millis(100);
+/// After so long without anything new, nodes besides the tellers are asked how far they are.
+const STILL_MAX: Duration = Duration::from_secs(10);
+/// How long nodes may take to have what another one has told before.
+const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the order cannot be followed from where the backup is.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +83,15 @@ impl BackupNode {
         Ok(())
     }
 
+    /// From which epochs on it can tell of changes.
+    pub fn changes_place(&mut self) -> Result<ChangesPlace> {
+        match self.client.call(&["ORDO.CHANGES"])? {
+            Answer::Text(json) => serde_json::from_str(&json).with_context(|| self.is_strange()),
+            Answer::Error(text) => bail!("{}: {text}", self.address),
+            answer => bail!("{} replied {answer:?}", self.address),
+        }
+    }
+
     /// Part of a checkpoint's file; `None` if the node does not have it.
     pub fn file(&mut self, partition: u16, epoch: u64, offset: u64) -> Result<Option<FilePart>> {
         let numbers = [u64::from(partition), epoch, offset].map(|number| number.to_string());
@@ -124,6 +140,56 @@ pub fn take_checkpoint(address: &str, access: &Access) -> Result<u64> {
     match node.place.checkpoint {
         0 => bail!("{address} has no checkpoint, though it was asked for one"),
         epoch => Ok(epoch),
+    }
+}
+
+/// Notices that the nodes which tell the order have another past, or are left behind by the others.
+pub struct Watch {
+    /// When the order went on last, and when nodes besides the tellers were asked last.
+    moved_at: Instant,
+    asked_at: Instant,
+    /// What the nodes last said: the newest agreed epoch, and its time.
+    pub newest: (u64, u64),
+}
+
+impl Watch {
+    /// Begins at a place.
+    pub fn at(tip: &Tip) -> Watch {
+        let now = Instant::now();
+        Watch { moved_at: now, asked_at: now, newest: (tip.epoch, tip.time_ms) }
+    }
+
+    /// The order has gone on.
+    pub fn moved(&mut self) {
+        self.moved_at = Instant::now();
+    }
+
+    /// Looks at what the nodes say of where they are, from the end of what was taken of the order. Asks the
+    /// other nodes how far they are, where these have told nothing new for a while: one that is cut off from
+    /// a majority answers, too.
+    ///
+    /// # Errors
+    /// The nodes have another past, or lag behind the others.
+    pub fn look(&mut self, nodes: &BackupNodes, tip: &Tip, access: &Access) -> Result<(), FollowError> {
+        for node in &nodes.nodes {
+            let place = &node.place;
+            self.newest = self.newest.max((place.epoch, place.time_ms));
+            if place.epoch == tip.epoch && place.digest != tip.digest_text() {
+                return Err(FollowError::Past(tip.epoch));
+            }
+        }
+        if self.moved_at.elapsed() < STILL_MAX || self.asked_at.elapsed() < STILL_MAX {
+            return Ok(());
+        }
+        self.asked_at = Instant::now();
+        let Some(newest) = nodes.newest_elsewhere(access) else { return Ok(()) };
+        if newest.0 <= self.newest.0 {
+            return Ok(());
+        }
+        self.newest = newest;
+        let last = nodes.nodes.iter().min_by_key(|node| node.place.epoch);
+        let address = last.map(|node| node.address.clone()).unwrap_or_default();
+        Err(FollowError::Order { address, why: "it lags behind the others" })
     }
 }
 
@@ -225,7 +291,7 @@ impl BackupNodes {
     }
 
     /// The newest agreed epoch, and its time, of the nodes of this cluster that tell nothing here.
-    pub fn newest_elsewhere(&self, access: &Access) -> Option<(u64, u64)> {
+    fn newest_elsewhere(&self, access: &Access) -> Option<(u64, u64)> {
         let others =
             self.addresses.iter().filter(|&address| self.nodes.iter().all(|node| node.address != *address));
         let places =
@@ -252,6 +318,34 @@ impl BackupNodes {
         self.places = vec![None; self.nodes.len()];
         self.agreed.clear();
         self.reached = (0..self.nodes.len()).collect();
+    }
+
+    /// Follows the order from behind the epoch at whose end `tip` is, if the nodes had the same batches in
+    /// that epoch as whoever was at `before`, its beginning, and came from there to `tip`.
+    ///
+    /// # Errors
+    /// [`FollowError::Past`] if they had others, or do not have the epoch in time.
+    pub fn begin_behind_known(&mut self, before: &Tip, tip: &Tip) -> Result<(), FollowError> {
+        self.begin_behind(before.epoch);
+        let began = Instant::now();
+        while began.elapsed() < CHECK_PATIENCE {
+            self.look()?;
+            // No further than to that epoch: there may be much behind it.
+            loop {
+                if let Some(batches) = self.next(before) {
+                    return match before.after(&batches)?.digest == tip.digest {
+                        true => Ok(()),
+                        false => Err(FollowError::Past(tip.epoch)),
+                    };
+                }
+                if self.is_read() {
+                    break;
+                }
+                self.read(before)?;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Err(FollowError::Past(tip.epoch))
     }
 
     /// Asks all nodes where they are: what they have by now is to be read.

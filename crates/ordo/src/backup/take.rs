@@ -5,7 +5,7 @@ use super::format::{
     ChainProgress, FileEntry, LogObject, Manifest, Tip, log_name, manifest_name, piece_name, progress_name,
     to_hexadecimal,
 };
-use super::nodes::{BackupNodes, FollowError, take_checkpoint};
+use super::nodes::{BackupNodes, FollowError, PAUSE, Watch, take_checkpoint};
 use super::objects::{Damaged, Objects, Put};
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
@@ -20,10 +20,6 @@ use txn::PartitionId;
 
 /// An object of the log is written once it has about so many bytes, however new it is.
 const LOG_BYTES: usize = 8 << 20;
-/// How long to wait before nodes are asked again that had nothing new, or that do not answer.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long nodes may take to have what another one has told before.
-const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long nodes may be out of reach before `--once` gives up.
 const ONCE_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -87,13 +83,9 @@ struct Backup<'a> {
     checkpoints: BTreeSet<u64>,
     /// The time of the newest checkpoint that is whole, in milliseconds since 1970.
     checkpoint_ms: u64,
-    /// When the order went on last, and when nodes besides the tellers were asked last.
-    moved_at: Instant,
-    asked_at: Instant,
+    watch: Watch,
     told_at: Instant,
     told_bytes: u64,
-    /// What the nodes last said: the newest agreed epoch, and its time.
-    newest: (u64, u64),
 }
 
 /// Makes a backup until it is to end.
@@ -132,9 +124,6 @@ pub fn run(objects: &mut Objects, wishes: &Wishes) -> Result<()> {
     }
     Ok(())
 }
-
-/// After so long without anything new, nodes besides the tellers are asked how far they are.
-const STILL_MAX: Duration = Duration::from_secs(10);
 
 /// What trying again does not mend.
 #[derive(Debug, thiserror::Error)]
@@ -220,10 +209,8 @@ impl<'a> Backup<'a> {
             copying: None,
             checkpoints,
             checkpoint_ms: tip.time_ms,
-            moved_at: now,
-            asked_at: now,
+            watch: Watch::at(&tip),
             told_at: now,
-            newest: (tip.epoch, tip.time_ms),
         }
     }
 
@@ -282,8 +269,7 @@ impl<'a> Backup<'a> {
             let was_read = nodes.is_read();
             if was_read {
                 nodes.look()?;
-                self.look(nodes)?;
-                self.look_elsewhere(nodes)?;
+                self.watch.look(nodes, &self.tip, &self.wishes.access)?;
             }
             nodes.read(&self.tip)?;
             let takes = self.take_batches(nodes)?;
@@ -318,54 +304,7 @@ impl<'a> Backup<'a> {
         for batches in object.epochs.iter().take(object.epochs.len() - 1) {
             before = before.after(batches)?;
         }
-        nodes.begin_behind(before.epoch);
-        let began = Instant::now();
-        while began.elapsed() < CHECK_PATIENCE {
-            nodes.look()?;
-            // No further than to that epoch: there may be much behind it.
-            loop {
-                if let Some(batches) = nodes.next(&before) {
-                    return match before.after(&batches)?.digest == self.tip.digest {
-                        true => Ok(()),
-                        false => Err(FollowError::Past(self.tip.epoch)),
-                    };
-                }
-                if nodes.is_read() {
-                    break;
-                }
-                nodes.read(&before)?;
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Err(FollowError::Past(self.tip.epoch))
-    }
-
-    fn look(&mut self, nodes: &BackupNodes) -> Result<(), FollowError> {
-        for node in &nodes.nodes {
-            let place = &node.place;
-            self.newest = self.newest.max((place.epoch, place.time_ms));
-            if place.epoch == self.tip.epoch && place.digest != self.tip.digest_text() {
-                return Err(FollowError::Past(self.tip.epoch));
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks the other nodes how far they are, where these have told nothing new for a while: one that is cut
-    /// off from a majority answers, too.
-    fn look_elsewhere(&mut self, nodes: &BackupNodes) -> Result<(), FollowError> {
-        if self.moved_at.elapsed() < STILL_MAX || self.asked_at.elapsed() < STILL_MAX {
-            return Ok(());
-        }
-        self.asked_at = Instant::now();
-        let Some(newest) = nodes.newest_elsewhere(&self.wishes.access) else { return Ok(()) };
-        if newest.0 <= self.newest.0 {
-            return Ok(());
-        }
-        self.newest = newest;
-        let last = nodes.nodes.iter().min_by_key(|node| node.place.epoch);
-        let address = last.map(|node| node.address.clone()).unwrap_or_default();
-        Err(FollowError::Order { address, why: "it lags behind the others" })
+        nodes.begin_behind_known(&before, &self.tip)
     }
 
     /// Takes what all groups have agreed on. Whether there was anything.
@@ -383,7 +322,7 @@ impl<'a> Backup<'a> {
         }
         let has_moved = self.tip.epoch > before;
         if has_moved {
-            self.moved_at = Instant::now();
+            self.watch.moved();
         }
         Ok(has_moved)
     }
@@ -458,7 +397,7 @@ impl<'a> Backup<'a> {
         }
         let bytes = self.objects.written_bytes - self.told_bytes;
         let speed = bytes as f64 / 1e6 / elapsed.as_secs_f64().max(1e-3);
-        let behind_s = match self.stored.epoch >= self.newest.0 {
+        let behind_s = match self.stored.epoch >= self.watch.newest.0 {
             true => 0.0,
             false => now_ms().saturating_sub(self.stored.time_ms) as f64 / 1e3,
         };
@@ -474,7 +413,7 @@ impl<'a> Backup<'a> {
         };
         eprintln!(
             "chain {}: epoch {} of {} is safe, {behind_s:.1} s would be lost; {speed:.1} MB/s{copied}",
-            self.chain, self.stored.epoch, self.newest.0
+            self.chain, self.stored.epoch, self.watch.newest.0
         );
         (self.told_at, self.told_bytes) = (Instant::now(), self.objects.written_bytes);
     }

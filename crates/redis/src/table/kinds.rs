@@ -88,6 +88,8 @@ pub enum ConnectionCommand {
     Multi,
     /// A subcommand of ORDO.BACKUP.
     OrdoBackup(OrdoBackupCommand),
+    /// ORDO.CHANGES.
+    OrdoChanges,
     /// A subcommand of ORDO.CLUSTER.
     OrdoCluster(OrdoClusterCommand),
     /// PSUBSCRIBE.

@@ -332,7 +332,7 @@ fn edits(a: &str, b: &str) -> usize {
 }
 
 /// Settings that the help text does not tell of: nobody who runs a server has use for them.
-const HIDDEN: &[&str] = &["behaviour-level"];
+pub const HIDDEN: &[&str] = &["behaviour-level"];
 
 /// Under which words the help text has settings: each from the named one on.
 const HEADINGS: &[(&str, &str)] = &[

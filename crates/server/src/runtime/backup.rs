@@ -1,7 +1,7 @@
 //! What a node tells a backup: see [`crate::backup`].
 
 use super::Runtime;
-use crate::backup::{BackupPlace, FilePart, GroupNews, LogPart, PART_BYTES};
+use crate::backup::{BackupPlace, ChangesPlace, FilePart, GroupNews, LogPart, PART_BYTES};
 use crate::cluster::Ticket;
 use log::{ReadFrom, read_records};
 use node::cluster::{Piece, read_piece_of};
@@ -23,10 +23,12 @@ pub enum BackupRead {
     },
 }
 
+/// Why a node tells nothing.
+const STOPPED: &str = "this node stopped because of a bug";
+
 impl Runtime {
     /// Where this node is, for a backup. The error is for people.
     pub fn backup_place(&self) -> Result<BackupPlace, String> {
-        let stopped = || "this node stopped because of a bug".to_owned();
         let mut core = self.inner.core.lock();
         core.turn(|member, _| {
             let map = member.node.map();
@@ -48,7 +50,19 @@ impl Runtime {
                 addresses: map.nodes.values().map(|entry| entry.client_address.clone()).collect(),
             }
         })
-        .ok_or_else(stopped)
+        .ok_or_else(|| STOPPED.to_owned())
+    }
+
+    /// From which epochs on this node can tell of changes. The error is for people.
+    pub fn changes_place(&self) -> Result<ChangesPlace, String> {
+        let mut core = self.inner.core.lock();
+        let place = core.turn(|member, _| {
+            let end = member.node.confirmed();
+            let (epoch, time_ms) = (end.epoch.0, end.time_ms);
+            let checkpoints = member.node.followed_checkpoints().into_iter();
+            ChangesPlace { checkpoints: checkpoints.map(|epoch| epoch.0).collect(), epoch, time_ms }
+        });
+        place.ok_or_else(|| STOPPED.to_owned())
     }
 
     /// Reads files for a backup, on a thread of its own. The ticket gives the bytes, or says why there are

@@ -1,4 +1,4 @@
-//! ORDO.BACKUP: what `ordo backup` asks of a node.
+//! ORDO.BACKUP and ORDO.CHANGES: what `ordo backup` and `ordo export` ask of a node.
 
 use super::{Hold, Session, ThreadContext};
 use crate::runtime::BackupRead;
@@ -26,6 +26,13 @@ impl Session {
 /// ORDO.BACKUP WHERE.
 pub(super) fn place(thread: &ThreadContext<'_>) -> Reply {
     let place = thread.shared.runtime.backup_place();
+    let json = place.and_then(|place| serde_json::to_vec(&place).map_err(|error| error.to_string()));
+    read_outcome(json)
+}
+
+/// ORDO.CHANGES.
+pub(super) fn changes(thread: &ThreadContext<'_>) -> Reply {
+    let place = thread.shared.runtime.changes_place();
     let json = place.and_then(|place| serde_json::to_vec(&place).map_err(|error| error.to_string()));
     read_outcome(json)
 }

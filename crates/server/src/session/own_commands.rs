@@ -89,6 +89,7 @@ impl Session {
             C::OrdoCluster(OrdoClusterCommand::Status) => Session::cluster_status(thread),
             C::OrdoCluster(OrdoClusterCommand::Map) => Session::cluster_map(thread, argv),
             C::OrdoBackup(OrdoBackupCommand::Where) => backup::place(thread),
+            C::OrdoChanges => backup::changes(thread),
             C::Asking => Session::asking(thread),
             C::ReadOnly => self.set_readonly(thread, true),
             C::ReadWrite => self.set_readonly(thread, false),

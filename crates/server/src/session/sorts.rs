@@ -29,7 +29,8 @@ pub(super) fn waits_for_writers(command: &Command) -> bool {
 /// Commands that CLIENT PAUSE does not hold: an operator ends the pause with them, or the server.
 pub(super) fn during_pause(command: &Command) -> bool {
     let container = command.name.split('|').next();
-    matches!(container, Some("client" | "ordo.backup" | "ordo.cluster" | "shutdown"))
+    let goes_on = ["client", "ordo.backup", "ordo.changes", "ordo.cluster", "shutdown"];
+    container.is_some_and(|container| goes_on.contains(&container))
 }
 
 /// Commands that an open block does not queue.

@@ -14,6 +14,12 @@ impl ClusterNode {
         self.checkpoints.bases_of(epoch)?.get(&partition).cloned()
     }
 
+    /// The epochs of the checkpoints that this node has and behind which its log has the order, oldest
+    /// first.
+    pub fn followed_checkpoints(&self) -> Vec<Epoch> {
+        self.checkpoints.followed().collect()
+    }
+
     /// Up to which index each group of this node has agreed on entries that are in the journal.
     pub fn agreed_in_journal(&self) -> Vec<(PartitionId, u64)> {
         let agreed = self.groups.iter().map(|(&partition, group)| {

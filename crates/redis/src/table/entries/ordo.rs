@@ -30,6 +30,10 @@ const ORDO_BACKUP: &[Command] = &[
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("ordo.backup", -2, Group::Server, Run::Container(ORDO_BACKUP)),
+    Command::new("ordo.changes", 1, Group::Server, Run::Connection(C::OrdoChanges))
+        .admin()
+        .noscript()
+        .flags(Flags::STALE),
     // The record is written and takes memory, whatever the command inside does.
     Command::new("ordo.idempotent", -3, Group::Transactions, Run::Idempotent)
         .stores()
