@@ -507,10 +507,8 @@ impl Execution {
     fn begin(&mut self, argv: Args) -> ProcedureFuture {
         let terms = self.terms.clone();
         let resolved = table::resolve(&argv);
-        if let Ok(resolved) = &resolved {
-            if resolved.command.is(Flags::WRITE) {
-                self.written += argv.len() - 1;
-            }
+        if resolved.as_ref().is_ok_and(|resolved| resolved.command.is(Flags::WRITE)) {
+            self.written += argv.len() - 1;
         }
         if terms.memory == Memory::Short
             && let Ok(resolved) = resolved

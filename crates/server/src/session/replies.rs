@@ -211,7 +211,8 @@ impl Replies {
     /// [`Replies::complete`], and then calls [`Replies::release`] with what is returned beside it.
     pub fn next_answered(&mut self) -> Option<(Answered, Option<Box<Output>>)> {
         self.awaited.front()?.outcome.as_ref()?;
-        let Awaited { treatment, protocol, outcome, call, bytes, bulky, after, .. } = self.awaited.pop_front()?;
+        let Awaited { treatment, protocol, outcome, call, bytes, bulky, after, .. } =
+            self.awaited.pop_front()?;
         self.first_sequence += 1;
         self.awaited_bytes -= bytes;
         self.awaited_bulky -= usize::from(bulky);

@@ -383,14 +383,3 @@ fn a_gathering_ends_where_anything_else_begins() {
     assert_eq!(submitted(&mut node), ["redis.block", "redis.block", "redis.block", "redis.set", "redis.set"]);
     assert_eq!(node.answered(), "+OK\r\n".repeat(72));
 }
-
-#[test]
-fn a_gathering_that_memory_is_short_for_is_none() {
-    let mut node = TestNode::start(&[("maxmemory", "1")], None);
-    node.connect();
-    let oom = node.call("SET a 1");
-    assert!(oom.starts_with("-OOM"), "{oom}");
-    node.call("LPOP a");
-    node.call("LPOP b");
-    assert_eq!(submitted(&mut node), ["redis.lpop", "redis.lpop"]);
-}
