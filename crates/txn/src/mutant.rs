@@ -233,6 +233,12 @@ pub enum Mutant {
     WriteBesideTentative,
     /// PCSI: a site gives its last sequence number again after a restart.
     ReuseSequence,
+    /// PCSI: a site that has lost its disk gives the numbers again of which nobody has heard.
+    ReuseLostNumbers,
+    /// PCSI: a site takes messages of a fenced incarnation.
+    HearFenced,
+    /// PCSI: a site decides on a fence without the reports of the others.
+    FenceAlone,
     /// PCSI: an update does not say what it depends on.
     DropDependencies,
     /// PCSI: an update is applied before those with lower numbers of its site.
@@ -385,7 +391,10 @@ impl Mutant {
     ];
     /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck`,
     /// `AdvanceViewEarly` and `BuryUnderSnapshots`.
-    pub const OF_PCSI: [Mutant; 16] = [
+    pub const OF_PCSI: [Mutant; 19] = [
+        Mutant::ReuseLostNumbers,
+        Mutant::HearFenced,
+        Mutant::FenceAlone,
         Mutant::ForgetRequests,
         Mutant::ForgetRequestsEarly,
         Mutant::WaitForOrigin,

@@ -14,6 +14,7 @@ struct Group {
     /// Sender and receiver of the messages that are lost.
     lost: BTreeSet<(u16, u16)>,
     sessions: u16,
+    starts: u64,
 }
 
 impl Group {
@@ -31,8 +32,8 @@ impl Group {
             silent_ticks_max: 8,
             session_horizon: 4,
         };
-        let (sites, logs) = ((0..sites).map(|_| None).collect(), vec![Vec::new(); sites]);
-        let mut group = Group { options, sites, logs, lost: BTreeSet::new(), sessions: 0 };
+        let (sites, logs) = ((0..sites).map(|_| None).collect(), vec![vec![Record::Founded]; sites]);
+        let mut group = Group { options, sites, logs, lost: BTreeSet::new(), sessions: 0, starts: 0 };
         (0..group.sites.len()).for_each(|site| group.start(site));
         group
     }
@@ -40,7 +41,8 @@ impl Group {
     fn start(&mut self, site: usize) {
         let options = SiteOptions { me: NodeId(site as u16), ..self.options.clone() };
         let mut effects = SiteEffects::default();
-        self.sites[site] = Some(Pcsi::start(options, &self.logs[site], &mut effects));
+        self.starts += 1;
+        self.sites[site] = Some(Pcsi::start(options, &self.logs[site], self.starts, &mut effects));
         self.logs[site].append(&mut effects.records);
     }
 

@@ -6,7 +6,7 @@ mod judge;
 mod world;
 
 use super::{
-    CommitStamp, Message, Pcsi, SiteEffects, SiteMap, SiteOptions, TransactionName, Update, VectorClock,
+    CommitStamp, Incarnation, Letter, Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, TransactionName, Update, VectorClock,
 };
 use judge::judge;
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ fn counted_behind_a_waiting_update() -> u64 {
         depends.iter().for_each(|&stamp| clock.count(stamp));
         let stamp = CommitStamp { site: NodeId(0), sequence: number };
         Arc::new(Update {
-            name: TransactionName { origin: NodeId(0), boot: BootId(1), number },
+            name: TransactionName { origin: NodeId(0), incarnation: Incarnation(0), boot: BootId(1), number },
             number,
             stamps: BTreeMap::from([(partition, stamp)]),
             depends: BTreeMap::from([(partition, clock)]),
@@ -114,9 +114,10 @@ fn counted_behind_a_waiting_update() -> u64 {
     };
     let updates = vec![update(1, &[CommitStamp { site: NodeId(2), sequence: 1 }]), update(2, &[])];
     let mut effects = SiteEffects::default();
-    let mut site = Pcsi::start(options, &[], &mut effects);
+    let mut site = Pcsi::start(options, &[Record::Founded], 1, &mut effects);
     let message = Message::Updates { after: 0, through: 2, last: 2, retained: Vec::new(), updates };
-    site.receive(NodeId(0), message, &mut effects);
+    let letter = Letter { from: Incarnation(0), to: Some(Incarnation(0)), message };
+    site.receive(NodeId(0), letter, &mut effects);
     site.view(partition).map_or(0, |view| view.at(NodeId(0)))
 }
 
