@@ -33,8 +33,8 @@ use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update, message::Fe
 use crate::Answer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use txn::mutant::{Mutant, is_active};
 use txn::NodeId;
+use txn::mutant::{Mutant, is_active};
 
 /// How many numbers an incarnation has, as a power of two. A session's number has room for 48 bits.
 const NUMBER_BITS: u32 = 40;
@@ -191,11 +191,13 @@ impl Fences {
 }
 
 impl Pcsi {
-    /// An operator fences another site: it is away for good, or must begin without what others lack.
+    /// An operator fences another site: it is away for good, or must begin without what others lack. A site
+    /// without a partition takes part in no round, fences nobody, and is not fenced.
     pub fn fence(&mut self, site: NodeId, effects: &mut SiteEffects) {
         if let Some(incarnation) = self.fences.incarnation_of(site).next()
             && self.fences.is_here(site)
             && site != self.options.me
+            && self.options.sites.all_sites().contains(&site)
         {
             self.want_fence(site, Candidate { incarnation, start: 0 });
             self.lead_round(effects);
@@ -213,7 +215,8 @@ impl Pcsi {
     pub(super) fn want_fence(&mut self, site: NodeId, candidate: Candidate) {
         let known = self.fences.frozen.get(&site).or(self.fences.wanted.get(&site));
         let is_new = known.is_none_or(|known| known.incarnation < candidate.incarnation);
-        if is_new && candidate.incarnation > self.fences.incarnation_of(site) {
+        let takes_part = self.options.sites.all_sites().contains(&self.options.me);
+        if is_new && takes_part && candidate.incarnation > self.fences.incarnation_of(site) {
             self.fences.wanted.insert(site, candidate);
             self.fences.since_tick = self.ticks;
         }
@@ -245,12 +248,7 @@ impl Pcsi {
         self.decide_if_reported(effects);
     }
 
-    fn promise(
-        &mut self,
-        ballot: Ballot,
-        targets: &BTreeMap<NodeId, Candidate>,
-        effects: &mut SiteEffects,
-    ) {
+    fn promise(&mut self, ballot: Ballot, targets: &BTreeMap<NodeId, Candidate>, effects: &mut SiteEffects) {
         self.fences.promise(ballot, targets);
         self.fences.round = None;
         self.fences.since_tick = self.ticks;
@@ -398,7 +396,9 @@ impl Pcsi {
 
     /// Counts what is lost of a fenced site's updates, up to the next one that remains.
     pub(super) fn count_lost(&mut self, site: NodeId) {
-        let (Some(incoming), true) = (self.incoming.get(&site), self.remaining.contains(&site)) else { return };
+        let (Some(incoming), true) = (self.incoming.get(&site), self.remaining.contains(&site)) else {
+            return;
+        };
         let incarnation = self.fences.incarnation_of(site);
         let remaining = || incoming.waiting().filter(|update| update.name.incarnation < incarnation);
         for (of, replica) in &mut self.replicas {

@@ -161,9 +161,8 @@ impl Pcsi {
             self.fetch(candidate, effects);
         }
         if let Phase::CatchingUp(lasts) = &self.phase {
-            let has_all = |(site, last): (&NodeId, &u64)| {
-                self.incoming.get(site).map_or(0, Incoming::applied) >= *last
-            };
+            let has_all =
+                |(site, last): (&NodeId, &u64)| self.incoming.get(site).map_or(0, Incoming::applied) >= *last;
             if lasts.iter().all(has_all) && self.remaining.is_empty() && self.is_consistent() {
                 self.record(Record::Opened, effects);
                 self.open_up();
@@ -349,13 +348,7 @@ impl Pcsi {
         self.incoming.entry(site).or_default().heard(self.ticks);
     }
 
-    fn give(
-        &self,
-        to: NodeId,
-        candidate: Candidate,
-        partition: PartitionId,
-        effects: &mut SiteEffects,
-    ) {
+    fn give(&self, to: NodeId, candidate: Candidate, partition: PartitionId, effects: &mut SiteEffects) {
         let is_known = self.fences.decided.get(&to).is_some_and(|known| known.candidate == candidate);
         let Some(replica) = self.replicas.get(&partition) else { return };
         if !is_known || !self.fences.is_here(to) {

@@ -53,7 +53,7 @@
 //! were all committed before it.
 //!
 //! **The log.** A [`Record`] is whatever the site must know after a crash: the boot, locks and their
-//! releases, commits, applied updates, and that all resolvers know an outcome. Effects leave when all records
+//! releases, commits, applied updates, that all resolvers know an outcome, promises and decisions on fences. Effects leave when all records
 //! up to then are durable ([`SiteEffects`]); so nobody hears of a sequence number that a site may use again.
 //!
 //! **Restart.** [`Pcsi::start`] goes through the records. A coordinator that is asked for an outcome answers
@@ -62,6 +62,13 @@
 //! outcome asks for it; it needs no answer where it applies the update, which says the outcome too. A refusal
 //! names the site whose transaction holds the lock ([`Conflict::Locked`]). Acknowledgements are one record a
 //! period, so a site that restarts retains at most what it has committed within a period beyond its bound.
+//!
+//! **Lost disks and fences** (notes 9 and 10). A site that begins without a log becomes a new incarnation, and
+//! an operator can fence a site that is away. The other sites agree which updates of the earlier incarnations
+//! remain: all that one of them has. They take no more messages of those incarnations, and the numbers of the
+//! new one lie above all that the earlier ones can have given out. See `fence.rs` for the agreement, and
+//! `join.rs` for the way back. Until then, the other sites commit nothing that the site resolves, and retain
+//! nothing for it. Each message ([`Letter`]) names the incarnations of its sender and its receiver.
 //!
 //! **Exactly once.** The record of a commit has the client's request. A client that hears nothing asks the
 //! same site again, and hears what became of its request; see `requests.rs`.
@@ -80,10 +87,8 @@
 //! (note 6) nor updates of remote partitions, by advance sequence numbers or ghost replicas (sections III-D
 //! and V), are there. Also missing:
 //!
-//! - Fencing (note 9): a coordinator that never comes back keeps its locks for ever, because fencing must
-//!   first find out what it has committed.
-//! - A lost disk (note 10): **a site that starts with an empty log uses its numbers again, and others take
-//!   what it commits then for what they have.** Checkpoints of the log.
+//! - `min-sites-to-write` (note 10): a client is told of its commit before any other site has it, so a lost
+//!   disk or a fence can take it back. Checkpoints of the log.
 //! - Exactly once for a client that goes on at another site. A [`SiteMap`] that changes: it moves resolvers
 //!   without their locks.
 //! - Byte forms of records and messages, clears, and expiry (note 12).
@@ -520,17 +525,24 @@ impl Pcsi {
 
     /// Whether nothing of this site waits for another one, and no version is kept for a snapshot.
     pub fn is_idle(&self) -> bool {
-        self.is_open()
-            && self.fences.is_idle()
-            && self.remaining.is_empty()
-            && self.open.is_empty()
-            && self.committing.is_empty()
-            && self.unsettled.is_empty()
-            && self.resolver.is_free()
-            && self.outgoing.len() == 0
-            && self.incoming.values().all(Incoming::is_empty)
-            && self.tombstones.is_empty()
-            && self.replicas.values().all(Replica::is_pruned)
+        self.waits_for().is_none()
+    }
+
+    /// What this site waits for, or keeps for a snapshot.
+    pub fn waits_for(&self) -> Option<&'static str> {
+        let waits = [
+            (!self.is_open(), "it is not open"),
+            (!self.fences.is_idle(), "a fence is under way, or a site is out"),
+            (!self.remaining.is_empty(), "updates of a fenced site are to be applied"),
+            (!self.open.is_empty() || !self.committing.is_empty(), "transactions are open"),
+            (!self.unsettled.is_empty(), "resolvers do not know outcomes"),
+            (!self.resolver.is_free(), "its resolver has locks"),
+            (self.outgoing.len() > 0, "other sites lack its updates"),
+            (self.incoming.values().any(|incoming| !incoming.is_empty()), "updates wait, or are held"),
+            (!self.tombstones.is_empty(), "tombstones are kept"),
+            (!self.replicas.values().all(Replica::is_pruned), "earlier versions are kept"),
+        ];
+        waits.into_iter().find_map(|(waits, reason)| waits.then_some(reason))
     }
 
     /// What a key has at this site; `None` too if the site has no replica of the key's partition.

@@ -55,7 +55,9 @@ fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
     }
     let updates = world.updates();
     let (mut attempts, mut counts) = (BTreeSet::new(), BTreeMap::new());
-    for record in world.logs().enumerate().flat_map(|(site, log)| log.iter().map(move |record| (site, record))) {
+    for record in
+        world.logs().enumerate().flat_map(|(site, log)| log.iter().map(move |record| (site, record)))
+    {
         if let (site, Record::Committed { update, .. } | Record::Applied { update }) = record {
             *counts.entry((site, update.name)).or_insert(0) += 1;
         }
@@ -170,8 +172,7 @@ fn snapshots(world: &World, committed: &BTreeSet<u64>, versions: &Versions) -> R
                     false => earlier.reads.get(&key).copied(),
                 };
                 let Some(lower) = lower else { continue };
-                let (read, lower) =
-                    (remaining(world, &lost, key, read), remaining(world, &lost, key, lower));
+                let (read, lower) = (remaining(world, &lost, key, read), remaining(world, &lost, key, lower));
                 let places = (versions.get(&(key, read)), versions.get(&(key, lower)));
                 let (Some(read_place), Some(lower_place)) = places else {
                     return Err(format!("attempt {} read {read}, which is in no chain", attempt.number));

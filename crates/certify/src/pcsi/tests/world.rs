@@ -111,7 +111,9 @@ impl World {
                 return Ok(world);
             }
         }
-        Err("a site waits for ever".into())
+        let reason = |host: &Host| host.site.as_ref().map(|site| (site.waits_for(), site.is_fenced()));
+        let reasons: Vec<_> = world.hosts.iter().map(reason).collect();
+        Err(format!("a site waits for ever: {reasons:?}"))
     }
 
     fn new(seed: u64) -> World {
@@ -278,9 +280,8 @@ impl World {
             }
         }
         let updates = self.updates();
-        let is_lost = |update: &&Arc<Update>| {
-            !(0..self.hosts.len()).any(|host| self.has_update(host, update))
-        };
+        let is_lost =
+            |update: &&Arc<Update>| !(0..self.hosts.len()).any(|host| self.has_update(host, update));
         let lost: Vec<TransactionName> = updates.values().filter(is_lost).map(|update| update.name).collect();
         self.lost.extend(lost);
     }
@@ -301,7 +302,8 @@ impl World {
         let is_in = |other: &usize| *other != host && self.hosts[*other].out.is_none();
         let others: Vec<usize> = (0..self.hosts.len()).filter(is_in).collect();
         let remains = |of: PartitionId| others.iter().any(|&other| self.has(other, of));
-        let is_safe = self.sites.partitions().all(|of| !self.has(host, of) || remains(of));
+        let own: Vec<PartitionId> = self.sites.partitions().filter(|&of| self.has(host, of)).collect();
+        let is_safe = !own.is_empty() && own.into_iter().all(remains);
         if !is_safe || self.hosts[host].out.is_some() {
             return;
         }
