@@ -1,7 +1,7 @@
 //! Small systems of sites, in which a test says which messages are lost and which site crashes.
 
-use crate::pcsi::{Pcsi, Record, SiteEffects, SiteMap, SiteOptions};
-use crate::{Answer, WriteSet, session_opened};
+use crate::pcsi::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions};
+use crate::{Answer, Conflict, WriteSet, session_opened};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use txn::mutant::{Mutant, with};
@@ -13,6 +13,8 @@ struct Group {
     logs: Vec<Vec<Record>>,
     /// Sender and receiver of the messages that are lost.
     lost: BTreeSet<(u16, u16)>,
+    /// Messages that are lost between any two sites.
+    is_lost: fn(&Message) -> bool,
     sessions: u16,
     starts: u64,
 }
@@ -33,7 +35,8 @@ impl Group {
             session_horizon: 4,
         };
         let (sites, logs) = ((0..sites).map(|_| None).collect(), vec![vec![Record::Founded]; sites]);
-        let mut group = Group { options, sites, logs, lost: BTreeSet::new(), sessions: 0, starts: 0 };
+        let mut group =
+            Group { options, sites, logs, lost: BTreeSet::new(), is_lost: |_| false, sessions: 0, starts: 0 };
         (0..group.sites.len()).for_each(|site| group.start(site));
         group
     }
@@ -68,7 +71,7 @@ impl Group {
             }
             for (to, message) in effects.messages {
                 let Some(receiver) = self.sites[usize::from(to.0)].as_mut() else { continue };
-                if !self.lost.contains(&(from, to.0)) {
+                if !self.lost.contains(&(from, to.0)) && !(self.is_lost)(&message.message) {
                     let mut effects = SiteEffects::default();
                     receiver.receive(NodeId(from), message, &mut effects);
                     receiver.check_invariants();
@@ -218,6 +221,29 @@ fn a_snapshot_keeps_a_key_that_is_deleted_everywhere() {
     assert_eq!(with(Mutant::BuryUnderSnapshots, read_under_a_delete), None);
 }
 
+/// Site 0 has committed what site 1 resolves, and restarts. Site 1 asks for the outcome, lacks the update, and
+/// has a transaction that has not seen it.
+fn overwritten_after_a_restart() -> Vec<Answer> {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 1);
+    let later = group.session(1);
+    group.begin(1, later);
+    group.is_lost = |message| matches!(message, Message::Outcome { .. } | Message::Updates { .. });
+    group.committed(0, &[&key]);
+    group.start(0);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.tick(60);
+    assert!(!group.has(1, &key), "site 1 lacks the update");
+    group.commit(1, later, &[&key], Some("new"))
+}
+
+#[test]
+fn a_site_that_restarts_answers_what_it_has_committed() {
+    let key = Group::new(2, &[&[0, 1]]).key(0, 1);
+    assert_eq!(overwritten_after_a_restart(), [Answer::Conflict(Conflict::Key(key))]);
+    assert_eq!(with(Mutant::ForgetDecision, overwritten_after_a_restart), [Answer::Committed]);
+}
+
 impl Group {
     /// A site loses its disk, and a process begins without a log.
     fn lose_disk(&mut self, site: u16) {
@@ -265,6 +291,8 @@ fn a_site_without_its_disk_learns_what_others_have_and_uses_no_number_again() {
     group.tick(40);
     let views: Vec<_> = (0..3).map(|site| group.site(site).view(PartitionId(0)).cloned()).collect();
     assert!(views[0] == views[1] && views[1] == views[2], "{views:?}");
+    let counted = views[1].as_ref().map_or(0, |view| view.at(NodeId(0)));
+    assert!(counted > last.0, "the numbers of the partition are not used again, either");
     assert!((0..3).all(|site| group.site(site).is_idle()));
 }
 
