@@ -157,6 +157,7 @@ impl Fences {
             round.targets.retain(is_open);
             round.awaited.retain(|site| !self.excluded.contains(site));
         }
+        self.round.take_if(|round| round.targets.is_empty());
     }
 
     /// The new incarnation of a fenced site is open, so all sites that count have applied what remained.
@@ -314,13 +315,18 @@ impl Pcsi {
         };
         let decisions: BTreeMap<NodeId, Decision> = round.targets.into_iter().map(decision).collect();
         self.learn(&decisions, effects);
-        for (&site, decision) in &decisions {
-            let incarnation = decision.candidate.incarnation;
-            self.post(site, Message::Fencing(Fencing::Fenced { incarnation }), effects);
-        }
+        self.tell_excluded(effects);
         for site in participants {
             let decisions = decisions.clone();
             self.post(site, Message::Fencing(Fencing::Decided { decisions }), effects);
+        }
+    }
+
+    /// Fenced sites may still run, and send nothing by themselves.
+    pub(super) fn tell_excluded(&self, effects: &mut SiteEffects) {
+        for &site in &self.fences.excluded {
+            let incarnation = self.fences.incarnation_of(site);
+            self.post(site, Message::Fencing(Fencing::Fenced { incarnation }), effects);
         }
     }
 

@@ -89,6 +89,12 @@ impl Installed {
         &self.replicas
     }
 
+    /// The fences of which the site had heard.
+    #[cfg(test)]
+    pub(super) fn decided(&self) -> &BTreeMap<NodeId, Decision> {
+        &self.decided
+    }
+
     #[cfg(test)]
     pub(super) fn incarnation(&self) -> Incarnation {
         self.incarnation

@@ -477,6 +477,8 @@ impl Pcsi {
                 | Fencing::Fetch { .. }
                 | Fencing::Fetched { .. }),
             ) => self.handle_join(from, message, effects),
+            // Another site that was fenced meanwhile may know it.
+            Message::Fencing(message @ Fencing::Fenced { .. }) => self.handle_round(from, message, effects),
             _ if letter.from > self.fences.incarnation_of(from) && !self.is_joining() => {}
             Message::Fencing(message) => self.handle_round(from, message, effects),
             _ if letter.to != Some(self.incarnation) || self.is_joining() => {}
@@ -507,6 +509,9 @@ impl Pcsi {
             self.ask_for_updates(effects);
             let quarter = self.options.silent_ticks_max / 4 / self.options.propagation_ticks;
             let is_heartbeat = (ticks / self.options.propagation_ticks).is_multiple_of(quarter.max(1));
+            if is_heartbeat {
+                self.tell_excluded(effects);
+            }
             if self.is_open() {
                 let batches = self.outgoing.batches(is_heartbeat, &self.options);
                 batches.into_iter().for_each(|(peer, message)| self.post(peer, message, effects));

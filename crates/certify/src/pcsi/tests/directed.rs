@@ -318,6 +318,21 @@ fn each_process_without_a_log_is_another_incarnation() {
     assert!(group.site(0).incarnation() > incarnation, "the earlier one may have been heard of");
 }
 
+/// Site 2 hears nothing of its fence, and then of a site only that has lost its disk since.
+#[test]
+fn a_fenced_site_that_is_not_heard_learns_of_its_fence() {
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    (0..2).for_each(|site| group.lose(site, 2));
+    group.fence(0, 2);
+    group.tick(4);
+    group.lose_disk(0);
+    group.tick(30);
+    assert!(group.is_open(0) && group.is_open(2), "site 2 goes on");
+    group.lost.remove(&(0, 2));
+    group.tick(10);
+    assert!(group.site(2).is_fenced());
+}
+
 /// Sites 0 and 1 wait for votes of site 2, one of them with a lock there and the other one without its vote.
 /// Site 3 has an update of site 2 that sites 0 and 1 lack. An operator fences site 2.
 #[test]

@@ -235,16 +235,32 @@ impl World {
             let Record::Installed(installed) = record else { continue };
             let is_fetched = |update: &Arc<Update>| {
                 let view = |of: &PartitionId| installed.replicas().get(of).map(|replica| &replica.view);
-                let is_counted = |(of, stamp)| view(of).is_some_and(|view| view.sees(stamp));
+                let counted: Vec<bool> =
+                    update.stamps.iter().filter_map(|(of, &stamp)| Some(view(of)?.sees(stamp))).collect();
                 let mut others = (0..self.hosts.len()).filter(|&other| other != host);
-                update.stamps.iter().any(|(of, &stamp)| is_counted((of, stamp)))
-                    && others.any(|other| self.hosts[other].out.is_none() && self.has_update(other, update))
+                !counted.is_empty()
+                    && counted.into_iter().all(|is_counted| is_counted)
+                    && others.any(|other| !self.is_fenced(other) && self.has_update(other, update))
             };
             let updates = self.updates();
             let fetched = updates.values().filter(|update| is_fetched(update));
             self.hosts[host].fetched = fetched.map(|update| update.name).collect();
         }
         self.hosts[host].log.extend(records);
+    }
+
+    /// Whether a host knows of a decision that another one has not heard of: nobody fetches from that one.
+    fn is_fenced(&self, host: usize) -> bool {
+        let incarnation = self.incarnation_in_log(host);
+        let site = NodeId(host as u16);
+        self.hosts.iter().flat_map(|host| &host.log).any(|record| {
+            let decided = match record {
+                Record::Decided { decisions } => decisions.get(&site),
+                Record::Installed(installed) => installed.decided().get(&site),
+                _ => None,
+            };
+            decided.is_some_and(|decided| decided.candidate.incarnation > incarnation)
+        })
     }
 
     /// Whether an update is in a host's log, or in the partitions that the host got from others.
