@@ -214,8 +214,8 @@ impl Pcsi {
 
     /// Some site needs a fence; this one or another one leads a round.
     pub(super) fn want_fence(&mut self, site: NodeId, candidate: Candidate) {
-        let known = self.fences.frozen.get(&site).or(self.fences.wanted.get(&site));
-        let is_new = known.is_none_or(|known| known.incarnation < candidate.incarnation);
+        let known = self.fences.open_targets();
+        let is_new = known.get(&site).is_none_or(|known| known.incarnation < candidate.incarnation);
         let takes_part = self.options.sites.all_sites().contains(&self.options.me);
         if is_new && takes_part && candidate.incarnation > self.fences.incarnation_of(site) {
             self.fences.wanted.insert(site, candidate);

@@ -176,7 +176,7 @@ impl Pcsi {
         }
     }
 
-    /// Fetches the partitions from sites that have admitted this one; with all of them, the site has its state.
+    /// Fetches the partitions from sites that have admitted this one. With all of them, it has its state.
     fn fetch(&mut self, candidate: Candidate, effects: &mut SiteEffects) {
         let Phase::Joining(joining) = &self.phase else { return };
         let required = self.required();
@@ -331,7 +331,7 @@ impl Pcsi {
             joining.admitted.insert(site);
             self.find_excluded();
         } else if self.fences.excluded.contains(&site) {
-            // A decision that is under way does not ask the site, which must not hear of fenced ones after it.
+            // A decision that is under way does not ask the site: it must not hear of the fenced ones by then.
             if !self.fences.frozen.is_empty() || !self.remaining.is_empty() {
                 return;
             }

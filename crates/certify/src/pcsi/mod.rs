@@ -53,8 +53,9 @@
 //! were all committed before it.
 //!
 //! **The log.** A [`Record`] is whatever the site must know after a crash: the boot, locks and their
-//! releases, commits, applied updates, that all resolvers know an outcome, promises and decisions on fences. Effects leave when all records
-//! up to then are durable ([`SiteEffects`]); so nobody hears of a sequence number that a site may use again.
+//! releases, commits, applied updates, that all resolvers know an outcome, promises and decisions on fences.
+//! Effects leave when all records up to then are durable ([`SiteEffects`]); so nobody hears of a sequence
+//! number that a site may use again.
 //!
 //! **Restart.** [`Pcsi::start`] goes through the records. A coordinator that is asked for an outcome answers
 //! from its log, and what is neither recorded nor under way has not committed: a transaction's name has the
@@ -63,8 +64,8 @@
 //! names the site whose transaction holds the lock ([`Conflict::Locked`]). Acknowledgements are one record a
 //! period, so a site that restarts retains at most what it has committed within a period beyond its bound.
 //!
-//! **Lost disks and fences** (notes 9 and 10). A site that begins without a log becomes a new incarnation, and
-//! an operator can fence a site that is away. The other sites agree which updates of the earlier incarnations
+//! **Lost disks and fences** (notes 9 and 10). A site that begins without a log becomes a new incarnation,
+//! and an operator can fence a site that is away. The other sites agree which updates of the earlier incarnations
 //! remain: all that one of them has. They take no more messages of those incarnations, and the numbers of the
 //! new one lie above all that the earlier ones can have given out. See `fence.rs` for the agreement, and
 //! `join.rs` for the way back. Until then, the other sites commit nothing that the site resolves, and retain

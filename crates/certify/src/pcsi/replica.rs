@@ -94,8 +94,8 @@ impl Replica {
 
 impl Update {
     /// Whether the update has its place among what replicas with these views have applied: equation (1), and
-    /// causality. A partition without a view asks for nothing. A site that has got its partitions from several
-    /// others may have applied the update in some of them.
+    /// causality. A partition without a view asks for nothing. A site that has got its partitions from
+    /// several others may have applied the update in some of them.
     pub(super) fn may_follow<'a>(&self, view: impl Fn(PartitionId) -> Option<&'a VectorClock>) -> bool {
         let is_next = |(&of, stamp): (&PartitionId, &CommitStamp)| {
             view(of).is_none_or(|view| view.at(stamp.site) + 1 >= stamp.sequence)

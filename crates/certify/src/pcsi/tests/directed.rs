@@ -221,8 +221,8 @@ fn a_snapshot_keeps_a_key_that_is_deleted_everywhere() {
     assert_eq!(with(Mutant::BuryUnderSnapshots, read_under_a_delete), None);
 }
 
-/// Site 0 has committed what site 1 resolves, and restarts. Site 1 asks for the outcome, lacks the update, and
-/// has a transaction that has not seen it.
+/// Site 0 has committed what site 1 resolves, and restarts. Site 1 asks for the outcome, lacks the update,
+/// and has a transaction that has not seen it.
 fn overwritten_after_a_restart() -> Vec<Answer> {
     let mut group = Group::new(2, &[&[0, 1]]);
     let key = group.key(0, 1);
