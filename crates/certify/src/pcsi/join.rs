@@ -331,7 +331,7 @@ impl Pcsi {
             joining.admitted.insert(site);
             self.find_excluded();
         } else if self.fences.excluded.contains(&site) {
-            // A decision that is under way does not ask the site: it must not hear of the fenced ones by then.
+            // A decision that is under way does not ask this site, so the site must not have state before it.
             if !self.fences.frozen.is_empty() || !self.remaining.is_empty() {
                 return;
             }

@@ -65,11 +65,12 @@
 //! period, so a site that restarts retains at most what it has committed within a period beyond its bound.
 //!
 //! **Lost disks and fences** (notes 9 and 10). A site that begins without a log becomes a new incarnation,
-//! and an operator can fence a site that is away. The other sites agree which updates of the earlier incarnations
-//! remain: all that one of them has. They take no more messages of those incarnations, and the numbers of the
-//! new one lie above all that the earlier ones can have given out. See `fence.rs` for the agreement, and
-//! `join.rs` for the way back. Until then, the other sites commit nothing that the site resolves, and retain
-//! nothing for it. Each message ([`Letter`]) names the incarnations of its sender and its receiver.
+//! and an operator can fence a site that is away. The other sites agree which updates of the earlier
+//! incarnations remain: all that one of them has. They take no more messages of those incarnations, and the
+//! numbers of the new one lie above all that the earlier ones can have given out. See `fence.rs` for the
+//! agreement, and `join.rs` for the way back. Until then, the other sites commit nothing that the site
+//! resolves, and retain nothing for it. Each message ([`Letter`]) names the incarnations of its sender and
+//! its receiver.
 //!
 //! **Exactly once.** The record of a commit has the client's request. A client that hears nothing asks the
 //! same site again, and hears what became of its request; see `requests.rs`.
