@@ -472,11 +472,10 @@ impl Pcsi {
                     self.decide_if_reported(effects);
                 }
             }
-            Fencing::Outdated { promised } => {
-                if promised > self.fences.promised && self.fences.round.take().is_some() {
-                    self.fences.counter_heard = promised.0;
-                    self.fences.since_tick = self.ticks;
-                }
+            Fencing::Outdated { promised } if promised > self.fences.promised => {
+                self.fences.round = None;
+                self.fences.counter_heard = self.fences.counter_heard.max(promised.0);
+                self.fences.since_tick = self.ticks;
             }
             Fencing::Decided { decisions } => self.learn(&decisions, effects),
             Fencing::Fenced { incarnation } => {

@@ -295,14 +295,14 @@ impl Pcsi {
                     self.find_excluded();
                 }
             }
-            Fencing::Admitted { candidate, last, decisions, excluded } => {
-                if self.candidate() == Some(candidate) {
-                    self.learn(&decisions, effects);
-                    if let Phase::Joining(joining) = &mut self.phase {
-                        joining.answers.insert(from, (last, excluded));
-                    }
-                    self.find_excluded();
+            Fencing::Admitted { candidate, last, decisions, excluded }
+                if self.candidate() == Some(candidate) =>
+            {
+                self.learn(&decisions, effects);
+                if let Phase::Joining(joining) = &mut self.phase {
+                    joining.answers.insert(from, (last, excluded));
                 }
+                self.find_excluded();
             }
             Fencing::Fetch { candidate, partition } => self.give(from, candidate, partition, effects),
             Fencing::Fetched { candidate, partition, state } => {
