@@ -129,6 +129,11 @@ impl Fences {
         !self.excluded.contains(&site) && !self.frozen.contains_key(&site)
     }
 
+    /// Whether nothing has happened for so many ticks.
+    pub fn waits_longer(&self, now: u64, ticks: u64) -> bool {
+        now.saturating_sub(self.since_tick) > ticks
+    }
+
     /// Whether no fence is under way, and no site is out.
     pub fn is_idle(&self) -> bool {
         self.frozen.is_empty() && self.wanted.is_empty() && self.excluded.is_empty() && self.round.is_none()
@@ -253,6 +258,7 @@ impl Pcsi {
         self.fences.promise(ballot, targets);
         self.fences.round = None;
         self.fences.since_tick = self.ticks;
+        self.ask_again();
         self.record(Record::Promised { ballot, targets: targets.clone() }, effects);
         let frozen: BTreeSet<NodeId> = self.fences.frozen.keys().copied().collect();
         self.abort_those_resolved_by(&frozen, effects);

@@ -49,6 +49,8 @@ pub(super) enum Phase {
 #[derive(Debug, Default)]
 pub(super) struct Joining {
     start: u64,
+    /// Grows with each promise and decision: answers and partitions from before do not count.
+    inquiry: u64,
     /// The last number of each site that has admitted this one, and the sites that were out there.
     answers: BTreeMap<NodeId, (u64, BTreeSet<NodeId>)>,
     /// The joining sites that this one has admitted.
@@ -87,6 +89,12 @@ impl Installed {
     #[cfg(test)]
     pub(super) fn replicas(&self) -> &BTreeMap<PartitionId, Replica> {
         &self.replicas
+    }
+
+    /// The updates that may not be at all sites concerned.
+    #[cfg(test)]
+    pub(super) fn held(&self, update: &Update) -> bool {
+        self.held.get(&update.name.origin).is_some_and(|held| held.contains_key(&update.number))
     }
 
     /// The fences of which the site had heard.
@@ -130,9 +138,32 @@ impl Pcsi {
     /// A joining site has learned that another one is fenced.
     pub(super) fn leave_out(&mut self, site: NodeId) {
         if let Phase::Joining(joining) = &mut self.phase {
-            joining.answers.remove(&site);
             joining.admitted.remove(&site);
+        }
+        self.ask_again();
+    }
+
+    /// A joining site has promised, or has learned of a decision. A partition that it has fetched may have
+    /// updates of the fenced site that no report names, and answers may be older than the fence.
+    pub(super) fn ask_again(&mut self) {
+        if let Phase::Joining(joining) = &mut self.phase {
+            joining.inquiry += 1;
+            joining.answers.clear();
+            joining.fetched.clear();
+            joining.without.clear();
             self.find_excluded();
+        }
+    }
+
+    /// A joining site becomes the next incarnation after this one, and so has promised nothing.
+    fn begin_anew(&mut self, after: Incarnation) {
+        if let Phase::Joining(joining) = &mut self.phase
+            && let Some(next) = after.next()
+        {
+            self.incarnation = next;
+            joining.admitted.clear();
+            self.fences = super::Fences::default();
+            self.ask_again();
         }
     }
 
@@ -158,10 +189,17 @@ impl Pcsi {
 
     /// Takes the next step towards being open.
     pub(super) fn tick_join(&mut self, effects: &mut SiteEffects) {
-        if let Some(candidate) = self.candidate() {
+        // The leader to which the site has promised may be gone, and nobody else may know of the round.
+        let is_stuck = !self.fences.frozen.is_empty()
+            && self.fences.waits_longer(self.ticks, 16 * self.options.silent_ticks_max);
+        if is_stuck && self.is_joining() {
+            self.begin_anew(self.incarnation);
+        }
+        if let (Some(candidate), Phase::Joining(joining)) = (self.candidate(), &self.phase) {
+            let inquiry = joining.inquiry;
             for site in self.options.sites.all_sites() {
                 if site != self.options.me {
-                    self.post(site, Message::Fencing(Fencing::Join(candidate)), effects);
+                    self.post(site, Message::Fencing(Fencing::Join { candidate, inquiry }), effects);
                 }
             }
             self.fetch(candidate, effects);
@@ -194,7 +232,8 @@ impl Pcsi {
             if !joining.fetched.contains_key(&partition) && !is_lost {
                 is_complete = false;
                 let holder = holders[(periods % holders.len() as u64) as usize];
-                self.post(holder, Message::Fencing(Fencing::Fetch { candidate, partition }), effects);
+                let fetch = Fencing::Fetch { candidate, inquiry: joining.inquiry, partition };
+                self.post(holder, Message::Fencing(fetch), effects);
             }
         }
         if is_complete {
@@ -273,11 +312,11 @@ impl Pcsi {
     /// Another site's message about a site that begins without a log.
     pub(super) fn handle_join(&mut self, from: NodeId, message: Fencing, effects: &mut SiteEffects) {
         match message {
-            Fencing::Join(candidate) => {
+            Fencing::Join { candidate, inquiry } => {
                 let known = self.fences.decided.get(&from).map(|decision| decision.candidate);
                 let used = self.fences.incarnation_of(from);
                 if known == Some(candidate) {
-                    self.admit(from, candidate, effects);
+                    self.admit(from, candidate, inquiry, effects);
                 } else if candidate.incarnation > used {
                     self.want_fence(from, candidate);
                 } else if !self.is_joining() {
@@ -285,29 +324,28 @@ impl Pcsi {
                 }
             }
             Fencing::Refused { candidate, used } => {
-                if self.candidate() == Some(candidate)
-                    && let Phase::Joining(joining) = &mut self.phase
-                    && let Some(next) = used.next()
-                {
-                    let start = joining.start;
-                    *joining = Joining { start, ..Joining::default() };
-                    self.incarnation = next;
-                    self.find_excluded();
+                if self.candidate() == Some(candidate) {
+                    self.begin_anew(used);
                 }
             }
-            Fencing::Admitted { candidate, last, decisions, excluded }
+            Fencing::Admitted { candidate, inquiry, last, decisions, excluded }
                 if self.candidate() == Some(candidate) =>
             {
                 self.learn(&decisions, effects);
-                if let Phase::Joining(joining) = &mut self.phase {
+                if let Phase::Joining(joining) = &mut self.phase
+                    && joining.inquiry == inquiry
+                {
                     joining.answers.insert(from, (last, excluded));
                 }
                 self.find_excluded();
             }
-            Fencing::Fetch { candidate, partition } => self.give(from, candidate, partition, effects),
-            Fencing::Fetched { candidate, partition, state } => {
+            Fencing::Fetch { candidate, inquiry, partition } => {
+                self.give(from, (candidate, inquiry), partition, effects);
+            }
+            Fencing::Fetched { candidate, inquiry, partition, state } => {
                 if self.candidate() == Some(candidate)
                     && let Phase::Joining(joining) = &mut self.phase
+                    && joining.inquiry == inquiry
                 {
                     match state {
                         Some(state) => {
@@ -323,7 +361,7 @@ impl Pcsi {
         }
     }
 
-    fn admit(&mut self, site: NodeId, candidate: Candidate, effects: &mut SiteEffects) {
+    fn admit(&mut self, site: NodeId, candidate: Candidate, inquiry: u64, effects: &mut SiteEffects) {
         if self.fences.frozen.contains_key(&site) {
             return;
         }
@@ -340,6 +378,7 @@ impl Pcsi {
         }
         let admitted = Fencing::Admitted {
             candidate,
+            inquiry,
             last: self.outgoing.last_number(),
             decisions: self.fences.decided.clone(),
             excluded: self.fences.excluded.clone(),
@@ -354,7 +393,13 @@ impl Pcsi {
         self.incoming.entry(site).or_default().heard(self.ticks);
     }
 
-    fn give(&self, to: NodeId, candidate: Candidate, partition: PartitionId, effects: &mut SiteEffects) {
+    fn give(
+        &self,
+        to: NodeId,
+        (candidate, inquiry): (Candidate, u64),
+        partition: PartitionId,
+        effects: &mut SiteEffects,
+    ) {
         let is_known = self.fences.decided.get(&to).is_some_and(|known| known.candidate == candidate);
         let Some(replica) = self.replicas.get(&partition) else { return };
         if !is_known || !self.fences.is_here(to) {
@@ -367,6 +412,6 @@ impl Pcsi {
         let tombstones = deletes.map(|(_, key, stamp)| (key.clone(), *stamp)).collect();
         let state = Arc::new(ReplicaState { replica: replica.without_earlier(), held, tombstones });
         let state = (!self.is_joining()).then_some(state);
-        self.post(to, Message::Fencing(Fencing::Fetched { candidate, partition, state }), effects);
+        self.post(to, Message::Fencing(Fencing::Fetched { candidate, inquiry, partition, state }), effects);
     }
 }

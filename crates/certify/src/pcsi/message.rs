@@ -72,22 +72,23 @@ pub enum Message {
 /// A message about fences, and about sites that begin without a log (`fence.rs`, `join.rs`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fencing {
-    /// The sender has no log, and would be this incarnation.
-    Join(Candidate),
+    /// The sender has no log, and would be this incarnation. Answers have the number of its inquiry.
+    Join { candidate: Candidate, inquiry: u64 },
     /// Another process of the site was given this incarnation, or a higher one.
     Refused { candidate: Candidate, used: Incarnation },
     /// The receiver is this incarnation. The sender retains its updates for it, and its newest one is `last`.
     /// The sender has excluded some sites, and knows these decisions.
     Admitted {
         candidate: Candidate,
+        inquiry: u64,
         last: u64,
         decisions: BTreeMap<NodeId, Decision>,
         excluded: BTreeSet<NodeId>,
     },
     /// The sender needs a partition.
-    Fetch { candidate: Candidate, partition: PartitionId },
+    Fetch { candidate: Candidate, inquiry: u64, partition: PartitionId },
     /// A partition. The sender has begun without a log, too, if there is no state.
-    Fetched { candidate: Candidate, partition: PartitionId, state: Option<Arc<ReplicaState>> },
+    Fetched { candidate: Candidate, inquiry: u64, partition: PartitionId, state: Option<Arc<ReplicaState>> },
     /// The sender wants to decide on these fences. The receiver shall take no more messages of these sites.
     Promise { ballot: Ballot, targets: BTreeMap<NodeId, Candidate> },
     /// The sender takes no more messages of the sites that it has frozen. It has these updates of them.

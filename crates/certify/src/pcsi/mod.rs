@@ -466,7 +466,7 @@ impl Pcsi {
             return;
         }
         match letter.message {
-            Message::Fencing(message @ Fencing::Join(_)) => self.handle_join(from, message, effects),
+            Message::Fencing(message @ Fencing::Join { .. }) => self.handle_join(from, message, effects),
             _ if self.fences.refuses(from, letter.from) => {
                 let incarnation = self.fences.incarnation_of(from);
                 if incarnation > letter.from {

@@ -443,3 +443,23 @@ fn a_site_that_nobody_answers_stays_shut() {
     assert_eq!(answers, [Answer::Unavailable]);
     assert_eq!(group.commit(0, id, &[&group.key(0, 0)], Some("new")), [Answer::Unknown]);
 }
+
+/// Sites 0 and 1 lose their disks at the same time. Only they had the first partition; site 2 has the other.
+#[test]
+fn sites_that_join_together_begin_with_what_they_both_lost_empty() {
+    let mut group = Group::new(3, &[&[0, 1], &[0, 1, 2]]);
+    let keys = [group.key(0, 0), group.key(1, 1)];
+    group.committed(0, &[&keys[0]]);
+    group.committed(0, &[&keys[1]]);
+    group.tick(4);
+    group.sites[1] = None;
+    group.lose_disk(0);
+    group.lose_disk(1);
+    group.tick(100);
+    assert!((0..3).all(|site| group.is_open(site) && group.has(site, &keys[1])));
+    assert!((0..2).all(|site| !group.has(site, &keys[0])));
+    group.committed(1, &[&keys[0], &keys[1]]);
+    group.tick(40);
+    assert!((0..2).all(|site| group.has(site, &keys[0])));
+    assert!((0..3).all(|site| group.site(site).is_idle()));
+}

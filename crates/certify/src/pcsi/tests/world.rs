@@ -240,7 +240,8 @@ impl World {
                 let mut others = (0..self.hosts.len()).filter(|&other| other != host);
                 !counted.is_empty()
                     && counted.into_iter().all(|is_counted| is_counted)
-                    && others.any(|other| !self.is_fenced(other) && self.has_update(other, update))
+                    && (installed.held(update)
+                        || others.any(|other| !self.is_fenced(other) && self.has_update(other, update)))
             };
             let updates = self.updates();
             let fetched = updates.values().filter(|update| is_fetched(update));
@@ -294,6 +295,9 @@ impl World {
             if let Record::Committed { update, .. } | Record::Applied { update } = record {
                 self.lost.remove(&update.name);
             }
+        }
+        for name in self.hosts.iter().flat_map(|host| &host.fetched) {
+            self.lost.remove(name);
         }
         let updates = self.updates();
         let is_lost =
