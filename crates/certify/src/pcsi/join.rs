@@ -17,13 +17,17 @@
 //!    takes updates in, as always, until they are, and until it has applied all that each other site had
 //!    committed when that site admitted it. Then it opens: begins transactions, votes, and sends updates.
 //!
-//! The last condition makes its votes right: a site that promises a fence aborts what the fenced site
+//! A site that joins takes part in rounds, and reports nothing. So with each promise and decision it drops
+//! what it has fetched and heard, and asks again: a fenced site may have given it updates that no report
+//! names. If the leader to which it has promised stays silent, it begins anew as the next incarnation.
+//!
+//! The condition of step 5 makes the votes right: a site that promises a fence aborts what the fenced site
 //! resolves, so each transaction that had the votes of an earlier incarnation was committed before the
 //! admission. It also keeps a session's promise that nothing which remains goes back.
 //!
-//! A site stays out when it asks for the answers of all others (two sites can admit each other while both
-//! join), and when no site answers: if all sites have lost their disks, or there is only one, the operator
-//! sets the system up anew. A partition that no site has any more is empty.
+//! Two sites can admit each other while both join. If no site answers, because all have lost their disks or
+//! there is only one, the site stays shut, and the operator must set the system up anew. A partition that no
+//! site has any more is empty.
 
 use super::fence::{Ballot, Candidate, Decision, Incarnation};
 use super::message::Fencing;
