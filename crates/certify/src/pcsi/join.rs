@@ -327,10 +327,8 @@ impl Pcsi {
                     self.post(from, Message::Fencing(Fencing::Refused { candidate, used }), effects);
                 }
             }
-            Fencing::Refused { candidate, used } => {
-                if self.candidate() == Some(candidate) {
-                    self.begin_anew(used);
-                }
+            Fencing::Refused { candidate, used } if self.candidate() == Some(candidate) => {
+                self.begin_anew(used);
             }
             Fencing::Admitted { candidate, inquiry, last, decisions, excluded }
                 if self.candidate() == Some(candidate) =>
