@@ -233,6 +233,12 @@ pub enum Mutant {
     WriteBesideTentative,
     /// PCSI: a site gives its last sequence number again after a restart.
     ReuseSequence,
+    /// PCSI: a site that has lost its disk gives the numbers again of which nobody has heard.
+    ReuseLostNumbers,
+    /// PCSI: a site takes messages of a fenced incarnation.
+    HearFenced,
+    /// PCSI: a site decides on a fence without the reports of the others.
+    FenceAlone,
     /// PCSI: an update does not say what it depends on.
     DropDependencies,
     /// PCSI: an update is applied before those with lower numbers of its site.
@@ -384,8 +390,11 @@ impl Mutant {
         Mutant::VoteForTwoAttempts,
     ];
     /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck`,
-    /// `AdvanceViewEarly` and `BuryUnderSnapshots`.
-    pub const OF_PCSI: [Mutant; 16] = [
+    /// `AdvanceViewEarly`, `BuryUnderSnapshots` and `ForgetDecision`, which worlds meet too rarely.
+    pub const OF_PCSI: [Mutant; 18] = [
+        Mutant::ReuseLostNumbers,
+        Mutant::HearFenced,
+        Mutant::FenceAlone,
         Mutant::ForgetRequests,
         Mutant::ForgetRequestsEarly,
         Mutant::WaitForOrigin,
@@ -401,7 +410,6 @@ impl Mutant {
         Mutant::SkipConflictCheck,
         Mutant::UnlockAtVote,
         Mutant::ForgetPrepared,
-        Mutant::ForgetDecision,
     ];
     /// Those of two-phase commit where transactions have timestamps.
     pub const OF_TIMESTAMPS: [Mutant; 5] = [

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use txn::{NodeId, PartitionId};
 
-/// The number that a replica's site has given to a transaction in a partition. A site's numbers in a
-/// partition start at 1 and have no gaps.
+/// The number that a replica's site has given to a transaction in a partition. The numbers of a site's
+/// incarnation in a partition start above [`super::Incarnation::base`] and have no gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitStamp {
     /// The replica's site.
     pub site: NodeId,
-    /// From 1.
+    /// In an incarnation 0, from 1.
     pub sequence: u64,
 }
 

@@ -2,16 +2,20 @@
 
 #![allow(missing_docs, reason = "a field's name says what it is; each variant says what the fields are for")]
 
+use super::fence::{Ballot, Candidate, Decision, Incarnation};
+use super::join::{Installed, ReplicaState};
 use super::{CommitStamp, VectorClock};
 use crate::Conflict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::{BootId, Entry, Key, NodeId, PartitionId, RequestId};
 
-/// An attempt to commit. No two have the same name: a site's boot is durable before a name of it leaves.
+/// An attempt to commit. No two have the same name: a site's boot is durable before a name of it leaves, and
+/// boots are counted within an incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransactionName {
     pub origin: NodeId,
+    pub incarnation: Incarnation,
     pub boot: BootId,
     pub number: u64,
 }
@@ -28,6 +32,15 @@ pub struct Update {
     pub depends: BTreeMap<PartitionId, VectorClock>,
     /// The new value of each key; `None` deletes it.
     pub writes: BTreeMap<Key, Option<Entry>>,
+}
+
+/// A message with the incarnations of its sender and, as far as the sender knows it, of its receiver.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Letter {
+    pub from: Incarnation,
+    /// `None` where the message concerns any incarnation.
+    pub to: Option<Incarnation>,
+    pub message: Message,
 }
 
 /// A message from one site to another.
@@ -52,11 +65,62 @@ pub enum Message {
     Want { origin: NodeId, views: BTreeMap<PartitionId, VectorClock> },
     /// Updates of a third site that the receiver asked for. It may apply them in this order.
     Relayed { origin: NodeId, updates: Vec<Arc<Update>> },
+    /// See [`Fencing`].
+    Fencing(Fencing),
+}
+
+/// A message about fences, and about sites that begin without a log (`fence.rs`, `join.rs`).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fencing {
+    /// The sender has no log, and would be this incarnation. Answers have the number of its inquiry.
+    Join { candidate: Candidate, inquiry: u64 },
+    /// Another process of the site was given this incarnation, or a higher one.
+    Refused { candidate: Candidate, used: Incarnation },
+    /// The receiver is this incarnation. The sender retains its updates for it, and its newest one is `last`.
+    /// The sender has excluded some sites, and knows these decisions.
+    Admitted {
+        candidate: Candidate,
+        inquiry: u64,
+        last: u64,
+        decisions: BTreeMap<NodeId, Decision>,
+        excluded: BTreeSet<NodeId>,
+    },
+    /// The sender needs a partition.
+    Fetch { candidate: Candidate, inquiry: u64, partition: PartitionId },
+    /// A partition. The sender has begun without a log, too, if there is no state.
+    Fetched { candidate: Candidate, inquiry: u64, partition: PartitionId, state: Option<Arc<ReplicaState>> },
+    /// The sender wants to decide on these fences. The receiver shall take no more messages of these sites.
+    Promise { ballot: Ballot, targets: BTreeMap<NodeId, Candidate> },
+    /// The sender takes no more messages of the sites that it has frozen. It has these updates of them.
+    Report {
+        ballot: Ballot,
+        frozen: BTreeMap<NodeId, Candidate>,
+        decisions: BTreeMap<NodeId, Decision>,
+        updates: BTreeMap<NodeId, Vec<Arc<Update>>>,
+    },
+    /// The sender has promised a higher ballot.
+    Outdated { promised: Ballot },
+    /// Fences are decided.
+    Decided { decisions: BTreeMap<NodeId, Decision> },
+    /// All incarnations of the receiver before this one are fenced.
+    Fenced { incarnation: Incarnation },
 }
 
 /// A record of a site's log, which the site reads after a crash.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
+    /// The operator has set the site up. This is the first record of the log of an incarnation 0.
+    Founded,
+    /// The site began without a log, and has got its state. The first record of another incarnation's log.
+    Installed(Arc<Installed>),
+    /// The site has all that its partitions had when the others admitted it.
+    Opened,
+    /// The site takes no more messages of these sites, and helps no lower ballot.
+    Promised { ballot: Ballot, targets: BTreeMap<NodeId, Candidate> },
+    /// Fences are decided.
+    Decided { decisions: BTreeMap<NodeId, Decision> },
+    /// A new incarnation of a fenced site counts as a site again.
+    Admitted(NodeId),
     /// A process of the site has started.
     Started(BootId),
     /// Its resolver has locked keys.

@@ -53,8 +53,9 @@
 //! were all committed before it.
 //!
 //! **The log.** A [`Record`] is whatever the site must know after a crash: the boot, locks and their
-//! releases, commits, applied updates, and that all resolvers know an outcome. Effects leave when all records
-//! up to then are durable ([`SiteEffects`]); so nobody hears of a sequence number that a site may use again.
+//! releases, commits, applied updates, that all resolvers know an outcome, promises and decisions on fences.
+//! Effects leave when all records up to then are durable ([`SiteEffects`]); so nobody hears of a sequence
+//! number that a site may use again.
 //!
 //! **Restart.** [`Pcsi::start`] goes through the records. A coordinator that is asked for an outcome answers
 //! from its log, and what is neither recorded nor under way has not committed: a transaction's name has the
@@ -62,6 +63,14 @@
 //! outcome asks for it; it needs no answer where it applies the update, which says the outcome too. A refusal
 //! names the site whose transaction holds the lock ([`Conflict::Locked`]). Acknowledgements are one record a
 //! period, so a site that restarts retains at most what it has committed within a period beyond its bound.
+//!
+//! **Lost disks and fences** (notes 9 and 10). A site that begins without a log becomes a new incarnation,
+//! and an operator can fence a site that is away. The other sites agree which updates of the earlier
+//! incarnations remain: all that one of them has. They take no more messages of those incarnations, and the
+//! numbers of the new one lie above all that the earlier ones can have given out. See `fence.rs` for the
+//! agreement, and `join.rs` for the way back. Until then, the other sites commit nothing that the site
+//! resolves, and retain nothing for it. Each message ([`Letter`]) names the incarnations of its sender and
+//! its receiver.
 //!
 //! **Exactly once.** The record of a commit has the client's request. A client that hears nothing asks the
 //! same site again, and hears what became of its request; see `requests.rs`.
@@ -80,10 +89,8 @@
 //! (note 6) nor updates of remote partitions, by advance sequence numbers or ghost replicas (sections III-D
 //! and V), are there. Also missing:
 //!
-//! - Fencing (note 9): a coordinator that never comes back keeps its locks for ever, because fencing must
-//!   first find out what it has committed.
-//! - A lost disk (note 10): **a site that starts with an empty log uses its numbers again, and others take
-//!   what it commits then for what they have.** Checkpoints of the log.
+//! - `min-sites-to-write` (note 10): a client is told of its commit before any other site has it, so a lost
+//!   disk or a fence can take it back. Checkpoints of the log.
 //! - Exactly once for a client that goes on at another site. A [`SiteMap`] that changes: it moves resolvers
 //!   without their locks.
 //! - Byte forms of records and messages, clears, and expiry (note 12).
@@ -99,6 +106,8 @@
 //! lower advance numbers are.
 
 mod clock;
+mod fence;
+mod join;
 mod message;
 mod propagation;
 mod replica;
@@ -108,9 +117,13 @@ mod resolver;
 mod tests;
 
 pub use clock::{CommitStamp, VectorClock};
-pub use message::{Message, Record, TransactionName, Update};
+pub use fence::{Ballot, Candidate, Decision, Incarnation};
+pub use join::{Installed, ReplicaState};
+pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
 
 use crate::{Answer, Conflict, WriteSet};
+use fence::Fences;
+use join::Phase;
 use propagation::{Incoming, Outgoing};
 use replica::Replica;
 use requests::Requests;
@@ -153,6 +166,11 @@ impl SiteMap {
     pub fn peers_of(&self, site: NodeId) -> BTreeSet<NodeId> {
         let sites = self.partitions_of(site).flat_map(|partition| self.sites(partition));
         sites.copied().filter(|&peer| peer != site).collect()
+    }
+
+    /// All sites that have a partition.
+    pub fn all_sites(&self) -> BTreeSet<NodeId> {
+        self.replicas.iter().flatten().copied().collect()
     }
 
     /// All partitions.
@@ -199,7 +217,7 @@ pub struct SiteEffects {
     /// What its log gets.
     pub records: Vec<Record>,
     /// What other sites get.
-    pub messages: Vec<(NodeId, Message)>,
+    pub messages: Vec<(NodeId, Letter)>,
     /// What this site's clients are told.
     pub answers: Vec<(RequestId, Answer)>,
 }
@@ -234,6 +252,12 @@ struct Unsettled {
 #[derive(Debug)]
 pub struct Pcsi {
     options: SiteOptions,
+    incarnation: Incarnation,
+    phase: Phase,
+    is_fenced: bool,
+    fences: Fences,
+    /// The sites that are fenced, and whose remaining updates are not all applied here.
+    remaining: BTreeSet<NodeId>,
     boot: BootId,
     /// The number of the last transaction that asked for votes since the boot.
     last_number: u64,
@@ -253,10 +277,18 @@ pub struct Pcsi {
 }
 
 impl Pcsi {
-    /// A site begins, with all records that its log has.
-    pub fn start(options: SiteOptions, records: &[Record], effects: &mut SiteEffects) -> Pcsi {
+    /// A process of a site begins, with all records that the site's log has. The operator who sets a site up
+    /// writes the first one, [`Record::Founded`]. Without records, the site has lost its disk, and joins the
+    /// others as a new incarnation; then `number` tells the process from all earlier ones of the site: a
+    /// random number, or the time.
+    pub fn start(options: SiteOptions, records: &[Record], number: u64, effects: &mut SiteEffects) -> Pcsi {
         let partitions = options.sites.partitions_of(options.me);
         let mut site = Pcsi {
+            incarnation: Incarnation(u8::from(records.is_empty())),
+            phase: Phase::joining(number),
+            is_fenced: false,
+            fences: Fences::default(),
+            remaining: BTreeSet::new(),
             boot: BootId(0),
             last_number: 0,
             ticks: 0,
@@ -266,7 +298,7 @@ impl Pcsi {
             unsettled: BTreeMap::new(),
             resolver: Resolver::default(),
             requests: Requests::default(),
-            outgoing: Outgoing::new(&options),
+            outgoing: Outgoing::new(&options, 0, &BTreeSet::new()),
             incoming: BTreeMap::new(),
             tombstones: BTreeSet::new(),
             own: VecDeque::new(),
@@ -277,14 +309,24 @@ impl Pcsi {
             let me = site.options.me;
             site.replicas.values_mut().for_each(|replica| replica.view.step_back(me));
         }
-        site.boot.0 += 1;
-        effects.records.push(Record::Started(site.boot));
+        if !site.is_joining() {
+            site.boot.0 += 1;
+            effects.records.push(Record::Started(site.boot));
+        }
         site
     }
 
     /// Does again what a record says.
     fn recall(&mut self, record: &Record) {
         match record {
+            Record::Founded => self.phase = Phase::Open,
+            Record::Installed(installed) => self.keep_installed(installed),
+            Record::Opened => self.open_up(),
+            Record::Promised { ballot, targets } => self.fences.promise(*ballot, targets),
+            Record::Decided { decisions } => {
+                decisions.iter().for_each(|(&site, decision)| self.keep_decision(site, decision));
+            }
+            Record::Admitted(site) => self.keep_admitted(*site),
             Record::Started(boot) => self.boot = *boot,
             Record::Locked { name, keys } => {
                 if !is_active(Mutant::ForgetPrepared) {
@@ -307,7 +349,10 @@ impl Pcsi {
             }
             Record::Applied { update } => {
                 self.apply(update);
-                self.incoming.entry(update.name.origin).or_default().hold(Arc::clone(update));
+                let incoming = self.incoming.entry(update.name.origin).or_default();
+                incoming.wait_no_more(update.number);
+                incoming.hold(Arc::clone(update));
+                self.count_lost(update.name.origin);
             }
             Record::Settled(name) => {
                 self.unsettled.remove(name);
@@ -326,7 +371,7 @@ impl Pcsi {
         let superseded = Answer::Conflict(Conflict::Superseded);
         earlier.into_iter().for_each(|name| self.abort(name, superseded.clone(), effects));
         self.handle_own(effects);
-        if self.open.len() + self.committing.len() >= self.options.open_max {
+        if self.open.len() + self.committing.len() >= self.options.open_max || !self.is_open() {
             return effects.answers.push((id, Answer::Unavailable));
         }
         let replicas = self.replicas.iter();
@@ -353,6 +398,10 @@ impl Pcsi {
     /// [`Answer::Conflict`], [`Answer::Unknown`], [`Answer::Refused`] if it clears a space or writes a key of
     /// another site, or [`Answer::Unavailable`]. A client that hears nothing asks again.
     pub fn commit(&mut self, id: RequestId, writes: WriteSet, effects: &mut SiteEffects) {
+        if !self.is_open() {
+            // An earlier incarnation may have committed it.
+            return effects.answers.push((id, Answer::Unknown));
+        }
         if self.committing.values().any(|committing| committing.id == id) {
             return;
         }
@@ -372,12 +421,21 @@ impl Pcsi {
         if writes.clears || !writes.records.keys().all(is_here) {
             return effects.answers.push((id, NOT_HERE));
         }
+        let is_away = |key: &Key| !self.fences.is_here(sites.resolver_of(key));
+        if writes.records.keys().any(is_away) || last_number >= self.incarnation.last() {
+            return effects.answers.push((id, Answer::Unavailable));
+        }
         let kept = self.outgoing.len().max(self.unsettled.len()) + self.committing.len();
         if kept >= self.options.retained_max {
             return effects.answers.push((id, Answer::Unavailable));
         }
         self.last_number += 1;
-        let name = TransactionName { origin: self.options.me, boot: self.boot, number: self.last_number };
+        let name = TransactionName {
+            origin: self.options.me,
+            incarnation: self.incarnation,
+            boot: self.boot,
+            number: self.last_number,
+        };
         let mut keys: BTreeMap<NodeId, Vec<Key>> = BTreeMap::new();
         for key in writes.records.keys() {
             keys.entry(sites.resolver_of(key)).or_default().push(key.clone());
@@ -403,13 +461,39 @@ impl Pcsi {
     }
 
     /// Another site's message, which may come late or twice.
-    pub fn receive(&mut self, from: NodeId, message: Message, effects: &mut SiteEffects) {
-        self.handle(from, message, effects);
+    pub fn receive(&mut self, from: NodeId, letter: Letter, effects: &mut SiteEffects) {
+        if self.is_fenced {
+            return;
+        }
+        match letter.message {
+            Message::Fencing(message @ Fencing::Join { .. }) => self.handle_join(from, message, effects),
+            _ if self.fences.refuses(from, letter.from) => {
+                let incarnation = self.fences.incarnation_of(from);
+                if incarnation > letter.from {
+                    self.post(from, Message::Fencing(Fencing::Fenced { incarnation }), effects);
+                }
+            }
+            Message::Fencing(
+                message @ (Fencing::Refused { .. }
+                | Fencing::Admitted { .. }
+                | Fencing::Fetch { .. }
+                | Fencing::Fetched { .. }),
+            ) => self.handle_join(from, message, effects),
+            // Another site that was fenced meanwhile may know it.
+            Message::Fencing(message @ Fencing::Fenced { .. }) => self.handle_round(from, message, effects),
+            _ if letter.from > self.fences.incarnation_of(from) && !self.is_joining() => {}
+            Message::Fencing(message) => self.handle_round(from, message, effects),
+            _ if letter.to != Some(self.incarnation) || self.is_joining() => {}
+            message => self.handle(from, message, effects),
+        }
         self.handle_own(effects);
     }
 
     /// Time passes.
     pub fn tick(&mut self, effects: &mut SiteEffects) {
+        if self.is_fenced {
+            return;
+        }
         self.ticks += 1;
         let (ticks, open_ticks_max) = (self.ticks, self.options.open_ticks_max);
         self.open.retain(|_, open| ticks - open.since_tick <= open_ticks_max);
@@ -418,12 +502,22 @@ impl Pcsi {
         let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();
         late.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
         if ticks.is_multiple_of(self.options.propagation_ticks) {
+            self.tick_fences(effects);
+            self.tick_join(effects);
+        }
+        if ticks.is_multiple_of(self.options.propagation_ticks) && !self.is_joining() {
             self.log_progress(effects);
             self.bury();
             self.ask_for_updates(effects);
             let quarter = self.options.silent_ticks_max / 4 / self.options.propagation_ticks;
             let is_heartbeat = (ticks / self.options.propagation_ticks).is_multiple_of(quarter.max(1));
-            effects.messages.extend(self.outgoing.batches(is_heartbeat, &self.options));
+            if is_heartbeat {
+                self.tell_excluded(effects);
+            }
+            if self.is_open() {
+                let batches = self.outgoing.batches(is_heartbeat, &self.options);
+                batches.into_iter().for_each(|(peer, message)| self.post(peer, message, effects));
+            }
             let waiting = self.resolver.waiting_since(ticks.saturating_sub(self.options.vote_ticks_max));
             waiting.into_iter().for_each(|name| self.send(name.origin, Message::Ask(name), effects));
             let outcomes = self.unsettled.iter().flat_map(|(&name, unsettled)| {
@@ -438,14 +532,24 @@ impl Pcsi {
 
     /// Whether nothing of this site waits for another one, and no version is kept for a snapshot.
     pub fn is_idle(&self) -> bool {
-        self.open.is_empty()
-            && self.committing.is_empty()
-            && self.unsettled.is_empty()
-            && self.resolver.is_free()
-            && self.outgoing.len() == 0
-            && self.incoming.values().all(Incoming::is_empty)
-            && self.tombstones.is_empty()
-            && self.replicas.values().all(Replica::is_pruned)
+        self.waits_for().is_none()
+    }
+
+    /// What this site waits for, or keeps for a snapshot.
+    pub fn waits_for(&self) -> Option<&'static str> {
+        let waits = [
+            (!self.is_open(), "it is not open"),
+            (!self.fences.is_idle(), "a fence is under way, or a site is out"),
+            (!self.remaining.is_empty(), "updates of a fenced site are to be applied"),
+            (!self.open.is_empty() || !self.committing.is_empty(), "transactions are open"),
+            (!self.unsettled.is_empty(), "resolvers do not know outcomes"),
+            (!self.resolver.is_free(), "its resolver has locks"),
+            (self.outgoing.len() > 0, "other sites lack its updates"),
+            (self.incoming.values().any(|incoming| !incoming.is_empty()), "updates wait, or are held"),
+            (!self.tombstones.is_empty(), "tombstones are kept"),
+            (!self.replicas.values().all(Replica::is_pruned), "earlier versions are kept"),
+        ];
+        waits.into_iter().find_map(|(waits, reason)| waits.then_some(reason))
     }
 
     /// What a key has at this site; `None` too if the site has no replica of the key's partition.
@@ -472,12 +576,16 @@ impl Pcsi {
     /// Asserts that the views of this site's partitions together are a consistent snapshot (section III-A).
     pub fn check_invariants(&self) {
         self.assert_bounds();
-        for replica in self.replicas.values() {
-            for (other, clock) in &replica.depends {
-                let is_covered = self.replicas.get(other).is_none_or(|other| other.view.covers(clock));
-                assert!(is_covered, "a partition depends on what its site has not applied in {other:?}");
-            }
-        }
+        assert!(
+            !self.is_open() || self.is_consistent(),
+            "a partition depends on what its site has not applied in another one"
+        );
+    }
+
+    fn is_consistent(&self) -> bool {
+        let dependencies = self.replicas.values().flat_map(|replica| &replica.depends);
+        let view = |of: &PartitionId| self.replicas.get(of).map(|replica| &replica.view);
+        dependencies.into_iter().all(|(of, clock)| view(of).is_none_or(|view| view.covers(clock)))
     }
 
     /// Keeps an own update for the sites that need it.
@@ -502,7 +610,24 @@ impl Pcsi {
     fn send(&mut self, to: NodeId, message: Message, effects: &mut SiteEffects) {
         match to == self.options.me {
             true => self.own.push_back(message),
-            false => effects.messages.push((to, message)),
+            false => self.post(to, message, effects),
+        }
+    }
+
+    /// Sends a message to another site. A fenced site gets only messages about fences.
+    fn post(&self, to: NodeId, message: Message, effects: &mut SiteEffects) {
+        let is_fencing = matches!(message, Message::Fencing(_));
+        if to == self.options.me || (self.fences.excluded.contains(&to) && !is_fencing) {
+            return;
+        }
+        let incarnation = (!is_fencing).then(|| self.fences.incarnation_of(to));
+        effects.messages.push((to, Letter { from: self.incarnation, to: incarnation, message }));
+    }
+
+    /// Adds a record to the log. A site that joins has none before its state.
+    fn record(&mut self, record: Record, effects: &mut SiteEffects) {
+        if !self.is_joining() {
+            effects.records.push(record);
         }
     }
 
@@ -514,6 +639,7 @@ impl Pcsi {
 
     fn handle(&mut self, from: NodeId, message: Message, effects: &mut SiteEffects) {
         match message {
+            Message::Prepare { .. } if !self.is_open() => {}
             Message::Prepare { name, keys, views } => {
                 let refused = self.refuses(name, &keys, &views);
                 if refused.is_none() && !is_active(Mutant::UnlockAtVote) {
@@ -554,6 +680,7 @@ impl Pcsi {
             }
             Message::Want { origin, views } => self.relay(from, origin, views, effects),
             Message::Relayed { origin, updates } => self.accept_relayed(origin, updates, effects),
+            Message::Fencing(_) => {}
         }
     }
 

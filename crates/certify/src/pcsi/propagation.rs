@@ -19,9 +19,37 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub fn new(options: &SiteOptions) -> Outgoing {
-        let acknowledged = options.sites.peers_of(options.me).into_iter().map(|peer| (peer, 0)).collect();
-        Outgoing { last_number: 0, retained: BTreeMap::new(), acknowledged, unlogged: BTreeSet::new() }
+    /// The first number will be the one after `last_number`. All sites but the excluded ones get updates.
+    pub fn new(options: &SiteOptions, last_number: u64, excluded: &BTreeSet<NodeId>) -> Outgoing {
+        let peers = options.sites.peers_of(options.me).into_iter().filter(|peer| !excluded.contains(peer));
+        let acknowledged = peers.map(|peer| (peer, last_number)).collect();
+        Outgoing { last_number, retained: BTreeMap::new(), acknowledged, unlogged: BTreeSet::new() }
+    }
+
+    /// A site is fenced: nothing is kept for it. Returns what all others have.
+    pub fn exclude(&mut self, peer: NodeId, sites: &SiteMap) -> Vec<Arc<Update>> {
+        self.acknowledged.remove(&peer);
+        self.unlogged.remove(&peer);
+        let acknowledged = &self.acknowledged;
+        let lacks = |update: &Update| {
+            let mut lagging = acknowledged.iter().filter(|&(_, &through)| through < update.number);
+            lagging.any(|(&peer, _)| concerns(update, peer, sites))
+        };
+        self.retained.extract_if(.., |_, update| !lacks(update)).map(|(_, update)| update).collect()
+    }
+
+    /// A site counts again. It will fetch from others what is retained no more.
+    pub fn admit(&mut self, peer: NodeId, options: &SiteOptions) {
+        if options.sites.peers_of(options.me).contains(&peer) {
+            let first = self.retained.first_key_value();
+            let through = first.map_or(self.last_number, |(&number, _)| number - 1);
+            self.acknowledged.insert(peer, through);
+        }
+    }
+
+    /// The updates that some other site has not acknowledged.
+    pub fn retained(&self) -> Vec<Arc<Update>> {
+        self.retained.values().cloned().collect()
     }
 
     pub fn last_number(&self) -> u64 {
@@ -111,7 +139,7 @@ impl Incoming {
     }
 
     /// Up to which number all that concerns this site is applied.
-    fn applied(&self) -> u64 {
+    pub fn applied(&self) -> u64 {
         let first = self.waiting.keys().next();
         first.map_or(self.received, |first| self.received.min(first - 1))
     }
@@ -119,6 +147,44 @@ impl Incoming {
     /// The number of updates that are applied here, and may not be at all sites concerned.
     pub fn held_len(&self) -> usize {
         self.held.len()
+    }
+
+    /// What is applied here, and may not be at all sites concerned.
+    pub fn held(&self) -> Vec<Arc<Update>> {
+        self.held.values().cloned().collect()
+    }
+
+    /// What waits for others.
+    pub fn waiting(&self) -> impl Iterator<Item = &Arc<Update>> {
+        self.waiting.values()
+    }
+
+    /// All updates that this site has, and others may lack.
+    pub fn all(&self) -> Vec<Arc<Update>> {
+        self.held.values().chain(self.waiting.values()).cloned().collect()
+    }
+
+    /// The site is fenced: of its updates these wait, and the next ones have numbers above this one.
+    pub fn begin_again(&mut self, base: u64, waiting: Vec<Arc<Update>>) {
+        let is_later = |number: &u64, _: &mut Arc<Update>| *number > base;
+        self.waiting.retain(is_later);
+        self.waiting.extend(waiting.into_iter().map(|update| (update.number, update)));
+        self.received = self.received.max(base);
+    }
+
+    /// An update waits no more, as the log says.
+    pub fn wait_no_more(&mut self, number: u64) {
+        self.waiting.remove(&number);
+    }
+
+    /// The site was heard, or has just come back.
+    pub fn heard(&mut self, tick: u64) {
+        self.heard_tick = tick;
+    }
+
+    /// All sites concerned have all updates.
+    pub fn release_all(&mut self) -> Vec<Arc<Update>> {
+        std::mem::take(&mut self.held).into_values().collect()
     }
 
     /// An update is applied.
@@ -142,6 +208,7 @@ impl Pcsi {
         updates: Vec<Arc<Update>>,
         effects: &mut SiteEffects,
     ) {
+        self.fences.has_returned(from);
         let incoming = self.incoming.entry(from).or_default();
         let applied = incoming.applied();
         let is_lacked = |number| retained.contains(&number) && !is_active(Mutant::ReleaseEarly);
@@ -182,12 +249,20 @@ impl Pcsi {
     fn accept_waiting(&mut self, origin: NodeId, updates: Vec<Arc<Update>>) {
         let mut new: BTreeMap<u64, Arc<Update>> =
             updates.into_iter().map(|update| (update.number, update)).collect();
-        new.retain(|_, update| !self.has_applied(update));
+        new.retain(|_, update| !self.has_applied(update) && self.is_taken(update));
         self.incoming.entry(origin).or_default().waiting.extend(new);
     }
 
+    /// Whether an update is one of its site's present incarnation, and that one is not to be fenced.
+    fn is_taken(&self, update: &Update) -> bool {
+        let name = update.name;
+        let is_present =
+            self.fences.is_here(name.origin) && self.fences.incarnation_of(name.origin) == name.incarnation;
+        is_present || is_active(Mutant::HearFenced)
+    }
+
     /// Applies what need not wait any more. Returns the origins concerned.
-    fn apply_waiting(&mut self, effects: &mut SiteEffects) -> BTreeSet<NodeId> {
+    pub(super) fn apply_waiting(&mut self, effects: &mut SiteEffects) -> BTreeSet<NodeId> {
         let mut advanced = BTreeSet::new();
         while let Some((origin, update)) = self.take_next() {
             self.apply(&update);
@@ -195,6 +270,7 @@ impl Pcsi {
                 incoming.hold(Arc::clone(&update));
             }
             effects.records.push(Record::Applied { update });
+            self.count_lost(origin);
             advanced.insert(origin);
         }
         advanced
@@ -203,7 +279,7 @@ impl Pcsi {
     fn acknowledge(&self, origins: BTreeSet<NodeId>, effects: &mut SiteEffects) {
         for origin in origins {
             let through = self.incoming[&origin].applied();
-            effects.messages.push((origin, Message::Applied { through }));
+            self.post(origin, Message::Applied { through }, effects);
         }
     }
 
@@ -228,15 +304,16 @@ impl Pcsi {
         let periods = self.ticks / self.options.propagation_ticks;
         for origin in sites.peers_of(self.options.me) {
             let heard_tick = self.incoming.get(&origin).map_or(0, |incoming| incoming.heard_tick);
-            if self.ticks - heard_tick <= self.options.silent_ticks_max {
+            let is_heard = self.ticks - heard_tick <= self.options.silent_ticks_max;
+            if is_heard || !self.fences.is_here(origin) {
                 continue;
             }
             let mut holders = sites.peers_of(origin);
-            holders.remove(&self.options.me);
+            holders.retain(|&site| site != self.options.me && self.fences.is_here(site));
             let holders: Vec<NodeId> = holders.into_iter().collect();
             let Some(place) = periods.checked_rem(holders.len() as u64) else { continue };
             let views = self.replicas.iter().map(|(&of, replica)| (of, replica.view.clone())).collect();
-            effects.messages.push((holders[place as usize], Message::Want { origin, views }));
+            self.post(holders[place as usize], Message::Want { origin, views }, effects);
         }
     }
 
@@ -262,7 +339,7 @@ impl Pcsi {
             }
         }
         if !updates.is_empty() {
-            effects.messages.push((to, Message::Relayed { origin, updates }));
+            self.post(to, Message::Relayed { origin, updates }, effects);
         }
     }
 

@@ -64,6 +64,13 @@ impl Replica {
         self.with_earlier.retain(|key| versions.get_mut(key).is_some_and(|versions| !prune(versions, views)));
     }
 
+    /// The newest version of each key, for a site that has lost its disk.
+    pub(super) fn without_earlier(&self) -> Replica {
+        let mut replica = self.clone();
+        replica.prune(&[]);
+        replica
+    }
+
     /// Whether each key has only one version.
     pub(super) fn is_pruned(&self) -> bool {
         self.with_earlier.is_empty()
@@ -87,10 +94,11 @@ impl Replica {
 
 impl Update {
     /// Whether the update has its place among what replicas with these views have applied: equation (1), and
-    /// causality. A partition without a view asks for nothing.
+    /// causality. A partition without a view asks for nothing. A site that has got its partitions from
+    /// several others may have applied the update in some of them.
     pub(super) fn may_follow<'a>(&self, view: impl Fn(PartitionId) -> Option<&'a VectorClock>) -> bool {
         let is_next = |(&of, stamp): (&PartitionId, &CommitStamp)| {
-            view(of).is_none_or(|view| view.at(stamp.site) + 1 == stamp.sequence)
+            view(of).is_none_or(|view| view.at(stamp.site) + 1 >= stamp.sequence)
         };
         let is_covered =
             |(&of, clock): (&PartitionId, &VectorClock)| view(of).is_none_or(|view| view.covers(clock));
@@ -122,6 +130,9 @@ impl Pcsi {
         let mut applied = 0;
         for (partition, stamp) in &update.stamps {
             let Some(replica) = self.replicas.get_mut(partition) else { continue };
+            if replica.view.sees(*stamp) {
+                continue;
+            }
             applied += 1;
             replica.view.count(*stamp);
             let others = update.depends.iter().filter(|(of, _)| *of != partition);

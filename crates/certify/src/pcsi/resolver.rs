@@ -4,7 +4,7 @@ use super::{CommitStamp, Pcsi, SiteMap, TransactionName, VectorClock};
 use crate::Conflict;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::mutant::{Mutant, is_active};
-use txn::{Key, PartitionId};
+use txn::{Key, NodeId, PartitionId};
 
 /// The transaction that may write some items.
 #[derive(Debug)]
@@ -46,6 +46,30 @@ impl Resolver {
             }
         }
         true
+    }
+
+    /// A site is fenced. Its transactions have committed with these stamps; its others never will.
+    pub fn release_site(
+        &mut self,
+        site: NodeId,
+        stamps: &BTreeMap<TransactionName, &BTreeMap<PartitionId, CommitStamp>>,
+        sites: &SiteMap,
+    ) {
+        let names: Vec<TransactionName> =
+            self.locks.keys().filter(|name| name.origin == site).copied().collect();
+        for name in names {
+            self.release(name, stamps.get(&name).copied(), sites);
+        }
+    }
+
+    /// No version up to this stamp is still to come, except those that are named later.
+    pub fn forget_unapplied(&mut self, up_to: CommitStamp) {
+        self.unapplied.retain(|_, stamp| stamp.site != up_to.site || stamp.sequence > up_to.sequence);
+    }
+
+    /// A committed version that this site has yet to apply.
+    pub fn expect(&mut self, key: &Key, stamp: CommitStamp) {
+        self.unapplied.insert(key.clone(), stamp);
     }
 
     /// This site has applied a version.

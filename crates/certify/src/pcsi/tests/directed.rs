@@ -1,7 +1,7 @@
 //! Small systems of sites, in which a test says which messages are lost and which site crashes.
 
-use crate::pcsi::{Pcsi, Record, SiteEffects, SiteMap, SiteOptions};
-use crate::{Answer, WriteSet, session_opened};
+use crate::pcsi::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions};
+use crate::{Answer, Conflict, WriteSet, session_opened};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use txn::mutant::{Mutant, with};
@@ -13,7 +13,10 @@ struct Group {
     logs: Vec<Vec<Record>>,
     /// Sender and receiver of the messages that are lost.
     lost: BTreeSet<(u16, u16)>,
+    /// Messages that are lost between any two sites.
+    is_lost: fn(&Message) -> bool,
     sessions: u16,
+    starts: u64,
 }
 
 impl Group {
@@ -31,8 +34,9 @@ impl Group {
             silent_ticks_max: 8,
             session_horizon: 4,
         };
-        let (sites, logs) = ((0..sites).map(|_| None).collect(), vec![Vec::new(); sites]);
-        let mut group = Group { options, sites, logs, lost: BTreeSet::new(), sessions: 0 };
+        let (sites, logs) = ((0..sites).map(|_| None).collect(), vec![vec![Record::Founded]; sites]);
+        let mut group =
+            Group { options, sites, logs, lost: BTreeSet::new(), is_lost: |_| false, sessions: 0, starts: 0 };
         (0..group.sites.len()).for_each(|site| group.start(site));
         group
     }
@@ -40,7 +44,8 @@ impl Group {
     fn start(&mut self, site: usize) {
         let options = SiteOptions { me: NodeId(site as u16), ..self.options.clone() };
         let mut effects = SiteEffects::default();
-        self.sites[site] = Some(Pcsi::start(options, &self.logs[site], &mut effects));
+        self.starts += 1;
+        self.sites[site] = Some(Pcsi::start(options, &self.logs[site], self.starts, &mut effects));
         self.logs[site].append(&mut effects.records);
     }
 
@@ -66,7 +71,7 @@ impl Group {
             }
             for (to, message) in effects.messages {
                 let Some(receiver) = self.sites[usize::from(to.0)].as_mut() else { continue };
-                if !self.lost.contains(&(from, to.0)) {
+                if !self.lost.contains(&(from, to.0)) && !(self.is_lost)(&message.message) {
                     let mut effects = SiteEffects::default();
                     receiver.receive(NodeId(from), message, &mut effects);
                     receiver.check_invariants();
@@ -214,4 +219,247 @@ fn read_under_a_delete() -> Option<Entry> {
 fn a_snapshot_keeps_a_key_that_is_deleted_everywhere() {
     assert_eq!(read_under_a_delete(), Some(Entry::new("new")));
     assert_eq!(with(Mutant::BuryUnderSnapshots, read_under_a_delete), None);
+}
+
+/// Site 0 has committed what site 1 resolves, and restarts. Site 1 asks for the outcome, lacks the update,
+/// and has a transaction that has not seen it.
+fn overwritten_after_a_restart() -> Vec<Answer> {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 1);
+    let later = group.session(1);
+    group.begin(1, later);
+    group.is_lost = |message| matches!(message, Message::Outcome { .. } | Message::Updates { .. });
+    group.committed(0, &[&key]);
+    group.start(0);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.tick(60);
+    assert!(!group.has(1, &key), "site 1 lacks the update");
+    group.commit(1, later, &[&key], Some("new"))
+}
+
+#[test]
+fn a_site_that_restarts_answers_what_it_has_committed() {
+    let key = Group::new(2, &[&[0, 1]]).key(0, 1);
+    assert_eq!(overwritten_after_a_restart(), [Answer::Conflict(Conflict::Key(key))]);
+    assert_eq!(with(Mutant::ForgetDecision, overwritten_after_a_restart), [Answer::Committed]);
+}
+
+impl Group {
+    /// A site loses its disk, and a process begins without a log.
+    fn lose_disk(&mut self, site: u16) {
+        self.logs[usize::from(site)].clear();
+        self.start(usize::from(site));
+    }
+
+    fn site(&self, site: u16) -> &Pcsi {
+        self.sites[usize::from(site)].as_ref().expect("it runs")
+    }
+
+    fn is_open(&self, site: u16) -> bool {
+        self.site(site).is_open()
+    }
+
+    fn fence(&mut self, leader: u16, site: u16) {
+        self.run(leader, |leader, effects| leader.fence(NodeId(site), effects));
+    }
+}
+
+/// Site 0 has told site 1 of one commit, and nobody of two. It loses its disk.
+#[test]
+fn a_site_without_its_disk_learns_what_others_have_and_uses_no_number_again() {
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    let keys = [group.key(0, 0), group.key(0, 1), group.key(0, 2)];
+    group.lose(0, 2);
+    group.committed(0, &[&keys[0]]);
+    group.tick(1);
+    group.lose(0, 1);
+    let first = group.site(0).last_commit();
+    group.committed(0, &[&keys[0]]);
+    group.committed(0, &[&keys[0]]);
+    let last = group.site(0).last_commit();
+    assert!(last > first && group.has(1, &keys[0]) && !group.has(2, &keys[0]));
+    group.lost.clear();
+    group.lose_disk(0);
+    assert!(!group.is_open(0), "it has nothing");
+    group.tick(20);
+    assert!(group.is_open(0), "others have told it what they have");
+    assert!(group.has(0, &keys[0]) && group.has(2, &keys[0]), "what site 1 has reaches all");
+    assert!(group.site(0).last_commit() > last, "the numbers that nobody knows are not used again");
+    group.committed(0, &[&keys[0]]);
+    group.committed(0, &[&keys[1]]);
+    group.committed(1, &[&keys[2]]);
+    group.tick(40);
+    let views: Vec<_> = (0..3).map(|site| group.site(site).view(PartitionId(0)).cloned()).collect();
+    assert!(views[0] == views[1] && views[1] == views[2], "{views:?}");
+    let counted = views[1].as_ref().map_or(0, |view| view.at(NodeId(0)));
+    assert!(counted > last.0, "the numbers of the partition are not used again, either");
+    assert!((0..3).all(|site| group.site(site).is_idle()));
+}
+
+/// A process begins without a log again before it has its state, and then once more after that.
+#[test]
+fn each_process_without_a_log_is_another_incarnation() {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 1);
+    group.committed(0, &[&key]);
+    group.tick(4);
+    group.lose_disk(0);
+    group.lost.insert((1, 0));
+    group.tick(4);
+    assert!(!group.is_open(0), "site 0 hears nothing of site 1, which has fenced it");
+    group.lost.clear();
+    group.lose_disk(0);
+    group.tick(20);
+    assert!(group.is_open(0) && group.has(0, &key));
+    let incarnation = group.site(0).incarnation();
+    group.lose_disk(0);
+    group.tick(20);
+    assert!(group.is_open(0) && group.has(0, &key));
+    assert!(group.site(0).incarnation() > incarnation, "the earlier one may have been heard of");
+}
+
+/// Site 2 hears nothing of its fence, and then of a site only that has lost its disk since.
+#[test]
+fn a_fenced_site_that_is_not_heard_learns_of_its_fence() {
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    (0..2).for_each(|site| group.lose(site, 2));
+    group.fence(0, 2);
+    group.tick(4);
+    group.lose_disk(0);
+    group.tick(30);
+    assert!(group.is_open(0) && group.is_open(2), "site 2 goes on");
+    group.lost.remove(&(0, 2));
+    group.tick(10);
+    assert!(group.site(2).is_fenced());
+}
+
+/// Sites 0 and 1 wait for votes of site 2, one of them with a lock there and the other one without its vote.
+/// Site 3 has an update of site 2 that sites 0 and 1 lack. An operator fences site 2.
+#[test]
+fn a_fence_decides_what_the_fenced_site_left_open() {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    let keys = [group.key(0, 0), group.key(0, 1), group.key(0, 2), group.key(0, 3)];
+    (0..2).for_each(|site| group.lose(2, site));
+    group.committed(2, &[&keys[3]]);
+    group.tick(1);
+    assert!(group.has(3, &keys[3]) && !group.has(0, &keys[3]));
+    // The resolver of the first key hears no outcome.
+    group.lost.remove(&(2, 0));
+    let locking = group.session(2);
+    assert_eq!(group.write(2, locking, &[&keys[0]], Some("new")), [], "site 0 locks, and is not heard");
+    let waiting = group.session(1);
+    assert_eq!(group.write(1, waiting, &[&keys[2]], Some("new")), [], "site 2 is silent");
+    group.lose(2, 0);
+    group.lose(2, 3);
+    group.fence(0, 2);
+    group.tick(2);
+    assert!((0..2).all(|site| group.has(site, &keys[3])), "what site 3 has of site 2 reaches all");
+    group.committed(0, &[&keys[0]]);
+    let again = group.session(1);
+    assert_eq!(group.write(1, again, &[&keys[2]], Some("new")), [Answer::Unavailable], "its resolver is out");
+    group.lost.clear();
+    group.tick(10);
+    assert!(group.site(2).is_fenced(), "it hears of the fence");
+    group.lose_disk(2);
+    group.tick(30);
+    assert!(group.is_open(2) && (0..4).all(|site| group.has(2, &keys[usize::from(site == 3) * 3])));
+    group.committed(1, &[&keys[2]]);
+    group.tick(20);
+    assert!((0..4).all(|site| group.has(site, &keys[2]) && group.site(site).is_idle()));
+}
+
+/// Site 3 is away, and so no fence of site 0 can be decided. Then site 3 is fenced as well.
+#[test]
+fn a_fence_ends_when_a_site_that_it_waits_for_is_fenced_too() {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    let key = group.key(0, 1);
+    group.sites[3] = None;
+    group.sites[0] = None;
+    group.fence(1, 0);
+    group.tick(100);
+    let refused = group.session(2);
+    assert_eq!(group.write(2, refused, &[&group.key(0, 0)], Some("new")), [Answer::Unavailable]);
+    group.fence(2, 3);
+    group.tick(100);
+    group.committed(1, &[&key]);
+    group.lose_disk(0);
+    group.lose_disk(3);
+    group.tick(200);
+    assert!((0..4).all(|site| group.is_open(site) && group.has(site, &key)));
+    group.tick(40);
+    assert!((0..4).all(|site| group.site(site).is_idle()));
+}
+
+/// The leader of a fence fails after it has decided, and before another site hears of it.
+#[test]
+fn another_site_ends_a_fence_whose_leader_is_away() {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    let key = group.key(0, 1);
+    group.lose(0, 1);
+    group.lose(0, 2);
+    group.committed(0, &[&group.key(0, 0)]);
+    group.tick(1);
+    group.sites[0] = None;
+    // Site 1 hears the reports, and is not heard after its request.
+    group.fence(1, 0);
+    let decided = group.logs[1].iter().any(|record| matches!(record, Record::Decided { .. }));
+    assert!(decided, "all have reported");
+    for site in [2, 3] {
+        let place = group.logs[site].iter().position(|record| matches!(record, Record::Decided { .. }));
+        group.logs[site].truncate(place.expect("it has heard"));
+        group.start(site);
+    }
+    group.tick(100);
+    group.lost.clear();
+    group.lose_disk(0);
+    group.tick(100);
+    assert!((0..4).all(|site| group.is_open(site) && group.has(site, &group.key(0, 0))));
+    group.committed(3, &[&key]);
+}
+
+/// No other site has the partition, so it is empty; the other partition is there.
+#[test]
+fn a_partition_that_no_other_site_has_is_lost_with_the_disk() {
+    let mut group = Group::new(2, &[&[0], &[0, 1]]);
+    let keys = [group.key(0, 0), group.key(1, 0)];
+    group.committed(0, &[&keys[0]]);
+    group.committed(0, &[&keys[1]]);
+    group.tick(4);
+    group.lose_disk(0);
+    group.tick(20);
+    assert!(group.is_open(0) && !group.has(0, &keys[0]) && group.has(0, &keys[1]));
+    group.committed(0, &[&keys[0], &keys[1]]);
+}
+
+/// A site is alone: nobody can say which numbers it has used.
+#[test]
+fn a_site_that_nobody_answers_stays_shut() {
+    let mut group = Group::new(1, &[&[0]]);
+    group.lose_disk(0);
+    group.tick(100);
+    assert!(!group.is_open(0));
+    let id = RequestId { session: session_opened(Position(0), 1), sequence: 1, attempt: 0 };
+    let answers = group.run(0, |site, effects| site.begin(id, effects));
+    assert_eq!(answers, [Answer::Unavailable]);
+    assert_eq!(group.commit(0, id, &[&group.key(0, 0)], Some("new")), [Answer::Unknown]);
+}
+
+/// Sites 0 and 1 lose their disks at the same time. Only they had the first partition; site 2 has the other.
+#[test]
+fn sites_that_join_together_begin_with_what_they_both_lost_empty() {
+    let mut group = Group::new(3, &[&[0, 1], &[0, 1, 2]]);
+    let keys = [group.key(0, 0), group.key(1, 1)];
+    group.committed(0, &[&keys[0]]);
+    group.committed(0, &[&keys[1]]);
+    group.tick(4);
+    group.sites[1] = None;
+    group.lose_disk(0);
+    group.lose_disk(1);
+    group.tick(100);
+    assert!((0..3).all(|site| group.is_open(site) && group.has(site, &keys[1])));
+    assert!((0..2).all(|site| !group.has(site, &keys[0])));
+    group.committed(1, &[&keys[0], &keys[1]]);
+    group.tick(40);
+    assert!((0..2).all(|site| group.has(site, &keys[0])));
+    assert!((0..3).all(|site| group.site(site).is_idle()));
 }

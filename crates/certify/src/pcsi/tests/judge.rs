@@ -3,8 +3,9 @@
 //! Each writer reads what it overwrites, and writes its own number. So the versions of a key form a chain.
 
 use super::world::{Attempt, Told, World};
-use crate::pcsi::{CommitStamp, Record, TransactionName};
+use crate::pcsi::{CommitStamp, Incarnation, Record, TransactionName, Update};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use txn::{NodeId, PartitionId, SessionId};
 
 /// A key's number, and the attempt that wrote it; 0 where nothing was there.
@@ -20,14 +21,24 @@ pub fn judge(world: &World) -> Result<(), String> {
     deletes(world, &committed)
 }
 
-/// The attempts that logs say are committed: of each transaction of a session at most one. Each stamp belongs
-/// to one transaction, and a replica has all of another replica's site's stamps, each once.
+/// The attempts that wrote an update: one, but for a defect.
+fn attempts_of(update: &Update) -> impl Iterator<Item = u64> {
+    update.writes.values().map(|entry| super::world::number(entry.as_ref())).filter(|&number| number > 0)
+}
+
+/// The attempts whose updates were in the logs of lost disks only.
+fn lost(world: &World) -> BTreeSet<u64> {
+    let updates = world.updates();
+    let lost = updates.values().filter(|update| world.lost.contains(&update.name));
+    lost.flat_map(|update| attempts_of(update)).collect()
+}
+
+/// The attempts that have committed and are not lost: of each transaction of a session at most one. Each
+/// stamp belongs to one transaction. Each site concerned has all that some site has, and none twice.
 fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
-    let mut owners: BTreeMap<(PartitionId, CommitStamp), TransactionName> = BTreeMap::new();
-    let mut attempts = BTreeSet::new();
     let mut transactions: BTreeSet<(usize, SessionId, u64)> = BTreeSet::new();
-    let mut counts: BTreeMap<(usize, PartitionId, NodeId), BTreeSet<u64>> = BTreeMap::new();
-    for (site, records) in world.logs().enumerate() {
+    let mut owners: BTreeMap<(PartitionId, CommitStamp), TransactionName> = BTreeMap::new();
+    for (site, records) in world.all_logs() {
         for record in records {
             if let Record::Committed { id, .. } = record
                 && !transactions.insert((site, id.session, id.sequence))
@@ -35,35 +46,51 @@ fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
                 return Err(format!("two attempts of a transaction have committed, one of them {id:?}"));
             }
             let (Record::Committed { update, .. } | Record::Applied { update }) = record else { continue };
-            attempts.extend(update.writes.values().map(|entry| super::world::number(entry.as_ref())));
             for (&partition, &stamp) in &update.stamps {
                 if *owners.entry((partition, stamp)).or_insert(update.name) != update.name {
                     return Err(format!("two transactions have {stamp:?} of {partition:?}"));
                 }
-                let counted = counts.entry((site, partition, stamp.site)).or_default();
-                if world.has(site, partition) && !counted.insert(stamp.sequence) {
-                    return Err(format!("site {site} has applied {stamp:?} of {partition:?} twice"));
-                }
             }
         }
     }
-    // Each site's numbers begin at 1 and have no hole.
-    let mut newest: BTreeMap<(PartitionId, NodeId), u64> = BTreeMap::new();
-    for (partition, stamp) in owners.keys() {
-        let last = newest.entry((*partition, stamp.site)).or_default();
-        *last = stamp.sequence.max(*last);
+    let updates = world.updates();
+    let (mut attempts, mut counts) = (BTreeSet::new(), BTreeMap::new());
+    for record in
+        world.logs().enumerate().flat_map(|(site, log)| log.iter().map(move |record| (site, record)))
+    {
+        if let (site, Record::Committed { update, .. } | Record::Applied { update }) = record {
+            *counts.entry((site, update.name)).or_insert(0) += 1;
+        }
     }
-    for (&(partition, origin), &last) in &newest {
-        let sites = (0..world.logs().count()).filter(|&site| world.has(site, partition));
-        for site in sites {
-            let applied = counts.get(&(site, partition, origin));
-            if !applied.is_some_and(|applied| applied.iter().copied().eq(1..=last)) {
-                return Err(format!("site {site} lacks numbers of {origin:?} in {partition:?}"));
+    if let Some(((site, name), _)) = counts.iter().find(|(_, count)| **count > 1) {
+        return Err(format!("site {site} has applied {name:?} twice"));
+    }
+    for update in updates.values().filter(|update| !world.lost.contains(&update.name)) {
+        attempts.extend(attempts_of(update));
+        for (&partition, stamp) in &update.stamps {
+            let mut sites = (0..world.logs().count()).filter(|&site| world.has(site, partition));
+            if let Some(site) = sites.find(|&site| !world.has_update(site, update)) {
+                return Err(format!(
+                    "site {site} lacks numbers of {:?} in {partition:?}: {}",
+                    stamp.site, stamp.sequence
+                ));
             }
         }
     }
+    // The numbers of a site's incarnation have no hole.
+    let mut newest: BTreeMap<(PartitionId, NodeId, Incarnation), u64> = BTreeMap::new();
+    for (&(partition, stamp), name) in &owners {
+        let of = (partition, stamp.site, name.incarnation);
+        let last = newest.entry(of).or_insert(name.incarnation.base());
+        *last += 1;
+        if stamp.sequence != *last {
+            return Err(format!("{:?} has no number {last} in {partition:?}", stamp.site));
+        }
+    }
+    let lost = lost(world);
     let is_lost = |attempt: &&Attempt| {
-        attempt.is_acknowledged() && attempt.writes && !attempts.contains(&attempt.number)
+        let is_known = attempts.contains(&attempt.number) || lost.contains(&attempt.number);
+        attempt.is_acknowledged() && attempt.writes && !is_known
     };
     if let Some(attempt) = world.attempts.iter().find(is_lost) {
         return Err(format!("attempt {} was acknowledged and is lost", attempt.number));
@@ -75,11 +102,22 @@ fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
     }
 }
 
+/// The newest version at or before the one that was read that is not lost.
+fn remaining(world: &World, lost: &BTreeSet<u64>, key: usize, mut read: u64) -> u64 {
+    while lost.contains(&read) {
+        let before = world.attempts.get(read as usize - 1).and_then(|attempt| attempt.reads.get(&key));
+        read = before.copied().unwrap_or(0);
+    }
+    read
+}
+
 /// The place of each version in its key's chain. Of two writers that read the same version, one loses.
 fn chains(world: &World, committed: &BTreeSet<u64>) -> Result<Versions, String> {
+    let lost = lost(world);
     let mut next: BTreeMap<(usize, u64), u64> = BTreeMap::new();
     for attempt in writers(world, committed) {
         for (&key, &read) in &attempt.reads {
+            let read = remaining(world, &lost, key, read);
             if read == 0 && world.is_deleted(key) {
                 continue;
             }
@@ -112,6 +150,7 @@ fn writers<'a>(world: &'a World, committed: &'a BTreeSet<u64>) -> impl Iterator<
 fn snapshots(world: &World, committed: &BTreeSet<u64>, versions: &Versions) -> Result<(), String> {
     let by_number: BTreeMap<u64, &Attempt> =
         world.attempts.iter().map(|attempt| (attempt.number, attempt)).collect();
+    let lost = lost(world);
     // Others may have read what a crash then took back, and no client was told.
     let is_seen = |attempt: &&Attempt| attempt.is_acknowledged() || committed.contains(&attempt.number);
     for attempt in world.attempts.iter().filter(is_seen) {
@@ -133,6 +172,7 @@ fn snapshots(world: &World, committed: &BTreeSet<u64>, versions: &Versions) -> R
                     false => earlier.reads.get(&key).copied(),
                 };
                 let Some(lower) = lower else { continue };
+                let (read, lower) = (remaining(world, &lost, key, read), remaining(world, &lost, key, lower));
                 let places = (versions.get(&(key, read)), versions.get(&(key, lower)));
                 let (Some(read_place), Some(lower_place)) = places else {
                     return Err(format!("attempt {} read {read}, which is in no chain", attempt.number));
@@ -166,13 +206,19 @@ fn replicas(world: &World, versions: &Versions) -> Result<(), String> {
 /// Each insert of a key that clients delete needs that nothing is there, and each delete that something is.
 /// So the inserts are as many as the deletes, and one more if the key is there at the end.
 fn inserts_and_deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
+    let (lost, updates) = (lost(world), world.updates());
     for key in (0..world.keys()).filter(|&key| world.is_deleted(key)) {
-        let is_delete = |record: &&Record| {
-            let Record::Committed { update, .. } = record else { return false };
-            update.writes.get(&world.keys[key]).is_some_and(Option::is_none)
+        // What follows a lost insert or delete may remain.
+        let is_touched = |number: &u64| world.attempts[*number as usize - 1].reads.contains_key(&key);
+        if lost.iter().any(is_touched) {
+            continue;
+        }
+        let is_delete = |update: &&Arc<Update>| {
+            let is_delete = update.writes.get(&world.keys[key]).is_some_and(Option::is_none);
+            is_delete && !world.lost.contains(&update.name)
         };
         let inserts = writers(world, committed).filter(|attempt| attempt.reads.get(&key) == Some(&0)).count();
-        let deletes = world.logs().flatten().filter(is_delete).count();
+        let deletes = updates.values().filter(is_delete).count();
         let live = usize::from(world.values(key).first().is_some_and(|&(_, value)| value > 0));
         if inserts != deletes + live {
             return Err(format!("key {key} has {inserts} inserts, {deletes} deletes and {live} entries"));

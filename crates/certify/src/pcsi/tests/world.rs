@@ -2,8 +2,10 @@
 
 use super::client::Client;
 use crate::Answer;
-use crate::pcsi::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions};
-use std::collections::{BTreeMap, VecDeque};
+use crate::pcsi::{
+    Incarnation, Letter, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, TransactionName, Update,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::hash::mix;
 use txn::{Entry, Key, NodeId, PartitionId, RequestId};
@@ -47,6 +49,12 @@ pub(super) struct Host {
     /// Effects whose records are not durable, then effects that have not left.
     appended: Vec<SiteEffects>,
     leaving: VecDeque<SiteEffects>,
+    /// The logs that it has lost, or that a fence made void.
+    pub old_logs: Vec<Vec<Record>>,
+    /// The updates in the partitions that it got from others when it began without a log.
+    pub fetched: BTreeSet<TransactionName>,
+    /// Its incarnation when it last lost its disk, or an operator fenced it; until the next one is open.
+    out: Option<Incarnation>,
     pub clients: [Client; CLIENTS],
 }
 
@@ -59,12 +67,18 @@ pub struct World {
     /// Those that clients only overwrite, then those that clients also delete.
     pub(super) keys: Vec<Key>,
     overwritten: usize,
-    flying: Vec<(u64, NodeId, NodeId, Message)>,
+    flying: Vec<(u64, NodeId, NodeId, Letter)>,
     /// Pairs of sites, lower first, whose messages are lost until a step.
     cuts: BTreeMap<(u16, u16), u64>,
     /// The most steps that a message takes, by the lower and the higher site.
     delays: BTreeMap<(u16, u16), u64>,
     pub attempts: Vec<Attempt>,
+    /// Whether disks are lost, and operators fence sites.
+    has_fences: bool,
+    /// The processes that have been started.
+    starts: u64,
+    /// The updates that were in the logs of lost disks only.
+    pub lost: BTreeSet<TransactionName>,
 }
 
 /// The attempt that wrote an entry.
@@ -85,17 +99,21 @@ impl World {
             world.step(true);
         }
         world.cuts.clear();
-        if world.hosts.len() > 2 && world.percent(50) {
+        let was_fenced = world.hosts.iter().any(|host| host.out.is_some() || !host.old_logs.is_empty());
+        if world.hosts.len() > 2 && !was_fenced && world.percent(50) {
             world.settle_without_one()?;
         }
         (0..world.hosts.len()).for_each(|host| world.restart(host));
         for _ in 0..STEPS_TO_SETTLE {
             world.step(false);
             if world.has_settled() {
+                world.find_lost();
                 return Ok(world);
             }
         }
-        Err("a site waits for ever".into())
+        let reason = |host: &Host| host.site.as_ref().map(|site| (site.waits_for(), site.is_fenced()));
+        let reasons: Vec<_> = world.hosts.iter().map(reason).collect();
+        Err(format!("a site waits for ever: {reasons:?}"))
     }
 
     fn new(seed: u64) -> World {
@@ -124,6 +142,9 @@ impl World {
             cuts: BTreeMap::new(),
             delays: BTreeMap::new(),
             attempts: Vec::new(),
+            has_fences: mix(seed ^ 0x6665_6E63) % 5 < 2,
+            starts: 0,
+            lost: BTreeSet::new(),
         };
         let hosts = 2 + world.below(4);
         let partitions = 1 + world.below(4);
@@ -144,8 +165,16 @@ impl World {
         world.keys = overwritten.chain(deleted).collect();
         for _ in 0..hosts {
             let clients = Default::default();
-            let (appended, leaving) = (Vec::new(), VecDeque::new());
-            world.hosts.push(Host { site: None, log: Vec::new(), appended, leaving, clients });
+            world.hosts.push(Host {
+                site: None,
+                log: vec![Record::Founded],
+                appended: Vec::new(),
+                leaving: VecDeque::new(),
+                old_logs: Vec::new(),
+                fetched: BTreeSet::new(),
+                out: None,
+                clients,
+            });
         }
         (0..world.hosts.len()).for_each(|host| world.restart(host));
         world
@@ -179,7 +208,8 @@ impl World {
         }
         let options = SiteOptions { me: NodeId(host as u16), ..self.options.clone() };
         let mut effects = SiteEffects::default();
-        let site = Pcsi::start(options, &self.hosts[host].log, &mut effects);
+        self.starts += 1;
+        let site = Pcsi::start(options, &self.hosts[host].log, self.starts, &mut effects);
         site.check_invariants();
         self.hosts[host].site = Some(site);
         self.hosts[host].appended.push(effects);
@@ -189,12 +219,145 @@ impl World {
     fn crash(&mut self, host: usize) {
         let appended: usize = self.hosts[host].appended.iter().map(|effects| effects.records.len()).sum();
         let durable = self.below(appended as u64 + 1) as usize;
+        let place = host;
         let host = &mut self.hosts[host];
         host.site = None;
         host.clients.iter_mut().for_each(Client::lose_site);
         let records = std::mem::take(&mut host.appended).into_iter().flat_map(|effects| effects.records);
-        host.log.extend(records.take(durable));
+        let records = records.take(durable).collect();
         host.leaving.clear();
+        self.log(place, records);
+    }
+
+    /// Records are durable.
+    fn log(&mut self, host: usize, records: Vec<Record>) {
+        for record in &records {
+            let Record::Installed(installed) = record else { continue };
+            let is_fetched = |update: &Arc<Update>| {
+                let view = |of: &PartitionId| installed.replicas().get(of).map(|replica| &replica.view);
+                let counted: Vec<bool> =
+                    update.stamps.iter().filter_map(|(of, &stamp)| Some(view(of)?.sees(stamp))).collect();
+                let mut others = (0..self.hosts.len()).filter(|&other| other != host);
+                !counted.is_empty()
+                    && counted.into_iter().all(|is_counted| is_counted)
+                    && (installed.held(update)
+                        || others.any(|other| !self.is_fenced(other) && self.has_update(other, update)))
+            };
+            let updates = self.updates();
+            let fetched = updates.values().filter(|update| is_fetched(update));
+            self.hosts[host].fetched = fetched.map(|update| update.name).collect();
+        }
+        self.hosts[host].log.extend(records);
+    }
+
+    /// Whether a host knows of a decision that another one has not heard of: nobody fetches from that one.
+    fn is_fenced(&self, host: usize) -> bool {
+        let incarnation = self.incarnation_in_log(host);
+        let site = NodeId(host as u16);
+        self.hosts.iter().flat_map(|host| &host.log).any(|record| {
+            let decided = match record {
+                Record::Decided { decisions } => decisions.get(&site),
+                Record::Installed(installed) => installed.decided().get(&site),
+                _ => None,
+            };
+            decided.is_some_and(|decided| decided.candidate.incarnation > incarnation)
+        })
+    }
+
+    /// Whether an update is in a host's log, or in the partitions that the host got from others.
+    pub fn has_update(&self, host: usize, update: &Update) -> bool {
+        let is_it = |record: &Record| match record {
+            Record::Committed { update: other, .. } | Record::Applied { update: other } => {
+                other.name == update.name
+            }
+            _ => false,
+        };
+        let host = &self.hosts[host];
+        host.fetched.contains(&update.name) || host.log.iter().any(is_it)
+    }
+
+    /// All updates that any log has or had.
+    pub fn updates(&self) -> BTreeMap<TransactionName, Arc<Update>> {
+        let mut updates = BTreeMap::new();
+        let logs = self.hosts.iter().flat_map(|host| host.old_logs.iter().chain([&host.log]));
+        for record in logs.flatten() {
+            if let Record::Committed { update, .. } | Record::Applied { update } = record {
+                updates.insert(update.name, Arc::clone(update));
+            }
+        }
+        updates
+    }
+
+    /// Lost are the updates that no host has any more. What waited at a host when the others were lost may
+    /// remain.
+    fn find_lost(&mut self) {
+        for record in self.hosts.iter().flat_map(|host| &host.log) {
+            if let Record::Committed { update, .. } | Record::Applied { update } = record {
+                self.lost.remove(&update.name);
+            }
+        }
+        for name in self.hosts.iter().flat_map(|host| &host.fetched) {
+            self.lost.remove(name);
+        }
+        let updates = self.updates();
+        let is_lost =
+            |update: &&Arc<Update>| !(0..self.hosts.len()).any(|host| self.has_update(host, update));
+        let lost: Vec<TransactionName> = updates.values().filter(is_lost).map(|update| update.name).collect();
+        self.lost.extend(lost);
+    }
+
+    /// A host loses its disk.
+    fn lose_disk(&mut self, host: usize) {
+        self.crash(host);
+        self.find_lost();
+        let log = std::mem::take(&mut self.hosts[host].log);
+        self.hosts[host].old_logs.push(log);
+        self.hosts[host].fetched.clear();
+        self.find_lost();
+    }
+
+    /// A disk is lost, or an operator fences a site; but each partition remains somewhere.
+    fn lose_or_fence(&mut self) {
+        let host = self.below(self.hosts.len() as u64) as usize;
+        let is_in = |other: &usize| *other != host && self.hosts[*other].out.is_none();
+        let others: Vec<usize> = (0..self.hosts.len()).filter(is_in).collect();
+        let remains = |of: PartitionId| others.iter().any(|&other| self.has(other, of));
+        let own: Vec<PartitionId> = self.sites.partitions().filter(|&of| self.has(host, of)).collect();
+        let is_safe = !own.is_empty() && own.into_iter().all(remains);
+        if !is_safe || self.hosts[host].out.is_some() {
+            return;
+        }
+        let incarnation = self.incarnation_in_log(host);
+        if self.percent(50) {
+            self.hosts[host].out = Some(incarnation);
+            return self.lose_disk(host);
+        }
+        let leaders: Vec<usize> =
+            others.into_iter().filter(|&other| self.hosts[other].site.is_some()).collect();
+        if !leaders.is_empty() {
+            let leader = leaders[self.below(leaders.len() as u64) as usize];
+            self.hosts[host].out = Some(incarnation);
+            self.on(leader, |site, effects| site.fence(NodeId(host as u16), effects));
+        }
+    }
+
+    fn incarnation_in_log(&self, host: usize) -> Incarnation {
+        let installed = self.hosts[host].log.iter().rev().find_map(|record| match record {
+            Record::Installed(installed) => Some(installed.incarnation()),
+            _ => None,
+        });
+        installed.unwrap_or_default()
+    }
+
+    /// A host that hears of a fence begins without its log. One that is open again counts.
+    fn follow_fences(&mut self, host: usize) {
+        let Some(site) = &self.hosts[host].site else { return };
+        if site.is_fenced() {
+            self.hosts[host].out.get_or_insert_default();
+            self.lose_disk(host);
+        } else if site.is_open() && self.hosts[host].out.is_some_and(|out| out < site.incarnation()) {
+            self.hosts[host].out = None;
+        }
     }
 
     fn step(&mut self, is_faulty: bool) {
@@ -210,7 +373,11 @@ impl World {
             let until = self.now + self.below(steps);
             self.cuts.insert((one.min(other), one.max(other)), until);
         }
+        if is_faulty && self.has_fences && self.below(1_000) < 5 {
+            self.lose_or_fence();
+        }
         for host in 0..self.hosts.len() {
+            self.follow_fences(host);
             if self.hosts[host].site.is_none() && (!is_faulty || self.percent(5)) {
                 self.restart(host);
             }
@@ -245,10 +412,10 @@ impl World {
 
     /// The records of the first effects become durable.
     fn sync(&mut self, host: usize, durable: usize) {
-        let host = &mut self.hosts[host];
-        for mut effects in host.appended.drain(..durable) {
-            host.log.append(&mut effects.records);
-            host.leaving.push_back(effects);
+        let appended: Vec<SiteEffects> = self.hosts[host].appended.drain(..durable).collect();
+        for mut effects in appended {
+            self.log(host, std::mem::take(&mut effects.records));
+            self.hosts[host].leaving.push_back(effects);
         }
     }
 
@@ -282,7 +449,7 @@ impl World {
         let (now, cuts) = (self.now, self.cuts.clone());
         let (due, flying) = std::mem::take(&mut self.flying).into_iter().partition(|(at, ..)| *at <= now);
         self.flying = flying;
-        let due: Vec<(u64, NodeId, NodeId, Message)> = due;
+        let due: Vec<(u64, NodeId, NodeId, Letter)> = due;
         for (_, from, to, message) in due {
             let pair = (from.0.min(to.0), from.0.max(to.0));
             let is_cut = cuts.get(&pair).is_some_and(|&until| until > now);
@@ -342,6 +509,12 @@ impl World {
     /// The durable records of each site.
     pub fn logs(&self) -> impl Iterator<Item = &[Record]> {
         self.hosts.iter().map(|host| &host.log[..])
+    }
+
+    /// The durable records of each site, also those of logs that are lost.
+    pub fn all_logs(&self) -> impl Iterator<Item = (usize, &[Record])> {
+        let logs = self.hosts.iter().map(move |host| host.old_logs.iter().chain([&host.log]));
+        logs.enumerate().flat_map(|(host, logs)| logs.map(move |log| (host, &log[..])))
     }
 
     pub fn keys(&self) -> usize {

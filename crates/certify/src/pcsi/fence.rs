@@ -1,0 +1,493 @@
+//! Fences: the other sites agree which updates of a site remain, and take nothing more of it.
+//!
+//! A fence ends an *incarnation* of a site, because an operator says so or because a process of the site has
+//! begun without a log (`join.rs`). The paper has no such thing; notes 9 and 10 ask for it.
+//!
+//! **Agreement.** Any site may lead a *round* under a [`Ballot`] that is higher than all it has heard of. It
+//! asks all sites except those to be fenced, its targets, and those that are fenced already. Each of these
+//! participants promises to help no lower ballot, takes no more messages of the targets, and aborts its
+//! transactions under way that a target resolves. Then the participant reports the updates of the targets
+//! that it has. With all reports, the leader decides: the updates in the reports remain. Everything else
+//! that a target has committed, and that not all sites concerned have applied, is lost, at all sites alike.
+//!
+//! A decision counts when it is in the log of its leader, for a leader of a later round asks that site too,
+//! and keeps the decisions that are reported. If the leader is itself a target of the later round, only
+//! decisions that a participant has heard of count, and the others have had no effect. A site that hears of
+//! no decision leads a round after a while; so the decisions need no acknowledgements. The patience of sites
+//! grows with their places and with the ballots, until one of them finishes its round.
+//!
+//! **A decision.** ([`Decision`]) The replica counts each lost number as applied, and then applies the
+//! updates that remain in the usual order. So nothing waits for a lost update, although an update may follow
+//! one. The resolver releases the locks of the fenced incarnation. The site retains nothing for the fenced
+//! site, asks it for no vote, and commits nothing that it resolves.
+//!
+//! **Numbers.** The numbers of an incarnation begin above [`Incarnation::base`], and a decision makes each
+//! view count all numbers up to the base of the next incarnation. So no number is given out twice, also if
+//! nobody has heard of it.
+//!
+//! **What is lost.** A fenced site that still runs goes on until it hears of the fence, and commits what only
+//! it resolves. Its clients are told so, and nobody else ever hears of it. It should then be started again
+//! without its log ([`Pcsi::is_fenced`]).
+
+use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update, message::Fencing};
+use crate::Answer;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use txn::NodeId;
+use txn::mutant::{Mutant, is_active};
+
+/// How many numbers an incarnation has, as a power of two. A session's number has room for 48 bits.
+const NUMBER_BITS: u32 = 40;
+
+/// How often a site has been fenced. An incarnation begins without the log of the one before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Incarnation(pub u8);
+
+impl Incarnation {
+    /// The number before the first one of this incarnation, of commits and of stamps.
+    pub fn base(self) -> u64 {
+        u64::from(self.0) << NUMBER_BITS
+    }
+
+    /// The last number of this incarnation.
+    pub(super) fn last(self) -> u64 {
+        self.base() | ((1 << NUMBER_BITS) - 1)
+    }
+
+    /// `None` if a site has been fenced too often.
+    pub(super) fn next(self) -> Option<Incarnation> {
+        self.0.checked_add(1).map(Incarnation)
+    }
+}
+
+/// What a fenced site is to be next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// All earlier ones are fenced.
+    pub incarnation: Incarnation,
+    /// The number of the process that begins with it ([`Pcsi::start`]); 0 where an operator fences.
+    pub start: u64,
+}
+
+/// The order of the rounds: a counter, and the leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ballot(pub u64, pub NodeId);
+
+/// What the sites have agreed on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// What the fenced site is next.
+    pub candidate: Candidate,
+    /// Its earlier updates that some site has and another one may lack, in order.
+    pub updates: Vec<Arc<Update>>,
+}
+
+/// A round that this site leads.
+#[derive(Debug)]
+struct Round {
+    targets: BTreeMap<NodeId, Candidate>,
+    awaited: BTreeSet<NodeId>,
+    updates: BTreeMap<NodeId, BTreeMap<u64, Arc<Update>>>,
+}
+
+/// What a site knows of fences.
+///
+/// A site of `frozen` has no decision with the same incarnation or a later one in `decided`, and each site of
+/// `excluded` has a decision.
+#[derive(Debug, Default)]
+pub(super) struct Fences {
+    pub promised: Ballot,
+    /// Those that a promise names, and on which the site knows no decision.
+    pub frozen: BTreeMap<NodeId, Candidate>,
+    /// The newest one of each site.
+    pub decided: BTreeMap<NodeId, Decision>,
+    /// The fenced sites whose new incarnation does not count as a site here yet.
+    pub excluded: BTreeSet<NodeId>,
+    /// Those that an operator or a site without a log asks for.
+    wanted: BTreeMap<NodeId, Candidate>,
+    round: Option<Round>,
+    /// When this site last asked for a fence, promised, or gave up a round.
+    since_tick: u64,
+    /// A counter that another site has promised.
+    counter_heard: u64,
+}
+
+impl Fences {
+    /// The incarnation of a site as far as it is decided.
+    pub fn incarnation_of(&self, site: NodeId) -> Incarnation {
+        self.decided.get(&site).map_or(Incarnation(0), |decision| decision.candidate.incarnation)
+    }
+
+    /// Whether messages of this incarnation of a site are taken no more.
+    pub fn refuses(&self, site: NodeId, incarnation: Incarnation) -> bool {
+        let is_frozen = self.frozen.get(&site).is_some_and(|frozen| frozen.incarnation > incarnation);
+        (is_frozen || self.incarnation_of(site) > incarnation) && !is_active(Mutant::HearFenced)
+    }
+
+    /// Whether a site counts, and no promise names it.
+    pub fn is_here(&self, site: NodeId) -> bool {
+        !self.excluded.contains(&site) && !self.frozen.contains_key(&site)
+    }
+
+    /// Whether nothing has happened for so many ticks.
+    pub fn waits_longer(&self, now: u64, ticks: u64) -> bool {
+        now.saturating_sub(self.since_tick) > ticks
+    }
+
+    /// Whether no fence is under way, and no site is out.
+    pub fn is_idle(&self) -> bool {
+        self.frozen.is_empty() && self.wanted.is_empty() && self.excluded.is_empty() && self.round.is_none()
+    }
+
+    /// Keeps a decision, unless the site knows it or a later one. Returns whether it is new.
+    pub fn learn(&mut self, site: NodeId, decision: &Decision) -> bool {
+        let incarnation = decision.candidate.incarnation;
+        if incarnation <= self.incarnation_of(site) {
+            return false;
+        }
+        self.decided.insert(site, decision.clone());
+        self.excluded.insert(site);
+        self.forget_decided();
+        true
+    }
+
+    fn forget_decided(&mut self) {
+        let decided = &self.decided;
+        let is_open = |site: &NodeId, candidate: &mut Candidate| {
+            decided.get(site).is_none_or(|known| known.candidate.incarnation < candidate.incarnation)
+        };
+        self.frozen.retain(is_open);
+        self.wanted.retain(is_open);
+        if let Some(round) = &mut self.round {
+            round.targets.retain(is_open);
+            round.awaited.retain(|site| !self.excluded.contains(site));
+        }
+        self.round.take_if(|round| round.targets.is_empty());
+    }
+
+    /// The new incarnation of a fenced site is open, so all sites that count have applied what remained.
+    pub fn has_returned(&mut self, site: NodeId) {
+        if let Some(decision) = self.decided.get_mut(&site) {
+            decision.updates.clear();
+        }
+    }
+
+    /// Keeps what a promise says.
+    pub fn promise(&mut self, ballot: Ballot, targets: &BTreeMap<NodeId, Candidate>) {
+        self.promised = ballot;
+        for (&site, &candidate) in targets {
+            let frozen = self.frozen.entry(site).or_insert(candidate);
+            if frozen.incarnation <= candidate.incarnation {
+                *frozen = candidate;
+            }
+        }
+        let frozen = &self.frozen;
+        self.wanted.retain(|site, wanted| {
+            frozen.get(site).is_none_or(|frozen| frozen.incarnation < wanted.incarnation)
+        });
+        self.forget_decided();
+    }
+
+    /// What a round would decide on.
+    fn open_targets(&self) -> BTreeMap<NodeId, Candidate> {
+        let mut targets = self.frozen.clone();
+        targets.extend(&self.wanted);
+        targets
+    }
+}
+
+impl Pcsi {
+    /// An operator fences another site: it is away for good, or must begin without what others lack. A site
+    /// without a partition takes part in no round, fences nobody, and is not fenced.
+    pub fn fence(&mut self, site: NodeId, effects: &mut SiteEffects) {
+        if let Some(incarnation) = self.fences.incarnation_of(site).next()
+            && self.fences.is_here(site)
+            && site != self.options.me
+            && self.options.sites.all_sites().contains(&site)
+        {
+            self.want_fence(site, Candidate { incarnation, start: 0 });
+            self.lead_round(effects);
+            self.handle_own(effects);
+        }
+    }
+
+    /// Whether other sites have fenced this one. It does nothing more: its process should be started again
+    /// without the log.
+    pub fn is_fenced(&self) -> bool {
+        self.is_fenced
+    }
+
+    /// Some site needs a fence; this one or another one leads a round.
+    pub(super) fn want_fence(&mut self, site: NodeId, candidate: Candidate) {
+        let known = self.fences.open_targets();
+        let is_new = known.get(&site).is_none_or(|known| known.incarnation < candidate.incarnation);
+        let takes_part = self.options.sites.all_sites().contains(&self.options.me);
+        if is_new && takes_part && candidate.incarnation > self.fences.incarnation_of(site) {
+            self.fences.wanted.insert(site, candidate);
+            self.fences.since_tick = self.ticks;
+        }
+    }
+
+    /// The other sites that take part in decisions on fences of these.
+    fn participants(&self, targets: &BTreeMap<NodeId, Candidate>) -> BTreeSet<NodeId> {
+        let mut sites = self.options.sites.all_sites();
+        sites.retain(|site| {
+            *site != self.options.me && !targets.contains_key(site) && !self.fences.excluded.contains(site)
+        });
+        sites
+    }
+
+    /// This site begins a round, if there is something to decide.
+    fn lead_round(&mut self, effects: &mut SiteEffects) {
+        let targets = self.fences.open_targets();
+        if targets.is_empty() || self.is_joining() || targets.contains_key(&self.options.me) {
+            return;
+        }
+        let counter = self.fences.promised.0.max(self.fences.counter_heard) + 1;
+        let ballot = Ballot(counter, self.options.me);
+        self.promise(ballot, &targets, effects);
+        let awaited = self.participants(&targets);
+        let updates = self.updates_of(&targets);
+        self.fences.round = Some(Round { targets, awaited, updates: BTreeMap::new() });
+        self.count_report(None, updates);
+        self.ask_for_reports(effects);
+        self.decide_if_reported(effects);
+    }
+
+    fn promise(&mut self, ballot: Ballot, targets: &BTreeMap<NodeId, Candidate>, effects: &mut SiteEffects) {
+        self.fences.promise(ballot, targets);
+        self.fences.round = None;
+        self.fences.since_tick = self.ticks;
+        self.ask_again();
+        self.record(Record::Promised { ballot, targets: targets.clone() }, effects);
+        let frozen: BTreeSet<NodeId> = self.fences.frozen.keys().copied().collect();
+        self.abort_those_resolved_by(&frozen, effects);
+    }
+
+    /// The votes of these sites count no more.
+    fn abort_those_resolved_by(&mut self, sites: &BTreeSet<NodeId>, effects: &mut SiteEffects) {
+        let committing = self.committing.iter();
+        let concerned = committing.filter(|(_, committing)| !committing.resolvers.is_disjoint(sites));
+        let names: Vec<_> = concerned.map(|(&name, _)| name).collect();
+        names.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
+    }
+
+    /// The updates of the targets that this site has, and others may lack.
+    fn updates_of(&self, targets: &BTreeMap<NodeId, Candidate>) -> BTreeMap<NodeId, Vec<Arc<Update>>> {
+        let updates = |(&site, candidate): (&NodeId, &Candidate)| {
+            let mut updates = self.incoming.get(&site).map(super::Incoming::all).unwrap_or_default();
+            // A site that takes part may not have heard of the decision before this one.
+            let decided = self.fences.decided.get(&site);
+            updates.extend(decided.iter().flat_map(|decision| &decision.updates).cloned());
+            updates.retain(|update| update.name.incarnation < candidate.incarnation);
+            (site, updates)
+        };
+        targets.iter().map(updates).collect()
+    }
+
+    fn ask_for_reports(&self, effects: &mut SiteEffects) {
+        let Some(round) = &self.fences.round else { return };
+        for &site in &round.awaited {
+            let (ballot, targets) = (self.fences.promised, round.targets.clone());
+            self.post(site, Message::Fencing(Fencing::Promise { ballot, targets }), effects);
+        }
+    }
+
+    /// A report has come; the leader's own one has no sender.
+    fn count_report(&mut self, from: Option<NodeId>, updates: BTreeMap<NodeId, Vec<Arc<Update>>>) {
+        let Some(round) = &mut self.fences.round else { return };
+        from.iter().for_each(|site| {
+            round.awaited.remove(site);
+        });
+        for (target, updates) in updates {
+            let updates = updates.into_iter().map(|update| (update.number, update));
+            round.updates.entry(target).or_default().extend(updates);
+        }
+    }
+
+    fn decide_if_reported(&mut self, effects: &mut SiteEffects) {
+        let is_reported = |round: &Round| round.awaited.is_empty() || is_active(Mutant::FenceAlone);
+        if !self.fences.round.as_ref().is_some_and(is_reported) {
+            return;
+        }
+        let Some(mut round) = self.fences.round.take() else { return };
+        if round.targets != self.fences.open_targets() {
+            return self.lead_round(effects);
+        }
+        let participants = self.participants(&round.targets);
+        let decision = |(site, candidate): (NodeId, Candidate)| {
+            let updates = round.updates.remove(&site).unwrap_or_default();
+            (site, Decision { candidate, updates: updates.into_values().collect() })
+        };
+        let decisions: BTreeMap<NodeId, Decision> = round.targets.into_iter().map(decision).collect();
+        self.learn(&decisions, effects);
+        self.tell_excluded(effects);
+        for site in participants {
+            let decisions = decisions.clone();
+            self.post(site, Message::Fencing(Fencing::Decided { decisions }), effects);
+        }
+    }
+
+    /// Fenced sites may still run, and send nothing by themselves.
+    pub(super) fn tell_excluded(&self, effects: &mut SiteEffects) {
+        for &site in &self.fences.excluded {
+            let incarnation = self.fences.incarnation_of(site);
+            self.post(site, Message::Fencing(Fencing::Fenced { incarnation }), effects);
+        }
+    }
+
+    /// Takes decisions in that this site does not know.
+    pub(super) fn learn(&mut self, decisions: &BTreeMap<NodeId, Decision>, effects: &mut SiteEffects) {
+        let is_new = |(&site, decision): (&NodeId, &Decision)| {
+            let is_new = decision.candidate.incarnation > self.fences.incarnation_of(site);
+            is_new.then(|| (site, decision.clone()))
+        };
+        let new: BTreeMap<NodeId, Decision> = decisions.iter().filter_map(is_new).collect();
+        if new.is_empty() {
+            return;
+        }
+        let own = new.get(&self.options.me).map(|own| own.candidate.incarnation);
+        if own > Some(self.incarnation) && !self.is_joining() {
+            self.is_fenced = true;
+            return;
+        }
+        let fenced: BTreeSet<NodeId> = new.keys().copied().collect();
+        self.abort_those_resolved_by(&fenced, effects);
+        new.iter().for_each(|(&site, decision)| self.keep_decision(site, decision));
+        self.record(Record::Decided { decisions: new }, effects);
+        self.apply_waiting(effects);
+    }
+
+    /// A decision takes effect, also where the log says so. See the file's head.
+    pub(super) fn keep_decision(&mut self, site: NodeId, decision: &Decision) {
+        if !self.fences.learn(site, decision) {
+            return;
+        }
+        if self.is_joining() {
+            return self.leave_out(site);
+        }
+        debug_assert!(site != self.options.me, "a site with a log that is fenced does nothing more");
+        self.exclude(site);
+        self.count_remaining(site, decision);
+    }
+
+    /// Nothing more is kept for a site.
+    fn exclude(&mut self, site: NodeId) {
+        let stable = self.outgoing.exclude(site, &self.options.sites);
+        stable.iter().for_each(|update| self.mark_stable(update));
+        self.unsettled.retain(|_, unsettled| {
+            unsettled.resolvers.remove(&site);
+            !unsettled.resolvers.is_empty()
+        });
+    }
+
+    /// The updates of a fenced site that remain are applied; all others count as applied.
+    pub(super) fn count_remaining(&mut self, site: NodeId, decision: &Decision) {
+        let stamps = decision.updates.iter().map(|update| (update.name, &update.stamps)).collect();
+        self.resolver.release_site(site, &stamps, &self.options.sites);
+        let sequence = decision.candidate.incarnation.base();
+        self.resolver.forget_unapplied(CommitStamp { site, sequence });
+        let is_missing = |update: &&Arc<Update>| {
+            update.stamps.keys().any(|of| self.replicas.contains_key(of)) && !self.has_applied(update)
+        };
+        let missing: Vec<Arc<Update>> = decision.updates.iter().filter(is_missing).cloned().collect();
+        for update in &missing {
+            for key in update.writes.keys() {
+                let partition = self.options.sites.partition_of(key);
+                let stamp = update.stamps[&partition];
+                let is_expected = |view: &super::VectorClock| !view.sees(stamp);
+                if self.view(partition).is_some_and(is_expected) {
+                    self.resolver.expect(key, stamp);
+                }
+            }
+        }
+        self.incoming.entry(site).or_default().begin_again(sequence, missing);
+        self.remaining.insert(site);
+        self.count_lost(site);
+    }
+
+    /// Counts what is lost of a fenced site's updates, up to the next one that remains.
+    pub(super) fn count_lost(&mut self, site: NodeId) {
+        let (Some(incoming), true) = (self.incoming.get(&site), self.remaining.contains(&site)) else {
+            return;
+        };
+        let incarnation = self.fences.incarnation_of(site);
+        let remaining = || incoming.waiting().filter(|update| update.name.incarnation < incarnation);
+        for (of, replica) in &mut self.replicas {
+            if !self.options.sites.sites(*of).contains(&site) {
+                continue;
+            }
+            let stamps = remaining().filter_map(|update| update.stamps.get(of));
+            let next = stamps.filter(|stamp| !replica.view.sees(**stamp)).map(|stamp| stamp.sequence).min();
+            let sequence = match next {
+                Some(next) => next - 1,
+                None if is_active(Mutant::ReuseLostNumbers) => 0,
+                None => incarnation.base(),
+            };
+            replica.view.count(CommitStamp { site, sequence });
+        }
+        if remaining().next().is_none() {
+            self.remaining.remove(&site);
+        }
+    }
+
+    /// Sites that wait for a decision lead a round. A place among the sites makes some wait longer.
+    pub(super) fn tick_fences(&mut self, effects: &mut SiteEffects) {
+        let targets = self.fences.open_targets();
+        if targets.is_empty() || self.is_joining() {
+            return;
+        }
+        if let Some(round) = &self.fences.round {
+            return match round.targets == targets {
+                true => self.ask_for_reports(effects),
+                false => self.lead_round(effects),
+            };
+        }
+        let place = self.participants(&targets).range(..self.options.me).count() as u64;
+        let rounds = match self.fences.frozen.is_empty() {
+            true => place,
+            false => (place + 1) * self.fences.promised.0.clamp(1, 8),
+        };
+        if self.ticks - self.fences.since_tick > rounds * self.options.silent_ticks_max {
+            self.lead_round(effects);
+        }
+    }
+
+    /// Another site's message about a round.
+    pub(super) fn handle_round(&mut self, from: NodeId, message: Fencing, effects: &mut SiteEffects) {
+        match message {
+            Fencing::Promise { targets, .. } if targets.contains_key(&self.options.me) => {}
+            Fencing::Promise { ballot, targets } => {
+                if ballot < self.fences.promised {
+                    let promised = self.fences.promised;
+                    return self.post(from, Message::Fencing(Fencing::Outdated { promised }), effects);
+                }
+                if ballot > self.fences.promised {
+                    self.promise(ballot, &targets, effects);
+                }
+                let updates = self.updates_of(&targets);
+                let (frozen, decisions) = (self.fences.frozen.clone(), self.fences.decided.clone());
+                let report = Fencing::Report { ballot, frozen, decisions, updates };
+                self.post(from, Message::Fencing(report), effects);
+            }
+            Fencing::Report { ballot, frozen, decisions, updates } => {
+                self.learn(&decisions, effects);
+                if ballot == self.fences.promised && self.fences.round.is_some() {
+                    frozen.into_iter().for_each(|(site, candidate)| self.want_fence(site, candidate));
+                    self.count_report(Some(from), updates);
+                    self.decide_if_reported(effects);
+                }
+            }
+            Fencing::Outdated { promised } if promised > self.fences.promised => {
+                self.fences.round = None;
+                self.fences.counter_heard = self.fences.counter_heard.max(promised.0);
+                self.fences.since_tick = self.ticks;
+            }
+            Fencing::Decided { decisions } => self.learn(&decisions, effects),
+            Fencing::Fenced { incarnation } => {
+                self.is_fenced |= incarnation > self.incarnation && !self.is_joining();
+            }
+            _ => {}
+        }
+    }
+}
