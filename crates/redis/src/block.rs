@@ -3,7 +3,8 @@
 //! The arguments of the procedure `redis.block` are a header and the words of all commands in a row. The
 //! header holds, as varints and length-prefixed bytes ([`txn::codec`]): the number of watched keys; for each
 //! its name, the version that the connection saw, and whether it existed (one byte); the number of commands;
-//! the number of words of each; and, if the block was admitted while memory was short, a last byte, 1.
+//! the number of words of each; and, unless it is 0, a last byte: 1 if the block was admitted while memory was
+//! short, and 2 if no client has asked for a block (the server has gathered commands).
 //!
 //! Inside the transaction, the block first compares the watched keys: if one was written since, or expired,
 //! nothing runs and the reply is the null array. Then the commands run in order. Errors are part of the array
@@ -62,10 +63,17 @@ impl ReplyRoom {
     fn new() -> ReplyRoom {
         ReplyRoom { bytes: REPLY_BYTES_MAX }
     }
+    /// For commands that are no block to their client: the limits of each are those that it has alone.
+    fn without_limit() -> ReplyRoom {
+        ReplyRoom { bytes: usize::MAX }
+    }
 
     /// The reply if it is short, or if there is room for it, and was for all before it.
     fn admit(&mut self, reply: Reply) -> Reply {
         let bytes = reply.bytes();
+        if self.bytes == usize::MAX {
+            return reply;
+        }
         // Whether executed whole or in fragments, of which each has a part of such a reply.
         let has_no_room = reply == TOO_LONG || reply == errors::MGET_TOO_LONG;
         let is_short = bytes <= SHORT_REPLY_BYTES || reply.is_error() && bytes <= SHORT_ERROR_BYTES;
@@ -90,8 +98,9 @@ impl ReplyRoom {
     }
 }
 
-/// The last byte of the header of a block that was admitted while memory was short.
+/// Bits of the last byte of the header: memory was short when the block was admitted; the block is gathered.
 const SHORT: u8 = 1;
+const GATHERED: u8 = 2;
 
 /// A watched key as the connection saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +155,9 @@ pub struct Block {
     pub commands: Vec<Args>,
     /// Whether there was memory for more when the block was admitted: its scripts depend on it.
     pub memory: Memory,
+    /// The server has gathered commands that their client sent one behind the other: to the client they are
+    /// no block.
+    pub is_gathered: bool,
 }
 
 impl Block {
@@ -162,8 +174,10 @@ impl Block {
         for command in &self.commands {
             put_varint(&mut header, command.len() as u64);
         }
-        if self.memory == Memory::Short {
-            header.push(SHORT);
+        let short = if self.memory == Memory::Short { SHORT } else { 0 };
+        let gathered = if self.is_gathered { GATHERED } else { 0 };
+        if short | gathered != 0 {
+            header.push(short | gathered);
         }
         let words = self.commands.iter().flat_map(|command| command.iter().cloned());
         Args(std::iter::once(Blob::from(header)).chain(words).collect())
@@ -199,10 +213,9 @@ impl Block {
             from = to;
         }
         if !header.is_empty() {
-            block.memory = match header.u8()? {
-                SHORT => Memory::Short,
-                _ => return None,
-            };
+            let bits = header.u8().filter(|bits| (1..=SHORT | GATHERED).contains(bits))?;
+            block.memory = if bits & SHORT != 0 { Memory::Short } else { Memory::Ample };
+            block.is_gathered = bits & GATHERED != 0;
         }
         (header.is_empty() && from == args.len()).then_some((block, commands))
     }
@@ -282,25 +295,26 @@ async fn run(tx: Tx, call: Call) -> Outcome {
     };
     let commands: Vec<&[Blob]> = commands.into_iter().map(|words| &call[words]).collect();
     let terms = Terms { actor: Actor::default(), memory: block.memory };
-    run_commands(tx, &block.watched, &commands, terms).await
+    run_commands(tx, &block, &commands, terms).await
 }
 
 /// Runs a block on somebody's behalf. Each command goes by the rights that the actor has when its turn comes:
 /// one before it may have changed them.
 pub(crate) async fn run_as(tx: Tx, block: Block, actor: Actor) -> Outcome {
     let commands: Vec<&[Blob]> = block.commands.iter().map(|words| &words[..]).collect();
-    run_commands(tx, &block.watched, &commands, Terms { actor, memory: block.memory }).await
+    run_commands(tx, &block, &commands, Terms { actor, memory: block.memory }).await
 }
 
-async fn run_commands(mut tx: Tx, watched: &[Watched], commands: &[&[Blob]], terms: Terms) -> Outcome {
-    for watched in watched {
+/// Runs the commands of a block: these, wherever their words are.
+async fn run_commands(mut tx: Tx, block: &Block, commands: &[&[Blob]], terms: Terms) -> Outcome {
+    for watched in &block.watched {
         let read = tx.read(&watched.key, Intent::Read).await?;
         if !watched.holds(&read) && !is_active(Mutant::SkipWatch) {
             return Ok(Reply::NilArray);
         }
     }
     let mut replies = Vec::with_capacity(commands.len());
-    let mut room = ReplyRoom::new();
+    let mut room = if block.is_gathered { ReplyRoom::without_limit() } else { ReplyRoom::new() };
     let mut rest = commands;
     while let Some((argv, behind)) = rest.split_first() {
         let turn = if terms.actor.may_all() { Turn::of(rest) } else { None };
@@ -319,8 +333,11 @@ async fn run_commands(mut tx: Tx, watched: &[Watched], commands: &[&[Blob]], ter
     Ok(Reply::Array(replies))
 }
 
-/// Commands of a block that follow each other and do something to one key, the same for all: the record is
-/// looked up and written once.
+/// The engine is asked anew after so many commands of a turn: it may have reason to stop them.
+const TURN_MAX: usize = 256;
+
+/// Commands of a block that follow each other and do something to the same key: the record is looked up and
+/// written once.
 struct Turn<'a> {
     key: Key,
     kind: FragmentKind,
@@ -328,9 +345,9 @@ struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// Those at the front of a list, if there are any.
+    /// The turn at the front of a list of commands, if the first command is one of those that have turns.
     fn of(commands: &[&'a [Blob]]) -> Option<Turn<'a>> {
-        let mut steps = commands.iter().map_while(|words| Turn::step(words));
+        let mut steps = commands.iter().take(TURN_MAX).map_while(|words| Turn::step(words));
         let (key, command, first) = steps.next()?;
         let mut turn = Turn { key, kind: first.kind, commands: SmallVec::from_iter([(command, first)]) };
         for (_, command, operation) in steps.take_while(|(key, ..)| *key == turn.key) {

@@ -95,7 +95,7 @@ pub struct ThreadCounters {
     pub error_counts: ErrorCounts,
     /// Reads that were answered at a snapshot, without the order.
     pub snapshot_reads: Counter,
-    /// Requests that were submitted to the order.
+    /// Commands, blocks and scripts that were submitted to the order.
     pub submitted: Counter,
     /// How often requests had to wait because the order took no more of them.
     pub stalls: Counter,

@@ -121,9 +121,9 @@ impl Fragment {
 
 /// An entry that nobody else can see yet: an earlier operation of the same transaction made it.
 ///
-/// An operation may take it, change it, and write what comes out. If it has taken it and writes nothing, what
-/// it took is made again ([`InTurn`]), which costs what the operations before it have cost: it had better put
-/// back what it leaves as it was.
+/// An operation may take the entry and change it. It must then write what comes out, or put back what it has
+/// left as it was. If it does neither, [`InTurn`] makes the entry again, which costs as much as the operations
+/// before have cost, and no later operation may take one.
 #[derive(Debug, Default)]
 pub struct OwnEntry(RefCell<Option<Entry>>);
 
@@ -398,9 +398,9 @@ impl<'a> InTurn<'a> {
         done.value
     }
 
-    /// Lets an operation take what the operations before it have written, if there is something. Gives its
-    /// value, unless it took that and wrote nothing: then it is as if it had not been executed, and none
-    /// takes anything any more.
+    /// Lets an operation take what the operations before it have written, if there is something. Gives the
+    /// operation's value, unless it took the entry and wrote nothing: then the operation counts as not executed,
+    /// and no operation takes anything any more.
     fn execute_in_place(&mut self, operation: Operation<'a>) -> Option<FragmentValue> {
         let is_alive = |entry: &Entry| !entry.expired(self.context.now_ms);
         let before = self.before.as_mut().filter(|_| operation.takes_own)?;
@@ -411,7 +411,7 @@ impl<'a> InTurn<'a> {
         let place = operation.place;
         let context =
             FragmentContext { place, own: Some(&own), found: None, has_expired: false, ..self.context };
-        let (notes, done) = told::noted(|| {
+        let (notes, done) = told::kept_apart(|| {
             execute(&operation.code, operation.args, Declared::of_kind(operation.kind), context)
         });
         match (done, own.take()) {
@@ -437,7 +437,7 @@ impl<'a> InTurn<'a> {
     /// Executes the operations so far once more, without notes.
     fn make_again(&mut self) {
         let before = self.before.take().unwrap_or_default();
-        told::noted(|| {
+        told::kept_apart(|| {
             for operation in before {
                 let done = self.step(operation);
                 if let Some(entry) = done.write {

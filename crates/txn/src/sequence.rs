@@ -62,6 +62,10 @@ enum Node<T: Item> {
     Branch(Vec<Child<T>>),
 }
 
+/// By how many items a full leaf's memory grows: small collections are many, and twice as much as they need is
+/// what they would take.
+const GROWTH: usize = 2;
+
 /// Where an insertion is: at an end a full node stays full, because the next insertion will be there, too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edge {
@@ -185,6 +189,9 @@ impl<T: Item> Child<T> {
     fn insert(&mut self, index: usize, item: T, edge: Edge) -> Option<Child<T>> {
         let right = match Arc::make_mut(&mut self.node) {
             Node::Leaf(items) => {
+                if items.len() == items.capacity() {
+                    items.reserve_exact(GROWTH);
+                }
                 items.insert(index, item);
                 split(items, edge).map(Node::Leaf)
             }

@@ -105,14 +105,14 @@ pub fn note(note: impl FnOnce() -> Note) {
 }
 
 /// Runs a part of a procedure, and gives what it notes instead of taking it: nothing if no notes are wanted.
-pub(crate) fn noted<R>(part: impl FnOnce() -> R) -> (Vec<Note>, R) {
+pub(crate) fn kept_apart<R>(part: impl FnOnce() -> R) -> (Vec<Note>, R) {
     match NOTES.with(|noted| noted.borrow().is_some()) {
         true => noting(Vec::new(), part),
         false => (Vec::new(), part()),
     }
 }
 
-/// Takes notes that [`noted`] gave.
+/// Takes notes that were [`kept_apart`].
 pub(crate) fn note_all(notes: Vec<Note>) {
     for taken in notes {
         note(|| taken);

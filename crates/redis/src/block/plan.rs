@@ -52,7 +52,7 @@ impl BlockPlan {
     /// The block that the arguments describe, if it can be executed in fragments.
     pub(super) fn fragments(args: &[Blob]) -> Option<Fragments> {
         let (block, commands) = Block::decode(args)?;
-        if !block.watched.is_empty() || commands.len() > STEPS_MAX {
+        if !block.watched.is_empty() || block.is_gathered || commands.len() > STEPS_MAX {
             return None;
         }
         let mut plan = BlockPlan {

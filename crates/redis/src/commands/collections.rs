@@ -90,14 +90,19 @@ pub(super) struct FoundIn<'a, C: Collection> {
 }
 
 impl<C: Collection> FoundIn<'_, C> {
-    /// The collection, to change it: itself if nobody else sees it, or else a clone. A command that has it
-    /// had better write it ([`OwnEntry`]).
+    /// The collection, to change it: itself if nobody else sees it, or else a clone. The command must then
+    /// write the record, or put the collection back ([`kept`]), or else all that was done to the record in this
+    /// transaction is done again ([`OwnEntry`]).
     pub(super) fn take(mut self) -> C {
         self.collection.take().map_or_else(C::default, Arc::unwrap_or_clone)
     }
-    /// The collection, to read it.
+    /// The collection, to keep and read it.
     pub(super) fn shared(&self) -> Arc<C> {
         self.collection.clone().unwrap_or_default()
+    }
+    /// The collection, to look at it.
+    pub(super) fn look(&self) -> Option<&C> {
+        self.collection.as_deref()
     }
 }
 

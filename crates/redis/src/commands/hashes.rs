@@ -1,11 +1,12 @@
 //! Hashes as a whole, and setting their fields.
 
-use super::collections::{found_in, kept, stored, taken};
+use super::collections::{FoundIn, found_in, stored, taken};
 use super::counters::float_error;
 use super::options;
 use crate::table::per_key::PerKeyResult;
 use crate::work;
 use crate::{errors, parse};
+use txn::fragments::Done;
 use txn::value::HashValue;
 use txn::{Blob, FragmentContext, Reply};
 
@@ -41,10 +42,10 @@ pub fn hmset(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
 /// HSETNX key field value
 pub fn hsetnx(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let found = found_in::<HashValue>(context)?;
-    let (mut fields, expires_at_ms) = taken(found);
-    if fields.contains(&args[1]) {
-        return Ok(kept(context, fields, expires_at_ms, Reply::Integer(0)));
+    if found.as_ref().and_then(FoundIn::look).is_some_and(|fields| fields.contains(&args[1])) {
+        return Ok(Done::read(Reply::Integer(0)));
     }
+    let (mut fields, expires_at_ms) = taken(found);
     fields.insert(args[1].clone(), args[2].clone());
     Ok(stored(fields, expires_at_ms, Reply::Integer(1)))
 }
@@ -52,10 +53,11 @@ pub fn hsetnx(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
 /// HDEL key field [field ...]
 pub fn hdel(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let found = found_in::<HashValue>(context)?;
-    let (mut fields, expires_at_ms) = taken(found);
-    if !args[1..].iter().any(|field| fields.contains(field)) {
-        return Ok(kept(context, fields, expires_at_ms, Reply::Integer(0)));
+    let old = found.as_ref().and_then(FoundIn::look);
+    if !old.is_some_and(|fields| args[1..].iter().any(|field| fields.contains(field))) {
+        return Ok(Done::read(Reply::Integer(0)));
     }
+    let (mut fields, expires_at_ms) = taken(found);
     let removed = args[1..].iter().filter(|field| fields.remove(field).is_some()).count();
     Ok(stored(fields, expires_at_ms, Reply::Integer(removed as i64)))
 }
@@ -63,13 +65,13 @@ pub fn hdel(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
 /// HINCRBY key field increment
 pub fn hincrby(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let increment = options::integer(&args[2])?;
-    let (mut fields, expires_at_ms) = taken(found_in::<HashValue>(context)?);
-    let old = fields.get(&args[1]).map_or(Some(0), |value| parse::integer(value));
-    let new = old.ok_or(errors::HASH_VALUE_NOT_AN_INTEGER);
-    let new = match new.and_then(|old| old.checked_add(increment).ok_or(errors::OVERFLOW)) {
-        Ok(new) => new,
-        Err(error) => return Ok(kept(context, fields, expires_at_ms, error)),
+    let found = found_in::<HashValue>(context)?;
+    let old = match found.as_ref().and_then(FoundIn::look).and_then(|fields| fields.get(&args[1])) {
+        None => 0,
+        Some(value) => parse::integer(value).ok_or(errors::HASH_VALUE_NOT_AN_INTEGER)?,
     };
+    let new = old.checked_add(increment).ok_or(errors::OVERFLOW)?;
+    let (mut fields, expires_at_ms) = taken(found);
     fields.insert(args[1].clone(), parse::integer_text(new));
     Ok(stored(fields, expires_at_ms, Reply::Integer(new)))
 }

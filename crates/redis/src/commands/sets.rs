@@ -1,6 +1,8 @@
 //! Members of one set, and moving them to another.
 
-use super::collections::{collection_in, collection_or, find, found_in, kept, put, stored, taken, to_change};
+use super::collections::{
+    FoundIn, collection_in, collection_or, find, found_in, put, stored, taken, to_change,
+};
 use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
 use super::packed;
@@ -19,10 +21,12 @@ pub(super) fn bulks<'a>(members: impl Iterator<Item = &'a Blob>) -> Vec<Reply> {
 
 /// SADD key member [member ...]
 pub fn sadd(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
-    let (mut set, expires_at_ms) = taken(found_in::<SetValue>(context)?);
-    if args[1..].iter().all(|member| set.contains(member)) {
-        return Ok(kept(context, set, expires_at_ms, Reply::Integer(0)));
+    let found = found_in::<SetValue>(context)?;
+    let old = found.as_ref().and_then(FoundIn::look);
+    if old.is_some_and(|set| args[1..].iter().all(|member| set.contains(member))) {
+        return Ok(Done::read(Reply::Integer(0)));
     }
+    let (mut set, expires_at_ms) = taken(found);
     let added = args[1..].iter().filter(|member| set.add(member)).count();
     work::members(added);
     Ok(stored(set, expires_at_ms, Reply::Integer(added as i64)))
@@ -31,10 +35,11 @@ pub fn sadd(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
 /// SREM key member [member ...]
 pub fn srem(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let found = found_in::<SetValue>(context)?;
-    let (mut set, expires_at_ms) = taken(found);
-    if !args[1..].iter().any(|member| set.contains(member)) {
-        return Ok(kept(context, set, expires_at_ms, Reply::Integer(0)));
+    let old = found.as_ref().and_then(FoundIn::look);
+    if !old.is_some_and(|set| args[1..].iter().any(|member| set.contains(member))) {
+        return Ok(Done::read(Reply::Integer(0)));
     }
+    let (mut set, expires_at_ms) = taken(found);
     let removed = args[1..].iter().filter(|member| set.remove(member).is_some()).count();
     work::members(removed);
     Ok(stored(set, expires_at_ms, Reply::Integer(removed as i64)))

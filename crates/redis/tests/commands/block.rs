@@ -51,6 +51,20 @@ fn the_replies_of_a_block_are_bounded_and_all_of_it_is_executed() {
     assert_eq!(replies[5], Reply::bulk("yes"));
 }
 
+/// Each command has the limits then that it has alone.
+#[test]
+fn the_replies_of_a_gathered_block_are_not_bounded_together() {
+    let mut memory = Memory::new();
+    let lines = ["setrange long 104857599 x", "get long", "get long", "get long"];
+    let gathered = Block { is_gathered: true, ..block(vec![], &lines) };
+    assert_eq!(Block::from_args(&gathered.to_args()), Some(gathered.clone()));
+    let outcome = memory.call(Arc::new(BlockProcedure), gathered.to_args());
+    let Ok(Reply::Array(replies)) = outcome else {
+        panic!("an array");
+    };
+    assert!(replies[1..].iter().all(|reply| matches!(reply, Reply::Bulk(text) if text.len() == 100 << 20)));
+}
+
 #[test]
 fn commands_run_in_order_and_errors_roll_nothing_back() {
     for late in [0, 2, 3, 4] {

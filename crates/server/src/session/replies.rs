@@ -187,7 +187,7 @@ impl Replies {
                     self.arrived_alone(sequence, Ok(reply));
                 }
             }
-            // It is about all of them.
+            // The transaction failed as a whole.
             outcome => {
                 for sequence in (sequence..).take(riders + 1) {
                     self.arrived_alone(sequence, outcome.clone());

@@ -235,6 +235,7 @@ impl Session {
             commands: ordered,
             // What the scripts among them will write shows only while they run.
             memory: thread.memory(),
+            is_gathered: false,
         };
         let is_of_users = |argv: &Args| {
             table::resolve(argv).is_ok_and(|resolved| matches!(resolved.command.run, Run::Acl(_)))

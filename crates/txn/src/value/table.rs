@@ -149,6 +149,8 @@ impl<P: Payload> Table<P> {
             Fields::Small(fields) => match fields.iter_mut().find(|(other, _)| *other == name) {
                 Some((_, slot)) => Some(std::mem::replace(slot, payload)),
                 None => {
+                    // No more than it needs: small tables are many, and whole copies most of the time.
+                    fields.reserve_exact(1);
                     fields.push((name.clone(), payload));
                     if fields.len() > SMALL_FIELDS_MAX {
                         self.fields = Fields::large(std::mem::take(fields));

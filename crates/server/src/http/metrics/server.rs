@@ -124,7 +124,11 @@ fn commands(server: &ServerScrape, out: &mut Writer<'_>) -> fmt::Result {
         "Reads that were answered at a snapshot, without the order.",
         totals.snapshot_reads,
     )?;
-    out.counter("ordo_ordered_requests", "Requests that were submitted to the order.", totals.submitted)?;
+    out.counter(
+        "ordo_ordered_requests",
+        "Commands, blocks and scripts that were submitted to the order.",
+        totals.submitted,
+    )?;
     out.counter(
         "ordo_order_stalls",
         "How often an I/O thread had to wait because the order took no more requests.",

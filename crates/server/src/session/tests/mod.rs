@@ -374,6 +374,14 @@ fn a_gathering_ends_where_anything_else_begins() {
     let alone = ["set", "publish", "set", "eval", "set", "del", "set"].map(|name| format!("redis.{name}"));
     assert_eq!(submitted(&mut node), alone);
     node.answered();
+    for line in
+        ["SET a 1", "LPOP l 1000", "SET b 1", "XADD s MAXLEN 1 * f v", "XADD s * f v", "SETRANGE a 9 x"]
+    {
+        of(&mut node, 0, line);
+    }
+    let alone = ["set", "lpop", "set", "xadd", "xadd", "setrange"].map(|name| format!("redis.{name}"));
+    assert_eq!(submitted(&mut node), alone);
+    node.answered();
     // There is a most, and long words count.
     for number in 0..70 {
         of(&mut node, 0, &format!("SET k{number} 1"));
@@ -382,4 +390,14 @@ fn a_gathering_ends_where_anything_else_begins() {
     of(&mut node, 0, "SET short 1");
     assert_eq!(submitted(&mut node), ["redis.block", "redis.block", "redis.block", "redis.set", "redis.set"]);
     assert_eq!(node.answered(), "+OK\r\n".repeat(72));
+}
+
+#[test]
+fn what_rides_is_silent_or_between_others_as_it_would_be_alone() {
+    let mut node = TestNode::alone();
+    for line in ["SET a 1", "PING", "INCR a", "CLIENT REPLY SKIP", "INCR a", "INCR a", "ECHO x", "GET a"] {
+        node.call(line);
+    }
+    assert_eq!(submitted(&mut node), ["redis.block"]);
+    assert_eq!(node.answered(), "+OK\r\n+PONG\r\n:2\r\n:4\r\n$1\r\nx\r\n$1\r\n4\r\n");
 }
