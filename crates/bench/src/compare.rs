@@ -341,7 +341,7 @@ impl Comparison<'_> {
         ];
         for (suffix, found) in suffixes.iter().zip(&found) {
             for (measure, bar) in measures {
-                // Of GET and SET beside a long script, only how long they wait is compared, and GET has the bar.
+                // Of GET and SET beside a long script, only how long they wait is compared; GET has the bar.
                 let is_long = test.workload == Workload::LongScript;
                 if is_long && measure != Measure::P99Us {
                     continue;

@@ -3,8 +3,8 @@
 //! The arguments of the procedure `redis.block` are a header and the words of all commands in a row. The
 //! header holds, as varints and length-prefixed bytes ([`txn::codec`]): the number of watched keys; for each
 //! its name, the version that the connection saw, and whether it existed (one byte); the number of commands;
-//! the number of words of each; and, unless it is 0, a last byte: 1 if the block was admitted while memory was
-//! short, and 2 if no client has asked for a block (the server has gathered commands).
+//! the number of words of each; and, unless it is 0, a last byte: 1 if the block was admitted while memory
+//! was short, and 2 if no client has asked for a block (the server has gathered commands).
 //!
 //! Inside the transaction, the block first compares the watched keys: if one was written since, or expired,
 //! nothing runs and the reply is the null array. Then the commands run in order. Errors are part of the array

@@ -20,8 +20,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "client|pause",
         "holds what this node's clients send, but not CLIENT, ORDO.BACKUP, ORDO.CHANGES, ORDO.CLUSTER and \
-         SHUTDOWN; keys expire meanwhile. WRITE holds every script that is not called by EVAL_RO, EVALSHA_RO or FCALL_RO, and \
-         not PFCOUNT, which writes nothing",
+         SHUTDOWN; keys expire meanwhile. WRITE holds every script that is not called by EVAL_RO, \
+         EVALSHA_RO or FCALL_RO, and not PFCOUNT, which writes nothing",
     ),
     (
         "client|tracking",

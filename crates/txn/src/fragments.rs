@@ -122,8 +122,8 @@ impl Fragment {
 /// An entry that nobody else can see yet: an earlier operation of the same transaction made it.
 ///
 /// An operation may take the entry and change it. It must then write what comes out, or put back what it has
-/// left as it was. If it does neither, [`InTurn`] makes the entry again, which costs as much as the operations
-/// before have cost, and no later operation may take one.
+/// left as it was. If it does neither, [`InTurn`] makes the entry again, which costs as much as the
+/// operations before have cost, and no later operation may take one.
 #[derive(Debug, Default)]
 pub struct OwnEntry(RefCell<Option<Entry>>);
 
@@ -399,8 +399,8 @@ impl<'a> InTurn<'a> {
     }
 
     /// Lets an operation take what the operations before it have written, if there is something. Gives the
-    /// operation's value, unless it took the entry and wrote nothing: then the operation counts as not executed,
-    /// and no operation takes anything any more.
+    /// operation's value, unless it took the entry and wrote nothing: then the operation counts as not
+    /// executed, and no operation takes anything any more.
     fn execute_in_place(&mut self, operation: Operation<'a>) -> Option<FragmentValue> {
         let is_alive = |entry: &Entry| !entry.expired(self.context.now_ms);
         let before = self.before.as_mut().filter(|_| operation.takes_own)?;

@@ -62,8 +62,8 @@ enum Node<T: Item> {
     Branch(Vec<Child<T>>),
 }
 
-/// By how many items a full leaf's memory grows: small collections are many, and twice as much as they need is
-/// what they would take.
+/// By how many items a full leaf's memory grows: small collections are many, and twice as much as they need
+/// is what they would take.
 const GROWTH: usize = 2;
 
 /// Where an insertion is: at an end a full node stays full, because the next insertion will be there, too.

@@ -91,8 +91,8 @@ pub(super) struct FoundIn<'a, C: Collection> {
 
 impl<C: Collection> FoundIn<'_, C> {
     /// The collection, to change it: itself if nobody else sees it, or else a clone. The command must then
-    /// write the record, or put the collection back ([`kept`]), or else all that was done to the record in this
-    /// transaction is done again ([`OwnEntry`]).
+    /// write the record, or put the collection back ([`kept`]), or else all that was done to the record in
+    /// this transaction is done again ([`OwnEntry`]).
     pub(super) fn take(mut self) -> C {
         self.collection.take().map_or_else(C::default, Arc::unwrap_or_clone)
     }

@@ -3,8 +3,8 @@
 //! A client that pipelines sends its next commands before it has the replies to the last. The session orders
 //! short ones together: the first command *leads*, those behind it *ride*, and the order gets one block
 //! ([`redis_surface::Block`]), as between MULTI and EXEC. So the order, the log, the engine and the final
-//! commit are asked once for all of them, and a collection that they change one after the other is copied once
-//! and then changed in place.
+//! commit are asked once for all of them, and a collection that they change one after the other is copied
+//! once and then changed in place.
 //!
 //! Other clients see the effects of a gathering together. Each command has its own reply, its own place among
 //! the connection's replies, its own limits, and its own entry in the statistics, where it lasts as long as
