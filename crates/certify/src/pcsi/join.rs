@@ -74,6 +74,14 @@ pub struct ReplicaState {
     tombstones: Vec<(Key, CommitStamp)>,
 }
 
+impl ReplicaState {
+    /// The partition.
+    #[cfg(test)]
+    pub(super) fn replica(&self) -> &Replica {
+        &self.replica
+    }
+}
+
 /// The state with which a new incarnation begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Installed {
@@ -93,18 +101,6 @@ impl Installed {
     #[cfg(test)]
     pub(super) fn replicas(&self) -> &BTreeMap<PartitionId, Replica> {
         &self.replicas
-    }
-
-    /// The updates that may not be at all sites concerned.
-    #[cfg(test)]
-    pub(super) fn held(&self, update: &Update) -> bool {
-        self.held.get(&update.name.origin).is_some_and(|held| held.contains_key(&update.number))
-    }
-
-    /// The fences of which the site had heard.
-    #[cfg(test)]
-    pub(super) fn decided(&self) -> &BTreeMap<NodeId, Decision> {
-        &self.decided
     }
 
     #[cfg(test)]
