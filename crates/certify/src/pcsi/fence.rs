@@ -457,6 +457,8 @@ impl Pcsi {
     pub(super) fn handle_round(&mut self, from: NodeId, message: Fencing, effects: &mut SiteEffects) {
         match message {
             Fencing::Promise { targets, .. } if targets.contains_key(&self.options.me) => {}
+            // The leader means an earlier incarnation, or the site will hear that this one is decided.
+            Fencing::Promise { .. } if self.is_joining() && !self.is_decided() => {}
             Fencing::Promise { ballot, targets } => {
                 if ballot < self.fences.promised {
                     let promised = self.fences.promised;

@@ -463,3 +463,25 @@ fn sites_that_join_together_begin_with_what_they_both_lost_empty() {
     assert!((0..2).all(|site| group.has(site, &keys[0])));
     assert!((0..3).all(|site| group.site(site).is_idle()));
 }
+
+/// Site 2 has lost its disk, and nobody hears it. It hears of a round of site 0, which then fails. Were it to
+/// promise, it would wait for the round's end, and go on to an incarnation of which the others have decided no
+/// earlier one. A request for that one, which comes late, would fence the open site that another process of
+/// site 2 has become.
+#[test]
+fn a_site_asks_for_an_incarnation_only_behind_a_decided_one() {
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    (0..2).for_each(|site| {
+        group.lost.insert((2, site));
+    });
+    group.lose_disk(2);
+    group.fence(0, 1);
+    group.tick(8);
+    group.sites[0] = None;
+    group.tick(400);
+    assert_eq!(group.site(2).incarnation().0, 1, "no incarnation of site 2 is decided");
+    group.start(0);
+    group.lost.clear();
+    group.tick(40);
+    assert!(group.is_open(0) && group.is_open(2) && group.site(2).incarnation().0 == 1);
+}
