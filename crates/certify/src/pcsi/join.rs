@@ -18,10 +18,10 @@
 //!    committed when that site admitted it. Then it opens: begins transactions, votes, and sends updates.
 //!
 //! A site that joins takes part in rounds as soon as it knows that its incarnation is decided, and reports
-//! nothing. So with each promise and decision it drops what it has fetched and heard, and asks again: a fenced
-//! site may have given it updates that no report names. If the leader to which it has promised stays silent,
-//! it begins anew as the next incarnation. Thus a site asks for an incarnation only if the one before it is
-//! decided, and a request of an earlier process that comes late fences no later process that is open.
+//! nothing. So with each promise and decision it drops what it has fetched and heard, and asks again: a
+//! fenced site may have given it updates that no report names. If the leader to which it has promised stays
+//! silent, it begins anew as the next incarnation. Thus a site asks for an incarnation only if the one before
+//! it is decided, and a request of an earlier process that comes late fences no later process that is open.
 //!
 //! The condition of step 5 makes the votes right: a site that promises a fence aborts what the fenced site
 //! resolves, so each transaction that had the votes of an earlier incarnation was committed before the

@@ -464,10 +464,10 @@ fn sites_that_join_together_begin_with_what_they_both_lost_empty() {
     assert!((0..3).all(|site| group.site(site).is_idle()));
 }
 
-/// Site 2 has lost its disk, and nobody hears it. It hears of a round of site 0, which then fails. Were it to
-/// promise, it would wait for the round's end, and go on to an incarnation of which the others have decided no
-/// earlier one. A request for that one, which comes late, would fence the open site that another process of
-/// site 2 has become.
+/// Site 2 has lost its disk, and nobody hears it. It hears of a round of site 0, which then fails. Were site 2
+/// to promise, it would wait for the round's end, and go on to incarnation 2 before incarnation 1 is decided.
+/// A request for incarnation 2 that comes late would fence the open site that another process of site 2 has
+/// become.
 #[test]
 fn a_site_asks_for_an_incarnation_only_behind_a_decided_one() {
     let mut group = Group::new(3, &[&[0, 1, 2]]);
@@ -484,4 +484,23 @@ fn a_site_asks_for_an_incarnation_only_behind_a_decided_one() {
     group.lost.clear();
     group.tick(40);
     assert!(group.is_open(0) && group.is_open(2) && group.site(2).incarnation().0 == 1);
+}
+
+/// Site 1 overwrites what site 0 wrote. The resolver, site 2, knows of both versions, and lacks both updates
+/// until the fence of site 0 brings it the earlier one. Site 3 has only the earlier one, too.
+#[test]
+fn a_resolver_knows_what_followed_an_update_that_a_fence_brings() {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    let key = group.key(0, 2);
+    group.committed(0, &[&key]);
+    group.lose(0, 2);
+    group.tick(1);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(1, &[&key]);
+    assert!(!group.has(2, &key), "site 2 lacks both updates");
+    group.fence(3, 0);
+    assert!(group.has(2, &key), "the fence brings site 2 the update of site 0");
+    let late = group.session(3);
+    let answer = group.write(3, late, &[&key], Some("new"));
+    assert_eq!(answer, [Answer::Conflict(Conflict::Key(key))], "site 3 has not seen the newest version");
 }
