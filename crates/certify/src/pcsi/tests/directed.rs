@@ -1,8 +1,11 @@
 //! Small systems of sites, in which a test says which messages are lost and which site crashes.
 
-use crate::pcsi::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions};
+use crate::pcsi::{
+    Candidate, Decision, Fencing, Incarnation, Letter, Message, Pcsi, Record, SiteEffects, SiteMap,
+    SiteOptions, Update,
+};
 use crate::{Answer, Conflict, WriteSet, session_opened};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::mutant::{Mutant, with};
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
@@ -503,4 +506,35 @@ fn a_resolver_knows_what_followed_an_update_that_a_fence_brings() {
     let late = group.session(3);
     let answer = group.write(3, late, &[&key], Some("new"));
     assert_eq!(answer, [Answer::Conflict(Conflict::Key(key))], "site 3 has not seen the newest version");
+}
+
+/// Site 0 decides that an update of site 3 remains, and tells only site 2, which joins. Then site 0 is fenced,
+/// and the round decides on site 3 again, without the update.
+#[test]
+fn a_joining_site_drops_decisions_that_only_a_fenced_leader_knew() {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    let key = group.key(0, 3);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(3, &[&key]);
+    let committed = |record: &Record| match record {
+        Record::Committed { update, .. } => Some(Arc::clone(update)),
+        _ => None,
+    };
+    let update = group.logs[3].iter().find_map(committed).expect("it has committed");
+    group.lose_disk(2);
+    let joining = Candidate { incarnation: Incarnation(1), start: group.starts };
+    let fenced = |updates: &[Arc<Update>]| Decision {
+        candidate: Candidate { incarnation: Incarnation(1), start: 0 },
+        updates: updates.to_vec(),
+    };
+    let own = Decision { candidate: joining, updates: Vec::new() };
+    let first = BTreeMap::from([(NodeId(2), own.clone()), (NodeId(3), fenced(&[update]))]);
+    let later = BTreeMap::from([(NodeId(0), fenced(&[])), (NodeId(2), own), (NodeId(3), fenced(&[]))]);
+    for (from, decisions) in [(0, first), (1, later.clone())] {
+        let excluded = decisions.keys().copied().collect();
+        let message = Fencing::Admitted { candidate: joining, inquiry: 0, last: 0, decisions, excluded };
+        let letter = Letter { from: Incarnation(0), to: None, message: Message::Fencing(message) };
+        group.run(2, |site, effects| site.receive(NodeId(from), letter, effects));
+    }
+    assert_eq!(group.site(2).fences.decided, later);
 }
