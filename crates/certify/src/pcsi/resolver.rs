@@ -115,11 +115,14 @@ impl Pcsi {
             }
             let partition = self.options.sites.partition_of(key);
             let (replica, view) = (self.replicas.get(&partition)?, views.get(&partition)?);
-            let is_seen = match (self.resolver.unapplied.get(key), replica.newest(key)) {
-                (Some(stamps), _) => stamps.iter().all(|&stamp| view.sees(stamp)),
-                (None, Some(stamp)) => view.sees(stamp),
-                (None, None) => view.covers(&replica.forgotten) || is_active(Mutant::ForgetTombstones),
+            // A view that counts an update as lost need not contain what the update followed. The resolver
+            // may not have heard of the fence yet, so it asks for the replica's newest version, too.
+            let sees_newest = match replica.newest(key) {
+                Some(stamp) => view.sees(stamp),
+                None => view.covers(&replica.forgotten) || is_active(Mutant::ForgetTombstones),
             };
+            let mut unapplied = self.resolver.unapplied.get(key).into_iter().flatten();
+            let is_seen = sees_newest && unapplied.all(|&stamp| view.sees(stamp));
             (!is_seen && !is_active(Mutant::SkipConflictCheck)).then(|| Conflict::Key(key.clone()))
         })
     }

@@ -467,9 +467,9 @@ fn sites_that_join_together_begin_with_what_they_both_lost_empty() {
     assert!((0..3).all(|site| group.site(site).is_idle()));
 }
 
-/// Site 2 has lost its disk, and nobody hears it. It hears of a round of site 0, which then fails. Were site 2
-/// to promise, it would wait for the round's end, and go on to incarnation 2 before incarnation 1 is decided.
-/// A request for incarnation 2 that comes late would fence the open site that another process of site 2 has
+/// Site 2 has lost its disk, and nobody hears it. It hears of a round of site 0, which then fails. If site 2
+/// promised, it would wait for the round's end, and go on to incarnation 2 before incarnation 1 is decided. A
+/// request for incarnation 2 that comes late would fence the open site that another process of site 2 has
 /// become.
 #[test]
 fn a_site_asks_for_an_incarnation_only_behind_a_decided_one() {
@@ -508,8 +508,8 @@ fn a_resolver_knows_what_followed_an_update_that_a_fence_brings() {
     assert_eq!(answer, [Answer::Conflict(Conflict::Key(key))], "site 3 has not seen the newest version");
 }
 
-/// Site 0 decides that an update of site 3 remains, and tells only site 2, which joins. Then site 0 is fenced,
-/// and the round decides on site 3 again, without the update.
+/// Site 0 decides that an update of site 3 remains, and tells only site 2, which joins. Then site 0 is
+/// fenced, and the round decides on site 3 again, without the update.
 #[test]
 fn a_joining_site_drops_decisions_that_only_a_fenced_leader_knew() {
     let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
@@ -537,4 +537,25 @@ fn a_joining_site_drops_decisions_that_only_a_fenced_leader_knew() {
         group.run(2, |site, effects| site.receive(NodeId(from), letter, effects));
     }
     assert_eq!(group.site(2).fences.decided, later);
+}
+
+/// Site 0 overwrites what site 1 wrote, and is lost with that. Site 3 counts the lost update, and has not
+/// seen what site 1 wrote. The resolver, site 2, has, and has not heard yet that the later update is lost.
+#[test]
+fn a_resolver_that_lags_behind_a_fence_refuses_who_has_not_seen_its_newest_version() {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    let key = group.key(0, 2);
+    group.lose(1, 3);
+    group.committed(1, &[&key]);
+    group.tick(1);
+    group.lost.clear();
+    group.is_lost =
+        |message| matches!(message, Message::Updates { .. } | Message::Fencing(Fencing::Decided { .. }));
+    group.committed(0, &[&key]);
+    group.sites[0] = None;
+    group.fence(3, 0);
+    assert!(group.has(2, &key) && !group.has(3, &key), "site 3 lacks what site 1 wrote");
+    let late = group.session(3);
+    let answer = group.write(3, late, &[&key], Some("new"));
+    assert_eq!(answer, [Answer::Conflict(Conflict::Key(key))], "site 3 has not seen the newest version");
 }
