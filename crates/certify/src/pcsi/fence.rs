@@ -12,9 +12,10 @@
 //!
 //! A decision counts when it is in the log of its leader, for a leader of a later round asks that site too,
 //! and keeps the decisions that are reported. If the leader is itself a target of the later round, only
-//! decisions that a participant has heard of count, and the others have had no effect. A site that hears of
-//! no decision leads a round after a while; so the decisions need no acknowledgements. The patience of sites
-//! grows with their places and with the ballots, until one of them finishes its round.
+//! decisions that a participant has heard of count, and the others have had no effect: a joining site that
+//! has heard of one takes the later decision instead. A site that hears of no decision leads a round after a
+//! while; so the decisions need no acknowledgements. The patience of sites grows with their places and with
+//! the ballots, until one of them finishes its round.
 //!
 //! **A decision.** ([`Decision`]) The replica counts each lost number as applied, and then applies the
 //! updates that remain in the usual order. So nothing waits for a lost update, although an update may follow
@@ -351,6 +352,15 @@ impl Pcsi {
             self.is_fenced = true;
             return;
         }
+        if self.is_joining() {
+            // A leader that is fenced now may have told only this site of a decision, which had no effect.
+            // The others have decided again since, in the same round as on the leader or before it.
+            for (&site, decision) in decisions {
+                if self.fences.incarnation_of(site) == decision.candidate.incarnation {
+                    self.fences.decided.insert(site, decision.clone());
+                }
+            }
+        }
         let fenced: BTreeSet<NodeId> = new.keys().copied().collect();
         self.abort_those_resolved_by(&fenced, effects);
         new.iter().for_each(|(&site, decision)| self.keep_decision(site, decision));
@@ -457,6 +467,8 @@ impl Pcsi {
     pub(super) fn handle_round(&mut self, from: NodeId, message: Fencing, effects: &mut SiteEffects) {
         match message {
             Fencing::Promise { targets, .. } if targets.contains_key(&self.options.me) => {}
+            // The leader means an earlier incarnation, or the site will hear that this one is decided.
+            Fencing::Promise { .. } if self.is_joining() && !self.is_decided() => {}
             Fencing::Promise { ballot, targets } => {
                 if ballot < self.fences.promised {
                     let promised = self.fences.promised;

@@ -17,9 +17,11 @@
 //!    takes updates in, as always, until they are, and until it has applied all that each other site had
 //!    committed when that site admitted it. Then it opens: begins transactions, votes, and sends updates.
 //!
-//! A site that joins takes part in rounds, and reports nothing. So with each promise and decision it drops
-//! what it has fetched and heard, and asks again: a fenced site may have given it updates that no report
-//! names. If the leader to which it has promised stays silent, it begins anew as the next incarnation.
+//! A site that joins takes part in rounds as soon as it knows that its incarnation is decided, and reports
+//! nothing. So with each promise and decision it drops what it has fetched and heard, and asks again: a
+//! fenced site may have given it updates that no report names. If the leader to which it has promised stays
+//! silent, it begins anew as the next incarnation. Thus a site asks for an incarnation only if the one before
+//! it is decided, and a request of an earlier process that comes late fences no later process that is open.
 //!
 //! The condition of step 5 makes the votes right: a site that promises a fence aborts what the fenced site
 //! resolves, so each transaction that had the votes of an earlier incarnation was committed before the
@@ -74,6 +76,14 @@ pub struct ReplicaState {
     tombstones: Vec<(Key, CommitStamp)>,
 }
 
+impl ReplicaState {
+    /// The partition.
+    #[cfg(test)]
+    pub(super) fn replica(&self) -> &Replica {
+        &self.replica
+    }
+}
+
 /// The state with which a new incarnation begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Installed {
@@ -93,18 +103,6 @@ impl Installed {
     #[cfg(test)]
     pub(super) fn replicas(&self) -> &BTreeMap<PartitionId, Replica> {
         &self.replicas
-    }
-
-    /// The updates that may not be at all sites concerned.
-    #[cfg(test)]
-    pub(super) fn held(&self, update: &Update) -> bool {
-        self.held.get(&update.name.origin).is_some_and(|held| held.contains_key(&update.number))
-    }
-
-    /// The fences of which the site had heard.
-    #[cfg(test)]
-    pub(super) fn decided(&self) -> &BTreeMap<NodeId, Decision> {
-        &self.decided
     }
 
     #[cfg(test)]
@@ -137,6 +135,12 @@ impl Pcsi {
     fn candidate(&self) -> Option<Candidate> {
         let Phase::Joining(joining) = &self.phase else { return None };
         Some(Candidate { incarnation: self.incarnation, start: joining.start })
+    }
+
+    /// Whether a joining site knows that its incarnation is decided. Until then, its reports do not count.
+    pub(super) fn is_decided(&self) -> bool {
+        let decided = self.fences.decided.get(&self.options.me);
+        decided.map(|decision| decision.candidate) == self.candidate()
     }
 
     /// A joining site has learned that another one is fenced.

@@ -568,7 +568,7 @@ impl Pcsi {
         Position(self.outgoing.last_number())
     }
 
-    /// The number of versions of keys, tombstones among them, and of newest versions kept for the resolver.
+    /// The number of versions of keys, tombstones among them, and of stamps kept for the resolver.
     pub fn kept(&self) -> (usize, usize) {
         (self.replicas.values().map(Replica::len).sum(), self.resolver.unapplied_len())
     }

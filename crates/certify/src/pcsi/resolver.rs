@@ -18,9 +18,9 @@ struct Lock {
 pub(super) struct Resolver {
     locked: BTreeMap<Key, TransactionName>,
     locks: BTreeMap<TransactionName, Lock>,
-    /// The newest committed version of each item, where this site has not applied that version yet. The
-    /// replica knows the others.
-    unapplied: BTreeMap<Key, CommitStamp>,
+    /// The committed versions of each item that this site has not applied yet. The replica knows the others.
+    /// No set is empty. A snapshot that contains the newest version contains all of them.
+    unapplied: BTreeMap<Key, BTreeSet<CommitStamp>>,
 }
 
 impl Resolver {
@@ -42,7 +42,7 @@ impl Resolver {
         for key in lock.keys {
             self.locked.remove(&key);
             if let Some(&stamp) = stamps.and_then(|stamps| stamps.get(&sites.partition_of(&key))) {
-                self.unapplied.insert(key, stamp);
+                self.unapplied.entry(key).or_default().insert(stamp);
             }
         }
         true
@@ -64,17 +64,22 @@ impl Resolver {
 
     /// No version up to this stamp is still to come, except those that are named later.
     pub fn forget_unapplied(&mut self, up_to: CommitStamp) {
-        self.unapplied.retain(|_, stamp| stamp.site != up_to.site || stamp.sequence > up_to.sequence);
+        self.unapplied.retain(|_, stamps| {
+            stamps.retain(|stamp| stamp.site != up_to.site || stamp.sequence > up_to.sequence);
+            !stamps.is_empty()
+        });
     }
 
     /// A committed version that this site has yet to apply.
     pub fn expect(&mut self, key: &Key, stamp: CommitStamp) {
-        self.unapplied.insert(key.clone(), stamp);
+        self.unapplied.entry(key.clone()).or_default().insert(stamp);
     }
 
     /// This site has applied a version.
     pub fn applied(&mut self, key: &Key, stamp: CommitStamp) {
-        if self.unapplied.get(key) == Some(&stamp) {
+        let Some(stamps) = self.unapplied.get_mut(key) else { return };
+        stamps.remove(&stamp);
+        if stamps.is_empty() {
             self.unapplied.remove(key);
         }
     }
@@ -90,9 +95,9 @@ impl Resolver {
         self.locks.is_empty()
     }
 
-    /// The number of items with a version that this site has not applied yet.
+    /// The number of versions that this site has not applied yet.
     pub fn unapplied_len(&self) -> usize {
-        self.unapplied.len()
+        self.unapplied.values().map(BTreeSet::len).sum()
     }
 }
 
@@ -110,11 +115,14 @@ impl Pcsi {
             }
             let partition = self.options.sites.partition_of(key);
             let (replica, view) = (self.replicas.get(&partition)?, views.get(&partition)?);
-            let newest = self.resolver.unapplied.get(key).copied().or_else(|| replica.newest(key));
-            let is_seen = match newest {
+            // A view that counts an update as lost need not contain what the update followed. The resolver
+            // may not have heard of the fence yet, so it asks for the replica's newest version, too.
+            let sees_newest = match replica.newest(key) {
                 Some(stamp) => view.sees(stamp),
                 None => view.covers(&replica.forgotten) || is_active(Mutant::ForgetTombstones),
             };
+            let mut unapplied = self.resolver.unapplied.get(key).into_iter().flatten();
+            let is_seen = sees_newest && unapplied.all(|&stamp| view.sees(stamp));
             (!is_seen && !is_active(Mutant::SkipConflictCheck)).then(|| Conflict::Key(key.clone()))
         })
     }

@@ -1,8 +1,11 @@
 //! Small systems of sites, in which a test says which messages are lost and which site crashes.
 
-use crate::pcsi::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions};
+use crate::pcsi::{
+    Candidate, Decision, Fencing, Incarnation, Letter, Message, Pcsi, Record, SiteEffects, SiteMap,
+    SiteOptions, Update,
+};
 use crate::{Answer, Conflict, WriteSet, session_opened};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::mutant::{Mutant, with};
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
@@ -462,4 +465,97 @@ fn sites_that_join_together_begin_with_what_they_both_lost_empty() {
     group.tick(40);
     assert!((0..2).all(|site| group.has(site, &keys[0])));
     assert!((0..3).all(|site| group.site(site).is_idle()));
+}
+
+/// Site 2 has lost its disk, and nobody hears it. It hears of a round of site 0, which then fails. If site 2
+/// promised, it would wait for the round's end, and go on to incarnation 2 before incarnation 1 is decided. A
+/// request for incarnation 2 that comes late would fence the open site that another process of site 2 has
+/// become.
+#[test]
+fn a_site_asks_for_an_incarnation_only_behind_a_decided_one() {
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    (0..2).for_each(|site| {
+        group.lost.insert((2, site));
+    });
+    group.lose_disk(2);
+    group.fence(0, 1);
+    group.tick(8);
+    group.sites[0] = None;
+    group.tick(400);
+    assert_eq!(group.site(2).incarnation().0, 1, "no incarnation of site 2 is decided");
+    group.start(0);
+    group.lost.clear();
+    group.tick(40);
+    assert!(group.is_open(0) && group.is_open(2) && group.site(2).incarnation().0 == 1);
+}
+
+/// Site 1 overwrites what site 0 wrote. The resolver, site 2, knows of both versions, and lacks both updates
+/// until the fence of site 0 brings it the earlier one. Site 3 has only the earlier one, too.
+#[test]
+fn a_resolver_knows_what_followed_an_update_that_a_fence_brings() {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    let key = group.key(0, 2);
+    group.committed(0, &[&key]);
+    group.lose(0, 2);
+    group.tick(1);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(1, &[&key]);
+    assert!(!group.has(2, &key), "site 2 lacks both updates");
+    group.fence(3, 0);
+    assert!(group.has(2, &key), "the fence brings site 2 the update of site 0");
+    let late = group.session(3);
+    let answer = group.write(3, late, &[&key], Some("new"));
+    assert_eq!(answer, [Answer::Conflict(Conflict::Key(key))], "site 3 has not seen the newest version");
+}
+
+/// Site 0 decides that an update of site 3 remains, and tells only site 2, which joins. Then site 0 is
+/// fenced, and the round decides on site 3 again, without the update.
+#[test]
+fn a_joining_site_drops_decisions_that_only_a_fenced_leader_knew() {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    let key = group.key(0, 3);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(3, &[&key]);
+    let committed = |record: &Record| match record {
+        Record::Committed { update, .. } => Some(Arc::clone(update)),
+        _ => None,
+    };
+    let update = group.logs[3].iter().find_map(committed).expect("it has committed");
+    group.lose_disk(2);
+    let joining = Candidate { incarnation: Incarnation(1), start: group.starts };
+    let fenced = |updates: &[Arc<Update>]| Decision {
+        candidate: Candidate { incarnation: Incarnation(1), start: 0 },
+        updates: updates.to_vec(),
+    };
+    let own = Decision { candidate: joining, updates: Vec::new() };
+    let first = BTreeMap::from([(NodeId(2), own.clone()), (NodeId(3), fenced(&[update]))]);
+    let later = BTreeMap::from([(NodeId(0), fenced(&[])), (NodeId(2), own), (NodeId(3), fenced(&[]))]);
+    for (from, decisions) in [(0, first), (1, later.clone())] {
+        let excluded = decisions.keys().copied().collect();
+        let message = Fencing::Admitted { candidate: joining, inquiry: 0, last: 0, decisions, excluded };
+        let letter = Letter { from: Incarnation(0), to: None, message: Message::Fencing(message) };
+        group.run(2, |site, effects| site.receive(NodeId(from), letter, effects));
+    }
+    assert_eq!(group.site(2).fences.decided, later);
+}
+
+/// Site 0 overwrites what site 1 wrote, and is lost with that. Site 3 counts the lost update, and has not
+/// seen what site 1 wrote. The resolver, site 2, has, and has not heard yet that the later update is lost.
+#[test]
+fn a_resolver_that_lags_behind_a_fence_refuses_who_has_not_seen_its_newest_version() {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    let key = group.key(0, 2);
+    group.lose(1, 3);
+    group.committed(1, &[&key]);
+    group.tick(1);
+    group.lost.clear();
+    group.is_lost =
+        |message| matches!(message, Message::Updates { .. } | Message::Fencing(Fencing::Decided { .. }));
+    group.committed(0, &[&key]);
+    group.sites[0] = None;
+    group.fence(3, 0);
+    assert!(group.has(2, &key) && !group.has(3, &key), "site 3 lacks what site 1 wrote");
+    let late = group.session(3);
+    let answer = group.write(3, late, &[&key], Some("new"));
+    assert_eq!(answer, [Answer::Conflict(Conflict::Key(key))], "site 3 has not seen the newest version");
 }

@@ -3,7 +3,8 @@
 use super::client::Client;
 use crate::Answer;
 use crate::pcsi::{
-    Incarnation, Letter, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, TransactionName, Update,
+    Fencing, Incarnation, Letter, Message, Pcsi, Record, ReplicaState, SiteEffects, SiteMap, SiteOptions,
+    TransactionName, Update,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -73,8 +74,10 @@ pub struct World {
     /// The most steps that a message takes, by the lower and the higher site.
     delays: BTreeMap<(u16, u16), u64>,
     pub attempts: Vec<Attempt>,
-    /// Whether disks are lost, and operators fence sites.
-    has_fences: bool,
+    /// In how many steps of a thousand a disk is lost, or an operator fences a site.
+    fences_per_mille: u64,
+    /// The partitions that sites have sent to sites without a log, each with the updates that it contains.
+    given: Vec<(PartitionId, Arc<ReplicaState>, BTreeSet<TransactionName>)>,
     /// The processes that have been started.
     starts: u64,
     /// The updates that were in the logs of lost disks only.
@@ -94,7 +97,21 @@ impl World {
     /// # Errors
     /// Something waits for ever.
     pub fn run(seed: u64) -> Result<World, String> {
+        World::new(seed).run_until_settled()
+    }
+
+    /// As [`World::run`], with so many fences and lost disks that they overlap.
+    ///
+    /// # Errors
+    /// Something waits for ever.
+    pub fn run_with_many_fences(seed: u64) -> Result<World, String> {
         let mut world = World::new(seed);
+        world.fences_per_mille = 20;
+        world.run_until_settled()
+    }
+
+    fn run_until_settled(self) -> Result<World, String> {
+        let mut world = self;
         for _ in 0..STEPS {
             world.step(true);
         }
@@ -142,7 +159,8 @@ impl World {
             cuts: BTreeMap::new(),
             delays: BTreeMap::new(),
             attempts: Vec::new(),
-            has_fences: mix(seed ^ 0x6665_6E63) % 5 < 2,
+            fences_per_mille: if mix(seed ^ 0x6665_6E63) % 5 < 2 { 5 } else { 0 },
+            given: Vec::new(),
             starts: 0,
             lost: BTreeSet::new(),
         };
@@ -233,15 +251,17 @@ impl World {
     fn log(&mut self, host: usize, records: Vec<Record>) {
         for record in &records {
             let Record::Installed(installed) = record else { continue };
+            let names = |of: &PartitionId| {
+                let replica = installed.replicas().get(of)?;
+                let is_it = |(given, state, _): &&(PartitionId, Arc<ReplicaState>, _)| {
+                    given == of && state.replica() == replica
+                };
+                Some(self.given.iter().rev().find(is_it).map(|(.., names)| names))
+            };
             let is_fetched = |update: &Arc<Update>| {
-                let view = |of: &PartitionId| installed.replicas().get(of).map(|replica| &replica.view);
-                let counted: Vec<bool> =
-                    update.stamps.iter().filter_map(|(of, &stamp)| Some(view(of)?.sees(stamp))).collect();
-                let mut others = (0..self.hosts.len()).filter(|&other| other != host);
-                !counted.is_empty()
-                    && counted.into_iter().all(|is_counted| is_counted)
-                    && (installed.held(update)
-                        || others.any(|other| !self.is_fenced(other) && self.has_update(other, update)))
+                let mut own = update.stamps.keys().filter_map(names).peekable();
+                own.peek().is_some()
+                    && own.all(|names| names.is_some_and(|names| names.contains(&update.name)))
             };
             let updates = self.updates();
             let fetched = updates.values().filter(|update| is_fetched(update));
@@ -250,18 +270,21 @@ impl World {
         self.hosts[host].log.extend(records);
     }
 
-    /// Whether a host knows of a decision that another one has not heard of: nobody fetches from that one.
-    fn is_fenced(&self, host: usize) -> bool {
-        let incarnation = self.incarnation_in_log(host);
-        let site = NodeId(host as u16);
-        self.hosts.iter().flat_map(|host| &host.log).any(|record| {
-            let decided = match record {
-                Record::Decided { decisions } => decisions.get(&site),
-                Record::Installed(installed) => installed.decided().get(&site),
-                _ => None,
-            };
-            decided.is_some_and(|decided| decided.candidate.incarnation > incarnation)
-        })
+    /// A partition leaves for a site without a log. What the partition contains is durable at its sender.
+    fn note_given(&mut self, host: usize, message: &Message) {
+        let Message::Fencing(Fencing::Fetched { partition, state: Some(state), .. }) = message else {
+            return;
+        };
+        let view = &state.replica().view;
+        let mut names = self.hosts[host].fetched.clone();
+        for record in &self.hosts[host].log {
+            if let Record::Committed { update, .. } | Record::Applied { update } = record
+                && update.stamps.get(partition).is_some_and(|&stamp| view.sees(stamp))
+            {
+                names.insert(update.name);
+            }
+        }
+        self.given.push((*partition, Arc::clone(state), names));
     }
 
     /// Whether an update is in a host's log, or in the partitions that the host got from others.
@@ -373,7 +396,7 @@ impl World {
             let until = self.now + self.below(steps);
             self.cuts.insert((one.min(other), one.max(other)), until);
         }
-        if is_faulty && self.has_fences && self.below(1_000) < 5 {
+        if is_faulty && self.fences_per_mille > 0 && self.below(1_000) < self.fences_per_mille {
             self.lose_or_fence();
         }
         for host in 0..self.hosts.len() {
@@ -423,6 +446,7 @@ impl World {
     fn leave(&mut self, host: usize, is_faulty: bool) {
         for effects in std::mem::take(&mut self.hosts[host].leaving) {
             for (to, message) in effects.messages {
+                self.note_given(host, &message.message);
                 let copies = 1 + u64::from(self.percent(5));
                 for _ in 0..copies {
                     let pair = (to.0.min(host as u16), to.0.max(host as u16));
