@@ -388,9 +388,16 @@ fn who_comes_too_late_or_from_another_past_is_told_to_begin_again() {
         serde_json::from_str(&call(client, "ORDO.CHANGES")).expect("JSON")
     };
     assert!(place(&mut client)["checkpoints"][0].as_u64().expect("an epoch") < epoch);
+    // That it has not come so far proves nothing; the digest at that epoch does.
+    let waits = Changes::new();
+    let mut exporter = waits.follow(&addresses, &["--from", &newest]);
+    let says_so = || exporter.said().contains("do not have epoch").then_some(());
+    poll(PATIENCE, says_so).unwrap_or_else(|| panic!("no wait: {}", exporter.said()));
     while place(&mut client)["epoch"].as_u64().expect("an epoch") <= epoch {
         call(&mut client, "INCR a");
     }
+    assert_eq!(exporter.wait(PATIENCE).expect("it ends").code(), Some(3), "{}", exporter.said());
+    assert!(waits.lines().is_empty());
     let (code, lines, said) = export(&addresses, &["--from", &newest]);
     assert_eq!((code, lines), (Some(3), Vec::new()), "{said}");
     assert!(said.contains("another past"), "{said}");

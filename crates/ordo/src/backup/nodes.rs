@@ -324,7 +324,8 @@ impl BackupNodes {
     /// that epoch as whoever was at `before`, its beginning, and came from there to `tip`.
     ///
     /// # Errors
-    /// [`FollowError::Past`] if they had others, or do not have the epoch in time.
+    /// [`FollowError::Past`] if they had others. A [`FollowError::Node`] if they do not have the epoch in
+    /// time: they may lag, or a majority may be away, so that proves nothing.
     pub fn begin_behind_known(&mut self, before: &Tip, tip: &Tip) -> Result<(), FollowError> {
         self.begin_behind(before.epoch);
         let began = Instant::now();
@@ -345,7 +346,18 @@ impl BackupNodes {
             }
             std::thread::sleep(PAUSE);
         }
-        Err(FollowError::Past(tip.epoch))
+        Err(self.not_yet(tip.epoch))
+    }
+
+    /// The nodes do not have an epoch that another one has told before.
+    pub fn not_yet(&self, epoch: u64) -> FollowError {
+        let newest = self.nodes.iter().map(|node| node.place.epoch).max().unwrap_or(0);
+        let addresses: Vec<&str> = self.nodes.iter().map(|node| node.address.as_str()).collect();
+        FollowError::Node(anyhow!(
+            "{} do not have epoch {epoch} yet, only {newest}: they lag, or no majority answers, or the database \
+             was restored to an earlier moment, which shows once it comes to that epoch",
+            addresses.join(", ")
+        ))
     }
 
     /// Asks all nodes where they are: what they have by now is to be read.

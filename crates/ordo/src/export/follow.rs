@@ -98,6 +98,8 @@ struct Exporter<'a> {
     lines: Lines,
     output: &'a mut Output,
     execution: Option<Execution>,
+    /// The number of the cluster that tells the order, once one does.
+    cluster: Option<String>,
     /// The consumer has all up to here.
     seen: Option<Cursor>,
     /// Nothing is told of epochs up to this one.
@@ -119,6 +121,7 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
         lines,
         output,
         execution: None,
+        cluster: None,
         seen: None,
         silent_until: 0,
         told_epoch: 0,
@@ -188,6 +191,10 @@ impl Exporter<'_> {
         failing_since: &mut Option<Instant>,
     ) -> Result<(), Failure> {
         let mut nodes = BackupNodes::connect(addresses, &self.wishes.access, avoid)?;
+        let cluster = &nodes.nodes[0].place.cluster;
+        if self.cluster.get_or_insert_with(|| cluster.clone()) != cluster {
+            return Err(FollowError::Past(self.tip().epoch).into());
+        }
         if self.lines.source.is_empty() {
             let place = &nodes.nodes[0].place;
             let name = if place.name.is_empty() { "alone" } else { &place.name };
@@ -209,7 +216,6 @@ impl Exporter<'_> {
                 tip
             }
         };
-        *failing_since = None;
         let began = Instant::now();
         let mut watch = Watch::at(&tip);
         let mut until: Option<u64> = None;
@@ -239,11 +245,15 @@ impl Exporter<'_> {
             let ends = stops || until.is_some_and(|until| tip.epoch >= until);
             let misses = self.seen.filter(|seen| seen.epoch > tip.epoch);
             match misses {
+                // A wait, and no proof of another past: the execution tells that at the cursor's epoch.
                 Some(seen) if was_read && !moves && began.elapsed() > CURSOR_PATIENCE => {
-                    return Err(FollowError::Past(seen.epoch).into());
+                    return Err(nodes.not_yet(seen.epoch).into());
                 }
                 Some(_) if !stops => {}
                 _ => self.mark(ends)?,
+            }
+            if misses.is_none() {
+                *failing_since = None;
             }
             self.output.flush()?;
             if self.synced_at.elapsed() >= SYNC_EVERY {
