@@ -363,6 +363,10 @@ fn who_comes_too_late_or_from_another_past_is_told_to_begin_again() {
     let (code, lines, said) = export(&addresses, &["--from", &first]);
     assert_eq!((code, lines), (Some(3), Vec::new()), "{said}");
     assert!(said.contains("begin again with --from start"), "{said}");
+    // An address where nobody answers does not hide that.
+    let with_stale = [addresses[0].clone(), "127.0.0.1:1".to_owned()];
+    let (code, lines, said) = export(&with_stale, &["--from", &first]);
+    assert_eq!((code, lines), (Some(3), Vec::new()), "{said}");
     // A backup that has followed the server goes further back.
     backup.kill();
     call(&mut client, "SET a 6");

@@ -48,6 +48,9 @@ pub enum FollowError {
          writes"
     )]
     Past(u64),
+    /// The node does not come as far as others do. It may still have what follows.
+    #[error("{0} lags behind the others")]
+    Lags(String),
 }
 
 impl From<anyhow::Error> for FollowError {
@@ -189,7 +192,7 @@ impl Watch {
         self.newest = newest;
         let last = nodes.nodes.iter().min_by_key(|node| node.place.epoch);
         let address = last.map(|node| node.address.clone()).unwrap_or_default();
-        Err(FollowError::Order { address, why: "it lags behind the others" })
+        Err(FollowError::Lags(address))
     }
 }
 
@@ -223,6 +226,10 @@ pub struct BackupNodes {
 impl BackupNodes {
     /// Connects to nodes until all groups have one, the first of these addresses first; adds the addresses
     /// that nodes tell. `avoid` are nodes that have nothing to tell.
+    ///
+    /// # Errors
+    /// [`FollowError::Order`] if the nodes that answer have all groups only together with one in `avoid`: a
+    /// node that does not answer, or a stale address, must not hide that what follows is gone.
     pub fn connect(
         all: &mut Vec<String>,
         access: &Access,
@@ -280,8 +287,11 @@ impl BackupNodes {
                 nodes,
                 tellers,
             }),
-            None => Err(match avoid.first().filter(|_| all.iter().all(|address| avoid.contains(address))) {
-                Some(first) => FollowError::Order { address: first.clone(), why: "nor does another node" },
+            None => Err(match all.iter().find(|&address| avoid.contains(address)) {
+                Some(first) => FollowError::Order {
+                    address: first.clone(),
+                    why: "the other nodes that answer do not have it, either",
+                },
                 None => FollowError::Node(anyhow!(
                     "the nodes that answer do not have all partitions together:\n  {}",
                     problems.join("\n  ")

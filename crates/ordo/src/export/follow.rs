@@ -129,11 +129,12 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
         synced_at: Instant::now(),
     };
     let mut addresses = wishes.addresses.clone();
-    let mut avoid = BTreeSet::new();
+    let (mut avoid, mut lagging) = (BTreeSet::new(), BTreeSet::new());
     let mut failing_since: Option<Instant> = None;
     let mut has_backup = wishes.backup.is_some();
     while !wishes.stop.load(Ordering::Relaxed) {
-        let failure = match exporter.attempt(&mut addresses, &avoid, &mut failing_since) {
+        let avoided: BTreeSet<String> = avoid.union(&lagging).cloned().collect();
+        let failure = match exporter.attempt(&mut addresses, &avoided, &mut failing_since) {
             Ok(()) => break,
             Err(failure) => failure,
         };
@@ -141,9 +142,18 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
             Failure::End(error) if is_broken_pipe(&error) => return Ok(()),
             Failure::End(error) => return Err(error),
             // Another node may have more of the order.
-            Failure::Follow(FollowError::Order { address, why }) if !avoid.contains(&address) => {
+            Failure::Follow(FollowError::Order { address, why }) if !avoided.contains(&address) => {
                 eprintln!("{address} does not have what follows: {why}. Another node may");
                 avoid.insert(address);
+            }
+            Failure::Follow(FollowError::Lags(address)) => {
+                eprintln!("{address} lags behind the others: another node is asked");
+                lagging.insert(address);
+            }
+            // A node that lags may have it, and is asked again.
+            Failure::Follow(FollowError::Order { .. }) if !lagging.is_empty() => {
+                (lagging, avoid) = (BTreeSet::new(), BTreeSet::new());
+                std::thread::sleep(PAUSE * 5);
             }
             // The backup leads to where the nodes go on.
             Failure::Follow(FollowError::Order { .. }) if exporter.execution.is_none() && has_backup => {
@@ -162,7 +172,7 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
                 return Err(Gone(lost.to_string()).into());
             }
             Failure::Follow(FollowError::Node(error)) => {
-                avoid.clear();
+                (lagging, avoid) = (BTreeSet::new(), BTreeSet::new());
                 let since = *failing_since.get_or_insert_with(Instant::now);
                 if wishes.once && since.elapsed() > ONCE_PATIENCE {
                     return Err(error);
@@ -280,9 +290,7 @@ impl Exporter<'_> {
         let tip = *tip;
         match self.origin {
             Origin::Behind(cursor) => {
-                if (cursor.epoch, cursor.place) == (tip.epoch, 0) && cursor.digest != tip.digest {
-                    return Err(FollowError::Past(tip.epoch).into());
-                }
+                check_cursor(&cursor, &tip)?;
                 self.seen = Some(cursor);
                 self.told_epoch = cursor.epoch;
             }
@@ -378,11 +386,26 @@ fn whole(tip: &Tip) -> Cursor {
     Cursor { epoch: tip.epoch, place: 0, digest: tip.digest }
 }
 
+/// Holds a cursor against a checkpoint. No epoch is executed that would tell the difference, if the
+/// checkpoint is exactly at the cursor.
+fn check_cursor(cursor: &Cursor, tip: &Tip) -> Result<(), FollowError> {
+    match (cursor.epoch, cursor.place) == (tip.epoch, 0) && cursor.digest != tip.digest {
+        true => Err(FollowError::Past(tip.epoch)),
+        false => Ok(()),
+    }
+}
+
 /// Begins behind the newest checkpoint that the nodes have all of, and that is not behind the origin.
 fn begin(origin: Origin, nodes: &mut BackupNodes, access: &Access) -> Result<Execution, Failure> {
     let mut common: Option<BTreeSet<u64>> = None;
     for node in &mut nodes.nodes {
         let epochs: BTreeSet<u64> = node.changes_place()?.checkpoints.into_iter().collect();
+        if let Origin::Behind(cursor) = origin
+            && epochs.range(..=cursor.checkpoint_max()).next().is_none()
+        {
+            let address = node.address.clone();
+            return Err(FollowError::Order { address, why: "its checkpoints are newer" }.into());
+        }
         common = Some(match common {
             Some(common) => common.intersection(&epochs).copied().collect(),
             None => epochs,
@@ -392,7 +415,7 @@ fn begin(origin: Origin, nodes: &mut BackupNodes, access: &Access) -> Result<Exe
     if let Origin::Behind(cursor) = origin {
         let Some(&epoch) = common.range(..=cursor.checkpoint_max()).next_back() else {
             let address = nodes.nodes[0].address.clone();
-            return Err(FollowError::Order { address, why: "its checkpoints are newer" }.into());
+            return Err(FollowError::Order { address, why: "the others have other checkpoints" }.into());
         };
         return load(nodes, epoch);
     }
