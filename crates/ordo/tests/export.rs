@@ -374,6 +374,18 @@ fn who_comes_too_late_or_from_another_past_is_told_to_begin_again() {
     assert_eq!(code, Some(0), "{said}");
     let values = transactions(&lines).iter().map(|line| line["keys"][0]["value"].clone()).collect::<Vec<_>>();
     assert_eq!(values, ["3", "4", "5", "6"], "{said}");
+    // A cursor of another past, exactly where the backup's checkpoint is.
+    let chain = changes.dir.path().join("backup/chain-1");
+    let names = std::fs::read_dir(&chain).expect("a chain").map(|entry| entry.expect("an entry").file_name());
+    let epoch_of = |name: std::ffi::OsString| {
+        let name = name.into_string().ok()?;
+        name.strip_prefix("checkpoint-")?.strip_suffix(".json")?.parse::<u64>().ok()
+    };
+    let checkpoint = names.filter_map(epoch_of).min().expect("a checkpoint");
+    let strange = format!("{checkpoint}-0-0123456789abcdef");
+    let (code, lines, said) = export(&addresses, &["--from", &strange, "--backup", &url]);
+    assert_eq!((code, lines), (Some(3), Vec::new()), "{said}");
+    assert!(said.contains("another past"), "{said}");
     let mut consumer = Consumer::default();
     let (code, lines, said) = export(&addresses, &["--from", "start"]);
     assert_eq!(code, Some(0), "{said}");

@@ -324,6 +324,7 @@ impl Exporter<'_> {
         let RestorePoint { chain, from, .. } = find(&objects, Moment::Epoch(cursor.checkpoint_max()), None)?;
         eprintln!("the order behind epoch {} comes from the backup", from.epoch);
         let replay = restore::begin(&objects, &chain, from.epoch)?;
+        check_cursor(&cursor, &from)?;
         self.execution = Some(Execution { replay, tip: from, before: None });
         self.seen = Some(cursor);
         self.told_epoch = cursor.epoch;
