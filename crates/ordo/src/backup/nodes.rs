@@ -301,7 +301,7 @@ impl BackupNodes {
     }
 
     /// The newest agreed epoch, and its time, of the nodes of this cluster that tell nothing here.
-    fn newest_elsewhere(&self, access: &Access) -> Option<(u64, u64)> {
+    pub fn newest_elsewhere(&self, access: &Access) -> Option<(u64, u64)> {
         let others =
             self.addresses.iter().filter(|&address| self.nodes.iter().all(|node| node.address != *address));
         let places =

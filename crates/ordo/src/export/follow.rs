@@ -237,7 +237,9 @@ impl Exporter<'_> {
                 watch.look(&nodes, &self.tip(), &self.wishes.access)?;
             }
             if until.is_none() && self.wishes.once {
-                until = nodes.nodes.iter().map(|node| node.place.epoch).max();
+                let told = nodes.nodes.iter().map(|node| node.place.epoch).max();
+                let elsewhere = nodes.newest_elsewhere(&self.wishes.access).map(|(epoch, _)| epoch);
+                until = told.max(elsewhere);
             }
             let before = self.tip().epoch;
             nodes.read(&self.tip())?;
