@@ -418,3 +418,17 @@ fn who_comes_too_late_or_from_another_past_is_told_to_begin_again() {
     assert_eq!((code, lines), (Some(3), Vec::new()), "{said}");
     assert!(said.contains("another past"), "{said}");
 }
+
+#[test]
+fn an_exporter_that_is_refused_ends_and_says_why() {
+    let mut server = Server::new();
+    server.start(&["--appendfsync", "no"]);
+    let mut client = server.client();
+    call(&mut client, "ACL SETUSER reader on >right +@all -@admin ~*");
+    let addresses = vec![server.address.clone()];
+    for (password, why) in [("wrong", "does not take the password"), ("right", "NOPERM")] {
+        let (code, lines, said) = export(&addresses, &["--user", "reader", "--password", password]);
+        assert_eq!((code, lines), (Some(1), Vec::new()), "{said}");
+        assert!(said.contains(why) && !said.contains("trying again"), "{said}");
+    }
+}

@@ -59,6 +59,23 @@ impl From<anyhow::Error> for FollowError {
     }
 }
 
+/// A node's refusal: asking it again changes nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(String);
+
+/// An error reply of a node.
+fn error_reply(address: &str, text: &str) -> anyhow::Error {
+    let refusals = ["NOPERM", "NOAUTH", "WRONGPASS", "DENIED"];
+    let is_refusal = refusals.iter().any(|code| text.starts_with(code))
+        || text.contains("unknown command")
+        || text.contains("hierarchy");
+    match is_refusal {
+        true => anyhow!(Refused(format!("{address}: {text}"))),
+        false => anyhow!("{address}: {text}"),
+    }
+}
+
 /// A node that answers.
 pub struct BackupNode {
     pub address: String,
@@ -70,7 +87,11 @@ impl BackupNode {
     fn open(address: &str, access: &Access, patience: Duration) -> Result<BackupNode> {
         let mut client = access.open(address, patience)?;
         if let Some(Answer::Error(text)) = access.log_in(&mut client)? {
-            bail!("{address} does not take the password ({text}): correct --user and --password");
+            if text.starts_with("LOADING") {
+                bail!("{address}: {text}");
+            }
+            let text = format!("{address} does not take the password ({text}): correct --user and --password");
+            return Err(anyhow!(Refused(text)));
         }
         let place = place_of(&mut client, address)?;
         Ok(BackupNode { address: address.to_owned(), client, place })
@@ -90,7 +111,7 @@ impl BackupNode {
     pub fn changes_place(&mut self) -> Result<ChangesPlace> {
         match self.client.call(&["ORDO.CHANGES"])? {
             Answer::Text(json) => serde_json::from_str(&json).with_context(|| self.is_strange()),
-            Answer::Error(text) => bail!("{}: {text}", self.address),
+            Answer::Error(text) => Err(error_reply(&self.address, &text)),
             answer => bail!("{} replied {answer:?}", self.address),
         }
     }
@@ -102,7 +123,7 @@ impl BackupNode {
         match self.client.call_for_bytes(&words)? {
             Ok(bytes) => FilePart::decode(&bytes).map(Some).with_context(|| self.is_strange()),
             Err(text) if text.starts_with("GONE") => Ok(None),
-            Err(text) => bail!("{}: {text}", self.address),
+            Err(text) => Err(error_reply(&self.address, &text)),
         }
     }
 
@@ -114,7 +135,7 @@ impl BackupNode {
         match self.client.call_for_bytes(&words)? {
             Ok(bytes) => LogPart::decode(&bytes).map(Some).with_context(|| self.is_strange()),
             Err(text) if text.starts_with("GONE") => Ok(None),
-            Err(text) => bail!("{}: {text}", self.address),
+            Err(text) => Err(error_reply(&self.address, &text)),
         }
     }
 
@@ -127,7 +148,7 @@ fn place_of(client: &mut Client, address: &str) -> Result<BackupPlace> {
     match client.call(&["ORDO.BACKUP", "WHERE"])? {
         Answer::Text(json) => Ok(serde_json::from_str(&json)
             .with_context(|| format!("{address} replied what this `ordo` does not understand"))?),
-        Answer::Error(text) => bail!("{address}: {text}"),
+        Answer::Error(text) => Err(error_reply(address, &text)),
         answer => bail!("{address} replied {answer:?}"),
     }
 }
@@ -137,6 +158,7 @@ pub fn take_checkpoint(address: &str, access: &Access) -> Result<u64> {
     let mut node = BackupNode::open(address, access, SAVE_PATIENCE)?;
     match node.client.call(&["SAVE"])? {
         Answer::Text(_) => {}
+        Answer::Error(text) => return Err(error_reply(address, &text)),
         answer => bail!("{address} takes no checkpoint: {answer:?}"),
     }
     node.look()?;
@@ -236,6 +258,7 @@ impl BackupNodes {
         avoid: &BTreeSet<String>,
     ) -> Result<BackupNodes, FollowError> {
         let mut problems = Vec::new();
+        let mut refused = None;
         let mut nodes: Vec<BackupNode> = Vec::new();
         let mut at = 0;
         let mut tellers: Vec<Option<usize>> = Vec::new();
@@ -248,6 +271,11 @@ impl BackupNodes {
             }
             let node = match BackupNode::open(&address, access, PATIENCE) {
                 Ok(node) => node,
+                Err(error) if error.is::<Refused>() => {
+                    problems.push(format!("{error:#}"));
+                    refused.get_or_insert(error);
+                    continue;
+                }
                 Err(error) => {
                     problems.push(format!("{address}: {error:#}"));
                     continue;
@@ -287,6 +315,7 @@ impl BackupNodes {
                 nodes,
                 tellers,
             }),
+            None if refused.is_some() => Err(FollowError::Node(anyhow!(Refused(problems.join("\n  "))))),
             None => Err(match all.iter().find(|&address| avoid.contains(address)) {
                 Some(first) => FollowError::Order {
                     address: first.clone(),

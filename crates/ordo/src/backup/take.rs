@@ -5,7 +5,7 @@ use super::format::{
     ChainProgress, FileEntry, LogObject, Manifest, Tip, log_name, manifest_name, piece_name, progress_name,
     to_hexadecimal,
 };
-use super::nodes::{BackupNodes, FollowError, PAUSE, Watch, take_checkpoint};
+use super::nodes::{BackupNodes, FollowError, PAUSE, Refused, Watch, take_checkpoint};
 use super::objects::{Damaged, Objects, Put};
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
@@ -125,7 +125,7 @@ pub fn run(objects: &mut Objects, wishes: &Wishes) -> Result<()> {
                 (lagging, avoid) = (BTreeSet::new(), BTreeSet::new());
                 let since = *failing_since.get_or_insert_with(Instant::now);
                 let gives_up = wishes.once && since.elapsed() > ONCE_PATIENCE;
-                if gives_up || error.downcast_ref::<Fatal>().is_some() {
+                if gives_up || error.is::<Fatal>() || error.is::<Refused>() {
                     return Err(error);
                 }
                 eprintln!("{error:#}: trying again");

@@ -5,7 +5,7 @@ use super::lines::{Line, Lines};
 use super::output::Output;
 use crate::backup::format::Tip;
 use crate::backup::moment::{Moment, RestorePoint, find};
-use crate::backup::nodes::{BackupNodes, FollowError, PAUSE, Watch, take_checkpoint};
+use crate::backup::nodes::{BackupNodes, FollowError, PAUSE, Refused, Watch, take_checkpoint};
 use crate::backup::objects::Objects;
 use crate::backup::restore;
 use anyhow::{Context, Result, anyhow};
@@ -174,7 +174,7 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
             Failure::Follow(FollowError::Node(error)) => {
                 (lagging, avoid) = (BTreeSet::new(), BTreeSet::new());
                 let since = *failing_since.get_or_insert_with(Instant::now);
-                if wishes.once && since.elapsed() > ONCE_PATIENCE {
+                if wishes.once && since.elapsed() > ONCE_PATIENCE || error.is::<Refused>() {
                     return Err(error);
                 }
                 eprintln!("{error:#}: trying again");
