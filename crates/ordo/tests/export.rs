@@ -432,3 +432,20 @@ fn an_exporter_that_is_refused_ends_and_says_why() {
         assert!(said.contains(why) && !said.contains("trying again"), "{said}");
     }
 }
+
+#[test]
+fn an_exporter_that_has_executed_what_the_servers_skip_by_now_ends() {
+    let (mut server, changes) = (Server::new(), Changes::new());
+    let settings = ["--appendfsync", "always"];
+    server.start(&settings);
+    let addresses = vec![server.address.clone()];
+    let mut exporter = changes.follow(&addresses, &[]);
+    changes.begun(&exporter);
+    call(&mut server.client(), "SET a 1");
+    let lines = changes.until(&exporter, "told", |lines| !transactions(lines).is_empty());
+    let name = transactions(&lines)[0]["request"].as_str().expect("a name").to_owned();
+    server.kill();
+    server.start(&[&settings[..], &["--skip", &name]].concat());
+    assert_eq!(exporter.wait(PATIENCE).expect("it ends").code(), Some(3), "{}", exporter.said());
+    assert!(exporter.said().contains(&name), "{}", exporter.said());
+}

@@ -37,7 +37,7 @@ use store::checkpoint::{CheckpointError, Header, Writer};
 use store::{Image, Noted, View, digest};
 use txn::codec::RequestError;
 use txn::hash::mix;
-use txn::{BootId, Epoch, Key, NodeId, PartitionId, Position, Registry, Space, slots};
+use txn::{BootId, Epoch, Key, NodeId, PartitionId, Position, Registry, RequestName, Space, slots};
 
 /// The worker that executes: there is one.
 const WORKER: WorkerId = WorkerId(0);
@@ -185,6 +185,16 @@ impl Replay {
     /// Where it stands.
     pub fn end(&self) -> &EpochEnd {
         self.merge.confirmed()
+    }
+
+    /// The requests that are not executed.
+    pub fn skips(&self) -> &Skips {
+        self.merge.skips()
+    }
+
+    /// From the next epoch on, this request is not executed, either.
+    pub fn skip(&mut self, name: RequestName) {
+        self.merge.skip(name);
     }
 
     /// Each partition's state digest here, where it is known.

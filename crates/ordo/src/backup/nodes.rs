@@ -90,7 +90,8 @@ impl BackupNode {
             if text.starts_with("LOADING") {
                 bail!("{address}: {text}");
             }
-            let text = format!("{address} does not take the password ({text}): correct --user and --password");
+            let text =
+                format!("{address} does not take the password ({text}): correct --user and --password");
             return Err(anyhow!(Refused(text)));
         }
         let place = place_of(&mut client, address)?;

@@ -11,7 +11,6 @@ use crate::backup::restore;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use node::cluster::restore::{CheckpointState, Replay, ReplayError};
-use order::Skips;
 use server::backup::FilePart;
 use server::client::Access;
 use std::cell::RefCell;
@@ -20,7 +19,7 @@ use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use txn::{PartitionId, Registry};
+use txn::{PartitionId, Registry, RequestName};
 
 /// How long nodes may be out of reach before `--once` gives up.
 const ONCE_PATIENCE: Duration = Duration::from_secs(60);
@@ -85,6 +84,8 @@ impl From<io::Error> for Failure {
 /// An execution of the order up to a place.
 struct Execution {
     replay: Replay,
+    /// The epoch of the checkpoint behind which it began.
+    from: u64,
     /// The end of the last epoch that was executed.
     tip: Tip,
     /// The end of the one before, if this process has executed it.
@@ -100,6 +101,8 @@ struct Exporter<'a> {
     execution: Option<Execution>,
     /// The number of the cluster that tells the order, once one does.
     cluster: Option<String>,
+    /// The requests that nodes have said they do not execute.
+    skips: BTreeSet<RequestName>,
     /// The consumer has all up to here.
     seen: Option<Cursor>,
     /// Nothing is told of epochs up to this one.
@@ -122,6 +125,7 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
         output,
         execution: None,
         cluster: None,
+        skips: BTreeSet::new(),
         seen: None,
         silent_until: 0,
         told_epoch: 0,
@@ -210,6 +214,7 @@ impl Exporter<'_> {
             let name = if place.name.is_empty() { "alone" } else { &place.name };
             self.lines.source = format!("/ordo/{name}/{}", place.cluster);
         }
+        self.take_skips(&nodes)?;
         let tip = match &mut self.execution {
             Some(Execution { tip, before, .. }) => {
                 match before {
@@ -219,7 +224,8 @@ impl Exporter<'_> {
                 *tip
             }
             none => {
-                let execution = begin(self.origin, &mut nodes, &self.wishes.access)?;
+                let mut execution = begin(self.origin, &mut nodes, &self.wishes.access)?;
+                self.skips.iter().for_each(|&name| execution.replay.skip(name));
                 nodes.begin_behind(execution.tip.epoch);
                 let tip = none.insert(execution).tip;
                 self.tell_beginning(&nodes)?;
@@ -234,6 +240,7 @@ impl Exporter<'_> {
             let was_read = nodes.is_read();
             if was_read {
                 nodes.look()?;
+                self.take_skips(&nodes)?;
                 watch.look(&nodes, &self.tip(), &self.wishes.access)?;
             }
             if until.is_none() && self.wishes.once {
@@ -281,6 +288,27 @@ impl Exporter<'_> {
         }
     }
 
+    /// Skips what the nodes skip. An operator may add to that while an exporter runs.
+    fn take_skips(&mut self, nodes: &BackupNodes) -> Result<(), Failure> {
+        for text in nodes.nodes.iter().flat_map(|node| &node.place.skips) {
+            let name: RequestName = text.parse().map_err(|_| anyhow!("'{text}' is no name of a request"))?;
+            self.skips.insert(name);
+            let Some(Execution { replay, from, tip, .. }) = &mut self.execution else { continue };
+            if replay.skips().iter().any(|(known, _)| known == name) {
+                continue;
+            }
+            // A checkpoint was made with all that the nodes skipped before it.
+            if (*from + 1..=tip.epoch).contains(&name.epoch.0) {
+                let text = format!(
+                    "the servers do not execute the request {name} any more, and this exporter has executed it"
+                );
+                return Err(Failure::End(Gone(text).into()));
+            }
+            replay.skip(name);
+        }
+        Ok(())
+    }
+
     /// The end of what is executed.
     fn tip(&self) -> Tip {
         self.execution.as_ref().map_or(Tip { epoch: 0, time_ms: 0, digest: 0 }, |execution| execution.tip)
@@ -325,9 +353,10 @@ impl Exporter<'_> {
         let objects = Objects::open(url, None)?;
         let RestorePoint { chain, from, .. } = find(&objects, Moment::Epoch(cursor.checkpoint_max()), None)?;
         eprintln!("the order behind epoch {} comes from the backup", from.epoch);
-        let replay = restore::begin(&objects, &chain, from.epoch)?;
+        let mut replay = restore::begin(&objects, &chain, from.epoch)?;
+        self.skips.iter().for_each(|&name| replay.skip(name));
         check_cursor(&cursor, &from)?;
-        self.execution = Some(Execution { replay, tip: from, before: None });
+        self.execution = Some(Execution { replay, from: from.epoch, tip: from, before: None });
         self.seen = Some(cursor);
         self.told_epoch = cursor.epoch;
         let mut failure = None;
@@ -453,17 +482,14 @@ fn load(nodes: &mut BackupNodes, epoch: u64) -> Result<Execution, Failure> {
         CheckpointState::of(PartitionId(0), state).map_err(|error| Failure::End(error.into()))?;
     let mut registry = Registry::new();
     redis_surface::register(&mut registry).map_err(|error| Failure::End(error.into()))?;
-    let mut skips = Skips::default();
-    for name in nodes.nodes.iter().flat_map(|node| &node.place.skips) {
-        let name = name.parse().map_err(|_| anyhow!("'{name}' is no name of a request"))?;
-        skips.add(name);
-    }
     let nodes = RefCell::new(nodes);
     let mut open = |partition: PartitionId| -> io::Result<FileReader<'_, '_>> {
         Ok(FileReader { nodes: &nodes, partition, epoch, offset: 0, ahead: Bytes::new() })
     };
-    match Replay::begin(&bases, registry, Arc::new(skips), &mut open) {
-        Ok(replay) => Ok(Execution { replay, tip: Tip { epoch, time_ms, digest }, before: None }),
+    match Replay::begin(&bases, registry, Arc::default(), &mut open) {
+        Ok(replay) => {
+            Ok(Execution { replay, from: epoch, tip: Tip { epoch, time_ms, digest }, before: None })
+        }
         // A node that did not answer, as far as is known here.
         Err(error @ ReplayError::Checkpoint(..)) => Err(anyhow::Error::from(error).into()),
         Err(error) => Err(error.into()),
