@@ -111,6 +111,9 @@ pub enum ReplayError {
     /// The partitions have put the epoch's transactions into orders that contradict each other.
     #[error("the transactions of epoch {} are in no order: a bug of Ordo, please report it", .0.0)]
     NoOrder(Epoch),
+    /// A transaction tells that it wrote a key of a partition in which it was not executed.
+    #[error("the request {0} wrote a key outside of its partitions: a bug of Ordo, please report it")]
+    Misplaced(RequestName),
 }
 
 /// An order that is executed again.
