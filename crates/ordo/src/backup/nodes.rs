@@ -394,8 +394,8 @@ impl BackupNodes {
         let newest = self.nodes.iter().map(|node| node.place.epoch).max().unwrap_or(0);
         let addresses: Vec<&str> = self.nodes.iter().map(|node| node.address.as_str()).collect();
         FollowError::Node(anyhow!(
-            "{} do not have epoch {epoch} yet, only {newest}: they lag, or no majority answers, or the database \
-             was restored to an earlier moment, which shows once it comes to that epoch",
+            "{} do not have epoch {epoch} yet, only {newest}: they lag, or no majority answers, or the \
+             database was restored to an earlier moment, which shows once it comes to that epoch",
             addresses.join(", ")
         ))
     }

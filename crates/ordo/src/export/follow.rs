@@ -300,7 +300,7 @@ impl Exporter<'_> {
             // A checkpoint was made with all that the nodes skipped before it.
             if (*from + 1..=tip.epoch).contains(&name.epoch.0) {
                 let text = format!(
-                    "the servers do not execute the request {name} any more, and this exporter has executed it"
+                    "the servers do not execute the request {name} any more, and this exporter has"
                 );
                 return Err(Failure::End(Gone(text).into()));
             }
