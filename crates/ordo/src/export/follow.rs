@@ -299,9 +299,8 @@ impl Exporter<'_> {
             }
             // A checkpoint was made with all that the nodes skipped before it.
             if (*from + 1..=tip.epoch).contains(&name.epoch.0) {
-                let text = format!(
-                    "the servers do not execute the request {name} any more, and this exporter has"
-                );
+                let text =
+                    format!("the servers do not execute the request {name} any more, and this exporter has");
                 return Err(Failure::End(Gone(text).into()));
             }
             replay.skip(name);
