@@ -44,7 +44,10 @@ use txn::clock::CorrectClock;
 use txn::codec::RequestError;
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
-use txn::{Batch, BootId, Epoch, Group, PartitionId, PartitionRoute, Position, Registry, Request, SessionId};
+use txn::{
+    Batch, BootId, Epoch, Group, PartitionId, PartitionRoute, Position, Registry, Request, RequestName,
+    SessionId,
+};
 
 /// Where the merge stands after an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,6 +208,16 @@ pub struct Merge {
 }
 
 impl Merge {
+    /// The requests that are replaced.
+    pub fn skips(&self) -> &Skips {
+        &self.skips
+    }
+
+    /// From the next epoch that is read on, this request is replaced, too.
+    pub fn skip(&mut self, name: RequestName) {
+        Arc::make_mut(&mut self.skips).add(name);
+    }
+
     /// A merge that goes on behind a checkpoint.
     pub fn new(start: Start) -> Merge {
         let feeds = start.groups.into_iter().map(|(streams, confirmed)| Feed {

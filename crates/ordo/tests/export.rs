@@ -363,6 +363,10 @@ fn who_comes_too_late_or_from_another_past_is_told_to_begin_again() {
     let (code, lines, said) = export(&addresses, &["--from", &first]);
     assert_eq!((code, lines), (Some(3), Vec::new()), "{said}");
     assert!(said.contains("begin again with --from start"), "{said}");
+    // An address where nobody answers does not hide that.
+    let with_stale = [addresses[0].clone(), "127.0.0.1:1".to_owned()];
+    let (code, lines, said) = export(&with_stale, &["--from", &first]);
+    assert_eq!((code, lines), (Some(3), Vec::new()), "{said}");
     // A backup that has followed the server goes further back.
     backup.kill();
     call(&mut client, "SET a 6");
@@ -370,6 +374,20 @@ fn who_comes_too_late_or_from_another_past_is_told_to_begin_again() {
     assert_eq!(code, Some(0), "{said}");
     let values = transactions(&lines).iter().map(|line| line["keys"][0]["value"].clone()).collect::<Vec<_>>();
     assert_eq!(values, ["3", "4", "5", "6"], "{said}");
+    // A cursor of another past, exactly where the backup's checkpoint is.
+    let mut chains = std::fs::read_dir(changes.dir.path().join("backup")).expect("a backup").flatten();
+    let chain = chains.find(|entry| entry.file_name().as_encoded_bytes().starts_with(b"chain-"));
+    let names = std::fs::read_dir(chain.expect("a chain").path()).expect("a chain");
+    let names = names.map(|entry| entry.expect("an entry").file_name());
+    let epoch_of = |name: std::ffi::OsString| {
+        let name = name.into_string().ok()?;
+        name.strip_prefix("checkpoint-")?.strip_suffix(".json")?.parse::<u64>().ok()
+    };
+    let checkpoint = names.filter_map(epoch_of).min().expect("a checkpoint");
+    let strange = format!("{checkpoint}-0-0123456789abcdef");
+    let (code, lines, said) = export(&addresses, &["--from", &strange, "--backup", &url]);
+    assert_eq!((code, lines), (Some(3), Vec::new()), "{said}");
+    assert!(said.contains("another past"), "{said}");
     let mut consumer = Consumer::default();
     let (code, lines, said) = export(&addresses, &["--from", "start"]);
     assert_eq!(code, Some(0), "{said}");
@@ -388,10 +406,48 @@ fn who_comes_too_late_or_from_another_past_is_told_to_begin_again() {
         serde_json::from_str(&call(client, "ORDO.CHANGES")).expect("JSON")
     };
     assert!(place(&mut client)["checkpoints"][0].as_u64().expect("an epoch") < epoch);
+    // That it has not come so far proves nothing; the digest at that epoch does.
+    let waits = Changes::new();
+    let mut exporter = waits.follow(&addresses, &["--from", &newest]);
+    let says_so = || exporter.said().contains("do not have epoch").then_some(());
+    poll(PATIENCE, says_so).unwrap_or_else(|| panic!("no wait: {}", exporter.said()));
     while place(&mut client)["epoch"].as_u64().expect("an epoch") <= epoch {
         call(&mut client, "INCR a");
     }
+    assert_eq!(exporter.wait(PATIENCE).expect("it ends").code(), Some(3), "{}", exporter.said());
+    assert!(waits.lines().is_empty());
     let (code, lines, said) = export(&addresses, &["--from", &newest]);
     assert_eq!((code, lines), (Some(3), Vec::new()), "{said}");
     assert!(said.contains("another past"), "{said}");
+}
+
+#[test]
+fn an_exporter_that_is_refused_ends_and_says_why() {
+    let mut server = Server::new();
+    server.start(&["--appendfsync", "no"]);
+    let mut client = server.client();
+    call(&mut client, "ACL SETUSER reader on >right +@all -@admin ~*");
+    let addresses = vec![server.address.clone()];
+    for (password, why) in [("wrong", "does not take the password"), ("right", "NOPERM")] {
+        let (code, lines, said) = export(&addresses, &["--user", "reader", "--password", password]);
+        assert_eq!((code, lines), (Some(1), Vec::new()), "{said}");
+        assert!(said.contains(why) && !said.contains("trying again"), "{said}");
+    }
+}
+
+#[test]
+fn an_exporter_that_has_executed_what_the_servers_skip_by_now_ends() {
+    let (mut server, changes) = (Server::new(), Changes::new());
+    let settings = ["--appendfsync", "always"];
+    server.start(&settings);
+    let addresses = vec![server.address.clone()];
+    let mut exporter = changes.follow(&addresses, &[]);
+    changes.begun(&exporter);
+    call(&mut server.client(), "SET a 1");
+    let lines = changes.until(&exporter, "told", |lines| !transactions(lines).is_empty());
+    let name = transactions(&lines)[0]["request"].as_str().expect("a name").to_owned();
+    server.kill();
+    server.start(&[&settings[..], &["--skip", &name]].concat());
+    assert_eq!(exporter.wait(PATIENCE).expect("it ends").code(), Some(3), "{}", exporter.said());
+    assert!(exporter.said().contains(&name), "{}", exporter.said());
 }

@@ -37,7 +37,7 @@ use store::checkpoint::{CheckpointError, Header, Writer};
 use store::{Image, Noted, View, digest};
 use txn::codec::RequestError;
 use txn::hash::mix;
-use txn::{BootId, Epoch, Key, NodeId, PartitionId, Position, Registry, Space, slots};
+use txn::{BootId, Epoch, Key, NodeId, PartitionId, Position, Registry, RequestName, Space, slots};
 
 /// The worker that executes: there is one.
 const WORKER: WorkerId = WorkerId(0);
@@ -111,6 +111,9 @@ pub enum ReplayError {
     /// The partitions have put the epoch's transactions into orders that contradict each other.
     #[error("the transactions of epoch {} are in no order: a bug of Ordo, please report it", .0.0)]
     NoOrder(Epoch),
+    /// A transaction tells that it wrote a key of a partition in which it was not executed.
+    #[error("the request {0} wrote a key outside of its partitions: a bug of Ordo, please report it")]
+    Misplaced(RequestName),
 }
 
 /// An order that is executed again.
@@ -185,6 +188,16 @@ impl Replay {
     /// Where it stands.
     pub fn end(&self) -> &EpochEnd {
         self.merge.confirmed()
+    }
+
+    /// The requests that are not executed.
+    pub fn skips(&self) -> &Skips {
+        self.merge.skips()
+    }
+
+    /// From the next epoch on, this request is not executed, either.
+    pub fn skip(&mut self, name: RequestName) {
+        self.merge.skip(name);
     }
 
     /// Each partition's state digest here, where it is known.

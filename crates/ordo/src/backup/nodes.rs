@@ -48,11 +48,31 @@ pub enum FollowError {
          writes"
     )]
     Past(u64),
+    /// The node does not come as far as others do. It may still have what follows.
+    #[error("{0} lags behind the others")]
+    Lags(String),
 }
 
 impl From<anyhow::Error> for FollowError {
     fn from(error: anyhow::Error) -> FollowError {
         FollowError::Node(error)
+    }
+}
+
+/// A node's refusal: asking it again changes nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(String);
+
+/// An error reply of a node.
+fn error_reply(address: &str, text: &str) -> anyhow::Error {
+    let refusals = ["NOPERM", "NOAUTH", "WRONGPASS", "DENIED"];
+    let is_refusal = refusals.iter().any(|code| text.starts_with(code))
+        || text.contains("unknown command")
+        || text.contains("hierarchy");
+    match is_refusal {
+        true => anyhow!(Refused(format!("{address}: {text}"))),
+        false => anyhow!("{address}: {text}"),
     }
 }
 
@@ -67,7 +87,12 @@ impl BackupNode {
     fn open(address: &str, access: &Access, patience: Duration) -> Result<BackupNode> {
         let mut client = access.open(address, patience)?;
         if let Some(Answer::Error(text)) = access.log_in(&mut client)? {
-            bail!("{address} does not take the password ({text}): correct --user and --password");
+            if text.starts_with("LOADING") {
+                bail!("{address}: {text}");
+            }
+            let text =
+                format!("{address} does not take the password ({text}): correct --user and --password");
+            return Err(anyhow!(Refused(text)));
         }
         let place = place_of(&mut client, address)?;
         Ok(BackupNode { address: address.to_owned(), client, place })
@@ -87,7 +112,7 @@ impl BackupNode {
     pub fn changes_place(&mut self) -> Result<ChangesPlace> {
         match self.client.call(&["ORDO.CHANGES"])? {
             Answer::Text(json) => serde_json::from_str(&json).with_context(|| self.is_strange()),
-            Answer::Error(text) => bail!("{}: {text}", self.address),
+            Answer::Error(text) => Err(error_reply(&self.address, &text)),
             answer => bail!("{} replied {answer:?}", self.address),
         }
     }
@@ -99,7 +124,7 @@ impl BackupNode {
         match self.client.call_for_bytes(&words)? {
             Ok(bytes) => FilePart::decode(&bytes).map(Some).with_context(|| self.is_strange()),
             Err(text) if text.starts_with("GONE") => Ok(None),
-            Err(text) => bail!("{}: {text}", self.address),
+            Err(text) => Err(error_reply(&self.address, &text)),
         }
     }
 
@@ -111,7 +136,7 @@ impl BackupNode {
         match self.client.call_for_bytes(&words)? {
             Ok(bytes) => LogPart::decode(&bytes).map(Some).with_context(|| self.is_strange()),
             Err(text) if text.starts_with("GONE") => Ok(None),
-            Err(text) => bail!("{}: {text}", self.address),
+            Err(text) => Err(error_reply(&self.address, &text)),
         }
     }
 
@@ -124,7 +149,7 @@ fn place_of(client: &mut Client, address: &str) -> Result<BackupPlace> {
     match client.call(&["ORDO.BACKUP", "WHERE"])? {
         Answer::Text(json) => Ok(serde_json::from_str(&json)
             .with_context(|| format!("{address} replied what this `ordo` does not understand"))?),
-        Answer::Error(text) => bail!("{address}: {text}"),
+        Answer::Error(text) => Err(error_reply(address, &text)),
         answer => bail!("{address} replied {answer:?}"),
     }
 }
@@ -134,6 +159,7 @@ pub fn take_checkpoint(address: &str, access: &Access) -> Result<u64> {
     let mut node = BackupNode::open(address, access, SAVE_PATIENCE)?;
     match node.client.call(&["SAVE"])? {
         Answer::Text(_) => {}
+        Answer::Error(text) => return Err(error_reply(address, &text)),
         answer => bail!("{address} takes no checkpoint: {answer:?}"),
     }
     node.look()?;
@@ -189,7 +215,7 @@ impl Watch {
         self.newest = newest;
         let last = nodes.nodes.iter().min_by_key(|node| node.place.epoch);
         let address = last.map(|node| node.address.clone()).unwrap_or_default();
-        Err(FollowError::Order { address, why: "it lags behind the others" })
+        Err(FollowError::Lags(address))
     }
 }
 
@@ -223,12 +249,17 @@ pub struct BackupNodes {
 impl BackupNodes {
     /// Connects to nodes until all groups have one, the first of these addresses first; adds the addresses
     /// that nodes tell. `avoid` are nodes that have nothing to tell.
+    ///
+    /// # Errors
+    /// [`FollowError::Order`] if the nodes that answer have all groups only together with one in `avoid`: a
+    /// node that does not answer, or a stale address, must not hide that what follows is gone.
     pub fn connect(
         all: &mut Vec<String>,
         access: &Access,
         avoid: &BTreeSet<String>,
     ) -> Result<BackupNodes, FollowError> {
         let mut problems = Vec::new();
+        let mut refused = None;
         let mut nodes: Vec<BackupNode> = Vec::new();
         let mut at = 0;
         let mut tellers: Vec<Option<usize>> = Vec::new();
@@ -241,6 +272,11 @@ impl BackupNodes {
             }
             let node = match BackupNode::open(&address, access, PATIENCE) {
                 Ok(node) => node,
+                Err(error) if error.is::<Refused>() => {
+                    problems.push(format!("{error:#}"));
+                    refused.get_or_insert(error);
+                    continue;
+                }
                 Err(error) => {
                     problems.push(format!("{address}: {error:#}"));
                     continue;
@@ -280,8 +316,12 @@ impl BackupNodes {
                 nodes,
                 tellers,
             }),
-            None => Err(match avoid.first().filter(|_| all.iter().all(|address| avoid.contains(address))) {
-                Some(first) => FollowError::Order { address: first.clone(), why: "nor does another node" },
+            None if refused.is_some() => Err(FollowError::Node(anyhow!(Refused(problems.join("\n  "))))),
+            None => Err(match all.iter().find(|&address| avoid.contains(address)) {
+                Some(first) => FollowError::Order {
+                    address: first.clone(),
+                    why: "the other nodes that answer do not have it, either",
+                },
                 None => FollowError::Node(anyhow!(
                     "the nodes that answer do not have all partitions together:\n  {}",
                     problems.join("\n  ")
@@ -291,7 +331,7 @@ impl BackupNodes {
     }
 
     /// The newest agreed epoch, and its time, of the nodes of this cluster that tell nothing here.
-    fn newest_elsewhere(&self, access: &Access) -> Option<(u64, u64)> {
+    pub fn newest_elsewhere(&self, access: &Access) -> Option<(u64, u64)> {
         let others =
             self.addresses.iter().filter(|&address| self.nodes.iter().all(|node| node.address != *address));
         let places =
@@ -324,7 +364,8 @@ impl BackupNodes {
     /// that epoch as whoever was at `before`, its beginning, and came from there to `tip`.
     ///
     /// # Errors
-    /// [`FollowError::Past`] if they had others, or do not have the epoch in time.
+    /// [`FollowError::Past`] if they had others. A [`FollowError::Node`] if they do not have the epoch in
+    /// time: they may lag, or a majority may be away, so that proves nothing.
     pub fn begin_behind_known(&mut self, before: &Tip, tip: &Tip) -> Result<(), FollowError> {
         self.begin_behind(before.epoch);
         let began = Instant::now();
@@ -345,7 +386,18 @@ impl BackupNodes {
             }
             std::thread::sleep(PAUSE);
         }
-        Err(FollowError::Past(tip.epoch))
+        Err(self.not_yet(tip.epoch))
+    }
+
+    /// The nodes do not have an epoch that another one has told before.
+    pub fn not_yet(&self, epoch: u64) -> FollowError {
+        let newest = self.nodes.iter().map(|node| node.place.epoch).max().unwrap_or(0);
+        let addresses: Vec<&str> = self.nodes.iter().map(|node| node.address.as_str()).collect();
+        FollowError::Node(anyhow!(
+            "{} do not have epoch {epoch} yet, only {newest}: they lag, or no majority answers, or the \
+             database was restored to an earlier moment, which shows once it comes to that epoch",
+            addresses.join(", ")
+        ))
     }
 
     /// Asks all nodes where they are: what they have by now is to be read.

@@ -5,7 +5,7 @@ use super::format::{
     ChainProgress, FileEntry, LogObject, Manifest, Tip, log_name, manifest_name, piece_name, progress_name,
     to_hexadecimal,
 };
-use super::nodes::{BackupNodes, FollowError, PAUSE, Watch, take_checkpoint};
+use super::nodes::{BackupNodes, FollowError, PAUSE, Refused, Watch, take_checkpoint};
 use super::objects::{Damaged, Objects, Put};
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
@@ -95,26 +95,37 @@ pub fn run(objects: &mut Objects, wishes: &Wishes) -> Result<()> {
     let mut failing_since: Option<Instant> = None;
     // Where nodes answer, as far as they have told.
     let mut addresses = wishes.addresses.clone();
+    let mut lagging = BTreeSet::new();
     while !wishes.stop.load(Ordering::Relaxed) {
-        let Err(lost) = attempt(objects, wishes, &mut addresses, resume, &avoid, &mut failing_since) else {
+        let avoided: BTreeSet<String> = avoid.union(&lagging).cloned().collect();
+        let Err(lost) = attempt(objects, wishes, &mut addresses, resume, &avoided, &mut failing_since) else {
             return Ok(());
         };
         resume = true;
         match lost {
             // Another node may have more of the order.
-            FollowError::Order { address, why } if !avoid.contains(&address) => {
+            FollowError::Order { address, why } if !avoided.contains(&address) => {
                 eprintln!("{address} does not have what follows any more: {why}. Another node may");
                 avoid.insert(address);
+            }
+            FollowError::Lags(address) => {
+                eprintln!("{address} lags behind the others: another node is asked");
+                lagging.insert(address);
+            }
+            // A node that lags may have it, and is asked again.
+            FollowError::Order { .. } if !lagging.is_empty() => {
+                (lagging, avoid) = (BTreeSet::new(), BTreeSet::new());
+                std::thread::sleep(PAUSE * 5);
             }
             FollowError::Order { .. } | FollowError::Past(_) => {
                 eprintln!("{lost}: a new checkpoint is taken");
                 (resume, avoid) = (false, BTreeSet::new());
             }
             FollowError::Node(error) => {
-                avoid.clear();
+                (lagging, avoid) = (BTreeSet::new(), BTreeSet::new());
                 let since = *failing_since.get_or_insert_with(Instant::now);
                 let gives_up = wishes.once && since.elapsed() > ONCE_PATIENCE;
-                if gives_up || error.downcast_ref::<Fatal>().is_some() {
+                if gives_up || error.is::<Fatal>() || error.is::<Refused>() {
                     return Err(error);
                 }
                 eprintln!("{error:#}: trying again");

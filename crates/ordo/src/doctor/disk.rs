@@ -44,7 +44,9 @@ pub fn check(dir: &Path, fsync: FsyncPolicy) -> Vec<Finding> {
         Ok(place) => place,
         Err(error) => {
             let found = format!("{} cannot be looked at: {error}", dir.display());
-            return vec![Finding::failed("directory", found, "give a directory with --dir")];
+            let advice =
+                "let the user that runs Ordo enter the directories above, or give another with --dir";
+            return vec![Finding::failed("directory", found, advice)];
         }
     };
     let mut findings = vec![directory(dir, &place)];
@@ -61,12 +63,18 @@ pub fn check(dir: &Path, fsync: FsyncPolicy) -> Vec<Finding> {
 }
 
 /// The directory, or the nearest one above it that exists.
+///
+/// # Errors
+/// A directory above may not be entered: nobody knows whether there is something below it.
 fn existing(dir: &Path) -> io::Result<PathBuf> {
     let mut place = std::path::absolute(dir)?;
-    while !place.exists() {
-        place.pop();
+    loop {
+        match place.try_exists() {
+            Ok(true) => return Ok(place),
+            Err(error) if error.kind() != io::ErrorKind::NotADirectory => return Err(error),
+            _ => _ = place.pop(),
+        }
     }
-    Ok(place)
 }
 
 fn directory(dir: &Path, place: &Path) -> Finding {
@@ -243,6 +251,9 @@ mod tests {
         assert_eq!(grade_of(&findings, "directory"), Some(Grade::Ok), "{findings:?}");
         assert!(findings.iter().any(|finding| finding.check == "disk-sync"), "{findings:?}");
         assert!(!data.exists());
+        // A path that cannot be looked at is not one that is not there.
+        let hidden = check(&dir.path().join("x".repeat(300)), FsyncPolicy::Always);
+        assert_eq!(grade_of(&hidden, "directory"), Some(Grade::Failed), "{hidden:?}");
         let taken = RealDisk::open(&data).expect("opened");
         let findings = check(&data, FsyncPolicy::Always);
         assert_eq!(grade_of(&findings, "directory"), Some(Grade::Failed), "{findings:?}");

@@ -51,10 +51,15 @@ impl Machine {
             None => unknown("open-files", "the limit on open files"),
             Some(hard) if hard < wanted => Finding::warning(
                 "open-files",
-                format!("{hard} are allowed, and maxclients wants {wanted}"),
+                format!(
+                    "this shell allows {hard}, maxclients wants {wanted}; a systemd unit has its own limit"
+                ),
                 "raise the hard limit ('ulimit -Hn', LimitNOFILE= of systemd), or lower maxclients",
             ),
-            Some(hard) => Finding::ok("open-files", format!("{hard} are allowed, {wanted} are wanted")),
+            Some(hard) => Finding::ok(
+                "open-files",
+                format!("this shell allows {hard}, {wanted} are wanted; a systemd unit has its own limit"),
+            ),
         }
     }
 

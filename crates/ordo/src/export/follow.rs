@@ -5,13 +5,12 @@ use super::lines::{Line, Lines};
 use super::output::Output;
 use crate::backup::format::Tip;
 use crate::backup::moment::{Moment, RestorePoint, find};
-use crate::backup::nodes::{BackupNodes, FollowError, PAUSE, Watch, take_checkpoint};
+use crate::backup::nodes::{BackupNodes, FollowError, PAUSE, Refused, Watch, take_checkpoint};
 use crate::backup::objects::Objects;
 use crate::backup::restore;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use node::cluster::restore::{CheckpointState, Replay, ReplayError};
-use order::Skips;
 use server::backup::FilePart;
 use server::client::Access;
 use std::cell::RefCell;
@@ -20,7 +19,7 @@ use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use txn::{PartitionId, Registry};
+use txn::{PartitionId, Registry, RequestName};
 
 /// How long nodes may be out of reach before `--once` gives up.
 const ONCE_PATIENCE: Duration = Duration::from_secs(60);
@@ -85,6 +84,8 @@ impl From<io::Error> for Failure {
 /// An execution of the order up to a place.
 struct Execution {
     replay: Replay,
+    /// The epoch of the checkpoint behind which it began.
+    from: u64,
     /// The end of the last epoch that was executed.
     tip: Tip,
     /// The end of the one before, if this process has executed it.
@@ -98,6 +99,10 @@ struct Exporter<'a> {
     lines: Lines,
     output: &'a mut Output,
     execution: Option<Execution>,
+    /// The number of the cluster that tells the order, once one does.
+    cluster: Option<String>,
+    /// The requests that nodes have said they do not execute.
+    skips: BTreeSet<RequestName>,
     /// The consumer has all up to here.
     seen: Option<Cursor>,
     /// Nothing is told of epochs up to this one.
@@ -119,6 +124,8 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
         lines,
         output,
         execution: None,
+        cluster: None,
+        skips: BTreeSet::new(),
         seen: None,
         silent_until: 0,
         told_epoch: 0,
@@ -126,11 +133,12 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
         synced_at: Instant::now(),
     };
     let mut addresses = wishes.addresses.clone();
-    let mut avoid = BTreeSet::new();
+    let (mut avoid, mut lagging) = (BTreeSet::new(), BTreeSet::new());
     let mut failing_since: Option<Instant> = None;
     let mut has_backup = wishes.backup.is_some();
     while !wishes.stop.load(Ordering::Relaxed) {
-        let failure = match exporter.attempt(&mut addresses, &avoid, &mut failing_since) {
+        let avoided: BTreeSet<String> = avoid.union(&lagging).cloned().collect();
+        let failure = match exporter.attempt(&mut addresses, &avoided, &mut failing_since) {
             Ok(()) => break,
             Err(failure) => failure,
         };
@@ -138,9 +146,18 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
             Failure::End(error) if is_broken_pipe(&error) => return Ok(()),
             Failure::End(error) => return Err(error),
             // Another node may have more of the order.
-            Failure::Follow(FollowError::Order { address, why }) if !avoid.contains(&address) => {
+            Failure::Follow(FollowError::Order { address, why }) if !avoided.contains(&address) => {
                 eprintln!("{address} does not have what follows: {why}. Another node may");
                 avoid.insert(address);
+            }
+            Failure::Follow(FollowError::Lags(address)) => {
+                eprintln!("{address} lags behind the others: another node is asked");
+                lagging.insert(address);
+            }
+            // A node that lags may have it, and is asked again.
+            Failure::Follow(FollowError::Order { .. }) if !lagging.is_empty() => {
+                (lagging, avoid) = (BTreeSet::new(), BTreeSet::new());
+                std::thread::sleep(PAUSE * 5);
             }
             // The backup leads to where the nodes go on.
             Failure::Follow(FollowError::Order { .. }) if exporter.execution.is_none() && has_backup => {
@@ -159,9 +176,9 @@ pub fn run(origin: Origin, wishes: &Wishes, lines: Lines, output: &mut Output) -
                 return Err(Gone(lost.to_string()).into());
             }
             Failure::Follow(FollowError::Node(error)) => {
-                avoid.clear();
+                (lagging, avoid) = (BTreeSet::new(), BTreeSet::new());
                 let since = *failing_since.get_or_insert_with(Instant::now);
-                if wishes.once && since.elapsed() > ONCE_PATIENCE {
+                if wishes.once && since.elapsed() > ONCE_PATIENCE || error.is::<Refused>() {
                     return Err(error);
                 }
                 eprintln!("{error:#}: trying again");
@@ -188,11 +205,16 @@ impl Exporter<'_> {
         failing_since: &mut Option<Instant>,
     ) -> Result<(), Failure> {
         let mut nodes = BackupNodes::connect(addresses, &self.wishes.access, avoid)?;
+        let cluster = &nodes.nodes[0].place.cluster;
+        if self.cluster.get_or_insert_with(|| cluster.clone()) != cluster {
+            return Err(FollowError::Past(self.tip().epoch).into());
+        }
         if self.lines.source.is_empty() {
             let place = &nodes.nodes[0].place;
             let name = if place.name.is_empty() { "alone" } else { &place.name };
             self.lines.source = format!("/ordo/{name}/{}", place.cluster);
         }
+        self.take_skips(&nodes)?;
         let tip = match &mut self.execution {
             Some(Execution { tip, before, .. }) => {
                 match before {
@@ -202,14 +224,14 @@ impl Exporter<'_> {
                 *tip
             }
             none => {
-                let execution = begin(self.origin, &mut nodes, &self.wishes.access)?;
+                let mut execution = begin(self.origin, &mut nodes, &self.wishes.access)?;
+                self.skips.iter().for_each(|&name| execution.replay.skip(name));
                 nodes.begin_behind(execution.tip.epoch);
                 let tip = none.insert(execution).tip;
                 self.tell_beginning(&nodes)?;
                 tip
             }
         };
-        *failing_since = None;
         let began = Instant::now();
         let mut watch = Watch::at(&tip);
         let mut until: Option<u64> = None;
@@ -218,10 +240,13 @@ impl Exporter<'_> {
             let was_read = nodes.is_read();
             if was_read {
                 nodes.look()?;
+                self.take_skips(&nodes)?;
                 watch.look(&nodes, &self.tip(), &self.wishes.access)?;
             }
             if until.is_none() && self.wishes.once {
-                until = nodes.nodes.iter().map(|node| node.place.epoch).max();
+                let told = nodes.nodes.iter().map(|node| node.place.epoch).max();
+                let elsewhere = nodes.newest_elsewhere(&self.wishes.access).map(|(epoch, _)| epoch);
+                until = told.max(elsewhere);
             }
             let before = self.tip().epoch;
             nodes.read(&self.tip())?;
@@ -239,11 +264,15 @@ impl Exporter<'_> {
             let ends = stops || until.is_some_and(|until| tip.epoch >= until);
             let misses = self.seen.filter(|seen| seen.epoch > tip.epoch);
             match misses {
+                // A wait, and no proof of another past: the execution tells that at the cursor's epoch.
                 Some(seen) if was_read && !moves && began.elapsed() > CURSOR_PATIENCE => {
-                    return Err(FollowError::Past(seen.epoch).into());
+                    return Err(nodes.not_yet(seen.epoch).into());
                 }
                 Some(_) if !stops => {}
                 _ => self.mark(ends)?,
+            }
+            if misses.is_none() {
+                *failing_since = None;
             }
             self.output.flush()?;
             if self.synced_at.elapsed() >= SYNC_EVERY {
@@ -259,6 +288,26 @@ impl Exporter<'_> {
         }
     }
 
+    /// Skips what the nodes skip. An operator may add to that while an exporter runs.
+    fn take_skips(&mut self, nodes: &BackupNodes) -> Result<(), Failure> {
+        for text in nodes.nodes.iter().flat_map(|node| &node.place.skips) {
+            let name: RequestName = text.parse().map_err(|_| anyhow!("'{text}' is no name of a request"))?;
+            self.skips.insert(name);
+            let Some(Execution { replay, from, tip, .. }) = &mut self.execution else { continue };
+            if replay.skips().iter().any(|(known, _)| known == name) {
+                continue;
+            }
+            // A checkpoint was made with all that the nodes skipped before it.
+            if (*from + 1..=tip.epoch).contains(&name.epoch.0) {
+                let text =
+                    format!("the servers do not execute the request {name} any more, and this exporter has");
+                return Err(Failure::End(Gone(text).into()));
+            }
+            replay.skip(name);
+        }
+        Ok(())
+    }
+
     /// The end of what is executed.
     fn tip(&self) -> Tip {
         self.execution.as_ref().map_or(Tip { epoch: 0, time_ms: 0, digest: 0 }, |execution| execution.tip)
@@ -270,9 +319,7 @@ impl Exporter<'_> {
         let tip = *tip;
         match self.origin {
             Origin::Behind(cursor) => {
-                if (cursor.epoch, cursor.place) == (tip.epoch, 0) && cursor.digest != tip.digest {
-                    return Err(FollowError::Past(tip.epoch).into());
-                }
+                check_cursor(&cursor, &tip)?;
                 self.seen = Some(cursor);
                 self.told_epoch = cursor.epoch;
             }
@@ -305,8 +352,10 @@ impl Exporter<'_> {
         let objects = Objects::open(url, None)?;
         let RestorePoint { chain, from, .. } = find(&objects, Moment::Epoch(cursor.checkpoint_max()), None)?;
         eprintln!("the order behind epoch {} comes from the backup", from.epoch);
-        let replay = restore::begin(&objects, &chain, from.epoch)?;
-        self.execution = Some(Execution { replay, tip: from, before: None });
+        let mut replay = restore::begin(&objects, &chain, from.epoch)?;
+        self.skips.iter().for_each(|&name| replay.skip(name));
+        check_cursor(&cursor, &from)?;
+        self.execution = Some(Execution { replay, from: from.epoch, tip: from, before: None });
         self.seen = Some(cursor);
         self.told_epoch = cursor.epoch;
         let mut failure = None;
@@ -368,11 +417,26 @@ fn whole(tip: &Tip) -> Cursor {
     Cursor { epoch: tip.epoch, place: 0, digest: tip.digest }
 }
 
+/// Holds a cursor against a checkpoint. No epoch is executed that would tell the difference, if the
+/// checkpoint is exactly at the cursor.
+fn check_cursor(cursor: &Cursor, tip: &Tip) -> Result<(), FollowError> {
+    match (cursor.epoch, cursor.place) == (tip.epoch, 0) && cursor.digest != tip.digest {
+        true => Err(FollowError::Past(tip.epoch)),
+        false => Ok(()),
+    }
+}
+
 /// Begins behind the newest checkpoint that the nodes have all of, and that is not behind the origin.
 fn begin(origin: Origin, nodes: &mut BackupNodes, access: &Access) -> Result<Execution, Failure> {
     let mut common: Option<BTreeSet<u64>> = None;
     for node in &mut nodes.nodes {
         let epochs: BTreeSet<u64> = node.changes_place()?.checkpoints.into_iter().collect();
+        if let Origin::Behind(cursor) = origin
+            && epochs.range(..=cursor.checkpoint_max()).next().is_none()
+        {
+            let address = node.address.clone();
+            return Err(FollowError::Order { address, why: "its checkpoints are newer" }.into());
+        }
         common = Some(match common {
             Some(common) => common.intersection(&epochs).copied().collect(),
             None => epochs,
@@ -382,7 +446,7 @@ fn begin(origin: Origin, nodes: &mut BackupNodes, access: &Access) -> Result<Exe
     if let Origin::Behind(cursor) = origin {
         let Some(&epoch) = common.range(..=cursor.checkpoint_max()).next_back() else {
             let address = nodes.nodes[0].address.clone();
-            return Err(FollowError::Order { address, why: "its checkpoints are newer" }.into());
+            return Err(FollowError::Order { address, why: "the others have other checkpoints" }.into());
         };
         return load(nodes, epoch);
     }
@@ -417,17 +481,14 @@ fn load(nodes: &mut BackupNodes, epoch: u64) -> Result<Execution, Failure> {
         CheckpointState::of(PartitionId(0), state).map_err(|error| Failure::End(error.into()))?;
     let mut registry = Registry::new();
     redis_surface::register(&mut registry).map_err(|error| Failure::End(error.into()))?;
-    let mut skips = Skips::default();
-    for name in nodes.nodes.iter().flat_map(|node| &node.place.skips) {
-        let name = name.parse().map_err(|_| anyhow!("'{name}' is no name of a request"))?;
-        skips.add(name);
-    }
     let nodes = RefCell::new(nodes);
     let mut open = |partition: PartitionId| -> io::Result<FileReader<'_, '_>> {
         Ok(FileReader { nodes: &nodes, partition, epoch, offset: 0, ahead: Bytes::new() })
     };
-    match Replay::begin(&bases, registry, Arc::new(skips), &mut open) {
-        Ok(replay) => Ok(Execution { replay, tip: Tip { epoch, time_ms, digest }, before: None }),
+    match Replay::begin(&bases, registry, Arc::default(), &mut open) {
+        Ok(replay) => {
+            Ok(Execution { replay, from: epoch, tip: Tip { epoch, time_ms, digest }, before: None })
+        }
         // A node that did not answer, as far as is known here.
         Err(error @ ReplayError::Checkpoint(..)) => Err(anyhow::Error::from(error).into()),
         Err(error) => Err(error.into()),

@@ -108,7 +108,9 @@ impl Replay {
             for (key, removal) in written {
                 let place = usize::from(map.partition_of_slot(key.slot()).0);
                 let engine = self.engines.get(place).filter(|_| positions.contains_key(&place));
-                let Some((_, engine)) = engine else { continue };
+                // A change that is left out would be a gap that nobody notices.
+                let (_, engine) =
+                    engine.ok_or_else(|| ReplayError::Misplaced(name_of(epoch, &committed.request)))?;
                 let entry = engine.view().read_at(&snapshots[place], &key).entry;
                 keys.push(ChangedKey { key, entry: entry.ok_or(removal) });
             }
