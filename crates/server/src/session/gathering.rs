@@ -32,7 +32,7 @@ const WORDS_MAX: usize = 30;
 /// Bytes of the words of a gathering before its last command, at most, and of each command.
 const BYTES_MAX: usize = 16 << 10;
 
-const _: () = assert!(1 + COMMANDS_MAX * (1 + WORDS_MAX) <= LIGHT_WORDS_MAX, "a gathering's work is light");
+const _: () = assert!(COMMANDS_MAX * (1 + WORDS_MAX) < LIGHT_WORDS_MAX, "a gathering's work is light");
 
 /// Requests of one connection that follow each other and will be one. Their sequence numbers are consecutive.
 #[derive(Default)]
