@@ -43,7 +43,7 @@ const LONG_SCRIPT_TIME: Duration = Duration::from_millis(200);
 /// A server that Ordo is compared with, which takes the options of `redis-server`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// What the report calls it.
+    /// The rival's name in the report.
     pub name: String,
     /// Its program.
     pub program: PathBuf,
@@ -113,7 +113,7 @@ impl Measure {
     fn is_more_better(self) -> bool {
         self == Measure::ThroughputPerS
     }
-    /// What a record has of it.
+    /// The figure in a record, if the record has one.
     fn of(self, record: &Record) -> Option<f64> {
         match self {
             Measure::ThroughputPerS => Some(record.throughput_per_s),
@@ -154,7 +154,7 @@ pub struct Row {
     pub rivals: Vec<Figure>,
     /// Ordo by the best rival of each round.
     pub ratio_to_best: Spread,
-    /// What is wanted; none if the row is for information.
+    /// The bar that Ordo is held to; none if the row is for information.
     pub bar: Option<Bar>,
     /// Whether the median meets the bar.
     pub met: Option<bool>,

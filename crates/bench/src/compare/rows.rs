@@ -1,4 +1,4 @@
-//! What is compared, and what Ordo is to reach.
+//! The rows of the comparison, each with the bar that Ordo is held to.
 
 use crate::redis::{Collections, Filling, Kind, Workload};
 
@@ -79,14 +79,14 @@ pub(super) const ALWAYS: [Test; 2] = [
     Test::new("transfer-always", Workload::Transfer, Some(1.3)),
 ];
 
-/// What a server is filled with to see what a key takes.
+/// A filling that shows how much memory a server takes for a key.
 pub(super) struct Memory {
     pub name: &'static str,
     pub workload: Workload,
     pub bar: Option<Bar>,
 }
 
-/// What Ordo is to stay below.
+/// A bar for the median of a row.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bar {

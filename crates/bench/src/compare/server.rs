@@ -22,7 +22,7 @@ pub(super) enum Log {
     Always,
 }
 
-/// Which server, with which log.
+/// A server, with the log that it keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contender {
     /// None is Ordo.

@@ -55,7 +55,7 @@ return 1";
 pub enum Collections {
     /// One, as `redis-benchmark` has it.
     One,
-    /// [`COLLECTIONS`], of which each command draws one.
+    /// [`COLLECTIONS`]: each command draws one.
     Many,
 }
 

@@ -20,8 +20,8 @@ use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 /// The network analysis, and the levels of the tree.
 pub const FIGURES: [&str; 2] = ["network", "levels"];
 
-/// The paper's example (III-E): so many transactions of four data nodes, which a validator above them
-/// decides.
+/// The transactions of the paper's example (III-E): each has four data nodes, and one validator above them
+/// decides it.
 const EXAMPLE_TRANSACTIONS: u64 = 100;
 const EXAMPLE_LEAVES: [u16; 4] = [0, 1, 2, 3];
 /// Transactions of [`FIGURES`]' "levels", for each tree and seed.
@@ -44,7 +44,7 @@ fn two_phase_messages(participants: u64) -> f64 {
     if participants == 1 { 2.0 } else { 4.0 * participants as f64 }
 }
 
-/// Equation (6): steps for so many participants, of which the decider is so many levels above.
+/// Equation (6): the steps of a transaction whose decider is `levels` above its participants.
 fn steps(participants: u64, levels: u64, batch: f64) -> f64 {
     if participants == 1 { 2.0 } else { 2.0 + levels as f64 / batch }
 }
@@ -55,7 +55,7 @@ fn messages(participants: u64, levels: u64, batch: f64) -> f64 {
     if participants == 1 { 2.0 } else { count + (levels * count + count) / batch + 1.0 }
 }
 
-/// A tree in which each inner validator has so many children.
+/// A tree in which each inner validator has `fan_out` children.
 fn tree(leaves: u16, fan_out: u16) -> Result<Tree> {
     let mut parents = Vec::new();
     let (mut first, mut count) = (0, leaves);
@@ -191,7 +191,7 @@ impl Counted {
     }
 }
 
-/// Counts what so many transactions of these leaves cost that run together.
+/// Counts the messages and steps of transactions of these leaves that run together.
 fn count(tree: &Tree, control: Control, batch: usize, leaves: &[u16], transactions: u64) -> Result<Counted> {
     let batches = match batch {
         1 => UNBATCHED,
@@ -357,7 +357,7 @@ fn network() -> Result<Found> {
     Ok(found("messages and steps (III-E)", panels, claims, differences))
 }
 
-/// Two leaves, which are close in so many of 100 cases.
+/// Two leaves, which are close in `close_percent` of 100 cases.
 fn pair(seed: u64, number: u64, close_percent: u64) -> [u16; 2] {
     let draw = |what: u64, below: u16| (mix(mix(seed ^ (what << 56)) ^ number) % u64::from(below)) as u16;
     let first = draw(1, LEAVES);
