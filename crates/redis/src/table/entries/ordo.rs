@@ -24,7 +24,8 @@ const ORDO_BACKUP: &[Command] = &[
     // Files take their time: no block waits for them.
     backup("ordo.backup|file", 5, B::File).flags(Flags::NO_MULTI),
     Command::new("ordo.backup|help", 2, Group::Server, help!("ORDO.BACKUP")).always(),
-    backup("ordo.backup|log", -4, B::Log).flags(Flags::NO_MULTI),
+    // It waits for more where there is none, which is not slow.
+    backup("ordo.backup|log", -4, B::Log).flags(Flags::NO_MULTI).flags(Flags::SKIP_SLOWLOG),
     backup("ordo.backup|where", 2, B::Where),
 ];
 
