@@ -41,7 +41,7 @@
 //! most one object is made at a time; beside it wait the batches of groups that are ahead of another one,
 //! which is why the node that is furthest behind is asked first.
 
-mod chains;
+pub mod chains;
 pub mod format;
 pub mod moment;
 pub mod nodes;

@@ -41,8 +41,10 @@ mod follow;
 mod lines;
 mod output;
 
+use crate::backup::chains::chains;
+use crate::backup::objects::Objects;
 use crate::nodes::{Nodes, PASSWORD_VARIABLE};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use cursor::Origin;
 use follow::{Gone, Wishes};
@@ -99,9 +101,16 @@ pub fn run(export: Export) -> Result<ExitCode> {
         signal_hook::flag::register(signal, stop.clone())?;
     }
     let mut output = Output::open(&export.to)?;
-    let origin = output.resume()?.unwrap_or(export.from);
+    let origin = output.resume(export.format)?.unwrap_or(export.from);
     let mark_every = Duration::try_from_secs_f64(export.mark_every)
         .with_context(|| format!("--mark-every is no time: {}", export.mark_every))?;
+    if let Some(url) = &export.backup {
+        let objects = Objects::open(url, None)?;
+        ensure!(
+            !chains(&objects.list()?).is_empty(),
+            "{url} has no backup: make one with 'ordo backup --to {url}', or leave --backup out"
+        );
+    }
     let wishes = Wishes {
         addresses: export.nodes.address.clone(),
         access: export.nodes.access(std::env::var(PASSWORD_VARIABLE).ok())?,

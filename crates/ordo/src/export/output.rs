@@ -1,6 +1,7 @@
 //! Where lines go: to standard output, or to the end of a file.
 
 use super::cursor::{Cursor, Origin};
+use super::lines::Format;
 use anyhow::{Context, Result, bail};
 use serde_json::Value as Json;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -53,7 +54,10 @@ impl Output {
 
     /// Where the lines that are there end, if there are any: that is where to go on. A last line that was not
     /// written to its end is cut off.
-    pub fn resume(&mut self) -> Result<Option<Origin>> {
+    ///
+    /// # Errors
+    /// The last line is none of an export, or it is in another form than `format`.
+    pub fn resume(&mut self, format: Format) -> Result<Option<Origin>> {
         let Output::File { path, writer } = self else { return Ok(None) };
         let file = writer.get_mut();
         let length = file.seek(SeekFrom::End(0))?;
@@ -69,7 +73,7 @@ impl Output {
         file.seek(SeekFrom::Start(begin))?;
         let mut line = vec![0; (end - begin) as usize];
         file.read_exact(&mut line)?;
-        origin_of(&line, path, begin).map(Some)
+        origin_of(&line, format, path, begin).map(Some)
     }
 
     /// Writes a line.
@@ -117,7 +121,7 @@ fn line_end_before(file: &mut File, end: u64) -> io::Result<u64> {
 }
 
 /// Where to go on behind a line.
-fn origin_of(line: &[u8], path: &Path, begin: u64) -> Result<Origin> {
+fn origin_of(line: &[u8], format: Format, path: &Path, begin: u64) -> Result<Origin> {
     let strange = || {
         format!(
             "the last line of {}, at byte {begin}, is none that 'ordo export' has written: cut the file \
@@ -126,25 +130,34 @@ fn origin_of(line: &[u8], path: &Path, begin: u64) -> Result<Origin> {
         )
     };
     let said: Json = serde_json::from_slice(line).with_context(strange)?;
+    let is_event = said.get("specversion").is_some();
     // A snapshot that was interrupted begins again.
-    match said.get("cursor") {
-        Some(Json::String(cursor)) => Ok(Origin::Behind(cursor.parse::<Cursor>().with_context(strange)?)),
-        Some(Json::Null) => Ok(Origin::Start),
-        None if said.get("specversion").is_some() => Ok(Origin::Start),
+    let origin = match said.get("cursor") {
+        Some(Json::String(cursor)) => Origin::Behind(cursor.parse::<Cursor>().with_context(strange)?),
+        Some(Json::Null) => Origin::Start,
+        None if is_event => Origin::Start,
         _ => bail!(strange()),
+    };
+    let (there, name) = match is_event {
+        true => (Format::Cloudevents, "cloudevents"),
+        false => (Format::Json, "json"),
+    };
+    if there != format {
+        bail!("the lines of {} are in another form: give --format {name}, or another file", path.display());
     }
+    Ok(origin)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn resumed(content: &[u8]) -> (Result<Option<Origin>>, Vec<u8>) {
+    fn resumed(content: &[u8], format: Format) -> (Result<Option<Origin>>, Vec<u8>) {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("changes");
         std::fs::write(&path, content).expect("written");
         let mut output = Output::open(&format!("file://{}", path.display())).expect("opened");
-        let origin = output.resume();
+        let origin = output.resume(format);
         if origin.is_ok() {
             output.write(b"more\n").and_then(|()| output.sync()).expect("written");
         }
@@ -157,6 +170,7 @@ mod tests {
         let cursor = Cursor { epoch: 7, place: 2, digest: 9 };
         let long = format!("{{\"filler\":\"{}\",\"cursor\":null}}\n", "x".repeat(3 * WINDOW_BYTES as usize));
         let event = "{\"specversion\":\"1.0\"}\n";
+        let formats = [Format::Json, Format::Cloudevents];
         for (whole, torn, origin) in [
             (String::new(), "", None),
             (String::new(), "{\"torn", None),
@@ -165,16 +179,27 @@ mod tests {
             (format!("{line}\n{long}"), "{\"torn", Some(Origin::Start)),
             (format!("{line}\n{event}"), "", Some(Origin::Start)),
         ] {
-            let (found, after) = resumed(format!("{whole}{torn}").as_bytes());
+            let of_file = formats[usize::from(whole.ends_with(event))];
+            let (found, after) = resumed(format!("{whole}{torn}").as_bytes(), of_file);
             assert_eq!(found.expect("it is resumed"), origin);
             assert_eq!(after, format!("{whole}more\n").as_bytes());
+            let other = formats[usize::from(of_file == Format::Json)];
+            let (found, after) = resumed(whole.as_bytes(), other);
+            match origin {
+                None => assert!(found.is_ok()),
+                Some(_) => {
+                    let error = found.expect_err("another form").to_string();
+                    assert!(error.contains("another form: give --format"), "{error}");
+                    assert_eq!(after, whole.as_bytes());
+                }
+            }
         }
     }
 
     #[test]
     fn a_file_of_something_else_is_left_as_it_is() {
         for content in ["text\n", "{}\n", "{\"cursor\":7}\n", "{\"cursor\":\"7-2\"}\n", "\0\0\0\n"] {
-            let (found, after) = resumed(content.as_bytes());
+            let (found, after) = resumed(content.as_bytes(), Format::Json);
             let error = format!("{:#}", found.expect_err(content));
             assert!(error.contains("at byte 0, is none"), "{error}");
             assert_eq!(after, content.as_bytes());
