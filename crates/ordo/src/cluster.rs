@@ -2,7 +2,9 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use server::cluster::local::{Control, Event, LocalCluster, LocalTree, Processes, Wishes, supervise};
+use server::cluster::local::{
+    Control, Event, LocalCluster, LocalProtocol, LocalTree, Processes, Wishes, supervise,
+};
 use server::tls::ClientTls;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -91,12 +93,15 @@ fn start(args: &StartArgs) -> Result<()> {
         partitions: args.partitions,
         delivery: args.delivery,
         port: args.port,
-        hierarchy: (args.protocol.as_deref() == Some("hierarchy")).then_some(LocalTree {
-            fan_out: args.fan_out,
-            control: match args.control.as_str() {
-                "timestamps" => Control::Timestamps,
-                _ => Control::Locks,
-            },
+        protocol: args.protocol.as_deref().map(|protocol| match protocol {
+            "hierarchy" => LocalProtocol::Hierarchy(LocalTree {
+                fan_out: args.fan_out,
+                control: match args.control.as_str() {
+                    "timestamps" => Control::Timestamps,
+                    _ => Control::Locks,
+                },
+            }),
+            _ => LocalProtocol::Ordered,
         }),
     };
     let mut settings = args.settings.clone();

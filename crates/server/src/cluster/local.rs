@@ -13,7 +13,9 @@ mod processes;
 mod supervise;
 
 pub use certify::hierarchy::Control;
-pub use plan::{LOCAL_NODES_MAX, LOCAL_SITES_MAX, LocalCluster, LocalTree, PORT_DEFAULT, Wishes};
+pub use plan::{
+    LOCAL_NODES_MAX, LOCAL_SITES_MAX, LocalCluster, LocalProtocol, LocalTree, PORT_DEFAULT, Wishes,
+};
 pub use processes::{Ended, Launch, Processes};
 pub use supervise::{Event, supervise};
 

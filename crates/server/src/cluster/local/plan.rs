@@ -42,8 +42,27 @@ pub struct Wishes {
     pub delivery: Option<Delivery>,
     /// The first node's port for clients; the others have the next ones.
     pub port: Option<u16>,
+    /// What orders or certifies the transactions: the ordered family, unless given.
+    pub protocol: Option<LocalProtocol>,
+}
+
+/// The protocol of a local cluster.
+#[derive(Clone, Copy, Debug)]
+pub enum LocalProtocol {
+    /// Requests are ordered first.
+    Ordered,
+    /// A tree of validators certifies transactions.
+    Hierarchy(LocalTree),
+}
+
+impl Wishes {
     /// The tree of validators, if the cluster is to be a hierarchy.
-    pub hierarchy: Option<LocalTree>,
+    fn tree(&self) -> Option<LocalTree> {
+        match self.protocol? {
+            LocalProtocol::Ordered => None,
+            LocalProtocol::Hierarchy(tree) => Some(tree),
+        }
+    }
 }
 
 /// A tree of validators over the partitions of a local cluster.
@@ -227,10 +246,15 @@ fn agree(config: &ClusterConfig, wishes: &Wishes, path: &Path) -> Result<(), Loc
             )));
         }
     }
-    if wishes.hierarchy.is_some() && config.validators().is_none() {
+    let (wish, is) = match (wishes.protocol, config.validators()) {
+        (Some(LocalProtocol::Hierarchy(_)), None) => ("hierarchy", "orders its requests"),
+        (Some(LocalProtocol::Ordered), Some(_)) => ("ordered", "is a hierarchy"),
+        _ => ("", ""),
+    };
+    if !wish.is_empty() {
         return Err(LocalError::Wish(format!(
-            "--protocol hierarchy: the cluster that {} describes orders its requests. Leave --protocol out \
-             to start that one, or choose another --dir for a new one",
+            "--protocol {wish}: the cluster that {} describes {is}. Leave --protocol out to start that one, \
+             or choose another --dir for a new one",
             path.display()
         )));
     }
@@ -253,7 +277,7 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
             dir.display()
         )));
     };
-    let nodes_max = if wishes.hierarchy.is_some() { LOCAL_SITES_MAX } else { LOCAL_NODES_MAX };
+    let nodes_max = if wishes.tree().is_some() { LOCAL_SITES_MAX } else { LOCAL_NODES_MAX };
     if !(1..=nodes_max).contains(&nodes) {
         return Err(LocalError::Wish(format!(
             "--local {nodes}: a cluster on one machine has from 1 to {nodes_max} nodes; 3 are the fewest \
@@ -294,7 +318,7 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
         cause,
     })?;
     // Each node of a zone has something to keep.
-    let default = if wishes.hierarchy.is_some() { nodes } else { nodes.div_ceil(zones) };
+    let default = if wishes.tree().is_some() { nodes } else { nodes.div_ceil(zones) };
     let partitions = wishes.partitions.unwrap_or(default);
     let mut text = format!(
         "# Made by `ordo cluster start`; docs/cluster.md tells what the keys mean.\n\
@@ -304,7 +328,7 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "delivery = \"{delivery}\"");
     }
-    if let Some(LocalTree { fan_out, control }) = wishes.hierarchy {
+    if let Some(LocalTree { fan_out, control }) = wishes.tree() {
         if fan_out < 2 {
             return Err(LocalError::Wish(format!("--fan-out {fan_out}: it must be at least 2")));
         }
@@ -326,7 +350,7 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
              client_address = \"{HOST}:{client}\"\n"
         );
     }
-    if let Some(tree) = wishes.hierarchy {
+    if let Some(tree) = wishes.tree() {
         text += &validators(nodes, partitions, tree.fan_out);
     }
     Ok(text)
@@ -424,6 +448,14 @@ mod tests {
         assert!(map.nodes.keys().all(keeps));
         let other = Wishes { zones: Some(3), ..Wishes::default() };
         assert!(refusal(&inner, &other).contains("--zones 3"));
+        let tree = LocalTree { fan_out: 2, control: Control::Locks };
+        let tree = Wishes { protocol: Some(LocalProtocol::Hierarchy(tree)), ..Wishes::default() };
+        assert!(refusal(&inner, &tree).contains("--protocol hierarchy: the cluster"));
+        let ordered = Wishes { protocol: Some(LocalProtocol::Ordered), ..Wishes::default() };
+        LocalCluster::prepare(&inner, &ordered).expect("it is one");
+        let sites = dir.path().join("sites");
+        LocalCluster::prepare(&sites, &Wishes { protocol: tree.protocol, ..wishes }).expect("made");
+        assert!(refusal(&sites, &ordered).contains("--protocol ordered: the cluster"));
         let few = Wishes { partitions: Some(2), ..wishes };
         let text = refusal(&dir.path().join("few"), &few);
         assert!(text.contains("some node would keep nothing"), "{text}");
