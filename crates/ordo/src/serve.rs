@@ -22,6 +22,7 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
         }
         Invocation::Serve(config) => *config,
     };
+    refuse_huge_pages();
     let follow_log_level = start_logging(config.loglevel, config.log_format);
     tracing::info!("Ordo {}, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
     if let Some((cluster, node)) = &config.cluster {
@@ -58,6 +59,14 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
     server.wait();
     tracing::info!("stopped: everything acknowledged is in {dir}");
     Ok(())
+}
+
+/// Has the system give small pages of memory. Records come and go, and a huge page that has one of them left
+/// stays whole: with half a million short strings that is a quarter of all memory. Redis refuses huge pages as
+/// well (`disable-thp`).
+fn refuse_huge_pages() {
+    // Kernels without huge pages refuse, and give none anyway.
+    let _ = nix::sys::prctl::set_thp_disable(true);
 }
 
 /// Whether somebody wants no colours: <https://no-color.org>.

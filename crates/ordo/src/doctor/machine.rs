@@ -1,4 +1,4 @@
-//! What the kernel tells of the machine: memory, clocks, limits, huge pages.
+//! The kernel's word on the machine: memory, clocks, limits. Servers refuse huge pages by themselves.
 
 use super::Finding;
 use server::config::Config;
@@ -34,7 +34,6 @@ impl Machine {
         vec![
             self.open_files(files),
             self.memory(config.maxmemory),
-            self.huge_pages(),
             self.backlog(config.tcp_backlog),
             self.clock_source(),
             self.clock_sync(config.cluster.is_some()),
@@ -96,19 +95,6 @@ impl Machine {
                 ),
             ),
             maxmemory => Finding::ok("memory", format!("maxmemory is {} of {}", gb(maxmemory), gb(bytes))),
-        }
-    }
-
-    fn huge_pages(&self) -> Finding {
-        match self.read("sys/kernel/mm/transparent_hugepage/enabled") {
-            Some(modes) if modes.contains("[always]") => Finding::warning(
-                "huge-pages",
-                "transparent huge pages are on for all processes",
-                "they take memory that nobody uses and pause processes: echo madvise > \
-                 /sys/kernel/mm/transparent_hugepage/enabled, also at each boot",
-            ),
-            Some(_) => Finding::ok("huge-pages", "transparent huge pages are not forced upon processes"),
-            None => Finding::ok("huge-pages", "this kernel has no transparent huge pages"),
         }
     }
 
@@ -192,13 +178,12 @@ mod tests {
         machine.check(&config).iter().map(|finding| (finding.check, finding.grade)).collect()
     }
 
-    const GOOD: [(&str, &str); 6] = [
+    const GOOD: [(&str, &str); 5] = [
         (
             "proc/self/limits",
             "Limit  Soft Hard Units\nMax open files            1024      524288     files\n",
         ),
         ("proc/meminfo", "MemTotal:       8000000 kB\nMemFree: 1 kB\n"),
-        ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
         ("proc/sys/net/core/somaxconn", "4096\n"),
         ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
         ("proc/17/comm", "chronyd\n"),
@@ -221,10 +206,9 @@ mod tests {
             ("proc/self/limits", "Max open files 1024 4096 files\n", 1, "open-files", Grade::Warning),
             ("proc/self/limits", many, 1, "open-files", Grade::Ok),
             ("proc/self/limits", "", 1, "open-files", Grade::Warning),
-            (GOOD[2].0, "[always] madvise never\n", 1, "huge-pages", Grade::Warning),
-            (GOOD[3].0, "128\n", 1, "backlog", Grade::Warning),
-            (GOOD[4].0, "hpet\n", 1, "clock-source", Grade::Warning),
-            (GOOD[5].0, "bash\n", 1, "clock-sync", Grade::Warning),
+            (GOOD[2].0, "128\n", 1, "backlog", Grade::Warning),
+            (GOOD[3].0, "hpet\n", 1, "clock-source", Grade::Warning),
+            (GOOD[4].0, "bash\n", 1, "clock-sync", Grade::Warning),
         ] {
             let files: Vec<(&str, &str)> =
                 GOOD.into_iter().filter(|(known, _)| *known != path).chain([(path, content)]).collect();
