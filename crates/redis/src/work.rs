@@ -121,6 +121,12 @@ fn times(count: usize, each: u64) {
     STEPS.set(STEPS.get().saturating_add(taken));
 }
 
+/// Counts an element that is passed over.
+#[inline]
+pub(crate) fn passed() {
+    steps(STEPS_PER_PASSED);
+}
+
 /// Counts one such element, all of whose bytes are looked at.
 #[inline]
 pub(crate) fn element(element: &[u8]) {
@@ -131,7 +137,7 @@ pub(crate) fn element(element: &[u8]) {
 /// Counts the comparison of an element that is passed over with one that is looked for.
 #[inline]
 pub(crate) fn compared(element: &[u8], wanted: &[u8]) {
-    steps(STEPS_PER_PASSED);
+    passed();
     if element.len() == wanted.len() {
         bytes(wanted.len());
     }

@@ -40,14 +40,6 @@ pub(crate) use write::{put_len, put_string};
 /// A value with its footer.
 fn dumped(value: &Value) -> Vec<u8> {
     let dumped = with_footer(write::value(value));
-    count_work(value, dumped.len());
-    dumped
-}
-
-/// Counts what a value takes to be dumped to so many bytes, or to be made of them.
-fn count_work(value: &Value, dumped_bytes: usize) {
-    /// The checksum takes longer for its bytes than copying them.
-    const CHECKSUM: usize = 2;
     match value {
         Value::String(_) | Value::LongString(_) => {}
         Value::Hash(hash) => work::members(hash.len()),
@@ -56,7 +48,13 @@ fn count_work(value: &Value, dumped_bytes: usize) {
         Value::SortedSet(set) => work::scored(set.len()),
         Value::Stream(stream) => work::members(stream.len()),
     }
-    work::bytes(CHECKSUM * dumped_bytes);
+    count_checksum(dumped.len());
+    dumped
+}
+
+/// Counts the checksum of dumped bytes, which takes longer for them than copying them.
+fn count_checksum(dumped_bytes: usize) {
+    work::bytes(2 * dumped_bytes);
 }
 
 /// What is dumped, with the footer behind it.
@@ -140,13 +138,13 @@ pub async fn restore(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let Ok(ttl_ms) = u64::try_from(ttl_ms) else {
         return Ok(errors::RESTORE_TTL);
     };
+    count_checksum(args[2].len());
     let Some(bytes) = checked(&args[2]) else {
         return Ok(errors::RESTORE_FOOTER);
     };
     let Some(value) = value(bytes) else {
         return Ok(errors::RESTORE_DATA);
     };
-    count_work(&value, args[2].len());
     let now_ms = tx.now_ms();
     let expires_at_ms = match ttl_ms {
         0 => 0,

@@ -3,6 +3,7 @@
 
 use super::cursor::Cursor;
 use crate::parse;
+use crate::work;
 use txn::Blob;
 
 /// The byte that ends listpacks and ziplists.
@@ -27,6 +28,7 @@ pub(crate) fn listpack(bytes: &[u8]) -> Option<Vec<Blob>> {
     let mut elements = Vec::new();
     loop {
         let before = rest.0.len();
+        work::passed();
         let first = rest.byte()?;
         let low = usize::from(first & 0x0f);
         elements.push(match first {
@@ -157,6 +159,7 @@ pub(super) fn ziplist(bytes: &[u8]) -> Option<Vec<Blob>> {
             LONG_LENGTH => drop(rest.take(4)?),
             _ => {}
         }
+        work::passed();
         let first = rest.byte()?;
         let low = usize::from(first & 0x3f);
         elements.push(match first {

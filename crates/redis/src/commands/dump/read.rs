@@ -7,6 +7,7 @@ use super::cursor::Cursor;
 use super::{lzf, packed};
 use crate::commands::strings::STRING_BYTES_MAX;
 use crate::parse;
+use crate::work;
 use txn::value::{HashValue, ListValue, SetValue, SortedSetValue};
 use txn::{Blob, Value};
 
@@ -105,6 +106,7 @@ impl Reader<'_> {
     }
 
     pub(super) fn string(&mut self) -> Option<Blob> {
+        work::passed();
         match self.length()? {
             Length::Of(len) => Some(Blob::new(self.rest.take(len)?)),
             Length::Integer { bytes } => Some(parse::integer_text(self.rest.signed(bytes)?)),
@@ -181,13 +183,16 @@ fn pairs<T>(elements: Vec<Blob>, payload: impl Fn(&Blob) -> Option<T>) -> Option
     pairs.collect()
 }
 
+// A collection's work is counted before it is made: what is refused afterwards has been made, too.
 fn list(elements: Vec<Blob>) -> Option<Value> {
+    work::elements(elements.len());
     let list: ListValue = elements.into_iter().collect();
     (!list.is_empty()).then(|| Value::from(list))
 }
 
 fn set(members: Vec<Blob>) -> Option<Value> {
     let count = members.len();
+    work::members(count);
     let set: SetValue = members.into_iter().collect();
     (count > 0 && set.len() == count).then(|| Value::from(set))
 }
@@ -195,6 +200,7 @@ fn set(members: Vec<Blob>) -> Option<Value> {
 fn hash(elements: Vec<Blob>) -> Option<Value> {
     let fields = pairs(elements, |value| Some(value.clone()))?;
     let count = fields.len();
+    work::members(count);
     let hash: HashValue = fields.into_iter().collect();
     (count > 0 && hash.len() == count).then(|| Value::from(hash))
 }
@@ -204,6 +210,7 @@ fn sorted_set(scored: Vec<(Blob, f64)>) -> Option<Value> {
     if scored.iter().any(|(_, score)| score.is_nan()) {
         return None;
     }
+    work::scored(count);
     let set: SortedSetValue = scored.into_iter().collect();
     (count > 0 && set.len() == count).then(|| Value::from(set))
 }
@@ -232,7 +239,13 @@ pub(crate) fn value(bytes: &[u8]) -> Option<Value> {
         kind::SORTED_SET_2 => sorted_set(reader.scored(true)?),
         kind::SORTED_SET_ZIPLIST => sorted_set(scores(packed::ziplist(&reader.string()?)?)?),
         kind::SORTED_SET_LISTPACK => sorted_set(scores(packed::listpack(&reader.string()?)?)?),
-        kind @ (kind::STREAM | kind::STREAM_2 | kind::STREAM_3) => reader.stream(kind),
+        kind @ (kind::STREAM | kind::STREAM_2 | kind::STREAM_3) => {
+            let stream = reader.stream(kind)?;
+            if let Value::Stream(stream) = &stream {
+                work::members(stream.len());
+            }
+            Some(stream)
+        }
         _ => None,
     }
 }
