@@ -34,7 +34,7 @@ use crate::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use txn::hash::{hash_bytes, mix};
-use txn::{Blob, Entry, Key, Position, Value};
+use txn::{Entry, Key, Position, Value};
 
 /// Byte strings up to this length are covered whole.
 pub const WHOLE_BYTES_MAX: usize = 4096;
@@ -96,12 +96,12 @@ fn of_value(value: &Value) -> u64 {
             pair(hash_bytes(&text.copy(0..END_BYTES)), hash_bytes(&text.copy(len - END_BYTES..len)))
         }
         Value::Hash(hash) if len <= WHOLE_FIELDS_MAX => {
-            sum(hash.iter().map(|(name, value)| pair(hash_bytes(name), hash_bytes(value))))
+            sum(hash.iter().map(|(name, value)| pair(hash_bytes(&name), hash_bytes(&value))))
         }
-        Value::Set(set) if len <= WHOLE_FIELDS_MAX => sum(set.names().map(|name| mix(hash_bytes(name)))),
+        Value::Set(set) if len <= WHOLE_FIELDS_MAX => sum(set.names().map(|name| mix(hash_bytes(&name)))),
         Value::Hash(_) | Value::Set(_) => 0,
         Value::List(list) => {
-            let at = |place| list.get(place).map_or(0, |element: &Blob| hash_bytes(element));
+            let at = |place| list.get(place).map_or(0, |element| hash_bytes(&element));
             pair(at(0), at(len.saturating_sub(1)))
         }
         Value::SortedSet(set) => {
@@ -258,6 +258,7 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use txn::Blob;
     use txn::value::{HashValue, ListValue, LongString, SetValue, SortedSetValue};
 
     #[test]
@@ -305,7 +306,7 @@ mod tests {
         let mut list = ListValue::new();
         list.push_back(Blob::new(b"x"));
         let mut set = SetValue::new();
-        set.add(&Blob::new(b"x"));
+        set.insert(Blob::new(b"x"), ());
         let sorted = |score| {
             let mut sorted = SortedSetValue::new();
             sorted.insert(Blob::new(b"x"), score);

@@ -38,13 +38,13 @@ pub(crate) enum Newest {
         bytes: [u8; SHORT_BYTES_MAX],
     },
     String(Position48, Arc<[u8]>),
-    LongString(Position, Arc<LongString>),
-    Hash(Position, Arc<HashValue>),
-    List(Position, Arc<ListValue>),
-    Set(Position, Arc<SetValue>),
-    SortedSet(Position, Arc<SortedSetValue>),
-    Stream(Position, Arc<StreamValue>),
-    /// An entry that expires, or a string at a position of more than 48 bits.
+    LongString(Position48, Arc<LongString>),
+    Hash(Position48, HashValue),
+    List(Position48, ListValue),
+    Set(Position48, SetValue),
+    SortedSet(Position48, SortedSetValue),
+    Stream(Position48, Arc<StreamValue>),
+    /// An entry that expires, or one at a position of more than 48 bits.
     Whole(Box<Version>),
 }
 
@@ -59,25 +59,22 @@ impl From<Version> for Newest {
         let Some(entry) = entry else {
             return if position == Position::NONE { Newest::None } else { Newest::Tombstone(position) };
         };
-        if entry.expires_at_ms != 0 {
+        let Some(at) = Position48::new(position).filter(|_| entry.expires_at_ms == 0) else {
             return Newest::Whole(Box::new(Version { position, entry: Some(entry) }));
-        }
+        };
         match entry.value {
-            Value::String(blob) => match Position48::new(position) {
-                Some(position) if blob.len() <= SHORT_BYTES_MAX => {
-                    let mut bytes = [0; SHORT_BYTES_MAX];
-                    bytes[..blob.len()].copy_from_slice(&blob);
-                    Newest::Short { length: blob.len() as u8, position, bytes }
-                }
-                Some(position) => Newest::String(position, blob.into_shared()),
-                None => Newest::Whole(Box::new(Version { position, entry: Some(Entry::new(blob)) })),
-            },
-            Value::LongString(value) => Newest::LongString(position, value),
-            Value::Hash(value) => Newest::Hash(position, value),
-            Value::List(value) => Newest::List(position, value),
-            Value::Set(value) => Newest::Set(position, value),
-            Value::SortedSet(value) => Newest::SortedSet(position, value),
-            Value::Stream(value) => Newest::Stream(position, value),
+            Value::String(blob) if blob.len() <= SHORT_BYTES_MAX => {
+                let mut bytes = [0; SHORT_BYTES_MAX];
+                bytes[..blob.len()].copy_from_slice(&blob);
+                Newest::Short { length: blob.len() as u8, position: at, bytes }
+            }
+            Value::String(blob) => Newest::String(at, blob.into_shared()),
+            Value::LongString(value) => Newest::LongString(at, value),
+            Value::Hash(value) => Newest::Hash(at, value),
+            Value::List(value) => Newest::List(at, value),
+            Value::Set(value) => Newest::Set(at, value),
+            Value::SortedSet(value) => Newest::SortedSet(at, value),
+            Value::Stream(value) => Newest::Stream(at, value),
         }
     }
 }
@@ -89,9 +86,9 @@ impl From<Newest> for Version {
             Newest::Tombstone(position) => return Version { position, entry: None },
             Newest::Whole(version) => return *version,
             Newest::Short { length, position, bytes } => {
-                (position.get(), Value::String(Blob::new(&bytes[..usize::from(length)])))
+                (position, Value::String(Blob::new(&bytes[..usize::from(length)])))
             }
-            Newest::String(position, bytes) => (position.get(), Value::String(Blob::from(bytes))),
+            Newest::String(position, bytes) => (position, Value::String(Blob::from(bytes))),
             Newest::LongString(position, value) => (position, Value::LongString(value)),
             Newest::Hash(position, value) => (position, Value::Hash(value)),
             Newest::List(position, value) => (position, Value::List(value)),
@@ -99,7 +96,7 @@ impl From<Newest> for Version {
             Newest::SortedSet(position, value) => (position, Value::SortedSet(value)),
             Newest::Stream(position, value) => (position, Value::Stream(value)),
         };
-        Version { position, entry: Some(Entry { value, expires_at_ms: 0 }) }
+        Version { position: position.get(), entry: Some(Entry { value, expires_at_ms: 0 }) }
     }
 }
 
@@ -109,15 +106,16 @@ impl Newest {
     pub(crate) fn position(&self) -> Position {
         match self {
             Newest::None | Newest::Dead => Position::NONE,
-            Newest::Short { position, .. } | Newest::String(position, _) => position.get(),
             Newest::Whole(version) => version.position,
-            Newest::Tombstone(position)
+            Newest::Tombstone(position) => *position,
+            Newest::Short { position, .. }
+            | Newest::String(position, _)
             | Newest::LongString(position, _)
             | Newest::Hash(position, _)
             | Newest::List(position, _)
             | Newest::Set(position, _)
             | Newest::SortedSet(position, _)
-            | Newest::Stream(position, _) => *position,
+            | Newest::Stream(position, _) => position.get(),
         }
     }
     /// Whether it is a version with an entry.

@@ -86,6 +86,74 @@ impl Blob {
     }
 }
 
+/// A byte string in a value: a blob, or a part of what a small collection is packed in.
+#[derive(Clone, Copy)]
+pub enum BlobRef<'a> {
+    /// A blob.
+    Blob(&'a Blob),
+    /// A part of a packed collection.
+    Packed(&'a [u8]),
+}
+
+impl<'a> BlobRef<'a> {
+    /// The bytes.
+    #[inline]
+    pub fn as_bytes(self) -> &'a [u8] {
+        match self {
+            BlobRef::Blob(blob) => blob.as_bytes(),
+            BlobRef::Packed(bytes) => bytes,
+        }
+    }
+    /// The byte string by itself: shared if it is a blob, copied if it is packed.
+    #[inline]
+    pub fn to_blob(self) -> Blob {
+        match self {
+            BlobRef::Blob(blob) => blob.clone(),
+            BlobRef::Packed(bytes) => Blob::new(bytes),
+        }
+    }
+}
+
+impl<'a> From<&'a Blob> for BlobRef<'a> {
+    fn from(blob: &'a Blob) -> BlobRef<'a> {
+        BlobRef::Blob(blob)
+    }
+}
+impl Deref for BlobRef<'_> {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+impl PartialEq for BlobRef<'_> {
+    #[inline]
+    fn eq(&self, other: &BlobRef<'_>) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+impl Eq for BlobRef<'_> {}
+impl PartialOrd for BlobRef<'_> {
+    fn partial_cmp(&self, other: &BlobRef<'_>) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for BlobRef<'_> {
+    fn cmp(&self, other: &BlobRef<'_>) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+impl std::hash::Hash for BlobRef<'_> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+impl fmt::Debug for BlobRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
 impl Deref for Blob {
     type Target = [u8];
     #[inline]

@@ -8,7 +8,7 @@ use crate::ids::SessionId;
 use crate::key::{Key, Space};
 use crate::procedure::{ProcedureId, Registry};
 use crate::request::{Args, Request, RequestId};
-use crate::value::{Entry, HashValue, ListValue, Scored, SetValue, SortedSetValue, Value};
+use crate::value::{Entry, HashValue, ListValue, ScoredRef, SetValue, SortedSetValue, Value};
 
 mod reply;
 mod stream;
@@ -135,26 +135,26 @@ pub fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
             out.push(TAG_HASH);
             put_varint(out, hash.len() as u64);
             for (field, value) in hash.iter() {
-                put_bytes(out, field);
-                put_bytes(out, value);
+                put_bytes(out, &field);
+                put_bytes(out, &value);
             }
         }
         Value::List(list) => {
             out.push(TAG_LIST);
             put_varint(out, list.len() as u64);
-            list.iter().for_each(|element| put_bytes(out, element));
+            list.iter().for_each(|element| put_bytes(out, &element));
         }
         Value::Set(set) => {
             out.push(TAG_SET);
             put_varint(out, set.len() as u64);
-            set.names().for_each(|member| put_bytes(out, member));
+            set.names().for_each(|member| put_bytes(out, &member));
         }
         Value::SortedSet(set) => {
             out.push(TAG_SORTED_SET);
             put_varint(out, set.len() as u64);
-            for Scored { score, member } in set.iter() {
+            for ScoredRef { score, member } in set.iter() {
                 out.extend_from_slice(&score.to_bits().to_le_bytes());
-                put_bytes(out, member);
+                put_bytes(out, &member);
             }
         }
         Value::Stream(value) => {
@@ -170,13 +170,9 @@ pub fn take_entry(reader: &mut Reader<'_>) -> Option<Entry> {
     let value = match reader.u8()? {
         TAG_STRING => Value::String(reader.blob()?),
         TAG_HASH => {
-            let mut hash = HashValue::new();
-            for _ in 0..reader.varint()? {
-                let field = reader.blob()?;
-                let value = reader.blob()?;
-                hash.insert(field, value);
-            }
-            Value::from(hash)
+            let len = reader.varint()?;
+            let fields: Option<HashValue> = (0..len).map(|_| reader.blob().zip(reader.blob())).collect();
+            Value::from(fields?)
         }
         TAG_LIST => {
             let len = reader.varint()?;
@@ -189,16 +185,13 @@ pub fn take_entry(reader: &mut Reader<'_>) -> Option<Entry> {
             Value::from(members?)
         }
         TAG_SORTED_SET => {
-            let mut set = SortedSetValue::new();
-            for _ in 0..reader.varint()? {
-                let score = f64::from_bits(reader.u64()?);
-                let member = reader.blob()?;
-                if score.is_nan() {
-                    return None;
-                }
-                set.insert(member, score);
-            }
-            Value::from(set)
+            let len = reader.varint()?;
+            let member = |_| {
+                let score = Some(f64::from_bits(reader.u64()?)).filter(|score| !score.is_nan())?;
+                Some((reader.blob()?, score))
+            };
+            let members: Option<SortedSetValue> = (0..len).map(member).collect();
+            Value::from(members?)
         }
         TAG_STREAM => Value::from(stream::take(reader)?),
         _ => return None,

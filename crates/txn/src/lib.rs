@@ -45,7 +45,7 @@ pub mod tx;
 pub mod value;
 
 pub use batch::Batch;
-pub use blob::Blob;
+pub use blob::{Blob, BlobRef};
 pub use fragments::{Fragment, FragmentCode, FragmentContext, FragmentKind, FragmentValue, Fragments};
 pub use ids::{BootId, Epoch, NODES_MAX, NodeId, PartitionId, Position, RequestName, SessionId, ZoneId};
 pub use key::{Key, Space};

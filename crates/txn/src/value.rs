@@ -1,16 +1,18 @@
 //! What keys hold.
 
+mod hashed;
 mod list;
 mod long_string;
+mod packed;
 mod sorted_set;
 mod stream;
 mod table;
 
 pub use list::ListValue;
 pub use long_string::LongString;
-pub use sorted_set::{Scored, SortedSetValue};
+pub use sorted_set::{Scored, ScoredRef, SortedSetValue};
 pub use stream::{Consumer, Pending, StreamBuilder, StreamEntry, StreamGroup, StreamId, StreamValue};
-pub use table::{HashValue, Payload, SetValue, Table};
+pub use table::{HashValue, SetValue, Table};
 
 use crate::blob::Blob;
 use std::sync::Arc;
@@ -26,13 +28,13 @@ pub enum Value {
     /// A byte string of which parts were written.
     LongString(Arc<LongString>),
     /// A Redis hash.
-    Hash(Arc<HashValue>),
+    Hash(HashValue),
     /// A Redis list.
-    List(Arc<ListValue>),
+    List(ListValue),
     /// A Redis set.
-    Set(Arc<SetValue>),
+    Set(SetValue),
     /// A Redis sorted set.
-    SortedSet(Arc<SortedSetValue>),
+    SortedSet(SortedSetValue),
     /// A Redis stream.
     Stream(Arc<StreamValue>),
 }
@@ -124,27 +126,32 @@ impl From<LongString> for Value {
 }
 impl From<HashValue> for Value {
     fn from(hash: HashValue) -> Value {
-        Value::Hash(Arc::new(hash))
+        Value::Hash(hash.settle())
     }
 }
 impl From<ListValue> for Value {
     fn from(list: ListValue) -> Value {
-        Value::List(Arc::new(list))
+        Value::List(list.settle())
     }
 }
 impl From<SetValue> for Value {
     fn from(set: SetValue) -> Value {
-        Value::Set(Arc::new(set))
+        Value::Set(set.settle())
     }
 }
 impl From<SortedSetValue> for Value {
     fn from(set: SortedSetValue) -> Value {
-        Value::SortedSet(Arc::new(set))
+        Value::SortedSet(set.settle())
     }
 }
 impl From<StreamValue> for Value {
     fn from(stream: StreamValue) -> Value {
-        Value::Stream(Arc::new(stream))
+        Value::from(Arc::new(stream))
+    }
+}
+impl From<Arc<StreamValue>> for Value {
+    fn from(stream: Arc<StreamValue>) -> Value {
+        Value::Stream(stream)
     }
 }
 

@@ -183,9 +183,9 @@ fn held(value: &Value) -> Json {
     match value {
         Value::String(blob) => text(blob),
         Value::LongString(long) => text(&long.copy(0..long.len())),
-        Value::Hash(hash) => hash.iter().map(|(name, value)| json!([text(name), text(value)])).collect(),
-        Value::List(list) => list.iter().map(|element| text(element)).collect(),
-        Value::Set(set) => set.names().map(|name| text(name)).collect(),
+        Value::Hash(hash) => hash.iter().map(|(name, value)| json!([text(&name), text(&value)])).collect(),
+        Value::List(list) => list.iter().map(|element| text(&element)).collect(),
+        Value::Set(set) => set.names().map(|name| text(&name)).collect(),
         Value::SortedSet(set) => {
             set.iter().map(|scored| json!([text(&scored.member), score(scored.score)])).collect()
         }
@@ -241,7 +241,7 @@ mod tests {
         let mut list = ListValue::new();
         list.push_back(Blob::new(b"\xff\x00"));
         let mut set = SetValue::new();
-        set.add(&blob("member"));
+        set.insert(blob("member"), ());
         let mut sorted = SortedSetValue::new();
         sorted.insert(blob("a"), f64::NEG_INFINITY);
         sorted.insert(blob("b"), 1.5);

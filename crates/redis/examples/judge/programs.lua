@@ -474,3 +474,21 @@ local s = ('x'):rep(1000) while true do s:match('%d+') s:find('.-b') end
 
 -- DEL of many
 local t = {} for i = 1, 7000 do t[i] = 'set' end while true do redis.pcall('DEL', unpack(t)) end
+
+-- a hash that grows beyond its packed form and shrinks again
+local f, g = {}, {} for i = 1, 64 do f[2 * i - 1], f[2 * i], g[i] = 'f' .. i, ('x'):rep(40), 'f' .. i end redis.call('HSET', 'border', unpack(f)) while true do redis.call('HSET', 'border', 'more', 1) redis.call('HDEL', 'border', 'more') end
+
+-- a hash whose value grows beyond its packed form and shrinks again
+local f = {} for i = 1, 60 do f[2 * i - 1], f[2 * i] = ('n'):rep(22) .. i, ('x'):rep(30) end redis.call('HSET', 'border', unpack(f)) while true do redis.call('HSET', 'border', 'f', ('x'):rep(2000), 'f', '') end
+
+-- a set that grows beyond its packed form and shrinks again
+local m = {} for i = 1, 64 do m[i] = ('m'):rep(30) .. i end redis.call('SADD', 'border', unpack(m)) while true do redis.call('SADD', 'border', 'more') redis.call('SREM', 'border', 'more') end
+
+-- a list that grows beyond its packed form and shrinks again
+local e = {} for i = 1, 64 do e[i] = ('e'):rep(30) end redis.call('RPUSH', 'border', unpack(e)) while true do redis.call('LPUSH', 'border', 1) redis.call('LPOP', 'border') end
+
+-- a sorted set that grows beyond its packed form and shrinks again
+local m = {} for i = 1, 64 do m[2 * i - 1], m[2 * i] = i + 0.5, ('m'):rep(30) .. i end redis.call('ZADD', 'border', unpack(m)) while true do redis.call('ZADD', 'border', 1, 'more') redis.call('ZREM', 'border', 'more') end
+
+-- a sorted set whose pairs change it to and fro
+local m = {} for i = 1, 3000 do m[2 * i - 1], m[2 * i] = i % 2 == 0 and 0 or 1.5, 'm' end redis.call('ZADD', 'border', 0, ('m'):rep(4000)) while true do redis.call('ZADD', 'border', unpack(m)) end

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::codec::{Reader, put_varint};
 use txn::value::HashValue;
-use txn::{Blob, Key, Position, Reply, Value};
+use txn::{Blob, BlobRef, Key, Position, Reply, Value};
 
 const COUNTER: &[u8] = b"\0";
 /// How many decoded users a thread keeps.
@@ -28,9 +28,9 @@ thread_local! {
     static DECODED: RefCell<Vec<(Blob, Arc<User>)>> = const { RefCell::new(Vec::new()) };
 }
 
-fn decoded(bytes: &Blob) -> Arc<User> {
+fn decoded(bytes: &[u8]) -> Arc<User> {
     DECODED.with_borrow_mut(|known| {
-        if let Some((_, user)) = known.iter().find(|(of, _)| of == bytes) {
+        if let Some((_, user)) = known.iter().find(|(of, _)| of.as_bytes() == bytes) {
             return user.clone();
         }
         let mut reader = Reader::new(bytes);
@@ -40,12 +40,12 @@ fn decoded(bytes: &Blob) -> Arc<User> {
         if known.len() == DECODED_MAX {
             known.remove(0);
         }
-        known.push((bytes.clone(), user.clone()));
+        known.push((Blob::new(bytes), user.clone()));
         user
     })
 }
 
-fn incarnation_of(field: &Blob) -> u64 {
+fn incarnation_of(field: &[u8]) -> u64 {
     Reader::new(field).varint().unwrap_or(0)
 }
 
@@ -55,27 +55,27 @@ pub(super) struct Record(HashValue);
 impl Record {
     pub fn of(value: Option<&Value>) -> Record {
         Record(match value {
-            Some(Value::Hash(fields)) => HashValue::clone(fields),
+            Some(Value::Hash(fields)) => fields.clone(),
             _ => HashValue::new(),
         })
     }
 
     pub fn into_value(self) -> Value {
-        Value::Hash(Arc::new(self.0))
+        Value::from(self.0)
     }
 
     pub fn user(&self, name: &[u8]) -> Option<Arc<User>> {
-        self.0.get(name).filter(|_| name != COUNTER).map(decoded)
+        self.0.get(name).filter(|_| name != COUNTER).map(|user| decoded(&user))
     }
 
     /// Gives a name a user: the same one with other rights, if it was there.
     pub fn put(&mut self, name: &Blob, user: &User) {
         let incarnation = match self.0.get(name) {
-            Some(field) => incarnation_of(field),
+            Some(field) => incarnation_of(&field),
             // Connections have it before anybody made it.
             None if name.as_bytes() == DEFAULT_USER => 0,
             None => {
-                let next = self.0.get(COUNTER).map_or(0, incarnation_of) + 1;
+                let next = self.0.get(COUNTER).map_or(0, |counter| incarnation_of(&counter)) + 1;
                 self.put_field(&Blob::new(COUNTER), next, &[]);
                 next
             }
@@ -91,12 +91,12 @@ impl Record {
     }
 
     pub fn remove(&mut self, name: &[u8]) -> bool {
-        name != COUNTER && self.0.remove(name).is_some()
+        name != COUNTER && self.0.remove(name)
     }
 
     /// Puts these users in place of all. `default` has all rights if it is none of these.
     pub fn replace(&mut self, users: &[(Blob, User)]) {
-        let counter = self.0.get(COUNTER).cloned();
+        let counter = self.0.get(COUNTER).map(BlobRef::to_blob);
         self.0 = counter.map(|count| (Blob::new(COUNTER), count)).into_iter().collect();
         self.put(&Blob::new(DEFAULT_USER), &User::default_user(None));
         for (name, user) in users {
@@ -135,8 +135,8 @@ impl Directory {
                 if name.as_bytes() == COUNTER {
                     continue;
                 }
-                let (incarnation, user) = (incarnation_of(bytes), decoded(bytes));
-                all.users.insert(name.clone(), Member { incarnation, user });
+                let (incarnation, user) = (incarnation_of(&bytes), decoded(&bytes));
+                all.users.insert(name.to_blob(), Member { incarnation, user });
             }
         }
         all.has_default = all.users.contains_key(DEFAULT_USER);
@@ -151,8 +151,8 @@ impl Directory {
     pub(super) fn record_to_reply(record: Option<&Value>) -> Reply {
         match record {
             Some(Value::Hash(fields)) => {
-                let words = fields.iter().flat_map(|(name, user)| [name.clone(), user.clone()]);
-                Reply::Array(words.map(Reply::Bulk).collect())
+                let words = fields.iter().flat_map(|(name, user)| [name, user]);
+                Reply::Array(words.map(|word| Reply::Bulk(word.to_blob())).collect())
             }
             _ => Reply::Array(Vec::new()),
         }
@@ -175,7 +175,7 @@ impl Directory {
             _ => None,
         };
         let fields: HashValue = pairs.iter().map(field).collect::<Option<_>>()?;
-        let record = (!fields.is_empty()).then(|| Value::Hash(Arc::new(fields)));
+        let record = (!fields.is_empty()).then(|| Value::from(fields));
         let users = || Directory::of(record.as_ref(), default);
         rest.is_empty().then(|| (version, Some(users())))
     }

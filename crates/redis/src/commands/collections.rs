@@ -7,12 +7,10 @@ use txn::fragments::{Done, OwnEntry};
 use txn::value::{HashValue, ListValue, SetValue, SortedSetValue, StreamValue};
 use txn::{Blob, Entry, FragmentContext, Intent, Key, Outcome, Reply, Stop, Tx, Value};
 
-/// A value with members: cheap to clone, and changed as a clone.
+/// A value with members: cheap to clone. A change of a clone leaves the others as they are.
 pub(super) trait Collection: Clone + Default + Into<Value> {
     /// The value, if it is of this type.
-    fn of(value: Value) -> Option<Arc<Self>>;
-    /// Such a value.
-    fn value(self: Arc<Self>) -> Value;
+    fn of(value: Value) -> Option<Self>;
     /// The number of members.
     fn len(&self) -> usize;
     /// Whether there is no member.
@@ -24,14 +22,11 @@ pub(super) trait Collection: Clone + Default + Into<Value> {
 macro_rules! collection {
     ($variant:ident, $type:ty) => {
         impl Collection for $type {
-            fn of(value: Value) -> Option<Arc<$type>> {
+            fn of(value: Value) -> Option<$type> {
                 match value {
                     Value::$variant(collection) => Some(collection),
                     _ => None,
                 }
-            }
-            fn value(self: Arc<$type>) -> Value {
-                Value::$variant(self)
             }
             fn len(&self) -> usize {
                 <$type>::len(self)
@@ -45,15 +40,12 @@ collection!(Set, SetValue);
 collection!(SortedSet, SortedSetValue);
 
 /// A stream stays when its last entry goes.
-impl Collection for StreamValue {
+impl Collection for Arc<StreamValue> {
     fn of(value: Value) -> Option<Arc<StreamValue>> {
         match value {
             Value::Stream(stream) => Some(stream),
             _ => None,
         }
-    }
-    fn value(self: Arc<StreamValue>) -> Value {
-        Value::Stream(self)
     }
     fn len(&self) -> usize {
         StreamValue::len(self)
@@ -64,7 +56,7 @@ impl Collection for StreamValue {
 }
 
 /// A collection with the time at which it expires (0: never).
-pub(super) type Found<C> = (Arc<C>, u64);
+pub(super) type Found<C> = (C, u64);
 
 /// The collection at a key. The inner error is the reply to a value of another type.
 pub(super) async fn find<C: Collection>(
@@ -83,33 +75,33 @@ pub(super) async fn find<C: Collection>(
 /// The collection in a record, as [`found_in`] gives it.
 pub(super) struct FoundIn<'a, C: Collection> {
     /// Until it is taken.
-    collection: Option<Arc<C>>,
+    collection: Option<C>,
     pub expires_at_ms: u64,
     /// Where it is nobody else's, and goes back to unless it is taken.
     home: Option<&'a OwnEntry>,
 }
 
 impl<C: Collection> FoundIn<'_, C> {
-    /// The collection, to change it: itself if nobody else sees it, or else a clone. The command must then
-    /// write the record, or put the collection back ([`kept`]), or else all that was done to the record in
+    /// The collection, to change it: the first change copies it if the store sees it, too. The command must
+    /// then write the record, or put the collection back ([`kept`]), or else all that was done to the record in
     /// this transaction is done again ([`OwnEntry`]).
     pub(super) fn take(mut self) -> C {
-        self.collection.take().map_or_else(C::default, Arc::unwrap_or_clone)
+        self.collection.take().unwrap_or_default()
     }
     /// The collection, to keep and read it.
-    pub(super) fn shared(&self) -> Arc<C> {
+    pub(super) fn shared(&self) -> C {
         self.collection.clone().unwrap_or_default()
     }
     /// The collection, to look at it.
     pub(super) fn look(&self) -> Option<&C> {
-        self.collection.as_deref()
+        self.collection.as_ref()
     }
 }
 
 impl<C: Collection> Drop for FoundIn<'_, C> {
     fn drop(&mut self) {
         if let (Some(home), Some(collection)) = (self.home, self.collection.take()) {
-            home.put_back(Entry { value: collection.value(), expires_at_ms: self.expires_at_ms });
+            home.put_back(Entry { value: collection.into(), expires_at_ms: self.expires_at_ms });
         }
     }
 }
@@ -168,9 +160,9 @@ pub(super) fn stored<C: Collection>(collection: C, expires_at_ms: u64, reply: Re
     }
 }
 
-/// A collection to change: a clone of the one that was found, or an empty one.
+/// A collection to change, which is copied then: the one that was found, or an empty one.
 pub(super) fn to_change<C: Collection>(found: Option<Found<C>>) -> (C, u64) {
-    found.map_or_else(Default::default, |(collection, expires_at_ms)| (C::clone(&collection), expires_at_ms))
+    found.unwrap_or_default()
 }
 
 /// Puts a changed collection at its key with the expiry that it had.

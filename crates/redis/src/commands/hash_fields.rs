@@ -1,19 +1,23 @@
 //! Reading hashes.
 
 use super::collections::{collection_in, collection_or, find, found_in};
+use super::compact;
 use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
-use super::packed;
 use super::strings::{argument, found};
 use crate::chance::Chance;
 use crate::errors;
 use crate::table::per_key::PerKeyResult;
 use txn::fragments::Done;
 use txn::value::HashValue;
-use txn::{Blob, FragmentContext, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, BlobRef, FragmentContext, Intent, Key, Outcome, Reply, Tx};
 
-fn value_or_nil(value: Option<&Blob>) -> Reply {
-    value.map_or(Reply::Nil, |value| Reply::Bulk(value.clone()))
+fn bulk(bytes: BlobRef<'_>) -> Reply {
+    Reply::Bulk(bytes.to_blob())
+}
+
+fn value_or_nil(value: Option<BlobRef<'_>>) -> Reply {
+    value.map_or(Reply::Nil, bulk)
 }
 
 /// HGET key field
@@ -25,14 +29,14 @@ pub fn hget(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
 /// HMGET key field [field ...]
 pub fn hmget(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let fields = collection_in!(HashValue, context, Reply::Array(vec![Reply::Nil; args.len() - 1]));
-    let values = args[1..].iter().map(|field| value_or_nil(fields.get(field)));
-    Ok(Done::read(Reply::Array(values.collect())))
+    let values = fields.get_each(args[1..].iter().map(Blob::as_bytes));
+    Ok(Done::read(Reply::Array(values.map(|value| value.map_or(Reply::Nil, Reply::Bulk)).collect())))
 }
 
 /// HGETALL key
 pub async fn hgetall(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = collection_or!(HashValue, tx, args, Reply::Map(Vec::new()));
-    let pairs = fields.iter().map(|(field, value)| (Reply::Bulk(field.clone()), Reply::Bulk(value.clone())));
+    let pairs = fields.iter().map(|(field, value)| (bulk(field), bulk(value)));
     Ok(Reply::Map(pairs.collect()))
 }
 
@@ -51,13 +55,13 @@ pub fn hexists(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
 /// HKEYS key
 pub async fn hkeys(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
-    Ok(Reply::Array(fields.iter().map(|(field, _)| Reply::Bulk(field.clone())).collect()))
+    Ok(Reply::Array(fields.iter().map(|(field, _)| bulk(field)).collect()))
 }
 
 /// HVALS key
 pub async fn hvals(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
-    Ok(Reply::Array(fields.iter().map(|(_, value)| Reply::Bulk(value.clone())).collect()))
+    Ok(Reply::Array(fields.iter().map(|(_, value)| bulk(value)).collect()))
 }
 
 /// HSTRLEN key field
@@ -71,10 +75,10 @@ pub async fn hscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[1]));
     let fields = collection_or!(HashValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
-    let is_packed = packed::is_hash(&fields);
-    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| fields.page(hash, limit));
+    let is_compact = compact::is_hash(&fields);
+    let (page, next) = cursor_page(cursor, options.count, is_compact, |hash, limit| fields.page(hash, limit));
     let wanted = page.into_iter().filter(|(field, _)| options.matches(field));
-    let items = wanted.flat_map(|(field, value)| [Reply::Bulk(field.clone()), Reply::Bulk(value.clone())]);
+    let items = wanted.flat_map(|(field, value)| [bulk(field), bulk(value)]);
     Ok(cursor_reply(next, items.collect()))
 }
 
@@ -85,7 +89,7 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
         [] => {
             let fields = collection_or!(HashValue, tx, args, Reply::Nil);
             let picked = fields.at(chance.below(fields.len()));
-            return Ok(picked.map_or(Reply::Nil, |(field, _)| Reply::Bulk(field.clone())));
+            return Ok(picked.map_or(Reply::Nil, |(field, _)| bulk(field)));
         }
         [count, words @ ..] => {
             let count = argument!(options::draws(count));
@@ -101,12 +105,9 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     }
     let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
     let places = chance.places(fields.len(), count).into_iter();
-    let picked = places.filter_map(|place| fields.at(place));
+    let picked = fields.at_each(places);
     Ok(match with_values {
-        false => Reply::Array(picked.map(|(field, _)| Reply::Bulk(field.clone())).collect()),
-        true => {
-            let bulk = |bytes: &Blob| Reply::Bulk(bytes.clone());
-            Reply::Pairs(picked.map(|(field, value)| (bulk(field), bulk(value))).collect())
-        }
+        false => Reply::Array(picked.map(|(field, _)| Reply::Bulk(field)).collect()),
+        true => Reply::Pairs(picked.map(|(field, value)| (Reply::Bulk(field), Reply::Bulk(value))).collect()),
     })
 }

@@ -8,7 +8,7 @@ use crate::work;
 use crate::{errors, parse};
 use txn::fragments::Done;
 use txn::value::HashValue;
-use txn::{Blob, FragmentContext, Reply};
+use txn::{Blob, BlobRef, FragmentContext, Reply};
 
 /// Sets fields, and replies by the number of new ones.
 fn set_fields(
@@ -22,11 +22,15 @@ fn set_fields(
     };
     let (mut fields, expires_at_ms) = taken(found_in::<HashValue>(context)?);
     work::members(pairs.len());
-    let mut new = 0;
-    for [field, value] in pairs {
-        new += i64::from(fields.insert(field.clone(), value.clone()).is_none());
-    }
-    Ok(stored(fields, expires_at_ms, reply(new)))
+    let pairs = pairs.iter().map(|[field, value]| (field.clone(), value.clone()));
+    let new = match fields.is_empty() {
+        true => {
+            fields = pairs.collect();
+            fields.len()
+        }
+        false => pairs.filter(|(field, value)| fields.insert(field.clone(), value.clone())).count(),
+    };
+    Ok(stored(fields, expires_at_ms, reply(new as i64)))
 }
 
 /// HSET key field value [field value ...]
@@ -58,7 +62,7 @@ pub fn hdel(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
         return Ok(Done::read(Reply::Integer(0)));
     }
     let (mut fields, expires_at_ms) = taken(found);
-    let removed = args[1..].iter().filter(|field| fields.remove(field).is_some()).count();
+    let removed = args[1..].iter().filter(|field| fields.remove(field)).count();
     Ok(stored(fields, expires_at_ms, Reply::Integer(removed as i64)))
 }
 
@@ -68,7 +72,7 @@ pub fn hincrby(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let found = found_in::<HashValue>(context)?;
     let old = match found.as_ref().and_then(FoundIn::look).and_then(|fields| fields.get(&args[1])) {
         None => 0,
-        Some(value) => parse::integer(value).ok_or(errors::HASH_VALUE_NOT_AN_INTEGER)?,
+        Some(value) => parse::integer(&value).ok_or(errors::HASH_VALUE_NOT_AN_INTEGER)?,
     };
     let new = old.checked_add(increment).ok_or(errors::OVERFLOW)?;
     let (mut fields, expires_at_ms) = taken(found);
@@ -84,7 +88,7 @@ pub fn hincrbyfloat(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResul
         Some(_) => {}
     }
     let (mut fields, expires_at_ms) = taken(found_in::<HashValue>(context)?);
-    let old = fields.get(&args[1]).cloned().unwrap_or(Blob::new(b"0"));
+    let old = fields.get(&args[1]).map_or(Blob::new(b"0"), BlobRef::to_blob);
     if parse::term(&old).is_none() {
         return Err(errors::HASH_VALUE_NOT_A_FLOAT);
     }

@@ -1,7 +1,7 @@
 //! Keys of any type.
 
+use super::compact;
 use super::options;
-use super::packed;
 use super::strings::argument;
 use crate::table::per_key::PerKeyResult;
 use crate::work;
@@ -140,17 +140,17 @@ pub async fn time(tx: &mut Tx, _args: &[Blob]) -> Outcome {
 /// default bounds.
 fn encoding(value: &Value) -> &'static str {
     const EMBEDDED_BYTES_MAX: usize = 44;
-    let either = |is_packed, packed, other| if is_packed { packed } else { other };
+    let either = |is_compact, compact, other| if is_compact { compact } else { other };
     match value {
         Value::String(bytes) if parse::integer(bytes).is_some() => "int",
         Value::String(bytes) if bytes.len() <= EMBEDDED_BYTES_MAX => "embstr",
         Value::String(_) | Value::LongString(_) => "raw",
-        Value::Hash(hash) => either(packed::is_hash(hash), "listpack", "hashtable"),
-        Value::List(list) => either(packed::is_list(list), "listpack", "quicklist"),
-        Value::Set(set) if packed::is_integers(set) => "intset",
-        Value::Set(set) => either(packed::is_set(set), "listpack", "hashtable"),
+        Value::Hash(hash) => either(compact::is_hash(hash), "listpack", "hashtable"),
+        Value::List(list) => either(compact::is_list(list), "listpack", "quicklist"),
+        Value::Set(set) if compact::is_integers(set) => "intset",
+        Value::Set(set) => either(compact::is_set(set), "listpack", "hashtable"),
         Value::Stream(_) => "stream",
-        Value::SortedSet(set) => either(packed::is_sorted_set(set), "listpack", "skiplist"),
+        Value::SortedSet(set) => either(compact::is_sorted_set(set), "listpack", "skiplist"),
     }
 }
 

@@ -46,7 +46,7 @@ pub fn lindex(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     let list = collection_in!(ListValue, context, Reply::Nil);
     let index = options::integer(&args[1])?;
     let element = place(list.len(), index).and_then(|place| list.get(place));
-    Ok(Done::read(element.map_or(Reply::Nil, |element| Reply::Bulk(element.clone()))))
+    Ok(Done::read(element.map_or(Reply::Nil, |element| Reply::Bulk(element.to_blob()))))
 }
 
 /// LRANGE key start stop
@@ -55,7 +55,7 @@ pub async fn lrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let stop = argument!(options::integer(&args[2]));
     let list = collection_or!(ListValue, tx, args, Reply::Array(Vec::new()));
     let elements = list.range(options::places(list.len(), start, stop));
-    Ok(Reply::Array(elements.cloned().map(Reply::Bulk).collect()))
+    Ok(Reply::Array(elements.map(|element| Reply::Bulk(element.to_blob())).collect()))
 }
 
 /// LSET key index element

@@ -11,7 +11,7 @@ use crate::work;
 use crate::{errors, parse, pattern};
 use txn::hash::hash_bytes;
 use txn::mutant::{self, Mutant, is_active};
-use txn::{Blob, Entry, Key, Outcome, Reply, ScanPage, ScanRange, Space, Stop, Tx};
+use txn::{Blob, BlobRef, Entry, Key, Outcome, Reply, ScanPage, ScanRange, Space, Stop, Tx};
 
 /// How many keys a walk takes at a time.
 const PAGE_KEYS: usize = 1024;
@@ -48,20 +48,20 @@ fn settled<I>(
 }
 
 /// The page of a cursor in a collection, of about so many members, and the next cursor. A collection that
-/// Redis would hold packed comes whole, whatever the cursor and the limit: clients rely on that.
+/// is compact in Redis comes whole, whatever the cursor and the limit: clients rely on that.
 pub(super) fn cursor_page<'a, P>(
     mut cursor: u64,
     mut limit: usize,
-    is_packed: bool,
-    page: impl Fn(u64, usize) -> (Vec<(&'a Blob, P)>, Option<u64>),
-) -> (Vec<(&'a Blob, P)>, Option<u64>) {
-    if is_packed {
+    is_compact: bool,
+    page: impl Fn(u64, usize) -> (Vec<(BlobRef<'a>, P)>, Option<u64>),
+) -> (Vec<(BlobRef<'a>, P)>, Option<u64>) {
+    if is_compact {
         (cursor, limit) = (0, usize::MAX);
     }
     loop {
         let (members, next_hash) = page(first_hash(cursor), limit);
         work::elements(members.len());
-        let hash = |(name, _): &(&Blob, P)| hash_bytes(name);
+        let hash = |(name, _): &(BlobRef<'_>, P)| hash_bytes(name);
         if let Some(page) = settled(cursor, members, next_hash, hash) {
             return page;
         }

@@ -7,7 +7,7 @@ use crate::errors;
 use crate::table::per_key::PerKeyResult;
 use txn::fragments::Done;
 use txn::value::ListValue;
-use txn::{Blob, FragmentContext, Intent, Key, Note, Outcome, Reply, Stop, Tx, told};
+use txn::{Blob, BlobRef, FragmentContext, Intent, Key, Note, Outcome, Reply, Stop, Tx, told};
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +62,10 @@ impl End {
         let len = list.len();
         let count = count.min(len);
         let (places, elements) = match self {
-            End::Left => (0..count, list.range(0..count).cloned().collect()),
+            End::Left => (0..count, list.range(0..count).map(BlobRef::to_blob).collect()),
             End::Right => {
                 let elements = list.range(len - count..len);
-                (len - count..len, elements.rev().cloned().collect())
+                (len - count..len, elements.rev().map(BlobRef::to_blob).collect())
             }
         };
         list.remove_range(places);
@@ -79,8 +79,11 @@ fn push(args: &[Blob], context: &FragmentContext<'_>, end: End, only_present: bo
         return Ok(Done::read(Reply::Integer(0)));
     }
     let (mut list, expires_at_ms) = taken(found);
-    for element in &args[1..] {
-        end.push(&mut list, element.clone());
+    let elements = args[1..].iter().cloned();
+    match (list.is_empty(), end) {
+        (true, End::Left) => list = elements.rev().collect(),
+        (true, End::Right) => list = elements.collect(),
+        (false, _) => elements.for_each(|element| end.push(&mut list, element)),
     }
     let len = list.len() as i64;
     Ok(stored(list, expires_at_ms, Reply::Integer(len)))

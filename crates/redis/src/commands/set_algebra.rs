@@ -10,21 +10,20 @@ use super::sets::bulks;
 use super::strings::{argument, found};
 use crate::errors;
 use crate::work;
-use std::sync::Arc;
 use txn::value::SetValue;
-use txn::{Blob, Key, Outcome, Reply, Stop, Tx};
+use txn::{Blob, BlobRef, Key, Outcome, Reply, Stop, Tx};
 
 /// The sets at some keys; absent ones are empty. One that is to be overwritten is read with that intent.
 async fn sets(
     tx: &mut Tx,
     names: &[Blob],
     destination: Option<&Blob>,
-) -> Result<Result<Vec<Arc<SetValue>>, Reply>, Stop> {
+) -> Result<Result<Vec<SetValue>, Reply>, Stop> {
     let mut sets = Vec::with_capacity(names.len());
     for name in names {
         let intent = source_intent(name, destination);
         match find::<SetValue>(tx, &Key::from(name), intent).await? {
-            Ok(found) => sets.push(found.map_or_else(Arc::default, |(set, _)| set)),
+            Ok(found) => sets.push(found.map_or_else(SetValue::new, |(set, _)| set)),
             Err(error) => return Ok(Err(error)),
         }
     }
@@ -32,12 +31,12 @@ async fn sets(
 }
 
 /// The members that all sets have, in the order of the smallest.
-fn intersection(sets: &[Arc<SetValue>]) -> impl Iterator<Item = &Blob> {
-    let mut by_size: Vec<&SetValue> = sets.iter().map(|set| &**set).collect();
+fn intersection(sets: &[SetValue]) -> impl Iterator<Item = BlobRef<'_>> {
+    let mut by_size: Vec<&SetValue> = sets.iter().collect();
     by_size.sort_by_key(|set| set.len());
     let smallest = by_size.first().copied();
     let members = smallest.into_iter().flat_map(SetValue::names);
-    let is_in = |set: &&SetValue, member: &Blob| {
+    let is_in = |set: &&SetValue, member: &[u8]| {
         work::element(member);
         set.contains(member)
     };
@@ -46,7 +45,7 @@ fn intersection(sets: &[Arc<SetValue>]) -> impl Iterator<Item = &Blob> {
 }
 
 /// The members of any set, those of the largest first.
-fn union(sets: &[Arc<SetValue>]) -> SetValue {
+fn union(sets: &[SetValue]) -> SetValue {
     let sizes = sets.iter().enumerate().rev();
     let Some((base, largest)) = sizes.max_by_key(|(_, set)| set.len()) else {
         return SetValue::new();
@@ -54,7 +53,7 @@ fn union(sets: &[Arc<SetValue>]) -> SetValue {
     let mut union = SetValue::clone(largest);
     for (_, set) in sets.iter().enumerate().filter(|&(at, _)| at != base) {
         for member in set.names().take_while(|_| !work::is_spent()) {
-            work::element(member);
+            work::element(&member);
             work::members(usize::from(union.add(member)));
         }
     }
@@ -62,7 +61,7 @@ fn union(sets: &[Arc<SetValue>]) -> SetValue {
 }
 
 /// The members of the first set that no other has.
-fn difference(sets: &[Arc<SetValue>]) -> SetValue {
+fn difference(sets: &[SetValue]) -> SetValue {
     let Some((first, others)) = sets.split_first() else {
         return SetValue::new();
     };
@@ -71,13 +70,13 @@ fn difference(sets: &[Arc<SetValue>]) -> SetValue {
         let mut left = SetValue::clone(first);
         let members = others.iter().flat_map(|set| set.names());
         for member in members.take_while(|_| !work::is_spent()) {
-            work::element(member);
-            work::members(usize::from(left.remove(member).is_some()));
+            work::element(&member);
+            work::members(usize::from(left.remove(&member)));
         }
         return left;
     }
     let members = first.names().take_while(|_| !work::is_spent());
-    let is_in = |set: &SetValue, member: &Blob| {
+    let is_in = |set: &SetValue, member: &[u8]| {
         work::element(member);
         set.contains(member)
     };
@@ -85,12 +84,12 @@ fn difference(sets: &[Arc<SetValue>]) -> SetValue {
     collected(left)
 }
 
-fn collected<'a>(members: impl Iterator<Item = &'a Blob>) -> SetValue {
+fn collected<'a>(members: impl Iterator<Item = BlobRef<'a>>) -> SetValue {
     let counted = members.inspect(|member| {
         work::bytes(member.len());
         work::members(1);
     });
-    counted.cloned().collect()
+    counted.map(BlobRef::to_blob).collect()
 }
 
 /// SINTER key [key ...]

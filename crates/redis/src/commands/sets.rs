@@ -3,9 +3,9 @@
 use super::collections::{
     FoundIn, collection_in, collection_or, find, found_in, put, stored, taken, to_change,
 };
+use super::compact;
 use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
-use super::packed;
 use super::strings::{argument, found};
 use crate::chance::Chance;
 use crate::errors;
@@ -13,10 +13,10 @@ use crate::table::per_key::PerKeyResult;
 use crate::work;
 use txn::fragments::Done;
 use txn::value::SetValue;
-use txn::{Blob, FragmentContext, Intent, Key, Note, Outcome, Reply, Tx};
+use txn::{Blob, BlobRef, FragmentContext, Intent, Key, Note, Outcome, Reply, Tx};
 
-pub(super) fn bulks<'a>(members: impl Iterator<Item = &'a Blob>) -> Vec<Reply> {
-    members.cloned().map(Reply::Bulk).collect()
+pub(super) fn bulks<'a>(members: impl Iterator<Item = BlobRef<'a>>) -> Vec<Reply> {
+    members.map(|member| Reply::Bulk(member.to_blob())).collect()
 }
 
 /// SADD key member [member ...]
@@ -27,7 +27,13 @@ pub fn sadd(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
         return Ok(Done::read(Reply::Integer(0)));
     }
     let (mut set, expires_at_ms) = taken(found);
-    let added = args[1..].iter().filter(|member| set.add(member)).count();
+    let added = match set.is_empty() {
+        true => {
+            set = args[1..].iter().cloned().collect();
+            set.len()
+        }
+        false => args[1..].iter().filter(|&member| set.add(member.into())).count(),
+    };
     work::members(added);
     Ok(stored(set, expires_at_ms, Reply::Integer(added as i64)))
 }
@@ -40,7 +46,7 @@ pub fn srem(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
         return Ok(Done::read(Reply::Integer(0)));
     }
     let (mut set, expires_at_ms) = taken(found);
-    let removed = args[1..].iter().filter(|member| set.remove(member).is_some()).count();
+    let removed = args[1..].iter().filter(|member| set.remove(member)).count();
     work::members(removed);
     Ok(stored(set, expires_at_ms, Reply::Integer(removed as i64)))
 }
@@ -64,7 +70,7 @@ pub async fn smove(tx: &mut Tx, args: &[Blob]) -> Outcome {
     set.remove(member);
     put(tx, &from, set, expires_at_ms).await?;
     let (mut set, expires_at_ms) = to_change::<SetValue>(destination);
-    if set.add(member) {
+    if set.add(member.into()) {
         tx.note(|| Note::Named("sadd".into()));
         put(tx, &to, set, expires_at_ms).await?;
     }
@@ -102,8 +108,8 @@ pub async fn sscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[1]));
     let set = collection_or!(SetValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
-    let is_packed = packed::is_set(&set) || packed::is_integers(&set);
-    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| set.page(hash, limit));
+    let is_compact = compact::is_set(&set) || compact::is_integers(&set);
+    let (page, next) = cursor_page(cursor, options.count, is_compact, |hash, limit| set.page(hash, limit));
     let members = page.into_iter().map(|(member, ())| member);
     let wanted = members.filter(|member| options.matches(member));
     Ok(cursor_reply(next, bulks(wanted)))
@@ -116,15 +122,15 @@ pub async fn srandmember(tx: &mut Tx, args: &[Blob]) -> Outcome {
         [] => {
             let set = collection_or!(SetValue, tx, args, Reply::Nil);
             let picked = set.at(chance.below(set.len()));
-            return Ok(picked.map_or(Reply::Nil, |(member, ())| Reply::Bulk(member.clone())));
+            return Ok(picked.map_or(Reply::Nil, |(member, ())| Reply::Bulk(member.to_blob())));
         }
         [count] => argument!(options::draws(count)),
         _ => return Ok(errors::SYNTAX),
     };
     let set = collection_or!(SetValue, tx, args, Reply::Array(Vec::new()));
     let places = chance.places(set.len(), count).into_iter();
-    let picked = places.filter_map(|place| set.at(place));
-    Ok(Reply::Array(bulks(picked.map(|(member, ())| member))))
+    let picked = set.at_each(places);
+    Ok(Reply::Array(picked.map(|(member, ())| Reply::Bulk(member)).collect()))
 }
 
 /// SPOP key [count]
@@ -142,10 +148,9 @@ pub async fn spop(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let Some((old, expires_at_ms)) = found.filter(|_| count > 0) else {
         return Ok(nothing);
     };
-    let popped: Vec<&Blob> = if count < old.len() {
+    let popped: Vec<BlobRef<'_>> = if count < old.len() {
         let places = Chance::of(tx).places(old.len(), count as i64);
-        let picked = places.into_iter().filter_map(|place| old.at(place));
-        picked.map(|(member, ())| member).collect()
+        places.into_iter().filter_map(|place| old.at(place)).map(|(member, ())| member).collect()
     } else {
         old.names().collect()
     };

@@ -11,7 +11,7 @@ use crate::{errors, parse};
 use std::cmp::Ordering;
 use std::ops::Range;
 use txn::value::ListValue;
-use txn::{Blob, Intent, Key, Outcome, Reply, Stop, Tx, Value};
+use txn::{Blob, BlobRef, Intent, Key, Outcome, Reply, Stop, Tx, Value};
 
 /// The words after the key.
 pub(crate) struct Options<'a> {
@@ -134,7 +134,10 @@ impl Pattern<'_> {
         let key = Key::new(&name);
         Ok(match (tx.get(&key).await?, field) {
             (Some(value), None) => value.as_string().inspect(|found| work::bytes(found.len())),
-            (Some(Value::Hash(hash)), Some(field)) => hash.get(field).cloned(),
+            (Some(Value::Hash(hash)), Some(field)) => {
+                let found = hash.get(field).inspect(|found| work::bytes(found.len()));
+                found.map(BlobRef::to_blob)
+            }
             _ => None,
         })
     }
@@ -171,9 +174,9 @@ fn elements(value: &Value, options: &Options) -> Vec<Blob> {
     }
     work::elements(places.len());
     let mut elements: Vec<Blob> = match value {
-        Value::List(list) => list.range(places).cloned().collect(),
-        Value::SortedSet(set) => set.range(places).map(|one| one.member.clone()).collect(),
-        Value::Set(set) => set.names().cloned().collect(),
+        Value::List(list) => list.range(places).map(BlobRef::to_blob).collect(),
+        Value::SortedSet(set) => set.range(places).map(|one| one.member.to_blob()).collect(),
+        Value::Set(set) => set.names().map(BlobRef::to_blob).collect(),
         Value::String(_) | Value::LongString(_) | Value::Hash(_) | Value::Stream(_) => Vec::new(),
     };
     if keeps_order && options.is_descending {

@@ -2,7 +2,7 @@
 
 use crate::parse;
 use txn::value::{StreamGroup, StreamId, StreamValue};
-use txn::{Blob, Value};
+use txn::{Blob, BlobRef, Value};
 
 /// How many words a command has at most: fields, members or elements, beside its name and its key.
 const WORDS_MAX: usize = 1024;
@@ -27,7 +27,7 @@ pub fn in_pieces(key: &Blob, value: &Value, bytes_max: usize, emit: &mut Emit<'_
         Value::Set(set) => set.names().for_each(|member| pieces.push(b"SADD", &[member])),
         Value::SortedSet(set) => set.iter().for_each(|scored| {
             let score = Blob::from(parse::float_text(scored.score));
-            pieces.push(b"ZADD", &[&score, &scored.member]);
+            pieces.push(b"ZADD", &[BlobRef::from(&score), scored.member]);
         }),
         Value::Stream(stream) => pieces.stream(stream),
     }
@@ -45,10 +45,10 @@ struct Pieces<'a, 'b> {
 
 impl Pieces<'_, '_> {
     /// Adds what belongs together to the command at hand.
-    fn push(&mut self, name: &'static [u8], words: &[&Blob]) {
+    fn push(&mut self, name: &'static [u8], words: &[BlobRef<'_>]) {
         self.name = name;
         self.bytes += words.iter().map(|word| word.len()).sum::<usize>();
-        self.words.extend(words.iter().map(|&word| word.clone()));
+        self.words.extend(words.iter().map(|word| word.to_blob()));
         if self.bytes >= self.bytes_max || self.words.len() >= WORDS_MAX {
             self.flush();
         }

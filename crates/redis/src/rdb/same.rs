@@ -8,10 +8,10 @@ use txn::{Blob, Value};
 pub fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Hash(one), Value::Hash(other)) => {
-            one.len() == other.len() && one.iter().all(|(field, value)| other.get(field) == Some(value))
+            one.len() == other.len() && one.iter().all(|(field, value)| other.get(&field) == Some(value))
         }
         (Value::Set(one), Value::Set(other)) => {
-            one.len() == other.len() && one.names().all(|member| other.contains(member))
+            one.len() == other.len() && one.names().all(|member| other.contains(&member))
         }
         (Value::Stream(one), Value::Stream(other)) => is_same_stream(one, other),
         (one, other) => one == other,

@@ -47,19 +47,19 @@ pub(super) fn value(value: &Value) -> Vec<u8> {
         Value::List(list) => {
             out.push(kind::LIST);
             put_len(&mut out, list.len());
-            list.iter().for_each(|element| put_string(&mut out, element));
+            list.iter().for_each(|element| put_string(&mut out, &element));
         }
         Value::Set(set) => {
             out.push(kind::SET);
             put_len(&mut out, set.len());
-            set.names().for_each(|member| put_string(&mut out, member));
+            set.names().for_each(|member| put_string(&mut out, &member));
         }
         Value::Hash(hash) => {
             out.push(kind::HASH);
             put_len(&mut out, hash.len());
             for (field, value) in hash.iter() {
-                put_string(&mut out, field);
-                put_string(&mut out, value);
+                put_string(&mut out, &field);
+                put_string(&mut out, &value);
             }
         }
         Value::SortedSet(set) => {

@@ -243,7 +243,7 @@ impl<'a> Query<'a> {
             work::elements(1);
             let position = Position::of_score(one.score);
             let meters = area.distance_within(position)?;
-            Some(Found { one: one.clone(), position, meters })
+            Some(Found { one: one.to_scored(), position, meters })
         });
         let mut found: Vec<Found> = found.take(limit).collect();
         // So many of all would be arbitrary: the nearest are meant, unless any will do.
@@ -314,7 +314,7 @@ async fn search(tx: &mut Tx, args: &[Blob], form: Form) -> Outcome {
     };
     let intent = source_intent(source, written);
     let found = found!(find::<SortedSetValue>(tx, &Key::from(source), intent));
-    let set = found.as_ref().map(|(set, _)| &**set);
+    let set = found.as_ref().map(|(set, _)| set);
     let query = argument!(Query::parse(words, form, set));
     let found = set.map_or_else(Vec::new, |set| query.run(set));
     let Some(destination) = stored.or(query.destination) else {

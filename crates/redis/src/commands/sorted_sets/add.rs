@@ -101,10 +101,18 @@ pub(in crate::commands) fn score(argument: &Blob) -> Result<f64, Reply> {
 pub(in crate::commands) fn add(
     context: &FragmentContext<'_>,
     options: AddOptions,
-    members: Vec<Scored>,
+    mut members: Vec<Scored>,
 ) -> PerKeyResult {
     let (mut set, expires_at_ms) = taken(found_in::<SortedSetValue>(context)?);
     let (mut added, mut changed, mut last) = (0, 0, Reply::Nil);
+    if set.is_empty() && members.len() > 1 && !options.only_present {
+        // All are new, if none comes twice.
+        let all: SortedSetValue = members.iter().map(|one| (one.member.clone(), one.score)).collect();
+        if all.len() == members.len() {
+            added = all.len() as i64;
+            (set, members) = (all, Vec::new());
+        }
+    }
     for one in members {
         let effect = match options.apply(&mut set, one) {
             Ok(effect) => effect,

@@ -191,7 +191,7 @@ mod tests {
                 lived.remove(&name(mix(number) % (number + 1)));
             }
         }
-        let members = lived.iter().map(|one| (one.member.clone(), one.score));
+        let members = lived.iter().map(|one| (one.member.to_blob(), one.score));
         let mut restored: SortedSetValue = members.collect();
         assert_eq!(lived, restored);
         for number in 0..500 {

@@ -6,10 +6,9 @@ use crate::commands::options;
 use crate::commands::strings::found;
 use crate::work;
 use crate::{errors, parse};
-use std::sync::Arc;
 use txn::hash::FixedMap;
-use txn::value::{Scored, SetValue, SortedSetValue};
-use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
+use txn::value::{Scored, ScoredRef, SetValue, SortedSetValue};
+use txn::{Blob, BlobRef, Key, Outcome, Reply, Stop, Tx, Value};
 
 /// What is made of the sources.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,8 +56,8 @@ fn number_or_zero(score: f64) -> f64 {
 #[derive(Clone)]
 enum Source {
     Absent,
-    Set(Arc<SetValue>),
-    Sorted(Arc<SortedSetValue>),
+    Set(SetValue),
+    Sorted(SortedSetValue),
 }
 
 impl Source {
@@ -77,11 +76,11 @@ impl Source {
             Source::Sorted(set) => set.score(member),
         }
     }
-    fn members(&self) -> Box<dyn Iterator<Item = (&Blob, f64)> + Send + '_> {
+    fn members(&self) -> Box<dyn Iterator<Item = (BlobRef<'_>, f64)> + Send + '_> {
         match self {
             Source::Absent => Box::new(std::iter::empty()),
             Source::Set(set) => Box::new(set.names().map(|name| (name, 1.0))),
-            Source::Sorted(set) => Box::new(set.iter().map(|one| (&one.member, one.score))),
+            Source::Sorted(set) => Box::new(set.iter().map(|one| (one.member, one.score))),
         }
     }
 }
@@ -191,18 +190,18 @@ impl Combination {
     }
 
     fn union(&self) -> Vec<Scored> {
-        let mut scores: FixedMap<&Blob, f64> = FixedMap::default();
+        let mut scores: FixedMap<BlobRef<'_>, f64> = FixedMap::default();
         for weighted in &self.sources {
             for (member, score) in weighted.source.members().take_while(|_| !work::is_spent()) {
                 let score = weighted.score(score);
-                work::element(member);
+                work::element(&member);
                 scores
                     .entry(member)
                     .and_modify(|sum| *sum = self.aggregate.of_scores(*sum, score))
                     .or_insert(score);
             }
         }
-        let scored = scores.into_iter().map(|(member, score)| Scored { score, member: member.clone() });
+        let scored = scores.into_iter().map(|(member, score)| Scored { score, member: member.to_blob() });
         in_order(scored.collect())
     }
 
@@ -221,10 +220,10 @@ impl Combination {
             let mut sum = first;
             for weighted in others {
                 // What is NaN here is one in the sum, too, and 0 there.
-                let score = weighted.weight * weighted.source.score(member)?;
+                let score = weighted.weight * weighted.source.score(&member)?;
                 sum = self.aggregate.of_scores(sum, score);
             }
-            let member = member.clone();
+            let member = member.to_blob();
             Some(Scored { score: sum, member })
         })
     }
@@ -243,19 +242,19 @@ impl Combination {
             let mut left = SortedSetValue::clone(set);
             for other in others {
                 for (member, _) in other.source.members().take_while(|_| !work::is_spent()) {
-                    work::element(member);
-                    work::scored(usize::from(left.remove(member).is_some()));
+                    work::element(&member);
+                    work::scored(usize::from(left.remove(&member).is_some()));
                 }
             }
             return left;
         }
-        let is_elsewhere = |member: &Blob| {
+        let is_elsewhere = |member: &[u8]| {
             let mut others = others.iter();
             others.any(|other| other.source.score(member).is_some())
         };
         let members = first.source.members().take_while(|_| !work::is_spent());
         let left = members.filter(|(member, _)| !is_elsewhere(member));
-        collected(left.map(|(member, score)| (member.clone(), score)))
+        collected(left.map(|(member, score)| (member.to_blob(), score)))
     }
 }
 
@@ -293,7 +292,7 @@ async fn combine(
         }
     };
     match destination {
-        None => Ok(members_reply(members.iter(), combination.with_scores)),
+        None => Ok(members_reply(members.iter().map(ScoredRef::from), combination.with_scores)),
         Some(destination) => {
             let pairs = members.into_iter().map(|one| (one.member, one.score));
             store(tx, destination, collected(pairs)).await

@@ -15,7 +15,7 @@ pub mod remove;
 pub(super) use bounds::ScoreBounds;
 
 use crate::work;
-use txn::value::{Scored, SortedSetValue};
+use txn::value::{ScoredRef, SortedSetValue};
 use txn::{Blob, Reply};
 
 /// A sorted set of these members.
@@ -28,10 +28,10 @@ pub(in crate::commands) fn collected(members: impl Iterator<Item = (Blob, f64)>)
 }
 
 /// Members in the order in which they come, with their scores or without.
-pub(super) fn members_reply<'a>(members: impl Iterator<Item = &'a Scored>, with_scores: bool) -> Reply {
-    let name = |one: &Scored| Reply::Bulk(one.member.clone());
+pub(super) fn members_reply<'a>(members: impl Iterator<Item = ScoredRef<'a>>, with_scores: bool) -> Reply {
+    let name = |one: ScoredRef<'_>| Reply::Bulk(one.member.to_blob());
     if with_scores {
-        let pair = |one: &Scored| (name(one), Reply::Double(one.score));
+        let pair = |one: ScoredRef<'_>| (name(one), Reply::Double(one.score));
         Reply::Pairs(members.map(pair).collect())
     } else {
         Reply::Array(members.map(name).collect())

@@ -6,7 +6,7 @@ use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
 use crate::work;
-use txn::value::{Scored, SortedSetValue};
+use txn::value::{Scored, ScoredRef, SortedSetValue};
 use txn::{Blob, Intent, Key, Note, Outcome, Reply, Stop, Tx};
 
 /// From which end members are taken.
@@ -43,10 +43,10 @@ pub(in crate::commands) async fn pop(
         };
         let taken = count.min(old.len());
         let (ranks, members): (_, Vec<Scored>) = match end {
-            End::Min => (0..taken, old.range(0..taken).cloned().collect()),
+            End::Min => (0..taken, old.range(0..taken).map(ScoredRef::to_scored).collect()),
             End::Max => {
                 let ranks = old.len() - taken..old.len();
-                (ranks.clone(), old.range(ranks).rev().cloned().collect())
+                (ranks.clone(), old.range(ranks).rev().map(ScoredRef::to_scored).collect())
             }
         };
         if taken > 0 {
@@ -79,7 +79,7 @@ async fn pop_of_one(tx: &mut Tx, args: &[Blob], end: End) -> Outcome {
     Ok(match (count, &members[..]) {
         // One without a count is no list of pairs in any protocol.
         (None, [one]) => Reply::Array(vec![Reply::Bulk(one.member.clone()), Reply::Double(one.score)]),
-        _ => members_reply(members.iter(), true),
+        _ => members_reply(members.iter().map(ScoredRef::from), true),
     })
 }
 

@@ -7,7 +7,7 @@ use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
 use std::ops::Range;
-use txn::value::{Scored, SortedSetValue};
+use txn::value::{ScoredRef, SortedSetValue};
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 
 /// What a command's name says of a range, and what its options may say.
@@ -151,7 +151,7 @@ pub async fn zrangestore(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let found = found!(find::<SortedSetValue>(tx, &Key::from(source), intent));
     let result = found.map_or_else(SortedSetValue::new, |(set, _)| {
         let members = set.range(query.ranks(&set));
-        let pair = |one: &Scored| (one.member.clone(), one.score);
+        let pair = |one: ScoredRef<'_>| (one.member.to_blob(), one.score);
         collected(members.map(pair))
     });
     store(tx, destination, result).await

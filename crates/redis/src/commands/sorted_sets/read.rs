@@ -1,11 +1,10 @@
 //! Single members of sorted sets: scores, ranks, random ones, and the walk over all.
 
-use super::members_reply;
 use crate::chance::Chance;
 use crate::commands::collections::{collection_in, collection_or, find, found_in};
+use crate::commands::compact;
 use crate::commands::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use crate::commands::options;
-use crate::commands::packed;
 use crate::commands::strings::{argument, found};
 use crate::table::per_key::PerKeyResult;
 use crate::{errors, parse};
@@ -79,7 +78,7 @@ pub async fn zrandmember(tx: &mut Tx, args: &[Blob]) -> Outcome {
         [] => {
             let set = collection_or!(SortedSetValue, tx, args, Reply::Nil);
             let picked = set.at(chance.below(set.len()));
-            return Ok(picked.map_or(Reply::Nil, |one| Reply::Bulk(one.member.clone())));
+            return Ok(picked.map_or(Reply::Nil, |one| Reply::Bulk(one.member.to_blob())));
         }
         [count, words @ ..] => {
             let count = argument!(options::draws(count));
@@ -95,8 +94,11 @@ pub async fn zrandmember(tx: &mut Tx, args: &[Blob]) -> Outcome {
     }
     let set = collection_or!(SortedSetValue, tx, args, Reply::Array(Vec::new()));
     let places = chance.places(set.len(), count).into_iter();
-    let picked = places.filter_map(|place| set.at(place));
-    Ok(members_reply(picked, with_scores))
+    let picked = set.at_each(places);
+    Ok(match with_scores {
+        false => Reply::Array(picked.map(|one| Reply::Bulk(one.member)).collect()),
+        true => Reply::Pairs(picked.map(|one| (Reply::Bulk(one.member), Reply::Double(one.score))).collect()),
+    })
 }
 
 /// ZSCAN key cursor [MATCH pattern] [COUNT count]
@@ -104,12 +106,15 @@ pub async fn zscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[1]));
     let set = collection_or!(SortedSetValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
-    let is_packed = packed::is_sorted_set(&set);
-    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| set.page(hash, limit));
+    let is_compact = compact::is_sorted_set(&set);
+    let (page, next) = cursor_page(cursor, options.count, is_compact, |hash, limit| {
+        let (page, next) = set.page(hash, limit);
+        (page.into_iter().map(|one| (one.member, one.score)).collect(), next)
+    });
     let wanted = page.into_iter().filter(|(name, _)| options.matches(name));
     let items = wanted.flat_map(|(name, score)| {
         let score = Reply::bulk(parse::float_text(score).as_str());
-        [Reply::Bulk(name.clone()), score]
+        [Reply::Bulk(name.to_blob()), score]
     });
     Ok(cursor_reply(next, items.collect()))
 }

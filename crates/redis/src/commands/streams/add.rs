@@ -174,11 +174,12 @@ pub async fn xadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(ZERO_ID);
     }
     let key = Key::from(&args[0]);
-    let found = found!(find::<StreamValue>(tx, &key, Intent::Update));
+    let found = found!(find::<Arc<StreamValue>>(tx, &key, Intent::Update));
     if found.is_none() && words.no_stream {
         return Ok(Reply::Nil);
     }
-    let (mut stream, expires_at_ms) = to_change(found);
+    let (stream, expires_at_ms) = to_change(found);
+    let mut stream = Arc::<StreamValue>::unwrap_or_clone(stream);
     let date_ms = match wanted {
         NewId::Any => tx.date_ms().await?,
         _ => 0,
@@ -186,7 +187,7 @@ pub async fn xadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let id = argument!(next_id(&wanted, &stream, date_ms));
     stream.append(StreamEntry { id, fields: Arc::from(fields) });
     let trimmed = words.trim.map_or(0, |trim| trim.apply(&mut stream));
-    put(tx, &key, stream, expires_at_ms).await?;
+    put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     if trimmed > 0 {
         // One write, of which two things are told.
         tx.note(|| Note::Named("xtrim".into()));
@@ -200,14 +201,14 @@ pub async fn xtrim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let words = argument!(words(&args[1..], false));
     let key = Key::from(&args[0]);
     let (Some((old, expires_at_ms)), Some(trim)) =
-        (found!(find::<StreamValue>(tx, &key, Intent::Update)), words.trim)
+        (found!(find::<Arc<StreamValue>>(tx, &key, Intent::Update)), words.trim)
     else {
         return Ok(Reply::Integer(0));
     };
     let mut stream = StreamValue::clone(&old);
     let trimmed = trim.apply(&mut stream);
     if trimmed > 0 {
-        put(tx, &key, stream, expires_at_ms).await?;
+        put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     }
     Ok(Reply::Integer(trimmed as i64))
 }
@@ -215,21 +216,21 @@ pub async fn xtrim(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// XDEL key id [id ...]
 pub async fn xdel(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
-    let Some((old, expires_at_ms)) = found!(find::<StreamValue>(tx, &key, Intent::Update)) else {
+    let Some((old, expires_at_ms)) = found!(find::<Arc<StreamValue>>(tx, &key, Intent::Update)) else {
         return Ok(Reply::Integer(0));
     };
     let ids = argument!(ids(&args[1..]));
     let mut stream = StreamValue::clone(&old);
     let deleted = ids.into_iter().filter(|&id| stream.delete(id)).count();
     if deleted > 0 {
-        put(tx, &key, stream, expires_at_ms).await?;
+        put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     }
     Ok(Reply::Integer(deleted as i64))
 }
 
 /// XLEN key
 pub async fn xlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let found = found!(find::<StreamValue>(tx, &Key::from(&args[0]), Intent::Read));
+    let found = found!(find::<Arc<StreamValue>>(tx, &Key::from(&args[0]), Intent::Read));
     Ok(Reply::Integer(found.map_or(0, |(stream, _)| stream.len() as i64)))
 }
 
@@ -261,7 +262,7 @@ pub async fn xsetid(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(errors::SYNTAX);
     }
     let key = Key::from(&args[0]);
-    let Some((old, expires_at_ms)) = found!(find::<StreamValue>(tx, &key, Intent::Update)) else {
+    let Some((old, expires_at_ms)) = found!(find::<Arc<StreamValue>>(tx, &key, Intent::Update)) else {
         return Ok(errors::NO_SUCH_KEY);
     };
     let mut stream = StreamValue::clone(&old);
@@ -287,6 +288,6 @@ pub async fn xsetid(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if let Some(deleted) = max_deleted_id.filter(|&deleted| deleted != StreamId::MIN) {
         stream.max_deleted_id = deleted;
     }
-    put(tx, &key, stream, expires_at_ms).await?;
+    put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     Ok(Reply::OK)
 }

@@ -6,6 +6,7 @@ use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::work;
 use crate::{errors, parse};
+use std::sync::Arc;
 use txn::value::{Pending, StreamId, StreamValue};
 use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
 
@@ -137,7 +138,7 @@ fn note_new_consumer(tx: &Tx, [old, new]: [&StreamValue; 2], group: &Blob, consu
 /// [FORCE] [JUSTID] [LASTID last-id]
 pub async fn xclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
-    let found = found!(find::<StreamValue>(tx, &key, Intent::Update));
+    let found = found!(find::<Arc<StreamValue>>(tx, &key, Intent::Update));
     let Some((old, expires_at_ms)) = found.filter(|(stream, _)| stream.group(&args[1]).is_some()) else {
         return Ok(no_group(&args[0], &args[1], ""));
     };
@@ -178,7 +179,7 @@ pub async fn xclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     // Who only asked is not written down: who watches the key does not mind.
     if changes || !replies.is_empty() {
         note_new_consumer(tx, [&*old, &stream], group, &args[2]);
-        put(tx, &key, stream, expires_at_ms).await?;
+        put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     }
     Ok(Reply::Array(replies))
 }
@@ -211,7 +212,7 @@ pub async fn xautoclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
         };
     }
     let key = Key::from(&args[0]);
-    let found = found!(find::<StreamValue>(tx, &key, Intent::Update));
+    let found = found!(find::<Arc<StreamValue>>(tx, &key, Intent::Update));
     let Some((old, expires_at_ms)) = found.filter(|(stream, _)| stream.group(&args[1]).is_some()) else {
         return Ok(no_group(&args[0], &args[1], ""));
     };
@@ -247,7 +248,7 @@ pub async fn xautoclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let next = pending.next().map_or(StreamId::MIN, |pending| pending.id);
     if is_new == Some(true) || !claimed.is_empty() || !deleted.is_empty() {
         note_new_consumer(tx, [&*old, &stream], group, &args[2]);
-        put(tx, &key, stream, expires_at_ms).await?;
+        put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     }
     Ok(Reply::Array(vec![id_reply(next), Reply::Array(claimed), Reply::Array(deleted)]))
 }

@@ -6,6 +6,7 @@ use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
 use crate::work;
+use std::sync::Arc;
 use txn::value::{StreamGroup, StreamId, StreamValue};
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 
@@ -53,14 +54,15 @@ fn group_options(args: &[Blob], creates: bool) -> Result<(bool, Option<u64>), Re
 pub async fn create(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let (make_stream, entries_read) = argument!(group_options(args, true));
     let key = Key::from(&args[1]);
-    let found = found!(find::<StreamValue>(tx, &key, Intent::Update));
+    let found = found!(find::<Arc<StreamValue>>(tx, &key, Intent::Update));
     if found.is_none() && !make_stream {
         return Ok(NO_KEY);
     }
     if args.len() > CREATE_WORDS_MAX {
         return Ok(wrong(args));
     }
-    let (mut stream, expires_at_ms) = to_change(found);
+    let (stream, expires_at_ms) = to_change(found);
+    let mut stream = Arc::<StreamValue>::unwrap_or_clone(stream);
     let last_id = match args[3].as_bytes() {
         b"$" => stream.last_id,
         text => argument!(id(text, 0)),
@@ -68,7 +70,7 @@ pub async fn create(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if !stream.add_group(args[2].clone(), StreamGroup::new(last_id, entries_read)) {
         return Ok(Reply::error("BUSYGROUP Consumer Group name already exists"));
     }
-    put(tx, &key, stream, expires_at_ms).await?;
+    put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     Ok(Reply::OK)
 }
 
@@ -76,7 +78,7 @@ pub async fn create(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// what is wrong.
 macro_rules! with_group {
     ($tx:expr, $key:expr, $args:expr) => {
-        match found!(find::<StreamValue>($tx, $key, Intent::Update)) {
+        match found!(find::<Arc<StreamValue>>($tx, $key, Intent::Update)) {
             None => return Ok(NO_KEY),
             Some((stream, _)) if stream.group(&$args[2]).is_none() => {
                 return Ok(no_group_there(&$args[1], &$args[2]));
@@ -104,20 +106,20 @@ pub async fn set_id(tx: &mut Tx, args: &[Blob]) -> Outcome {
         group.last_id = last_id;
         group.entries_read = entries_read;
     });
-    put(tx, &key, stream, expires_at_ms).await?;
+    put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     Ok(Reply::OK)
 }
 
 /// XGROUP DESTROY key group
 pub async fn destroy(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[1]);
-    let Some((old, expires_at_ms)) = found!(find::<StreamValue>(tx, &key, Intent::Update)) else {
+    let Some((old, expires_at_ms)) = found!(find::<Arc<StreamValue>>(tx, &key, Intent::Update)) else {
         return Ok(NO_KEY);
     };
     let mut stream = StreamValue::clone(&old);
     let removed = stream.remove_group(&args[2]);
     if removed {
-        put(tx, &key, stream, expires_at_ms).await?;
+        put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     }
     Ok(Reply::Integer(i64::from(removed)))
 }
@@ -132,7 +134,7 @@ pub async fn create_consumer(tx: &mut Tx, args: &[Blob]) -> Outcome {
     }
     let now_ms = tx.now_ms();
     stream.update_group(&args[2], |group| group.see(&args[3], now_ms));
-    put(tx, &key, stream, expires_at_ms).await?;
+    put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     Ok(Reply::Integer(1))
 }
 
@@ -146,14 +148,14 @@ pub async fn delete_consumer(tx: &mut Tx, args: &[Blob]) -> Outcome {
     }
     let pending = stream.update_group(&args[2], |group| group.remove_consumer(&args[3]));
     work::members(pending.unwrap_or(0));
-    put(tx, &key, stream, expires_at_ms).await?;
+    put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     Ok(Reply::Integer(pending.unwrap_or(0) as i64))
 }
 
 /// XACK key group id [id ...]
 pub async fn xack(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
-    let Some((old, expires_at_ms)) = found!(find::<StreamValue>(tx, &key, Intent::Update)) else {
+    let Some((old, expires_at_ms)) = found!(find::<Arc<StreamValue>>(tx, &key, Intent::Update)) else {
         return Ok(Reply::Integer(0));
     };
     if old.group(&args[1]).is_none() {
@@ -167,7 +169,7 @@ pub async fn xack(tx: &mut Tx, args: &[Blob]) -> Outcome {
     });
     let acknowledged = acknowledged.unwrap_or(0);
     if acknowledged > 0 {
-        put(tx, &key, stream, expires_at_ms).await?;
+        put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     }
     Ok(Reply::Integer(acknowledged as i64))
 }
@@ -215,7 +217,7 @@ pub async fn xpending(tx: &mut Tx, args: &[Blob]) -> Outcome {
         }
         Some(_) => return Ok(errors::SYNTAX),
     };
-    let found = found!(find::<StreamValue>(tx, &Key::from(&args[0]), Intent::Read));
+    let found = found!(find::<Arc<StreamValue>>(tx, &Key::from(&args[0]), Intent::Read));
     let Some(group) = found.as_ref().and_then(|(stream, _)| stream.group(&args[1])) else {
         return Ok(no_group(&args[0], &args[1], ""));
     };

@@ -5,6 +5,7 @@ use crate::commands::collections::find;
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
+use std::sync::Arc;
 use txn::value::{Consumer, StreamGroup, StreamValue};
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx, clock};
 
@@ -26,7 +27,7 @@ fn number_or_nil(value: Option<u64>) -> Reply {
 /// Binds the stream at the key in the second argument, or replies that there is none.
 macro_rules! stream_at {
     ($tx:expr, $args:expr) => {
-        match found!(find::<StreamValue>($tx, &Key::from(&$args[1]), Intent::Read)) {
+        match found!(find::<Arc<StreamValue>>($tx, &Key::from(&$args[1]), Intent::Read)) {
             Some((stream, _)) => stream,
             None => return Ok(errors::NO_SUCH_KEY),
         }

@@ -5,6 +5,7 @@ use crate::commands::collections::{find, put};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
+use std::sync::Arc;
 use txn::value::{Pending, StreamId, StreamValue};
 use txn::{Blob, Intent, Key, Note, Outcome, Reply, Stop, Tx};
 
@@ -30,7 +31,7 @@ async fn list(tx: &mut Tx, args: &[Blob], from: &Blob, to: &Blob, reverse: bool)
     if !rest.is_empty() {
         return Ok(errors::SYNTAX);
     }
-    let Some((stream, _)) = found!(find::<StreamValue>(tx, &Key::from(&args[0]), Intent::Read)) else {
+    let Some((stream, _)) = found!(find::<Arc<StreamValue>>(tx, &Key::from(&args[0]), Intent::Read)) else {
         return Ok(Reply::Array(Vec::new()));
     };
     if limit == Some(0) {
@@ -143,7 +144,8 @@ pub async fn xread(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let question = argument!(Question::parse(args, false));
     let mut wanted = Vec::with_capacity(question.keys.len());
     for (key, text) in question.keys.iter().zip(question.ids) {
-        let stream = found!(find::<StreamValue>(tx, &Key::from(key), Intent::Read)).map(|(stream, _)| stream);
+        let stream =
+            found!(find::<Arc<StreamValue>>(tx, &Key::from(key), Intent::Read)).map(|(stream, _)| stream);
         let after = match text.as_bytes() {
             b"$" => stream.as_ref().map_or(StreamId::MIN, |stream| stream.last_id),
             b">" => {
@@ -180,7 +182,7 @@ pub async fn xreadgroup(tx: &mut Tx, args: &[Blob]) -> Outcome {
     // Nothing is delivered if anything is wrong.
     let mut wanted = Vec::with_capacity(question.keys.len());
     for (name, text) in question.keys.iter().zip(question.ids) {
-        let found = found!(find::<StreamValue>(tx, &Key::from(name), Intent::Update));
+        let found = found!(find::<Arc<StreamValue>>(tx, &Key::from(name), Intent::Update));
         if found.is_none_or(|(stream, _)| stream.group(group).is_none()) {
             return Ok(no_group_to_read(name, group));
         }
@@ -210,7 +212,7 @@ pub async fn xreadgroup(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub(crate) async fn ends(tx: &mut Tx, names: &[Blob]) -> Outcome {
     let mut ends = Vec::with_capacity(names.len());
     for name in names {
-        let stream = found!(find::<StreamValue>(tx, &Key::from(name), Intent::Read));
+        let stream = found!(find::<Arc<StreamValue>>(tx, &Key::from(name), Intent::Read));
         let end = stream.map_or(StreamId::MIN, |(stream, _)| stream.last_id);
         ends.push(id_reply(end));
     }
@@ -227,7 +229,7 @@ async fn deliver(
 ) -> Result<Option<Vec<Reply>>, Stop> {
     let key = Key::from(name);
     let (Ok(Some((old, expires_at_ms))), Some((group, consumer))) =
-        (find::<StreamValue>(tx, &key, Intent::Update).await?, question.group)
+        (find::<Arc<StreamValue>>(tx, &key, Intent::Update).await?, question.group)
     else {
         return Ok(None);
     };
@@ -240,13 +242,13 @@ async fn deliver(
     let Some(after) = after else {
         // What is written if nothing is new is when the consumer last asked.
         let entries = news(&mut stream, question, now_ms);
-        put(tx, &key, stream, expires_at_ms).await?;
+        put(tx, &key, Arc::new(stream), expires_at_ms).await?;
         return Ok(entries);
     };
     let (entries, delivered) = history(&mut stream, group, consumer, after, question.limit(), now_ms);
     // As in Redis, who watches the key does not mind who asks for nothing.
     if delivered > 0 || is_new == Some(true) {
-        put(tx, &key, stream, expires_at_ms).await?;
+        put(tx, &key, Arc::new(stream), expires_at_ms).await?;
     }
     Ok(Some(entries))
 }

@@ -1,9 +1,10 @@
-//! Which collections Redis 7.2 would hold packed, with its default bounds, if each was made at once. OBJECT
-//! ENCODING tells it, and HSCAN, SSCAN and ZSCAN return a packed collection whole.
+//! The collections that Redis 7.2 would hold in a compact encoding, with its default bounds, if each was made
+//! at once. OBJECT ENCODING tells it, and HSCAN, SSCAN and ZSCAN return such a collection whole. How a value
+//! lies in memory here has nothing to do with it.
 
 use crate::parse;
 use crate::work;
-use txn::Blob;
+use txn::BlobRef;
 use txn::value::{HashValue, ListValue, SetValue, SortedSetValue};
 
 const LIST_BYTES_MAX: usize = 8192;
@@ -13,9 +14,9 @@ const MEMBERS_MAX: usize = 128;
 const ELEMENT_BYTES_MAX: usize = 64;
 const INTEGERS_MAX: usize = 512;
 
-/// Whether an element may be in a packed collection. What is looked at counts as work; a long element ends
-/// the search.
-fn is_short(bytes: &Blob) -> bool {
+/// Whether an element may be in a compact collection. Each look counts as work; a long element ends the
+/// search.
+fn is_short(bytes: BlobRef<'_>) -> bool {
     work::steps(1);
     bytes.len() <= ELEMENT_BYTES_MAX
 }
@@ -26,9 +27,9 @@ pub(super) fn is_hash(hash: &HashValue) -> bool {
 
 /// Whether Redis would hold the set as an array of integers.
 pub(super) fn is_integers(set: &SetValue) -> bool {
-    let is_integer = |bytes: &Blob| {
+    let is_integer = |bytes: BlobRef<'_>| {
         work::steps(1);
-        parse::integer(bytes).is_some()
+        parse::integer(&bytes).is_some()
     };
     set.len() <= INTEGERS_MAX && set.names().all(is_integer)
 }
@@ -38,7 +39,7 @@ pub(super) fn is_set(set: &SetValue) -> bool {
 }
 
 pub(super) fn is_sorted_set(set: &SortedSetValue) -> bool {
-    let mut members = set.iter().map(|one| &one.member);
+    let mut members = set.iter().map(|one| one.member);
     set.len() <= MEMBERS_MAX && members.all(is_short)
 }
 
@@ -47,7 +48,7 @@ pub(super) fn is_list(list: &ListValue) -> bool {
     let mut elements = list.iter();
     elements.all(|element| {
         work::steps(1);
-        bytes += listpack_bytes(element);
+        bytes += listpack_bytes(&element);
         bytes <= LIST_BYTES_MAX
     })
 }
@@ -57,7 +58,7 @@ const LISTPACK_EMPTY_BYTES: usize = 7;
 
 /// What an element takes in a listpack: its form, its bytes, and the length of both for those who come from
 /// behind.
-fn listpack_bytes(element: &Blob) -> usize {
+fn listpack_bytes(element: &[u8]) -> usize {
     let (form, bytes) = match parse::integer(element) {
         Some(0..=0x7f) => (1, 0),
         Some(-0x1000..=0xfff) => (1, 1),
