@@ -63,6 +63,7 @@ pub fn hdel(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     }
     let (mut fields, expires_at_ms) = taken(found);
     let removed = args[1..].iter().filter(|field| fields.remove(field)).count();
+    work::members(removed);
     Ok(stored(fields, expires_at_ms, Reply::Integer(removed as i64)))
 }
 
