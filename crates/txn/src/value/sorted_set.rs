@@ -166,12 +166,16 @@ impl Large {
             |one| one.cmp(score, member) == Ordering::Less,
         )
     }
-    /// Adds a member whose name is new.
-    fn add(&mut self, member: Blob, score: f64) {
+    /// Gives a member a score, and returns the one that it had.
+    fn put(&mut self, member: Blob, score: f64) -> Option<f64> {
+        let old = self.scores.insert(member.clone(), score);
+        if let Some(old) = old {
+            self.members.remove(self.place_of(old, &member));
+            self.packed_bytes -= packed_bytes(old, &member);
+        }
         self.packed_bytes += packed_bytes(score, &member);
-        let place = self.place_of(score, &member);
-        self.scores.insert(member.clone(), score);
-        self.members.insert(place, Scored { score, member });
+        self.members.insert(self.place_of(score, &member), Scored { score, member });
+        old
     }
     fn take(&mut self, member: &[u8]) -> Option<f64> {
         let score = self.scores.remove(member)?;
@@ -310,16 +314,11 @@ impl SortedSetValue {
                 let scores = kept.iter().map(|one| (one.member.clone(), one.score)).collect();
                 let mut large =
                     Large { members: kept.into_iter().collect(), scores, packed_bytes: kept_bytes };
-                large.add(member, score);
+                large.put(member, score);
                 self.0 = Form::Large(Arc::new(large));
                 old
             }
-            Form::Large(large) => {
-                let large = Arc::make_mut(large);
-                let old = large.take(&member);
-                large.add(member, score);
-                old
-            }
+            Form::Large(large) => Arc::make_mut(large).put(member, score),
         }
     }
     /// Removes a member and returns its score.
