@@ -55,6 +55,11 @@ impl Incarnation {
         self.base() | ((1 << NUMBER_BITS) - 1)
     }
 
+    /// Whether a number is one of this incarnation.
+    pub(super) fn has(self, number: u64) -> bool {
+        self.base() < number && number <= self.last()
+    }
+
     /// `None` if a site has been fenced too often.
     pub(super) fn next(self) -> Option<Incarnation> {
         self.0.checked_add(1).map(Incarnation)

@@ -31,6 +31,7 @@
 //! there is only one, the site stays shut, and the operator must set the system up anew. A partition that no
 //! site has any more is empty.
 
+use super::codec::struct_form;
 use super::fence::{Ballot, Candidate, Decision, Incarnation};
 use super::message::Fencing;
 use super::propagation::{Incoming, Outgoing};
@@ -97,6 +98,19 @@ pub struct Installed {
     promised: Ballot,
     lasts: BTreeMap<NodeId, u64>,
 }
+
+struct_form!(ReplicaState { replica, held, tombstones });
+struct_form!(Installed {
+    incarnation,
+    replicas,
+    held,
+    tombstones,
+    decided,
+    excluded,
+    frozen,
+    promised,
+    lasts
+});
 
 impl Installed {
     /// The partitions, as other sites had them.

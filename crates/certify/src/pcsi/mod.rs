@@ -55,7 +55,7 @@
 //! **The log.** A [`Record`] is whatever the site must know after a crash: the boot, locks and their
 //! releases, commits, applied updates, that all resolvers know an outcome, promises and decisions on fences.
 //! Effects leave when all records up to then are durable ([`SiteEffects`]); so nobody hears of a sequence
-//! number that a site may use again.
+//! number that a site may use again. Records and letters have byte forms (`codec.rs`).
 //!
 //! **Restart.** [`Pcsi::start`] goes through the records. A coordinator that is asked for an outcome answers
 //! from its log, and what is neither recorded nor under way has not committed: a transaction's name has the
@@ -93,7 +93,7 @@
 //!   disk or a fence can take it back. Checkpoints of the log.
 //! - Exactly once for a client that goes on at another site. A [`SiteMap`] that changes: it moves resolvers
 //!   without their locks.
-//! - Byte forms of records and messages, clears, and expiry (note 12).
+//! - Clears, and expiry (note 12).
 //!
 //! A warning about section V. A transaction gets its advance number before it commits, and its number in a
 //! local partition when it commits. Let `t` at site 2 get number 200 of partition `p`, and `u` at site 3
@@ -106,6 +106,7 @@
 //! lower advance numbers are.
 
 mod clock;
+mod codec;
 mod fence;
 mod join;
 mod message;
@@ -144,6 +145,11 @@ impl SiteMap {
     pub fn new(replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
         let has_sites = !replicas.is_empty() && replicas.iter().all(|sites| !sites.is_empty());
         has_sites.then_some(SiteMap { replicas })
+    }
+
+    /// Whether there is such a partition.
+    pub fn has(&self, partition: PartitionId) -> bool {
+        usize::from(partition.0) < self.replicas.len()
     }
 
     /// The sites that have a partition.

@@ -1,6 +1,7 @@
 //! Whole systems of sites, judged by what their clients saw; and each deliberate defect is found.
 
 mod client;
+mod codec;
 mod directed;
 mod judge;
 mod world;
@@ -91,7 +92,9 @@ fn worlds_lose_disks_and_fence_sites() {
 /// What the world says of a defect.
 fn symptom(mutant: Mutant) -> &'static str {
     match mutant {
-        Mutant::ReuseSequence | Mutant::ReuseLostNumbers => "two transactions have",
+        Mutant::ReuseSequence => "two transactions have",
+        // The numbers are not those of the new incarnation, so no other site reads the updates.
+        Mutant::ReuseLostNumbers => "a site has sent it",
         Mutant::ForgetRequestsEarly => "two attempts of a transaction have committed",
         Mutant::ForgetRequests => "its client heard that it has not",
         Mutant::DropAtFirstAcknowledgement | Mutant::HearFenced | Mutant::FenceAlone => "lacks numbers of",

@@ -45,8 +45,9 @@ impl Attempt {
 
 pub(super) struct Host {
     pub site: Option<Pcsi>,
-    /// The durable records, in order.
+    /// The durable records, in order, and their bytes.
     log: Vec<Record>,
+    bytes: Vec<Vec<u8>>,
     /// Effects whose records are not durable, then effects that have not left.
     appended: Vec<SiteEffects>,
     leaving: VecDeque<SiteEffects>,
@@ -68,7 +69,7 @@ pub struct World {
     /// Those that clients only overwrite, then those that clients also delete.
     pub(super) keys: Vec<Key>,
     overwritten: usize,
-    flying: Vec<(u64, NodeId, NodeId, Letter)>,
+    flying: Vec<(u64, NodeId, NodeId, Vec<u8>)>,
     /// Pairs of sites, lower first, whose messages are lost until a step.
     cuts: BTreeMap<(u16, u16), u64>,
     /// The most steps that a message takes, by the lower and the higher site.
@@ -186,6 +187,7 @@ impl World {
             world.hosts.push(Host {
                 site: None,
                 log: vec![Record::Founded],
+                bytes: vec![Record::Founded.encode()],
                 appended: Vec::new(),
                 leaving: VecDeque::new(),
                 old_logs: Vec::new(),
@@ -227,7 +229,10 @@ impl World {
         let options = SiteOptions { me: NodeId(host as u16), ..self.options.clone() };
         let mut effects = SiteEffects::default();
         self.starts += 1;
-        let site = Pcsi::start(options, &self.hosts[host].log, self.starts, &mut effects);
+        let read = |bytes: &Vec<u8>| Record::decode(bytes, &self.sites).expect("the site has written it");
+        let records: Vec<Record> = self.hosts[host].bytes.iter().map(read).collect();
+        assert_eq!(records, self.hosts[host].log);
+        let site = Pcsi::start(options, &records, self.starts, &mut effects);
         site.check_invariants();
         self.hosts[host].site = Some(site);
         self.hosts[host].appended.push(effects);
@@ -267,6 +272,7 @@ impl World {
             let fetched = updates.values().filter(|update| is_fetched(update));
             self.hosts[host].fetched = fetched.map(|update| update.name).collect();
         }
+        self.hosts[host].bytes.extend(records.iter().map(Record::encode));
         self.hosts[host].log.extend(records);
     }
 
@@ -334,6 +340,7 @@ impl World {
         self.crash(host);
         self.find_lost();
         let log = std::mem::take(&mut self.hosts[host].log);
+        self.hosts[host].bytes.clear();
         self.hosts[host].old_logs.push(log);
         self.hosts[host].fetched.clear();
         self.find_lost();
@@ -451,7 +458,7 @@ impl World {
                 for _ in 0..copies {
                     let pair = (to.0.min(host as u16), to.0.max(host as u16));
                     let at = self.now + 1 + self.below(self.delays[&pair]);
-                    self.flying.push((at, NodeId(host as u16), to, message.clone()));
+                    self.flying.push((at, NodeId(host as u16), to, message.encode()));
                 }
             }
             for (id, answer) in effects.answers {
@@ -473,14 +480,15 @@ impl World {
         let (now, cuts) = (self.now, self.cuts.clone());
         let (due, flying) = std::mem::take(&mut self.flying).into_iter().partition(|(at, ..)| *at <= now);
         self.flying = flying;
-        let due: Vec<(u64, NodeId, NodeId, Letter)> = due;
+        let due: Vec<(u64, NodeId, NodeId, Vec<u8>)> = due;
         for (_, from, to, message) in due {
             let pair = (from.0.min(to.0), from.0.max(to.0));
             let is_cut = cuts.get(&pair).is_some_and(|&until| until > now);
             let host = usize::from(to.0);
             let is_lost = is_cut || (is_faulty && self.percent(3)) || self.hosts[host].site.is_none();
             if !is_lost {
-                self.on(host, |site, effects| site.receive(from, message, effects));
+                let letter = Letter::decode(&message, &self.sites).expect("a site has sent it");
+                self.on(host, |site, effects| site.receive(from, letter, effects));
             }
         }
     }
