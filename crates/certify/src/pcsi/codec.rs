@@ -31,6 +31,12 @@ pub(super) trait Form: Sized {
     fn take(input: &mut Input<'_>) -> Option<Self>;
 }
 
+/// An enum whose form begins with a tag.
+trait Tagged {
+    /// The name of the variant that has a tag.
+    fn name_of(tag: u8) -> Option<&'static str>;
+}
+
 /// The form of a struct: its fields in this order.
 macro_rules! struct_form {
     ($type:ident { $($field:ident),+ }) => {
@@ -74,7 +80,29 @@ macro_rules! enum_form {
                 })
             }
         }
+
+        impl Tagged for $type {
+            fn name_of(tag: u8) -> Option<&'static str> {
+                match tag {
+                    $($tag => Some(stringify!($variant)),)+
+                    _ => None,
+                }
+            }
+        }
     };
+}
+
+/// The kind of a letter, by its bytes, for traces.
+pub fn describe(bytes: &[u8]) -> Option<&'static str> {
+    let reader = &mut Reader::new(bytes);
+    reader.u8()?;
+    if take_bool(reader)? {
+        reader.u8()?;
+    }
+    match Message::name_of(reader.u8()?)? {
+        "Fencing" => Fencing::name_of(reader.u8()?),
+        name => Some(name),
+    }
 }
 
 fn encode(form: &impl Form) -> Vec<u8> {

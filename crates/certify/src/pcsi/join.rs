@@ -36,7 +36,7 @@ use super::fence::{Ballot, Candidate, Decision, Incarnation};
 use super::message::Fencing;
 use super::propagation::{Incoming, Outgoing};
 use super::replica::Replica;
-use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update};
+use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update, VectorClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::{Key, NodeId, PartitionId};
@@ -78,10 +78,9 @@ pub struct ReplicaState {
 }
 
 impl ReplicaState {
-    /// The partition.
-    #[cfg(test)]
-    pub(super) fn replica(&self) -> &Replica {
-        &self.replica
+    /// How many updates of each site the partition counts.
+    pub fn view(&self) -> &VectorClock {
+        &self.replica.view
     }
 }
 
@@ -113,14 +112,13 @@ struct_form!(Installed {
 });
 
 impl Installed {
-    /// The partitions, as other sites had them.
-    #[cfg(test)]
-    pub(super) fn replicas(&self) -> &BTreeMap<PartitionId, Replica> {
-        &self.replicas
+    /// Whether another site has given a partition in this state.
+    pub fn has(&self, partition: PartitionId, state: &ReplicaState) -> bool {
+        self.replicas.get(&partition) == Some(&state.replica)
     }
 
-    #[cfg(test)]
-    pub(super) fn incarnation(&self) -> Incarnation {
+    /// The new incarnation.
+    pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 }

@@ -118,6 +118,7 @@ mod resolver;
 mod tests;
 
 pub use clock::{CommitStamp, VectorClock};
+pub use codec::describe;
 pub use fence::{Ballot, Candidate, Decision, Incarnation};
 pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};

@@ -147,12 +147,12 @@ impl Update {
 
 impl Pcsi {
     /// Whether this site may apply an update now.
-    pub(super) fn may_apply(&self, update: &Update) -> bool {
+    pub fn may_apply(&self, update: &Update) -> bool {
         update.may_follow(|of| self.view(of))
     }
 
     /// Whether an update is applied here.
-    pub(super) fn has_applied(&self, update: &Update) -> bool {
+    pub fn has_applied(&self, update: &Update) -> bool {
         update.is_counted(|of| self.view(of))
     }
 
