@@ -80,6 +80,7 @@ fn what_only_one_site_has_is_spared() {
 /// What the world says of a defect.
 fn symptom(mutant: Mutant) -> &'static str {
     match mutant {
+        Mutant::TellUnwitnessed => "sites had it",
         Mutant::ReuseSequence => "two transactions have",
         // The numbers are not those of the new incarnation, so no other site reads the updates.
         Mutant::ReuseLostNumbers => "cannot read a letter",

@@ -270,6 +270,8 @@ pub enum Mutant {
     DropAtFirstAcknowledgement,
     /// PCSI: a site removes a deleted key that an open snapshot has.
     BuryUnderSnapshots,
+    /// PCSI: a client is told of its commit before as many sites have the update as it asks for.
+    TellUnwitnessed,
     /// Two-phase commit, hierarchical validation, PCSI: a participant unlocks when it has voted.
     UnlockAtVote,
     /// Two-phase commit, hierarchical validation, PCSI: a participant that recovers does not know its yes
@@ -391,7 +393,8 @@ impl Mutant {
     ];
     /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck`,
     /// `AdvanceViewEarly`, `BuryUnderSnapshots` and `ForgetDecision`, which worlds meet too rarely.
-    pub const OF_PCSI: [Mutant; 18] = [
+    pub const OF_PCSI: [Mutant; 19] = [
+        Mutant::TellUnwitnessed,
         Mutant::ReuseLostNumbers,
         Mutant::HearFenced,
         Mutant::FenceAlone,

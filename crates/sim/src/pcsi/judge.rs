@@ -16,6 +16,8 @@ type Versions = BTreeMap<(usize, u64), usize>;
 pub(super) struct End<'a> {
     pub ledger: &'a Ledger,
     pub sites: Vec<&'a Pcsi>,
+    /// A client is told of a write once so many sites have it.
+    pub sites_min: usize,
 }
 
 impl std::ops::Deref for End<'_> {
@@ -46,6 +48,7 @@ impl End<'_> {
 pub(super) fn judge(end: &End<'_>) -> Result<(), Violation> {
     let found = |oracle| move |text: String| Violation::new(oracle, text);
     let committed = committed(end).map_err(found("commits"))?;
+    witnesses(end).map_err(found("min sites to write"))?;
     let versions = chains(end, &committed).map_err(found("lost updates"))?;
     snapshots(end, &committed, &versions).map_err(found("snapshots"))?;
     replicas(end, &versions).map_err(found("replica states"))?;
@@ -130,6 +133,22 @@ fn committed(end: &End<'_>) -> Result<BTreeSet<u64>, String> {
         Some(number) => Err(format!("attempt {number} has committed, and its client heard that it has not")),
         None => Ok(attempts),
     }
+}
+
+/// A lost update whose client was told of its commit was in as many logs as sites must have a write, and all
+/// of these are lost. So one lost disk, or one fence, takes no such write back where that is more than one.
+fn witnesses(end: &End<'_>) -> Result<(), String> {
+    let is_told = |number: u64| end.attempts[number as usize - 1].is_acknowledged();
+    for update in end.updates().values().filter(|update| end.lost.contains(&update.name)) {
+        let sites = end.sites_that_had(update.name);
+        if sites < end.sites_min && attempts_of(update).any(is_told) {
+            return Err(format!(
+                "{:?} was acknowledged and is lost, and {sites} of {} sites had it",
+                update.name, end.sites_min
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The newest version at or before the one that was read that is not lost.

@@ -43,8 +43,8 @@ struct Log {
     records: Vec<Record>,
     /// The first ones of them, which are on the disk.
     durable: usize,
-    /// The logs that the host has lost, or that a fence made void.
-    old: Vec<Vec<Record>>,
+    /// The logs that the host has lost, or that a fence made void, and what the host had fetched before each.
+    old: Vec<(Vec<Record>, BTreeSet<TransactionName>)>,
     /// The updates in the partitions that the host got from others when it began without a log.
     fetched: BTreeSet<TransactionName>,
     /// The host's incarnation when it last lost its disk, or an operator fenced it; until the next one is
@@ -204,11 +204,11 @@ impl Ledger {
         let log = &mut self.logs[usize::from(host)];
         log.records.truncate(log.durable);
         let records = std::mem::take(&mut log.records);
+        let fetched = std::mem::take(&mut log.fetched);
         if !records.is_empty() {
-            log.old.push(records);
+            log.old.push((records, fetched));
         }
         log.durable = 0;
-        log.fetched.clear();
         log.out.get_or_insert(incarnation);
     }
 
@@ -267,8 +267,19 @@ impl Ledger {
 
     /// The durable records of each site, also those of logs that are lost.
     pub fn all_logs(&self) -> impl Iterator<Item = (usize, &[Record])> {
-        let logs = self.logs.iter().map(|log| log.old.iter().map(|old| &old[..]).chain([log.durable()]));
+        let logs = self.logs.iter().map(|log| log.old.iter().map(|(old, _)| &old[..]).chain([log.durable()]));
         logs.enumerate().flat_map(|(host, logs)| logs.map(move |log| (host, log)))
+    }
+
+    /// The number of sites in whose logs an update was, or is.
+    pub fn sites_that_had(&self, name: TransactionName) -> usize {
+        let had = |records: &[Record], fetched: &BTreeSet<TransactionName>| {
+            fetched.contains(&name) || records.iter().filter_map(update_in).any(|update| update.name == name)
+        };
+        let logs = self.logs.iter().filter(|log| {
+            had(log.durable(), &log.fetched) || log.old.iter().any(|(records, fetched)| had(records, fetched))
+        });
+        logs.count()
     }
 
     /// The number of lost logs, and of updates in partitions that sites got from others.

@@ -15,13 +15,17 @@
 //! begins without its log. A flipped bit could take a durable record that nothing else tells of, so no
 //! scenario may have one.
 //!
+//! **Slow decisions.** In half of the worlds, many messages about decided fences leave late, so sites act on
+//! fences of which others have not heard.
+//!
 //! **A site that stays away.** In half of the worlds in which no disk was lost and no site fenced, one site
 //! goes when the faults are over. Nevertheless each other site must apply what it may and one of them has.
 //! Then the site comes back.
 //!
 //! **Oracles.** What was durable is there after a start (`durability`). Each number belongs to one update, all
 //! sites concerned have all updates that are not lost, and no attempt has an effect that its client heard it
-//! has not (`commits`). Of two writers of one version one loses (`lost updates`). What a transaction reads
+//! has not (`commits`). An acknowledged write is lost only if as many logs with it were lost as sites must have a
+//! write (`min sites to write`). Of two writers of one version one loses (`lost updates`). What a transaction reads
 //! contains all that it causally follows (`snapshots`). In the end all replicas have the same, and keep
 //! nothing that nobody needs (`replica states`, `deletes`). The world adds that all ends.
 
@@ -57,6 +61,8 @@ const SESSIONS_MAX: u64 = 4;
 const STAGE_TICKS: u64 = 600;
 /// After the last fault, all must finish within so many ticks, beside what clients need to think.
 const SETTLE_TICKS: u64 = 6_000;
+/// A message about a decided fence leaves at most so many ticks late.
+const DECIDED_LATE_TICKS_MAX: u64 = 200;
 /// A look at all logs costs time, so one is made after so many events only.
 const EVENTS_BETWEEN_LOOKS: u64 = 100;
 
@@ -72,6 +78,9 @@ struct Plan {
     segment_bytes: u64,
     /// The number of keys that clients only overwrite.
     overwritten: usize,
+    /// The share of the messages about decided fences that leave only after up to [`DECIDED_LATE_TICKS_MAX`]
+    /// ticks.
+    decided_late_percent: u32,
     /// The host that goes when the faults are over.
     away: Option<u16>,
 }
@@ -154,7 +163,9 @@ impl Plan {
             let copies = (1 + draw.below(4)).min(hosts);
             (0..copies).map(|copy| NodeId(((partition + copy) % hosts) as u16)).collect()
         });
-        let sites = SiteMap::new(replicas.collect()).expect("each partition has a site");
+        let replicas: Vec<Vec<NodeId>> = replicas.collect();
+        let copies_min = replicas.iter().map(Vec::len).min().unwrap_or_default();
+        let sites = SiteMap::new(replicas).expect("each partition has a site");
         // What a client's transaction takes.
         let flight_ticks = options.latency.flight_us() * 1_000 / tick_ns;
         let mut site = SiteOptions {
@@ -168,6 +179,9 @@ impl Plan {
             retained_max: 40,
             silent_ticks_max: 60,
             session_horizon: 1_000,
+            // Where a partition has fewer replicas, all writes there would be refused.
+            sites_to_write_min: draw.pick(&[1, 2, 2, 3]).min(copies_min),
+            sites_ticks_max: 300,
         };
         // In some seeds, bounds are so low that sites reach them.
         if draw.percent(30) {
@@ -176,6 +190,7 @@ impl Plan {
             site.open_max = 2 + draw.below(4) as usize;
             site.session_horizon = 5 + draw.below(40);
             site.vote_ticks_max = 20 + draw.below(280);
+            site.sites_ticks_max = 20 + draw.below(280);
             site.open_ticks_max = 10 + draw.below(40) + 5 * flight_ticks;
         }
         Plan {
@@ -187,6 +202,7 @@ impl Plan {
             sync_ns: options.costs.sync_ns,
             segment_bytes: options.segment_bytes,
             overwritten: 2 + draw.below(6) as usize,
+            decided_late_percent: draw.pick(&[0, 0, 50, 100]),
             away: (hosts > 2 && draw.percent(50)).then(|| draw.below(hosts) as u16),
         }
     }
@@ -265,6 +281,8 @@ enum Timer {
     Synced,
     /// The journal's next segment is made.
     Prepared,
+    /// A letter leaves that this process has kept back.
+    Late(u64),
     /// The operator has this site fence another one.
     Fence(NodeId),
     /// A client begins.
@@ -461,7 +479,8 @@ impl System for PcsiWorld {
         self.ledger.find_lost();
         let sites = nodes.iter().flatten().map(Process::site).collect();
         core.witness(self.ledger.updates().len() as u64);
-        judge::judge(&judge::End { ledger: &self.ledger, sites })
+        let sites_min = self.plan.options.sites_to_write_min;
+        judge::judge(&judge::End { ledger: &self.ledger, sites, sites_min })
     }
 
     fn replace(&mut self, host: u16, core: &mut Core<Self>) {

@@ -1,12 +1,12 @@
 //! A host's process: a site, its log in a journal, and what waits for syncs.
 
 use super::ledger::number;
-use super::{Ask, Frame, PcsiWorld, Tell, Timer};
+use super::{Ask, DECIDED_LATE_TICKS_MAX, Frame, PcsiWorld, Tell, Timer};
 use crate::keeper::Keeper;
 use crate::world::{Address, Core, Input, Start, Violation};
 use bytes::Bytes;
 use certify::Answer;
-use certify::pcsi::{Letter, Pcsi, Record, SiteEffects, SiteOptions};
+use certify::pcsi::{Fencing, Letter, Message, Pcsi, Record, SiteEffects, SiteOptions};
 use log::{Entry, EntryKind, Kept};
 use node::host::{HostEvent, Recorded};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +37,8 @@ pub(super) struct Process {
     /// For each record of the journal that is not durable, the records of the site's log up to it.
     unsynced: VecDeque<(u64, u64)>,
     leaving: VecDeque<(u64, Leaving)>,
+    /// Letters that are kept back, by the numbers of their timers.
+    late: BTreeMap<u64, (NodeId, Bytes)>,
     /// The clients' numbers of sessions.
     sessions: BTreeMap<SessionId, u32>,
     /// It ends after this turn.
@@ -71,7 +73,10 @@ impl Process {
         };
         system.ledger.recovered(host, &records)?;
         if records.is_empty() && !system.ledger.is_founded(host) {
-            let kept = kept(0, &[Record::Founded]);
+            records.push(Record::Founded);
+            // A write that fails, or during which the process dies, may be done nevertheless.
+            system.ledger.written(host, &records);
+            let kept = kept(0, &records);
             let is_founded = matches!(keeper.append(&[kept], 0), Recorded::Written { .. })
                 && keeper.records.journal.sync().is_ok();
             if !is_founded {
@@ -81,8 +86,6 @@ impl Process {
                 });
             }
             keeper.records.count_from_here();
-            records.push(Record::Founded);
-            system.ledger.written(host, &records);
             system.ledger.synced(host, 1);
         }
         system.processes += 1;
@@ -100,6 +103,7 @@ impl Process {
             synced: 0,
             unsynced: VecDeque::new(),
             leaving: VecDeque::new(),
+            late: BTreeMap::new(),
             sessions: BTreeMap::new(),
             has_failed: false,
         };
@@ -169,13 +173,17 @@ impl Turn<'_> {
                 synced.into_iter().for_each(|event| self.heard(event));
             }
             Input::Timer(Timer::Prepared) => drop(self.process.keeper.prepared()),
-            Input::Timer(Timer::Fence(site)) if self.system.ledger.may_lose(site.0) => {
-                self.core.note(Address::Host(self.host), || format!("the operator has it fence {site}"));
-                let is_open = self.process.site.is_open();
-                self.process.site.fence(site, &mut effects);
-                if is_open {
-                    self.system.ledger.fence(site.0);
+            Input::Timer(Timer::Late(number)) => {
+                if let Some((to, bytes)) = self.process.late.remove(&number) {
+                    self.send(to, bytes);
                 }
+            }
+            Input::Timer(Timer::Fence(site))
+                if self.process.site.is_open() && self.system.ledger.may_lose(site.0) =>
+            {
+                self.core.note(Address::Host(self.host), || format!("the operator has it fence {site}"));
+                self.process.site.fence(site, &mut effects);
+                self.system.ledger.fence(site.0);
             }
             Input::Timer(_) | Input::Frame { .. } => {}
         }
@@ -211,12 +219,13 @@ impl Turn<'_> {
         process.site.check_invariants();
         if !effects.records.is_empty() {
             let kept = kept(process.records, &effects.records);
+            // A write that fails, or during which the process dies, may be done nevertheless.
+            self.system.ledger.written(self.host, &effects.records);
             match process.keeper.append(&[kept], process.ticks) {
                 Recorded::Written { record, rotated } => {
                     process.written = record;
                     process.records += effects.records.len() as u64;
                     process.unsynced.push_back((record, process.records));
-                    self.system.ledger.written(self.host, &effects.records);
                     if rotated {
                         self.prepare_soon();
                     }
@@ -283,20 +292,33 @@ impl Turn<'_> {
         }
     }
 
+    fn send(&mut self, to: NodeId, bytes: Bytes) {
+        let frame = Frame::Peer { from: NodeId(self.host), bytes };
+        self.core.send(Address::Host(self.host), Address::Host(to.0), frame);
+    }
+
     /// What waited for records that are durable leaves.
     fn leave(&mut self) {
-        let process = &mut *self.process;
-        if process.has_failed {
-            return;
-        }
         let me = Address::Host(self.host);
-        let last = process.site.last_commit();
-        while let Some((_, leaving)) = process.leaving.pop_front_if(|(of, _)| *of <= process.synced) {
+        let (last, synced) = (self.process.site.last_commit(), self.process.synced);
+        while let Some((_, leaving)) = self.process.leaving.pop_front_if(|(of, _)| *of <= synced) {
+            if self.process.has_failed {
+                return;
+            }
             match leaving {
                 Leaving::Letter(to, letter) => {
                     self.system.ledger.note_given(self.host, &letter);
-                    let frame = Frame::Peer { from: NodeId(self.host), bytes: Bytes::from(letter.encode()) };
-                    self.core.send(me, Address::Host(to.0), frame);
+                    let is_decision = matches!(letter.message, Message::Fencing(Fencing::Decided { .. }));
+                    let bytes = Bytes::from(letter.encode());
+                    let plan = &self.system.plan;
+                    if is_decision && self.core.draw.percent(plan.decided_late_percent) {
+                        let ticks = self.core.draw.below(DECIDED_LATE_TICKS_MAX);
+                        let number = self.process.late.last_key_value().map_or(0, |(number, _)| number + 1);
+                        self.core.set_timer(me, 1 + ticks * plan.tick_ns, Timer::Late(number));
+                        self.process.late.insert(number, (to, bytes));
+                    } else {
+                        self.send(to, bytes);
+                    }
                 }
                 Leaving::Tell(session, id, tell) => {
                     let frame = Frame::Tell { session, id, tell, last };

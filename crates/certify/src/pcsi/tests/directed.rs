@@ -36,6 +36,8 @@ impl Group {
             retained_max: 20,
             silent_ticks_max: 8,
             session_horizon: 4,
+            sites_to_write_min: 1,
+            sites_ticks_max: 50,
         };
         let (sites, logs) = ((0..sites).map(|_| None).collect(), vec![vec![Record::Founded]; sites]);
         let mut group =
@@ -558,4 +560,55 @@ fn a_resolver_that_lags_behind_a_fence_refuses_who_has_not_seen_its_newest_versi
     let late = group.session(3);
     let answer = group.write(3, late, &[&key], Some("new"));
     assert_eq!(answer, [Answer::Conflict(Conflict::Key(key))], "site 3 has not seen the newest version");
+}
+
+/// With two sites to write, a commit is told when site 1 has acknowledged it. A client that has waited for too
+/// long hears that the outcome is unknown, and the truth when it asks once more. Without a second site that
+/// counts, nothing is committed.
+fn answers_with_two_sites_to_write() -> Vec<Vec<Answer>> {
+    let mut group = Group::new(3, &[&[0, 1], &[0]]);
+    group.options.sites_to_write_min = 2;
+    (0..3).for_each(|site| group.start(site));
+    let keys = [group.key(0, 0), group.key(1, 0)];
+    let alone = group.session(0);
+    let mut answers = vec![group.write(0, alone, &[&keys[1]], Some("new"))];
+    group.lose(0, 1);
+    let id = group.session(0);
+    answers.push(group.write(0, id, &[&keys[0]], Some("new")));
+    let mut told = Vec::new();
+    for _ in 0..60 {
+        told.extend(group.run(0, |site, effects| site.tick(effects)));
+    }
+    answers.push(told);
+    // A crash forgets who waits, and not that too few sites have the update.
+    group.start(0);
+    answers.push(group.commit(0, id, &[&keys[0]], Some("new")));
+    group.lost.clear();
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        told.extend(group.run(0, |site, effects| site.tick(effects)));
+    }
+    answers.push(told);
+    answers.push(group.commit(0, id, &[&keys[0]], Some("new")));
+    group.run(0, |site, effects| site.fence(NodeId(1), effects));
+    group.tick(4);
+    let fenced = group.session(0);
+    answers.push(group.write(0, fenced, &[&keys[0]], Some("new")));
+    answers
+}
+
+#[test]
+fn a_client_is_told_of_a_write_when_enough_sites_have_it() {
+    let expected = [
+        vec![Answer::Unavailable],
+        vec![],
+        vec![Answer::Unknown],
+        vec![],
+        vec![Answer::Committed],
+        vec![Answer::Committed],
+        vec![Answer::Unavailable],
+    ];
+    assert_eq!(answers_with_two_sites_to_write(), expected);
+    let early = with(Mutant::TellUnwitnessed, answers_with_two_sites_to_write);
+    assert_eq!(early[1], [Answer::Committed]);
 }

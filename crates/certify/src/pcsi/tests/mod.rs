@@ -27,6 +27,8 @@ fn counted_behind_a_waiting_update() -> u64 {
         retained_max: 2,
         silent_ticks_max: 10,
         session_horizon: 10,
+        sites_to_write_min: 1,
+        sites_ticks_max: 10,
     };
     let update = |number, depends: &[CommitStamp]| {
         let mut clock = VectorClock::default();
