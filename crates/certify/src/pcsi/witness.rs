@@ -50,10 +50,12 @@ impl Witnesses {
         true
     }
 
-    /// A client waits for an update. Returns whether too few sites have it.
+    /// A client waits for an update. Returns whether too few sites have it. A client that asks again while it
+    /// waits does not wait for longer.
     pub fn ask(&mut self, number: u64, id: RequestId, answer: Answer, now: u64) -> bool {
         let Some(unwitnessed) = self.0.get_mut(&number) else { return false };
-        unwitnessed.asked = Some((id, answer, now));
+        let earlier = unwitnessed.asked.take().filter(|(asked, ..)| *asked == id);
+        unwitnessed.asked = Some(earlier.unwrap_or((id, answer, now)));
         true
     }
 

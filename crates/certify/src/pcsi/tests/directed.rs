@@ -249,6 +249,31 @@ fn a_site_that_restarts_answers_what_it_has_committed() {
     assert_eq!(with(Mutant::ForgetDecision, overwritten_after_a_restart), [Answer::Committed]);
 }
 
+/// Site 1 knows the outcome of a transaction of site 0 and says so, while site 2 neither has heard of the
+/// outcome nor has the update. Site 2 asks, and has a transaction that has not seen the update.
+fn overwritten_when_one_resolver_knows() -> Vec<Answer> {
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    let keys = [group.key(0, 1), group.key(0, 2)];
+    let later = group.session(2);
+    group.begin(2, later);
+    group.is_lost = |message| matches!(message, Message::Outcome { .. } | Message::Updates { .. });
+    group.committed(0, &[&keys[0], &keys[1]]);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.lose(0, 2);
+    group.tick(2);
+    group.lost.clear();
+    group.tick(60);
+    assert!(!group.has(2, &keys[1]), "site 2 lacks the update");
+    group.commit(2, later, &[&keys[1]], Some("new"))
+}
+
+#[test]
+fn a_site_keeps_an_outcome_until_all_resolvers_have_it() {
+    let key = Group::new(3, &[&[0, 1, 2]]).key(0, 2);
+    assert_eq!(overwritten_when_one_resolver_knows(), [Answer::Conflict(Conflict::Key(key))]);
+    assert_eq!(with(Mutant::SettleEarly, overwritten_when_one_resolver_knows), [Answer::Committed]);
+}
+
 impl Group {
     /// A site loses its disk, and a process begins without a log.
     fn lose_disk(&mut self, site: u16) {
@@ -576,8 +601,11 @@ fn answers_with_two_sites_to_write() -> Vec<Vec<Answer>> {
     let id = group.session(0);
     answers.push(group.write(0, id, &[&keys[0]], Some("new")));
     let mut told = Vec::new();
-    for _ in 0..60 {
+    for tick in 0..60 {
         told.extend(group.run(0, |site, effects| site.tick(effects)));
+        if tick % 20 == 0 {
+            told.extend(group.commit(0, id, &[&keys[0]], Some("new")));
+        }
     }
     answers.push(told);
     // A crash forgets who waits, and not that too few sites have the update.
