@@ -101,6 +101,7 @@ fn first_seed(mutant: Mutant) -> u64 {
     match mutant {
         Mutant::SkipDependencyCheck => 451,
         Mutant::ForgetPrepared => 359,
+        Mutant::DropDependencies => 304,
         Mutant::WaitForOrigin | Mutant::ReleaseEarly => 140,
         Mutant::ApplyOnePartition => 57,
         Mutant::TellUnwitnessed => 36,

@@ -24,9 +24,9 @@
 //!
 //! **Oracles.** What was durable is there after a start (`durability`). Each number belongs to one update, all
 //! sites concerned have all updates that are not lost, and no attempt has an effect that its client heard it
-//! has not (`commits`). An acknowledged write is lost only if as many logs with it were lost as sites must have a
-//! write (`min sites to write`). Of two writers of one version one loses (`lost updates`). What a transaction reads
-//! contains all that it causally follows (`snapshots`). In the end all replicas have the same, and keep
+//! has not (`commits`). An acknowledged write is lost only if as many logs with it were lost as sites must have
+//! a write (`min sites to write`). Of two writers of one version one loses (`lost updates`). What a transaction
+//! reads contains all that it causally follows (`snapshots`). In the end all replicas have the same, and keep
 //! nothing that nobody needs (`replica states`, `deletes`). The world adds that all ends.
 
 mod client;
