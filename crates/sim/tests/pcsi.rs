@@ -1,6 +1,7 @@
 //! PCSI: its promises, whatever goes wrong, and each deliberate defect found.
 
 use ordo_sim::draw::{one_seed, seeds, tracing};
+use ordo_sim::minimize::minimize;
 use ordo_sim::options::{Options, SystemKind, Wishes};
 use ordo_sim::pcsi::{Losses, run_with};
 use ordo_sim::run::run;
@@ -46,6 +47,23 @@ fn the_same_seed_gives_the_same_run() {
         let [one, other] = [(); 2].map(|()| run(&options(seed), None).report);
         assert_eq!(one.account, other.account, "seed {seed}");
     }
+}
+
+#[test]
+fn a_failing_run_shrinks_and_its_scenario_fails_in_the_same_way() {
+    with(Mutant::SkipConflictCheck, || {
+        let options = options(1);
+        let violation = run(&options, None).violation.expect("the defect shows");
+        let minimized = minimize(&options, &violation, 40, &mut |_, _| {});
+        assert!(minimized.options.faults.len() < options.faults.len() || options.faults.is_empty());
+        let scenario = Options::from_toml(&minimized.options.to_toml()).expect("it reads back");
+        let replayed = run(&scenario, Some(Trace::new(100_000)));
+        assert_eq!(replayed.violation, Some(minimized.violation));
+        let text = replayed.trace.expect("a trace is asked for").text();
+        for label in ["Updates", "Applied", "commit 1 writes"] {
+            assert!(text.contains(label), "no {label} in the trace");
+        }
+    });
 }
 
 #[test]

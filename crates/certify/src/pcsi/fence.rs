@@ -28,7 +28,7 @@
 //!
 //! **What is lost.** A fenced site that still runs goes on until it hears of the fence, and commits what only
 //! it resolves. Its clients are told so, and nobody else ever hears of it. It should then be started again
-//! without its log ([`Pcsi::is_fenced`]). No record says that a site is fenced: a process that begins with the
+//! without its log ([`Pcsi::is_fenced`]). No record says that a site is fenced. A process that begins with the
 //! log of a fenced incarnation is like a site that has not heard of the fence yet, and hears of it from any
 //! site that knows the decision.
 
