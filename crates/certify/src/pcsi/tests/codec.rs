@@ -17,7 +17,7 @@ use txn::{Blob, BootId, Entry, Key, NodeId, PartitionId, RequestId, SessionId};
 
 const SITES: u64 = 3;
 const PARTITIONS: u64 = 3;
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 12;
 /// The kinds of records and of letters.
 const RECORDS: u64 = 13;
 const LETTERS: u64 = 19;
