@@ -28,6 +28,9 @@ fn sites() -> SiteMap {
     SiteMap::new(vec![all; PARTITIONS as usize]).expect("each partition has sites")
 }
 
+/// Appends a part of something's bytes.
+type Part<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 struct Draws(u64, SiteMap);
 
 impl Draws {
@@ -139,7 +142,7 @@ impl Draws {
     }
 
     /// By its bytes, as only its own module can build one.
-    fn built<T: Form>(&self, parts: &[&dyn Fn(&mut Vec<u8>)]) -> T {
+    fn built<T: Form>(&self, parts: &[Part<'_>]) -> T {
         let mut bytes = Vec::new();
         parts.iter().for_each(|part| part(&mut bytes));
         let mut input = Input { reader: Reader::new(&bytes), sites: &self.1 };
