@@ -24,6 +24,7 @@
 //! - [`disk`]: a disk that loses and tears what was not synced;
 //! - [`world`]: hosts, clients, network and faults in virtual time, whatever runs in them;
 //! - [`certified`]: sites of a certified protocol that live there;
+//! - [`pcsi`]: sites of PCSI, which agrees on no order, and so has a judge of its own;
 //! - [`cluster`]: nodes and clients that do; [`traffic`]: what the clients ask for; [`cost`]: what
 //!   computing costs;
 //! - [`watch`]: the oracles, one promise each; [`history`]: the checker of what clients saw;
@@ -45,6 +46,7 @@ mod keeper;
 pub mod minimize;
 pub mod options;
 pub mod oracle;
+pub mod pcsi;
 pub mod program;
 pub mod redis;
 pub mod run;

@@ -42,11 +42,13 @@ pub enum SystemKind {
     HierarchyLocks,
     /// The same, with timestamps.
     HierarchyTimestamps,
+    /// Sites in several regions that commit alone: partitioned causal snapshot isolation.
+    Pcsi,
 }
 
 impl SystemKind {
     /// All of them.
-    pub const ALL: [SystemKind; 10] = [
+    pub const ALL: [SystemKind; 11] = [
         SystemKind::Ordo,
         SystemKind::Cluster,
         SystemKind::Register,
@@ -57,6 +59,7 @@ impl SystemKind {
         SystemKind::Maat,
         SystemKind::HierarchyLocks,
         SystemKind::HierarchyTimestamps,
+        SystemKind::Pcsi,
     ];
 
     /// The name, as `--system` takes it.
@@ -72,6 +75,7 @@ impl SystemKind {
             SystemKind::Maat => Rule::Maat.name(),
             SystemKind::HierarchyLocks => "hierarchy-locks",
             SystemKind::HierarchyTimestamps => "hierarchy-timestamps",
+            SystemKind::Pcsi => "pcsi",
         }
     }
 
@@ -277,6 +281,8 @@ impl Options {
             true => hierarchies.pick(&[SystemKind::HierarchyLocks, SystemKind::HierarchyTimestamps]),
             false => drawn,
         };
+        let is_pcsi = drawn.is_certified() && Draw::new(mix(seed ^ 0x6765_6F00)).percent(25);
+        let drawn = if is_pcsi { SystemKind::Pcsi } else { drawn };
         let system = wishes.system.unwrap_or(drawn);
         let drawn = draw.pick(&[
             WorkloadKind::Programs,
@@ -452,6 +458,9 @@ impl Options {
                 options.faults.sort_by_key(|timed| timed.at_ms);
             }
         }
+        if system == SystemKind::Pcsi {
+            crate::pcsi::adjust(&mut options, wishes);
+        }
         options
     }
 
@@ -512,6 +521,7 @@ impl Options {
     /// Why a world cannot be like this, if it cannot.
     pub fn check(&self) -> Result<(), String> {
         self.policy()?;
+        crate::pcsi::check(self)?;
         let spanned = if self.across { self.partitions } else { 1 };
         self.engine.check(spanned).map_err(|error| format!("engine: {error}"))?;
         if [u64::from(self.warehouses), self.timeout_ms, self.in_flight].contains(&0) {

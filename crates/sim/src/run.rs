@@ -56,6 +56,7 @@ pub fn run_defective(options: &Options, mutant: Option<Mutant>, trace: Option<Tr
         SystemKind::HierarchyLocks | SystemKind::HierarchyTimestamps => {
             crate::certified::run::<Hierarchy>(options, trace)
         }
+        SystemKind::Pcsi => crate::pcsi::run(options, trace),
     }));
     ran.unwrap_or_else(|panic| Outcome {
         report: Report::default(),
@@ -93,6 +94,7 @@ pub fn describe(options: &Options) -> String {
     let mut draw = Draw::new(mix(options.seed));
     match options.system {
         SystemKind::Ordo | SystemKind::Cluster => population(options, &mut draw).describe().to_owned(),
+        SystemKind::Pcsi => crate::pcsi::describe(options),
         _ => crate::certified::describe(options),
     }
 }

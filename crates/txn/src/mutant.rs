@@ -270,6 +270,8 @@ pub enum Mutant {
     DropAtFirstAcknowledgement,
     /// PCSI: a site removes a deleted key that an open snapshot has.
     BuryUnderSnapshots,
+    /// PCSI: a client is told of its commit before as many sites have the update as it asks for.
+    TellUnwitnessed,
     /// Two-phase commit, hierarchical validation, PCSI: a participant unlocks when it has voted.
     UnlockAtVote,
     /// Two-phase commit, hierarchical validation, PCSI: a participant that recovers does not know its yes
@@ -389,9 +391,10 @@ impl Mutant {
         Mutant::PassTentative,
         Mutant::VoteForTwoAttempts,
     ];
-    /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck`,
+    /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck`, `SettleEarly`,
     /// `AdvanceViewEarly`, `BuryUnderSnapshots` and `ForgetDecision`, which worlds meet too rarely.
     pub const OF_PCSI: [Mutant; 18] = [
+        Mutant::TellUnwitnessed,
         Mutant::ReuseLostNumbers,
         Mutant::HearFenced,
         Mutant::FenceAlone,
@@ -399,7 +402,6 @@ impl Mutant {
         Mutant::ForgetRequestsEarly,
         Mutant::WaitForOrigin,
         Mutant::ReleaseEarly,
-        Mutant::SettleEarly,
         Mutant::DropAtFirstAcknowledgement,
         Mutant::ForgetAcknowledgements,
         Mutant::ForgetTombstones,

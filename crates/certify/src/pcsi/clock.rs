@@ -1,5 +1,7 @@
 //! Vector clocks and commit stamps (section III-A).
 
+use super::Incarnation;
+use super::codec::{Form, Input};
 use std::collections::BTreeMap;
 use txn::{NodeId, PartitionId};
 
@@ -47,6 +49,18 @@ impl VectorClock {
     /// A deliberate defect: the site's last number counts as free.
     pub(super) fn step_back(&mut self, site: NodeId) {
         self.0.entry(site).and_modify(|sequence| *sequence = sequence.saturating_sub(1));
+    }
+}
+
+impl Form for VectorClock {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+
+    fn take(input: &mut Input<'_>) -> Option<VectorClock> {
+        let counts: BTreeMap<NodeId, u64> = Form::take(input)?;
+        let are_counts = counts.values().all(|&count| count <= Incarnation(u8::MAX).last());
+        are_counts.then_some(VectorClock(counts))
     }
 }
 

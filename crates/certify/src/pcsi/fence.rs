@@ -28,7 +28,9 @@
 //!
 //! **What is lost.** A fenced site that still runs goes on until it hears of the fence, and commits what only
 //! it resolves. Its clients are told so, and nobody else ever hears of it. It should then be started again
-//! without its log ([`Pcsi::is_fenced`]).
+//! without its log ([`Pcsi::is_fenced`]). No record says that a site is fenced. A process that begins with the
+//! log of a fenced incarnation is like a site that has not heard of the fence yet, and hears of it from any
+//! site that knows the decision.
 
 use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update, message::Fencing};
 use crate::Answer;
@@ -53,6 +55,11 @@ impl Incarnation {
     /// The last number of this incarnation.
     pub(super) fn last(self) -> u64 {
         self.base() | ((1 << NUMBER_BITS) - 1)
+    }
+
+    /// Whether a number is one of this incarnation.
+    pub(super) fn has(self, number: u64) -> bool {
+        self.base() < number && number <= self.last()
     }
 
     /// `None` if a site has been fenced too often.
@@ -383,6 +390,7 @@ impl Pcsi {
 
     /// Nothing more is kept for a site.
     fn exclude(&mut self, site: NodeId) {
+        self.witnesses.exclude(site);
         let stable = self.outgoing.exclude(site, &self.options.sites);
         stable.iter().for_each(|update| self.mark_stable(update));
         self.unsettled.retain(|_, unsettled| {

@@ -31,11 +31,12 @@
 //! there is only one, the site stays shut, and the operator must set the system up anew. A partition that no
 //! site has any more is empty.
 
+use super::codec::struct_form;
 use super::fence::{Ballot, Candidate, Decision, Incarnation};
 use super::message::Fencing;
 use super::propagation::{Incoming, Outgoing};
 use super::replica::Replica;
-use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update};
+use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update, VectorClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::{Key, NodeId, PartitionId};
@@ -77,10 +78,9 @@ pub struct ReplicaState {
 }
 
 impl ReplicaState {
-    /// The partition.
-    #[cfg(test)]
-    pub(super) fn replica(&self) -> &Replica {
-        &self.replica
+    /// How many updates of each site the partition counts.
+    pub fn view(&self) -> &VectorClock {
+        &self.replica.view
     }
 }
 
@@ -98,15 +98,27 @@ pub struct Installed {
     lasts: BTreeMap<NodeId, u64>,
 }
 
+struct_form!(ReplicaState { replica, held, tombstones });
+struct_form!(Installed {
+    incarnation,
+    replicas,
+    held,
+    tombstones,
+    decided,
+    excluded,
+    frozen,
+    promised,
+    lasts
+});
+
 impl Installed {
-    /// The partitions, as other sites had them.
-    #[cfg(test)]
-    pub(super) fn replicas(&self) -> &BTreeMap<PartitionId, Replica> {
-        &self.replicas
+    /// Whether another site has given a partition in this state.
+    pub fn has(&self, partition: PartitionId, state: &ReplicaState) -> bool {
+        self.replicas.get(&partition) == Some(&state.replica)
     }
 
-    #[cfg(test)]
-    pub(super) fn incarnation(&self) -> Incarnation {
+    /// The new incarnation.
+    pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 }

@@ -20,7 +20,11 @@ pub struct TransactionName {
     pub number: u64,
 }
 
-/// A committed transaction.
+/// A committed transaction. It has these guarantees:
+///
+/// 1. Each stamp is of the transaction's origin, which has a replica of the stamp's partition.
+/// 2. There is a stamp for the partition of each key that is written.
+/// 3. Its number, and the sequences of its stamps, are among the numbers of its name's incarnation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
     pub name: TransactionName,

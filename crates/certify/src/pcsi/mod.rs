@@ -55,7 +55,7 @@
 //! **The log.** A [`Record`] is whatever the site must know after a crash: the boot, locks and their
 //! releases, commits, applied updates, that all resolvers know an outcome, promises and decisions on fences.
 //! Effects leave when all records up to then are durable ([`SiteEffects`]); so nobody hears of a sequence
-//! number that a site may use again.
+//! number that a site may use again. Records and letters have byte forms (`codec.rs`).
 //!
 //! **Restart.** [`Pcsi::start`] goes through the records. A coordinator that is asked for an outcome answers
 //! from its log, and what is neither recorded nor under way has not committed: a transaction's name has the
@@ -75,6 +75,9 @@
 //! **Exactly once.** The record of a commit has the client's request. A client that hears nothing asks the
 //! same site again, and hears what became of its request; see `requests.rs`.
 //!
+//! **Writes that a lost disk does not take back.** A client is told of its commit when the site has recorded
+//! it, or when [`SiteOptions::sites_to_write_min`] sites have it (`witness.rs`).
+//!
 //! **Deletes.** A delete leaves a tombstone, because a writer that has not seen the delete must be refused.
 //! When all sites concerned have applied the delete, and no open transaction of the site needs what was
 //! there, the replica removes the tombstone and counts its stamp in a clock. A resolver refuses whoever
@@ -82,18 +85,18 @@
 //! of versions that its replica has not applied yet.
 //!
 //! **Bounds.** A site refuses to commit ([`Answer::Unavailable`]) if its resolvers don't answer in time, if
-//! [`SiteOptions::retained_max`] updates wait for other sites, or if as many outcomes wait for resolvers. An
+//! [`SiteOptions::retained_max`] updates wait for other sites, if as many outcomes wait for resolvers, or if
+//! too few sites count that would have the update. An
 //! open transaction that is older than [`SiteOptions::open_ticks_max`] ticks loses its snapshot.
 //!
 //! **What is not here.** A transaction reads and writes partitions of its own site only: neither remote reads
 //! (note 6) nor updates of remote partitions, by advance sequence numbers or ghost replicas (sections III-D
 //! and V), are there. Also missing:
 //!
-//! - `min-sites-to-write` (note 10): a client is told of its commit before any other site has it, so a lost
-//!   disk or a fence can take it back. Checkpoints of the log.
+//! - Checkpoints of the log.
 //! - Exactly once for a client that goes on at another site. A [`SiteMap`] that changes: it moves resolvers
 //!   without their locks.
-//! - Byte forms of records and messages, clears, and expiry (note 12).
+//! - Clears, and expiry (note 12).
 //!
 //! A warning about section V. A transaction gets its advance number before it commits, and its number in a
 //! local partition when it commits. Let `t` at site 2 get number 200 of partition `p`, and `u` at site 3
@@ -106,6 +109,7 @@
 //! lower advance numbers are.
 
 mod clock;
+mod codec;
 mod fence;
 mod join;
 mod message;
@@ -115,8 +119,10 @@ mod requests;
 mod resolver;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 pub use clock::{CommitStamp, VectorClock};
+pub use codec::describe;
 pub use fence::{Ballot, Candidate, Decision, Incarnation};
 pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
@@ -132,6 +138,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId};
+use witness::Witnesses;
 
 /// The sites of each partition.
 #[derive(Clone, Debug)]
@@ -144,6 +151,11 @@ impl SiteMap {
     pub fn new(replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
         let has_sites = !replicas.is_empty() && replicas.iter().all(|sites| !sites.is_empty());
         has_sites.then_some(SiteMap { replicas })
+    }
+
+    /// Whether there is such a partition.
+    pub fn has(&self, partition: PartitionId) -> bool {
+        usize::from(partition.0) < self.replicas.len()
     }
 
     /// The sites that have a partition.
@@ -209,6 +221,10 @@ pub struct SiteOptions {
     pub silent_ticks_max: u64,
     /// The site knows a session for so many commits after the session's last one.
     pub session_horizon: u64,
+    /// A client is told of its commit once so many sites have the update. This site is one of them.
+    pub sites_to_write_min: usize,
+    /// A client that has waited for that for so many ticks is told that the outcome is unknown.
+    pub sites_ticks_max: u64,
 }
 
 /// The effects of a step. Messages and answers leave when these records, and all earlier ones, are durable.
@@ -268,6 +284,7 @@ pub struct Pcsi {
     unsettled: BTreeMap<TransactionName, Unsettled>,
     resolver: Resolver,
     requests: Requests,
+    witnesses: Witnesses,
     outgoing: Outgoing,
     incoming: BTreeMap<NodeId, Incoming>,
     /// Deletes that all sites concerned have applied.
@@ -298,6 +315,7 @@ impl Pcsi {
             unsettled: BTreeMap::new(),
             resolver: Resolver::default(),
             requests: Requests::default(),
+            witnesses: Witnesses::default(),
             outgoing: Outgoing::new(&options, 0, &BTreeSet::new()),
             incoming: BTreeMap::new(),
             tombstones: BTreeSet::new(),
@@ -340,6 +358,7 @@ impl Pcsi {
                 if !is_active(Mutant::ForgetRequests) {
                     self.requests.committed(*id, update.number, self.options.session_horizon);
                 }
+                self.witnesses.committed(update, &self.options);
                 self.apply(update);
                 self.retain(update);
                 if !is_active(Mutant::ForgetDecision) {
@@ -408,7 +427,12 @@ impl Pcsi {
         let (last_number, horizon) = (self.outgoing.last_number(), self.options.session_horizon);
         if let Some(answer) = self.requests.answer(id, last_number, horizon) {
             self.open.remove(&id);
-            return effects.answers.push((id, answer));
+            return match self.requests.number_of(id) {
+                Some(number) if answer != Answer::Unknown => {
+                    self.tell_committed(number, id, answer, effects);
+                }
+                _ => effects.answers.push((id, answer)),
+            };
         }
         let Some(open) = self.open.remove(&id) else {
             return effects.answers.push((id, Answer::Conflict(Conflict::Snapshot)));
@@ -422,10 +446,13 @@ impl Pcsi {
             return effects.answers.push((id, NOT_HERE));
         }
         let is_away = |key: &Key| !self.fences.is_here(sites.resolver_of(key));
-        if writes.records.keys().any(is_away) || last_number >= self.incarnation.last() {
+        let is_out_of_reach =
+            writes.records.keys().any(is_away) || !self.may_be_witnessed(writes.records.keys());
+        if is_out_of_reach || last_number >= self.incarnation.last() {
             return effects.answers.push((id, Answer::Unavailable));
         }
-        let kept = self.outgoing.len().max(self.unsettled.len()) + self.committing.len();
+        let kept = self.outgoing.len().max(self.unsettled.len()).max(self.witnesses.len());
+        let kept = kept + self.committing.len();
         if kept >= self.options.retained_max {
             return effects.answers.push((id, Answer::Unavailable));
         }
@@ -501,6 +528,7 @@ impl Pcsi {
         let late = self.committing.iter().filter(|(_, committing)| is_late(committing));
         let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();
         late.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
+        self.tick_witnesses(effects);
         if ticks.is_multiple_of(self.options.propagation_ticks) {
             self.tick_fences(effects);
             self.tick_join(effects);
@@ -545,6 +573,7 @@ impl Pcsi {
             (!self.unsettled.is_empty(), "resolvers do not know outcomes"),
             (!self.resolver.is_free(), "its resolver has locks"),
             (self.outgoing.len() > 0, "other sites lack its updates"),
+            (!self.witnesses.is_empty(), "too few sites have its updates"),
             (self.incoming.values().any(|incoming| !incoming.is_empty()), "updates wait, or are held"),
             (!self.tombstones.is_empty(), "tombstones are kept"),
             (!self.replicas.values().all(Replica::is_pruned), "earlier versions are kept"),
@@ -677,6 +706,7 @@ impl Pcsi {
             Message::Applied { through } => {
                 let stable = self.outgoing.acknowledge(from, through, &self.options.sites);
                 stable.iter().for_each(|update| self.mark_stable(update));
+                effects.answers.extend(self.witnesses.acknowledged(from, through, &self.options));
             }
             Message::Want { origin, views } => self.relay(from, origin, views, effects),
             Message::Relayed { origin, updates } => self.accept_relayed(origin, updates, effects),
@@ -729,6 +759,7 @@ impl Pcsi {
         let number = self.outgoing.last_number() + 1;
         self.requests.committed(id, number, self.options.session_horizon);
         let update = Arc::new(Update { name, number, stamps, depends, writes });
+        self.witnesses.committed(&update, &self.options);
         self.apply(&update);
         self.retain(&update);
         let outcome = Message::Outcome { name, stamps: Some(update.stamps.clone()) };
@@ -738,7 +769,7 @@ impl Pcsi {
         let unsettled = Unsettled { stamps: update.stamps.clone(), resolvers: resolvers.clone() };
         self.unsettled.insert(name, unsettled);
         effects.records.push(Record::Committed { id, name, resolvers, update });
-        effects.answers.push((id, Answer::Committed));
+        self.tell_committed(number, id, Answer::Committed, effects);
     }
 }
 

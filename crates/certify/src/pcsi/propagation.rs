@@ -369,6 +369,7 @@ impl Pcsi {
         }
         for (&peer, &through) in acknowledged {
             let sent = self.outgoing.acknowledge(peer, through, &self.options.sites);
+            self.witnesses.acknowledged(peer, through, &self.options);
             sent.iter().for_each(|update| self.mark_stable(update));
         }
         self.outgoing.take_unlogged();

@@ -1,6 +1,7 @@
 //! A replica of a partition: its view, its dependency view, and versions of items.
 
-use super::{CommitStamp, Pcsi, Update, VectorClock, clock};
+use super::codec::{Form, Input};
+use super::{CommitStamp, Pcsi, SiteMap, Update, VectorClock, clock};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, PartitionId};
@@ -92,7 +93,38 @@ impl Replica {
     }
 }
 
+impl Form for Replica {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.view.put(out);
+        self.depends.put(out);
+        self.forgotten.put(out);
+        self.versions.put(out);
+    }
+
+    fn take(input: &mut Input<'_>) -> Option<Replica> {
+        let (view, depends, forgotten) = (Form::take(input)?, Form::take(input)?, Form::take(input)?);
+        let versions: BTreeMap<Key, Versions> = Form::take(input)?;
+        versions.values().all(|versions| !versions.is_empty()).then_some(())?;
+        let has_earlier = |(key, versions): (&Key, &Versions)| (versions.len() > 1).then(|| key.clone());
+        let with_earlier = versions.iter().filter_map(has_earlier).collect();
+        Some(Replica { view, depends, forgotten, versions, with_earlier })
+    }
+}
+
 impl Update {
+    /// See the guarantees of the type.
+    pub(super) fn keeps_guarantees(&self, sites: &SiteMap) -> bool {
+        let Update { name, number, stamps, writes, .. } = self;
+        let is_own = |(&of, stamp): (&PartitionId, &CommitStamp)| {
+            stamp.site == name.origin
+                && sites.sites(of).contains(&stamp.site)
+                && name.incarnation.has(stamp.sequence)
+        };
+        name.incarnation.has(*number)
+            && stamps.iter().all(is_own)
+            && writes.keys().all(|key| stamps.contains_key(&sites.partition_of(key)))
+    }
+
     /// Whether the update has its place among what replicas with these views have applied: equation (1), and
     /// causality. A partition without a view asks for nothing. A site that has got its partitions from
     /// several others may have applied the update in some of them.
@@ -115,12 +147,12 @@ impl Update {
 
 impl Pcsi {
     /// Whether this site may apply an update now.
-    pub(super) fn may_apply(&self, update: &Update) -> bool {
+    pub fn may_apply(&self, update: &Update) -> bool {
         update.may_follow(|of| self.view(of))
     }
 
     /// Whether an update is applied here.
-    pub(super) fn has_applied(&self, update: &Update) -> bool {
+    pub fn has_applied(&self, update: &Update) -> bool {
         update.is_counted(|of| self.view(of))
     }
 

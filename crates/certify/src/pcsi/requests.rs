@@ -54,6 +54,11 @@ impl Requests {
         }
     }
 
+    /// The number of the last commit of a request's session.
+    pub fn number_of(&self, id: RequestId) -> Option<u64> {
+        self.newest.get(&id.session).map(|&(_, number)| number)
+    }
+
     /// The number of sessions.
     pub fn len(&self) -> usize {
         self.newest.len()

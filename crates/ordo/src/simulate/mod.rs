@@ -109,8 +109,9 @@ struct What {
 struct WishArgs {
     /// ordo (a node that stands alone), cluster (nodes that replicate partitions), register (a replicated
     /// register, the smallest certified protocol), dur (deferred update replication, certified, too),
-    /// two-phase commit between partitions with one of its rules: no-wait, timestamp, mvcc or maat; or a tree
-    /// of validators: hierarchy-locks or hierarchy-timestamps.
+    /// two-phase commit between partitions with one of its rules: no-wait, timestamp, mvcc or maat; a tree of
+    /// validators: hierarchy-locks or hierarchy-timestamps; or pcsi (sites in several regions that commit
+    /// alone).
     #[arg(long)]
     system: Option<SystemKind>,
     /// Hosts. With --system ordo there is one.

@@ -185,6 +185,10 @@ pub trait System: Sized {
     fn may_lose_power(&self) -> bool {
         true
     }
+    /// Whether a host may lose its disk now: if not, it only loses power.
+    fn may_lose_disk(&self, _host: u16) -> bool {
+        true
+    }
     /// What everybody waits for, for the report of a run that does not settle.
     fn waiting(&self, nodes: &mut [Option<Self::Node>]) -> String;
 }
@@ -646,8 +650,8 @@ impl<S: System> World<S> {
         });
         let node = self.nodes[place].take();
         let end = match death {
-            Death { lose_disk: true, .. } => End::DiskLost,
-            Death { power: true, .. } => End::PowerLost,
+            Death { lose_disk: true, .. } if self.system.may_lose_disk(host) => End::DiskLost,
+            Death { power: true, .. } | Death { lose_disk: true, .. } => End::PowerLost,
             _ => End::Killed,
         };
         self.core.note_fault(Some(Address::Host(host)), || format!("ends: {end:?}"));

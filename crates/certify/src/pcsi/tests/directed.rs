@@ -36,6 +36,8 @@ impl Group {
             retained_max: 20,
             silent_ticks_max: 8,
             session_horizon: 4,
+            sites_to_write_min: 1,
+            sites_ticks_max: 50,
         };
         let (sites, logs) = ((0..sites).map(|_| None).collect(), vec![vec![Record::Founded]; sites]);
         let mut group =
@@ -245,6 +247,31 @@ fn a_site_that_restarts_answers_what_it_has_committed() {
     let key = Group::new(2, &[&[0, 1]]).key(0, 1);
     assert_eq!(overwritten_after_a_restart(), [Answer::Conflict(Conflict::Key(key))]);
     assert_eq!(with(Mutant::ForgetDecision, overwritten_after_a_restart), [Answer::Committed]);
+}
+
+/// Site 1 knows the outcome of a transaction of site 0 and says so, while site 2 neither has heard of the
+/// outcome nor has the update. Site 2 asks, and has a transaction that has not seen the update.
+fn overwritten_when_one_resolver_knows() -> Vec<Answer> {
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    let keys = [group.key(0, 1), group.key(0, 2)];
+    let later = group.session(2);
+    group.begin(2, later);
+    group.is_lost = |message| matches!(message, Message::Outcome { .. } | Message::Updates { .. });
+    group.committed(0, &[&keys[0], &keys[1]]);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.lose(0, 2);
+    group.tick(2);
+    group.lost.clear();
+    group.tick(60);
+    assert!(!group.has(2, &keys[1]), "site 2 lacks the update");
+    group.commit(2, later, &[&keys[1]], Some("new"))
+}
+
+#[test]
+fn a_site_keeps_an_outcome_until_all_resolvers_have_it() {
+    let key = Group::new(3, &[&[0, 1, 2]]).key(0, 2);
+    assert_eq!(overwritten_when_one_resolver_knows(), [Answer::Conflict(Conflict::Key(key))]);
+    assert_eq!(with(Mutant::SettleEarly, overwritten_when_one_resolver_knows), [Answer::Committed]);
 }
 
 impl Group {
@@ -558,4 +585,58 @@ fn a_resolver_that_lags_behind_a_fence_refuses_who_has_not_seen_its_newest_versi
     let late = group.session(3);
     let answer = group.write(3, late, &[&key], Some("new"));
     assert_eq!(answer, [Answer::Conflict(Conflict::Key(key))], "site 3 has not seen the newest version");
+}
+
+/// With two sites to write, a commit is told when site 1 has acknowledged it. A client that has waited for too
+/// long hears that the outcome is unknown, and the truth when it asks once more. Without a second site that
+/// counts, nothing is committed.
+fn answers_with_two_sites_to_write() -> Vec<Vec<Answer>> {
+    let mut group = Group::new(3, &[&[0, 1], &[0]]);
+    group.options.sites_to_write_min = 2;
+    (0..3).for_each(|site| group.start(site));
+    let keys = [group.key(0, 0), group.key(1, 0)];
+    let alone = group.session(0);
+    let mut answers = vec![group.write(0, alone, &[&keys[1]], Some("new"))];
+    group.lose(0, 1);
+    let id = group.session(0);
+    answers.push(group.write(0, id, &[&keys[0]], Some("new")));
+    let mut told = Vec::new();
+    for tick in 0..60 {
+        told.extend(group.run(0, |site, effects| site.tick(effects)));
+        if tick % 20 == 0 {
+            told.extend(group.commit(0, id, &[&keys[0]], Some("new")));
+        }
+    }
+    answers.push(told);
+    // A crash forgets who waits, and not that too few sites have the update.
+    group.start(0);
+    answers.push(group.commit(0, id, &[&keys[0]], Some("new")));
+    group.lost.clear();
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        told.extend(group.run(0, |site, effects| site.tick(effects)));
+    }
+    answers.push(told);
+    answers.push(group.commit(0, id, &[&keys[0]], Some("new")));
+    group.run(0, |site, effects| site.fence(NodeId(1), effects));
+    group.tick(4);
+    let fenced = group.session(0);
+    answers.push(group.write(0, fenced, &[&keys[0]], Some("new")));
+    answers
+}
+
+#[test]
+fn a_client_is_told_of_a_write_when_enough_sites_have_it() {
+    let expected = [
+        vec![Answer::Unavailable],
+        vec![],
+        vec![Answer::Unknown],
+        vec![],
+        vec![Answer::Committed],
+        vec![Answer::Committed],
+        vec![Answer::Unavailable],
+    ];
+    assert_eq!(answers_with_two_sites_to_write(), expected);
+    let early = with(Mutant::TellUnwitnessed, answers_with_two_sites_to_write);
+    assert_eq!(early[1], [Answer::Committed]);
 }

@@ -2,8 +2,9 @@
 //!
 //! Each writer reads what it overwrites, and writes its own number. So the versions of a key form a chain.
 
-use super::world::{Attempt, Told, World};
-use crate::pcsi::{CommitStamp, Incarnation, Record, TransactionName, Update};
+use super::ledger::{Attempt, Ledger, Told, number};
+use crate::world::Violation;
+use certify::pcsi::{CommitStamp, Incarnation, Pcsi, Record, TransactionName, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::{NodeId, PartitionId, SessionId};
@@ -11,34 +12,67 @@ use txn::{NodeId, PartitionId, SessionId};
 /// A key's number, and the attempt that wrote it; 0 where nothing was there.
 type Versions = BTreeMap<(usize, u64), usize>;
 
+/// All that there is at the end.
+pub(super) struct End<'a> {
+    pub ledger: &'a Ledger,
+    pub sites: Vec<&'a Pcsi>,
+    /// A client is told of a write once so many sites have it.
+    pub sites_min: usize,
+}
+
+impl std::ops::Deref for End<'_> {
+    type Target = Ledger;
+
+    fn deref(&self) -> &Ledger {
+        self.ledger
+    }
+}
+
+impl End<'_> {
+    /// What each site with a replica has of a key.
+    fn values(&self, key: usize) -> Vec<(usize, u64)> {
+        let partition = self.ledger.sites.partition_of(&self.keys[key]);
+        let with_replica = self.sites.iter().enumerate().filter(|(_, site)| site.view(partition).is_some());
+        with_replica.map(|(host, site)| (host, number(site.newest(&self.keys[key]).as_ref()))).collect()
+    }
+
+    /// What a site keeps, and the number of keys that it has.
+    fn kept(&self, host: usize) -> ((usize, usize), usize) {
+        let site = self.sites[host];
+        (site.kept(), self.keys.iter().filter(|key| site.newest(key).is_some()).count())
+    }
+}
+
 /// # Errors
 /// What the history breaks.
-pub fn judge(world: &World) -> Result<(), String> {
-    let committed = committed(world)?;
-    let versions = chains(world, &committed)?;
-    snapshots(world, &committed, &versions)?;
-    replicas(world, &versions)?;
-    deletes(world, &committed)
+pub(super) fn judge(end: &End<'_>) -> Result<(), Violation> {
+    let found = |oracle| move |text: String| Violation::new(oracle, text);
+    let committed = committed(end).map_err(found("commits"))?;
+    witnesses(end).map_err(found("min sites to write"))?;
+    let versions = chains(end, &committed).map_err(found("lost updates"))?;
+    snapshots(end, &committed, &versions).map_err(found("snapshots"))?;
+    replicas(end, &versions).map_err(found("replica states"))?;
+    deletes(end, &committed).map_err(found("deletes"))
 }
 
 /// The attempts that wrote an update: one, but for a defect.
 fn attempts_of(update: &Update) -> impl Iterator<Item = u64> {
-    update.writes.values().map(|entry| super::world::number(entry.as_ref())).filter(|&number| number > 0)
+    update.writes.values().map(|entry| number(entry.as_ref())).filter(|&number| number > 0)
 }
 
 /// The attempts whose updates were in the logs of lost disks only.
-fn lost(world: &World) -> BTreeSet<u64> {
-    let updates = world.updates();
-    let lost = updates.values().filter(|update| world.lost.contains(&update.name));
+fn lost(end: &End<'_>) -> BTreeSet<u64> {
+    let updates = end.updates();
+    let lost = updates.values().filter(|update| end.lost.contains(&update.name));
     lost.flat_map(|update| attempts_of(update)).collect()
 }
 
 /// The attempts that have committed and are not lost: of each transaction of a session at most one. Each
 /// stamp belongs to one transaction. Each site concerned has all that some site has, and none twice.
-fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
+fn committed(end: &End<'_>) -> Result<BTreeSet<u64>, String> {
     let mut transactions: BTreeSet<(usize, SessionId, u64)> = BTreeSet::new();
     let mut owners: BTreeMap<(PartitionId, CommitStamp), TransactionName> = BTreeMap::new();
-    for (site, records) in world.all_logs() {
+    for (site, records) in end.all_logs() {
         for record in records {
             if let Record::Committed { id, .. } = record
                 && !transactions.insert((site, id.session, id.sequence))
@@ -53,10 +87,9 @@ fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
             }
         }
     }
-    let updates = world.updates();
+    let updates = end.updates();
     let (mut attempts, mut counts) = (BTreeSet::new(), BTreeMap::new());
-    for record in
-        world.logs().enumerate().flat_map(|(site, log)| log.iter().map(move |record| (site, record)))
+    for record in end.logs().enumerate().flat_map(|(site, log)| log.iter().map(move |record| (site, record)))
     {
         if let (site, Record::Committed { update, .. } | Record::Applied { update }) = record {
             *counts.entry((site, update.name)).or_insert(0) += 1;
@@ -65,11 +98,11 @@ fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
     if let Some(((site, name), _)) = counts.iter().find(|(_, count)| **count > 1) {
         return Err(format!("site {site} has applied {name:?} twice"));
     }
-    for update in updates.values().filter(|update| !world.lost.contains(&update.name)) {
+    for update in updates.values().filter(|update| !end.lost.contains(&update.name)) {
         attempts.extend(attempts_of(update));
         for (&partition, stamp) in &update.stamps {
-            let mut sites = (0..world.logs().count()).filter(|&site| world.has(site, partition));
-            if let Some(site) = sites.find(|&site| !world.has_update(site, update)) {
+            let mut sites = (0..end.logs().count()).filter(|&site| end.has(site as u16, partition));
+            if let Some(site) = sites.find(|&site| !end.has_update(site, update)) {
                 return Err(format!(
                     "site {site} lacks numbers of {:?} in {partition:?}: {}",
                     stamp.site, stamp.sequence
@@ -87,38 +120,54 @@ fn committed(world: &World) -> Result<BTreeSet<u64>, String> {
             return Err(format!("{:?} has no number {last} in {partition:?}", stamp.site));
         }
     }
-    let lost = lost(world);
+    let lost = lost(end);
     let is_lost = |attempt: &&Attempt| {
         let is_known = attempts.contains(&attempt.number) || lost.contains(&attempt.number);
         attempt.is_acknowledged() && attempt.writes && !is_known
     };
-    if let Some(attempt) = world.attempts.iter().find(is_lost) {
+    if let Some(attempt) = end.attempts.iter().find(is_lost) {
         return Err(format!("attempt {} was acknowledged and is lost", attempt.number));
     }
-    let denied = world.attempts.iter().filter(|attempt| attempt.told == Told::NoEffect);
+    let denied = end.attempts.iter().filter(|attempt| attempt.told == Told::NoEffect);
     match denied.map(|attempt| attempt.number).find(|number| attempts.contains(number)) {
         Some(number) => Err(format!("attempt {number} has committed, and its client heard that it has not")),
         None => Ok(attempts),
     }
 }
 
+/// A lost update whose client was told of its commit was in as many logs as sites must have a write, and all
+/// of these are lost. So one lost disk, or one fence, takes no such write back where that is more than one.
+fn witnesses(end: &End<'_>) -> Result<(), String> {
+    let is_told = |number: u64| end.attempts[number as usize - 1].is_acknowledged();
+    for update in end.updates().values().filter(|update| end.lost.contains(&update.name)) {
+        let sites = end.sites_that_had(update.name);
+        if sites < end.sites_min && attempts_of(update).any(is_told) {
+            return Err(format!(
+                "{:?} was acknowledged and is lost, and {sites} of {} sites had it",
+                update.name, end.sites_min
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The newest version at or before the one that was read that is not lost.
-fn remaining(world: &World, lost: &BTreeSet<u64>, key: usize, mut read: u64) -> u64 {
+fn remaining(end: &End<'_>, lost: &BTreeSet<u64>, key: usize, mut read: u64) -> u64 {
     while lost.contains(&read) {
-        let before = world.attempts.get(read as usize - 1).and_then(|attempt| attempt.reads.get(&key));
+        let before = end.attempts.get(read as usize - 1).and_then(|attempt| attempt.reads.get(&key));
         read = before.copied().unwrap_or(0);
     }
     read
 }
 
 /// The place of each version in its key's chain. Of two writers that read the same version, one loses.
-fn chains(world: &World, committed: &BTreeSet<u64>) -> Result<Versions, String> {
-    let lost = lost(world);
+fn chains(end: &End<'_>, committed: &BTreeSet<u64>) -> Result<Versions, String> {
+    let lost = lost(end);
     let mut next: BTreeMap<(usize, u64), u64> = BTreeMap::new();
-    for attempt in writers(world, committed) {
+    for attempt in writers(end, committed) {
         for (&key, &read) in &attempt.reads {
-            let read = remaining(world, &lost, key, read);
-            if read == 0 && world.is_deleted(key) {
+            let read = remaining(end, &lost, key, read);
+            if read == 0 && end.is_deleted(key) {
                 continue;
             }
             if let Some(other) = next.insert((key, read), attempt.number) {
@@ -130,7 +179,7 @@ fn chains(world: &World, committed: &BTreeSet<u64>) -> Result<Versions, String> 
         }
     }
     let mut places = Versions::new();
-    for key in (0..world.keys()).filter(|&key| !world.is_deleted(key)) {
+    for key in (0..end.keys.len()).filter(|&key| !end.is_deleted(key)) {
         let (mut version, mut place) = (0, 0);
         places.insert((key, version), place);
         while let Some(&later) = next.get(&(key, version)) {
@@ -141,19 +190,19 @@ fn chains(world: &World, committed: &BTreeSet<u64>) -> Result<Versions, String> 
     Ok(places)
 }
 
-fn writers<'a>(world: &'a World, committed: &'a BTreeSet<u64>) -> impl Iterator<Item = &'a Attempt> {
-    world.attempts.iter().filter(|attempt| attempt.writes && committed.contains(&attempt.number))
+fn writers<'a>(end: &'a End<'_>, committed: &'a BTreeSet<u64>) -> impl Iterator<Item = &'a Attempt> {
+    end.attempts.iter().filter(|attempt| attempt.writes && committed.contains(&attempt.number))
 }
 
 /// What a transaction read contains all that it causally follows: its session's earlier transactions, those
 /// that it read from, and what they follow.
-fn snapshots(world: &World, committed: &BTreeSet<u64>, versions: &Versions) -> Result<(), String> {
+fn snapshots(end: &End<'_>, committed: &BTreeSet<u64>, versions: &Versions) -> Result<(), String> {
     let by_number: BTreeMap<u64, &Attempt> =
-        world.attempts.iter().map(|attempt| (attempt.number, attempt)).collect();
-    let lost = lost(world);
+        end.attempts.iter().map(|attempt| (attempt.number, attempt)).collect();
+    let lost = lost(end);
     // Others may have read what a crash then took back, and no client was told.
     let is_seen = |attempt: &&Attempt| attempt.is_acknowledged() || committed.contains(&attempt.number);
-    for attempt in world.attempts.iter().filter(is_seen) {
+    for attempt in end.attempts.iter().filter(is_seen) {
         let mut past = BTreeSet::new();
         let mut found: Vec<u64> = attempt.reads.values().copied().chain(attempt.previous).collect();
         while let Some(number) = found.pop() {
@@ -165,14 +214,14 @@ fn snapshots(world: &World, committed: &BTreeSet<u64>, versions: &Versions) -> R
         }
         for earlier in past.iter().map(|number| by_number[number]) {
             let has_written = earlier.writes && committed.contains(&earlier.number);
-            for (&key, &read) in attempt.reads.iter().filter(|&(&key, _)| !world.is_deleted(key)) {
+            for (&key, &read) in attempt.reads.iter().filter(|&(&key, _)| !end.is_deleted(key)) {
                 // A session's read is a lower bound, too; its writes are a higher one.
                 let lower = match has_written && earlier.reads.contains_key(&key) {
                     true => Some(earlier.number),
                     false => earlier.reads.get(&key).copied(),
                 };
                 let Some(lower) = lower else { continue };
-                let (read, lower) = (remaining(world, &lost, key, read), remaining(world, &lost, key, lower));
+                let (read, lower) = (remaining(end, &lost, key, read), remaining(end, &lost, key, lower));
                 let places = (versions.get(&(key, read)), versions.get(&(key, lower)));
                 let (Some(read_place), Some(lower_place)) = places else {
                     return Err(format!("attempt {} read {read}, which is in no chain", attempt.number));
@@ -190,11 +239,11 @@ fn snapshots(world: &World, committed: &BTreeSet<u64>, versions: &Versions) -> R
 }
 
 /// All replicas have the end of each key's chain.
-fn replicas(world: &World, versions: &Versions) -> Result<(), String> {
-    for key in (0..world.keys()).filter(|&key| !world.is_deleted(key)) {
+fn replicas(end: &End<'_>, versions: &Versions) -> Result<(), String> {
+    for key in (0..end.keys.len()).filter(|&key| !end.is_deleted(key)) {
         let chain = versions.iter().filter(|((of, _), _)| *of == key);
         let newest = chain.max_by_key(|(_, place)| **place).map_or(0, |((_, number), _)| *number);
-        for (site, has) in world.values(key) {
+        for (site, has) in end.values(key) {
             if has != newest {
                 return Err(format!("site {site} has {has} of key {key}, not {newest}"));
             }
@@ -205,21 +254,21 @@ fn replicas(world: &World, versions: &Versions) -> Result<(), String> {
 
 /// Each insert of a key that clients delete needs that nothing is there, and each delete that something is.
 /// So the inserts are as many as the deletes, and one more if the key is there at the end.
-fn inserts_and_deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
-    let (lost, updates) = (lost(world), world.updates());
-    for key in (0..world.keys()).filter(|&key| world.is_deleted(key)) {
+fn inserts_and_deletes(end: &End<'_>, committed: &BTreeSet<u64>) -> Result<(), String> {
+    let (lost, updates) = (lost(end), end.updates());
+    for key in (0..end.keys.len()).filter(|&key| end.is_deleted(key)) {
         // What follows a lost insert or delete may remain.
-        let is_touched = |number: &u64| world.attempts[*number as usize - 1].reads.contains_key(&key);
+        let is_touched = |number: &u64| end.attempts[*number as usize - 1].reads.contains_key(&key);
         if lost.iter().any(is_touched) {
             continue;
         }
         let is_delete = |update: &&Arc<Update>| {
-            let is_delete = update.writes.get(&world.keys[key]).is_some_and(Option::is_none);
-            is_delete && !world.lost.contains(&update.name)
+            let is_delete = update.writes.get(&end.keys[key]).is_some_and(Option::is_none);
+            is_delete && !end.lost.contains(&update.name)
         };
-        let inserts = writers(world, committed).filter(|attempt| attempt.reads.get(&key) == Some(&0)).count();
+        let inserts = writers(end, committed).filter(|attempt| attempt.reads.get(&key) == Some(&0)).count();
         let deletes = updates.values().filter(is_delete).count();
-        let live = usize::from(world.values(key).first().is_some_and(|&(_, value)| value > 0));
+        let live = usize::from(end.values(key).first().is_some_and(|&(_, value)| value > 0));
         if inserts != deletes + live {
             return Err(format!("key {key} has {inserts} inserts, {deletes} deletes and {live} entries"));
         }
@@ -228,20 +277,20 @@ fn inserts_and_deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), S
 }
 
 /// All replicas have the same of a key that clients delete, and no tombstones of it.
-fn deletes(world: &World, committed: &BTreeSet<u64>) -> Result<(), String> {
-    for key in (0..world.keys()).filter(|&key| world.is_deleted(key)) {
-        let values = world.values(key);
+fn deletes(end: &End<'_>, committed: &BTreeSet<u64>) -> Result<(), String> {
+    for key in (0..end.keys.len()).filter(|&key| end.is_deleted(key)) {
+        let values = end.values(key);
         let Some(&(_, newest)) = values.first() else { continue };
         if values.iter().any(|&(_, value)| value != newest) {
             return Err(format!("sites have {values:?} of key {key}"));
         }
-        if writers(world, committed).any(|attempt| newest > 0 && attempt.reads.get(&key) == Some(&newest)) {
+        if writers(end, committed).any(|attempt| newest > 0 && attempt.reads.get(&key) == Some(&newest)) {
             return Err(format!("{newest} of key {key} was overwritten, and is there"));
         }
     }
-    inserts_and_deletes(world, committed)?;
-    for site in 0..world.logs().count() {
-        let ((versions, unapplied), live) = world.kept(site);
+    inserts_and_deletes(end, committed)?;
+    for site in 0..end.logs().count() {
+        let ((versions, unapplied), live) = end.kept(site);
         if versions != live || unapplied != 0 {
             return Err(format!(
                 "site {site} keeps {versions} versions and {unapplied} stamps for {live} keys"
