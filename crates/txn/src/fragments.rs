@@ -514,7 +514,7 @@ pub struct Fragments {
 pub type FragmentList = SmallVec<[Fragment; 1]>;
 
 /// More fragments than this are not executed apart if they depend on each other.
-const DEPENDENT_MAX: usize = 256;
+const DEPENDENT_MAX: usize = 1024;
 
 /// Lists up to this long are compared all with all.
 const COMPARED_MAX: usize = 32;

@@ -31,6 +31,8 @@ const READS_AT_ONCE: usize = 8;
 const STEP: Budget = Budget { operations: 512, heavy: true };
 /// Records that an idle worker offers for collection at once.
 pub(super) const COLLECTED_AT_ONCE: usize = 64;
+/// A request that comes again has its keys found by reconnaissance so often at most.
+const ATTEMPTS_GUESSED_MAX: u32 = 4;
 /// How long a worker with nothing to do rests, once it has looked often.
 pub(super) const REST: Duration = Duration::from_micros(50);
 /// How often it looks before.
@@ -450,7 +452,11 @@ impl Worker {
             let again = self.sink.undeclared.drain(..).map(|request| {
                 let mut request = (*request).clone();
                 request.id.attempt += 1;
-                request.footprint = reconnoitre(core, &request);
+                request.footprint = match request.id.attempt <= ATTEMPTS_GUESSED_MAX {
+                    true => reconnoitre(core, &request),
+                    // Without keys it runs behind everything before it, and cannot fail again.
+                    false => Footprint { keys: None, ..request.footprint },
+                };
                 Arc::new(request)
             });
             core.append(again.collect(), &[]);

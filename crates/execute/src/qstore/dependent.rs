@@ -31,7 +31,10 @@ use txn::{Fragment, FragmentValue, Fragments, Stop};
 
 /// What the fragments of a transaction share that depend on each other.
 pub(super) struct Dependent {
+    /// In the order of the places.
     needy: SmallVec<[Needy; 2]>,
+    /// Each input of each fragment: the input's place, and the place in `needy`. In the order of the inputs.
+    edges: SmallVec<[(u16, u16); 4]>,
     flow: Mutex<Flow>,
 }
 
@@ -79,23 +82,28 @@ impl Dependent {
             kept: Vec::new(),
             notes: Vec::new(),
         };
-        let needy = list.iter().enumerate().filter_map(needs).collect();
-        Some(Box::new(Dependent { needy, flow: Mutex::new(flow) }))
+        let needy: SmallVec<[Needy; 2]> = list.iter().enumerate().filter_map(needs).collect();
+        let edges_of = |(index, needy): (usize, &Needy)| {
+            list[usize::from(needy.place)].inputs.iter().map(move |&input| (input, index as u16))
+        };
+        let mut edges: SmallVec<[(u16, u16); 4]> = needy.iter().enumerate().flat_map(edges_of).collect();
+        edges.sort_unstable();
+        Some(Box::new(Dependent { needy, edges, flow: Mutex::new(flow) }))
     }
 
     /// The turn of a fragment's record has come: whether the fragment has all that it needs.
     fn begins(&self, place: u16) -> bool {
-        let needy = self.needy.iter().find(|needy| needy.place == place);
-        needy.is_none_or(|needy| needy.missing.fetch_sub(1, Ordering::AcqRel) == 1)
+        let needy = self.needy.binary_search_by_key(&place, |needy| needy.place);
+        needy.map_or(true, |index| self.needy[index].missing.fetch_sub(1, Ordering::AcqRel) == 1)
     }
 
     /// A fragment was executed: adds to `ready` those that have all that they need now.
-    fn pass_on(&self, fragments: &[Fragment], place: u16, ready: &mut SmallVec<[u16; 4]>) {
-        for Needy { place: later, missing } in &self.needy {
-            let inputs = &fragments[usize::from(*later)].inputs;
-            let times = inputs.iter().filter(|&&input| input == place).count() as u32;
-            if times > 0 && missing.fetch_sub(times, Ordering::AcqRel) == times {
-                ready.push(*later);
+    fn pass_on(&self, place: u16, ready: &mut SmallVec<[u16; 4]>) {
+        let first = self.edges.partition_point(|&(input, _)| input < place);
+        for &(_, index) in self.edges[first..].iter().take_while(|&&(input, _)| input == place) {
+            let needy = &self.needy[usize::from(index)];
+            if needy.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+                ready.push(needy.place);
             }
         }
     }
@@ -157,7 +165,7 @@ impl Shared {
         while let Some(next) = ready.pop() {
             let is_installed = self.execute_one(split, dependent, next, share);
             is_there |= next == place && is_installed;
-            dependent.pass_on(split.fragments(), next, &mut ready);
+            dependent.pass_on(next, &mut ready);
         }
         is_there || is_active(Mutant::PassKeptWrite)
     }
