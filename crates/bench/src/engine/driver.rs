@@ -13,8 +13,8 @@ use super::order::{Decisions, Order};
 use crate::report::Latencies;
 use crossbeam_utils::{Backoff, CachePadded};
 use execute::{
-    Assignment, Budget, Committed, Effects, Engine, EngineKind, ParSpec, Progress, ReadOutcome,
-    SnapshotReader, WorkerId, parspec,
+    Assignment, Budget, Committed, Effects, Engine, EngineKind, ParSpec, Progress, QStore, ReadOutcome,
+    SnapshotReader, WorkerId, parspec, qstore,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -56,6 +56,8 @@ pub struct Feeding {
     pub rate: Option<f64>,
     /// ParSpec's MaxSpec, unless it adapts.
     pub max_spec: Option<u64>,
+    /// Q-Store's mode; its default if it is not given.
+    pub qstore_mode: Option<qstore::Mode>,
 }
 
 /// An engine with its store and its callers.
@@ -204,9 +206,12 @@ impl Driver {
         feeding: Feeding,
     ) -> Driver {
         let assignment = Assignment::alone(workers);
-        let engine: Arc<dyn Engine> = match (kind, feeding.max_spec) {
-            (EngineKind::ParSpec, max_spec @ Some(_)) => {
+        let engine: Arc<dyn Engine> = match (kind, feeding.max_spec, feeding.qstore_mode) {
+            (EngineKind::ParSpec, max_spec @ Some(_), _) => {
                 Arc::new(ParSpec::new(parspec::Options { max_spec, ..parspec::Options::of(assignment) }))
+            }
+            (EngineKind::QStore, _, Some(mode)) => {
+                Arc::new(QStore::new(qstore::Options { mode, ..qstore::Options::of(assignment) }))
             }
             _ => kind.make(assignment),
         };

@@ -152,6 +152,8 @@ pub struct Tpcc {
     /// Over how many partitions the warehouses are spread. With more than one, clients call the warehouses of
     /// their own partition, and rows that are not of the called warehouse are of another partition's.
     pub partitions: u16,
+    /// How many NewOrders in 100 roll back: 1 in the specification.
+    pub rollback_percent: u32,
 }
 
 impl Tpcc {
@@ -172,6 +174,7 @@ impl Default for Tpcc {
             remote: true,
             scale: Scale::SPECIFIED,
             partitions: 1,
+            rollback_percent: 1,
         }
     }
 }

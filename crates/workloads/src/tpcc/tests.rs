@@ -9,6 +9,7 @@ const SMALL: Tpcc = Tpcc {
     remote: true,
     scale: Scale { items: 200, customers: 30 },
     partitions: 1,
+    rollback_percent: 1,
 };
 
 #[test]
