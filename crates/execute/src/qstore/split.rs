@@ -267,6 +267,7 @@ impl Share {
         for mut record in self.gathered.installed.drain(..) {
             partition.with(&mut record, |cell| cell.remove(position));
         }
+        (self.live, self.writes, self.terms) = (0, 0, 0);
     }
 }
 
