@@ -37,6 +37,7 @@ fn options(engines: &str, workload: &str, settings: &[(&str, &str)], reads: Read
         reorder_percent: 0,
         rate: None,
         max_spec: None,
+        qstore_mode: None,
     }
 }
 
@@ -84,6 +85,7 @@ fn what_is_decided_late_and_otherwise_leaves_a_serial_state() {
         reorder_percent: 10,
         rate: None,
         max_spec: Some(8),
+        qstore_mode: None,
     };
     let report = run(&options).unwrap_or_else(|error| panic!("{error:#}"));
     assert!(report.violations.is_empty(), "{:?}", report.violations);
@@ -140,6 +142,7 @@ fn calls_arrive_at_their_rate() {
         reorder_percent: 0,
         rate: Some(2_000.0),
         max_spec: None,
+        qstore_mode: None,
     };
     let report = run(&options).unwrap_or_else(|error| panic!("{error:#}"));
     for record in &report.records {
@@ -173,6 +176,7 @@ fn impossible_runs_are_refused() {
         reorder_percent: 0,
         rate: None,
         max_spec: None,
+        qstore_mode: None,
     };
     let says = |options: &Options| run(options).map(drop).unwrap_err().to_string();
     assert!(says(&options).contains("not both"));

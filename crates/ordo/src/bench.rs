@@ -91,6 +91,10 @@ pub struct EngineArgs {
     /// parspec: transactions that execute speculatively at the same time, from 1 to 64; adapted if not given.
     #[arg(long)]
     max_spec: Option<u64>,
+    /// qstore: speculative or conservative, where an engine of the list does not say it (as
+    /// qstore+speculative does).
+    #[arg(long)]
+    qstore_mode: Option<execute::qstore::Mode>,
     #[command(flatten)]
     options: WorkloadArgs,
 }
@@ -108,6 +112,10 @@ struct WorkloadArgs {
     /// new-order-payment: percentage of Payment (50).
     #[arg(long)]
     payment_percent: Option<String>,
+    /// tpcc, new-order-payment: percentage of NewOrders that roll back (1); ycsb: percentage of calls whose
+    /// last operation aborts them (without it, none may).
+    #[arg(long)]
+    abort_percent: Option<String>,
     /// tpcc, new-order-payment: off makes clients call disjoint warehouses only, without conflicts (on).
     #[arg(long)]
     remote: Option<String>,
@@ -291,6 +299,7 @@ fn run_engine(args: EngineArgs) -> Result<()> {
         reorder_percent: args.reorder_percent,
         rate: args.rate,
         max_spec: args.max_spec,
+        qstore_mode: args.qstore_mode,
     };
     let found = engine::run(&options)?;
     show(&found.records, "workers", args.json);
@@ -308,6 +317,7 @@ impl WorkloadArgs {
         let mut settings = Settings::new(workload);
         let given = [
             ("warehouses", self.warehouses),
+            ("abort-percent", self.abort_percent),
             ("update-percent", self.update_percent),
             ("payment-percent", self.payment_percent),
             ("remote", self.remote),

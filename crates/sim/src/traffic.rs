@@ -178,6 +178,7 @@ impl Population {
                         _ => Scale { items: 40, customers: 3 },
                     },
                     partitions,
+                    ..Tpcc::default()
                 },
             )),
             _ => None,

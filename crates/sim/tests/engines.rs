@@ -88,6 +88,7 @@ fn qstore(workers: usize, draw: &mut Draw) -> Arc<dyn Engine> {
         ranges: draw.pick(&[1, 2, 8, 64]),
         slice_max: draw.pick(&[1, 3, 128]),
         buckets: draw.pick(&[1, 4, 1024]),
+        mode: draw.pick(&qstore::Mode::ALL),
         ..qstore::Options::of(Assignment::alone(workers))
     }))
 }

@@ -122,10 +122,14 @@ fn the_mutants_of_parspec_are_caught() {
 
 #[test]
 fn the_mutants_of_qstore_are_caught() {
-    let make = |workers: usize, draw: &mut Draw| -> Arc<dyn Engine> {
-        let defaults = qstore::Options::of(Assignment::alone(workers));
-        Arc::new(QStore::new(qstore::Options { capacity: draw.pick(&[32, 64, 4096]), ..defaults }))
+    let make = |mode: qstore::Mode| {
+        move |workers: usize, draw: &mut Draw| -> Arc<dyn Engine> {
+            let defaults = qstore::Options::of(Assignment::alone(workers));
+            let capacity = draw.pick(&[32, 64, 4096]);
+            Arc::new(QStore::new(qstore::Options { capacity, mode, ..defaults }))
+        }
     };
+    let (speculative, conservative) = (make(qstore::Mode::Speculative), make(qstore::Mode::Conservative));
     let mutants = [
         mutant::Mutant::IgnorePriority,
         mutant::Mutant::ForgetWriter,
@@ -134,12 +138,12 @@ fn the_mutants_of_qstore_are_caught() {
         mutant::Mutant::PassBarrier,
         mutant::Mutant::KeepStrayed,
     ];
-    find_each(mutants, &make, &programs);
-    let mutants = [
-        mutant::Mutant::LoseFragmentValue,
-        mutant::Mutant::WriteUndecided,
-        mutant::Mutant::PassKeptWrite,
-        mutant::Mutant::AnyAbortDecides,
-    ];
-    find_each(mutants, &make, &fragments);
+    find_each(mutants, &speculative, &programs);
+    find_each(mutants, &conservative, &programs);
+    let mutants = [mutant::Mutant::LoseFragmentValue, mutant::Mutant::AnyAbortDecides];
+    find_each(mutants, &speculative, &fragments);
+    find_each(mutants, &conservative, &fragments);
+    find_each([mutant::Mutant::WriteUndecided, mutant::Mutant::PassKeptWrite], &conservative, &fragments);
+    let mutants = [mutant::Mutant::AbortWithoutCascade, mutant::Mutant::AnswerUnsettled];
+    find_each(mutants, &speculative, &fragments);
 }

@@ -41,6 +41,7 @@ fn tpcc(nodes: u16) -> Arc<dyn Workload> {
         remote: true,
         scale: Scale { items: 100, customers: 10 },
         partitions: nodes,
+        ..Tpcc::default()
     })
 }
 
@@ -154,7 +155,14 @@ fn ycsb(nodes: u16, theta: f64) -> Arc<dyn Workload> {
 fn new_order_payment(nodes: u16) -> Arc<dyn Workload> {
     let mix = Mix::NewOrderPayment { payment_percent: 50, elsewhere_percent: Some(40) };
     let scale = Scale { items: 100, customers: 10 };
-    Arc::new(Tpcc { warehouses: 2 * u32::from(nodes), mix, remote: true, scale, partitions: nodes })
+    Arc::new(Tpcc {
+        warehouses: 2 * u32::from(nodes),
+        mix,
+        remote: true,
+        scale,
+        partitions: nodes,
+        ..Tpcc::default()
+    })
 }
 
 /// Two-phase commit has no order but that of its timestamps, or decisions: they explain all replies and the

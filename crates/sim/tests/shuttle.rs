@@ -99,7 +99,7 @@ fn explore(default_seeds: u64, iterations: usize, model: impl Fn(u64) + Clone + 
 enum Kind {
     Sparkle(Option<Mutant>),
     ParSpec,
-    QStore,
+    QStore(qstore::Mode),
 }
 
 impl Kind {
@@ -113,9 +113,10 @@ impl Kind {
                 let defaults = parspec::Options::of(Assignment::alone(workers));
                 Arc::new(ParSpec::new(parspec::Options { capacity: 32, ..defaults }))
             }
-            Kind::QStore => {
+            Kind::QStore(mode) => {
                 let defaults = qstore::Options::of(Assignment::alone(workers));
-                Arc::new(QStore::new(qstore::Options { capacity: 32, ranges: 2, buckets: 4, ..defaults }))
+                let options = qstore::Options { capacity: 32, ranges: 2, buckets: 4, mode, ..defaults };
+                Arc::new(QStore::new(options))
             }
         }
     }
@@ -125,7 +126,7 @@ impl Kind {
 fn scenario(seed: u64, kind: Kind) -> Scenario {
     let mut draw = Draw::new(seed);
     // Fragments, too, where they are executed apart.
-    let in_fragments = matches!(kind, Kind::QStore) && draw.percent(50);
+    let in_fragments = matches!(kind, Kind::QStore(_)) && draw.percent(50);
     let shape = Shape {
         hot_keys: draw.pick(&[1, 2]),
         cold_keys: 2,
@@ -226,7 +227,9 @@ fn parspec_equals_the_specification_under_every_explored_schedule() {
 
 #[test]
 fn qstore_equals_the_specification_under_every_explored_schedule() {
-    explore(100, 20, |seed| engine_model(seed, Kind::QStore));
+    for mode in qstore::Mode::ALL {
+        explore(100, 20, move |seed| engine_model(seed, Kind::QStore(mode)));
+    }
 }
 
 /// The partitions of [`across_model`].
@@ -495,7 +498,8 @@ fn sleepers_model(seed: u64, at_once: bool, kind: Kind) {
 
 #[test]
 fn nobody_sleeps_over_what_can_be_done() {
-    for kind in [Kind::Sparkle(None), Kind::ParSpec, Kind::QStore] {
+    let of_qstore = qstore::Mode::ALL.map(Kind::QStore);
+    for kind in [Kind::Sparkle(None), Kind::ParSpec].into_iter().chain(of_qstore) {
         explore(100, 20, move |seed| sleepers_model(seed, false, kind));
         explore(50, 40, move |seed| sleepers_model(seed, true, kind));
     }

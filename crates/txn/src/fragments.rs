@@ -20,14 +20,22 @@
 //!   abort has a lower place, and decides.
 //! - a *commit dependency*: every fragment depends on the *abortable* ones ([`Fragment::abortable`]), because
 //!   what it writes must not remain if one of these aborts. A fragment may be executed before, and its value
-//!   may be used, as long as its write is kept back.
+//!   may be used, as long as its write is kept back or can be taken back.
 //!
-//! The other two kinds of the paper are between transactions, and the engine's business: a *conflict
-//! dependency* is on the last writer of the fragment's record, and a *speculation dependency* is on a
-//! transaction whose abortable fragments were not all executed when its write was read.
+//! The other two kinds of the paper are between transactions, and the engine's business
+//! (`execute::qstore::speculation`): a *conflict dependency* is on the last writer of the fragment's record,
+//! and a *speculation dependency* is on a transaction whose abortable fragments were not all executed when
+//! its write was read.
 //!
 //! There is no circle among them: inputs have lower places, no value waits for a commit dependency, and
 //! conflicts go by the order of the transactions.
+//!
+//! # Keys that depend on values
+//! There are none: a fragment's key says where in the execution queues it stands, and a planner must know
+//! that before it plans the transactions behind it, when no value exists yet. A procedure that follows values
+//! to its records declares its fragments by the keys of a dry run (reconnaissance), which the request
+//! carries, and has abortable fragments look whether these are still the right ones: if not, they end the
+//! transaction with [`Stop::Undeclared`], and it comes again.
 //!
 //! # Inserts
 //! A fragment may write records besides its own ([`Fragment::inserts`], [`Done::inserts`]), if these are in
@@ -514,7 +522,7 @@ pub struct Fragments {
 pub type FragmentList = SmallVec<[Fragment; 1]>;
 
 /// More fragments than this are not executed apart if they depend on each other.
-const DEPENDENT_MAX: usize = 256;
+const DEPENDENT_MAX: usize = 1024;
 
 /// Lists up to this long are compared all with all.
 const COMPARED_MAX: usize = 32;

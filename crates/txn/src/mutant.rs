@@ -71,6 +71,10 @@ pub enum Mutant {
     PassKeptWrite,
     /// Q-Store ends a transaction by whichever of its aborts comes first, not by that of the lowest place.
     AnyAbortDecides,
+    /// Q-Store does not execute again what has read the writes of a transaction that has aborted.
+    AbortWithoutCascade,
+    /// Q-Store makes the outcome of a transaction that may be executed again.
+    AnswerUnsettled,
     /// Q-Store answers for a transaction whose siblings have not told what their fragments came to.
     AnswerWithoutSiblings,
     /// Q-Store leaves it at that if a transaction has touched other keys than it was planned with.

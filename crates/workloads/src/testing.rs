@@ -152,32 +152,42 @@ impl Serial {
             let Touched { reads, writes } = running.touched.clone();
             request.footprint.keys = Footprint::of_keys(reads, writes).keys;
         }
-        let Some(fragments) = fragments::apart(&request) else {
+        let Some((in_fragments, written)) = self.execute_in_fragments(&request, now_ms) else {
             return;
         };
-        self.in_fragments += u64::from(fragments.list().len() > 1);
+        let fragments = fragments::apart(&request);
+        self.in_fragments += u64::from(fragments.is_some_and(|fragments| fragments.list().len() > 1));
+        assert_eq!(*outcome, in_fragments, "{request:?} in fragments");
+        // A lost write is lost there only.
+        if self.sabotage.is_none() && outcome.is_ok() {
+            assert_eq!(running.written, written, "{request:?} in fragments");
+        }
+    }
+
+    /// What a request's fragments come to, and what they write, if it declares some.
+    pub fn execute_in_fragments(
+        &self,
+        request: &Request,
+        now_ms: u64,
+    ) -> Option<(Outcome, BTreeMap<Key, Option<Entry>>)> {
+        let fragments = fragments::apart(request)?;
         let mut values: Vec<FragmentValue> = Vec::new();
         let mut written = BTreeMap::new();
         for (place, fragment) in fragments.list().iter().enumerate() {
             let inputs: Vec<FragmentValue> =
                 fragment.inputs.iter().map(|&input| values[usize::from(input)].clone()).collect();
             let found = self.records.get(&fragment.key);
-            let done = fragments.execute_apart(&request, place, found, &inputs, now_ms, &mut Vec::new());
+            let done = fragments.execute_apart(request, place, found, &inputs, now_ms, &mut Vec::new());
             match done {
                 Ok(done) => {
                     written.extend(done.write.map(|entry| (fragment.key.clone(), entry)));
                     written.extend(done.inserts.into_iter().map(|(key, entry)| (key, Some(entry))));
                     values.push(done.value);
                 }
-                Err(stop) => return assert_eq!(*outcome, Err(stop), "{request:?} in fragments"),
+                Err(stop) => return Some((Err(stop), BTreeMap::new())),
             }
         }
-        let reply = fragments.reply(&request.args, values.into(), Vec::new());
-        assert_eq!(*outcome, Ok(reply), "{request:?} in fragments");
-        // A lost write is lost there only.
-        if self.sabotage.is_none() {
-            assert_eq!(running.written, written, "{request:?} in fragments");
-        }
+        Some((Ok(fragments.reply(&request.args, values.into(), Vec::new())), written))
     }
 
     /// Runs `calls` calls of each of `clients` clients, interleaved, and asserts that every declared key set

@@ -9,12 +9,15 @@
 //! Where there are several partitions each has so many records, and a call's are of its client's partition.
 //! Those of a *multi-partition* call are of several, the client's first, each with as many of the operations
 //! as the others, or one more.
+//!
+//! Calls may be *checked*: then each call's last operation may abort the call, and so many in 100 do. The
+//! others write what must not stay if it does.
 
 use crate::dice::{Dice, Skew};
 use crate::placement::{self, COUNT_MAX, PARTITIONS_MAX, Placement};
 use crate::{Client, Draw, Generator, MISSING, State, Tally, Workload, bytes_at, malformed, row};
 use std::sync::Arc;
-use txn::fragments::{self, Done, FragmentOutcome, FragmentValues};
+use txn::fragments::{self, Done, FragmentList, FragmentOutcome, FragmentValues};
 use txn::{
     Args, Blob, Call, Entry, Footprint, Fragment, FragmentCode, FragmentContext, FragmentKind, FragmentValue,
     Fragments, Key, Procedure, ProcedureFuture, Reply, Request, Stop, Tx, Value,
@@ -38,6 +41,7 @@ pub struct Ycsb {
     placement: Placement,
     multi_partition_percent: u32,
     partitions_each: u16,
+    abort_percent: Option<u32>,
 }
 
 /// What the caller may choose.
@@ -59,6 +63,8 @@ pub struct Options {
     pub multi_partition_percent: u32,
     /// How many partitions these touch: from 2 to as many as there are, and as there are operations.
     pub partitions_each: u16,
+    /// Calls are checked, and so many in 100 abort.
+    pub abort_percent: Option<u32>,
 }
 
 impl Default for Options {
@@ -72,6 +78,7 @@ impl Default for Options {
             partitions: 1,
             multi_partition_percent: 0,
             partitions_each: 2,
+            abort_percent: None,
         }
     }
 }
@@ -80,7 +87,7 @@ impl Ycsb {
     /// The workload with these options; an error says which of them is impossible.
     pub fn new(options: Options) -> Result<Ycsb, String> {
         let Options { keys, operations, read_percent, theta, payload_bytes, partitions, .. } = options;
-        let Options { multi_partition_percent, partitions_each, .. } = options;
+        let Options { multi_partition_percent, partitions_each, abort_percent, .. } = options;
         if partitions == 0 || partitions > PARTITIONS_MAX {
             return Err(format!("{partitions} partitions: choose from 1 to {PARTITIONS_MAX}"));
         }
@@ -100,6 +107,9 @@ impl Ycsb {
         }
         if multi_partition_percent > 100 {
             return Err(format!("{multi_partition_percent} percent multi-partition: choose from 0 to 100"));
+        }
+        if abort_percent.is_some_and(|percent| percent > 100) {
+            return Err(format!("{} percent aborts: choose from 0 to 100", abort_percent.unwrap_or(0)));
         }
         let each_max = operations.min(usize::from(partitions));
         let has_multi = partitions > 1 && multi_partition_percent > 0;
@@ -125,6 +135,7 @@ impl Ycsb {
             placement,
             multi_partition_percent: if has_multi { multi_partition_percent } else { 0 },
             partitions_each,
+            abort_percent,
         })
     }
 
@@ -160,6 +171,14 @@ fn operations(args: &[Blob]) -> Result<impl Iterator<Item = u32> + '_, Stop> {
     Ok(numbers.iter().map(|bytes| u32::from_le_bytes(*bytes)))
 }
 
+/// Whether the last operation of a call refuses, if the call is checked.
+fn refuses(args: &[Blob]) -> Option<bool> {
+    args.get(1).map(|check| check.first() == Some(&1))
+}
+
+/// The reason of a checked call that aborts.
+const REFUSED: &str = "refused";
+
 fn updated(old: &Blob) -> Result<Blob, Stop> {
     let mut bytes = [0; COUNTER_BYTES + PAYLOAD_BYTES_MAX];
     let bytes = bytes.get_mut(..old.len()).ok_or_else(malformed)?;
@@ -174,6 +193,9 @@ fn updated(old: &Blob) -> Result<Blob, Stop> {
 
 /// Each operation is a fragment.
 fn execute(args: &[Blob], context: FragmentContext<'_>) -> FragmentOutcome {
+    if refuses(args) == Some(true) && context.place + 1 == operations(args)?.count() {
+        return Err(Stop::abort(REFUSED));
+    }
     let is_update = operations(args)?.nth(context.place).is_some_and(|operation| operation & UPDATE != 0);
     let old = match context.found.map(|entry| &entry.value) {
         Some(Value::String(old)) => old,
@@ -218,7 +240,10 @@ impl Procedure for AccessRecords {
             let kind = if operation & UPDATE == 0 { FragmentKind::Read } else { FragmentKind::Update };
             Fragment::independent(record(operation & !UPDATE), kind)
         };
-        let list = operations(&request.args).ok()?.map(fragment).collect();
+        let mut list: FragmentList = operations(&request.args).ok()?.map(fragment).collect();
+        if let Some(last) = list.last_mut().filter(|_| refuses(&request.args).is_some()) {
+            last.abortable = true;
+        }
         Fragments::new(list, FragmentCode { execute, reply: Some(reply) })
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
@@ -291,7 +316,13 @@ impl Generator for YcsbGenerator {
         }
         Draw {
             procedure: self.access.clone(),
-            args: Args::one(&self.bytes[..]),
+            args: match self.ycsb.abort_percent {
+                None => Args::one(&self.bytes[..]),
+                Some(percent) => {
+                    let refuses = u8::from(self.dice.percent(percent));
+                    [&self.bytes[..], &[refuses]].into_iter().collect()
+                }
+            },
             read_only,
             route: self.ycsb.placement.route(self.home, self.touched.iter().copied()),
         }
@@ -333,7 +364,9 @@ impl Workload for Ycsb {
     }
     fn check(&self, state: &mut dyn State, tally: &Tally) -> Result<(), String> {
         tally.no_wrong_replies()?;
-        tally.nothing_rolled_back()?;
+        if self.abort_percent.is_none_or(|percent| percent == 0) {
+            tally.nothing_rolled_back()?;
+        }
         let mut updates = 0;
         for key in self.names().map(record) {
             let row = row(state.get(&key).map(|entry| entry.value));
@@ -367,6 +400,23 @@ mod tests {
     fn small(theta: f64, read_percent: u32) -> Ycsb {
         Ycsb::new(Options { keys: 500, theta, read_percent, payload_bytes: 30, ..Options::default() })
             .unwrap()
+    }
+
+    #[test]
+    fn checked_calls_abort_as_often_as_they_are_told_and_leave_nothing() {
+        let seed = seed(5);
+        for percent in [0, 30] {
+            let options = Options { keys: 500, abort_percent: Some(percent), ..Options::default() };
+            let ycsb = Ycsb::new(options).unwrap();
+            let mut state = Serial::loaded(&ycsb, seed);
+            let tally = state.drive(&ycsb, seed, 2, 1_000);
+            ycsb.check(&mut state, &tally).unwrap();
+            let aborted = tally.aborted_by_logic;
+            assert!(
+                (20 * u64::from(percent) * 9 / 10..=20 * u64::from(percent) * 11 / 10).contains(&aborted)
+            );
+            assert_eq!(state.in_fragments, 2_000);
+        }
     }
 
     #[test]

@@ -13,8 +13,8 @@ use super::order::{Decisions, Order};
 use crate::report::Latencies;
 use crossbeam_utils::{Backoff, CachePadded};
 use execute::{
-    Assignment, Budget, Committed, Effects, Engine, EngineKind, ParSpec, Progress, ReadOutcome,
-    SnapshotReader, WorkerId, parspec,
+    Assignment, Budget, Committed, Effects, Engine, EngineKind, ParSpec, Progress, QStore, ReadOutcome,
+    SnapshotReader, WorkerId, parspec, qstore,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -31,6 +31,8 @@ const READS_AT_ONCE: usize = 8;
 const STEP: Budget = Budget { operations: 512, heavy: true };
 /// Records that an idle worker offers for collection at once.
 pub(super) const COLLECTED_AT_ONCE: usize = 64;
+/// A request that comes again has its keys found by reconnaissance so often at most.
+const ATTEMPTS_GUESSED_MAX: u32 = 4;
 /// How long a worker with nothing to do rests, once it has looked often.
 pub(super) const REST: Duration = Duration::from_micros(50);
 /// How often it looks before.
@@ -54,6 +56,8 @@ pub struct Feeding {
     pub rate: Option<f64>,
     /// ParSpec's MaxSpec, unless it adapts.
     pub max_spec: Option<u64>,
+    /// Q-Store's mode; its default if it is not given.
+    pub qstore_mode: Option<qstore::Mode>,
 }
 
 /// An engine with its store and its callers.
@@ -202,9 +206,12 @@ impl Driver {
         feeding: Feeding,
     ) -> Driver {
         let assignment = Assignment::alone(workers);
-        let engine: Arc<dyn Engine> = match (kind, feeding.max_spec) {
-            (EngineKind::ParSpec, max_spec @ Some(_)) => {
+        let engine: Arc<dyn Engine> = match (kind, feeding.max_spec, feeding.qstore_mode) {
+            (EngineKind::ParSpec, max_spec @ Some(_), _) => {
                 Arc::new(ParSpec::new(parspec::Options { max_spec, ..parspec::Options::of(assignment) }))
+            }
+            (EngineKind::QStore, _, Some(mode)) => {
+                Arc::new(QStore::new(qstore::Options { mode, ..qstore::Options::of(assignment) }))
             }
             _ => kind.make(assignment),
         };
@@ -450,7 +457,11 @@ impl Worker {
             let again = self.sink.undeclared.drain(..).map(|request| {
                 let mut request = (*request).clone();
                 request.id.attempt += 1;
-                request.footprint = reconnoitre(core, &request);
+                request.footprint = match request.id.attempt <= ATTEMPTS_GUESSED_MAX {
+                    true => reconnoitre(core, &request),
+                    // Without keys it runs behind everything before it, and cannot fail again.
+                    false => Footprint { keys: None, ..request.footprint },
+                };
                 Arc::new(request)
             });
             core.append(again.collect(), &[]);

@@ -35,7 +35,7 @@ use crate::report::{Latencies, Record, Spread};
 use anyhow::{Context, Result, bail};
 use certified::CertifiedDriver;
 use driver::{Driven, Driver, Feeding, Slice};
-use execute::EngineKind;
+use execute::{EngineKind, qstore};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -72,7 +72,8 @@ impl fmt::Display for Executor {
     }
 }
 
-/// An executor with a number of workers: `sparkle`, `sparkle@1`, `parspec+final@2`, or `dur`.
+/// An executor with a number of workers: `sparkle`, `sparkle@1`, `parspec+final@2`, `qstore+speculative`, or
+/// `dur`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
     /// The engine, or what else executes.
@@ -81,6 +82,8 @@ pub struct Contender {
     pub workers: Option<usize>,
     /// It gets batches only when they are decided, as Archie-FD does.
     pub is_fed_final: bool,
+    /// Its mode, if it is Q-Store and the mode is not that of the run.
+    pub qstore_mode: Option<qstore::Mode>,
 }
 
 impl FromStr for Contender {
@@ -94,17 +97,25 @@ impl FromStr for Contender {
             None => (text, None),
         };
         let (name, is_fed_final) = name.strip_suffix("+final").map_or((name, false), |name| (name, true));
+        let (name, qstore_mode) = match name.split_once('+') {
+            Some((name @ "qstore", mode)) => (name, Some(mode.parse().map_err(anyhow::Error::msg)?)),
+            _ => (name, None),
+        };
         let executor = name.parse()?;
         if is_fed_final && executor == Executor::Dur {
             bail!("'{text}': dur gives its entries to the order, and is fed nothing from there");
         }
-        Ok(Contender { executor, workers, is_fed_final })
+        Ok(Contender { executor, workers, is_fed_final, qstore_mode })
     }
 }
 
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.executor, if self.is_fed_final { "+final" } else { "" })
+        write!(f, "{}", self.executor)?;
+        if let Some(mode) = self.qstore_mode {
+            write!(f, "+{}", mode.name())?;
+        }
+        f.write_str(if self.is_fed_final { "+final" } else { "" })
     }
 }
 
@@ -160,6 +171,8 @@ pub struct Options {
     pub rate: Option<f64>,
     /// How many transactions are active at the same time in `parspec`; adapted if it is not given.
     pub max_spec: Option<u64>,
+    /// The mode of `qstore`, where the contender names none.
+    pub qstore_mode: Option<qstore::Mode>,
 }
 
 /// What a run found.
@@ -254,6 +267,7 @@ pub fn run(options: &Options) -> Result<Report> {
             decisions,
             rate: options.rate,
             max_spec: options.max_spec,
+            qstore_mode: contender.qstore_mode.or(options.qstore_mode),
         };
         let before = resident_bytes();
         let driver: Box<dyn Driven> = match contender.executor {
@@ -436,11 +450,19 @@ mod tests {
             executor: Executor::Engine(EngineKind::Sparkle),
             workers: Some(2),
             is_fed_final: false,
+            qstore_mode: None,
         };
         assert_eq!(contender, want);
         let contender: Contender = "parspec+final@3".parse().unwrap();
         assert!(contender.is_fed_final && contender.workers == Some(3));
         assert_eq!(contender.to_string(), "parspec+final");
+        let contender: Contender = "qstore+speculative@2".parse().unwrap();
+        assert_eq!(contender.qstore_mode, Some(qstore::Mode::Speculative));
+        assert_eq!(contender.to_string(), "qstore+speculative");
+        assert!(
+            "qstore+bold".parse::<Contender>().is_err()
+                && "sparkle+speculative".parse::<Contender>().is_err()
+        );
         assert!("sparkle@0".parse::<Contender>().is_err());
         let contender: Contender = "dur@4".parse().unwrap();
         assert_eq!((contender.executor, contender.workers), (Executor::Dur, Some(4)));

@@ -12,8 +12,11 @@ use workloads::{Bank, Synthetic, Tpcc, Vacation, Workload, Ycsb, vacation, ycsb}
 
 /// Each workload with the options that it takes.
 pub const WORKLOADS: [(&str, &[&str]); 6] = [
-    ("tpcc", &["warehouses", "update-percent", "remote", "scale"]),
-    ("new-order-payment", &["warehouses", "payment-percent", "multi-partition-percent", "remote", "scale"]),
+    ("tpcc", &["warehouses", "update-percent", "abort-percent", "remote", "scale"]),
+    (
+        "new-order-payment",
+        &["warehouses", "payment-percent", "multi-partition-percent", "abort-percent", "remote", "scale"],
+    ),
     ("synthetic", &["contention", "dependent-percent", "multi-partition-percent", "keys"]),
     (
         "ycsb",
@@ -22,6 +25,7 @@ pub const WORKLOADS: [(&str, &[&str]); 6] = [
             "operations",
             "read-percent",
             "theta",
+            "abort-percent",
             "multi-partition-percent",
             "partitions-per-transaction",
         ],
@@ -168,11 +172,13 @@ impl Settings {
             remote,
             scale,
             partitions,
+            rollback_percent: self.percent("abort-percent", Tpcc::default().rollback_percent)?,
         }))
     }
 
     fn ycsb(&self, partitions: u16) -> Result<Arc<dyn Workload>> {
         let default = ycsb::Options::default();
+        let has_aborts = self.options.contains_key("abort-percent");
         let options = ycsb::Options {
             keys: self.get("keys", default.keys)?,
             operations: self.get("operations", default.operations)?,
@@ -181,6 +187,7 @@ impl Settings {
             partitions,
             multi_partition_percent: self
                 .percent("multi-partition-percent", default.multi_partition_percent)?,
+            abort_percent: has_aborts.then(|| self.percent("abort-percent", 0)).transpose()?,
             partitions_each: self.get("partitions-per-transaction", default.partitions_each)?,
             ..default
         };

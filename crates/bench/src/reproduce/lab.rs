@@ -149,7 +149,7 @@ impl Lab {
     ) -> Result<Vec<Record>> {
         let contenders = contenders.iter().map(|&(contender, workers)| {
             let executor = Executor::Engine(contender.kind().map_err(|wrong| anyhow!(wrong))?);
-            Ok(RealContender { executor, workers: Some(workers), is_fed_final: false })
+            Ok(RealContender { executor, workers: Some(workers), is_fed_final: false, qstore_mode: None })
         });
         let options = engine::Options {
             contenders: contenders.collect::<Result<_>>()?,
@@ -165,6 +165,7 @@ impl Lab {
             reorder_percent: 0,
             rate: None,
             max_spec: None,
+            qstore_mode: None,
         };
         let found = engine::run(&options)?;
         if !found.violations.is_empty() {

@@ -1,18 +1,19 @@
 //! The workers: execute what is ready, look at fragments, plan, commit.
 
+use super::Mode;
 use super::Shared;
 use super::plan::Planner;
 use super::queues::Found;
-use super::slots::Waiter;
+use super::slots::{End, Waiter};
 use super::split::{Share, Split};
-use crate::conservative::{Advanced, Awaited, Ended, Execution, FinalAccess, Known, Member};
+use crate::conservative::{Advanced, Awaited, Execution, FinalAccess, Known, Member};
 use crate::engine::{Budget, Committed, Effects, WorkerId};
-use crate::tentative::SUPERSEDED_MAX;
+use crate::tentative::{Executed, SUPERSEDED_MAX};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use store::RecordRef;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
+use store::{RecordRef, View};
 use txn::mutant::{Mutant, is_active};
 use txn::{Key, Position, Request, Stop, Weight};
 
@@ -25,8 +26,8 @@ const OWN_MAX: usize = 32;
 pub(super) enum Work {
     /// A transaction whose fragments are resolved.
     Ready(Position),
-    /// A fragment of a split transaction, which has waited for an earlier transaction.
-    Fragment(Arc<Split>, u16),
+    /// A fragment of a split transaction, which has waited for the earlier transaction at this position.
+    Fragment(Arc<Split>, u16, Position),
     /// A split transaction, whose siblings have told something.
     Answer(Arc<Split>),
     /// One that has what it waited for.
@@ -154,12 +155,16 @@ impl Worker {
                 self.begin(shared, position, left);
                 return true;
             }
-            Some(Work::Fragment(split, index)) => {
+            Some(Work::Fragment(split, index, before)) => {
                 *left -= 1;
                 let mut share = Share::default();
-                shared.execute_fragment(&split, index, &mut share);
-                if let Some(ended) = shared.add_share(&split, share) {
-                    self.end_split(shared, &split, ended);
+                let gate = shared.enter_gate(worker);
+                let behind = shared.unsettled(before);
+                shared.execute_fragment(&split, index, behind, &mut share);
+                drop(gate);
+                shared.repair_if_due(&split, &mut share);
+                if shared.add_share(&split, share) {
+                    self.end_split(shared, &split);
                 }
                 return true;
             }
@@ -176,12 +181,12 @@ impl Worker {
         }
         let worked = shared.resolve_some(worker, left, |found| match found {
             Found::Ready(position) => self.own.push_back(Work::Ready(position)),
-            Found::Ended(split, ended) => self.end_split(shared, &split, ended),
+            Found::Ended(split) => self.end_split(shared, &split),
         });
         worked
             || shared.begin_barrier()
             || self.planner.step(shared, left)
-            || shared.retirement.undo(&shared.ground(), left, |_| {})
+            || shared.retirement.undo(&shared.ground(), left, |last| shared.frontier.lower(last))
             || shared.ground().collect(&mut self.superseded, left)
     }
 
@@ -205,7 +210,7 @@ impl Worker {
         if shared.order.is_void(position) {
             let known = shared.slots.take(position, |_| true).map(|job| job.known);
             *left = left.saturating_sub(1);
-            self.end(shared, position, None, None, known == Some(Known::Nothing));
+            self.end(shared, position, End::Void, None, known == Some(Known::Nothing));
             return;
         }
         // What a sibling is told must be final.
@@ -240,17 +245,26 @@ impl Worker {
                 if is_guess && matches!(outcome, Err(Stop::Undeclared(_))) {
                     shared.take_back(position, request, strayed_to);
                 }
-                self.end(shared, position, Some(ended), None, is_alone);
+                self.end(shared, position, End::Settled(ended), None, is_alone);
             }
         }
     }
 
     /// The last fragment of a split transaction was executed.
-    fn end_split(&mut self, shared: &Shared, split: &Arc<Split>, ended: Ended) {
+    fn end_split(&mut self, shared: &Shared, split: &Arc<Split>) {
+        // What is not void now has no fragment that was left out.
+        let is_void = shared.order.is_void(split.position());
+        let is_early = !shared.order.is_confirmed(split.position());
+        split.was_early.store(is_early, Ordering::Relaxed);
+        let is_unsettled = shared.options.mode == Mode::Speculative && !is_void && split.is_unsettled();
+        let end = match is_unsettled && !is_active(Mutant::AnswerUnsettled) {
+            true => End::Unsettled(split.clone()),
+            false => End::Settled(split.end(is_void)),
+        };
         let answers = shared.answers(split);
         shared.tell_or_keep(split);
         let unanswered = answers.then(|| split.clone());
-        self.end(shared, split.position(), Some(ended), unanswered, false);
+        self.end(shared, split.position(), end, unanswered, false);
         if answers {
             shared.answer(split);
         }
@@ -261,28 +275,49 @@ impl Worker {
         &mut self,
         shared: &Shared,
         position: Position,
-        ended: Option<Ended>,
+        mut end: End,
         unanswered: Option<Arc<Split>>,
         is_barrier: bool,
     ) {
-        let was_early = !shared.order.is_confirmed(position);
-        let ended = ended.map(|ended| Ended { was_early, ..ended });
-        for waiter in shared.slots.end(position, ended, unanswered) {
-            let (work, weight) = match waiter {
-                Waiter::Whole(waiter) => match shared.slots.resolve(waiter) {
-                    Some(weight) => (Work::Ready(waiter), weight),
+        if let End::Settled(ended) = &mut end {
+            ended.was_early = !shared.order.is_confirmed(position);
+        }
+        let is_unsettled = matches!(end, End::Unsettled(_));
+        for waiter in shared.slots.end(position, end, unanswered) {
+            let waiter = match waiter.may_speculate() || !is_unsettled {
+                true => waiter,
+                false => match shared.frontier.wait(position, waiter) {
+                    Some(waiter) => waiter,
                     None => continue,
                 },
-                Waiter::Fragment(split, index) => (Work::Fragment(split, index), Weight::Light),
             };
-            if weight == Weight::Light && self.own.len() < OWN_MAX {
-                self.own.push_front(work);
-            } else {
-                shared.ready.push(work, weight);
+            self.release(shared, position, waiter);
+        }
+        if shared.options.mode == Mode::Speculative {
+            let last_final = shared.partition.final_position();
+            let is_executed = |position| shared.slots.is_executed(position);
+            for (before, waiter) in shared.frontier.advance(position, last_final, is_executed) {
+                self.release(shared, before, waiter);
             }
         }
         if is_barrier {
             shared.end_barrier();
+        }
+    }
+
+    /// What has waited for the transaction at a position goes on.
+    fn release(&mut self, shared: &Shared, position: Position, waiter: Waiter) {
+        let (work, weight) = match waiter {
+            Waiter::Whole(waiter) => match shared.slots.resolve(waiter) {
+                Some(weight) => (Work::Ready(waiter), weight),
+                None => return,
+            },
+            Waiter::Fragment(split, index) => (Work::Fragment(split, index, position), Weight::Light),
+        };
+        if weight == Weight::Light && self.own.len() < OWN_MAX {
+            self.own.push_front(work);
+        } else {
+            shared.ready.push(work, weight);
         }
     }
 }

@@ -3,17 +3,16 @@
 
 use super::execution::Work;
 use super::slots::Waiter;
-use super::split::{Part, Share, Split};
-use super::{RANGES_PER_WORKER, Shared};
-use crate::conservative::Ended;
+use super::split::{Part, Share, Split, Written};
+use super::{Mode, RANGES_PER_WORKER, Shared};
 use crate::engine::WorkerId;
 use crate::exclusive::Exclusive;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use store::Partition;
-use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
+use store::sync::{Mutex, MutexGuard};
 use txn::mutant::{Mutant, is_active};
 use txn::{Position, Weight};
 
@@ -70,11 +69,44 @@ struct Executor {
     /// before have executed. A position that is not below the looking transaction's is left from what was
     /// retracted: all before that had executed. So is one that was planned again, and then waiting for it
     /// does no harm.
-    last_writers: Box<[Position]>,
+    last_writers: Box<[LastWriter]>,
     /// The buckets of the fragments that write, and have not done so, of the part that is being executed.
     /// They get their last writer at its end: another fragment of it may have the same bucket, and then waits
-    /// for the same transaction.
-    waiting: Vec<usize>,
+    /// for the same transaction. With each, whether the write is there, and unsettled.
+    waiting: Vec<(usize, bool)>,
+}
+
+/// The last transaction that writes a key of a bucket, and whether what it writes there is there already,
+/// although the transaction is unsettled.
+#[derive(Clone, Copy)]
+struct LastWriter(u64);
+
+impl LastWriter {
+    const NONE: LastWriter = LastWriter(0);
+
+    fn new(position: Position, is_there: bool) -> LastWriter {
+        LastWriter(position.0 << 1 | u64::from(is_there))
+    }
+
+    fn is_there(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// Its position, if it is before another one.
+    fn before(self, position: Position) -> Option<Position> {
+        let own = Position(self.0 >> 1);
+        (own != Position::NONE && own < position).then_some(own)
+    }
+}
+
+/// Whether a fragment can be executed, as far as the last writer before it is concerned.
+enum Ahead {
+    /// Yes.
+    Nothing,
+    /// It can, and is registered with this transaction.
+    Unsettled(Arc<Split>),
+    /// It waits.
+    Writer,
 }
 
 impl Executor {
@@ -105,7 +137,7 @@ const FRAGMENTS_AT_ONCE: usize = 16;
 
 impl Range {
     pub(super) fn new(buckets: usize) -> Range {
-        let last_writers = vec![Position::NONE; buckets].into();
+        let last_writers = vec![LastWriter::NONE; buckets].into();
         Range {
             published: Mutex::default(),
             pending: AtomicU64::new(0),
@@ -230,7 +262,7 @@ impl Shared {
                             *left -= 1;
                             self.resolve(executor, hash, position, writes, &mut found);
                         }
-                        Fragment::Part(part) => self.execute_part(executor, part, left, &mut found),
+                        Fragment::Part(part) => self.execute_part(worker, executor, part, left, &mut found),
                     }
                     looked_at += 1;
                 }
@@ -256,14 +288,11 @@ impl Shared {
         found: &mut impl FnMut(Found),
     ) {
         let bucket = executor.bucket(hash);
-        let before = executor.last_writers[bucket];
+        let before = executor.last_writers[bucket].before(position);
         if writes && !is_active(Mutant::ForgetWriter) {
-            executor.last_writers[bucket] = position;
+            executor.last_writers[bucket] = LastWriter::new(position, false);
         }
-        if before != Position::NONE
-            && before < position
-            && self.slots.wait(before, || Waiter::Whole(position))
-        {
+        if before.is_some_and(|before| self.wait_settled(before, || Waiter::Whole(position))) {
             self.suspensions.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -274,9 +303,42 @@ impl Shared {
         }
     }
 
+    /// Has something wait until an earlier transaction has executed and is settled. False if it is.
+    fn wait_settled(&self, before: Position, waiter: impl Fn() -> Waiter) -> bool {
+        self.slots.wait(before, &waiter)
+            || self.options.mode == Mode::Speculative
+                && self.unsettled(before).is_some()
+                && self.frontier.wait(before, waiter()).is_none()
+    }
+
+    /// The transaction at a position, if others may read what it has written, and it is unsettled.
+    pub(super) fn unsettled(&self, position: Position) -> Option<Arc<Split>> {
+        match self.options.mode == Mode::Conservative || self.frontier.has_settled(position) {
+            true => None,
+            false => self.slots.unsettled(position),
+        }
+    }
+
+    /// What a fragment of a split transaction finds ahead of it; it may be noted there.
+    fn ahead(&self, split: &Arc<Split>, index: u16, last: LastWriter) -> Ahead {
+        let Some(before) = last.before(split.position()) else {
+            return Ahead::Nothing;
+        };
+        let waiter = || Waiter::Fragment(split.clone(), index);
+        let waits = match split.member() {
+            Some(_) => self.wait_settled(before, waiter),
+            None => !last.is_there() && self.slots.wait(before, waiter),
+        };
+        match waits {
+            true => Ahead::Writer,
+            false => self.unsettled(before).map_or(Ahead::Nothing, Ahead::Unsettled),
+        }
+    }
+
     /// Executes fragments of a split transaction, but for those that must wait for an earlier transaction.
     fn execute_part(
         &self,
+        worker: WorkerId,
         executor: &mut Executor,
         part: Part,
         left: &mut u32,
@@ -286,36 +348,59 @@ impl Shared {
         let position = split.position();
         let mut share = Share::default();
         let mut next = from;
+        let gate = self.enter_gate(worker);
         while next < to && *left > 0 {
             *left -= 1;
             let (index, fragment) = (next, split.fragment(next));
             next += 1;
             let bucket = executor.bucket(fragment.hash());
-            let before = executor.last_writers[bucket];
-            let waiter = || Waiter::Fragment(split.clone(), index);
-            if before != Position::NONE && before < position && self.slots.wait(before, waiter) {
-                self.suspensions.fetch_add(1, Ordering::Relaxed);
-                if fragment.kind.writes() && !is_active(Mutant::ForgetWriter) {
-                    executor.waiting.push(bucket);
+            let behind = match self.ahead(&split, index, executor.last_writers[bucket]) {
+                Ahead::Nothing => None,
+                Ahead::Unsettled(behind) => Some(behind),
+                Ahead::Writer => {
+                    self.suspensions.fetch_add(1, Ordering::Relaxed);
+                    if fragment.kind.writes() && !is_active(Mutant::ForgetWriter) {
+                        executor.waiting.push((bucket, false));
+                    }
+                    continue;
                 }
-                continue;
-            }
-            let is_there = self.execute_fragment(&split, index, &mut share);
-            match fragment.kind.writes() {
-                true if is_there => executor.last_writers[bucket] = Position::NONE,
-                true => executor.waiting.push(bucket),
-                false => {}
+            };
+            let written = self.execute_fragment(&split, index, behind, &mut share);
+            match written {
+                _ if !fragment.kind.writes() => {}
+                Written::Yes => executor.last_writers[bucket] = LastWriter::NONE,
+                Written::Unsettled => executor.waiting.push((bucket, true)),
+                Written::NotYet => executor.waiting.push((bucket, false)),
             }
         }
-        if let Some(ended) = self.add_share(&split, share) {
-            found(Found::Ended(split.clone(), ended));
+        drop(gate);
+        if executor.waiting.iter().any(|&(_, is_there)| is_there) {
+            self.slots.show_unsettled(&split);
+        }
+        self.repair_if_due(&split, &mut share);
+        if self.add_share(&split, share) {
+            found(Found::Ended(split.clone()));
         }
         if next < to {
             executor.queue.push_front(Fragment::Part(Part { split, from: next, to }));
             return;
         }
-        for bucket in executor.waiting.drain(..) {
-            executor.last_writers[bucket] = position;
+        // Of two fragments in one bucket, one that has not written counts.
+        executor.waiting.sort_unstable_by_key(|&(_, is_there)| !is_there);
+        for (bucket, is_there) in executor.waiting.drain(..) {
+            executor.last_writers[bucket] = LastWriter::new(position, is_there);
+        }
+    }
+
+    /// The gate in which a worker executes fragments, if there may be repairs.
+    pub(super) fn enter_gate(&self, worker: WorkerId) -> Option<MutexGuard<'_, ()>> {
+        (self.options.mode == Mode::Speculative).then(|| self.gates.enter(worker.0))
+    }
+
+    /// Repairs what an abort asks for. To be called in no gate.
+    pub(super) fn repair_if_due(&self, split: &Arc<Split>, share: &mut Share) {
+        if std::mem::take(&mut share.must_repair) {
+            self.repair(split);
         }
     }
 }
@@ -324,6 +409,6 @@ impl Shared {
 pub(super) enum Found {
     /// A light transaction whose fragments are resolved.
     Ready(Position),
-    /// A split transaction, every fragment of which was executed here, and what is left of it.
-    Ended(Arc<Split>, Ended),
+    /// A split transaction, every fragment of which was executed here.
+    Ended(Arc<Split>),
 }

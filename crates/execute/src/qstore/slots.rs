@@ -26,6 +26,16 @@ pub(super) enum Waiter {
     Fragment(Arc<Split>, u16),
 }
 
+impl Waiter {
+    /// Whether it can be executed again, and so need not wait for what is settled.
+    pub(super) fn may_speculate(&self) -> bool {
+        match self {
+            Waiter::Whole(_) => false,
+            Waiter::Fragment(split, _) => split.member().is_none(),
+        }
+    }
+}
+
 pub(super) type Waiters = SmallVec<[Waiter; 4]>;
 
 struct Slot {
@@ -47,6 +57,19 @@ struct Body {
     ended: Option<Ended>,
     /// From `end` to `answer`, if its siblings are to tell what its outcome is made of.
     unanswered: Option<Arc<Split>>,
+    /// A split transaction that is unsettled, or was when it ended: from its first write that others may read
+    /// to the final commit. If it has ended, its outcome is still to be made.
+    unsettled: Option<Arc<Split>>,
+}
+
+/// How a transaction has ended.
+pub(super) enum End {
+    /// It was void before it began.
+    Void,
+    /// With this.
+    Settled(Ended),
+    /// All of its fragments were executed, and some may be executed again.
+    Unsettled(Arc<Split>),
 }
 
 /// The ring.
@@ -106,17 +129,15 @@ impl Slots {
         self.at(position).body.lock().job.take_if(|job| may(job))
     }
 
-    /// A transaction has ended; without `ended` if it is void. It does not commit before `unanswered` has its
-    /// outcome. Who waited for it.
-    pub(super) fn end(
-        &self,
-        position: Position,
-        ended: Option<Ended>,
-        unanswered: Option<Arc<Split>>,
-    ) -> Waiters {
+    /// A transaction has ended. It does not commit before `unanswered` has its outcome. Who waited for it.
+    pub(super) fn end(&self, position: Position, end: End, unanswered: Option<Arc<Split>>) -> Waiters {
         let slot = self.at(position);
         let mut body = slot.body.lock();
-        body.ended = ended;
+        (body.ended, body.unsettled) = match end {
+            End::Void => (None, None),
+            End::Settled(ended) => (Some(ended), None),
+            End::Unsettled(split) => (None, Some(split)),
+        };
         slot.is_unanswered.store(unanswered.is_some(), Ordering::SeqCst);
         body.unanswered = unanswered;
         let waiters = std::mem::take(&mut body.waiters);
@@ -126,6 +147,17 @@ impl Slots {
 }
 
 impl Slots {
+    /// Others may read from now on what a transaction has written, which is unsettled.
+    pub(super) fn show_unsettled(&self, split: &Arc<Split>) {
+        self.at(split.position()).body.lock().unsettled = Some(split.clone());
+    }
+
+    /// The transaction at a position, if others may read what it has written, and it is unsettled.
+    pub(super) fn unsettled(&self, position: Position) -> Option<Arc<Split>> {
+        let split = self.at(position).body.lock().unsettled.clone();
+        split.filter(|split| split.position() == position && split.is_unsettled())
+    }
+
     /// Whether a split transaction has ended, is not undone, and has no outcome.
     pub(super) fn is_unanswered(&self, split: &Arc<Split>) -> bool {
         let body = self.at(split.position()).body.lock();
@@ -157,7 +189,11 @@ impl Executed for Slots {
         self.at(position).executed.load(Ordering::SeqCst) >= position.0
     }
     fn take_ended(&self, position: Position) -> Option<Ended> {
-        self.at(position).body.lock().ended.take()
+        let mut body = self.at(position).body.lock();
+        let (ended, unsettled) = (body.ended.take(), body.unsettled.take());
+        drop(body);
+        // All before it have final-committed, or it is undone.
+        ended.or_else(|| unsettled.map(|split| split.end(false)))
     }
     fn free(&self, position: Position) {
         self.at(position).body.lock().unanswered = None;

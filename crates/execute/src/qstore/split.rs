@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::dependent::Dependent;
+use super::speculation::Speculation;
 use crate::conservative::{Ended, Heard, Installed, Job, LiveChange, Member};
 use crate::engine::Committed;
 use crate::running;
@@ -9,8 +10,8 @@ use crate::siblings::FragmentResults;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use store::sync::Mutex;
-use store::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use store::{RecordRef, Version, digest};
+use store::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use store::{Partition, RecordRef, Version, digest};
 use txn::fragments::{Done, FragmentOutcome, FragmentValues};
 use txn::{
     Entry, Fragment, FragmentKind, FragmentValue, Fragments, Key, Note, Outcome, PartitionId, Position,
@@ -32,6 +33,9 @@ pub(super) struct Split {
     writes: AtomicU32,
     terms: AtomicU64,
     gathered: Mutex<Gathered>,
+    speculation: Speculation,
+    /// It has ended before it was confirmed: for a transaction whose outcome is made later.
+    pub(super) was_early: AtomicBool,
 }
 
 /// What fragments have noted, with their places.
@@ -97,11 +101,22 @@ impl Split {
             writes: AtomicU32::new(0),
             terms: AtomicU64::new(0),
             gathered: Mutex::default(),
+            speculation: Speculation::default(),
+            was_early: AtomicBool::new(false),
         }
     }
 
     pub(super) fn position(&self) -> Position {
         self.job.context.position
+    }
+
+    /// What its fragments share, if they depend on each other.
+    pub(super) fn dependent(&self) -> Option<&Dependent> {
+        self.dependent.as_deref()
+    }
+
+    pub(super) fn speculation(&self) -> &Speculation {
+        &self.speculation
     }
 
     /// Where its outcome is made.
@@ -177,8 +192,12 @@ impl Split {
 
     /// What is left to be committed, once every fragment was executed. A void transaction's outcome is never
     /// told (some of its fragments may have been left out), and one with siblings has none yet.
-    fn end(&self, is_void: bool) -> Ended {
+    pub(super) fn end(&self, is_void: bool) -> Ended {
         let Job { context, request, member, .. } = &self.job;
+        let early = self.dependent.as_ref().map(|dependent| dependent.take_share());
+        let early =
+            early.into_iter().chain(self.speculation.take_shares().into_iter().map(|(_, share)| share));
+        early.for_each(|share| self.add(share));
         let installed = std::mem::take(&mut self.gathered.lock().installed);
         let outcome = match is_void || member.is_some() {
             true => Ok(Reply::Nil),
@@ -198,7 +217,25 @@ impl Split {
             terms: self.terms.load(Ordering::Relaxed).wrapping_add(end),
             member: member.clone(),
             installed,
-            was_early: false,
+            was_early: self.was_early.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Split {
+    /// Adds what was done for it.
+    fn add(&self, share: Share) {
+        let Share { live, writes, terms, gathered, .. } = share;
+        if writes > 0 {
+            self.live.fetch_add(live, Ordering::Relaxed);
+            self.writes.fetch_add(writes, Ordering::Relaxed);
+            self.terms.fetch_add(terms, Ordering::Relaxed);
+        }
+        if !gathered.is_empty() {
+            let mut all = self.gathered.lock();
+            all.values.extend(gathered.values);
+            all.notes.extend(gathered.notes);
+            all.installed.extend(gathered.installed);
         }
     }
 }
@@ -207,6 +244,8 @@ impl Split {
 #[derive(Default)]
 pub(super) struct Share {
     pub(super) executed: u32,
+    /// A fragment has aborted the transaction: the worker must repair before it makes this known.
+    pub(super) must_repair: bool,
     live: i64,
     writes: u32,
     terms: u64,
@@ -217,52 +256,83 @@ impl Share {
     pub(super) fn notes(&mut self) -> &mut FragmentNotes {
         &mut self.gathered.notes
     }
+
+    /// Whether there is a version to be taken back.
+    pub(super) fn has_installed(&self) -> bool {
+        !self.gathered.installed.is_empty()
+    }
+
+    /// Removes the versions that the transaction at a position has installed.
+    pub(super) fn take_back(&mut self, partition: &Partition<()>, position: Position) {
+        for mut record in self.gathered.installed.drain(..) {
+            partition.with(&mut record, |cell| cell.remove(position));
+        }
+        (self.live, self.writes, self.terms) = (0, 0, 0);
+    }
+}
+
+/// Whether what a fragment has written is there for those behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// It is, and stays.
+    Yes,
+    /// It is, and its transaction is unsettled ([`super::speculation`]).
+    Unsettled,
+    /// Not before the transaction's end.
+    NotYet,
 }
 
 impl Shared {
-    /// Executes one fragment, whose record's last writer has executed. Whether what it has written is there
-    /// for those behind it.
-    pub(super) fn execute_fragment(&self, split: &Split, index: u16, share: &mut Share) -> bool {
+    /// Executes one fragment, whose record's last writer has executed, or has written what is read there:
+    /// that one is `behind`, if it was unsettled.
+    pub(super) fn execute_fragment(
+        &self,
+        split: &Arc<Split>,
+        index: u16,
+        behind: Option<Arc<Split>>,
+        share: &mut Share,
+    ) -> Written {
         let place = split.by_range[usize::from(index)];
+        let is_registered = behind.is_some_and(|behind| behind.register(split, place));
         if let Some(dependent) = &split.dependent {
             return self.execute_dependent(split, dependent, place, share);
         }
-        if !self.order.is_void(split.position()) {
-            let (record, outcome) = self.execute_on_record(split, place, &[], share);
-            let failed = |stop: Stop| Done::read(Reply::error_owned(stop.to_string()));
-            let mut done = outcome.unwrap_or_else(failed);
-            let value = std::mem::replace(&mut done.value, FragmentValue::NIL);
-            self.install_done(split, place, record, done, share);
-            if value != FragmentValue::NIL {
-                share.gathered.values.push((place, value));
-            }
-        }
         share.executed += 1;
-        true
+        if !is_registered {
+            self.execute_independent(split, place, share);
+            return Written::Yes;
+        }
+        let mut own = Share::default();
+        self.execute_independent(split, place, &mut own);
+        split.speculation.keep(place, own);
+        Written::Unsettled
     }
 
-    /// Makes known what was done for a split transaction. What is to be committed, if no fragment is left to
-    /// be executed here.
-    pub(super) fn add_share(&self, split: &Split, share: Share) -> Option<Ended> {
-        let Share { executed, live, writes, terms, gathered } = share;
+    /// Executes a fragment of a transaction whose fragments depend on nothing.
+    pub(super) fn execute_independent(&self, split: &Split, place: u16, share: &mut Share) {
+        if self.order.is_void(split.position()) {
+            return;
+        }
+        let (record, outcome) = self.execute_on_record(split, place, &[], share);
+        let failed = |stop: Stop| Done::read(Reply::error_owned(stop.to_string()));
+        let mut done = outcome.unwrap_or_else(failed);
+        let value = std::mem::replace(&mut done.value, FragmentValue::NIL);
+        self.install_done(split, place, record, done, share);
+        if value != FragmentValue::NIL {
+            share.gathered.values.push((place, value));
+        }
+    }
+
+    /// Makes known what was done for a split transaction. Whether no fragment is left to be executed here.
+    pub(super) fn add_share(&self, split: &Split, share: Share) -> bool {
+        debug_assert!(!share.must_repair, "{} has aborted, and nobody has repaired", split.position());
+        let executed = share.executed;
         if executed == 0 {
-            return None;
+            return false;
         }
-        if writes > 0 {
-            split.live.fetch_add(live, Ordering::Relaxed);
-            split.writes.fetch_add(writes, Ordering::Relaxed);
-            split.terms.fetch_add(terms, Ordering::Relaxed);
-        }
-        if !gathered.is_empty() {
-            let mut all = split.gathered.lock();
-            all.values.extend(gathered.values);
-            all.notes.extend(gathered.notes);
-            all.installed.extend(gathered.installed);
-        }
+        split.add(share);
         // Whoever adds the last share sees what the others have added.
-        let was_last = split.remaining.fetch_sub(executed, Ordering::AcqRel) == executed;
-        // What is not void now has no fragment that was left out.
-        was_last.then(|| split.end(self.order.is_void(split.position())))
+        split.remaining.fetch_sub(executed, Ordering::AcqRel) == executed
     }
 
     /// Executes a fragment on what its record holds. The record comes with it, if it was looked up.

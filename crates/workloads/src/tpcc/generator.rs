@@ -134,7 +134,7 @@ impl TpccGenerator {
         {
             lines[0].supplier = self.other_warehouse(home);
         }
-        if self.dice.percent(1) {
+        if self.dice.percent(self.tpcc.rollback_percent) {
             lines[count - 1].item = self.scale.items + 1;
         }
         let mut touched = [home; LINES_MAX + 1];

@@ -48,12 +48,19 @@
 //! # Key sets
 //!
 //! NewOrder, and Payment by number, declare their keys ([`txn::KeySets::covers_inserts`] stands for the rows
-//! they insert). Payment by last name, and Delivery, learn theirs while running. The two read-only profiles
-//! declare nothing.
+//! they insert). Payment by last name, Delivery, OrderStatus and StockLevel learn theirs while running: an
+//! engine that needs them has a dry run find them (`guess`).
+//!
+//! # Fragments
+//!
+//! All five profiles declare their fragments ([`txn::fragments`]), the last four by the keys of a dry run.
+//! Fragments whose keys come from values of other fragments do not exist: a fragment's place in an execution
+//! queue is its key's, and must be known before the transactions behind it are planned.
 
 mod check;
 mod delivery;
 mod generator;
+mod guess;
 mod load;
 mod new_order;
 mod order_status;
@@ -145,6 +152,8 @@ pub struct Tpcc {
     /// Over how many partitions the warehouses are spread. With more than one, clients call the warehouses of
     /// their own partition, and rows that are not of the called warehouse are of another partition's.
     pub partitions: u16,
+    /// How many NewOrders in 100 roll back: 1 in the specification.
+    pub rollback_percent: u32,
 }
 
 impl Tpcc {
@@ -165,6 +174,7 @@ impl Default for Tpcc {
             remote: true,
             scale: Scale::SPECIFIED,
             partitions: 1,
+            rollback_percent: 1,
         }
     }
 }
