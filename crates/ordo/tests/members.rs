@@ -4,9 +4,7 @@
     reason = "what asks processes until they have come so far has a clock and pauses"
 )]
 
-mod nodes;
-
-use nodes::{Build, Cluster, PATIENCE, ZONES};
+use crate::nodes::{Build, Cluster, PATIENCE, ZONES};
 use server::client::{Answer, Client};
 use server::cluster::ClusterStatus;
 use std::sync::Arc;

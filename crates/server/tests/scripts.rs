@@ -1,9 +1,7 @@
 //! Scripts that take long: what they hold up, and what stops them.
 
-mod support;
-
+use crate::support::{Client, TestServer, show};
 use redis_surface::script::{Limits, set_limits};
-use support::{Client, TestServer, show};
 
 /// Asks for the end of a script until one runs.
 fn kill(other: &mut Client) -> String {

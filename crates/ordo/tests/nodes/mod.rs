@@ -1,5 +1,4 @@
 //! Real servers on this machine: one by itself, clusters, and clients that write to them all the time.
-#![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::disallowed_methods, reason = "clients are threads, and their pauses are measured")]
 
 use rustix::process::Signal;
