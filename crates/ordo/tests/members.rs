@@ -97,8 +97,8 @@ fn a_new_node_takes_the_place_of_one_that_leaves() {
     assert_eq!(cluster.call(3, &["GET", "k0"]), "again");
 }
 
-/// How many blocks have taken effect, and how many more may have: on a busy machine a majority may answer later
-/// than the cluster waits for it, and the client is told that the outcome is unknown.
+/// How many blocks have taken effect, and how many more may have: on a busy machine a majority may answer
+/// later than the cluster waits for it, and the client is told that the outcome is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Blocks {
     done: u64,

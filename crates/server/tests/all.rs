@@ -1,5 +1,5 @@
-//! The tests of a server in this process, one module a subject: as one binary they are linked once and run side
-//! by side. Those that measure the memory of their process have binaries of their own.
+//! The tests of a server in this process, one module a subject: as one binary they are linked once and run
+//! side by side. Tests that measure the memory of their process have binaries of their own.
 
 mod acl;
 #[path = "support/authority.rs"]

@@ -1,6 +1,6 @@
-//! Engines against the serial oracle, while threads of the model checker step them. What these tests look for:
-//! the record latch and the removal of records, parking against waking, the commit of the head against its
-//! doom, and readers against collectors.
+//! Engines against the serial oracle, while threads of the model checker step them. These tests look for
+//! races of the record latch with the removal of records, of parking with waking, of the commit of the head
+//! with its doom, and of readers with collectors.
 
 use execute::sparkle::{Mutant, Options as SparkleOptions, Sparkle};
 use execute::{
