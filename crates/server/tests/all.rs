@@ -1,5 +1,6 @@
 //! The tests of a server in this process, one module a subject: as one binary they are linked once and run
-//! side by side. Tests that measure the memory of their process have binaries of their own.
+//! side by side. Tests that measure the memory of their process, or that set limits for it, have binaries of
+//! their own.
 
 mod acl;
 #[path = "support/authority.rs"]
@@ -9,7 +10,6 @@ mod lifecycle;
 mod limits;
 mod loading;
 mod observe;
-mod scripts;
 mod secrets;
 mod session;
 mod support;

@@ -1,7 +1,9 @@
 //! Scripts that take long: what they hold up, and what stops them.
 
-use crate::support::{Client, TestServer, show};
+mod support;
+
 use redis_surface::script::{Limits, set_limits};
+use support::{Client, TestServer, show};
 
 /// Asks for the end of a script until one runs.
 fn kill(other: &mut Client) -> String {
