@@ -280,3 +280,31 @@ fn no_files_of_node_name_each_other_in_a_circle() {
     arrows.get_mut("cluster/transfer.rs").expect("it is there").insert("cluster/machine.rs".to_owned());
     assert!(circle(&arrows).is_some(), "the test notices one");
 }
+
+/// Files of integration tests that no binary of their crate has: cargo does not look for them where a crate
+/// says `autotests = false`.
+fn left_out(manifest: &str, all: &str, names: &[String]) -> Vec<String> {
+    let is_binary = |name: &str| manifest.contains(&format!("[[test]]\nname = \"{name}\"\n"));
+    let is_module = |name: &str| all.lines().any(|line| line == format!("mod {name};"));
+    let is_in =
+        |name: &&String| !manifest.contains("autotests = false") || is_binary(name) || is_module(name);
+    names.iter().filter(|name| !is_in(name)).cloned().collect()
+}
+
+#[test]
+fn every_file_of_tests_is_run() {
+    for entry in std::fs::read_dir(root().join("crates")).expect("crates") {
+        let krate = entry.expect("an entry").path();
+        let manifest = std::fs::read_to_string(krate.join("Cargo.toml")).expect("a manifest");
+        let all = std::fs::read_to_string(krate.join("tests/all.rs")).unwrap_or_default();
+        let entries = std::fs::read_dir(krate.join("tests")).into_iter().flatten();
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let sources = paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+        let names: Vec<String> =
+            sources.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+        assert_eq!(left_out(&manifest, &all, &names), [""; 0], "{}", krate.display());
+    }
+    let (manifest, all) = ("autotests = false\n\n[[test]]\nname = \"all\"\n", "mod one;\n");
+    let names = ["all", "one", "two"].map(str::to_owned);
+    assert_eq!(left_out(manifest, all, &names), ["two"], "the test notices one");
+}

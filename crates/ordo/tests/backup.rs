@@ -1,12 +1,10 @@
 //! Backups of real servers and clusters, and what is restored of them.
 #![allow(clippy::disallowed_methods, reason = "writers and a server of buckets are threads")]
 
-mod nodes;
-mod transfers;
-
+use crate::nodes::{Build, Cluster, PATIENCE, PROGRAM, Server, ZONES, ordo, try_ordo, word};
+use crate::transfers::{ACCOUNTS, TOTAL, Transfers, call, text};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
-use nodes::{Build, Cluster, PATIENCE, PROGRAM, Server, ZONES, ordo, try_ordo, word};
 use rustix::process::Signal;
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
@@ -16,7 +14,6 @@ use server::launcher::{ServerProcess, poll};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use transfers::{ACCOUNTS, TOTAL, Transfers, call, text};
 
 /// Everything that a database can hold, beside accounts.
 fn fill(client: &mut Client) {

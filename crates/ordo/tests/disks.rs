@@ -8,10 +8,8 @@
     reason = "what asks processes until they have come so far has a clock and pauses"
 )]
 
-mod nodes;
-mod processes;
-
-use nodes::{Build, Cluster, NAMES};
+use crate::nodes::{Build, Cluster, NAMES};
+use crate::processes;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use server::client::{Answer, Client};
 use std::time::Duration;

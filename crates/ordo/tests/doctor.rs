@@ -1,8 +1,6 @@
 //! `ordo doctor` on this machine.
 
-mod nodes;
-
-use nodes::{Server, ZONES, address, described, description, ordo, word};
+use crate::nodes::{Server, ZONES, address, described, description, ordo, word};
 use serde_json::Value as Json;
 
 /// Runs it. Gives its exit code and its findings by check, each with the grade.

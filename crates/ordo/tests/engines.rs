@@ -1,13 +1,10 @@
 //! Every engine serves: real servers give the same replies whichever engine they run, a directory serves with
 //! any of them, and nodes with different engines refuse each other.
 
-mod nodes;
-mod processes;
-
+use crate::nodes::{Build, Cluster, PATIENCE, ordo, word};
+use crate::processes::{started_with, until};
 use bench::faults::processes::Processes;
 use execute::EngineKind;
-use nodes::{Build, Cluster, PATIENCE, ordo, word};
-use processes::{started_with, until};
 use server::client::{Answer, Client, put_command};
 use std::path::Path;
 use std::thread;

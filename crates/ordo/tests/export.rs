@@ -1,9 +1,7 @@
 //! What transactions of real servers and clusters change, as `ordo export` tells it.
 
-mod nodes;
-mod transfers;
-
-use nodes::{Build, Cluster, PATIENCE, PROGRAM, Server, ordo, word};
+use crate::nodes::{Build, Cluster, PATIENCE, PROGRAM, Server, ordo, word};
+use crate::transfers::{ACCOUNTS, Transfers, call};
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 use server::client::Answer;
@@ -12,7 +10,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use transfers::{ACCOUNTS, Transfers, call};
 
 /// A file of changes.
 struct Changes {

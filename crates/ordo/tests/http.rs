@@ -1,9 +1,7 @@
 //! The HTTP port of real servers: what it answers, to whom, and that it holds up nobody.
 #![allow(clippy::disallowed_methods, reason = "clients of the HTTP port are sockets")]
 
-mod nodes;
-
-use nodes::{Build, Cluster, PATIENCE, Server, ZONES, word};
+use crate::nodes::{Build, Cluster, PATIENCE, Server, ZONES, word};
 use server::client::Answer;
 use server::config::Config;
 use server::http::{CONNECTION_MAX, HttpServer};

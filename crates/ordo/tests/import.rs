@@ -2,9 +2,7 @@
 //! link can be cut wherever it hurts. `tests/tools/import` has real sources.
 #![allow(clippy::disallowed_methods, reason = "a source is a thread")]
 
-mod nodes;
-
-use nodes::{PATIENCE, PROGRAM, Server, try_ordo, word};
+use crate::nodes::{PATIENCE, PROGRAM, Server, try_ordo, word};
 use redis_surface::codec::{Limits, RequestDecoder};
 use server::client::{Answer, Client};
 use std::io::{Read, Write};

@@ -5,9 +5,7 @@
 //! `ORDO_ROUNDS` sets the number of rounds, `ORDO_SEED` replays the instants and the load (not the machine's
 //! timing).
 
-mod nodes;
-
-use nodes::{PATIENCE, Server};
+use crate::nodes::{PATIENCE, Server};
 use server::client::{Answer, Client, ClientError, put_command};
 use std::sync::atomic::{AtomicU64, Ordering};
 

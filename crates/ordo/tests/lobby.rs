@@ -1,8 +1,6 @@
 //! Clients that come before a server can serve: they are told so, and served once it can.
 
-mod nodes;
-
-use nodes::{Build, Cluster, PATIENCE, ZONES, ordo, word};
+use crate::nodes::{Build, Cluster, PATIENCE, ZONES, ordo, word};
 use server::client::{Answer, Client};
 
 #[test]

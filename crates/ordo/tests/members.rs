@@ -4,9 +4,7 @@
     reason = "what asks processes until they have come so far has a clock and pauses"
 )]
 
-mod nodes;
-
-use nodes::{Build, Cluster, PATIENCE, ZONES};
+use crate::nodes::{Build, Cluster, PATIENCE, ZONES};
 use server::client::{Answer, Client};
 use server::cluster::ClusterStatus;
 use std::sync::Arc;
@@ -99,12 +97,20 @@ fn a_new_node_takes_the_place_of_one_that_leaves() {
     assert_eq!(cluster.call(3, &["GET", "k0"]), "again");
 }
 
+/// How many blocks have taken effect, and how many more may have: on a busy machine a majority may answer
+/// later than the cluster waits for it, and the client is told that the outcome is unknown.
+#[derive(Clone, Copy, Debug, Default)]
+struct Blocks {
+    done: u64,
+    unknown: u64,
+}
+
 /// A client that counts up in turn two keys of a hundred, in one block. It gives how often, when it is told
 /// to stop.
-fn count_up(address: String, seed: u64, stop: Arc<AtomicBool>) -> JoinHandle<u64> {
+fn count_up(address: String, seed: u64, stop: Arc<AtomicBool>) -> JoinHandle<Blocks> {
     std::thread::spawn(move || {
         let mut client = Client::open(&address, PATIENCE).expect("a connection");
-        let mut count = 0;
+        let (mut count, mut blocks) = (0, Blocks::default());
         while !stop.load(Ordering::Relaxed) {
             let (first, second) = ((count + seed) % 100, (count * 7 + seed + 1) % 100);
             let key = |number: u64| format!("counter:{number}");
@@ -115,12 +121,16 @@ fn count_up(address: String, seed: u64, stop: Arc<AtomicBool>) -> JoinHandle<u64
                 assert_eq!(answer, Answer::Text("QUEUED".to_owned()));
             }
             match call(&["EXEC"]) {
-                Answer::List(replies) => assert_eq!(replies.len(), 2),
+                Answer::List(replies) => {
+                    assert_eq!(replies.len(), 2);
+                    blocks.done += 1;
+                }
+                Answer::Error(text) if text.starts_with("ORDOUNKNOWN") => blocks.unknown += 1,
                 other => panic!("{other:?}"),
             }
             count += 1;
         }
-        count
+        blocks
     })
 }
 
@@ -131,7 +141,7 @@ fn a_new_node_gets_its_share_of_its_zone_under_load() {
     cluster.describe("d", "zone-a", true);
     cluster.run(3);
     let stop = Arc::new(AtomicBool::new(false));
-    let clients: Vec<JoinHandle<u64>> = (0..4)
+    let clients: Vec<JoinHandle<Blocks>> = (0..4)
         .map(|number| {
             let address = cluster.nodes[1 + number % 2].client.clone();
             count_up(address, number as u64 * 25, stop.clone())
@@ -150,8 +160,10 @@ fn a_new_node_gets_its_share_of_its_zone_under_load() {
     assert!(said.ends_with("done\n"), "{said}");
     stop.store(true, Ordering::Relaxed);
     let counts = clients.into_iter().map(|client| client.join());
-    let counts: Vec<u64> = counts.map(|count| count.expect("no error")).collect();
-    assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+    let counts: Vec<Blocks> = counts.map(|blocks| blocks.expect("no error")).collect();
+    assert!(counts.iter().all(|blocks| blocks.done > 0), "{counts:?}");
+    let done: u64 = counts.iter().map(|blocks| blocks.done).sum();
+    let may_be = done..=done + counts.iter().map(|blocks| blocks.unknown).sum::<u64>();
     let total = |cluster: &Cluster, at: usize| -> u64 {
         let values = (0..100).map(|number| cluster.call(at, &["GET", &format!("counter:{number}")]));
         values.map(|value| value.parse::<u64>().expect("a number")).sum()
@@ -162,8 +174,11 @@ fn a_new_node_gets_its_share_of_its_zone_under_load() {
     };
     let status = cluster.status(1);
     assert_eq!([1, 2, 3, 4].map(|node| kept(&status, node)), [2, 4, 4, 2]);
+    // All nodes have the same, and no half of a block.
+    let sum = total(&cluster, 1);
+    assert!(sum.is_multiple_of(2) && may_be.contains(&(sum / 2)), "{sum} of {counts:?}");
     for at in 0..4 {
-        assert_eq!(total(&cluster, at), 2 * counts.iter().sum::<u64>(), "at {at}");
+        assert_eq!(total(&cluster, at), sum, "at {at}");
     }
     let said = cluster.admin(2, &["rebalance", "--dry-run"]);
     assert!(!said.contains("the replica of"), "{said}");
@@ -177,7 +192,7 @@ fn a_new_node_gets_its_share_of_its_zone_under_load() {
         cluster.run(place);
     }
     assert_eq!(cluster.call(3, &["GET", "k"]), "again");
-    assert_eq!(total(&cluster, 0), 2 * counts.iter().sum::<u64>());
+    assert_eq!(total(&cluster, 0), sum);
     // What has moved away can come back.
     cluster.run(2);
     cluster.until(1, "all are there", || {
@@ -193,7 +208,7 @@ fn a_new_node_gets_its_share_of_its_zone_under_load() {
     assert_eq!(kept(&cluster.status(1), 1), 4);
     cluster.kill(1);
     assert_eq!(cluster.call(0, &["SET", "k", "third"]), "OK");
-    assert_eq!(total(&cluster, 0), 2 * counts.iter().sum::<u64>());
+    assert_eq!(total(&cluster, 0), sum);
 }
 
 #[test]

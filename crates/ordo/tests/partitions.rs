@@ -3,11 +3,10 @@
 //!
 //! `ORDO_SEED` replays the random commands.
 
-mod processes;
-
+use crate::processes;
+use crate::processes::PATIENCE;
 use bench::faults::processes::Processes;
 use execute::EngineKind;
-use processes::PATIENCE;
 use server::client::{Answer, Client, put_command};
 use sim::draw::Draw;
 use std::net::SocketAddr;

@@ -1,8 +1,6 @@
 //! `ordo serve` as a process: what it says when it can't start, and how it stops.
 
-mod nodes;
-
-use nodes::{PROGRAM, Server, ordo, word};
+use crate::nodes::{PROGRAM, Server, ordo, word};
 use rustix::process::Signal;
 use server::client::{Answer, Client};
 use std::fs::Permissions;

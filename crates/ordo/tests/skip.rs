@@ -1,8 +1,6 @@
 //! Requests of the order that are not executed because an operator says so: real processes.
 
-mod nodes;
-
-use nodes::{Build, Cluster, NAMES, REPLY_PATIENCE, Server, ordo, word};
+use crate::nodes::{Build, Cluster, NAMES, REPLY_PATIENCE, Server, ordo, word};
 use server::client::{Answer, Client, put_command};
 use server::launcher::answers_ping;
 use std::path::{Path, PathBuf};

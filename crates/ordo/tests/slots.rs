@@ -2,9 +2,7 @@
 //! is lost.
 #![allow(clippy::disallowed_methods, reason = "what watches processes has threads, a clock and pauses")]
 
-mod nodes;
-
-use nodes::{Build, CLIENTS, Cluster, NAMES, PATIENCE, PAUSE_MAX, Writer, wait_for_steps};
+use crate::nodes::{Build, CLIENTS, Cluster, NAMES, PATIENCE, PAUSE_MAX, Writer, wait_for_steps};
 use server::client::{Answer, Client};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

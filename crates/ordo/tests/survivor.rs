@@ -1,8 +1,6 @@
 //! A cluster of three of which one node is left: real processes.
 
-mod nodes;
-
-use nodes::{
+use crate::nodes::{
     Build, Cluster, NAMES, PATIENCE, PROGRAM, Server, address, described, description, try_ordo, word,
 };
 use server::client::Answer;

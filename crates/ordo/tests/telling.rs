@@ -1,9 +1,8 @@
 //! In a cluster it does not matter at which node somebody waits, listens, or keeps copies, and at which one
 //! somebody else writes.
 
-mod processes;
-
-use processes::{PATIENCE, until};
+use crate::processes;
+use crate::processes::{PATIENCE, until};
 use server::client::{Answer, Client, put_command};
 
 /// Keys of all partitions.

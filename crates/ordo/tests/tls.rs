@@ -1,12 +1,10 @@
 //! A cluster of real processes whose nodes and clients speak TLS.
 #![allow(clippy::disallowed_methods, reason = "what watches processes has threads, a clock and pauses")]
 
-#[path = "../../server/tests/support/authority.rs"]
-mod authority;
-mod nodes;
-
-use authority::{Authority, text};
-use nodes::{Build, CLIENTS, Cluster, PATIENCE, PROGRAM, REPLY_PATIENCE, Writer, try_ordo, wait_for_steps};
+use crate::authority::{Authority, text};
+use crate::nodes::{
+    Build, CLIENTS, Cluster, PATIENCE, PROGRAM, REPLY_PATIENCE, Writer, try_ordo, wait_for_steps,
+};
 use server::client::{Answer, Client};
 use server::cluster::local::{LocalCluster, Processes, Wishes};
 use server::launcher::free_port;

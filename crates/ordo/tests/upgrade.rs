@@ -1,12 +1,10 @@
 //! A rolling restart of real nodes to another build, under load.
 //!
 //! One binary acts as both builds (`--behaviour-level`). To try two true ones, name the older binary:
-//! `ORDO_OTHER_BUILD=path cargo test -p ordo --test upgrade -- --nocapture`.
+//! `ORDO_OTHER_BUILD=path cargo test -p ordo --test all upgrade:: -- --nocapture`.
 #![allow(clippy::disallowed_methods, reason = "what watches processes has threads, a clock and pauses")]
 
-mod nodes;
-
-use nodes::{Build, CLIENTS, Cluster, NAMES, PAUSE_MAX, Writer, wait_for_steps};
+use crate::nodes::{Build, CLIENTS, Cluster, NAMES, PAUSE_MAX, Writer, wait_for_steps};
 use server::client::Answer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,8 @@
 //! Users in a cluster: who is made at one node is a user at all of them, and all replicas decide alike what a
 //! user's script may do.
 
-mod processes;
-
-use processes::{PATIENCE, until};
+use crate::processes;
+use crate::processes::{PATIENCE, until};
 use server::client::{Answer, Client};
 
 const NODES: usize = 3;

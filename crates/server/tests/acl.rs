@@ -4,10 +4,9 @@
 //! Redis's tests of DEBUG, MIGRATE and MEMORY DOCTOR are nowhere: these commands are not, yet. What rules say
 //! of them is in the unit tests of `redis_surface::acl`.
 
-mod support;
-
+use crate::support;
+use crate::support::{Client, TestServer, show};
 use redis_surface::acl::PasswordHash;
-use support::{Client, TestServer, show};
 use txn::Reply;
 
 /// What ACL GETUSER says under a name.

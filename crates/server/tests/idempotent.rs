@@ -2,10 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "threads belong to the server's tests, too")]
 
-mod support;
-
+use crate::support::{Dice, TestServer, show};
 use std::sync::Barrier;
-use support::{Dice, TestServer, show};
 
 #[test]
 fn a_retry_through_another_connection_or_process_applies_once() {

@@ -1,10 +1,8 @@
 //! Starting, stopping, starting again.
 
-mod support;
-
+use crate::support::{TestServer, config, show};
 use ordo_server::server::Server;
 use std::path::{Path, PathBuf};
-use support::{TestServer, config, show};
 
 #[test]
 fn what_was_acknowledged_is_there_after_a_restart() {

@@ -1,9 +1,7 @@
 //! What clients may not do to the server, and what happens to them.
 
-mod support;
-
+use crate::support::{Dice, TestServer, show};
 use std::io::Write;
-use support::{Dice, TestServer, show};
 use txn::Reply;
 
 #[test]

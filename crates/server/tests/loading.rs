@@ -1,12 +1,10 @@
 //! What compiles a script is no work for a thread that serves connections.
 
-mod support;
-
+use crate::support::{TestServer, show};
 use execute::Witness;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use support::{TestServer, show};
 use txn::{Request, RequestName, SessionId};
 
 /// Stops the thread that executes a client's request, before it does, until the test lets it go on.

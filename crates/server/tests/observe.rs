@@ -3,12 +3,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "clocks belong to the server's tests, too")]
 
-mod support;
-
+use crate::support::{Client, TestServer, config, show};
 use std::io::Read;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
-use support::{Client, TestServer, config, show};
 use txn::Reply;
 
 /// A section of INFO.

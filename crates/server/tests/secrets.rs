@@ -1,11 +1,9 @@
 //! What becomes of the passwords that clients send: hashes of them, before anything keeps or shows them.
 #![allow(clippy::disallowed_methods, reason = "that an answer is delayed shows by a clock")]
 
-mod support;
-
+use crate::support::{Client, TestServer, config, show};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Client, TestServer, config, show};
 
 /// Part of every password of these tests.
 const SECRET: &str = "open-sesame";

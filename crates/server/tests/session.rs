@@ -3,11 +3,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "threads belong to the server's tests, too")]
 
-mod support;
-
+use crate::support::{Client, Dice, TestServer, show};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use support::{Client, Dice, TestServer, show};
 
 #[test]
 fn a_pipeline_is_answered_in_its_order_and_sees_its_own_writes() {

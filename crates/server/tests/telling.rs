@@ -3,12 +3,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "clocks belong to the server's tests, too")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use support::{Client, TestServer, show};
+use crate::support::{Client, TestServer, show};
 
 /// Reads what comes next, shown on a line.
 fn next(client: &mut Client) -> String {

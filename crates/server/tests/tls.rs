@@ -1,11 +1,9 @@
 //! Clients that are served by TLS.
 #![allow(clippy::disallowed_methods, reason = "how long a handshake may take is measured")]
 
-#[path = "support/authority.rs"]
-mod authority;
-mod support;
-
-use authority::{Authority, Files, text};
+use crate::authority::{Authority, Files, text};
+use crate::support;
+use crate::support::TestServer;
 use ordo_server::client::{Answer, Client, ClientError, put_command};
 use ordo_server::launcher::free_port;
 use ordo_server::tls::{ClientTls, HANDSHAKE_MAX};
@@ -16,7 +14,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::TestServer;
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,8 +1,8 @@
 //! Compares what an engine did with what the specification says.
 
+use crate::leak;
 use crate::oracle::Oracle;
 use crate::scenario::Scenario;
-use crate::watch::leak;
 use execute::{Committed, Engine, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

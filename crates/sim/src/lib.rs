@@ -32,31 +32,54 @@
 //!   still fails;
 //! - [`trace`]: an account of a run, as a text and as a sequence diagram.
 
-pub mod certified;
-pub mod cluster;
-pub mod cost;
-mod delivery;
-pub mod disk;
 pub mod draw;
-mod engine;
 pub mod fragments;
-pub mod history;
 pub mod judge;
-mod keeper;
-pub mod minimize;
-pub mod options;
+pub mod leak;
 pub mod oracle;
 pub mod pcsi;
 pub mod program;
-pub mod redis;
-pub mod run;
-pub mod scale;
 pub mod scenario;
+
+#[cfg(feature = "worlds")]
+pub mod certified;
+#[cfg(feature = "worlds")]
+pub mod cluster;
+#[cfg(feature = "worlds")]
+pub mod cost;
+#[cfg(feature = "worlds")]
+mod delivery;
+#[cfg(feature = "worlds")]
+pub mod disk;
+#[cfg(feature = "worlds")]
+mod engine;
+#[cfg(feature = "worlds")]
+pub mod history;
+#[cfg(feature = "worlds")]
+mod keeper;
+#[cfg(feature = "worlds")]
+pub mod minimize;
+#[cfg(feature = "worlds")]
+pub mod options;
+#[cfg(feature = "worlds")]
+pub mod redis;
+#[cfg(feature = "worlds")]
+pub mod run;
+#[cfg(feature = "worlds")]
+pub mod scale;
+#[cfg(feature = "worlds")]
 pub mod siblings;
+#[cfg(feature = "worlds")]
 pub mod tally;
+#[cfg(feature = "worlds")]
 pub mod threads;
+#[cfg(feature = "worlds")]
 pub mod trace;
+#[cfg(feature = "worlds")]
 pub mod traffic;
+#[cfg(feature = "worlds")]
 pub mod watch;
+#[cfg(feature = "worlds")]
 pub mod workers;
+#[cfg(feature = "worlds")]
 pub mod world;

@@ -15,7 +15,6 @@
 //! rely on procedures to hand it back.
 
 use crate::draw::Draw;
-use crate::traffic::route_of_keys;
 use std::sync::Arc;
 use txn::codec::put_entry;
 use txn::hash::{hash_bytes, mix};
@@ -571,4 +570,10 @@ fn bytes_of(value: &Value) -> Blob {
 /// The entry that a preloaded store holds under the `index`th key.
 pub fn preloaded_entry(index: u64, version: Position) -> Entry {
     Entry::new(mix(index ^ version.0 << 32).to_le_bytes().to_vec())
+}
+
+/// The way of a transaction that touches these keys out of so many partitions.
+pub(crate) fn route_of_keys(keys: impl Iterator<Item = Key>, of: u16) -> PartitionRoute {
+    let keys: Vec<Key> = keys.collect();
+    PartitionRoute::of_keys(&keys, &Slots::even(of))
 }

@@ -8,8 +8,8 @@
 
 use crate::draw::Draw;
 use crate::judge::{Fault, Judge, check_end, check_snapshot, check_status};
+use crate::leak;
 use crate::scenario::{Options, Scenario};
-use crate::watch::leak;
 use crate::workers::{Factory, Failure, MakeSource, Report};
 use execute::{Budget, Committed, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,7 +2,7 @@
 
 use crate::draw::Draw;
 use crate::oracle::Expected;
-use crate::program::{Programs, Shape};
+use crate::program::{Programs, Shape, route_of_keys};
 use crate::redis::RedisSource;
 use crate::scenario::{ProgramSource, Source};
 use serde::{Deserialize, Serialize};
@@ -408,12 +408,6 @@ impl Traffic {
             source.answered(&request, &Expected::Outcome(outcome.clone()));
         }
     }
-}
-
-/// The way of a transaction that touches these keys out of so many partitions.
-pub(crate) fn route_of_keys(keys: impl Iterator<Item = Key>, of: u16) -> PartitionRoute {
-    let keys: Vec<Key> = keys.collect();
-    PartitionRoute::of_keys(&keys, &Slots::even(of))
 }
 
 /// Whether a Redis transaction may touch keys that its words do not tell.

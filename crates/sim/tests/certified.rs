@@ -291,6 +291,7 @@ fn every_mutant_of_hierarchical_validation_is_caught() {
             Mutant::VoteForTwoAttempts => 44,
             Mutant::WriteBesideTentative => 34,
             Mutant::ForgetDecision => 21,
+            Mutant::ReadBesideTentative => 19,
             _ => 1,
         };
         let draw: fn(SystemKind, u64) -> Options = match mutant {

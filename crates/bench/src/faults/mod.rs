@@ -332,10 +332,22 @@ impl Run<'_> {
         let before = BEFORE.0 + self.random.below(BEFORE.1 - BEFORE.0);
         let partition = self.random.below(u64::from(self.options.setting.partitions.max(1))) as u16;
         let goal = self.load.acknowledged() + before;
-        if !self.wait(|run| run.load.acknowledged() >= goal)? {
-            bail!("no {before} writes were acknowledged within {} s", RECOVERY_MAX.as_secs());
+        loop {
+            let acknowledged = self.load.acknowledged();
+            if acknowledged >= goal {
+                break;
+            }
+            if !self.wait(|run| run.load.acknowledged() > acknowledged)? {
+                bail!("no write was acknowledged within {} s", RECOVERY_MAX.as_secs());
+            }
         }
-        let leader = self.processes.leader(partition)?;
+        // On a busy machine the nodes may elect just now, or answer late.
+        let mut leader = None;
+        self.wait(|run| {
+            leader = run.processes.leader(partition).ok();
+            leader.is_some()
+        })?;
+        let leader = leader.map_or_else(|| self.processes.leader(partition), Ok)?;
         let addresses = self.processes.addresses();
         let probe = fault.needs_disk().then(|| Probe::start(&addresses));
         let since_ns = self.load.now_ns();
@@ -364,8 +376,14 @@ impl Run<'_> {
         self.processes.wait_until_up(RECOVERY_MAX)?;
         for node in 0..nodes {
             let mut served = 0;
-            if !self.wait(|run| run.serves(node, &mut served))? {
-                bail!("{} did not acknowledge {AFTER} writes once it was back", processes::name(node));
+            loop {
+                let before = served;
+                if self.wait(|run| run.serves(node, &mut served))? {
+                    break;
+                }
+                if served == before {
+                    bail!("{} did not acknowledge {AFTER} writes once it was back", processes::name(node));
+                }
             }
         }
         Ok(Survived { what: done.what, since_ns, resumed_ns: resume.first_ns(), victims })
@@ -400,29 +418,17 @@ impl Run<'_> {
     }
 
     /// Reads everything at every node until all have the same, which a write can delay whose end nobody
-    /// knows. The last reads go into the history.
+    /// knows. A node may answer late, too. The last reads go into the history.
     fn agree(&mut self, history: &mut Vec<Operation>) -> Result<State> {
         let keys = self.ledger.keys();
-        let nodes = self.options.setting.nodes;
         let deadline = Instant::now() + RECOVERY_MAX;
         loop {
             self.processes.hold_alive()?;
-            let mut states = Vec::new();
-            for node in 0..nodes {
-                let mut client = self.client(node)?;
-                let invoked_ns = self.load.now_ns();
-                let state = ledger::read(&mut client, &keys)?;
-                let completed_ns = self.load.now_ns();
-                self.ledger.last_reads(&state, self.load.next_client(), invoked_ns, completed_ns, history);
-                states.push((processes::name(node), state));
-            }
-            // One node reads its own data anyway.
-            for node in (0..nodes).filter(|_| nodes > 1) {
-                let mut client = self.client(node)?;
-                client.call(&["READONLY"])?.text("READONLY")?;
-                let label = format!("{}, READONLY", processes::name(node));
-                states.push((label, ledger::read(&mut client, &keys)?));
-            }
+            let mut states = match self.read_everywhere(&keys, history) {
+                Ok(states) => states,
+                Err(_) if Instant::now() < deadline => continue,
+                Err(error) => return Err(error),
+            };
             let (first, reference) = &states[0];
             let Some((other, state)) = states.iter().find(|(_, state)| state != reference) else {
                 return Ok(states.swap_remove(0).1);
@@ -438,6 +444,28 @@ impl Run<'_> {
             }
             std::thread::sleep(LOOK_EVERY);
         }
+    }
+
+    /// What every node has, and where there are several, what it has without asking the others.
+    fn read_everywhere(&self, keys: &[String], history: &mut Vec<Operation>) -> Result<Vec<(String, State)>> {
+        let nodes = self.options.setting.nodes;
+        let mut states = Vec::new();
+        for node in 0..nodes {
+            let mut client = self.client(node)?;
+            let invoked_ns = self.load.now_ns();
+            let state = ledger::read(&mut client, keys)?;
+            let completed_ns = self.load.now_ns();
+            self.ledger.last_reads(&state, self.load.next_client(), invoked_ns, completed_ns, history);
+            states.push((processes::name(node), state));
+        }
+        // One node reads its own data anyway.
+        for node in (0..nodes).filter(|_| nodes > 1) {
+            let mut client = self.client(node)?;
+            client.call(&["READONLY"])?.text("READONLY")?;
+            let label = format!("{}, READONLY", processes::name(node));
+            states.push((label, ledger::read(&mut client, keys)?));
+        }
+        Ok(states)
     }
 }
 

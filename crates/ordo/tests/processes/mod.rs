@@ -1,5 +1,4 @@
 //! Clusters of real nodes on this machine.
-#![allow(dead_code, reason = "each test uses a part")]
 
 use bench::faults::processes::{Processes, Setting};
 use server::launcher::poll;

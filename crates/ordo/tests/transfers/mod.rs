@@ -1,5 +1,4 @@
 //! Clients that transfer between accounts, each transfer as one transaction.
-#![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::disallowed_methods, reason = "writers are threads")]
 
 use crate::nodes::PATIENCE;

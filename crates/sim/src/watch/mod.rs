@@ -13,12 +13,11 @@
 //! | `connection order` | a connection's commands take effect in the order sent ([`real_time`]) |
 //! | `history` | what clients saw has a strictly serializable explanation at all ([`crate::history`]) |
 //! | `invariant` | what a workload knows of its state holds at snapshots ([`invariant`]) |
-//! | `leak` | nothing is left behind when everything has ended ([`leak`]) |
+//! | `leak` | nothing is left behind when everything has ended ([`crate::leak`]) |
 //! | `liveness` | once faults stop, everything finishes ([`crate::world`]) |
 
 pub mod expiry;
 pub mod invariant;
-pub mod leak;
 pub mod optimistic;
 pub mod real_time;
 pub mod recorder;

@@ -337,7 +337,7 @@ fn changes_are_parsed_or_refused() {
 #[test]
 fn the_status_is_json_that_reads_back() {
     let view = view();
-    let Reply::Bulk(json) = status(&view.status) else {
+    let Reply::Bulk(json) = status(&*view.status) else {
         panic!("a text");
     };
     let back: crate::cluster::ClusterStatus = serde_json::from_slice(&json).expect("JSON");

@@ -1,7 +1,4 @@
 //! What a replica has promised of a group must hold, whatever a retraction cuts through.
-//!
-//! `cargo test -p ordo-sim --features shuttle --test retraction_shuttle`
-#![cfg(feature = "shuttle")]
 
 use execute::siblings::{AbortNumber, Asked, Basis, GroupId, Message, Note, Told};
 use execute::sparkle::{Options, Sparkle};

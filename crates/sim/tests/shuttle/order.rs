@@ -1,9 +1,5 @@
 //! The order's side of the engine under the model checker: deliveries and retractions against workers that
 //! start transactions, and the head's advance against those who look at the whole space.
-//!
-//! `cargo test -p ordo-sim --features shuttle --test shuttle_order`; `ORDO_SEED` and `ORDO_SEEDS` as
-//! everywhere.
-#![cfg(feature = "shuttle")]
 
 use execute::sparkle::{Options, Sparkle};
 use execute::{Budget, Committed, Engine, Progress, WorkerId};

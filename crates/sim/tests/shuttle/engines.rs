@@ -1,11 +1,6 @@
-//! The concurrent core under a model checker: the very code that ships, with `shuttle`'s latches and atomics.
-//!
-//! Every operation on a latch or an atomic is an interleaving point here, so these tests reach what the
-//! virtual workers (whose steps are whole single-key operations) can't: the record latch and the removal of
-//! records, parking against waking, the commit of the head against its doom, and readers against collectors.
-//!
-//! `cargo test -p ordo-sim --features shuttle --test shuttle`; `ORDO_SEED` and `ORDO_SEEDS` as everywhere.
-#![cfg(feature = "shuttle")]
+//! Engines against the serial oracle, while threads of the model checker step them. These tests look for
+//! races of the record latch with the removal of records, of parking with waking, of the commit of the head
+//! with its doom, and of readers with collectors.
 
 use execute::sparkle::{Mutant, Options as SparkleOptions, Sparkle};
 use execute::{
