@@ -62,8 +62,8 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
 }
 
 /// Has the system give small pages of memory. Records come and go, and a huge page that has one of them left
-/// stays whole: with half a million short strings that is a quarter of all memory. Redis refuses huge pages as
-/// well (`disable-thp`).
+/// stays whole: with half a million short strings that is a quarter of all memory. Redis refuses huge pages
+/// as well (`disable-thp`).
 fn refuse_huge_pages() {
     // Kernels without huge pages refuse, and give none anyway.
     let _ = nix::sys::prctl::set_thp_disable(true);

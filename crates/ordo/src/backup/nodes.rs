@@ -44,8 +44,8 @@ pub enum FollowError {
     },
     /// The database has another past than the backup: a new checkpoint is needed.
     #[error(
-        "the database has another past at epoch {0} than what was taken from it: it was restored, or has lost \
-         its last writes"
+        "the database has another past at epoch {0} than what was taken from it: it was restored, or has \
+         lost its last writes"
     )]
     Past(u64),
     /// The node does not come as far as others do. It may still have what follows.

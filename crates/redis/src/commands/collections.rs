@@ -83,8 +83,8 @@ pub(super) struct FoundIn<'a, C: Collection> {
 
 impl<C: Collection> FoundIn<'_, C> {
     /// The collection, to change it: the first change copies it if the store sees it, too. The command must
-    /// then write the record, or put the collection back ([`kept`]), or else all that was done to the record in
-    /// this transaction is done again ([`OwnEntry`]).
+    /// then write the record, or put the collection back ([`kept`]), or else all that was done to the record
+    /// in this transaction is done again ([`OwnEntry`]).
     pub(super) fn take(mut self) -> C {
         self.collection.take().unwrap_or_default()
     }

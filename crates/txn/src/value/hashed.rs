@@ -28,8 +28,9 @@ impl Payload for f64 {
     }
 }
 
-/// A map in order of the names' 64-bit hashes, and of the names where these are equal. A clone shares all but the
-/// path that an update changes; the order gives cursors that survive updates, and random names in O(log n).
+/// A map in order of the names' 64-bit hashes, and of the names where these are equal. A clone shares all but
+/// the path that an update changes; the order gives cursors that survive updates, and random names in O(log
+/// n).
 ///
 /// Invariant: `heap_bytes` is the sum over the names, kept up to date, because a store asks for it at every
 /// version.

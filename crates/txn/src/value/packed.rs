@@ -1,8 +1,8 @@
 //! Small collections as one byte string.
 //!
-//! A [`Packed`] has the number of its items in the first byte, and then the strings of the items in turn: of a
-//! list's element its bytes, of a hash's field the name and the value, of a sorted set's member the score and
-//! the name. A string is preceded by its length: one byte below 128, or two with the first bit set. So a
+//! A [`Packed`] has the number of its items in the first byte, and then the strings of the items in turn: of
+//! a list's element its bytes, of a hash's field the name and the value, of a sorted set's member the score
+//! and the name. A string is preceded by its length: one byte below 128, or two with the first bit set. So a
 //! collection costs an allocation of about its content, and a reader passes over adjacent bytes. A writer
 //! copies the whole; it writes in place if no other clone exists and the length stays.
 //!

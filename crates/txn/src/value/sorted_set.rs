@@ -1,11 +1,12 @@
 //! Redis sorted sets as persistent values.
 //!
-//! The members stand in order of score and then of their bytes. A small set is [`Packed`], and searched. A large
-//! one has a [`Sequence`], so that ranks, ranges and counts cost O(log n), and a table of the members' scores.
+//! The members stand in order of score and then of their bytes. A small set is [`Packed`], and searched. A
+//! large one has a [`Sequence`], so that ranks, ranges and counts cost O(log n), and a table of the members'
+//! scores.
 //!
 //! Invariants: the table has the members of the sequence with their scores; no score is NaN or -0; a
-//! [`Value`](super::Value) has a set in the form that its members tell ([`fits`]). While commands change a set,
-//! it may stay in the large form ([`SortedSetValue::settle`]).
+//! [`Value`](super::Value) has a set in the form that its members tell ([`fits`]). While commands change a
+//! set, it may stay in the large form ([`SortedSetValue::settle`]).
 
 use super::hashed::Hashed;
 use super::packed::{self, Packed, Packing, Unpack, fits, string_bytes};
@@ -274,7 +275,8 @@ impl SortedSetValue {
     pub fn iter(&self) -> Iter<'_> {
         self.range(0..usize::MAX)
     }
-    /// At least `limit` members in an order that has cursors, as [`Table::page`](super::Table::page) gives them.
+    /// At least `limit` members in an order that has cursors, as [`Table::page`](super::Table::page) gives
+    /// them.
     pub fn page(&self, from_hash: u64, limit: usize) -> (Vec<ScoredRef<'_>>, Option<u64>) {
         match &self.0 {
             Form::Packed(members) => (members.iter().collect(), None),

@@ -1,9 +1,9 @@
 //! Persistent maps from names to payloads: Redis's hashes and its sets.
 //!
-//! A table of at most [`SMALL_ITEMS_MAX`] names is in order of insertion: [`Packed`] while its strings are short, and
-//! otherwise a vector, which an update of a clone copies without the strings. A table of more names is
-//! [`Hashed`]: a clone shares all but the path that an update changes, and the order by hash gives cursors
-//! that survive updates, and random names in O(log n).
+//! A table of at most [`SMALL_ITEMS_MAX`] names is in order of insertion: [`Packed`] while its strings are
+//! short, and otherwise a vector, which an update of a clone copies without the strings. A table of more
+//! names is [`Hashed`]: a clone shares all but the path that an update changes, and the order by hash gives
+//! cursors that survive updates, and random names in O(log n).
 //!
 //! Invariants: (1) the order follows from the number of names, in both directions, and a table of many names
 //! is ordered by content; so a table that was written name by name in its order of iteration and read again
@@ -60,8 +60,8 @@ pub type HashValue = Table<Blob>;
 /// A Redis set.
 pub type SetValue = Table<()>;
 
-/// A map from names to payloads: cheap to clone, and an update of a clone leaves the original readable. It costs
-/// O(log n) once the table is large.
+/// A map from names to payloads: cheap to clone, and an update of a clone leaves the original readable. It
+/// costs O(log n) once the table is large.
 #[derive(Clone, Debug)]
 pub struct Table<P: TablePayload>(Form<P>);
 
