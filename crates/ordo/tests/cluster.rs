@@ -188,7 +188,9 @@ fn when_the_last_one_has_ended_there_is_nothing_to_keep() {
     send(Signal::TERM, processes[0]);
     let line = watched.line("has ended");
     assert!(line.contains("exit status: 0"), "{line}");
-    watched.line("stopped: everything acknowledged");
+    // It may have answered the PING that is waited for at the start, and not yet have come to where signals
+    // find it: then it says that it has stopped before clients were served.
+    watched.line("acknowledged is");
     let end = watched.thread.join().expect("no panic");
     assert!(matches!(end, Err(LocalError::NoneLeft)), "{end:?}");
 }
