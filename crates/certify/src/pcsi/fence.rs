@@ -372,6 +372,7 @@ impl Pcsi {
         self.abort_those_resolved_by(&fenced, effects);
         new.iter().for_each(|(&site, decision)| self.keep_decision(site, decision));
         self.record(Record::Decided { decisions: new }, effects);
+        self.give_up_witnesses(effects);
         self.apply_waiting(effects);
     }
 
@@ -390,7 +391,7 @@ impl Pcsi {
 
     /// Nothing more is kept for a site.
     fn exclude(&mut self, site: NodeId) {
-        self.witnesses.exclude(site);
+        self.witnesses.exclude(&self.fences.excluded, &self.options);
         let stable = self.outgoing.exclude(site, &self.options.sites);
         stable.iter().for_each(|update| self.mark_stable(update));
         self.unsettled.retain(|_, unsettled| {

@@ -407,6 +407,7 @@ impl Pcsi {
     /// A site counts again, also where the log says so.
     pub(super) fn keep_admitted(&mut self, site: NodeId) {
         self.fences.excluded.remove(&site);
+        self.witnesses.exclude(&self.fences.excluded, &self.options);
         self.outgoing.admit(site, &self.options);
         self.incoming.entry(site).or_default().heard(self.ticks);
     }

@@ -358,7 +358,9 @@ impl Pcsi {
                 if !is_active(Mutant::ForgetRequests) {
                     self.requests.committed(*id, update.number, self.options.session_horizon);
                 }
-                self.witnesses.committed(update, &self.options);
+                if !is_active(Mutant::ForgetUnwitnessed) {
+                    self.witnesses.committed(update, &self.fences.excluded, &self.options);
+                }
                 self.apply(update);
                 self.retain(update);
                 if !is_active(Mutant::ForgetDecision) {
@@ -451,7 +453,7 @@ impl Pcsi {
         if is_out_of_reach || last_number >= self.incarnation.last() {
             return effects.answers.push((id, Answer::Unavailable));
         }
-        let kept = self.outgoing.len().max(self.unsettled.len()).max(self.witnesses.len());
+        let kept = self.outgoing.len().max(self.unsettled.len()).max(self.witnesses.expected_len());
         let kept = kept + self.committing.len();
         if kept >= self.options.retained_max {
             return effects.answers.push((id, Answer::Unavailable));
@@ -528,7 +530,7 @@ impl Pcsi {
         let late = self.committing.iter().filter(|(_, committing)| is_late(committing));
         let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();
         late.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
-        self.tick_witnesses(effects);
+        self.give_up_witnesses(effects);
         if ticks.is_multiple_of(self.options.propagation_ticks) {
             self.tick_fences(effects);
             self.tick_join(effects);
@@ -630,6 +632,11 @@ impl Pcsi {
         let held_max = 4 * retained_max + 2 * window as usize;
         let is_bounded = self.incoming.values().all(|incoming| incoming.held_len() <= held_max);
         assert!(is_bounded, "a site holds more of another one's updates than its bound");
+        let unwitnessed_max = session_horizon + 1 + retained_max as u64;
+        assert!(
+            self.witnesses.len() as u64 <= unwitnessed_max,
+            "a site keeps more updates for want of witnesses than its bound"
+        );
         assert!(
             self.requests.len() as u64 <= session_horizon + 1,
             "a site knows more sessions than its bound"
@@ -759,7 +766,7 @@ impl Pcsi {
         let number = self.outgoing.last_number() + 1;
         self.requests.committed(id, number, self.options.session_horizon);
         let update = Arc::new(Update { name, number, stamps, depends, writes });
-        self.witnesses.committed(&update, &self.options);
+        self.witnesses.committed(&update, &self.fences.excluded, &self.options);
         self.apply(&update);
         self.retain(&update);
         let outcome = Message::Outcome { name, stamps: Some(update.stamps.clone()) };
