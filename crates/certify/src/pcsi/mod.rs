@@ -75,8 +75,9 @@
 //! **Exactly once.** The record of a commit has the client's request. A client that hears nothing asks the
 //! same site again, and hears what became of its request; see `requests.rs`.
 //!
-//! **Writes that a lost disk does not take back.** A client is told of its commit when the site has recorded
-//! it, or when [`SiteOptions::sites_to_write_min`] sites have it (`witness.rs`).
+//! **Writes that a lost disk does not take back** (note 10). A client is told of its commit when, for each
+//! partition that the transaction writes, [`SiteOptions::sites_to_write_min`] sites of that partition have
+//! recorded it (`witness.rs`). If that number is 1, the client's own site is enough.
 //!
 //! **Deletes.** A delete leaves a tombstone, because a writer that has not seen the delete must be refused.
 //! When all sites concerned have applied the delete, and no open transaction of the site needs what was
@@ -85,15 +86,20 @@
 //! of versions that its replica has not applied yet.
 //!
 //! **Bounds.** A site refuses to commit ([`Answer::Unavailable`]) if its resolvers don't answer in time, if
-//! [`SiteOptions::retained_max`] updates wait for other sites, if as many outcomes wait for resolvers, or if
-//! too few sites count that would have the update. An
-//! open transaction that is older than [`SiteOptions::open_ticks_max`] ticks loses its snapshot.
+//! [`SiteOptions::retained_max`] updates wait for other sites, if as many outcomes wait for resolvers, or if,
+//! of the sites of a partition that the transaction writes, fewer than [`SiteOptions::sites_to_write_min`]
+//! are not fenced. An open transaction that is older than [`SiteOptions::open_ticks_max`] ticks loses its
+//! snapshot.
 //!
 //! **What is not here.** A transaction reads and writes partitions of its own site only: neither remote reads
 //! (note 6) nor updates of remote partitions, by advance sequence numbers or ghost replicas (sections III-D
 //! and V), are there. Also missing:
 //!
 //! - Checkpoints of the log.
+//! - A state that is larger than a record of the log may be: a site without a log takes its whole state as
+//!   one record (`join.rs`).
+//! - A sign for users that something was lost (the second half of note 10). A client that was told of a
+//!   commit does not hear that a lost disk or a fence has taken it back.
 //! - Exactly once for a client that goes on at another site. A [`SiteMap`] that changes: it moves resolvers
 //!   without their locks.
 //! - Clears, and expiry (note 12).
@@ -221,9 +227,11 @@ pub struct SiteOptions {
     pub silent_ticks_max: u64,
     /// The site knows a session for so many commits after the session's last one.
     pub session_horizon: u64,
-    /// A client is told of its commit once so many sites have the update. This site is one of them.
+    /// A client is told of its commit once each partition that the transaction writes has this number of
+    /// sites with the update. This site is one of them. A partition with fewer sites takes no writes:
+    /// [`Answer::Unavailable`].
     pub sites_to_write_min: usize,
-    /// A client that has waited for that for so many ticks is told that the outcome is unknown.
+    /// A client that has waited for these sites for this number of ticks is told that the outcome is unknown.
     pub sites_ticks_max: u64,
 }
 

@@ -74,8 +74,8 @@ impl Witnesses {
         self.0.insert(update.number, unwitnessed);
     }
 
-    /// A client asks for an update. Returns what the client is told, unless it waits. A client that asks again
-    /// while it waits, also with a later attempt of the transaction, does not wait for longer.
+    /// A client asks for an update. Returns what the client is told, unless it waits. A client that asks
+    /// again while it waits, also with a later attempt of the transaction, does not wait for longer.
     pub fn ask(&mut self, number: u64, id: RequestId, answer: Answer, now: u64) -> Option<Answer> {
         let Some(unwitnessed) = self.0.get_mut(&number) else { return Some(answer) };
         if unwitnessed.is_stranded {

@@ -290,7 +290,9 @@ impl Group {
     }
 
     fn fence(&mut self, leader: u16, site: u16) {
-        self.run(leader, |leader, effects| leader.fence(NodeId(site), effects));
+        self.run(leader, |leader, effects| {
+            leader.fence(NodeId(site), effects);
+        });
     }
 }
 
@@ -587,9 +589,9 @@ fn a_resolver_that_lags_behind_a_fence_refuses_who_has_not_seen_its_newest_versi
     assert_eq!(answer, [Answer::Conflict(Conflict::Key(key))], "site 3 has not seen the newest version");
 }
 
-/// With two sites to write, a commit is told when site 1 has acknowledged it. A client that has waited for too
-/// long hears that the outcome is unknown, and the truth when it asks once more. Without a second site that
-/// counts, nothing is committed.
+/// With two sites to write, a commit is told when site 1 has acknowledged it. A client that has waited for
+/// too long hears that the outcome is unknown, and the truth when it asks once more. Without a second site
+/// that counts, nothing is committed.
 fn answers_with_two_sites_to_write() -> Vec<Vec<Answer>> {
     let mut group = Group::new(3, &[&[0, 1], &[0]]);
     group.options.sites_to_write_min = 2;
@@ -618,7 +620,7 @@ fn answers_with_two_sites_to_write() -> Vec<Vec<Answer>> {
     }
     answers.push(told);
     answers.push(group.commit(0, id, &[&keys[0]], Some("new")));
-    group.run(0, |site, effects| site.fence(NodeId(1), effects));
+    group.fence(0, 1);
     group.tick(4);
     let fenced = group.session(0);
     answers.push(group.write(0, fenced, &[&keys[0]], Some("new")));
