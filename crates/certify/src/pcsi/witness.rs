@@ -12,9 +12,10 @@
 //! its origin has, and of which no client has been told; the lost disk of that origin takes the earlier one
 //! back, and what followed it remains. A transaction that only reads is told at once.
 //!
-//! A fenced site is no witness any more. A site that comes back acknowledges what it has got from others. An
-//! update is *stranded* if too few sites count for one of its partitions. Its client is told
-//! [`Answer::Unknown`] at once, and the update takes no other transaction's place.
+//! A fenced site is no witness any more, except of an update that had enough witnesses before the fence. The
+//! client of such an update hears [`Answer::Committed`] whenever it asks. A site that comes back acknowledges
+//! what it has got from others. An update is *stranded* if too few sites count for one of its partitions. Its
+//! client is told [`Answer::Unknown`] at once, and the update takes no other transaction's place.
 
 use super::{Pcsi, SiteEffects, SiteOptions, Update};
 use crate::Answer;

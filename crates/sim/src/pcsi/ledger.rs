@@ -108,6 +108,8 @@ pub(super) struct Ledger {
     pub attempts: Vec<ClientAttempt>,
     /// The partitions that sites have sent to sites without a log, each with the updates that it contains.
     given: Vec<(PartitionId, Arc<ReplicaState>, BTreeSet<TransactionName>)>,
+    /// The updates that enough sites had when their origin heard of a fence.
+    witnessed: BTreeSet<TransactionName>,
     /// The updates that were in the logs of lost disks only.
     pub lost: BTreeSet<TransactionName>,
 }
@@ -130,6 +132,7 @@ impl Ledger {
             logs: (0..plan.hosts).map(|_| Log::default()).collect(),
             attempts: Vec::new(),
             given: Vec::new(),
+            witnessed: BTreeSet::new(),
             lost: BTreeSet::new(),
         }
     }
@@ -203,17 +206,34 @@ impl Ledger {
                 _ => Err(Violation::new("commits", format!("no attempt of {id:?} has committed"))),
             };
         };
-        let has_it = |site: &&NodeId| site.0 == host || self.is_witness(host, **site, update);
-        for &partition in update.stamps.keys() {
-            let sites = self.sites.sites(partition).iter().filter(has_it).count();
-            if sites < sites_min {
-                let name = update.name;
-                let text =
-                    format!("{name:?} is told, and {sites} of {sites_min} sites had it: {partition:?}");
-                return Err(Violation::new("min sites to write", text));
+        let sites = self.sites_with(host, update);
+        match sites >= sites_min || self.witnessed.contains(&update.name) {
+            true => Ok(()),
+            false => {
+                let text = format!("{:?} is told, and {sites} of {sites_min} sites had it", update.name);
+                Err(Violation::new("min sites to write", text))
             }
         }
-        Ok(())
+    }
+
+    /// A host is about to write that a site is fenced. Its clients may hear of each update that had enough
+    /// sites before.
+    pub fn note_decided(&mut self, host: u16, sites_min: usize) {
+        let committed = |record: &Record| match record {
+            Record::Committed { update, .. } if self.sites_with(host, update) >= sites_min => {
+                Some(update.name)
+            }
+            _ => None,
+        };
+        let witnessed: Vec<_> = self.logs[usize::from(host)].records.iter().filter_map(committed).collect();
+        self.witnessed.extend(witnessed);
+    }
+
+    /// The number of sites that have an update of a host, in the partition that the fewest sites have.
+    fn sites_with(&self, host: u16, update: &Update) -> usize {
+        let has_it = |site: &&NodeId| site.0 == host || self.is_witness(host, **site, update);
+        let sites = |of: &PartitionId| self.sites.sites(*of).iter().filter(has_it).count();
+        update.stamps.keys().map(sites).min().unwrap_or_default()
     }
 
     /// Whether a site had an update in an incarnation that has not been fenced as far as a host knows.

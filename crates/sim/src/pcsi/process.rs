@@ -223,6 +223,10 @@ impl Turn<'_> {
     fn perform(&mut self, effects: SiteEffects) -> Result<(), Violation> {
         let process = &mut *self.process;
         process.site.check_invariants();
+        let sites_min = self.system.plan.options.sites_to_write_min;
+        if effects.records.iter().any(|record| matches!(record, Record::Decided { .. })) {
+            self.system.ledger.note_decided(self.host, sites_min);
+        }
         if !effects.records.is_empty() {
             let kept = kept(process.records, &effects.records);
             // A write that fails, or during which the process dies, may be done nevertheless.
@@ -243,7 +247,6 @@ impl Turn<'_> {
                 }
             }
         }
-        let sites_min = self.system.plan.options.sites_to_write_min;
         for (id, answer) in &effects.answers {
             self.system.ledger.check_told(self.host, *id, answer, sites_min)?;
         }

@@ -772,3 +772,35 @@ fn a_client_that_makes_new_attempts_waits_no_longer() {
     (0..3).for_each(|_| told.extend(group.run(0, |site, effects| site.tick(effects))));
     assert_eq!(told, [Answer::CommittedBefore]);
 }
+
+/// Three sites to write. Site 1 acknowledges an update and is fenced, and then site 2 acknowledges it.
+fn answers_when_a_witness_is_fenced() -> Vec<Vec<Answer>> {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    group.options.sites_to_write_min = 3;
+    (0..4).for_each(|site| group.start(site));
+    let key = group.key(0, 0);
+    (2..4).for_each(|site| group.lose(0, site));
+    let id = group.session(0);
+    let mut answers = vec![group.write(0, id, &[&key], Some("new"))];
+    let ticks = |group: &mut Group| -> Vec<Answer> {
+        (0..3).flat_map(|_| group.run(0, |site, effects| site.tick(effects))).collect()
+    };
+    answers.push(ticks(&mut group));
+    group.lost.clear();
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.fence(0, 1);
+    group.is_lost = |_| false;
+    group.lose(0, 3);
+    answers.push(ticks(&mut group));
+    group.lost.clear();
+    answers.push(ticks(&mut group));
+    answers
+}
+
+#[test]
+fn a_fenced_site_is_no_witness() {
+    let told = vec![Answer::Committed];
+    assert_eq!(answers_when_a_witness_is_fenced(), [vec![], vec![], vec![], told.clone()]);
+    let early = with(Mutant::CountFencedWitnesses, answers_when_a_witness_is_fenced);
+    assert_eq!(early, [vec![], vec![], told, vec![]]);
+}
