@@ -138,10 +138,7 @@ fn what_only_one_site_has_is_spared() {
 /// What the world says of a defect.
 fn symptom(mutant: Mutant) -> &'static str {
     match mutant {
-        Mutant::TellUnwitnessed
-        | Mutant::CountOtherPartitions
-        | Mutant::CountFencedWitnesses
-        | Mutant::ForgetUnwitnessed => "sites had it",
+        Mutant::TellUnwitnessed | Mutant::CountOtherPartitions => "sites had it",
         Mutant::ReuseSequence => "two transactions have",
         // The numbers are not those of the new incarnation, so no other site reads the updates.
         Mutant::ReuseLostNumbers => "cannot read a letter",

@@ -641,6 +641,8 @@ fn a_client_is_told_of_a_write_when_enough_sites_have_it() {
     assert_eq!(answers_with_two_sites_to_write(), expected);
     let early = with(Mutant::TellUnwitnessed, answers_with_two_sites_to_write);
     assert_eq!(early[1], [Answer::Committed]);
+    let after_restart = with(Mutant::ForgetUnwitnessed, answers_with_two_sites_to_write);
+    assert_eq!(after_restart[3], [Answer::Committed]);
 }
 
 /// Two sites to write. Site 1 has the first partition of site 0, and not the second one.
