@@ -276,6 +276,12 @@ pub enum Mutant {
     BuryUnderSnapshots,
     /// PCSI: a client is told of its commit before as many sites have the update as it asks for.
     TellUnwitnessed,
+    /// PCSI: a site that has one partition of an update counts as a witness of the others, too.
+    CountOtherPartitions,
+    /// PCSI: a fenced site still counts as a witness.
+    CountFencedWitnesses,
+    /// PCSI: a site that restarts does not know which of its updates too few sites have.
+    ForgetUnwitnessed,
     /// Two-phase commit, hierarchical validation, PCSI: a participant unlocks when it has voted.
     UnlockAtVote,
     /// Two-phase commit, hierarchical validation, PCSI: a participant that recovers does not know its yes
@@ -396,9 +402,11 @@ impl Mutant {
         Mutant::VoteForTwoAttempts,
     ];
     /// Those of PCSI that whole worlds find. Tests of their own find `SkipNumberCheck`, `SettleEarly`,
-    /// `AdvanceViewEarly`, `BuryUnderSnapshots` and `ForgetDecision`, which worlds meet too rarely.
-    pub const OF_PCSI: [Mutant; 18] = [
+    /// `AdvanceViewEarly`, `BuryUnderSnapshots`, `ForgetDecision`, `CountFencedWitnesses` and
+    /// `ForgetUnwitnessed`, which worlds meet too rarely.
+    pub const OF_PCSI: [Mutant; 19] = [
         Mutant::TellUnwitnessed,
+        Mutant::CountOtherPartitions,
         Mutant::ReuseLostNumbers,
         Mutant::HearFenced,
         Mutant::FenceAlone,

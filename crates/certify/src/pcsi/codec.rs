@@ -1,8 +1,9 @@
 //! The byte forms of records and letters.
 //!
 //! Integers are varints, an enum begins with a tag, a map or a set is in the order of its keys. Decoding is
-//! total, and what it allocates was there in bytes. It refuses whatever an encoder does not write, so bytes
-//! that are read encode to the same bytes; [`txn::codec`] decides that of the value of a key. A decoder knows
+//! total, and what it allocates was there in bytes. It refuses whatever an encoder does not write, except for
+//! values of keys; so bytes that are read encode to the same bytes outside of these values. Values have the
+//! form of [`txn::codec`], which a decoder also reads where a collection has a field twice. A decoder knows
 //! the system's [`SiteMap`], and refuses partitions that the system does not have and updates that break the
 //! guarantees of [`Update`].
 

@@ -26,11 +26,14 @@
 //! view count all numbers up to the base of the next incarnation. So no number is given out twice, also if
 //! nobody has heard of it.
 //!
-//! **What is lost.** A fenced site that still runs goes on until it hears of the fence, and commits what only
-//! it resolves. Its clients are told so, and nobody else ever hears of it. It should then be started again
-//! without its log ([`Pcsi::is_fenced`]). No record says that a site is fenced. A process that begins with the
-//! log of a fenced incarnation is like a site that has not heard of the fence yet, and hears of it from any
-//! site that knows the decision.
+//! **What is lost.** A fenced site that still runs goes on until it hears of the fence, and commits
+//! transactions whose keys only it resolves. No other site ever hears of these commits. The site's clients
+//! are told [`Answer::Committed`] if one site is enough for a write
+//! ([`super::SiteOptions::sites_to_write_min`]); else they are told [`Answer::Unknown`], because no other
+//! site acknowledges the updates. The site should then be started again without its log
+//! ([`Pcsi::is_fenced`]). No record says that a site is fenced. A process that begins with the log of a
+//! fenced incarnation is like a site that has not heard of the fence yet, and hears of it from any site that
+//! knows the decision.
 
 use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update, message::Fencing};
 use crate::Answer;
@@ -206,17 +209,22 @@ impl Fences {
 
 impl Pcsi {
     /// An operator fences another site: it is away for good, or must begin without what others lack. A site
-    /// without a partition takes part in no round, fences nobody, and is not fenced.
-    pub fn fence(&mut self, site: NodeId, effects: &mut SiteEffects) {
-        if let Some(incarnation) = self.fences.incarnation_of(site).next()
-            && self.fences.is_here(site)
+    /// without a partition takes part in no round, fences nobody, and is not fenced. Returns whether the
+    /// other sites are to fence the site from now on; else a fence is under way, or there is nothing to
+    /// fence.
+    pub fn fence(&mut self, site: NodeId, effects: &mut SiteEffects) -> bool {
+        let sites = self.options.sites.all_sites();
+        let may_fence = self.fences.is_here(site)
             && site != self.options.me
-            && self.options.sites.all_sites().contains(&site)
-        {
+            && sites.contains(&site)
+            && sites.contains(&self.options.me);
+        let next = self.fences.incarnation_of(site).next().filter(|_| may_fence);
+        if let Some(incarnation) = next {
             self.want_fence(site, Candidate { incarnation, start: 0 });
             self.lead_round(effects);
             self.handle_own(effects);
         }
+        next.is_some()
     }
 
     /// Whether other sites have fenced this one. It does nothing more: its process should be started again
@@ -372,6 +380,7 @@ impl Pcsi {
         self.abort_those_resolved_by(&fenced, effects);
         new.iter().for_each(|(&site, decision)| self.keep_decision(site, decision));
         self.record(Record::Decided { decisions: new }, effects);
+        self.give_up_witnesses(effects);
         self.apply_waiting(effects);
     }
 
@@ -390,7 +399,7 @@ impl Pcsi {
 
     /// Nothing more is kept for a site.
     fn exclude(&mut self, site: NodeId) {
-        self.witnesses.exclude(site);
+        self.witnesses.exclude(&self.fences.excluded, &self.options);
         let stable = self.outgoing.exclude(site, &self.options.sites);
         stable.iter().for_each(|update| self.mark_stable(update));
         self.unsettled.retain(|_, unsettled| {

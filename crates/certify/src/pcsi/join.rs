@@ -12,7 +12,8 @@
 //! 4. When all sites that are not out have admitted the site, it fetches each of its partitions from a site
 //!    that has it, with the updates that this site holds for others. All that the others had released before
 //!    they admitted the site is in these partitions. The whole state is the first record of the new log
-//!    ([`Installed`]); before that, the site acknowledges nothing, and a crash makes it begin anew.
+//!    ([`Installed`]), and so must not be larger than a record may be; before that, the site acknowledges
+//!    nothing, and a crash makes it begin anew.
 //! 5. The partitions come from several sites, and so may not be a consistent snapshot together. The site
 //!    takes updates in, as always, until they are, and until it has applied all that each other site had
 //!    committed when that site admitted it. Then it opens: begins transactions, votes, and sends updates.
@@ -407,6 +408,7 @@ impl Pcsi {
     /// A site counts again, also where the log says so.
     pub(super) fn keep_admitted(&mut self, site: NodeId) {
         self.fences.excluded.remove(&site);
+        self.witnesses.exclude(&self.fences.excluded, &self.options);
         self.outgoing.admit(site, &self.options);
         self.incoming.entry(site).or_default().heard(self.ticks);
     }

@@ -75,8 +75,9 @@
 //! **Exactly once.** The record of a commit has the client's request. A client that hears nothing asks the
 //! same site again, and hears what became of its request; see `requests.rs`.
 //!
-//! **Writes that a lost disk does not take back.** A client is told of its commit when the site has recorded
-//! it, or when [`SiteOptions::sites_to_write_min`] sites have it (`witness.rs`).
+//! **Writes that a lost disk does not take back** (note 10). A client is told of its commit when, for each
+//! partition that the transaction writes, [`SiteOptions::sites_to_write_min`] sites of that partition have
+//! recorded it (`witness.rs`). If that number is 1, the client's own site is enough.
 //!
 //! **Deletes.** A delete leaves a tombstone, because a writer that has not seen the delete must be refused.
 //! When all sites concerned have applied the delete, and no open transaction of the site needs what was
@@ -85,15 +86,20 @@
 //! of versions that its replica has not applied yet.
 //!
 //! **Bounds.** A site refuses to commit ([`Answer::Unavailable`]) if its resolvers don't answer in time, if
-//! [`SiteOptions::retained_max`] updates wait for other sites, if as many outcomes wait for resolvers, or if
-//! too few sites count that would have the update. An
-//! open transaction that is older than [`SiteOptions::open_ticks_max`] ticks loses its snapshot.
+//! [`SiteOptions::retained_max`] updates wait for other sites, if as many outcomes wait for resolvers, or if,
+//! of the sites of a partition that the transaction writes, fewer than [`SiteOptions::sites_to_write_min`]
+//! are not fenced. An open transaction that is older than [`SiteOptions::open_ticks_max`] ticks loses its
+//! snapshot.
 //!
 //! **What is not here.** A transaction reads and writes partitions of its own site only: neither remote reads
 //! (note 6) nor updates of remote partitions, by advance sequence numbers or ghost replicas (sections III-D
 //! and V), are there. Also missing:
 //!
 //! - Checkpoints of the log.
+//! - A state that is larger than a record of the log may be: a site without a log takes its whole state as
+//!   one record (`join.rs`).
+//! - A sign for users that something was lost (the second half of note 10). A client that was told of a
+//!   commit does not hear that a lost disk or a fence has taken it back.
 //! - Exactly once for a client that goes on at another site. A [`SiteMap`] that changes: it moves resolvers
 //!   without their locks.
 //! - Clears, and expiry (note 12).
@@ -221,9 +227,11 @@ pub struct SiteOptions {
     pub silent_ticks_max: u64,
     /// The site knows a session for so many commits after the session's last one.
     pub session_horizon: u64,
-    /// A client is told of its commit once so many sites have the update. This site is one of them.
+    /// A client is told of its commit once each partition that the transaction writes has this number of
+    /// sites with the update. This site is one of them. A partition with fewer sites takes no writes:
+    /// [`Answer::Unavailable`].
     pub sites_to_write_min: usize,
-    /// A client that has waited for that for so many ticks is told that the outcome is unknown.
+    /// A client that has waited for these sites for this number of ticks is told that the outcome is unknown.
     pub sites_ticks_max: u64,
 }
 
@@ -358,7 +366,9 @@ impl Pcsi {
                 if !is_active(Mutant::ForgetRequests) {
                     self.requests.committed(*id, update.number, self.options.session_horizon);
                 }
-                self.witnesses.committed(update, &self.options);
+                if !is_active(Mutant::ForgetUnwitnessed) {
+                    self.witnesses.committed(update, &self.fences.excluded, &self.options);
+                }
                 self.apply(update);
                 self.retain(update);
                 if !is_active(Mutant::ForgetDecision) {
@@ -451,7 +461,7 @@ impl Pcsi {
         if is_out_of_reach || last_number >= self.incarnation.last() {
             return effects.answers.push((id, Answer::Unavailable));
         }
-        let kept = self.outgoing.len().max(self.unsettled.len()).max(self.witnesses.len());
+        let kept = self.outgoing.len().max(self.unsettled.len()).max(self.witnesses.expected_len());
         let kept = kept + self.committing.len();
         if kept >= self.options.retained_max {
             return effects.answers.push((id, Answer::Unavailable));
@@ -528,7 +538,7 @@ impl Pcsi {
         let late = self.committing.iter().filter(|(_, committing)| is_late(committing));
         let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();
         late.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
-        self.tick_witnesses(effects);
+        self.give_up_witnesses(effects);
         if ticks.is_multiple_of(self.options.propagation_ticks) {
             self.tick_fences(effects);
             self.tick_join(effects);
@@ -630,6 +640,11 @@ impl Pcsi {
         let held_max = 4 * retained_max + 2 * window as usize;
         let is_bounded = self.incoming.values().all(|incoming| incoming.held_len() <= held_max);
         assert!(is_bounded, "a site holds more of another one's updates than its bound");
+        let unwitnessed_max = session_horizon + 1 + retained_max as u64;
+        assert!(
+            self.witnesses.len() as u64 <= unwitnessed_max,
+            "a site keeps more updates for want of witnesses than its bound"
+        );
         assert!(
             self.requests.len() as u64 <= session_horizon + 1,
             "a site knows more sessions than its bound"
@@ -759,7 +774,7 @@ impl Pcsi {
         let number = self.outgoing.last_number() + 1;
         self.requests.committed(id, number, self.options.session_horizon);
         let update = Arc::new(Update { name, number, stamps, depends, writes });
-        self.witnesses.committed(&update, &self.options);
+        self.witnesses.committed(&update, &self.fences.excluded, &self.options);
         self.apply(&update);
         self.retain(&update);
         let outcome = Message::Outcome { name, stamps: Some(update.stamps.clone()) };

@@ -1,7 +1,7 @@
 //! A client of a site: some sessions side by side, each with one transaction at a time. Where a session hears
 //! nothing, it asks again what became of its attempt, or makes another attempt of the same transaction.
 
-use super::ledger::{Attempt, Told};
+use super::ledger::{ClientAttempt, KnownOutcome};
 use super::{Ask, Frame, PcsiWorld, Tell, Timer};
 use crate::world::{Address, Core, Input, Violation};
 use certify::{Answer, WriteSet, session_opened};
@@ -226,7 +226,13 @@ impl Turn<'_> {
         let session = self.session();
         (session.last, session.place, session.unread) = (Some(id), place, keys);
         let (number, previous) = (place as u64 + 1, session.previous);
-        let attempt = Attempt { number, reads: Default::default(), writes, previous, told: Told::Nothing };
+        let attempt = ClientAttempt {
+            number,
+            reads: Default::default(),
+            writes,
+            previous,
+            told: KnownOutcome::Nothing,
+        };
         self.system.ledger.attempts.push(attempt);
         self.next(Step::Begin);
     }
@@ -290,28 +296,35 @@ impl Turn<'_> {
     }
 
     fn answered(&mut self, answer: &Answer) {
+        let (host, place, id) = (self.host(), self.session().place, self.session().last);
+        // An earlier attempt has committed, and the present one has no effect.
+        let committed = match (answer, id) {
+            (Answer::Committed, _) => Some(place as u64 + 1),
+            (Answer::CommittedBefore, Some(id)) => self.system.ledger.committed_attempt(host, id),
+            _ => None,
+        };
+        self.system.ledger.attempts[place].told = KnownOutcome::NoEffect;
         let session = self.session();
-        let place = session.place;
-        let told = match answer {
-            Answer::Committed => {
-                session.previous = Some(place as u64 + 1);
-                Told::Committed
+        let (place, told) = match (committed, answer) {
+            (Some(number), _) => {
+                session.previous = committed;
+                (number as usize - 1, KnownOutcome::Committed)
             }
-            Answer::Unknown => {
+            (None, Answer::Unknown) => {
                 // Its next transaction is of another session.
                 session.last = None;
-                Told::Nothing
+                (place, KnownOutcome::Nothing)
             }
-            _ => Told::NoEffect,
+            (None, _) => (place, KnownOutcome::NoEffect),
         };
         let attempt = &mut self.system.ledger.attempts[place];
         attempt.told = told;
         let tally = &mut self.system.tally;
         match told {
-            Told::Committed if attempt.writes => tally.committed += 1,
-            Told::Committed => tally.snapshot_reads += 1,
-            Told::NoEffect => tally.refused += 1,
-            Told::Nothing => tally.unknown += 1,
+            KnownOutcome::Committed if attempt.writes => tally.committed += 1,
+            KnownOutcome::Committed => tally.snapshot_reads += 1,
+            KnownOutcome::NoEffect => tally.refused += 1,
+            KnownOutcome::Nothing => tally.unknown += 1,
         }
         tally.operations += 1;
         tally.last_ns = self.core.now_ns();

@@ -2,7 +2,7 @@
 //!
 //! Each writer reads what it overwrites, and writes its own number. So the versions of a key form a chain.
 
-use super::ledger::{Attempt, Ledger, Told, number};
+use super::ledger::{ClientAttempt, KnownOutcome, Ledger, attempts_of, number};
 use crate::world::Violation;
 use certify::pcsi::{CommitStamp, Incarnation, Pcsi, Record, TransactionName, Update};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,14 +13,12 @@ use txn::{NodeId, PartitionId, SessionId};
 type Versions = BTreeMap<(usize, u64), usize>;
 
 /// All that there is at the end.
-pub(super) struct End<'a> {
+pub(super) struct FinalSites<'a> {
     pub ledger: &'a Ledger,
     pub sites: Vec<&'a Pcsi>,
-    /// A client is told of a write once so many sites have it.
-    pub sites_min: usize,
 }
 
-impl std::ops::Deref for End<'_> {
+impl std::ops::Deref for FinalSites<'_> {
     type Target = Ledger;
 
     fn deref(&self) -> &Ledger {
@@ -28,7 +26,7 @@ impl std::ops::Deref for End<'_> {
     }
 }
 
-impl End<'_> {
+impl FinalSites<'_> {
     /// What each site with a replica has of a key.
     fn values(&self, key: usize) -> Vec<(usize, u64)> {
         let partition = self.ledger.sites.partition_of(&self.keys[key]);
@@ -45,23 +43,17 @@ impl End<'_> {
 
 /// # Errors
 /// What the history breaks.
-pub(super) fn judge(end: &End<'_>) -> Result<(), Violation> {
+pub(super) fn judge(end: &FinalSites<'_>) -> Result<(), Violation> {
     let found = |oracle| move |text: String| Violation::new(oracle, text);
     let committed = committed(end).map_err(found("commits"))?;
-    witnesses(end).map_err(found("min sites to write"))?;
     let versions = chains(end, &committed).map_err(found("lost updates"))?;
     snapshots(end, &committed, &versions).map_err(found("snapshots"))?;
     replicas(end, &versions).map_err(found("replica states"))?;
     deletes(end, &committed).map_err(found("deletes"))
 }
 
-/// The attempts that wrote an update: one, but for a defect.
-fn attempts_of(update: &Update) -> impl Iterator<Item = u64> {
-    update.writes.values().map(|entry| number(entry.as_ref())).filter(|&number| number > 0)
-}
-
 /// The attempts whose updates were in the logs of lost disks only.
-fn lost(end: &End<'_>) -> BTreeSet<u64> {
+fn lost(end: &FinalSites<'_>) -> BTreeSet<u64> {
     let updates = end.updates();
     let lost = updates.values().filter(|update| end.lost.contains(&update.name));
     lost.flat_map(|update| attempts_of(update)).collect()
@@ -69,7 +61,7 @@ fn lost(end: &End<'_>) -> BTreeSet<u64> {
 
 /// The attempts that have committed and are not lost: of each transaction of a session at most one. Each
 /// stamp belongs to one transaction. Each site concerned has all that some site has, and none twice.
-fn committed(end: &End<'_>) -> Result<BTreeSet<u64>, String> {
+fn committed(end: &FinalSites<'_>) -> Result<BTreeSet<u64>, String> {
     let mut transactions: BTreeSet<(usize, SessionId, u64)> = BTreeSet::new();
     let mut owners: BTreeMap<(PartitionId, CommitStamp), TransactionName> = BTreeMap::new();
     for (site, records) in end.all_logs() {
@@ -121,38 +113,22 @@ fn committed(end: &End<'_>) -> Result<BTreeSet<u64>, String> {
         }
     }
     let lost = lost(end);
-    let is_lost = |attempt: &&Attempt| {
+    let is_lost = |attempt: &&ClientAttempt| {
         let is_known = attempts.contains(&attempt.number) || lost.contains(&attempt.number);
         attempt.is_acknowledged() && attempt.writes && !is_known
     };
     if let Some(attempt) = end.attempts.iter().find(is_lost) {
         return Err(format!("attempt {} was acknowledged and is lost", attempt.number));
     }
-    let denied = end.attempts.iter().filter(|attempt| attempt.told == Told::NoEffect);
+    let denied = end.attempts.iter().filter(|attempt| attempt.told == KnownOutcome::NoEffect);
     match denied.map(|attempt| attempt.number).find(|number| attempts.contains(number)) {
         Some(number) => Err(format!("attempt {number} has committed, and its client heard that it has not")),
         None => Ok(attempts),
     }
 }
 
-/// A lost update whose client was told of its commit was in as many logs as sites must have a write, and all
-/// of these are lost. So one lost disk, or one fence, takes no such write back where that is more than one.
-fn witnesses(end: &End<'_>) -> Result<(), String> {
-    let is_told = |number: u64| end.attempts[number as usize - 1].is_acknowledged();
-    for update in end.updates().values().filter(|update| end.lost.contains(&update.name)) {
-        let sites = end.sites_that_had(update.name);
-        if sites < end.sites_min && attempts_of(update).any(is_told) {
-            return Err(format!(
-                "{:?} was acknowledged and is lost, and {sites} of {} sites had it",
-                update.name, end.sites_min
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// The newest version at or before the one that was read that is not lost.
-fn remaining(end: &End<'_>, lost: &BTreeSet<u64>, key: usize, mut read: u64) -> u64 {
+fn remaining(end: &FinalSites<'_>, lost: &BTreeSet<u64>, key: usize, mut read: u64) -> u64 {
     while lost.contains(&read) {
         let before = end.attempts.get(read as usize - 1).and_then(|attempt| attempt.reads.get(&key));
         read = before.copied().unwrap_or(0);
@@ -161,7 +137,7 @@ fn remaining(end: &End<'_>, lost: &BTreeSet<u64>, key: usize, mut read: u64) -> 
 }
 
 /// The place of each version in its key's chain. Of two writers that read the same version, one loses.
-fn chains(end: &End<'_>, committed: &BTreeSet<u64>) -> Result<Versions, String> {
+fn chains(end: &FinalSites<'_>, committed: &BTreeSet<u64>) -> Result<Versions, String> {
     let lost = lost(end);
     let mut next: BTreeMap<(usize, u64), u64> = BTreeMap::new();
     for attempt in writers(end, committed) {
@@ -190,18 +166,21 @@ fn chains(end: &End<'_>, committed: &BTreeSet<u64>) -> Result<Versions, String> 
     Ok(places)
 }
 
-fn writers<'a>(end: &'a End<'_>, committed: &'a BTreeSet<u64>) -> impl Iterator<Item = &'a Attempt> {
+fn writers<'a>(
+    end: &'a FinalSites<'_>,
+    committed: &'a BTreeSet<u64>,
+) -> impl Iterator<Item = &'a ClientAttempt> {
     end.attempts.iter().filter(|attempt| attempt.writes && committed.contains(&attempt.number))
 }
 
 /// What a transaction read contains all that it causally follows: its session's earlier transactions, those
 /// that it read from, and what they follow.
-fn snapshots(end: &End<'_>, committed: &BTreeSet<u64>, versions: &Versions) -> Result<(), String> {
-    let by_number: BTreeMap<u64, &Attempt> =
+fn snapshots(end: &FinalSites<'_>, committed: &BTreeSet<u64>, versions: &Versions) -> Result<(), String> {
+    let by_number: BTreeMap<u64, &ClientAttempt> =
         end.attempts.iter().map(|attempt| (attempt.number, attempt)).collect();
     let lost = lost(end);
     // Others may have read what a crash then took back, and no client was told.
-    let is_seen = |attempt: &&Attempt| attempt.is_acknowledged() || committed.contains(&attempt.number);
+    let is_seen = |attempt: &&ClientAttempt| attempt.is_acknowledged() || committed.contains(&attempt.number);
     for attempt in end.attempts.iter().filter(is_seen) {
         let mut past = BTreeSet::new();
         let mut found: Vec<u64> = attempt.reads.values().copied().chain(attempt.previous).collect();
@@ -239,7 +218,7 @@ fn snapshots(end: &End<'_>, committed: &BTreeSet<u64>, versions: &Versions) -> R
 }
 
 /// All replicas have the end of each key's chain.
-fn replicas(end: &End<'_>, versions: &Versions) -> Result<(), String> {
+fn replicas(end: &FinalSites<'_>, versions: &Versions) -> Result<(), String> {
     for key in (0..end.keys.len()).filter(|&key| !end.is_deleted(key)) {
         let chain = versions.iter().filter(|((of, _), _)| *of == key);
         let newest = chain.max_by_key(|(_, place)| **place).map_or(0, |((_, number), _)| *number);
@@ -254,7 +233,7 @@ fn replicas(end: &End<'_>, versions: &Versions) -> Result<(), String> {
 
 /// Each insert of a key that clients delete needs that nothing is there, and each delete that something is.
 /// So the inserts are as many as the deletes, and one more if the key is there at the end.
-fn inserts_and_deletes(end: &End<'_>, committed: &BTreeSet<u64>) -> Result<(), String> {
+fn inserts_and_deletes(end: &FinalSites<'_>, committed: &BTreeSet<u64>) -> Result<(), String> {
     let (lost, updates) = (lost(end), end.updates());
     for key in (0..end.keys.len()).filter(|&key| end.is_deleted(key)) {
         // What follows a lost insert or delete may remain.
@@ -277,7 +256,7 @@ fn inserts_and_deletes(end: &End<'_>, committed: &BTreeSet<u64>) -> Result<(), S
 }
 
 /// All replicas have the same of a key that clients delete, and no tombstones of it.
-fn deletes(end: &End<'_>, committed: &BTreeSet<u64>) -> Result<(), String> {
+fn deletes(end: &FinalSites<'_>, committed: &BTreeSet<u64>) -> Result<(), String> {
     for key in (0..end.keys.len()).filter(|&key| end.is_deleted(key)) {
         let values = end.values(key);
         let Some(&(_, newest)) = values.first() else { continue };

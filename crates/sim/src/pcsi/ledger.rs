@@ -2,17 +2,18 @@
 
 use super::Plan;
 use crate::world::Violation;
+use certify::Answer;
 use certify::pcsi::{
     Fencing, Incarnation, Installed, Letter, Message, Pcsi, Record, ReplicaState, SiteMap, TransactionName,
     Update,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use txn::{Entry, Key, NodeId, PartitionId};
+use txn::{Entry, Key, NodeId, PartitionId, RequestId};
 
 /// What became of an attempt, as far as its client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum KnownOutcome {
     Nothing,
     Committed,
     NoEffect,
@@ -20,19 +21,19 @@ pub(super) enum Told {
 
 /// A transaction of a client. It reads keys, and writes its number to all of them, or none, but deletes some.
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub(super) struct ClientAttempt {
     /// From 1.
     pub number: u64,
     pub reads: BTreeMap<usize, u64>,
     pub writes: bool,
     /// The session's last acknowledged one, all of them at one site.
     pub previous: Option<u64>,
-    pub told: Told,
+    pub told: KnownOutcome,
 }
 
-impl Attempt {
+impl ClientAttempt {
     pub fn is_acknowledged(&self) -> bool {
-        self.told == Told::Committed
+        self.told == KnownOutcome::Committed
     }
 }
 
@@ -66,16 +67,49 @@ fn update_in(record: &Record) -> Option<&Arc<Update>> {
     }
 }
 
+fn has_in(records: &[Record], fetched: &BTreeSet<TransactionName>, update: &Update) -> bool {
+    let mut updates = records.iter().filter_map(update_in);
+    fetched.contains(&update.name) || updates.any(|other| other.name == update.name)
+}
+
+/// The incarnation that has written a log.
+fn incarnation_of(records: &[Record]) -> Incarnation {
+    let installed = records.iter().rev().find_map(|record| match record {
+        Record::Installed(installed) => Some(installed.incarnation()),
+        _ => None,
+    });
+    installed.unwrap_or_default()
+}
+
+/// The update of a client's transaction.
+fn update_of(records: &[Record], id: RequestId) -> Option<&Arc<Update>> {
+    records.iter().rev().find_map(|record| match record {
+        Record::Committed { id: of, update, .. }
+            if (of.session, of.sequence) == (id.session, id.sequence) =>
+        {
+            Some(update)
+        }
+        _ => None,
+    })
+}
+
+/// The attempts that wrote an update: one, but for a defect.
+pub(super) fn attempts_of(update: &Update) -> impl Iterator<Item = u64> {
+    update.writes.values().map(|entry| number(entry.as_ref())).filter(|&number| number > 0)
+}
+
 /// See the module's head.
 pub(super) struct Ledger {
     pub sites: Arc<SiteMap>,
-    /// Those that clients only overwrite, then those that clients also delete.
+    /// The keys that clients only overwrite, then the keys that clients also delete.
     pub keys: Vec<Key>,
     overwritten: usize,
     logs: Vec<Log>,
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<ClientAttempt>,
     /// The partitions that sites have sent to sites without a log, each with the updates that it contains.
     given: Vec<(PartitionId, Arc<ReplicaState>, BTreeSet<TransactionName>)>,
+    /// The updates that enough sites had when their origin heard of a fence.
+    witnessed: BTreeSet<TransactionName>,
     /// The updates that were in the logs of lost disks only.
     pub lost: BTreeSet<TransactionName>,
 }
@@ -98,6 +132,7 @@ impl Ledger {
             logs: (0..plan.hosts).map(|_| Log::default()).collect(),
             attempts: Vec::new(),
             given: Vec::new(),
+            witnessed: BTreeSet::new(),
             lost: BTreeSet::new(),
         }
     }
@@ -114,7 +149,10 @@ impl Ledger {
     }
 
     /// The first records of a host's log are on its disk.
-    pub fn synced(&mut self, host: u16, durable: usize) {
+    ///
+    /// # Errors
+    /// The site has opened without an update of its own that another site has.
+    pub fn synced(&mut self, host: u16, durable: usize) -> Result<(), Violation> {
         let log = &mut self.logs[usize::from(host)];
         let from = log.durable;
         log.durable = from.max(durable);
@@ -126,6 +164,98 @@ impl Ledger {
         if let Some(installed) = installed {
             self.logs[usize::from(host)].fetched = self.fetched(&installed);
         }
+        let log = &self.logs[usize::from(host)];
+        match log.records[from..log.durable].contains(&Record::Opened) {
+            true => self.check_opened(host),
+            false => Ok(()),
+        }
+    }
+
+    /// A site that opens again has all that remains of its earlier incarnations.
+    fn check_opened(&self, host: u16) -> Result<(), Violation> {
+        let others = self.logs.iter().filter(|log| log.out.is_none());
+        let mut updates = others.flat_map(|log| log.durable().iter().filter_map(update_in));
+        let is_lacked = |update: &&Arc<Update>| {
+            update.name.origin.0 == host && !self.has_update(usize::from(host), update)
+        };
+        updates.find(is_lacked).map_or(Ok(()), |update| {
+            let text = format!("host {host} has opened without {:?}, which another site has", update.name);
+            Err(Violation::new("commits", text))
+        })
+    }
+
+    /// A site tells a client of a transaction.
+    ///
+    /// # Errors
+    /// The transaction has not committed, or too few sites have it. A site counts if it has, or had, the
+    /// update on its disk, unless the site that tells knows that it was fenced since.
+    pub fn check_told(
+        &self,
+        host: u16,
+        id: RequestId,
+        answer: &Answer,
+        sites_min: usize,
+    ) -> Result<(), Violation> {
+        if !matches!(answer, Answer::Committed | Answer::CommittedBefore) {
+            return Ok(());
+        }
+        let Some(update) = update_of(&self.logs[usize::from(host)].records, id) else {
+            return match answer {
+                // A transaction that only reads has no record.
+                Answer::Committed => Ok(()),
+                _ => Err(Violation::new("commits", format!("no attempt of {id:?} has committed"))),
+            };
+        };
+        let sites = self.sites_with(host, update);
+        match sites >= sites_min || self.witnessed.contains(&update.name) {
+            true => Ok(()),
+            false => {
+                let text = format!("{:?} is told, and {sites} of {sites_min} sites had it", update.name);
+                Err(Violation::new("min sites to write", text))
+            }
+        }
+    }
+
+    /// A host is about to write that a site is fenced. Its clients may hear of each update that had enough
+    /// sites before.
+    pub fn note_decided(&mut self, host: u16, sites_min: usize) {
+        let committed = |record: &Record| match record {
+            Record::Committed { update, .. } if self.sites_with(host, update) >= sites_min => {
+                Some(update.name)
+            }
+            _ => None,
+        };
+        let witnessed: Vec<_> = self.logs[usize::from(host)].records.iter().filter_map(committed).collect();
+        self.witnessed.extend(witnessed);
+    }
+
+    /// The number of sites that have an update of a host, in the partition that the fewest sites have.
+    fn sites_with(&self, host: u16, update: &Update) -> usize {
+        let has_it = |site: &&NodeId| site.0 == host || self.is_witness(host, **site, update);
+        let sites = |of: &PartitionId| self.sites.sites(*of).iter().filter(has_it).count();
+        update.stamps.keys().map(sites).min().unwrap_or_default()
+    }
+
+    /// Whether a site had an update in an incarnation that has not been fenced as far as a host knows.
+    fn is_witness(&self, host: u16, site: NodeId, update: &Update) -> bool {
+        let decided = |record: &Record| match record {
+            Record::Decided { decisions } => decisions.get(&site).map(|known| known.candidate.incarnation),
+            _ => None,
+        };
+        let known = self.logs[usize::from(host)].records.iter().filter_map(decided).max();
+        let log = &self.logs[usize::from(site.0)];
+        let old = log.old.iter().map(|(records, fetched)| (&records[..], fetched));
+        let mut logs = old.chain([(log.durable(), &log.fetched)]);
+        logs.any(|(records, fetched)| {
+            known.is_none_or(|known| incarnation_of(records) >= known) && has_in(records, fetched, update)
+        })
+    }
+
+    /// The attempt of a client's transaction that a host has committed.
+    pub fn committed_attempt(&self, host: u16, id: RequestId) -> Option<u64> {
+        let log = &self.logs[usize::from(host)];
+        let mut logs = log.old.iter().map(|(records, _)| records).chain([&log.records]);
+        logs.find_map(|records| attempts_of(update_of(records, id)?).next())
     }
 
     /// The updates that are in all partitions that they concern, as other sites have given them.
@@ -178,8 +308,7 @@ impl Ledger {
     /// Whether an update is in a host's log, or in the partitions that the host got from others.
     pub fn has_update(&self, host: usize, update: &Update) -> bool {
         let log = &self.logs[host];
-        let mut updates = log.durable().iter().filter_map(update_in);
-        log.fetched.contains(&update.name) || updates.any(|other| other.name == update.name)
+        has_in(log.durable(), &log.fetched, update)
     }
 
     /// All updates that any log has or had.
@@ -188,8 +317,8 @@ impl Ledger {
         updates.map(|update| (update.name, Arc::clone(update))).collect()
     }
 
-    /// Lost are the updates that no host has any more. What waited at a host when the others were lost may
-    /// remain.
+    /// Lost are the updates that no host has any more. An update that waited at a host when the other hosts
+    /// were lost may remain.
     pub fn find_lost(&mut self) {
         let remaining = self.logs().flat_map(|log| log.iter().filter_map(update_in));
         let mut remaining: BTreeSet<TransactionName> = remaining.map(|update| update.name).collect();
@@ -213,12 +342,7 @@ impl Ledger {
     }
 
     fn incarnation_in_log(&self, host: u16) -> Incarnation {
-        let records = self.logs[usize::from(host)].durable();
-        let installed = records.iter().rev().find_map(|record| match record {
-            Record::Installed(installed) => Some(installed.incarnation()),
-            _ => None,
-        });
-        installed.unwrap_or_default()
+        incarnation_of(self.logs[usize::from(host)].durable())
     }
 
     /// Whether each partition of a host remains somewhere if the host loses what it has.
@@ -269,17 +393,6 @@ impl Ledger {
     pub fn all_logs(&self) -> impl Iterator<Item = (usize, &[Record])> {
         let logs = self.logs.iter().map(|log| log.old.iter().map(|(old, _)| &old[..]).chain([log.durable()]));
         logs.enumerate().flat_map(|(host, logs)| logs.map(move |log| (host, log)))
-    }
-
-    /// The number of sites in whose logs an update was, or is.
-    pub fn sites_that_had(&self, name: TransactionName) -> usize {
-        let had = |records: &[Record], fetched: &BTreeSet<TransactionName>| {
-            fetched.contains(&name) || records.iter().filter_map(update_in).any(|update| update.name == name)
-        };
-        let logs = self.logs.iter().filter(|log| {
-            had(log.durable(), &log.fetched) || log.old.iter().any(|(records, fetched)| had(records, fetched))
-        });
-        logs.count()
     }
 
     /// The number of lost logs, and of updates in partitions that sites got from others.

@@ -86,7 +86,7 @@ impl Process {
                 });
             }
             keeper.records.count_from_here();
-            system.ledger.synced(host, 1);
+            system.ledger.synced(host, 1)?;
         }
         system.processes += 1;
         let options = SiteOptions { me: NodeId(host), ..plan.options.clone() };
@@ -109,7 +109,7 @@ impl Process {
         };
         let mut turn = Turn { system, process: &mut process, core, host };
         turn.prepare_soon();
-        turn.perform(effects);
+        turn.perform(effects)?;
         Ok(Start::Running(process))
     }
 
@@ -170,7 +170,7 @@ impl Turn<'_> {
             }
             Input::Timer(Timer::Synced) => {
                 let synced = self.process.keeper.end_sync(self.process.ticks);
-                synced.into_iter().for_each(|event| self.heard(event));
+                synced.into_iter().try_for_each(|event| self.heard(event))?;
             }
             Input::Timer(Timer::Prepared) => drop(self.process.keeper.prepared()),
             Input::Timer(Timer::Late(number)) => {
@@ -178,22 +178,28 @@ impl Turn<'_> {
                     self.send(to, bytes);
                 }
             }
-            Input::Timer(Timer::Fence(site))
-                if self.process.site.is_open() && self.system.ledger.may_lose(site.0) =>
-            {
+            Input::Timer(Timer::Fence(site)) if self.may_fence(site) => {
                 self.core.note(Address::Host(self.host), || format!("the operator has it fence {site}"));
-                self.process.site.fence(site, &mut effects);
-                self.system.ledger.fence(site.0);
+                if self.process.site.fence(site, &mut effects) {
+                    self.system.ledger.fence(site.0);
+                }
             }
             Input::Timer(_) | Input::Frame { .. } => {}
         }
-        self.perform(effects);
+        self.perform(effects)?;
         self.system.ledger.follow(self.host, &self.process.site);
         if self.process.is_fenced() && !self.process.has_failed {
             self.core.note(Address::Host(self.host), || "its site is fenced".to_owned());
             self.fail();
         }
         Ok(())
+    }
+
+    /// An operator fences no site when the world has healed. The others could not go on without another site
+    /// that is away by then.
+    fn may_fence(&self, site: NodeId) -> bool {
+        let has_healed = self.core.healed_ns().is_some();
+        !has_healed && self.process.site.is_open() && self.system.ledger.may_lose(site.0)
     }
 
     /// A client asks.
@@ -214,9 +220,13 @@ impl Turn<'_> {
     }
 
     /// Writes what a turn has recorded, and keeps its other effects until that is durable.
-    fn perform(&mut self, effects: SiteEffects) {
+    fn perform(&mut self, effects: SiteEffects) -> Result<(), Violation> {
         let process = &mut *self.process;
         process.site.check_invariants();
+        let sites_min = self.system.plan.options.sites_to_write_min;
+        if effects.records.iter().any(|record| matches!(record, Record::Decided { .. })) {
+            self.system.ledger.note_decided(self.host, sites_min);
+        }
         if !effects.records.is_empty() {
             let kept = kept(process.records, &effects.records);
             // A write that fails, or during which the process dies, may be done nevertheless.
@@ -231,8 +241,14 @@ impl Turn<'_> {
                     }
                 }
                 // Its state is ahead of its log.
-                Recorded::Unwritten(_) | Recorded::Failed(_) => return self.fail(),
+                Recorded::Unwritten(_) | Recorded::Failed(_) => {
+                    self.fail();
+                    return Ok(());
+                }
             }
+        }
+        for (id, answer) in &effects.answers {
+            self.system.ledger.check_told(self.host, *id, answer, sites_min)?;
         }
         let process = &mut *self.process;
         let written = process.written;
@@ -243,7 +259,7 @@ impl Turn<'_> {
         });
         process.leaving.extend(letters.chain(tells).map(|leaving| (written, leaving)));
         self.leave();
-        self.sync();
+        self.sync()
     }
 
     /// The process ends, because the disk fails or its site is fenced. Nothing leaves any more.
@@ -253,32 +269,35 @@ impl Turn<'_> {
     }
 
     /// What came of a sync.
-    fn heard(&mut self, event: HostEvent) {
+    fn heard(&mut self, event: HostEvent) -> Result<(), Violation> {
         let process = &mut *self.process;
         match event {
             HostEvent::Synced(record) => {
                 process.synced = process.synced.max(record);
                 while let Some((_, records)) = process.unsynced.pop_front_if(|(of, _)| *of <= process.synced)
                 {
-                    self.system.ledger.synced(self.host, records as usize);
+                    self.system.ledger.synced(self.host, records as usize)?;
                 }
             }
             _ => self.fail(),
         }
+        Ok(())
     }
 
-    fn sync(&mut self) {
+    fn sync(&mut self) -> Result<(), Violation> {
         let process = &mut *self.process;
         if process.has_failed || process.keeper.is_syncing() || process.synced == process.written {
-            return;
+            return Ok(());
         }
         let draw = &mut self.core.draw;
         if let Some(event) = process.keeper.begin_sync(|| draw.percent(50)) {
-            self.heard(event);
-            return self.leave();
+            self.heard(event)?;
+            self.leave();
+            return Ok(());
         }
         let late_ns = self.core.draw.pick(&[0, 0, 1, 4]) * self.core.draw.below(self.system.plan.tick_ns);
         self.after_syncs(1, late_ns, Timer::Synced);
+        Ok(())
     }
 
     fn after_syncs(&mut self, syncs: u64, late_ns: u64, timer: Timer) {

@@ -312,7 +312,7 @@ impl Draws {
     }
 }
 
-/// Reads what was encoded, its beginnings, and what it is with some bytes altered.
+/// A decoder reads encoded bytes, the beginnings of these bytes, and the bytes with some of them altered.
 fn check<T: Debug + PartialEq>(
     draws: &mut Draws,
     value: &T,

@@ -290,7 +290,9 @@ impl Group {
     }
 
     fn fence(&mut self, leader: u16, site: u16) {
-        self.run(leader, |leader, effects| leader.fence(NodeId(site), effects));
+        self.run(leader, |leader, effects| {
+            leader.fence(NodeId(site), effects);
+        });
     }
 }
 
@@ -587,9 +589,9 @@ fn a_resolver_that_lags_behind_a_fence_refuses_who_has_not_seen_its_newest_versi
     assert_eq!(answer, [Answer::Conflict(Conflict::Key(key))], "site 3 has not seen the newest version");
 }
 
-/// With two sites to write, a commit is told when site 1 has acknowledged it. A client that has waited for too
-/// long hears that the outcome is unknown, and the truth when it asks once more. Without a second site that
-/// counts, nothing is committed.
+/// With two sites to write, a commit is told when site 1 has acknowledged it. A client that has waited for
+/// too long hears that the outcome is unknown, and the truth when it asks once more. Without a second site
+/// that counts, nothing is committed.
 fn answers_with_two_sites_to_write() -> Vec<Vec<Answer>> {
     let mut group = Group::new(3, &[&[0, 1], &[0]]);
     group.options.sites_to_write_min = 2;
@@ -618,7 +620,7 @@ fn answers_with_two_sites_to_write() -> Vec<Vec<Answer>> {
     }
     answers.push(told);
     answers.push(group.commit(0, id, &[&keys[0]], Some("new")));
-    group.run(0, |site, effects| site.fence(NodeId(1), effects));
+    group.fence(0, 1);
     group.tick(4);
     let fenced = group.session(0);
     answers.push(group.write(0, fenced, &[&keys[0]], Some("new")));
@@ -639,4 +641,168 @@ fn a_client_is_told_of_a_write_when_enough_sites_have_it() {
     assert_eq!(answers_with_two_sites_to_write(), expected);
     let early = with(Mutant::TellUnwitnessed, answers_with_two_sites_to_write);
     assert_eq!(early[1], [Answer::Committed]);
+    let after_restart = with(Mutant::ForgetUnwitnessed, answers_with_two_sites_to_write);
+    assert_eq!(after_restart[3], [Answer::Committed]);
+}
+
+/// Two sites to write. Site 1 has the first partition of site 0, and not the second one.
+fn answers_for_a_partition_that_only_one_site_has() -> Vec<Answer> {
+    let mut group = Group::new(2, &[&[0, 1], &[0]]);
+    group.options.sites_to_write_min = 2;
+    (0..2).for_each(|site| group.start(site));
+    let keys = [group.key(0, 0), group.key(1, 0)];
+    let id = group.session(0);
+    group.write(0, id, &[&keys[0], &keys[1]], Some("new"))
+}
+
+#[test]
+fn each_partition_of_a_write_needs_sites_of_its_own() {
+    assert_eq!(answers_for_a_partition_that_only_one_site_has(), [Answer::Unavailable]);
+    // The transaction commits, and waits for site 1.
+    assert_eq!(with(Mutant::CountOtherPartitions, answers_for_a_partition_that_only_one_site_has), []);
+}
+
+/// Two sites to write, and three sites. Site 1 has one partition of an update and site 2 the other one; an
+/// acknowledgement of one of them tells nothing of the other partition.
+fn answers_when_one_site_has_acknowledged() -> Vec<Answer> {
+    let mut group = Group::new(3, &[&[0, 1], &[0, 2]]);
+    group.options.sites_to_write_min = 2;
+    (0..3).for_each(|site| group.start(site));
+    let keys = [group.key(0, 0), group.key(1, 0)];
+    group.lose(0, 2);
+    let id = group.session(0);
+    let mut answers = group.write(0, id, &[&keys[0], &keys[1]], Some("new"));
+    (0..4).for_each(|_| answers.extend(group.run(0, |site, effects| site.tick(effects))));
+    answers
+}
+
+#[test]
+fn a_witness_of_one_partition_does_not_count_for_another_one() {
+    assert_eq!(answers_when_one_site_has_acknowledged(), []);
+    assert_eq!(
+        with(Mutant::CountOtherPartitions, answers_when_one_site_has_acknowledged),
+        [Answer::Committed]
+    );
+}
+
+/// Site 1 is away with as many updates as site 0 keeps, and an operator fences it. The clients hear at once
+/// that the outcome is unknown, and hear it again when they ask; writes of the other partition go on. Site 1
+/// comes back, has what site 0 has, and acknowledges it.
+#[test]
+fn updates_that_nobody_can_witness_keep_no_others_back() {
+    let mut group = Group::new(3, &[&[0, 1], &[0, 2]]);
+    group.options.sites_to_write_min = 2;
+    group.options.session_horizon = 100;
+    (0..3).for_each(|site| group.start(site));
+    let keys = [group.key(0, 0), group.key(1, 0)];
+    group.lose(0, 1);
+    let mut waiting = Vec::new();
+    for _ in 0..group.options.retained_max {
+        let id = group.session(0);
+        assert_eq!(group.write(0, id, &[&keys[0]], Some("new")), []);
+        waiting.push(id);
+    }
+    let late = group.session(0);
+    assert_eq!(group.write(0, late, &[&keys[1]], Some("new")), [Answer::Unavailable], "its bound is reached");
+    let told = group.run(0, |site, effects| {
+        site.fence(NodeId(1), effects);
+    });
+    assert_eq!(told, vec![Answer::Unknown; waiting.len()]);
+    assert_eq!(group.commit(0, waiting[0], &[&keys[0]], Some("new")), [Answer::Unknown]);
+    for _ in 0..3 {
+        let id = group.session(0);
+        let mut answers = group.write(0, id, &[&keys[1]], Some("new"));
+        (0..15).for_each(|_| answers.extend(group.run(0, |site, effects| site.tick(effects))));
+        assert_eq!(answers, [Answer::Committed]);
+    }
+    // A restart does not forget which updates are stranded.
+    group.start(0);
+    assert_eq!(group.commit(0, waiting[0], &[&keys[0]], Some("new")), [Answer::Unknown]);
+    group.lost.clear();
+    group.lose_disk(1);
+    group.tick(60);
+    assert_eq!(group.commit(0, waiting[0], &[&keys[0]], Some("new")), [Answer::Committed]);
+    assert!((0..3).all(|site| group.site(site).is_idle()));
+}
+
+/// A stranded update is dropped when the site has forgotten the update's session.
+#[test]
+fn stranded_updates_are_bounded_by_the_horizon_of_sessions() {
+    let mut group = Group::new(3, &[&[0, 1], &[0, 2]]);
+    group.options.sites_to_write_min = 2;
+    (0..3).for_each(|site| group.start(site));
+    let keys = [group.key(0, 0), group.key(1, 0)];
+    group.lose(0, 1);
+    let waiting = group.session(0);
+    assert_eq!(group.write(0, waiting, &[&keys[0]], Some("new")), []);
+    group.fence(0, 1);
+    assert!(!group.site(0).witnesses.is_empty());
+    for _ in 0..=group.options.session_horizon {
+        let id = group.session(0);
+        group.write(0, id, &[&keys[1]], Some("new"));
+        group.tick(3);
+    }
+    assert!(group.site(0).witnesses.is_empty());
+    assert_eq!(group.commit(0, waiting, &[&keys[0]], Some("new")), [Answer::Unknown]);
+}
+
+/// The client of an update makes one attempt after the other. All of them wait for site 1.
+#[test]
+fn a_client_that_makes_new_attempts_waits_no_longer() {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    group.options.sites_to_write_min = 2;
+    (0..2).for_each(|site| group.start(site));
+    let key = group.key(0, 0);
+    group.lose(0, 1);
+    let mut id = group.session(0);
+    assert_eq!(group.write(0, id, &[&key], Some("new")), []);
+    let mut told = Vec::new();
+    for tick in 1..=group.options.sites_ticks_max {
+        told.extend(group.run(0, |site, effects| site.tick(effects)));
+        if tick % 20 == 0 {
+            id.attempt += 1;
+            told.extend(group.write(0, id, &[&key], Some("new")));
+        }
+    }
+    assert_eq!(told, [Answer::Unknown]);
+    // An earlier attempt that arrives late does not take the place of a later one.
+    assert_eq!(group.commit(0, id, &[&key], Some("new")), []);
+    let earlier = RequestId { attempt: 0, ..id };
+    assert_eq!(group.commit(0, earlier, &[&key], Some("new")), []);
+    group.lost.clear();
+    let mut told = Vec::new();
+    (0..3).for_each(|_| told.extend(group.run(0, |site, effects| site.tick(effects))));
+    assert_eq!(told, [Answer::CommittedBefore]);
+}
+
+/// Three sites to write. Site 1 acknowledges an update and is fenced, and then site 2 acknowledges it.
+fn answers_when_a_witness_is_fenced() -> Vec<Vec<Answer>> {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    group.options.sites_to_write_min = 3;
+    (0..4).for_each(|site| group.start(site));
+    let key = group.key(0, 0);
+    (2..4).for_each(|site| group.lose(0, site));
+    let id = group.session(0);
+    let mut answers = vec![group.write(0, id, &[&key], Some("new"))];
+    let ticks = |group: &mut Group| -> Vec<Answer> {
+        (0..3).flat_map(|_| group.run(0, |site, effects| site.tick(effects))).collect()
+    };
+    answers.push(ticks(&mut group));
+    group.lost.clear();
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.fence(0, 1);
+    group.is_lost = |_| false;
+    group.lose(0, 3);
+    answers.push(ticks(&mut group));
+    group.lost.clear();
+    answers.push(ticks(&mut group));
+    answers
+}
+
+#[test]
+fn a_fenced_site_is_no_witness() {
+    let told = vec![Answer::Committed];
+    assert_eq!(answers_when_a_witness_is_fenced(), [vec![], vec![], vec![], told.clone()]);
+    let early = with(Mutant::CountFencedWitnesses, answers_when_a_witness_is_fenced);
+    assert_eq!(early, [vec![], vec![], told, vec![]]);
 }
