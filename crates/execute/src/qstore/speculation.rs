@@ -100,7 +100,10 @@ impl Speculation {
 impl Split {
     /// Whether its effects may still change, as far as the transaction itself knows.
     pub(super) fn is_unsettled(&self) -> bool {
-        self.speculation().has_speculated() || self.dependent().is_some_and(|dependent| dependent.is_open())
+        // In this order. A fragment is registered before it counts as executed, which it does under the latch
+        // that `is_open` takes: who finds the transaction closed finds the flag as well. Asked the other way
+        // round, a transaction that speculates and closes between the two questions would pass for settled.
+        self.dependent().is_some_and(|dependent| dependent.is_open()) || self.speculation().has_speculated()
     }
 
     /// Registers a fragment that is going to be executed behind this transaction. False if it is settled.
