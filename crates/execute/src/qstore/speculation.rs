@@ -175,7 +175,10 @@ impl Frontier {
             return Vec::new();
         }
         let mut waiters = self.waiters.lock();
-        let mut settled = Position(self.settled.load(Ordering::SeqCst)).max(last_final);
+        // Stored also where the loop moves nothing: the position may have final-committed already, and then
+        // nothing would wake a waiter that comes for it after this call.
+        let stored = self.settled.fetch_max(last_final.0, Ordering::SeqCst);
+        let mut settled = Position(stored).max(last_final);
         while is_executed(settled.next()) {
             settled = settled.next();
             self.settled.store(settled.0, Ordering::SeqCst);
