@@ -270,3 +270,6 @@ impl Split {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
