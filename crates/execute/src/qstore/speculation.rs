@@ -118,25 +118,65 @@ impl Split {
 }
 
 /// What lets a repair stop the executors: each worker is in its gate while it executes fragments.
+///
+/// A worker takes the latch `repair` in no gate, and the gates behind it, by their numbers. Inside its gate
+/// it takes the latches of transactions, slots and records, but neither `repair` nor another gate.
 pub(super) struct Gates {
     repair: Mutex<()>,
+    /// A repair waits for gates, or has them. Latches are not fair: without this flag, a worker that leaves
+    /// its gate and enters it again could keep a repair waiting for long, while it executes more and more
+    /// behind the transaction that has aborted.
+    is_closing: AtomicBool,
     of_workers: Box<[CachePadded<Mutex<()>>]>,
 }
 
 impl Gates {
     pub(super) fn new(workers: usize) -> Gates {
-        Gates { repair: Mutex::default(), of_workers: (0..workers).map(|_| CachePadded::default()).collect() }
+        Gates {
+            repair: Mutex::default(),
+            is_closing: AtomicBool::new(false),
+            of_workers: (0..workers).map(|_| CachePadded::default()).collect(),
+        }
     }
 
-    /// A worker executes fragments until it drops what this returns. It must not repair meanwhile.
+    /// A worker executes fragments until it drops what this returns. It must not repair meanwhile. The worker
+    /// waits while a repair goes on.
     pub(super) fn enter(&self, worker: usize) -> MutexGuard<'_, ()> {
-        self.of_workers[worker].lock()
+        loop {
+            if let Some(gate) = self.try_enter(worker) {
+                return gate;
+            }
+            drop(self.repair.lock());
+        }
+    }
+
+    /// Enters a gate, unless a repair waits for the gates.
+    fn try_enter(&self, worker: usize) -> Option<MutexGuard<'_, ()>> {
+        let gate = self.of_workers[worker].lock();
+        // Asked inside the gate: a repair that raises the flag later waits for this gate.
+        (!self.is_closing.load(Ordering::SeqCst)).then_some(gate)
     }
 
     /// Waits until no worker executes a fragment, and lets none begin.
-    fn close(&self) -> Vec<MutexGuard<'_, ()>> {
-        let gates = self.of_workers.iter().map(|gate| gate.lock());
-        std::iter::once(self.repair.lock()).chain(gates).collect()
+    fn close(&self) -> Closed<'_> {
+        let repair = self.repair.lock();
+        self.is_closing.store(true, Ordering::SeqCst);
+        let of_workers = self.of_workers.iter().map(|gate| gate.lock()).collect();
+        Closed { is_closing: &self.is_closing, _of_workers: of_workers, _repair: repair }
+    }
+}
+
+/// No worker executes a fragment while this lives.
+struct Closed<'a> {
+    is_closing: &'a AtomicBool,
+    _of_workers: Vec<MutexGuard<'a, ()>>,
+    /// Let go last: a worker that has waited for it finds the flag lowered and its gate free.
+    _repair: MutexGuard<'a, ()>,
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.is_closing.store(false, Ordering::SeqCst);
     }
 }
 
@@ -203,43 +243,50 @@ type Dependents = BTreeMap<Position, (Arc<Split>, Vec<u16>)>;
 
 impl Shared {
     /// Takes back what a transaction has written that has aborted, and executes again what is registered with
-    /// it, directly or through others. To be called by a worker that is in no gate.
-    pub(super) fn repair(&self, split: &Arc<Split>) {
-        let Some(dependent) = split.dependent() else { return };
+    /// it, directly or through others. Counts the versions and the fragments. To be called by a worker that
+    /// is in no gate.
+    pub(super) fn repair(&self, split: &Arc<Split>) -> u32 {
+        let Some(dependent) = split.dependent() else { return 0 };
         let _gates = self.gates.close();
         if !dependent.begin_repair() {
             // Another repair has executed it again meanwhile.
-            return;
+            return 0;
         }
+        let mut operations = 0;
         let dependents = match is_active(Mutant::AbortWithoutCascade) || self.order.is_void(split.position())
         {
             true => Dependents::new(),
             false => dependents_of(split),
         };
         for (split, places) in dependents.values().rev() {
-            split.take_back(&self.partition, places);
+            operations += split.take_back(&self.partition, places);
         }
-        dependent.take_back(&self.partition, split.position());
+        operations += dependent.take_back(&self.partition, split.position());
         for (split, places) in dependents.values() {
             // What is void is undone as a whole.
             if !self.order.is_void(split.position()) {
-                self.execute_again(split, places);
+                operations += self.execute_again(split, places);
                 self.cascaded.fetch_add(1, Ordering::Relaxed);
             }
         }
+        operations
     }
 
-    fn execute_again(&self, split: &Split, places: &[u16]) {
+    /// Executes again what was taken back of a transaction, and counts the fragments.
+    fn execute_again(&self, split: &Split, places: &[u16]) -> u32 {
         if let Some(dependent) = split.dependent() {
             return self.execute_dependent_again(split, dependent);
         }
         let mut notes = split.speculation().notes.lock();
+        let mut executed = 0;
         for (place, share) in &mut notes.shares {
             if places.contains(place) {
                 *share = Share::default();
                 self.execute_independent(split, *place, share);
+                executed += 1;
             }
         }
+        executed
     }
 }
 
@@ -258,16 +305,15 @@ fn dependents_of(split: &Arc<Split>) -> Dependents {
 }
 
 impl Split {
-    /// Takes back what it has written: fragments at these places, if its fragments are independent.
-    fn take_back(&self, partition: &Partition<()>, places: &[u16]) {
+    /// Takes back what it has written, and counts the versions: fragments at these places, if its fragments
+    /// are independent.
+    fn take_back(&self, partition: &Partition<()>, places: &[u16]) -> u32 {
         if let Some(dependent) = self.dependent() {
             return dependent.take_back(partition, self.position());
         }
-        for (place, share) in &mut self.speculation().notes.lock().shares {
-            if places.contains(place) {
-                share.take_back(partition, self.position());
-            }
-        }
+        let shares = &mut self.speculation().notes.lock().shares;
+        let registered = shares.iter_mut().filter(|(place, _)| places.contains(place));
+        registered.map(|(_, share)| share.take_back(partition, self.position())).sum()
     }
 }
 

@@ -262,12 +262,14 @@ impl Share {
         !self.gathered.installed.is_empty()
     }
 
-    /// Removes the versions that the transaction at a position has installed.
-    pub(super) fn take_back(&mut self, partition: &Partition<()>, position: Position) {
+    /// Removes the versions that the transaction at a position has installed, and counts them.
+    pub(super) fn take_back(&mut self, partition: &Partition<()>, position: Position) -> u32 {
+        let count = self.gathered.installed.len() as u32;
         for mut record in self.gathered.installed.drain(..) {
             partition.with(&mut record, |cell| cell.remove(position));
         }
         (self.live, self.writes, self.terms) = (0, 0, 0);
+        count
     }
 }
 

@@ -156,3 +156,20 @@ fn no_outcome_is_made_of_an_unsettled_transaction_that_is_undone() {
     assert!(engine.shared.slots.unsettled(Position(2)).is_none(), "the second one was not undone");
     assert_eq!(REPLIES.load(Ordering::SeqCst), 0, "an outcome was made of values that were taken back");
 }
+
+#[test]
+fn no_worker_enters_its_gate_while_a_repair_waits_for_another_one() {
+    let gates = Gates::new(2);
+    std::thread::scope(|scope| {
+        let first = gates.enter(0);
+        let repair = scope.spawn(|| drop(gates.close()));
+        while !gates.is_closing.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        // The repair waits for the first gate, and has not come to the second one.
+        assert!(gates.try_enter(1).is_none());
+        drop(first);
+        repair.join().expect("the repair has had the gates");
+    });
+    drop((gates.enter(0), gates.enter(1)));
+}
