@@ -62,7 +62,7 @@ struct Flow {
     kept: Vec<Kept>,
     /// By place: the fragments that were executed, in the speculative mode.
     executed: Vec<bool>,
-    /// How many were not.
+    /// The number of fragments that were not executed.
     unexecuted: u32,
     /// What they have done there.
     early: Share,

@@ -101,11 +101,11 @@ impl LastWriter {
 
 /// Whether a fragment can be executed, as far as the last writer before it is concerned.
 enum Ahead {
-    /// Yes.
+    /// Nothing that the fragment waits for.
     Nothing,
-    /// It can, and is registered with this transaction.
+    /// A writer that is unsettled: the fragment is executed, and registered with this transaction.
     Unsettled(Arc<Split>),
-    /// It waits.
+    /// A writer for which the fragment waits.
     Writer,
 }
 

@@ -129,7 +129,8 @@ impl Slots {
         self.at(position).body.lock().job.take_if(|job| may(job))
     }
 
-    /// A transaction has ended. It does not commit before `unanswered` has its outcome. Who waited for it.
+    /// A transaction has ended. It does not commit before `unanswered` has its outcome. Returns
+    /// the waiters of the transaction.
     pub(super) fn end(&self, position: Position, end: End, unanswered: Option<Arc<Split>>) -> Waiters {
         let slot = self.at(position);
         let mut body = slot.body.lock();
@@ -158,8 +159,8 @@ impl Slots {
         split.filter(|split| split.position() == position && split.is_unsettled())
     }
 
-    /// Takes out what a transaction that has ended leaves. One that was unsettled gets its outcome now, unless
-    /// it is void.
+    /// Takes out what a transaction that has ended leaves. A transaction that was unsettled gets its outcome
+    /// now, unless it is void.
     fn take_out(&self, position: Position, is_void: bool) -> Option<Ended> {
         let mut body = self.at(position).body.lock();
         let (ended, unsettled) = (body.ended.take(), body.unsettled.take());

@@ -1,5 +1,5 @@
-//! The speculative mode (Q-Store, sections 4.2 and 4.5): fragments read what a transaction has written that
-//! may still abort.
+//! The speculative mode (Q-Store, sections 2.2, 4.2 and 5): fragments read what a transaction has written
+//! that may still abort.
 //!
 //! A transaction is *unsettled* while its effects may still change: its fragments depend on each other, and
 //! not all were executed, so that it may abort; or it has read what an unsettled transaction had written. An
@@ -31,7 +31,10 @@
 //! - A fragment that has read what an unsettled transaction has written is registered with that one, or with
 //!   an unsettled one between the two.
 //! - A transaction counts as executed after the repair that its abort asks for.
-//! - While a repair goes on, no fragment is being executed.
+//! - While a repair goes on, no other worker executes a fragment of a split transaction. Whole transactions,
+//!   commits and collection go on meanwhile: a whole transaction waits until the last writers of its records
+//!   are settled, a commit takes only transactions that nothing can change any more, and a collection leaves
+//!   the versions above the final position alone.
 //! - Above a version that a repair takes back, the record has no version that stays.
 
 use super::Shared;
@@ -49,7 +52,7 @@ use txn::mutant::{Mutant, is_active};
 /// What a transaction has to do with speculation.
 #[derive(Default)]
 pub(super) struct Speculation {
-    /// It has read what was unsettled.
+    /// The transaction has read what was unsettled.
     has_speculated: AtomicBool,
     notes: Mutex<Notes>,
 }
@@ -183,13 +186,13 @@ impl Drop for Closed<'_> {
 /// The last position up to which all transactions have been executed, and what waits for that.
 #[derive(Default)]
 pub(super) struct Frontier {
-    settled: CachePadded<AtomicU64>,
+    executed_upto: CachePadded<AtomicU64>,
     waiters: Mutex<BTreeMap<Position, Vec<Waiter>>>,
 }
 
 impl Frontier {
     pub(super) fn has_settled(&self, position: Position) -> bool {
-        position.0 <= self.settled.load(Ordering::SeqCst)
+        position.0 <= self.executed_upto.load(Ordering::SeqCst)
     }
 
     /// Has something wait until a position is settled. Gives it back if the position is.
@@ -211,22 +214,22 @@ impl Frontier {
         is_executed: impl Fn(Position) -> bool,
     ) -> Vec<(Position, Waiter)> {
         // Of two that come at the same time, the later one sees what the earlier one has stored.
-        if executed.0 > self.settled.load(Ordering::SeqCst).max(last_final.0) + 1 {
+        if executed.0 > self.executed_upto.load(Ordering::SeqCst).max(last_final.0) + 1 {
             return Vec::new();
         }
         let mut waiters = self.waiters.lock();
         // Stored also where the loop moves nothing: the position may have final-committed already, and then
         // nothing would wake a waiter that comes for it after this call.
-        let stored = self.settled.fetch_max(last_final.0, Ordering::SeqCst);
-        let mut settled = Position(stored).max(last_final);
-        while is_executed(settled.next()) {
-            settled = settled.next();
-            self.settled.store(settled.0, Ordering::SeqCst);
+        let stored = self.executed_upto.fetch_max(last_final.0, Ordering::SeqCst);
+        let mut executed_upto = Position(stored).max(last_final);
+        while is_executed(executed_upto.next()) {
+            executed_upto = executed_upto.next();
+            self.executed_upto.store(executed_upto.0, Ordering::SeqCst);
         }
         if waiters.is_empty() {
             return Vec::new();
         }
-        let later = waiters.split_off(&settled.next());
+        let later = waiters.split_off(&executed_upto.next());
         let released = std::mem::replace(&mut *waiters, later).into_iter();
         released.flat_map(|(at, waiters)| waiters.into_iter().map(move |waiter| (at, waiter))).collect()
     }
@@ -234,7 +237,7 @@ impl Frontier {
     /// All positions behind this one were undone.
     pub(super) fn lower(&self, last: Position) {
         let _waiters = self.waiters.lock();
-        self.settled.fetch_min(last.0, Ordering::SeqCst);
+        self.executed_upto.fetch_min(last.0, Ordering::SeqCst);
     }
 }
 

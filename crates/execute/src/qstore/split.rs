@@ -285,8 +285,8 @@ pub(super) enum Written {
 }
 
 impl Shared {
-    /// Executes one fragment, whose record's last writer has executed, or has written what is read there:
-    /// that one is `behind`, if it was unsettled.
+    /// Executes one fragment. The last writer of the fragment's record has executed, or has written what the
+    /// fragment reads. `behind` is this writer, if it was unsettled.
     pub(super) fn execute_fragment(
         &self,
         split: &Arc<Split>,
