@@ -288,11 +288,12 @@ fn epoch_across(
 /// delivers, retracts, delivers something else in its place, and confirms.
 fn across_model(seed: u64) {
     let mut draw = Draw::new(seed);
+    let mode = Draw::new(seed ^ 3).pick(&qstore::Mode::ALL);
     let engines: Vec<Arc<QStore>> = (0..PARTITIONS)
         .map(|at| {
             let made_for = Assignment { partition: PartitionId(at), ..Assignment::alone(2) };
             let defaults = qstore::Options::of(made_for);
-            Arc::new(QStore::new(qstore::Options { capacity: 32, ranges: 2, buckets: 4, ..defaults }))
+            Arc::new(QStore::new(qstore::Options { capacity: 32, ranges: 2, buckets: 4, mode, ..defaults }))
         })
         .collect();
     let committed: ShuttleArc<Mutex<Vec<(usize, Committed)>>> = ShuttleArc::new(Mutex::new(Vec::new()));
