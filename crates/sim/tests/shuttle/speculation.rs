@@ -63,7 +63,7 @@ impl Procedure for Marks {
 
 /// A key of a range.
 fn key_in(range: usize) -> String {
-    let range_of = |key: &str| (fragment(key.as_bytes()).hash() >> 32) as usize * RANGES >> 32;
+    let range_of = |key: &str| ((fragment(key.as_bytes()).hash() >> 32) as usize * RANGES) >> 32;
     let names = (0..).map(|number| format!("+key{number}"));
     names.into_iter().find(|key| range_of(key) == range).expect("some key")[1..].to_owned()
 }

@@ -74,7 +74,7 @@ fn split(position: u64, args: &[&str]) -> Arc<Split> {
 
 /// A key of a range, as an argument that writes.
 fn key_in(range: usize) -> String {
-    let range_of = |arg: &str| (fragment(arg.as_bytes()).hash() >> 32) as usize * RANGES >> 32;
+    let range_of = |arg: &str| ((fragment(arg.as_bytes()).hash() >> 32) as usize * RANGES) >> 32;
     (0..).map(|number| format!("+key{number}")).find(|arg| range_of(arg) == range).expect("some key")
 }
 
