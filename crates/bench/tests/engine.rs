@@ -68,7 +68,7 @@ fn deferred_update_replication_leaves_a_serial_state() {
 /// executed again, and the final state is a serial one all the same.
 #[test]
 fn what_is_decided_late_and_otherwise_leaves_a_serial_state() {
-    let contenders = "parspec,parspec+final,sparkle,qstore,calvin,serial";
+    let contenders = "parspec,parspec+final,sparkle,qstore,qstore+speculative,calvin,serial";
     let mut chosen = Settings::new("bank");
     chosen.set("accounts", "500");
     let options = Options {
@@ -93,7 +93,7 @@ fn what_is_decided_late_and_otherwise_leaves_a_serial_state() {
         let record = report.records.iter().find(|record| record.engine == engine);
         record.expect("each engine has a record").options["early-percent"].parse().expect("a number")
     };
-    for engine in ["parspec", "sparkle", "qstore"] {
+    for engine in ["parspec", "sparkle", "qstore", "qstore+speculative"] {
         assert!(early(engine) > 0.0, "{engine}: {report:?}");
     }
     // (Between its delivery and its confirmation a batch may be executed, however close these are.)
@@ -107,13 +107,14 @@ fn every_engine_runs_and_leaves_a_serial_state() {
     for (workload, settings) in WORKLOADS {
         for reads in [Reads::Design, Reads::Order] {
             let report = short(
-                "sparkle,sparkle@1,serial,calvin,calvin@1,ssmr,qstore,qstore@1,parspec,parspec@1",
+                "sparkle,sparkle@1,serial,calvin,calvin@1,ssmr,qstore,qstore@1,qstore+speculative,\
+                 parspec,parspec@1",
                 workload,
                 settings,
                 reads,
             );
             assert!(report.violations.is_empty(), "{:?}", report.violations);
-            assert_eq!(report.records.len(), 10);
+            assert_eq!(report.records.len(), 11);
             for record in &report.records {
                 assert!(record.committed > 0, "{record:?}");
                 assert!(record.latency_us.max > 0.0, "{record:?}");

@@ -37,6 +37,7 @@ pub mod fragments;
 pub mod judge;
 pub mod leak;
 pub mod oracle;
+#[cfg(feature = "worlds")]
 pub mod pcsi;
 pub mod program;
 pub mod scenario;

@@ -156,6 +156,18 @@ fn calls_in_fragments_equal_the_specification() {
     let report = check_source(&qstore, &fragments, 500);
     assert!(one_seed() || report.rolled_back > 0 && report.suspensions > 0 && report.retractions > 0);
     assert!(one_seed() || report.split > 0 && report.split < report.replied, "{report:?}");
+    let speculative = |workers: usize, draw: &mut Draw| -> Arc<dyn Engine> {
+        let (capacity, mode) = (draw.pick(&[32, 4096]), qstore::Mode::Speculative);
+        let defaults = qstore::Options::of(Assignment::alone(workers));
+        Arc::new(QStore::new(qstore::Options { capacity, mode, ..defaults }))
+    };
+    // Where no program guesses its keys, only a cascade restarts a transaction.
+    let certain = |draw: &mut Draw| -> Box<dyn Source> {
+        let shape = Shape { guess_percent: 0, ..Shape::draw(draw) };
+        Box::new(FragmentSource::of(shape, draw))
+    };
+    let report = check_source(&speculative, &certain, 100);
+    assert!(one_seed() || report.restarts > 0, "no transaction has read what an abort took back: {report:?}");
     check_threads(&qstore, &fragments, 20);
     check_source(&sparkle, &fragments, 50);
 }

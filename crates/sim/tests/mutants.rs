@@ -144,6 +144,7 @@ fn the_mutants_of_qstore_are_caught() {
     find_each(mutants, &speculative, &fragments);
     find_each(mutants, &conservative, &fragments);
     find_each([mutant::Mutant::WriteUndecided, mutant::Mutant::PassKeptWrite], &conservative, &fragments);
+    find_each([mutant::Mutant::PassKeptWrite], &speculative, &fragments);
     let mutants = [mutant::Mutant::AbortWithoutCascade, mutant::Mutant::AnswerUnsettled];
     find_each(mutants, &speculative, &fragments);
 }

@@ -3,7 +3,7 @@
 //! `ORDO_SEEDS=n` runs more seeds, `ORDO_SEED=s` runs one again, `ORDO_TRACE=1` prints its events.
 
 use execute::sparkle::{Options, Sparkle, Variant};
-use execute::{Assignment, Engine, EngineKind};
+use execute::{Assignment, Engine, EngineKind, QStore, qstore};
 use ordo_sim::draw::{Draw, one_seed, seeds};
 use ordo_sim::siblings::{Place, Report, World, run, run_on_threads};
 use std::panic::catch_unwind;
@@ -44,7 +44,14 @@ fn one_way(way: Way, kind: Kind, seed: u64) -> Result<Report, String> {
             })),
             Kind::Other(kind) => {
                 let Place { partition, workers, .. } = place;
-                kind.make(Assignment { partition, ..Assignment::alone(workers) })
+                let made_for = Assignment { partition, ..Assignment::alone(workers) };
+                match kind {
+                    EngineKind::QStore => {
+                        let mode = draw.pick(&qstore::Mode::ALL);
+                        Arc::new(QStore::new(qstore::Options { mode, ..qstore::Options::of(made_for) }))
+                    }
+                    _ => kind.make(made_for),
+                }
             }
         }
     };

@@ -62,7 +62,7 @@ struct Flow {
     kept: Vec<Kept>,
     /// By place: the fragments that were executed, in the speculative mode.
     executed: Vec<bool>,
-    /// How many were not.
+    /// The number of fragments that were not executed.
     unexecuted: u32,
     /// What they have done there.
     early: Share,
@@ -145,9 +145,9 @@ impl Dependent {
         std::mem::take(&mut self.flow.lock().must_repair)
     }
 
-    /// Takes back what was written early.
-    pub(super) fn take_back(&self, partition: &Partition<()>, position: Position) {
-        self.flow.lock().early.take_back(partition, position);
+    /// Takes back what was written early, and counts the versions.
+    pub(super) fn take_back(&self, partition: &Partition<()>, position: Position) -> u32 {
+        self.flow.lock().early.take_back(partition, position)
     }
 
     /// What was done early, once nothing can change it.
@@ -245,7 +245,9 @@ impl Shared {
                 flow.abort(place, stop);
                 let position = split.position();
                 let has_repaired = !flow.early.has_installed()
-                    || split.speculation().unless_read(|| flow.early.take_back(&self.partition, position));
+                    || split
+                        .speculation()
+                        .unless_read(|| _ = flow.early.take_back(&self.partition, position));
                 flow.must_repair |= !has_repaired;
                 share.must_repair |= !has_repaired;
             }
@@ -257,19 +259,21 @@ impl Shared {
         }
     }
 
-    /// Executes again what was executed of a transaction and taken back.
-    pub(super) fn execute_dependent_again(&self, split: &Split, dependent: &Dependent) {
+    /// Executes again what was executed of a transaction and taken back, and counts the fragments.
+    pub(super) fn execute_dependent_again(&self, split: &Split, dependent: &Dependent) -> u32 {
         let mut flow = dependent.flow.lock();
         let flow = &mut *flow;
         flow.values.fill(None);
         flow.notes.clear();
         (flow.abort, flow.must_repair, flow.early) = (None, false, Share::default());
         let mut all_done = Vec::new();
+        let mut executed = 0;
         for (place, fragment) in split.fragments().iter().enumerate() {
             if !flow.executed[place] {
                 continue;
             }
             let Some(inputs) = flow.inputs_of(fragment) else { continue };
+            executed += 1;
             let mut noted = Share::default();
             let (record, outcome) = self.execute_on_record(split, place as u16, &inputs, &mut noted);
             flow.notes.append(noted.notes());
@@ -282,12 +286,12 @@ impl Shared {
                 Err(stop) => flow.abort(place as u16, stop),
             }
         }
-        if flow.abort.is_some() {
-            return;
+        if flow.abort.is_none() {
+            for (place, record, done) in all_done {
+                self.install_done(split, place, record, done, &mut flow.early);
+            }
         }
-        for (place, record, done) in all_done {
-            self.install_done(split, place, record, done, &mut flow.early);
-        }
+        executed
     }
 
     /// Executes one fragment, and installs what it writes once the transaction is decided.

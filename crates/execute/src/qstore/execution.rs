@@ -162,7 +162,7 @@ impl Worker {
                 let behind = shared.unsettled(before);
                 shared.execute_fragment(&split, index, behind, &mut share);
                 drop(gate);
-                shared.repair_if_due(&split, &mut share);
+                shared.repair_if_due(&split, &mut share, left);
                 if shared.add_share(&split, share) {
                     self.end_split(shared, &split);
                 }

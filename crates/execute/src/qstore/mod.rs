@@ -47,6 +47,9 @@
 //! mode executes about as many transactions again as it commits. The conservative mode executes nothing
 //! twice, and is the default. No command of Redis has abortable fragments, so a server has no use for the
 //! other one.
+//! A least ratio of 0.00 is a slice in which the speculative mode has committed next to nothing. We suspect
+//! the gates ([`speculation`]), and do not understand these slices. The table is older than the flag that
+//! lets a repair through to the gates.
 //!
 //! A split transaction whose fragments depend on nothing may have them at several partitions, each of which
 //! executes its own, when their records' turn comes there, and waits for no other one to do so. Each tells
@@ -67,9 +70,10 @@
 //!    there. The paper sends values from executor to executor.
 //! 3. *Both modes end in the serial result.* The paper's speculative mode aborts what has read the writes of
 //!    an aborted transaction; here that is executed again. In the conservative mode only those transactions
-//!    wait that touch the same records, and no queue stalls. A whole transaction never reads what may still
-//!    be taken back. In both modes there is another speculation, about the *order*: delivered transactions
-//!    execute before they are confirmed, and a retraction undoes them.
+//!    wait that touch the same records, and no queue stalls. A whole transaction never reads what an abort
+//!    may still take back. In both modes there is another speculation, about the *order*: delivered
+//!    transactions execute before they are confirmed, and a retraction undoes them, whole transactions as
+//!    well.
 //! 4. *Versions.* The store keeps several versions of a record, tagged with positions, and a transaction at
 //!    `p` reads the newest below `p`. So a writer does not wait for the readers before it: only the last
 //!    *writer* of a key is a dependency. (The paper's queues order readers, too.)
@@ -116,7 +120,9 @@
 //! - Of two transactions that touch one bucket, the later one executes behind every earlier one that writes
 //!   there: each writer waits for the last one before it, and each reader for the last writer.
 //! - A transaction waits only for earlier ones, for its confirmation and for its siblings, so there is no
-//!   deadlock; nobody spins.
+//!   deadlock. No worker spins. In the speculative mode a worker blocks at its gate while another one
+//!   repairs, and a worker that repairs blocks until all others have left their gates. A worker takes the
+//!   latches in this order: `repair`, the gates by their numbers, those of transactions, slots and records.
 
 mod across;
 mod dependent;
@@ -165,7 +171,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Both.
+    /// Every mode, for settings and tests.
     pub const ALL: [Mode; 2] = [Mode::Speculative, Mode::Conservative];
 
     /// The name, as `--qstore-mode` takes it.

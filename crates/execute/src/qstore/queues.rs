@@ -101,11 +101,11 @@ impl LastWriter {
 
 /// Whether a fragment can be executed, as far as the last writer before it is concerned.
 enum Ahead {
-    /// Yes.
+    /// Nothing that the fragment waits for.
     Nothing,
-    /// It can, and is registered with this transaction.
+    /// A writer that is unsettled: the fragment is executed, and registered with this transaction.
     Unsettled(Arc<Split>),
-    /// It waits.
+    /// A writer for which the fragment waits.
     Writer,
 }
 
@@ -377,7 +377,7 @@ impl Shared {
         if executor.waiting.iter().any(|&(_, is_there)| is_there) {
             self.slots.show_unsettled(&split);
         }
-        self.repair_if_due(&split, &mut share);
+        self.repair_if_due(&split, &mut share, left);
         if self.add_share(&split, share) {
             found(Found::Ended(split.clone()));
         }
@@ -397,10 +397,10 @@ impl Shared {
         (self.options.mode == Mode::Speculative).then(|| self.gates.enter(worker.0))
     }
 
-    /// Repairs what an abort asks for. To be called in no gate.
-    pub(super) fn repair_if_due(&self, split: &Arc<Split>, share: &mut Share) {
+    /// Repairs what an abort asks for, and charges the worker's budget for it. To be called in no gate.
+    pub(super) fn repair_if_due(&self, split: &Arc<Split>, share: &mut Share, left: &mut u32) {
         if std::mem::take(&mut share.must_repair) {
-            self.repair(split);
+            *left = left.saturating_sub(self.repair(split));
         }
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 
 use super::split::Split;
-use crate::conservative::{Ended, Job};
+use crate::conservative::{Ended, Installed, Job};
 use crate::tentative::Executed;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -129,7 +129,8 @@ impl Slots {
         self.at(position).body.lock().job.take_if(|job| may(job))
     }
 
-    /// A transaction has ended. It does not commit before `unanswered` has its outcome. Who waited for it.
+    /// A transaction has ended. It does not commit before `unanswered` has its outcome. Returns
+    /// the waiters of the transaction.
     pub(super) fn end(&self, position: Position, end: End, unanswered: Option<Arc<Split>>) -> Waiters {
         let slot = self.at(position);
         let mut body = slot.body.lock();
@@ -156,6 +157,15 @@ impl Slots {
     pub(super) fn unsettled(&self, position: Position) -> Option<Arc<Split>> {
         let split = self.at(position).body.lock().unsettled.clone();
         split.filter(|split| split.position() == position && split.is_unsettled())
+    }
+
+    /// Takes out what a transaction that has ended leaves. A transaction that was unsettled gets its outcome
+    /// now, unless it is void.
+    fn take_out(&self, position: Position, is_void: bool) -> Option<Ended> {
+        let mut body = self.at(position).body.lock();
+        let (ended, unsettled) = (body.ended.take(), body.unsettled.take());
+        drop(body);
+        ended.or_else(|| unsettled.map(|split| split.end(is_void)))
     }
 
     /// Whether a split transaction has ended, is not undone, and has no outcome.
@@ -189,11 +199,12 @@ impl Executed for Slots {
         self.at(position).executed.load(Ordering::SeqCst) >= position.0
     }
     fn take_ended(&self, position: Position) -> Option<Ended> {
-        let mut body = self.at(position).body.lock();
-        let (ended, unsettled) = (body.ended.take(), body.unsettled.take());
-        drop(body);
-        // All before it have final-committed, or it is undone.
-        ended.or_else(|| unsettled.map(|split| split.end(false)))
+        // All transactions before this one have final-committed: nothing changes its values any more.
+        self.take_out(position, false)
+    }
+    fn take_undone(&self, position: Position) -> Installed<()> {
+        // A repair may have taken back what the transaction has read, so that no outcome may be made of it.
+        self.take_out(position, true).map(|ended| ended.installed).unwrap_or_default()
     }
     fn free(&self, position: Position) {
         self.at(position).body.lock().unanswered = None;

@@ -1,5 +1,5 @@
-//! The speculative mode (Q-Store, sections 4.2 and 4.5): fragments read what a transaction has written that
-//! may still abort.
+//! The speculative mode (Q-Store, sections 2.2, 4.2 and 5): fragments read what a transaction has written
+//! that may still abort.
 //!
 //! A transaction is *unsettled* while its effects may still change: its fragments depend on each other, and
 //! not all were executed, so that it may abort; or it has read what an unsettled transaction had written. An
@@ -31,7 +31,10 @@
 //! - A fragment that has read what an unsettled transaction has written is registered with that one, or with
 //!   an unsettled one between the two.
 //! - A transaction counts as executed after the repair that its abort asks for.
-//! - While a repair goes on, no fragment is being executed.
+//! - While a repair goes on, no other worker executes a fragment of a split transaction. Whole transactions,
+//!   commits and collection go on meanwhile: a whole transaction waits until the last writers of its records
+//!   are settled, a commit takes only transactions that nothing can change any more, and a collection leaves
+//!   the versions above the final position alone.
 //! - Above a version that a repair takes back, the record has no version that stays.
 
 use super::Shared;
@@ -49,7 +52,7 @@ use txn::mutant::{Mutant, is_active};
 /// What a transaction has to do with speculation.
 #[derive(Default)]
 pub(super) struct Speculation {
-    /// It has read what was unsettled.
+    /// The transaction has read what was unsettled.
     has_speculated: AtomicBool,
     notes: Mutex<Notes>,
 }
@@ -100,7 +103,10 @@ impl Speculation {
 impl Split {
     /// Whether its effects may still change, as far as the transaction itself knows.
     pub(super) fn is_unsettled(&self) -> bool {
-        self.speculation().has_speculated() || self.dependent().is_some_and(|dependent| dependent.is_open())
+        // In this order. A fragment is registered before it counts as executed, which it does under the latch
+        // that `is_open` takes: who finds the transaction closed finds the flag as well. Asked the other way
+        // round, a transaction that speculates and closes between the two questions would pass for settled.
+        self.dependent().is_some_and(|dependent| dependent.is_open()) || self.speculation().has_speculated()
     }
 
     /// Registers a fragment that is going to be executed behind this transaction. False if it is settled.
@@ -115,38 +121,78 @@ impl Split {
 }
 
 /// What lets a repair stop the executors: each worker is in its gate while it executes fragments.
+///
+/// A worker takes the latch `repair` in no gate, and the gates behind it, by their numbers. Inside its gate
+/// it takes the latches of transactions, slots and records, but neither `repair` nor another gate.
 pub(super) struct Gates {
     repair: Mutex<()>,
+    /// A repair waits for gates, or has them. Latches are not fair: without this flag, a worker that leaves
+    /// its gate and enters it again could keep a repair waiting for long, while it executes more and more
+    /// behind the transaction that has aborted.
+    is_closing: AtomicBool,
     of_workers: Box<[CachePadded<Mutex<()>>]>,
 }
 
 impl Gates {
     pub(super) fn new(workers: usize) -> Gates {
-        Gates { repair: Mutex::default(), of_workers: (0..workers).map(|_| CachePadded::default()).collect() }
+        Gates {
+            repair: Mutex::default(),
+            is_closing: AtomicBool::new(false),
+            of_workers: (0..workers).map(|_| CachePadded::default()).collect(),
+        }
     }
 
-    /// A worker executes fragments until it drops what this returns. It must not repair meanwhile.
+    /// A worker executes fragments until it drops what this returns. It must not repair meanwhile. The worker
+    /// waits while a repair goes on.
     pub(super) fn enter(&self, worker: usize) -> MutexGuard<'_, ()> {
-        self.of_workers[worker].lock()
+        loop {
+            if let Some(gate) = self.try_enter(worker) {
+                return gate;
+            }
+            drop(self.repair.lock());
+        }
+    }
+
+    /// Enters a gate, unless a repair waits for the gates.
+    fn try_enter(&self, worker: usize) -> Option<MutexGuard<'_, ()>> {
+        let gate = self.of_workers[worker].lock();
+        // Asked inside the gate: a repair that raises the flag later waits for this gate.
+        (!self.is_closing.load(Ordering::SeqCst)).then_some(gate)
     }
 
     /// Waits until no worker executes a fragment, and lets none begin.
-    fn close(&self) -> Vec<MutexGuard<'_, ()>> {
-        let gates = self.of_workers.iter().map(|gate| gate.lock());
-        std::iter::once(self.repair.lock()).chain(gates).collect()
+    fn close(&self) -> Closed<'_> {
+        let repair = self.repair.lock();
+        self.is_closing.store(true, Ordering::SeqCst);
+        let of_workers = self.of_workers.iter().map(|gate| gate.lock()).collect();
+        Closed { is_closing: &self.is_closing, _of_workers: of_workers, _repair: repair }
+    }
+}
+
+/// No worker executes a fragment while this lives.
+struct Closed<'a> {
+    is_closing: &'a AtomicBool,
+    _of_workers: Vec<MutexGuard<'a, ()>>,
+    /// Let go last: a worker that has waited for it finds the flag lowered and its gate free.
+    _repair: MutexGuard<'a, ()>,
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.is_closing.store(false, Ordering::SeqCst);
     }
 }
 
 /// The last position up to which all transactions have been executed, and what waits for that.
 #[derive(Default)]
 pub(super) struct Frontier {
-    settled: CachePadded<AtomicU64>,
+    executed_upto: CachePadded<AtomicU64>,
     waiters: Mutex<BTreeMap<Position, Vec<Waiter>>>,
 }
 
 impl Frontier {
     pub(super) fn has_settled(&self, position: Position) -> bool {
-        position.0 <= self.settled.load(Ordering::SeqCst)
+        position.0 <= self.executed_upto.load(Ordering::SeqCst)
     }
 
     /// Has something wait until a position is settled. Gives it back if the position is.
@@ -168,19 +214,22 @@ impl Frontier {
         is_executed: impl Fn(Position) -> bool,
     ) -> Vec<(Position, Waiter)> {
         // Of two that come at the same time, the later one sees what the earlier one has stored.
-        if executed.0 > self.settled.load(Ordering::SeqCst).max(last_final.0) + 1 {
+        if executed.0 > self.executed_upto.load(Ordering::SeqCst).max(last_final.0) + 1 {
             return Vec::new();
         }
         let mut waiters = self.waiters.lock();
-        let mut settled = Position(self.settled.load(Ordering::SeqCst)).max(last_final);
-        while is_executed(settled.next()) {
-            settled = settled.next();
-            self.settled.store(settled.0, Ordering::SeqCst);
+        // Stored also where the loop moves nothing: the position may have final-committed already, and then
+        // nothing would wake a waiter that comes for it after this call.
+        let stored = self.executed_upto.fetch_max(last_final.0, Ordering::SeqCst);
+        let mut executed_upto = Position(stored).max(last_final);
+        while is_executed(executed_upto.next()) {
+            executed_upto = executed_upto.next();
+            self.executed_upto.store(executed_upto.0, Ordering::SeqCst);
         }
         if waiters.is_empty() {
             return Vec::new();
         }
-        let later = waiters.split_off(&settled.next());
+        let later = waiters.split_off(&executed_upto.next());
         let released = std::mem::replace(&mut *waiters, later).into_iter();
         released.flat_map(|(at, waiters)| waiters.into_iter().map(move |waiter| (at, waiter))).collect()
     }
@@ -188,7 +237,7 @@ impl Frontier {
     /// All positions behind this one were undone.
     pub(super) fn lower(&self, last: Position) {
         let _waiters = self.waiters.lock();
-        self.settled.fetch_min(last.0, Ordering::SeqCst);
+        self.executed_upto.fetch_min(last.0, Ordering::SeqCst);
     }
 }
 
@@ -197,43 +246,50 @@ type Dependents = BTreeMap<Position, (Arc<Split>, Vec<u16>)>;
 
 impl Shared {
     /// Takes back what a transaction has written that has aborted, and executes again what is registered with
-    /// it, directly or through others. To be called by a worker that is in no gate.
-    pub(super) fn repair(&self, split: &Arc<Split>) {
-        let Some(dependent) = split.dependent() else { return };
+    /// it, directly or through others. Counts the versions and the fragments. To be called by a worker that
+    /// is in no gate.
+    pub(super) fn repair(&self, split: &Arc<Split>) -> u32 {
+        let Some(dependent) = split.dependent() else { return 0 };
         let _gates = self.gates.close();
         if !dependent.begin_repair() {
             // Another repair has executed it again meanwhile.
-            return;
+            return 0;
         }
+        let mut operations = 0;
         let dependents = match is_active(Mutant::AbortWithoutCascade) || self.order.is_void(split.position())
         {
             true => Dependents::new(),
             false => dependents_of(split),
         };
         for (split, places) in dependents.values().rev() {
-            split.take_back(&self.partition, places);
+            operations += split.take_back(&self.partition, places);
         }
-        dependent.take_back(&self.partition, split.position());
+        operations += dependent.take_back(&self.partition, split.position());
         for (split, places) in dependents.values() {
             // What is void is undone as a whole.
             if !self.order.is_void(split.position()) {
-                self.execute_again(split, places);
+                operations += self.execute_again(split, places);
                 self.cascaded.fetch_add(1, Ordering::Relaxed);
             }
         }
+        operations
     }
 
-    fn execute_again(&self, split: &Split, places: &[u16]) {
+    /// Executes again what was taken back of a transaction, and counts the fragments.
+    fn execute_again(&self, split: &Split, places: &[u16]) -> u32 {
         if let Some(dependent) = split.dependent() {
             return self.execute_dependent_again(split, dependent);
         }
         let mut notes = split.speculation().notes.lock();
+        let mut executed = 0;
         for (place, share) in &mut notes.shares {
             if places.contains(place) {
                 *share = Share::default();
                 self.execute_independent(split, *place, share);
+                executed += 1;
             }
         }
+        executed
     }
 }
 
@@ -252,15 +308,17 @@ fn dependents_of(split: &Arc<Split>) -> Dependents {
 }
 
 impl Split {
-    /// Takes back what it has written: fragments at these places, if its fragments are independent.
-    fn take_back(&self, partition: &Partition<()>, places: &[u16]) {
+    /// Takes back what it has written, and counts the versions: fragments at these places, if its fragments
+    /// are independent.
+    fn take_back(&self, partition: &Partition<()>, places: &[u16]) -> u32 {
         if let Some(dependent) = self.dependent() {
             return dependent.take_back(partition, self.position());
         }
-        for (place, share) in &mut self.speculation().notes.lock().shares {
-            if places.contains(place) {
-                share.take_back(partition, self.position());
-            }
-        }
+        let shares = &mut self.speculation().notes.lock().shares;
+        let registered = shares.iter_mut().filter(|(place, _)| places.contains(place));
+        registered.map(|(_, share)| share.take_back(partition, self.position())).sum()
     }
 }
+
+#[cfg(test)]
+mod tests;

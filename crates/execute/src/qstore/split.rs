@@ -262,12 +262,14 @@ impl Share {
         !self.gathered.installed.is_empty()
     }
 
-    /// Removes the versions that the transaction at a position has installed.
-    pub(super) fn take_back(&mut self, partition: &Partition<()>, position: Position) {
+    /// Removes the versions that the transaction at a position has installed, and counts them.
+    pub(super) fn take_back(&mut self, partition: &Partition<()>, position: Position) -> u32 {
+        let count = self.gathered.installed.len() as u32;
         for mut record in self.gathered.installed.drain(..) {
             partition.with(&mut record, |cell| cell.remove(position));
         }
         (self.live, self.writes, self.terms) = (0, 0, 0);
+        count
     }
 }
 
@@ -283,8 +285,8 @@ pub(super) enum Written {
 }
 
 impl Shared {
-    /// Executes one fragment, whose record's last writer has executed, or has written what is read there:
-    /// that one is `behind`, if it was unsettled.
+    /// Executes one fragment. The last writer of the fragment's record has executed, or has written what the
+    /// fragment reads. `behind` is this writer, if it was unsettled.
     pub(super) fn execute_fragment(
         &self,
         split: &Arc<Split>,

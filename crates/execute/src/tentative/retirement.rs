@@ -24,6 +24,10 @@ pub(crate) trait Executed {
     }
     /// Takes out what a transaction that has ended leaves: none, or anything, if it was void.
     fn take_ended(&self, position: Position) -> Option<Ended<Self::Meta>>;
+    /// Takes out the records that a transaction has written which is undone; none if it was void.
+    fn take_undone(&self, position: Position) -> Installed<Self::Meta> {
+        self.take_ended(position).map(|ended| ended.installed).unwrap_or_default()
+    }
     /// A transaction is undone: its position may be taken again.
     fn free(&self, position: Position);
 }
@@ -206,7 +210,7 @@ impl<M: Meta> Undo<M> {
             }
             if order.is_void(undone.prev()) {
                 undone = undone.prev();
-                self.records = slots.take_ended(undone).map(|ended| ended.installed).unwrap_or_default();
+                self.records = slots.take_undone(undone);
                 slots.free(undone);
                 continue;
             }

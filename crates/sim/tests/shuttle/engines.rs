@@ -70,7 +70,7 @@ impl Scheduler for Bursts {
     }
 }
 
-fn run<S: Scheduler + 'static>(scheduler: S, model: impl Fn() + Send + Sync + 'static) {
+pub(crate) fn run<S: Scheduler + 'static>(scheduler: S, model: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
     config.max_steps = shuttle::MaxSteps::FailAfter(100_000);
@@ -288,11 +288,12 @@ fn epoch_across(
 /// delivers, retracts, delivers something else in its place, and confirms.
 fn across_model(seed: u64) {
     let mut draw = Draw::new(seed);
+    let mode = Draw::new(seed ^ 3).pick(&qstore::Mode::ALL);
     let engines: Vec<Arc<QStore>> = (0..PARTITIONS)
         .map(|at| {
             let made_for = Assignment { partition: PartitionId(at), ..Assignment::alone(2) };
             let defaults = qstore::Options::of(made_for);
-            Arc::new(QStore::new(qstore::Options { capacity: 32, ranges: 2, buckets: 4, ..defaults }))
+            Arc::new(QStore::new(qstore::Options { capacity: 32, ranges: 2, buckets: 4, mode, ..defaults }))
         })
         .collect();
     let committed: ShuttleArc<Mutex<Vec<(usize, Committed)>>> = ShuttleArc::new(Mutex::new(Vec::new()));

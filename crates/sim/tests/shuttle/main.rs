@@ -10,3 +10,4 @@
 mod engines;
 mod order;
 mod retraction;
+mod speculation;
