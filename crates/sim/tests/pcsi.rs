@@ -55,7 +55,7 @@ fn every_seed_keeps_the_promises() {
 /// The options of a seed, with a dozen fences and lost disks beside the faults that the seed draws.
 fn options_with_fences(seed: u64) -> Options {
     let mut options = options(seed);
-    let stage_ms = options.think_us * options.operations / u64::from(options.pipeline).min(4) / 2_000;
+    let stage_ms = options.think_us * options.operations / options.pipeline.min(4) / 2_000;
     for place in 0..12 {
         let host = ((seed + place * 5) % u64::from(options.nodes)) as u16;
         let fault = match (seed / 2 + place) % 3 {
