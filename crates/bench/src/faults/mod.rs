@@ -446,7 +446,7 @@ impl Run<'_> {
         }
     }
 
-    /// What every node has, and where there are several, what it has without asking the others.
+    /// Reads the keys at each node, and where there are several, also without asking the others.
     fn read_everywhere(&self, keys: &[String], history: &mut Vec<Operation>) -> Result<Vec<(String, State)>> {
         let nodes = self.options.setting.nodes;
         let mut states = Vec::new();

@@ -213,7 +213,7 @@ impl Form for Key {
     }
 }
 
-/// What a key has after a write; `None` after a delete.
+/// The entry of a key after a write; `None` after a delete.
 impl Form for Option<Entry> {
     fn put(&self, out: &mut Vec<u8>) {
         put_value(out, self.as_ref());

@@ -58,13 +58,13 @@ struct Flow {
     undecided: u32,
     /// The abort with the lowest place.
     abort: Option<(u16, Stop)>,
-    /// What was executed and writes, while the transaction is not decided: in the conservative mode.
+    /// The writes of executed fragments, until the transaction is decided: in the conservative mode.
     kept: Vec<Kept>,
     /// By place: the fragments that were executed, in the speculative mode.
     executed: Vec<bool>,
     /// The number of fragments that were not executed.
     unexecuted: u32,
-    /// What they have done there.
+    /// The effects of fragments that were executed early.
     early: Share,
     /// The transaction has aborted, and what it has written is still there.
     must_repair: bool,
@@ -150,7 +150,7 @@ impl Dependent {
         self.flow.lock().early.take_back(partition, position)
     }
 
-    /// What was done early, once nothing can change it.
+    /// Takes the effects of early fragments, once nothing can change these.
     pub(super) fn take_share(&self) -> Share {
         std::mem::take(&mut self.flow.lock().early)
     }

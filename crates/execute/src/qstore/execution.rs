@@ -252,7 +252,7 @@ impl Worker {
 
     /// The last fragment of a split transaction was executed.
     fn end_split(&mut self, shared: &Shared, split: &Arc<Split>) {
-        // What is not void now has no fragment that was left out.
+        // A transaction that is not void by now has executed all of its fragments.
         let is_void = shared.order.is_void(split.position());
         let is_early = !shared.order.is_confirmed(split.position());
         split.was_early.store(is_early, Ordering::Relaxed);
@@ -305,7 +305,7 @@ impl Worker {
         }
     }
 
-    /// What has waited for the transaction at a position goes on.
+    /// Lets a waiter of the transaction at a position go on.
     fn release(&mut self, shared: &Shared, position: Position, waiter: Waiter) {
         let (work, weight) = match waiter {
             Waiter::Whole(waiter) => match shared.slots.resolve(waiter) {

@@ -319,7 +319,7 @@ impl Shared {
         }
     }
 
-    /// What a fragment of a split transaction finds ahead of it; it may be noted there.
+    /// Tells a fragment of a split transaction its last writer, and may note the fragment there.
     fn ahead(&self, split: &Arc<Split>, index: u16, last: LastWriter) -> Ahead {
         let Some(before) = last.before(split.position()) else {
             return Ahead::Nothing;

@@ -49,7 +49,7 @@ use store::sync::{Mutex, MutexGuard};
 use txn::Position;
 use txn::mutant::{Mutant, is_active};
 
-/// What a transaction has to do with speculation.
+/// A transaction's part in speculation.
 #[derive(Default)]
 pub(super) struct Speculation {
     /// The transaction has read what was unsettled.
@@ -75,7 +75,7 @@ impl Speculation {
         self.notes.lock().shares.push((place, share));
     }
 
-    /// What the registered fragments have done, once nothing can change it.
+    /// Takes the effects of the registered fragments, once nothing can change these.
     pub(super) fn take_shares(&self) -> Vec<(u16, Share)> {
         match self.has_speculated() {
             true => std::mem::take(&mut self.notes.lock().shares),
@@ -120,7 +120,7 @@ impl Split {
     }
 }
 
-/// What lets a repair stop the executors: each worker is in its gate while it executes fragments.
+/// The gates by which a repair stops the executors: each worker is in its gate while it executes fragments.
 ///
 /// A worker takes the latch `repair` in no gate, and the gates behind it, by their numbers. Inside its gate
 /// it takes the latches of transactions, slots and records, but neither `repair` nor another gate.
@@ -266,7 +266,7 @@ impl Shared {
         }
         operations += dependent.take_back(&self.partition, split.position());
         for (split, places) in dependents.values() {
-            // What is void is undone as a whole.
+            // The retraction undoes a void transaction as a whole.
             if !self.order.is_void(split.position()) {
                 operations += self.execute_again(split, places);
                 self.cascaded.fetch_add(1, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use crate::sequence::{self, Item, Sequence};
 use std::cmp::Ordering;
 use std::fmt::Debug;
 
-/// What a map has for each name.
+/// The payload of a name.
 pub trait Payload: Clone + Debug + PartialEq {
     /// An estimate of the heap bytes that it keeps alive.
     fn heap_bytes(&self) -> usize;
@@ -64,7 +64,7 @@ impl<P: Payload> Item for Field<P> {
     }
 }
 
-/// What a name and its payload take, beside a hash.
+/// The bytes of a name and its payload, beside a hash.
 pub(super) fn bytes_of<P: Payload>(name: &[u8], payload: &P) -> usize {
     // The name's own allocation, as a blob of its length would make.
     let name_bytes = match name.len() {

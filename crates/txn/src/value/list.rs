@@ -24,7 +24,7 @@ enum Form {
 struct Large {
     elements: Sequence<Blob>,
     heap_bytes: usize,
-    /// What the elements would take, packed.
+    /// The bytes of the elements, if they were packed.
     packed_bytes: usize,
 }
 

@@ -32,12 +32,12 @@ pub(super) fn fits(items: usize, bytes: usize) -> bool {
     items <= SMALL_ITEMS_MAX && HEAD_BYTES + bytes <= PACKED_BYTES_MAX
 }
 
-/// What a string takes in a packed collection.
+/// The bytes of a string in a packed collection.
 pub(super) fn string_bytes(len: usize) -> usize {
     len + if len <= SHORT_LENGTH_MAX { 1 } else { 2 }
 }
 
-/// What several strings take in a packed collection.
+/// The bytes of several strings in a packed collection.
 fn strings_bytes(strings: &[&[u8]]) -> usize {
     strings.iter().map(|string| string_bytes(string.len())).sum()
 }
@@ -92,14 +92,14 @@ impl Packed {
     pub fn len(&self) -> usize {
         self.0.first().map_or(0, |&items| usize::from(items))
     }
-    /// What the collection keeps alive.
+    /// The heap bytes that the collection keeps alive.
     pub fn heap_bytes(&self) -> usize {
         match self.0.len() {
             0 => 0,
             len => Blob::SHARED_BYTES + len,
         }
     }
-    /// What the strings take.
+    /// The bytes of all strings.
     pub fn strings_bytes(&self) -> usize {
         self.0.len().saturating_sub(HEAD_BYTES)
     }
@@ -182,7 +182,7 @@ impl Packed {
     }
 }
 
-/// What is not written yet of a collection.
+/// The room of a collection that is not written yet.
 struct Room<'a>(&'a mut [u8]);
 
 impl Room<'_> {

@@ -31,7 +31,7 @@ enum Form {
 struct Large {
     members: Sequence<Scored>,
     scores: Hashed<f64>,
-    /// What the members would take, packed.
+    /// The bytes of the members, if they were packed.
     packed_bytes: usize,
 }
 
@@ -306,7 +306,7 @@ impl SortedSetValue {
                 let len = members.len() + usize::from(old.is_none());
                 let kept_bytes = members.strings_bytes() - removed.len();
                 if fits(len, kept_bytes + packed_bytes(score, &member)) {
-                    // What stands right behind the old place is right before it.
+                    // The place right behind the old member is that of the old member itself.
                     let at = if at == removed.end { removed.start } else { at };
                     members.change(removed, at, &[ScoreBytes::of(score).as_bytes(), &member], len);
                     return old;

@@ -75,7 +75,7 @@ enum Form<P: TablePayload> {
 #[derive(Clone, Debug)]
 struct Apart<P: TablePayload> {
     fields: Fields<P>,
-    /// What the fields would take, packed.
+    /// The bytes of the fields, if they were packed.
     packed_bytes: usize,
 }
 
@@ -94,7 +94,7 @@ impl<P: TablePayload> Default for Table<P> {
     }
 }
 
-/// What a name and its payload take, packed.
+/// The bytes of a name and its payload, if they were packed.
 fn packed_bytes<'a, P: TablePayload>(name: &'a [u8], payload: P::Ref<'a>) -> usize {
     let strings = P::strings(name, payload);
     strings.as_ref().iter().map(|string| string_bytes(string.len())).sum()
@@ -203,7 +203,7 @@ impl<P: TablePayload> Table<P> {
             Form::Apart(apart) => apart.fields.get(name).map(P::borrow),
         }
     }
-    /// What each of some names has, by itself: a name that comes often is copied once.
+    /// The payload of each of some names, by itself: a name that comes often is copied once.
     pub fn get_each<'a>(&'a self, names: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = Option<P>> {
         let mut packed: Vec<(&[u8], P::Ref<'_>, Option<P>)> = match &self.0 {
             Form::Packed(fields) => fields.iter().map(|(name, payload)| (name, payload, None)).collect(),

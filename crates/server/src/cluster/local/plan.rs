@@ -42,7 +42,7 @@ pub struct Wishes {
     pub delivery: Option<Delivery>,
     /// The first node's port for clients; the others have the next ones.
     pub port: Option<u16>,
-    /// What orders or certifies the transactions: the ordered family, unless given.
+    /// The protocol: the ordered one, unless given.
     pub protocol: Option<LocalProtocol>,
 }
 
