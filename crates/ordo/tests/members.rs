@@ -347,7 +347,8 @@ fn what_is_larger_than_a_frame_travels_between_nodes() {
         assert_eq!(grown, (length * PART) as i64);
     }
     assert_eq!(cluster.call(1, &["SET", &small, "v"]), "OK");
-    for place in 0..4 {
+    // To the others nothing would travel.
+    for place in [0, 3] {
         let values = cluster.until(place, "it answers with two values", || {
             let mut client = Client::open(&cluster.nodes[place].client, PATIENCE).ok()?;
             match client.call(&["MGET", &large, &small]) {

@@ -128,6 +128,8 @@ pub fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
         Value::LongString(string) => {
             out.push(TAG_STRING);
             put_varint(out, string.len() as u64);
+            // Else the room would double many times, and copy what it has each time.
+            out.reserve(string.len());
             let pieces = string.pieces(0..string.len());
             pieces.for_each(|piece| out.extend_from_slice(piece));
         }

@@ -108,7 +108,8 @@ impl Assembly {
 
     /// The whole. `None` if the parts do not fit together.
     fn whole(self) -> Option<Vec<u8>> {
-        let mut whole = Vec::new();
+        // All of them are here, so that this is not what a peer merely claims.
+        let mut whole = Vec::with_capacity(self.parts.values().map(Bytes::len).sum());
         for (offset, bytes) in self.parts {
             if offset != whole.len() as u64 {
                 return None;
