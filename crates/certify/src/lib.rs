@@ -31,6 +31,7 @@
 mod access;
 pub mod call;
 mod codec;
+mod counts;
 pub mod dur;
 pub mod hierarchy;
 pub mod open;
@@ -45,12 +46,14 @@ pub mod two_phase;
 mod workers;
 
 pub use call::{CallEnd, CertifiedCall, Wish};
+pub use counts::KeyCounts;
 pub use open::{OpenTransaction, Progress};
 pub use proposals::OPEN_MAX;
 pub use sessions::{SESSION_HORIZON, session_opened};
 pub use workers::{Alone, Job, Threads, Workers};
 
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::tx::Read;
@@ -172,6 +175,9 @@ pub struct ReadSet {
     pub scans: Vec<Listing>,
     /// The number of the user's entries.
     pub count: Option<u64>,
+    /// What it has read of keys that nobody else may write meanwhile, and that it does not write itself
+    /// ([`txn::Access::hold`]). They are among `keys`.
+    pub held: BTreeMap<Key, Option<Entry>>,
 }
 
 /// What a scan has found: the keys are not kept, because a page of as many unchanged entries that ends at the
@@ -214,7 +220,7 @@ pub enum Answer {
     /// The number of the user's entries at its snapshot.
     Count(u64),
     /// The protocol does not do this, and the text says so.
-    Refused(&'static str),
+    Refused(Cow<'static, str>),
     /// Its writes have taken effect, and it has read what was there.
     Committed,
     /// An earlier attempt of it has committed, and this one has no effect. What this one has read says

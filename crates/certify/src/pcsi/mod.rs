@@ -123,6 +123,7 @@ mod propagation;
 mod replica;
 mod requests;
 mod resolver;
+mod status;
 #[cfg(test)]
 mod tests;
 mod witness;
@@ -132,6 +133,7 @@ pub use codec::describe;
 pub use fence::{Ballot, Candidate, Decision, Incarnation};
 pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
+pub use status::PeerStatus;
 
 use crate::{Answer, Conflict, WriteSet};
 use fence::Fences;
@@ -140,23 +142,35 @@ use propagation::{Incoming, Outgoing};
 use replica::Replica;
 use requests::Requests;
 use resolver::Resolver;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId};
+use txn::tx::Read;
+use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId, Space};
 use witness::Witnesses;
 
 /// The sites of each partition.
 #[derive(Clone, Debug)]
 pub struct SiteMap {
     replicas: Vec<Vec<NodeId>>,
+    /// Whether the last partition is that of what the store itself keeps.
+    has_system: bool,
 }
 
 impl SiteMap {
     /// The sites of each partition, by its number; `None` unless there are partitions, and each has a site.
     pub fn new(replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
         let has_sites = !replicas.is_empty() && replicas.iter().all(|sites| !sites.is_empty());
-        has_sites.then_some(SiteMap { replicas })
+        has_sites.then_some(SiteMap { replicas, has_system: false })
+    }
+
+    /// The same, with a further partition that all sites have. It has what the store itself keeps, such as
+    /// scripts.
+    pub fn with_system(mut replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
+        let all: BTreeSet<NodeId> = replicas.iter().flatten().copied().collect();
+        replicas.push(all.into_iter().collect());
+        SiteMap::new(replicas).map(|sites| SiteMap { has_system: true, ..sites })
     }
 
     /// Whether there is such a partition.
@@ -171,7 +185,12 @@ impl SiteMap {
 
     /// The partition of a key.
     pub fn partition_of(&self, key: &Key) -> PartitionId {
-        txn::key::partition_of_slot(key.slot(), self.replicas.len() as u16)
+        let partitions = self.replicas.len() as u16;
+        match self.has_system {
+            false => txn::key::partition_of_slot(key.slot(), partitions),
+            true if key.space() == Space::System => PartitionId(partitions - 1),
+            true => txn::key::partition_of_slot(key.slot(), partitions - 1),
+        }
     }
 
     /// The site that resolves the conflicts of a key.
@@ -416,11 +435,11 @@ impl Pcsi {
     /// # Errors
     /// The snapshot is gone ([`Answer::Conflict`]), or this site has no replica of the key's partition
     /// ([`Answer::Refused`]).
-    pub fn look(&self, id: RequestId, key: &Key) -> Result<Option<Entry>, Answer> {
+    pub fn look(&self, id: RequestId, key: &Key) -> Result<Read, Answer> {
         let partition = self.options.sites.partition_of(key);
         let replica = self.replicas.get(&partition).ok_or(NOT_HERE)?;
         let open = self.open.get(&id).ok_or(Answer::Conflict(Conflict::Snapshot))?;
-        Ok(replica.read(key, &open.views[&partition]))
+        Ok(replica.version(key, &open.views[&partition]).map_or_else(Read::default, read_of))
     }
 
     /// A transaction ends. The answer is [`Answer::Committed`], [`Answer::CommittedBefore`],
@@ -591,10 +610,11 @@ impl Pcsi {
         waits.into_iter().find_map(|(waits, reason)| waits.then_some(reason))
     }
 
-    /// What a key has at this site; `None` too if the site has no replica of the key's partition.
-    pub fn newest(&self, key: &Key) -> Option<Entry> {
-        let replica = self.replicas.get(&self.options.sites.partition_of(key))?;
-        replica.read(key, &replica.view)
+    /// What a key has at this site; nothing too if the site has no replica of the key's partition.
+    pub fn newest(&self, key: &Key) -> Read {
+        let replica = self.replicas.get(&self.options.sites.partition_of(key));
+        let version = replica.and_then(|replica| replica.version(key, &replica.view));
+        version.map_or_else(Read::default, read_of)
     }
 
     /// How many updates of each site a partition's replica counts; `None` if the site has no replica of it.
@@ -629,7 +649,7 @@ impl Pcsi {
 
     /// Keeps an own update for the sites that need it.
     fn retain(&mut self, update: &Arc<Update>) {
-        if self.outgoing.add(Arc::clone(update), &self.options.sites) {
+        if self.outgoing.add(Arc::clone(update), &self.options.sites, self.ticks) {
             self.mark_stable(update);
         }
     }
@@ -788,4 +808,10 @@ impl Pcsi {
     }
 }
 
-const NOT_HERE: Answer = Answer::Refused("PCSI reads and writes partitions that its site has, key by key");
+fn read_of((stamp, entry): &(CommitStamp, Option<Entry>)) -> Read {
+    Read { entry: entry.clone(), version: stamp.position() }
+}
+
+const NOT_HERE: Answer = Answer::Refused(Cow::Borrowed(
+    "ERR a site reads and writes the partitions that it has, key by key: it lists, counts and clears none",
+));

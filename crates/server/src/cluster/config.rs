@@ -25,7 +25,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use txn::hash::hash_bytes;
 
-pub use protocol::{Protocol, Validator, Validators};
+pub use protocol::{HeldOpen, Protocol, Sites, Validator, Validators};
 
 /// A shared secret's least length, in characters.
 pub const SECRET_CHARACTERS_MIN: usize = 16;
@@ -159,9 +159,19 @@ impl ClusterConfig {
         self.protocol.validators()
     }
 
-    /// What tells apart hierarchies of other nodes, validators, hosts or control. Where the nodes are may
-    /// change.
-    pub fn hierarchy_digest(&self) -> u64 {
+    /// The sites, if each commits alone.
+    pub fn sites(&self) -> Option<&Sites> {
+        self.protocol.sites()
+    }
+
+    /// Whether transactions are executed first and certified afterwards.
+    pub fn is_certified(&self) -> bool {
+        self.protocol != Protocol::Ordered
+    }
+
+    /// What tells apart hierarchies of other nodes, validators, hosts or control, and sites with other
+    /// partitions. Where the nodes are may change.
+    pub fn certified_digest(&self) -> u64 {
         let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
         let mut text = format!("{} {}", self.name, names.join(" "));
         if let Some(validators) = self.validators() {
@@ -173,6 +183,13 @@ impl ClusterConfig {
                 let parent = validators.tree.parent(group).map(|parent| parent.0);
                 let hosts: Vec<u16> = hosts.iter().map(|host| host.0).collect();
                 text.push_str(&format!("\n{} below {parent:?} at {hosts:?}", group.0));
+            }
+        }
+        if let Some(sites) = self.sites() {
+            text.push_str(" pcsi");
+            for (partition, sites) in sites.partitions.iter().enumerate() {
+                let sites: Vec<u16> = sites.iter().map(|site| site.0).collect();
+                text.push_str(&format!("\n{partition} at {sites:?}"));
             }
         }
         hash_bytes(text.as_bytes())

@@ -26,7 +26,7 @@ const DISABLED: Reply = Reply::error("ERR This instance has cluster support disa
 const NO_MEMBER: Reply =
     Reply::error("ERR this node runs by itself: ORDO.CLUSTER is for the nodes of a cluster");
 const NEVER_CHANGES: Reply = Reply::error(
-    "ERR the nodes and validators of a hierarchy never change: 'ordo admin status' tells of them",
+    "ERR the nodes, validators and sites of this cluster never change: 'ordo admin status' tells of them",
 );
 /// The longest name of a node or zone, in bytes.
 const NAME_BYTES_MAX: usize = 64;

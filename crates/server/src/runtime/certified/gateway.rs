@@ -16,6 +16,7 @@
 //! ([`Running::go_on`]), and comes back with what it wishes for ([`Gateway::grant`]).
 
 use super::sessions::{Lent, Sessions};
+use crate::cluster::HeldOpen;
 use certify::hierarchy::Tree;
 use certify::{Answer as SiteAnswer, CallEnd, CertifiedCall, Conflict, OpenTransaction, Progress, Wish};
 use redis_surface::commands::transactions;
@@ -36,10 +37,8 @@ const ROUND_PAUSE_MS: u64 = 8;
 pub struct Patience {
     /// So long a request may take.
     pub request_ms: u64,
-    /// So long an open transaction may rest between two commands.
-    pub transaction_ms: u64,
-    /// So many keys an open transaction may write.
-    pub transaction_keys_max: usize,
+    /// What a client may do that holds a transaction open.
+    pub held_open: HeldOpen,
 }
 
 /// A request that runs.
@@ -136,12 +135,21 @@ struct Connection {
     used_ms: u64,
 }
 
+/// How a transaction runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// It writes nothing.
+    pub is_read_only: bool,
+    /// Its client holds it open, and is shown what it reads before it ends.
+    pub is_held_open: bool,
+}
+
 /// What the gateway asks of the site.
 pub trait Asked {
     /// The last decided entry of a leaf.
     fn position(&self, home: PartitionId) -> Position;
     /// Has a transaction begin.
-    fn begin(&mut self, id: RequestId, is_read_only: bool);
+    fn begin(&mut self, id: RequestId, how: Manner);
     /// Asks for a look, or for the commit.
     fn ask(&mut self, id: RequestId, wish: Wish);
     /// Nobody waits for a transaction any more.
@@ -180,6 +188,8 @@ const SAMPLES_MAX: usize = 10;
 pub struct Gateway {
     sessions: Sessions,
     patience: Patience,
+    /// Whose answers commits wait for.
+    asked_of: &'static str,
     tree: Tree,
     connections: FixedMap<SessionId, Connection>,
     /// The connections whose requests the site is asked for, by certified session.
@@ -200,11 +210,12 @@ pub struct Gateway {
 
 impl Gateway {
     /// A gateway that nobody uses yet.
-    pub fn new(sessions: Sessions, tree: Tree, patience: Patience) -> Gateway {
+    pub fn new(sessions: Sessions, tree: Tree, patience: Patience, asked_of: &'static str) -> Gateway {
         let decided_by = vec![0; usize::from(tree.groups())];
         Gateway {
             sessions,
             patience,
+            asked_of,
             tree,
             connections: FixedMap::default(),
             asked: BTreeMap::new(),
@@ -357,7 +368,7 @@ impl Gateway {
                 };
                 let work = match begun {
                     Some(Begun::Fresh { is_read_only }) => {
-                        let keys_max = self.patience.transaction_keys_max;
+                        let keys_max = self.patience.held_open.keys_max;
                         let first = current(lent.id(), is_read_only);
                         Work::Open(OpenTransaction::new(first, is_read_only, keys_max))
                     }
@@ -418,14 +429,14 @@ impl Gateway {
                     let keys = reads.keys.keys().chain(writes.records.keys());
                     running.decider = decider_of(&self.tree, running.lent.home(), keys);
                 }
-                let is_read_only = match &running.work {
-                    Work::Call(call) => call.is_read_only(),
-                    Work::Open(open) => open.is_read_only(),
+                let how = match &running.work {
+                    Work::Call(call) => Manner { is_read_only: call.is_read_only(), is_held_open: false },
+                    Work::Open(open) => Manner { is_read_only: open.is_read_only(), is_held_open: true },
                 };
                 of.present = Present::Waits(running);
                 self.asked.insert(id.session, connection);
                 match wish {
-                    Wish::Begin => site.begin(id, is_read_only),
+                    Wish::Begin => site.begin(id, how),
                     wish => site.ask(id, wish),
                 }
             }
@@ -543,12 +554,15 @@ impl Gateway {
             site.forget(id);
             lent.doubt();
             self.counts.given_up += u64::from(connection != SessionId::INTERNAL);
+            let asked = self.asked_of;
             let text = match may_have_effect {
-                true => {
-                    "ORDOUNKNOWN the validators did not answer in time: nobody knows whether this took \
-                     effect. Look before you send it again"
+                true => format!(
+                    "ORDOUNKNOWN {asked} did not answer in time: nobody knows whether this took effect. Look \
+                     before you send it again"
+                ),
+                false => {
+                    format!("CLUSTERDOWN {asked} did not answer in time: nothing was changed; try again")
                 }
-                false => "CLUSTERDOWN the validators did not answer in time: nothing was changed; try again",
             };
             let is_open = matches!(work, Work::Open(_));
             self.finish(connection, &request, Err(Stop::abort(text)), is_open, now_ms);
@@ -574,13 +588,13 @@ impl Gateway {
             let Some(of) = self.connections.get_mut(&connection) else { continue };
             let is_idle = matches!(of.present, Present::Idle);
             let is_over = matches!(of.begun, Some(Begun::Failed(_)));
-            if !is_idle || is_over || now_ms < of.used_ms + self.patience.transaction_ms {
+            if !is_idle || is_over || now_ms < of.used_ms + self.patience.held_open.timeout_ms {
                 continue;
             }
             let text = format!(
                 "TIMEOUT the transaction was rolled back, because it had rested for {} ms \
                  (transaction_timeout_ms): ORDO.ROLLBACK, and run it again",
-                self.patience.transaction_ms
+                self.patience.held_open.timeout_ms
             );
             self.counts.forgotten += 1;
             if let Some(begun) = of.begun.replace(Begun::Failed(text)) {
@@ -732,7 +746,7 @@ mod tests {
         fn position(&self, _: PartitionId) -> Position {
             Position(9)
         }
-        fn begin(&mut self, id: RequestId, _: bool) {
+        fn begin(&mut self, id: RequestId, _: Manner) {
             self.begun.push(id);
         }
         fn ask(&mut self, id: RequestId, wish: Wish) {
@@ -758,9 +772,10 @@ mod tests {
     impl Rig {
         fn new() -> Rig {
             let tree = Tree::new(2, &[2, 2]).expect("a tree");
-            let patience = Patience { request_ms: 100, transaction_ms: 1_000, transaction_keys_max: 9 };
+            let patience =
+                Patience { request_ms: 100, held_open: HeldOpen { timeout_ms: 1_000, keys_max: 9 } };
             let sessions = Sessions::new(&tree, 0, 1, BootId(1), 0);
-            let gateway = Gateway::new(sessions, tree, patience);
+            let gateway = Gateway::new(sessions, tree, patience, "the validators");
             Rig { gateway, site: Site::default(), now_ms: 10, sequence: 0 }
         }
 
