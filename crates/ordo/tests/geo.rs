@@ -407,3 +407,114 @@ fn what_follows_a_write_is_seen_nowhere_without_it() {
         }
     });
 }
+
+#[test]
+fn a_site_without_a_partition_names_the_sites_that_have_it() {
+    // The first site of each region lacks a partition, and the keys of a partition are resolved in a region.
+    let tables = |place: usize| match place {
+        0 => "partitions = [0, 1, 2]\nresolves = [0, 1]",
+        3 => "partitions = [1, 2, 3]\nresolves = [2, 3]",
+        1 | 2 => "resolves = [0, 1]",
+        _ => "resolves = [2, 3]",
+    };
+    let mut cluster = Cluster::with_partitions("", tables);
+    let mut clients: Vec<Client> = (0..SITES).map(|place| cluster.client(place)).collect();
+    let mut keys: Vec<Option<String>> = vec![None; 4];
+    for number in 0.. {
+        let key = format!("key:{number}");
+        let Answer::Text(slot) = call(&mut clients[0], &["CLUSTER", "KEYSLOT", &key]) else {
+            panic!("no slot")
+        };
+        keys[slot.parse::<usize>().expect("a slot") / 4096].get_or_insert(key);
+        if keys.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    let keys: Vec<String> = keys.into_iter().flatten().collect();
+    for (partition, key) in keys.iter().enumerate() {
+        for (place, client) in clients.iter_mut().enumerate() {
+            let lacks = (place, partition) == (0, 3) || (place, partition) == (3, 0);
+            // A script is known at every site.
+            let words = ["EVAL", "return redis.call('INCR', KEYS[1])", "1", key];
+            match call(client, &words) {
+                Answer::Error(text) => {
+                    let names = if place == 0 { "s2, s3, s4, s5, s6" } else { "s1, s2, s3, s5, s6" };
+                    assert!(lacks && text.contains(names), "{place} {key}: {text}");
+                }
+                answer => assert!(!lacks, "{place} {key}: {answer:?}"),
+            }
+        }
+    }
+    // A region that is frozen keeps nobody from writing what the other one resolves.
+    (3..SITES).for_each(|place| cluster.signal(place, Signal::STOP));
+    for client in &mut clients[..3] {
+        for key in &keys[..2] {
+            let answer = client.call(&["INCR", key]).expect("a reply");
+            let is_retried = matches!(&answer, Answer::Error(text) if may_try_again(text));
+            assert!(is_retried || matches!(answer, Answer::Text(_)), "{answer:?}");
+            if is_retried {
+                call(client, &["INCR", key]);
+            }
+        }
+    }
+    (3..SITES).for_each(|place| cluster.signal(place, Signal::CONT));
+    let sum = |partition: usize| match partition {
+        0 => 5 + 3,
+        1 => 6 + 3,
+        2 => 6,
+        _ => 5,
+    };
+    for (partition, key) in keys.iter().enumerate() {
+        for (place, client) in clients.iter_mut().enumerate() {
+            if (place, partition) != (0, 3) && (place, partition) != (3, 0) {
+                let wanted = text(&sum(partition).to_string());
+                let has_all = || (call(client, &["GET", key]) == wanted).then_some(());
+                poll(PATIENCE, has_all).unwrap_or_else(|| panic!("{key} at s{}", place + 1));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_site_that_is_fenced_or_has_lost_its_disk_comes_back_with_what_the_others_have() {
+    let mut cluster = Cluster::start("sites_to_write_min = 2");
+    let mut client = cluster.client(0);
+    for number in 0..20 {
+        assert_eq!(call(&mut client, &["SET", &format!("key:{number}"), "1"]), ok());
+    }
+    // A site loses its disk, and starts again.
+    cluster.process(4).kill();
+    std::fs::remove_dir_all(cluster.path("s5")).expect("removed");
+    cluster.launch(4);
+    cluster.wait_until_up(4);
+    let has_all = |cluster: &Cluster, place: usize, value: &str| {
+        let mut client = cluster.client(place);
+        for number in 0..20 {
+            assert_eq!(call(&mut client, &["GET", &format!("key:{number}")]), text(value), "{number}");
+        }
+    };
+    has_all(&cluster, 4, "1");
+    let Answer::Text(info) = call(&mut cluster.client(4), &["INFO", "geo"]) else { panic!("no INFO") };
+    assert!(info.contains("incarnation:1\r\n"), "{info}");
+    // Another one is away, and the operator fences it: the others write again, but for what it resolves.
+    cluster.process(5).kill();
+    let (code, said) = cluster.admin(&["fence", "s6"]);
+    assert!(code == Some(1) && said.contains("--yes"), "{said}");
+    let (code, said) = cluster.admin(&["fence", "s6", "--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let is_fenced = || cluster.admin(&["status"]).1.contains("Site s6 is fenced").then_some(());
+    poll(PATIENCE, is_fenced).unwrap_or_else(|| panic!("{:?}", cluster.admin(&["status"])));
+    // Its process hears of the fence, and ends.
+    cluster.launch(5);
+    let status = cluster.process(5).wait(PATIENCE).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!status.success() && cluster.process(5).last_said().contains("have fenced this one"));
+    std::fs::remove_dir_all(cluster.path("s6")).expect("removed");
+    cluster.launch(5);
+    cluster.wait_until_up(5);
+    has_all(&cluster, 5, "1");
+    for number in 0..20 {
+        let key = format!("key:{number}");
+        assert_eq!(call(&mut cluster.client(number % SITES), &["SET", &key, "2"]), ok());
+        cluster.wait_until_same(&["GET", &key], |answer| *answer == text("2"));
+    }
+}

@@ -154,6 +154,8 @@ use witness::Witnesses;
 #[derive(Clone, Debug)]
 pub struct SiteMap {
     replicas: Vec<Vec<NodeId>>,
+    /// The sites that resolve conflicts in each partition: some of those that have it.
+    resolvers: Vec<Vec<NodeId>>,
     /// Whether the last partition is that of what the store itself keeps.
     has_system: bool,
 }
@@ -162,7 +164,18 @@ impl SiteMap {
     /// The sites of each partition, by its number; `None` unless there are partitions, and each has a site.
     pub fn new(replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
         let has_sites = !replicas.is_empty() && replicas.iter().all(|sites| !sites.is_empty());
-        has_sites.then_some(SiteMap { replicas, has_system: false })
+        has_sites.then(|| SiteMap { resolvers: replicas.clone(), replicas, has_system: false })
+    }
+
+    /// The same, where only these sites resolve conflicts in a partition; `None` unless they have it.
+    pub fn resolved_by(mut self, partition: PartitionId, sites: Vec<NodeId>) -> Option<SiteMap> {
+        let place = usize::from(partition.0);
+        let having = self.replicas.get(place)?;
+        let have_it = !sites.is_empty() && sites.iter().all(|site| having.contains(site));
+        have_it.then(|| {
+            self.resolvers[place] = sites;
+            self
+        })
     }
 
     /// The same, with a further partition that all sites have. It has what the store itself keeps, such as
@@ -195,7 +208,7 @@ impl SiteMap {
 
     /// The site that resolves the conflicts of a key.
     pub fn resolver_of(&self, key: &Key) -> NodeId {
-        let sites = self.sites(self.partition_of(key));
+        let sites = &self.resolvers[usize::from(self.partition_of(key).0)];
         sites[(key.hash64() % sites.len() as u64) as usize]
     }
 

@@ -3,8 +3,8 @@
 
 use super::certified::{self, CertifiedStatus};
 use super::show::table;
-use anyhow::Result;
-use server::client::Access;
+use anyhow::{Result, bail};
+use server::client::{Access, Answer};
 use server::cluster::geo::{GeoClusterStatus, SiteEntry};
 use server::cluster::{Problem, Verdict, verdict};
 use std::io::Write;
@@ -21,6 +21,46 @@ pub fn completed(mut status: GeoClusterStatus, access: &Access) -> GeoClusterSta
         }
     }
     status
+}
+
+/// Has the first of these sites that answers begin a fence.
+pub fn fence(
+    addresses: &[String],
+    access: &Access,
+    site: &str,
+    is_meant: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
+    if !is_meant {
+        bail!(
+            "fencing {site} loses what it has not told the other sites, and it must begin anew with an empty \
+             directory. Add --yes if that is meant"
+        );
+    }
+    let mut problems = Vec::new();
+    for address in addresses {
+        let mut client = match access.open(address, super::ANSWER) {
+            Ok(client) => client,
+            Err(problem) => {
+                problems.push(format!("{address}: {problem}"));
+                continue;
+            }
+        };
+        if let Some(Answer::Error(text)) = access.log_in(&mut client)? {
+            bail!("{address}: {text}");
+        }
+        match client.call(&["ORDO.CLUSTER", "FENCE", site])? {
+            Answer::Error(text) => bail!("{address}: {text}"),
+            _ => {
+                writeln!(
+                    out,
+                    "The other sites agree on that now: `ordo admin status` shows when {site} is fenced"
+                )?;
+                return Ok(());
+            }
+        }
+    }
+    bail!("no site answers: {}", problems.join(", "))
 }
 
 /// Shows the status, and gives the verdict.
@@ -76,13 +116,17 @@ fn sites(status: &GeoClusterStatus) -> String {
             (None, true) => "linked",
             (None, false) => "NO",
         };
-        let partitions: Vec<String> = site.partitions.iter().map(u16::to_string).collect();
+        let listed = |partitions: &[u16]| {
+            let partitions: Vec<String> = partitions.iter().map(u16::to_string).collect();
+            partitions.join(" ")
+        };
         let report = site.report.clone().unwrap_or_default();
         vec![
             site.name.clone(),
             site.region.clone(),
             site.client_address.clone(),
-            partitions.join(" "),
+            listed(&site.partitions),
+            listed(&site.resolves),
             state.to_owned(),
             report.commits.to_string(),
             report.retained.to_string(),
@@ -98,6 +142,7 @@ fn sites(status: &GeoClusterStatus) -> String {
         "region",
         "clients",
         "partitions",
+        "resolves",
         "answers",
         "updates",
         "kept for others",
@@ -107,7 +152,7 @@ fn sites(status: &GeoClusterStatus) -> String {
         "given up",
         "open",
     ];
-    format!("\n{}\n", table(&header, status.sites.iter().map(row), &[5, 6, 7, 8, 9, 10, 11]))
+    format!("\n{}\n", table(&header, status.sites.iter().map(row), &[6, 7, 8, 9, 10, 11, 12]))
 }
 
 /// From each site to each other one: how many updates the other one lacks, and for how long.

@@ -67,6 +67,16 @@ enum AdminCommand {
         #[arg(long, conflicts_with = "json")]
         all: bool,
     },
+    /// Has the other sites of a cluster whose sites commit alone go on without one (docs/geo.md). What that
+    /// site has not told the others is lost, and it must begin anew with an empty directory. --address names
+    /// another site.
+    Fence {
+        /// Its name.
+        site: String,
+        /// Without this nothing is done.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Tells the cluster of a node that is about to join.
     AddNode {
         /// Its name, which no other node has.
@@ -182,6 +192,10 @@ pub fn run(admin: &Admin) -> Result<ExitCode> {
         AdminCommand::Skip { requests: names, dir, yes } => {
             return done(requests::skip(names, dir, *yes, out));
         }
+        AdminCommand::Fence { site, yes } => {
+            let access = admin.nodes.access(std::env::var(PASSWORD_VARIABLE).ok())?;
+            return done(geo::fence(&admin.nodes.address, &access, site, *yes, out));
+        }
         AdminCommand::Recover { dir, yes, .. } => return done(survivor::recover(dir, *yes, out)),
         _ => {}
     }
@@ -258,7 +272,10 @@ fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<Verdict
             writeln!(out, "{}", node.move_slots(*first, *last, *partition)?)?;
         }
         // See `run`.
-        AdminCommand::Requests { .. } | AdminCommand::Skip { .. } | AdminCommand::Recover { .. } => {}
+        AdminCommand::Requests { .. }
+        | AdminCommand::Skip { .. }
+        | AdminCommand::Recover { .. }
+        | AdminCommand::Fence { .. } => {}
         AdminCommand::TransferLeader { partition, node: who } => {
             let to = may_lead(&node.status, *partition, who)?.to_string();
             let mut leader = leaders::leader_of(node, *partition, access)?;

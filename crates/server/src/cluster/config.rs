@@ -23,6 +23,7 @@ use order::{Described, MapError, PartitionMap};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use txn::NodeId;
 use txn::hash::hash_bytes;
 
 pub use protocol::{HeldOpen, Protocol, Sites, Validator, Validators};
@@ -187,9 +188,11 @@ impl ClusterConfig {
         }
         if let Some(sites) = self.sites() {
             text.push_str(" pcsi");
-            for (partition, sites) in sites.partitions.iter().enumerate() {
-                let sites: Vec<u16> = sites.iter().map(|site| site.0).collect();
-                text.push_str(&format!("\n{partition} at {sites:?}"));
+            let numbers = |sites: &[NodeId]| sites.iter().map(|site| site.0).collect::<Vec<u16>>();
+            for (partition, (having, resolvers)) in sites.partitions.iter().zip(&sites.resolvers).enumerate()
+            {
+                let (having, resolvers) = (numbers(having), numbers(resolvers));
+                text.push_str(&format!("\n{partition} at {having:?} resolved by {resolvers:?}"));
             }
         }
         hash_bytes(text.as_bytes())

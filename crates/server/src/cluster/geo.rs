@@ -46,6 +46,8 @@ pub struct SiteEntry {
     pub client_address: String,
     /// The partitions that it has.
     pub partitions: Vec<u16>,
+    /// Those of them in which it resolves conflicts, perhaps together with others.
+    pub resolves: Vec<u16>,
     /// Whether a site that has answered has a link to it.
     pub reachable: bool,
     /// What the site says of itself, if it was asked and has answered.

@@ -45,6 +45,7 @@ pub(super) struct SiteTable {
     pub peer_address: Spanned<String>,
     pub client_address: Spanned<String>,
     pub partitions: Option<Vec<Spanned<i64>>>,
+    pub resolves: Option<Vec<Spanned<i64>>>,
 }
 
 impl SiteTable {

@@ -2,7 +2,7 @@
 //! in several regions which of the partitions each has: `[[site]]`.
 
 use super::check::Source;
-use super::file::{File, ValidatorTable};
+use super::file::{File, SiteTable, ValidatorTable};
 use super::{ClusterConfigError, ClusterNode};
 use certify::hierarchy::{Control, Tree};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,6 +80,8 @@ impl HeldOpen {
 pub struct Sites {
     /// The sites of each partition.
     pub partitions: Vec<Vec<NodeId>>,
+    /// The sites that resolve conflicts in each partition.
+    pub resolvers: Vec<Vec<NodeId>>,
     /// A client is told of a write when so many sites of its partition have it.
     pub sites_to_write_min: usize,
     /// How often a site tells the others what it has committed.
@@ -88,14 +90,6 @@ pub struct Sites {
     pub retained_updates_max: usize,
     /// What clients may hold open.
     pub held_open: HeldOpen,
-}
-
-impl Sites {
-    /// The partitions that a site has.
-    pub fn partitions_of(&self, site: NodeId) -> Vec<u16> {
-        let numbered = (0..).zip(&self.partitions);
-        numbered.filter(|(_, sites)| sites.contains(&site)).map(|(partition, _)| partition).collect()
-    }
 }
 
 /// The validators of a hierarchy.
@@ -216,28 +210,23 @@ fn sites(source: &Source<'_>, file: &File, partitions: u16) -> Result<Sites, Clu
         let problem = "[[validator]]: only a hierarchy has validators: leave it out".to_owned();
         return Err(source.wrong(Some(validator), problem));
     }
-    let mut having: Vec<Vec<NodeId>> = vec![Vec::new(); usize::from(partitions)];
-    for (site, table) in (1..).map(NodeId).zip(&file.site) {
-        let Some(listed) = &table.get_ref().partitions else {
-            having.iter_mut().for_each(|sites| sites.push(site));
-            continue;
-        };
-        for number in listed {
-            let of = usize::try_from(*number.get_ref()).ok().and_then(|number| having.get_mut(number));
-            let Some(of) = of else {
-                let problem =
-                    format!("partitions: {} is none: they go from 0 to {}", number.get_ref(), partitions - 1);
-                return Err(source.wrong(Some(number), problem));
-            };
-            if of.last() == Some(&site) {
-                let problem = format!("partitions: {} is there twice", number.get_ref());
-                return Err(source.wrong(Some(number), problem));
-            }
-            of.push(site);
+    let having = listed(source, file, partitions, "partitions", |table| table.partitions.as_ref())?;
+    let are_listed = file.site.iter().any(|table| table.get_ref().resolves.is_some());
+    let mut resolvers = match are_listed {
+        true => {
+            let none = Vec::new();
+            listed(source, file, partitions, "resolves", |table| table.resolves.as_ref().or(Some(&none)))?
         }
-        if listed.is_empty() {
-            let problem = format!("site '{}' has no partition", table.get_ref().name.get_ref());
-            return Err(source.wrong(Some(table), problem));
+        false => having.clone(),
+    };
+    for (partition, (resolvers, sites)) in resolvers.iter_mut().zip(&having).enumerate() {
+        if let Some(site) = resolvers.iter().find(|site| !sites.contains(site)) {
+            let table = file.site.get(usize::from(site.0) - 1);
+            let problem = format!("resolves: the site does not have partition {partition}");
+            return Err(source.wrong(table, problem));
+        }
+        if resolvers.is_empty() {
+            resolvers.clone_from(sites);
         }
     }
     let minimum = source.number("sites_to_write_min", &file.sites_to_write_min, 1, 1, 64)? as usize;
@@ -258,6 +247,7 @@ fn sites(source: &Source<'_>, file: &File, partitions: u16) -> Result<Sites, Clu
     let retained = &file.retained_updates_max;
     Ok(Sites {
         partitions: having,
+        resolvers,
         sites_to_write_min: minimum,
         propagation_ms: source.number("propagation_ms", &file.propagation_ms, 50, 10, 10_000)?,
         retained_updates_max: source.number("retained_updates_max", retained, 1 << 18, 100, 1 << 24)?
@@ -337,6 +327,41 @@ fn hierarchy(
         held_open: HeldOpen::checked(source, file)?,
         list: list.collect::<Result<_, _>>()?,
     })
+}
+
+/// The sites that list each partition under a key. A site without the key lists all.
+fn listed<'a>(
+    source: &Source<'_>,
+    file: &'a File,
+    partitions: u16,
+    key: &str,
+    list: impl Fn(&'a SiteTable) -> Option<&'a Vec<Spanned<i64>>>,
+) -> Result<Vec<Vec<NodeId>>, ClusterConfigError> {
+    let mut sites: Vec<Vec<NodeId>> = vec![Vec::new(); usize::from(partitions)];
+    for (site, table) in (1..).map(NodeId).zip(&file.site) {
+        let Some(numbers) = list(table.get_ref()) else {
+            sites.iter_mut().for_each(|sites| sites.push(site));
+            continue;
+        };
+        for number in numbers {
+            let of = usize::try_from(*number.get_ref()).ok().and_then(|number| sites.get_mut(number));
+            let Some(of) = of else {
+                let problem =
+                    format!("{key}: {} is none: they go from 0 to {}", number.get_ref(), partitions - 1);
+                return Err(source.wrong(Some(number), problem));
+            };
+            if of.last() == Some(&site) {
+                let problem = format!("{key}: {} is there twice", number.get_ref());
+                return Err(source.wrong(Some(number), problem));
+            }
+            of.push(site);
+        }
+        if key == "partitions" && numbers.is_empty() {
+            let problem = format!("site '{}' has no partition", table.get_ref().name.get_ref());
+            return Err(source.wrong(Some(table), problem));
+        }
+    }
+    Ok(sites)
 }
 
 type Tables<'a> = BTreeMap<&'a str, &'a Spanned<ValidatorTable>>;

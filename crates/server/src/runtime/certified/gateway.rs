@@ -184,12 +184,20 @@ pub struct Rates {
 const SAMPLE_MS: u64 = 1_000;
 const SAMPLES_MAX: usize = 10;
 
+/// How errors call what a protocol depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    /// Whose answers commits wait for.
+    pub asked: &'static str,
+    /// Why a transaction has had no effect, and what to do.
+    pub unavailable: &'static str,
+}
+
 /// All connections of a node.
 pub struct Gateway {
     sessions: Sessions,
     patience: Patience,
-    /// Whose answers commits wait for.
-    asked_of: &'static str,
+    words: Words,
     tree: Tree,
     connections: FixedMap<SessionId, Connection>,
     /// The connections whose requests the site is asked for, by certified session.
@@ -210,12 +218,12 @@ pub struct Gateway {
 
 impl Gateway {
     /// A gateway that nobody uses yet.
-    pub fn new(sessions: Sessions, tree: Tree, patience: Patience, asked_of: &'static str) -> Gateway {
+    pub fn new(sessions: Sessions, tree: Tree, patience: Patience, words: Words) -> Gateway {
         let decided_by = vec![0; usize::from(tree.groups())];
         Gateway {
             sessions,
             patience,
-            asked_of,
+            words,
             tree,
             connections: FixedMap::default(),
             asked: BTreeMap::new(),
@@ -484,7 +492,7 @@ impl Gateway {
                 *decided += u64::from(is_ordered);
             }
         }
-        let outcome = outcome_of(end, is_open);
+        let outcome = outcome_of(end, is_open, self.words);
         self.finish(connection, &request, outcome, is_open, now_ms);
         self.give_back(lent, now_ms, site);
         self.advance(connection, now_ms, site);
@@ -554,7 +562,7 @@ impl Gateway {
             site.forget(id);
             lent.doubt();
             self.counts.given_up += u64::from(connection != SessionId::INTERNAL);
-            let asked = self.asked_of;
+            let asked = self.words.asked;
             let text = match may_have_effect {
                 true => format!(
                     "ORDOUNKNOWN {asked} did not answer in time: nobody knows whether this took effect. Look \
@@ -690,7 +698,7 @@ fn place_of(conflict: &Conflict) -> usize {
 }
 
 /// What a client is told of a request's end.
-fn outcome_of(end: CallEnd, is_open: bool) -> Outcome {
+fn outcome_of(end: CallEnd, is_open: bool, words: Words) -> Outcome {
     let text = match end {
         CallEnd::Done { outcome, .. } => return outcome,
         CallEnd::CommittedBefore => {
@@ -720,10 +728,7 @@ fn outcome_of(end: CallEnd, is_open: bool) -> Outcome {
         CallEnd::Unknown => {
             "ORDOUNKNOWN nobody knows whether this took effect: look before you send it again".to_owned()
         }
-        CallEnd::Unavailable => {
-            "CLUSTERDOWN this node takes no transactions now: nothing was changed; use another node"
-                .to_owned()
-        }
+        CallEnd::Unavailable => format!("CLUSTERDOWN {}", words.unavailable),
     };
     Err(Stop::abort(text))
 }
@@ -775,7 +780,8 @@ mod tests {
             let patience =
                 Patience { request_ms: 100, held_open: HeldOpen { timeout_ms: 1_000, keys_max: 9 } };
             let sessions = Sessions::new(&tree, 0, 1, BootId(1), 0);
-            let gateway = Gateway::new(sessions, tree, patience, "the validators");
+            let words = Words { asked: "the validators", unavailable: "this node takes nothing" };
+            let gateway = Gateway::new(sessions, tree, patience, words);
             Rig { gateway, site: Site::default(), now_ms: 10, sequence: 0 }
         }
 

@@ -53,7 +53,7 @@ use certify::{Answer as SiteAnswer, CertifiedCall, LocalSnapshot, Look, SESSION_
 use execute::ReadOutcome;
 use execute::snapshot::panic_text;
 pub use gateway::Patience;
-use gateway::{Asked, Gateway, Manner, Ready};
+use gateway::{Asked, Gateway, Manner, Ready, Words};
 pub use identity::SiteIdentity;
 use log::{GroupImages, Journal, Preparer, SyncTicket};
 use node::FsyncPolicy;
@@ -353,9 +353,17 @@ impl Certified {
             Protocol::Ordered => return Err(StartError::Ended("an ordered cluster has no site".into())),
         };
         let tree = family.tree();
-        let asked_of = match family {
-            Family::Hierarchy(_) => "the validators",
-            Family::Geo => "other sites",
+        let words = match family {
+            Family::Hierarchy(_) => Words {
+                asked: "the validators",
+                unavailable: "this node takes no transactions now: nothing was changed; use another node",
+            },
+            Family::Geo => Words {
+                asked: "other sites",
+                unavailable: "a site that resolves a key does not answer or is fenced, or other sites lack too \
+                              much of this one, or it takes no transactions now: nothing was changed; try \
+                              again, or use another site",
+            },
         };
         let (catches_up, has_caught_up) = mpsc::channel();
         let clock = SteadyClock::start();
@@ -382,7 +390,7 @@ impl Certified {
                 records: CountedJournal::new(journal),
                 hands: Some(Hands { sync, sync_aside, files, checkpoint }),
                 outgoing: BTreeMap::new(),
-                gateway: Gateway::new(sessions, tree, patience, asked_of),
+                gateway: Gateway::new(sessions, tree, patience, words),
                 expirer: Expirer { procedure: expire, next_leaf: 0, sequence: 0 },
                 catches_up: Some(catches_up),
                 is_silent: is_silent.clone(),
@@ -850,8 +858,11 @@ impl Beginning<'_> {
 
     fn geo(self, sites: Sites, images: GroupImages) -> Result<(Served, Family), StartError> {
         let Beginning { me, nodes, fsync, tick_ms, nonce, patience, .. } = self;
-        let map = SiteMap::with_system(sites.partitions.clone());
-        let map = map.ok_or_else(|| StartError::Ended("a partition is at no site".into()))?;
+        let numbered = (0..).map(PartitionId).zip(&sites.resolvers);
+        let map = numbered.fold(SiteMap::with_system(sites.partitions.clone()), |map, (of, resolvers)| {
+            map?.resolved_by(of, resolvers.clone())
+        });
+        let map = map.ok_or_else(|| StartError::Ended("a partition has no site or no resolver".into()))?;
         let ticks = |ms: u64| (ms / tick_ms.max(1)).max(1);
         let propagation_ticks = ticks(sites.propagation_ms);
         let protocol = pcsi::SiteOptions {

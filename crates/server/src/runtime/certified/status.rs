@@ -198,6 +198,9 @@ impl CertifiedStatus {
     fn geo_told(&self, part: &GeoPart) -> GeoClusterStatus {
         let Described { cluster, me, nodes } = &*self.described;
         let GeoPart { sites, site, tick_ms } = part;
+        let numbers = |lists: &[Vec<NodeId>], id: NodeId| -> Vec<u16> {
+            (0..).zip(lists).filter(|(_, sites)| sites.contains(&id)).map(|(of, _)| of).collect()
+        };
         let pair = |peer: &certify::pcsi::PeerStatus| PairStatus {
             to: self.described.name(peer.site),
             is_linked: !site.unlinked.contains(&peer.site),
@@ -222,7 +225,8 @@ impl CertifiedStatus {
             region: node.zone.clone(),
             peer_address: node.peer_address.clone(),
             client_address: node.client_address.clone(),
-            partitions: sites.partitions_of(*id),
+            partitions: numbers(&sites.partitions, *id),
+            resolves: numbers(&sites.resolvers, *id),
             reachable: !site.unlinked.contains(id),
             report: (id == me).then(report),
         };
