@@ -160,7 +160,7 @@ impl Workspace {
             },
         };
         Poll::Ready(match answer {
-            Answer::Refused(text) => Err(self.refuse(Stop::Abort(text.into()))),
+            Answer::Refused(text) => Err(self.refuse(Stop::Abort(text))),
             Answer::Conflict(conflict) => {
                 self.conflict = Some(conflict);
                 Err(Stop::Restart)

@@ -33,6 +33,9 @@
 //! 1. `synced <= written <= begun`.
 //! 2. No letter leaves before the records behind it are durable.
 
+#[cfg(test)]
+mod tests;
+
 use crate::FsyncPolicy;
 use crate::host::{HostEvent, Machine};
 use crate::site::{SiteCounts, SiteEffects};

@@ -199,3 +199,75 @@ fn of(site: &str, kind: &'static str, cause: String, next: &str) -> Problem {
         next: next.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Verdict, verdict};
+    use super::*;
+
+    /// Two sites; each lacks so many updates of the other one for so long.
+    fn status(me: u16, queue: u64, lag_ms: u64) -> GeoClusterStatus {
+        let name = |id: u16| format!("s{id}");
+        let site = |id: u16| SiteEntry {
+            id,
+            name: name(id),
+            region: "r".to_owned(),
+            peer_address: String::new(),
+            client_address: format!("s{id}.example:7001"),
+            partitions: vec![0],
+            resolves: vec![0],
+            reachable: true,
+            report: (id == me).then(|| GeoReport {
+                transactions: TransactionCounts { committed: 5, ..TransactionCounts::default() },
+                pairs: vec![PairStatus {
+                    to: name(3 - me),
+                    is_linked: true,
+                    queue,
+                    lag_ms,
+                    ..PairStatus::default()
+                }],
+                ..GeoReport::default()
+            }),
+        };
+        GeoClusterStatus {
+            protocol: PCSI.to_owned(),
+            cluster: "shop".to_owned(),
+            me,
+            sites_to_write_min: 1,
+            retained_updates_max: 100,
+            sites: vec![site(1), site(2)],
+        }
+    }
+
+    fn kinds(status: &GeoClusterStatus) -> Vec<&'static str> {
+        status.problems().iter().map(|problem| problem.kind).collect()
+    }
+
+    #[test]
+    fn what_several_sites_tell_is_one_status() {
+        let mut whole = status(1, 0, 0);
+        assert_eq!((kinds(&whole), whole.own_problems().len()), (vec![NO_ANSWER], 0));
+        whole.add(&status(2, 7, BEHIND_MS - 1));
+        whole.add(&status(2, 7, BEHIND_MS - 1));
+        assert_eq!((kinds(&whole), whole.transactions().committed), (vec![], 10));
+        assert_eq!(verdict(&whole.problems()), Verdict::Ok);
+        whole.add(&status(2, 7, BEHIND_MS));
+        let problems = whole.problems();
+        assert_eq!((kinds(&whole), &problems[0].nodes), (vec!["behind"], &vec!["s1".to_owned()]));
+        assert_ne!(verdict(&problems), Verdict::Ok);
+    }
+
+    #[test]
+    fn a_fenced_site_is_told_once_and_is_not_behind() {
+        let mut seen = status(1, 7, BEHIND_MS);
+        for report in seen.sites.iter_mut().filter_map(|site| site.report.as_mut()) {
+            report.pairs.iter_mut().for_each(|pair| pair.is_fenced = true);
+        }
+        assert_eq!(kinds(&seen), ["fenced"]);
+        seen.sites[1].reachable = false;
+        assert_eq!(kinds(&seen), ["fenced"]);
+        let mut away = status(1, 0, 0);
+        away.sites[1].reachable = false;
+        assert_eq!((kinds(&away), away.own_problems().len()), (vec!["unreachable"], 1));
+    }
+}

@@ -603,4 +603,47 @@ mod tests {
             assert!(error.contains(problem), "{from} -> {to}: {error}");
         }
     }
+
+    const SITES: &str = "name = 'shop'\nsecret = 'sixteen letters!'\nprotocol = 'pcsi'\npartitions = 2\n\
+        [[site]]\nname = 'a'\nregion = 'x'\npeer_address = 'h:11'\nclient_address = 'h:1'\n\
+        [[site]]\nname = 'b'\nregion = 'x'\npeer_address = 'h:12'\nclient_address = 'h:2'\npartitions = [1]\n\
+        [[site]]\nname = 'c'\nregion = 'y'\npeer_address = 'h:13'\nclient_address = 'h:3'\nresolves = [0]\n";
+
+    #[test]
+    fn each_site_has_partitions_and_some_of_their_sites_resolve_them() {
+        let config = parse(SITES).expect("a cluster");
+        let nodes = |numbers: &[u16]| numbers.iter().copied().map(NodeId).collect::<Vec<_>>();
+        let sites = config.sites().expect("sites");
+        assert_eq!(sites.partitions, [nodes(&[1, 3]), nodes(&[1, 2, 3])]);
+        assert_eq!(sites.resolvers, [nodes(&[3]), nodes(&[1, 2, 3])], "who resolves 1 is left open");
+        assert_eq!((config.nodes[2].zone.as_str(), config.is_certified()), ("y", true));
+        let digest = |text: &str| parse(text).expect("a cluster").certified_digest();
+        assert_eq!(digest(SITES), digest(&SITES.replace("h:12", "elsewhere:12")));
+        for (from, to) in [("'c'", "'d'"), ("partitions = [1]", ""), ("resolves = [0]", "resolves = [1]")] {
+            assert_ne!(digest(SITES), digest(&SITES.replacen(from, to, 1)), "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn sites_that_could_not_work_are_told_with_their_lines() {
+        for (from, to, problem) in [
+            ("'pcsi'", "'ordered'", "[[site]]: only with protocol = \"pcsi\""),
+            ("'pcsi'", "'pcsi'\nelection_timeout_ms = 900", "sites elect nobody"),
+            ("'pcsi'", "'pcsi'\nheartbeat_ms = 50", "heartbeat_ms: it has no effect"),
+            ("'pcsi'", "'pcsi'\nengine = 'calvin'", "engine: the nodes of this protocol"),
+            ("'pcsi'", "'pcsi'\ncontrol = 'locks'", "only the validators of a hierarchy"),
+            ("'pcsi'", "'pcsi'\npropagation_ms = 1", "from 10 to 10000"),
+            ("'pcsi'", "'pcsi'\nsites_to_write_min = 3", "partition 0 has 2 sites"),
+            ("partitions = [1]", "partitions = [2]", "partitions: 2 is none: they go from 0 to 1"),
+            ("partitions = [1]", "partitions = [1, 1]", "partitions: 1 is there twice"),
+            ("partitions = [1]", "partitions = []", "site 'b' has no partition"),
+            ("partitions = [1]", "partitions = [1]\nresolves = [0]", "the site does not have partition 0"),
+            ("resolves = [0]", "zone = 'y'", "unknown field"),
+            ("name = 'b'", "name = 'a'", "is taken at line"),
+        ] {
+            assert!(SITES.contains(from), "{from}");
+            let error = parse(&SITES.replacen(from, to, 1)).expect_err("it is wrong");
+            assert!(error.contains(problem), "{from} -> {to}: {error}");
+        }
+    }
 }
