@@ -26,7 +26,8 @@
 //! `docs/adding-a-protocol.md` takes [`register`], the smallest protocol, through all of it. [`dur`] is the
 //! first one that users could want. [`two_phase`] has four baselines whose transactions span partitions, and
 //! [`hierarchy`] decides on those in a tree of validators. [`pcsi`] is for sites that commit alone and tell
-//! each other later: it needs no groups, and is a core of its own.
+//! each other later: it needs no groups, and is no [`Certifier`] but a core of its own, which
+//! `node::geo::GeoSite` runs.
 
 mod access;
 pub mod call;

@@ -462,8 +462,8 @@ impl GeoSite {
         }
         if self.protocol().is_some_and(Pcsi::is_fenced) {
             return self.end(
-                "the other sites have fenced this one, and go on without it: what it had not told them is lost. \
-                 Move its directory aside, and start it again: it fetches what they have"
+                "the other sites have fenced this one, and go on without it: what it had not told them is \
+                 lost. Move its directory aside, and start it again: it fetches what they have"
                     .to_owned(),
                 effects,
             );
@@ -704,8 +704,8 @@ const LISTS: &str = "ERR a site reads and writes single keys, and lists and clea
 
 fn unread(index: u64) -> String {
     format!(
-        "entry {index} of the site's log means nothing to this build of Ordo: start the version that wrote it, \
-         or a newer one, with the description that the cluster had; the data is untouched"
+        "entry {index} of the site's log means nothing to this build of Ordo: start the version that wrote \
+         it, or a newer one, with the description that the cluster had; the data is untouched"
     )
 }
 

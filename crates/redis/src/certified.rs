@@ -1,4 +1,5 @@
-//! What is not served where transactions are certified: by a tree of validators, or by sites that commit alone.
+//! What is not served where transactions are certified: by a tree of validators, or by sites that commit
+//! alone.
 
 use crate::table::{Command, ConnectionCommand, Flags, Run};
 use txn::Reply;

@@ -35,7 +35,7 @@
 //! receiver applies the update once the previous number of each stamp's site is applied (equation 1) and its
 //! own views cover the dependencies. What the receiver does not apply yet waits, and the receiver
 //! acknowledges the updates before the first that waits. The sender sends again from there, at most
-//! [`SiteOptions::window`] numbers at a time; so this bounds what waits, and propagation resumes after a
+//! [`SiteOptions::window`] numbers and about 4 MiB at a time; so this bounds what waits, and propagation resumes after a
 //! crash or a cut from where the receiver is. An update that comes twice is known by its stamps.
 //!
 //! **Gaps.** A site holds each update of others that it has applied until the origin says that all sites
@@ -102,7 +102,10 @@
 //!   commit does not hear that a lost disk or a fence has taken it back.
 //! - Exactly once for a client that goes on at another site. A [`SiteMap`] that changes: it moves resolvers
 //!   without their locks.
-//! - Clears, and expiry (note 12).
+//! - Clears.
+//!
+//! Expiry (note 12) is the caller's: an entry has its deadline, a procedure compares that with its own time,
+//! and the resolver's site has a transaction remove what [`Pcsi::expired`] finds.
 //!
 //! A warning about section V. A transaction gets its advance number before it commits, and its number in a
 //! local partition when it commits. Let `t` at site 2 get number 200 of partition `p`, and `u` at site 3

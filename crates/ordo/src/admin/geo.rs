@@ -1,5 +1,5 @@
-//! `ordo admin status` where sites commit alone: each site is asked, because each one knows how far the others
-//! have its updates.
+//! `ordo admin status` where sites commit alone: each site is asked, because each one knows how far the
+//! others have its updates.
 
 use super::certified::{self, CertifiedStatus};
 use super::show::table;

@@ -128,8 +128,8 @@ impl GeoClusterStatus {
                         site.name,
                         pair.lag_ms / 1_000
                     ),
-                    "It gets them when the link is there again. A site that is away for good keeps the others \
-                     from writing once retained_updates_max updates wait for it: have it fenced \
+                    "It gets them when the link is there again. A site that is away for good keeps the \
+                     others from writing once retained_updates_max updates wait for it: have it fenced \
                      (`ordo admin fence`, docs/geo.md).",
                 )
             }));

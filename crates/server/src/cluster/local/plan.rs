@@ -361,7 +361,8 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n[[{table}]]\nname = \"n{number}\"\n{zone_key} = \"{zone_name}-{zone}\"\npeer_address = \"{HOST}:{peer}\"\n\
+            "\n[[{table}]]\nname = \"n{number}\"\n{zone_key} = \"{zone_name}-{zone}\"\n\
+             peer_address = \"{HOST}:{peer}\"\n\
              client_address = \"{HOST}:{client}\"\n"
         );
         if wishes.has_sites() {

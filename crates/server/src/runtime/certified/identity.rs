@@ -49,8 +49,8 @@ impl SiteIdentity {
         let (dir, SiteIdentity { node, cluster, .. }) = (dir.display(), &found);
         let text = match found.node == self.node && found.cluster == self.cluster {
             true => format!(
-                "{dir} was made with other nodes, partitions, validators, protocol or control than the cluster's \
-                 description has now, and these stay as they were when the cluster was founded: nothing was \
+                "{dir} was made with other nodes, partitions, validators, protocol or control than the \
+                 cluster's description has now, and these stay as they were when the cluster was founded: nothing was \
                  changed. Start the node with the description that it had"
             ),
             false => format!(

@@ -1,4 +1,6 @@
-//! A node of a cluster whose transactions are certified: a [`Site`] for real, with its journal and its peers.
+//! A node of a cluster whose transactions are certified: a site for real, with its journal and its peers.
+//! The site is a [`Site`] of a hierarchy or a [`GeoSite`] that commits alone; [`Served`] is the one place that
+//! knows both, and [`status`] tells of them.
 //!
 //! [`Runtime`](super::Runtime) is the front for clients in both families of protocols: it has the ports, and
 //! where it has a [`Certified`], requests go there instead of into the order. Each request becomes a
@@ -15,8 +17,8 @@
 //! # Keys that have expired
 //!
 //! Whoever reads a key that has expired finds none. At each tick the node that leads a leaf has a transaction
-//! of its own delete such keys ([`Expirer`]): so a key is gone from the counts, too, soon after it has
-//! expired by that node's clock.
+//! of its own delete such keys ([`Expirer`]), and so does the site that resolves a key: so a key is gone from
+//! the counts, too, soon after it has expired by that node's clock.
 //!
 //! # Locks
 //!
@@ -360,8 +362,8 @@ impl Certified {
             },
             Family::Geo => Words {
                 asked: "other sites",
-                unavailable: "a site that resolves a key does not answer or is fenced, or other sites lack too \
-                              much of this one, or it takes no transactions now: nothing was changed; try \
+                unavailable: "a site that resolves a key does not answer or is fenced, or other sites lack \
+                              too much of this one, or it takes no transactions now: nothing was changed; try \
                               again, or use another site",
             },
         };
