@@ -57,6 +57,8 @@ const RETRY_TICKS: u64 = 20;
 const HELLO_TICKS: u64 = 10;
 /// What nobody waits for is synced after this time.
 const SYNC_MS: u64 = 1_000;
+/// So many letters may wait for the disk.
+const LETTERS_MAX: usize = 1 << 14;
 /// A longer letter goes in parts: each link carries other letters, too.
 const PART_BYTES_MAX: usize = 1 << 20;
 /// No site has a letter of more bytes.
@@ -445,7 +447,10 @@ impl GeoSite {
     fn take(&mut self, effects: pcsi::SiteEffects) {
         effects.records.into_iter().for_each(|record| self.keep(&LogEntry::Record(record)));
         let behind = self.begun + u64::from(!self.pending.is_empty());
-        self.letters.extend(effects.messages.into_iter().map(|(to, letter)| (behind, to, letter)));
+        // A letter may be lost, and a disk that hangs must not fill the memory.
+        let room = LETTERS_MAX.saturating_sub(self.letters.len());
+        let letters = effects.messages.into_iter().take(room);
+        self.letters.extend(letters.map(|(to, letter)| (behind, to, letter)));
         self.answers.extend(effects.answers.into_iter().map(|(id, answer)| (behind, id, answer)));
     }
 
