@@ -10,6 +10,9 @@ use txn::{NodeId, PartitionId};
 /// A message carries updates of at most so many bytes, about, unless one alone has more.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
+/// A longer queue of a site is not counted exactly.
+const QUEUE_COUNTED_MAX: u64 = 4_096;
+
 /// An update that some other site has not acknowledged.
 #[derive(Debug)]
 struct Retained {
@@ -72,13 +75,17 @@ impl Outgoing {
         self.retained.len()
     }
 
-    /// How many updates a site has not acknowledged, and when the oldest of them was committed.
-    pub fn queue_of(&self, peer: NodeId, sites: &SiteMap) -> (usize, Option<u64>) {
+    /// How many updates a site has not acknowledged, and when the oldest of them was committed. A long queue is
+    /// not counted one by one: its updates for other sites are in the number, too.
+    pub fn queue_of(&self, peer: NodeId, sites: &SiteMap) -> (u64, Option<u64>) {
         let after = self.acknowledged.get(&peer).copied().unwrap_or(self.last_number);
         let behind = self.retained.range(after.saturating_add(1)..);
         let mut behind = behind.filter(|(_, retained)| concerns(&retained.update, peer, sites));
         let oldest = behind.next().map(|(_, retained)| retained.since_tick);
-        (usize::from(oldest.is_some()) + behind.count(), oldest)
+        match self.last_number - after {
+            numbers if numbers > QUEUE_COUNTED_MAX => (numbers, oldest),
+            _ => (u64::from(oldest.is_some()) + behind.count() as u64, oldest),
+        }
     }
 
     /// The next update. Returns whether no other site needs it.

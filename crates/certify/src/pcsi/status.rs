@@ -14,7 +14,8 @@ pub struct PeerStatus {
     pub incarnation: Incarnation,
     /// It is fenced, or a fence is under way.
     pub is_out: bool,
-    /// Updates of this site that the other one has not acknowledged.
+    /// Updates of this site that the other one has not acknowledged; in a long queue, also those among them
+    /// that do not concern it.
     pub queue: u64,
     /// The ticks since the oldest of these was committed, or since this process read it from its log.
     pub lag_ticks: u64,
@@ -36,7 +37,7 @@ impl Pcsi {
                 site,
                 incarnation: self.fences.incarnation_of(site),
                 is_out: !self.fences.is_here(site),
-                queue: queue as u64,
+                queue,
                 lag_ticks: since_tick.map_or(0, |since| self.ticks - since),
                 waiting: incoming.map_or(0, super::Incoming::waiting_len) as u64,
                 silent_ticks: self.ticks - heard_tick,
