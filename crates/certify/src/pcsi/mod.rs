@@ -35,8 +35,9 @@
 //! receiver applies the update once the previous number of each stamp's site is applied (equation 1) and its
 //! own views cover the dependencies. What the receiver does not apply yet waits, and the receiver
 //! acknowledges the updates before the first that waits. The sender sends again from there, at most
-//! [`SiteOptions::window`] numbers and about 4 MiB at a time; so this bounds what waits, and propagation resumes after a
-//! crash or a cut from where the receiver is. An update that comes twice is known by its stamps.
+//! [`SiteOptions::window`] numbers and about 4 MiB at a time; so this bounds what waits, and propagation
+//! resumes after a crash or a cut from where the receiver is. An update that comes twice is known by its
+//! stamps.
 //!
 //! **Gaps.** A site holds each update of others that it has applied until the origin says that all sites
 //! concerned have it; each message lists the earlier updates that some other site lacks. An origin is silent

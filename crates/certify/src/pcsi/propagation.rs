@@ -75,8 +75,8 @@ impl Outgoing {
         self.retained.len()
     }
 
-    /// How many updates a site has not acknowledged, and when the oldest of them was committed. A long queue is
-    /// not counted one by one: its updates for other sites are in the number, too.
+    /// How many updates a site has not acknowledged, and when the oldest of them was committed. A long queue
+    /// is not counted one by one: its updates for other sites are in the number, too.
     pub fn queue_of(&self, peer: NodeId, sites: &SiteMap) -> (u64, Option<u64>) {
         let after = self.acknowledged.get(&peer).copied().unwrap_or(self.last_number);
         let behind = self.retained.range(after.saturating_add(1)..);

@@ -1,5 +1,5 @@
-//! A node of a cluster whose transactions are certified: a site for real, with its journal and its peers.
-//! The site is a [`Site`] of a hierarchy or a [`GeoSite`] that commits alone; [`Served`] is the one place that
+//! A node of a cluster whose transactions are certified: a site for real, with its journal and its peers. The
+//! site is a [`Site`] of a hierarchy or a [`GeoSite`] that commits alone; [`Served`] is the one place that
 //! knows both, and [`status`] tells of them.
 //!
 //! [`Runtime`](super::Runtime) is the front for clients in both families of protocols: it has the ports, and
