@@ -2,7 +2,7 @@
 
 use crate::{Answer, Conflict, Listing, LocalSnapshot, Look, ReadSet, WriteSet};
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use txn::tx::Read;
@@ -22,6 +22,7 @@ pub(crate) struct Workspace {
     seen: BTreeMap<Key, Read>,
     listings: Vec<Listing>,
     count: Option<u64>,
+    held: BTreeSet<Key>,
     writes: WriteSet,
     /// The bytes of `seen` and `writes`, about.
     bytes: usize,
@@ -136,8 +137,14 @@ impl Workspace {
     }
 
     pub(crate) fn into_sets(self) -> (ReadSet, WriteSet) {
+        let unwritten = self.held.into_iter().filter(|key| !self.writes.records.contains_key(key));
+        let held = unwritten.filter_map(|key| {
+            let entry = self.seen.get(&key)?.entry.clone();
+            Some((key, entry))
+        });
+        let held = held.collect();
         let keys = self.seen.into_iter().map(|(key, read)| (key, read.version)).collect();
-        (ReadSet { keys, scans: self.listings, count: self.count }, self.writes)
+        (ReadSet { keys, scans: self.listings, count: self.count, held }, self.writes)
     }
 
     fn look(&mut self, look: Look) -> Poll<Result<Answer, Stop>> {
@@ -153,7 +160,7 @@ impl Workspace {
             },
         };
         Poll::Ready(match answer {
-            Answer::Refused(text) => Err(self.refuse(Stop::Abort(text.into()))),
+            Answer::Refused(text) => Err(self.refuse(Stop::Abort(text))),
             Answer::Conflict(conflict) => {
                 self.conflict = Some(conflict);
                 Err(Stop::Restart)
@@ -208,6 +215,10 @@ impl Access for Workspace {
         self.note_before(key);
         self.set(key.clone(), Some(entry));
         Ok(())
+    }
+
+    fn hold(&mut self, key: &Key) {
+        self.held.insert(key.clone());
     }
 
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {

@@ -26,11 +26,13 @@
 //! `docs/adding-a-protocol.md` takes [`register`], the smallest protocol, through all of it. [`dur`] is the
 //! first one that users could want. [`two_phase`] has four baselines whose transactions span partitions, and
 //! [`hierarchy`] decides on those in a tree of validators. [`pcsi`] is for sites that commit alone and tell
-//! each other later: it needs no groups, and is a core of its own.
+//! each other later: it needs no groups, and is no [`Certifier`] but a core of its own, which
+//! `node::geo::GeoSite` runs.
 
 mod access;
 pub mod call;
 mod codec;
+mod counts;
 pub mod dur;
 pub mod hierarchy;
 pub mod open;
@@ -45,12 +47,14 @@ pub mod two_phase;
 mod workers;
 
 pub use call::{CallEnd, CertifiedCall, Wish};
+pub use counts::KeyCounts;
 pub use open::{OpenTransaction, Progress};
 pub use proposals::OPEN_MAX;
 pub use sessions::{SESSION_HORIZON, session_opened};
 pub use workers::{Alone, Job, Threads, Workers};
 
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::tx::Read;
@@ -172,6 +176,9 @@ pub struct ReadSet {
     pub scans: Vec<Listing>,
     /// The number of the user's entries.
     pub count: Option<u64>,
+    /// What it has read of keys that nobody else may write meanwhile, and that it does not write itself
+    /// ([`txn::Access::hold`]). They are among `keys`.
+    pub held: BTreeMap<Key, Option<Entry>>,
 }
 
 /// What a scan has found: the keys are not kept, because a page of as many unchanged entries that ends at the
@@ -214,7 +221,7 @@ pub enum Answer {
     /// The number of the user's entries at its snapshot.
     Count(u64),
     /// The protocol does not do this, and the text says so.
-    Refused(&'static str),
+    Refused(Cow<'static, str>),
     /// Its writes have taken effect, and it has read what was there.
     Committed,
     /// An earlier attempt of it has committed, and this one has no effect. What this one has read says

@@ -161,7 +161,7 @@ impl Certifier for Register {
                 match look {
                     Look::Key(key) => Answer::Value(self.state.read(key)),
                     Look::Scan(_) | Look::Count => {
-                        Answer::Refused("ERR the register lists and counts no keys: read them by name")
+                        Answer::Refused("ERR the register lists and counts no keys: read them by name".into())
                     }
                 },
             );

@@ -32,6 +32,7 @@ pub mod clock;
 pub mod cluster;
 mod expiry;
 pub mod flights;
+pub mod geo;
 mod groups;
 pub mod host;
 pub mod listing;

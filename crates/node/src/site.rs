@@ -149,7 +149,7 @@ pub struct SiteStatus {
 /// What a site wants done beside what a host does.
 #[derive(Default)]
 pub struct SiteEffects {
-    host: HostEffects,
+    pub(crate) host: HostEffects,
     /// Answers for the clients of this site.
     pub answers: Vec<(RequestId, Answer)>,
     /// This site is silent from now on, and its process must be started again: the text says why.

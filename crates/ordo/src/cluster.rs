@@ -26,14 +26,14 @@ pub enum Cluster {
 /// `ordo cluster start`.
 #[derive(Args)]
 pub struct StartArgs {
-    /// The number of nodes of a new cluster: 1 to 7, or to 16 with --protocol hierarchy. One that exists has
+    /// The number of nodes of a new cluster: 1 to 7, or to 16 with another protocol. One that exists has
     /// its own: leave this out, or say the same; another number is refused.
     #[arg(long, value_name = "NODES")]
     local: Option<u16>,
     /// The number of zones of a new cluster, to which the nodes are dealt in turn [default: each node is
     /// one]. Every zone has a replica of everything, spread over its nodes. For one that exists, as
     /// with --local.
-    #[arg(long)]
+    #[arg(long, alias = "regions")]
     zones: Option<u16>,
     /// The number of partitions of a new cluster [default: 1, or as many as a zone has nodes]. For one that
     /// exists, as with --local.
@@ -43,9 +43,11 @@ pub struct StartArgs {
     /// agrees on their names [default: raft]. For one that exists, as with --local.
     #[arg(long)]
     delivery: Option<agree::Delivery>,
-    /// The protocol of a new cluster: ordered, or hierarchy, where a tree of validators certifies
-    /// transactions that clients may hold open (docs/hierarchy.md) [default: ordered].
-    #[arg(long, value_parser = ["ordered", "hierarchy"])]
+    /// The protocol of a new cluster: ordered; or hierarchy, where a tree of validators certifies
+    /// transactions that clients may hold open (docs/hierarchy.md); or pcsi, where each node is a site that
+    /// commits alone, and each zone a region (docs/geo.md; --regions is another name of --zones)
+    /// [default: ordered].
+    #[arg(long, value_parser = ["ordered", "hierarchy", "pcsi"])]
     protocol: Option<String>,
     /// How many children an inner validator of a new hierarchy has, at most.
     #[arg(long, default_value_t = 4, requires = "protocol")]
@@ -101,6 +103,7 @@ fn start(args: &StartArgs) -> Result<()> {
                     _ => Control::Locks,
                 },
             }),
+            "pcsi" => LocalProtocol::Pcsi,
             _ => LocalProtocol::Ordered,
         }),
     };

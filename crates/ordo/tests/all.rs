@@ -12,6 +12,7 @@ mod doctor;
 mod engines;
 mod export;
 mod faults;
+mod geo;
 mod hierarchy;
 mod hostile;
 mod http;

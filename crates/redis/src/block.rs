@@ -309,6 +309,7 @@ pub(crate) async fn run_as(tx: Tx, block: Block, actor: Actor) -> Outcome {
 async fn run_commands(mut tx: Tx, block: &Block, commands: &[&[Blob]], terms: Terms) -> Outcome {
     for watched in &block.watched {
         let read = tx.read(&watched.key, Intent::Read).await?;
+        tx.hold(&watched.key);
         if !watched.holds(&read) && !is_active(Mutant::SkipWatch) {
             return Ok(Reply::NilArray);
         }

@@ -1,17 +1,17 @@
-//! What is not served where transactions are certified by a tree of validators.
+//! What is not served where transactions are certified: by a tree of validators, or by sites that commit
+//! alone.
 
 use crate::table::{Command, ConnectionCommand, Flags, Run};
 use txn::Reply;
 
-const LISTS: &str = "validators know single keys, and list none: keep the names in a set or a hash";
-const CLEARS: &str = "validators know single keys: delete them by name";
+const LISTS: &str = "transactions are certified key by key, and list none: keep the names in a set or a hash";
+const CLEARS: &str = "transactions are certified key by key: delete them by name";
 const MESSAGES: &str = "nodes tell each other of no messages: use a stream, or an ordered cluster";
 const COPIES: &str = "nodes tell each other of no writes: use an ordered cluster";
-const SCRIPTS: &str = "validators list no keys, so a node cannot find all scripts that were loaded";
-const SAVES: &str =
-    "the journal has what was acknowledged, and begins anew by itself: stop the node to copy its files";
-const CHANGES: &str = "validators have no one order of which an exporter could tell the changes";
-const BACKUPS: &str = "validators have no checkpoint of one moment: stop all nodes to copy their files";
+const SCRIPTS: &str = "nobody lists keys, so a node cannot find all scripts that were loaded";
+const SAVES: &str = "the journal has what was acknowledged: stop the node to copy its files";
+const CHANGES: &str = "there is no one order of which an exporter could tell the changes";
+const BACKUPS: &str = "there is no checkpoint of one moment: stop all nodes to copy their files";
 const LOG: &str = "appendfsync says when a reply means that the disk has it";
 
 /// Why a command is refused there, and what to do instead; `None` if it is served.
@@ -42,8 +42,8 @@ pub fn refusal(command: &Command) -> Option<&'static str> {
 /// Why no command waits for a key there.
 pub const WAITS: &str = "no command waits for a key: ask again after a while, or use an ordered cluster";
 
-/// What a refused command replies.
-pub fn refused(command: &Command, why: &str) -> Reply {
+/// What a refused command replies where this is the protocol.
+pub fn refused(command: &Command, protocol: &str, why: &str) -> Reply {
     let name = command.name.to_uppercase().replace('|', " ");
-    Reply::error_owned(format!("ERR {name} is not served with protocol = \"hierarchy\": {why}"))
+    Reply::error_owned(format!("ERR {name} is not served with protocol = \"{protocol}\": {why}"))
 }

@@ -218,17 +218,20 @@ pub fn page(expected_failures: &str) -> String {
         let _ = writeln!(page, "| {name} | {} | {remark} |", command.documentation().since);
     }
     page.push_str(
-        "\n## With validators\n\n\
-         Where the `cluster.toml` says `protocol = \"hierarchy\"` ([hierarchy.md](hierarchy.md)), \
+        "\n## Where transactions are certified\n\n\
+         Where the `cluster.toml` says `protocol = \"hierarchy\"` ([hierarchy.md](hierarchy.md)) or \
+         `protocol = \"pcsi\"` ([geo.md](geo.md)), \
          transactions are certified rather than ordered. Commands do what they do elsewhere, `WATCH` and \
          scripts included, with these exceptions. Entries expire by the clock of the node that looks, and \
-         are removed soon after that by the node that leads their partition, by its clock. DBSIZE counts the \
-         keys that the client's node has, and no validator certifies that: it may be older than what others \
+         are removed soon after that, by the clock of the node that leads their partition or of the site \
+         that resolves their key. DBSIZE counts the \
+         keys that the client's node has, and nobody certifies that: it may be older than what others \
          were told, and inside a transaction older or newer than the snapshot. It counts expired keys until they are removed. Keyspace events \
-         are not sent.\n\n\
+         are not sent. With `protocol = \"pcsi\"` transactions read snapshots, and only writes conflict: \
+         [geo.md](geo.md#what-snapshots-allow-write-skew).\n\n\
          | command | why it is refused, and what instead |\n|---|---|\n",
     );
-    for (why, names) in refused_with_validators(&commands_by_name()) {
+    for (why, names) in refused_where_certified(&commands_by_name()) {
         let _ = writeln!(page, "| {} | {why} |", names.join(", "));
     }
     page.push_str("\n## Absent\n\n| command | why, and what instead |\n|---|---|\n");
@@ -267,8 +270,8 @@ fn commands_by_name() -> Vec<&'static Command> {
     commands
 }
 
-/// The commands that validators refuse, by the reason.
-fn refused_with_validators(commands: &[&Command]) -> BTreeMap<&'static str, Vec<String>> {
+/// The commands that are refused where transactions are certified, by the reason.
+fn refused_where_certified(commands: &[&Command]) -> BTreeMap<&'static str, Vec<String>> {
     let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for command in commands {
         let shown = command.name.to_uppercase().replace('|', " ");

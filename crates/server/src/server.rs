@@ -4,7 +4,7 @@ use crate::acl::{self, FirstUsers};
 use crate::auth_failures::AuthFailures;
 use crate::client::Access;
 use crate::cluster::identity::{Identity, IdentityError};
-use crate::cluster::{ClusterConfig, Leaders, Validators, join};
+use crate::cluster::{ClusterConfig, Leaders, join};
 use crate::config::{Config, ConfigError, PASSWORD_VARIABLE};
 use crate::disk::RealDisk;
 use crate::evict::Evictor;
@@ -429,8 +429,8 @@ fn start_node(
     let Some((cluster, name)) = cluster else {
         return Ok(Runtime::start(options, registry)?);
     };
-    if let Some(validators) = cluster.validators().cloned() {
-        let site = certified_options(&cluster, &name, validators, config, tls, options.engine);
+    if cluster.is_certified() {
+        let site = certified_options(&cluster, &name, config, tls, options.engine);
         return Ok(Runtime::start_certified(options, site, registry)?);
     }
     let access = access(config)?;
@@ -564,26 +564,29 @@ fn member_options(
     }
 }
 
-/// How a node takes part in the hierarchy that its settings describe.
+/// How a node takes part in the cluster that its settings describe.
 fn certified_options(
     cluster: &ClusterConfig,
     name: &str,
-    validators: Validators,
     config: &Config,
     tls: &Arc<Tls>,
     engine: EngineKind,
 ) -> CertifiedOptions {
     let numbered = || (1..).map(NodeId).zip(&cluster.nodes);
     let me = numbered().find(|(_, node)| node.name == name).map(|(me, _)| me).unwrap_or_default();
-    let hierarchy = cluster.hierarchy_digest();
+    let digest = cluster.certified_digest();
+    let tick_ms = match cluster.sites() {
+        Some(_) => SITE_TICK_MS,
+        None => (cluster.election_timeout_ms / ELECTION_TICKS).max(1),
+    };
     CertifiedOptions {
-        identity: SiteIdentity { node: name.to_owned(), cluster: cluster.name.clone(), hierarchy },
+        identity: SiteIdentity { node: name.to_owned(), cluster: cluster.name.clone(), digest },
         me,
         nodes: numbered().map(|(id, node)| (id, node.clone())).collect(),
         peers: PeerOptions {
             me,
             // Nodes with other descriptions do not talk to each other.
-            cluster: hierarchy,
+            cluster: digest,
             secret: cluster.secret.as_bytes().into(),
             listen: cluster.node(name).map_or(String::new(), |node| node.peer_address.clone()),
             protocols: 1..=1,
@@ -594,17 +597,19 @@ fn certified_options(
             tls: (config.tls_cluster != tls::CLUSTER_PLAIN).then(|| tls.clone()),
             plain_on_loopback: config.tls_cluster == tls::CLUSTER_AUTO,
         },
-        tick_ms: (cluster.election_timeout_ms / ELECTION_TICKS).max(1),
+        tick_ms,
         patience: Patience {
             request_ms: cluster.request_timeout_ms,
-            transaction_ms: validators.transaction_timeout_ms,
-            transaction_keys_max: validators.transaction_keys_max,
+            held_open: cluster.protocol.held_open(),
         },
-        validators,
+        protocol: cluster.protocol.clone(),
         expire: Arc::new(redis_surface::ExpireProcedure),
         on_end: Box::new(|_: &str| std::process::exit(EXIT_HALTED)),
     }
 }
+
+/// The tick of a site that commits alone: no period between sites is shorter.
+const SITE_TICK_MS: u64 = 10;
 
 /// Bytes that may wait for a peer that is slower than its senders.
 const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;

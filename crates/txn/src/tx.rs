@@ -155,6 +155,9 @@ pub trait Access: Send {
     fn admit_write(&mut self, key: &Key) -> Poll<Result<(), Stop>>;
     /// Writes (`Some`) or deletes (`None`) a record. Buffered until the procedure returns.
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop>;
+    /// Has the transaction take effect only if nobody else writes a key between its reads and its commit,
+    /// although it may not write the key itself. Where all reads are validated there is nothing to do.
+    fn hold(&mut self, _: &Key) {}
     /// Lists a part of a space.
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>>;
     /// Lists a part of a space as one of the transaction's partitions has it, without the transaction's own
@@ -355,6 +358,10 @@ impl Tx {
         let mut read = noted(read)?;
         let has_expired = read.entry.take_if(|entry| entry.expired(self.context.now_ms)).is_some();
         Ok((read, has_expired))
+    }
+    /// See [`Access::hold`]. The key has been read.
+    pub fn hold(&mut self, key: &Key) {
+        self.with(|access| access.hold(key));
     }
     /// The entry of a key: its value and its time to live.
     pub async fn entry(&mut self, key: &Key) -> Result<Option<Entry>, Stop> {

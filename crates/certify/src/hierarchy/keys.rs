@@ -6,14 +6,14 @@
 use super::Control;
 use crate::Conflict;
 use crate::codec::{put_value, take_value};
+use crate::counts::{KeyCounts, expires};
 use crate::prepare::{Prepare, Used};
 use crate::times::{Range, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::AddAssign;
 use txn::codec::{Reader, put_key, put_varint, take_key};
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
-use txn::{Entry, Key, Position, RequestId, Space};
+use txn::{Entry, Key, Position, RequestId};
 
 /// The parts of a leaf's keys. A key is in one of them, so several threads can change them.
 pub(super) const SHARDS: usize = 64;
@@ -68,57 +68,6 @@ impl KeyState {
     fn writers(&self) -> impl Iterator<Item = &Use> {
         self.users.values().filter(|user| user.write.is_some())
     }
-}
-
-/// How many keys of users hold something, tentative versions aside. Entries that have expired and were not
-/// removed yet count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeyCounts {
-    /// All of them.
-    pub keys: u64,
-    /// Of these, the keys with a time to live.
-    pub expiring: u64,
-    /// When those expire, in milliseconds since 1970, added up.
-    pub expires_at_ms_sum: u128,
-}
-
-impl KeyCounts {
-    /// Counts what a key holds.
-    fn add(&mut self, key: &Key, entry: Option<&Entry>) {
-        if let Some(expires_at_ms) = counted(key, entry) {
-            self.keys += 1;
-            self.expiring += u64::from(expires_at_ms != 0);
-            self.expires_at_ms_sum += u128::from(expires_at_ms);
-        }
-    }
-
-    /// Counts no longer what a key has held.
-    fn remove(&mut self, key: &Key, entry: Option<&Entry>) {
-        if let Some(expires_at_ms) = counted(key, entry) {
-            self.keys -= 1;
-            self.expiring -= u64::from(expires_at_ms != 0);
-            self.expires_at_ms_sum -= u128::from(expires_at_ms);
-        }
-    }
-}
-
-impl AddAssign for KeyCounts {
-    fn add_assign(&mut self, other: KeyCounts) {
-        self.keys += other.keys;
-        self.expiring += other.expiring;
-        self.expires_at_ms_sum += other.expires_at_ms_sum;
-    }
-}
-
-/// When an entry expires, if it counts.
-fn counted(key: &Key, entry: Option<&Entry>) -> Option<u64> {
-    entry.filter(|_| key.space() == Space::User).map(|entry| entry.expires_at_ms)
-}
-
-/// When a key expires, if it counts and has a time to live.
-fn expires(key: &Key, entry: Option<&Entry>) -> Option<(u64, Key)> {
-    let expires_at_ms = counted(key, entry).filter(|&expires_at_ms| expires_at_ms != 0)?;
-    Some((expires_at_ms, key.clone()))
 }
 
 /// What a reply does to a key.

@@ -153,10 +153,10 @@ mod tests;
 mod tree;
 
 pub use crate::sessions::home_of;
-pub use keys::KeyCounts;
 pub use outbox::BatchLimits;
 pub use tree::{Tree, TreeError};
 
+use crate::counts::KeyCounts;
 use crate::prepare::{Prepare, Used};
 use crate::proposals::{Proposals, make_room};
 use crate::sessions::SESSION_HORIZON;
@@ -945,7 +945,7 @@ impl Certifier for Hierarchy {
             Look::Count => return effects.answer(id, Answer::Count(self.key_counts().keys)),
             Look::Scan(_) => {
                 let text = "ERR hierarchical validation lists no keys: read them by name";
-                return effects.answer(id, Answer::Refused(text));
+                return effects.answer(id, Answer::Refused(text.into()));
             }
         };
         if let Some(open) = self.open.get_mut(&id) {
@@ -961,7 +961,7 @@ impl Certifier for Hierarchy {
         if writes.clears {
             self.open.remove(&id);
             let text = "ERR hierarchical validation clears no keys: delete them by name";
-            return effects.answer(id, Answer::Refused(text));
+            return effects.answer(id, Answer::Refused(text.into()));
         }
         if is_read_only && writes.is_empty() {
             // It has read what was there at its snapshot.
@@ -980,7 +980,7 @@ impl Certifier for Hierarchy {
         if entries.iter().any(|(_, entry)| entry.len() > REQUEST_BYTES_MAX) {
             let text = "ERR the transaction reads and writes more than 16 MiB in one partition: nothing was \
                         changed; write less at once";
-            return self.answer(id, Answer::Refused(text), effects);
+            return self.answer(id, Answer::Refused(text.into()), effects);
         }
         if let Some(open) = self.open.get_mut(&id) {
             (open.stage, open.since_tick) = (OpenStage::Ending, self.ticks);

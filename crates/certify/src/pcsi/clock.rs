@@ -3,7 +3,7 @@
 use super::Incarnation;
 use super::codec::{Form, Input};
 use std::collections::BTreeMap;
-use txn::{NodeId, PartitionId};
+use txn::{NodeId, PartitionId, Position};
 
 /// The number that a replica's site has given to a transaction in a partition. The numbers of a site's
 /// incarnation in a partition start above [`super::Incarnation::base`] and have no gaps.
@@ -14,6 +14,18 @@ pub struct CommitStamp {
     /// In an incarnation 0, from 1.
     pub sequence: u64,
 }
+
+impl CommitStamp {
+    /// A number that no other version of a key has. Positions of versions by different sites have no order.
+    pub(super) fn position(self) -> Position {
+        Position(u64::from(self.site.0) << 48 | self.sequence)
+    }
+}
+
+const _: () = assert!(
+    Incarnation(u8::MAX).last() < 1 << 48,
+    "the number of an update has room beside that of its site"
+);
 
 /// How many updates of each site are counted in one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

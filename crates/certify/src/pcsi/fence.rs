@@ -51,12 +51,12 @@ pub struct Incarnation(pub u8);
 
 impl Incarnation {
     /// The number before the first one of this incarnation, of commits and of stamps.
-    pub fn base(self) -> u64 {
-        u64::from(self.0) << NUMBER_BITS
+    pub const fn base(self) -> u64 {
+        (self.0 as u64) << NUMBER_BITS
     }
 
     /// The last number of this incarnation.
-    pub(super) fn last(self) -> u64 {
+    pub(super) const fn last(self) -> u64 {
         self.base() | ((1 << NUMBER_BITS) - 1)
     }
 

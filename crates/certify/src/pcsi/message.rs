@@ -38,6 +38,19 @@ pub struct Update {
     pub writes: BTreeMap<Key, Option<Entry>>,
 }
 
+impl Update {
+    /// What the writes take in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = |(key, entry): (&Key, &Option<Entry>)| {
+            key.heap_bytes() + entry.as_ref().map_or(0, |entry| entry.value.heap_bytes())
+        };
+        UPDATE_BYTES + self.writes.iter().map(bytes).sum::<usize>()
+    }
+}
+
+/// What an update takes beside its writes, about.
+const UPDATE_BYTES: usize = 256;
+
 /// A message with the incarnations of its sender and, as far as the sender knows it, of its receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Letter {
@@ -61,8 +74,9 @@ pub enum Message {
     /// From a resolver that waits: what became of the transaction?
     Ask(TransactionName),
     /// All updates of the sender in `after + 1..=through` that concern the receiver, which has acknowledged
-    /// those up to `after`. Of those, some other site lacks `retained`. The sender's newest update is `last`.
-    Updates { after: u64, through: u64, last: u64, retained: Vec<u64>, updates: Vec<Arc<Update>> },
+    /// those up to `after`. Of those, some other site lacks the ones in the runs `retained`, which grow: the
+    /// first and the last number of each. The sender's newest update is `last`.
+    Updates { after: u64, through: u64, last: u64, retained: Vec<(u64, u64)>, updates: Vec<Arc<Update>> },
     /// The sender has applied all that concerns it of the receiver's updates in `1..=through`.
     Applied { through: u64 },
     /// The sender asks for updates of a third site that it may apply to replicas with these views.

@@ -35,8 +35,9 @@
 //! receiver applies the update once the previous number of each stamp's site is applied (equation 1) and its
 //! own views cover the dependencies. What the receiver does not apply yet waits, and the receiver
 //! acknowledges the updates before the first that waits. The sender sends again from there, at most
-//! [`SiteOptions::window`] numbers at a time; so this bounds what waits, and propagation resumes after a
-//! crash or a cut from where the receiver is. An update that comes twice is known by its stamps.
+//! [`SiteOptions::window`] numbers and about 4 MiB at a time; so this bounds what waits, and propagation
+//! resumes after a crash or a cut from where the receiver is. An update that comes twice is known by its
+//! stamps.
 //!
 //! **Gaps.** A site holds each update of others that it has applied until the origin says that all sites
 //! concerned have it; each message lists the earlier updates that some other site lacks. An origin is silent
@@ -102,7 +103,10 @@
 //!   commit does not hear that a lost disk or a fence has taken it back.
 //! - Exactly once for a client that goes on at another site. A [`SiteMap`] that changes: it moves resolvers
 //!   without their locks.
-//! - Clears, and expiry (note 12).
+//! - Clears.
+//!
+//! Expiry (note 12) is the caller's: an entry has its deadline, a procedure compares that with its own time,
+//! and the resolver's site has a transaction remove what [`Pcsi::expired`] finds.
 //!
 //! A warning about section V. A transaction gets its advance number before it commits, and its number in a
 //! local partition when it commits. Let `t` at site 2 get number 200 of partition `p`, and `u` at site 3
@@ -123,6 +127,7 @@ mod propagation;
 mod replica;
 mod requests;
 mod resolver;
+mod status;
 #[cfg(test)]
 mod tests;
 mod witness;
@@ -132,6 +137,7 @@ pub use codec::describe;
 pub use fence::{Ballot, Candidate, Decision, Incarnation};
 pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
+pub use status::PeerStatus;
 
 use crate::{Answer, Conflict, WriteSet};
 use fence::Fences;
@@ -140,23 +146,48 @@ use propagation::{Incoming, Outgoing};
 use replica::Replica;
 use requests::Requests;
 use resolver::Resolver;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId};
+use txn::tx::Read;
+use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId, Space};
 use witness::Witnesses;
 
 /// The sites of each partition.
 #[derive(Clone, Debug)]
 pub struct SiteMap {
     replicas: Vec<Vec<NodeId>>,
+    /// The sites that resolve conflicts in each partition: some of those that have it.
+    resolvers: Vec<Vec<NodeId>>,
+    /// Whether the last partition is that of what the store itself keeps.
+    has_system: bool,
 }
 
 impl SiteMap {
     /// The sites of each partition, by its number; `None` unless there are partitions, and each has a site.
     pub fn new(replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
         let has_sites = !replicas.is_empty() && replicas.iter().all(|sites| !sites.is_empty());
-        has_sites.then_some(SiteMap { replicas })
+        has_sites.then(|| SiteMap { resolvers: replicas.clone(), replicas, has_system: false })
+    }
+
+    /// The same, where only these sites resolve conflicts in a partition; `None` unless they have it.
+    pub fn resolved_by(mut self, partition: PartitionId, sites: Vec<NodeId>) -> Option<SiteMap> {
+        let place = usize::from(partition.0);
+        let having = self.replicas.get(place)?;
+        let have_it = !sites.is_empty() && sites.iter().all(|site| having.contains(site));
+        have_it.then(|| {
+            self.resolvers[place] = sites;
+            self
+        })
+    }
+
+    /// The same, with a further partition that all sites have. It has what the store itself keeps, such as
+    /// scripts.
+    pub fn with_system(mut replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
+        let all: BTreeSet<NodeId> = replicas.iter().flatten().copied().collect();
+        replicas.push(all.into_iter().collect());
+        SiteMap::new(replicas).map(|sites| SiteMap { has_system: true, ..sites })
     }
 
     /// Whether there is such a partition.
@@ -171,12 +202,17 @@ impl SiteMap {
 
     /// The partition of a key.
     pub fn partition_of(&self, key: &Key) -> PartitionId {
-        txn::key::partition_of_slot(key.slot(), self.replicas.len() as u16)
+        let partitions = self.replicas.len() as u16;
+        match self.has_system {
+            false => txn::key::partition_of_slot(key.slot(), partitions),
+            true if key.space() == Space::System => PartitionId(partitions - 1),
+            true => txn::key::partition_of_slot(key.slot(), partitions - 1),
+        }
     }
 
     /// The site that resolves the conflicts of a key.
     pub fn resolver_of(&self, key: &Key) -> NodeId {
-        let sites = self.sites(self.partition_of(key));
+        let sites = &self.resolvers[usize::from(self.partition_of(key).0)];
         sites[(key.hash64() % sites.len() as u64) as usize]
     }
 
@@ -416,11 +452,11 @@ impl Pcsi {
     /// # Errors
     /// The snapshot is gone ([`Answer::Conflict`]), or this site has no replica of the key's partition
     /// ([`Answer::Refused`]).
-    pub fn look(&self, id: RequestId, key: &Key) -> Result<Option<Entry>, Answer> {
+    pub fn look(&self, id: RequestId, key: &Key) -> Result<Read, Answer> {
         let partition = self.options.sites.partition_of(key);
         let replica = self.replicas.get(&partition).ok_or(NOT_HERE)?;
         let open = self.open.get(&id).ok_or(Answer::Conflict(Conflict::Snapshot))?;
-        Ok(replica.read(key, &open.views[&partition]))
+        Ok(replica.version(key, &open.views[&partition]).map_or_else(Read::default, read_of))
     }
 
     /// A transaction ends. The answer is [`Answer::Committed`], [`Answer::CommittedBefore`],
@@ -591,10 +627,11 @@ impl Pcsi {
         waits.into_iter().find_map(|(waits, reason)| waits.then_some(reason))
     }
 
-    /// What a key has at this site; `None` too if the site has no replica of the key's partition.
-    pub fn newest(&self, key: &Key) -> Option<Entry> {
-        let replica = self.replicas.get(&self.options.sites.partition_of(key))?;
-        replica.read(key, &replica.view)
+    /// What a key has at this site; nothing too if the site has no replica of the key's partition.
+    pub fn newest(&self, key: &Key) -> Read {
+        let replica = self.replicas.get(&self.options.sites.partition_of(key));
+        let version = replica.and_then(|replica| replica.version(key, &replica.view));
+        version.map_or_else(Read::default, read_of)
     }
 
     /// How many updates of each site a partition's replica counts; `None` if the site has no replica of it.
@@ -629,7 +666,7 @@ impl Pcsi {
 
     /// Keeps an own update for the sites that need it.
     fn retain(&mut self, update: &Arc<Update>) {
-        if self.outgoing.add(Arc::clone(update), &self.options.sites) {
+        if self.outgoing.add(Arc::clone(update), &self.options.sites, self.ticks) {
             self.mark_stable(update);
         }
     }
@@ -788,4 +825,10 @@ impl Pcsi {
     }
 }
 
-const NOT_HERE: Answer = Answer::Refused("PCSI reads and writes partitions that its site has, key by key");
+fn read_of((stamp, entry): &(CommitStamp, Option<Entry>)) -> Read {
+    Read { entry: entry.clone(), version: stamp.position() }
+}
+
+const NOT_HERE: Answer = Answer::Refused(Cow::Borrowed(
+    "ERR a site reads and writes the partitions that it has, key by key: it lists, counts and clears none",
+));

@@ -2,16 +2,30 @@
 
 use super::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, Update, VectorClock};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId};
+
+/// A message carries updates of at most so many bytes, about, unless one alone has more.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// A longer queue of a site is not counted exactly.
+const QUEUE_COUNTED_MAX: u64 = 4_096;
+
+/// An update that some other site has not acknowledged.
+#[derive(Debug)]
+struct Retained {
+    update: Arc<Update>,
+    since_tick: u64,
+}
 
 /// What this site has committed, for the others.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     last_number: u64,
     /// What some other site has not acknowledged.
-    retained: BTreeMap<u64, Arc<Update>>,
+    retained: BTreeMap<u64, Retained>,
     /// Up to which number each other site has what concerns it.
     acknowledged: BTreeMap<NodeId, u64>,
     /// The sites whose numbers the log does not have yet.
@@ -35,7 +49,8 @@ impl Outgoing {
             let mut lagging = acknowledged.iter().filter(|&(_, &through)| through < update.number);
             lagging.any(|(&peer, _)| concerns(update, peer, sites))
         };
-        self.retained.extract_if(.., |_, update| !lacks(update)).map(|(_, update)| update).collect()
+        let released = self.retained.extract_if(.., |_, retained| !lacks(&retained.update));
+        released.map(|(_, retained)| retained.update).collect()
     }
 
     /// A site counts again. It will fetch from others what is retained no more.
@@ -49,7 +64,7 @@ impl Outgoing {
 
     /// The updates that some other site has not acknowledged.
     pub fn retained(&self) -> Vec<Arc<Update>> {
-        self.retained.values().cloned().collect()
+        self.retained.values().map(|retained| Arc::clone(&retained.update)).collect()
     }
 
     pub fn last_number(&self) -> u64 {
@@ -60,14 +75,39 @@ impl Outgoing {
         self.retained.len()
     }
 
+    /// How many updates a site has not acknowledged, and when the oldest of them was committed. A long queue
+    /// is not counted one by one: its updates for other sites are in the number, too.
+    pub fn queue_of(&self, peer: NodeId, sites: &SiteMap) -> (u64, Option<u64>) {
+        let after = self.acknowledged.get(&peer).copied().unwrap_or(self.last_number);
+        let behind = self.retained.range(after.saturating_add(1)..);
+        let mut behind = behind.filter(|(_, retained)| concerns(&retained.update, peer, sites));
+        let oldest = behind.next().map(|(_, retained)| retained.since_tick);
+        match self.last_number - after {
+            numbers if numbers > QUEUE_COUNTED_MAX => (numbers, oldest),
+            _ => (u64::from(oldest.is_some()) + behind.count() as u64, oldest),
+        }
+    }
+
     /// The next update. Returns whether no other site needs it.
-    pub fn add(&mut self, update: Arc<Update>, sites: &SiteMap) -> bool {
+    pub fn add(&mut self, update: Arc<Update>, sites: &SiteMap, now: u64) -> bool {
         self.last_number = update.number;
         let is_needed = self.acknowledged.keys().any(|&peer| concerns(&update, peer, sites));
         if is_needed {
-            self.retained.insert(update.number, update);
+            self.retained.insert(update.number, Retained { update, since_tick: now });
         }
         !is_needed
+    }
+
+    /// The numbers of what is retained, as the first and the last one of each run of numbers.
+    fn runs(&self) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for &number in self.retained.keys() {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == number => *last = number,
+                _ => runs.push((number, number)),
+            }
+        }
+        runs
     }
 
     /// What each other site lacks, as far as a message goes. A heartbeat goes also to those that lack
@@ -75,36 +115,54 @@ impl Outgoing {
     pub fn batches(&self, is_heartbeat: bool, options: &SiteOptions) -> Vec<(NodeId, Message)> {
         let lagging =
             self.acknowledged.iter().filter(|&(_, &after)| is_heartbeat || after < self.last_number);
-        let message = |(&peer, &after): (&NodeId, &u64)| {
-            let through = self.last_number.min(after + options.window);
-            let concerning =
-                self.retained.range(..=through).filter(|(_, update)| concerns(update, peer, &options.sites));
-            let (earlier, new): (Vec<_>, Vec<_>) = concerning.partition(|(number, _)| **number <= after);
-            let retained = earlier.into_iter().map(|(&number, _)| number).collect();
-            let updates = new.into_iter().map(|(_, update)| Arc::clone(update)).collect();
+        let lagging: Vec<(NodeId, u64)> = lagging.map(|(&peer, &after)| (peer, after)).collect();
+        if lagging.is_empty() {
+            return Vec::new();
+        }
+        let runs = self.runs();
+        let message = |(peer, after): (NodeId, u64)| {
+            let mut through = self.last_number.min(after + options.window);
+            let mut updates = Vec::new();
+            let mut bytes = 0;
+            for (&number, Retained { update, .. }) in
+                self.retained.range((Bound::Excluded(after), Bound::Included(through)))
+            {
+                if !concerns(update, peer, &options.sites) {
+                    continue;
+                }
+                bytes += update.bytes();
+                if bytes > BATCH_BYTES_MAX && !updates.is_empty() {
+                    through = number - 1;
+                    break;
+                }
+                updates.push(Arc::clone(update));
+            }
+            let earlier = runs.iter().take_while(|(first, _)| *first <= after);
+            let retained = earlier.map(|&(first, last)| (first, last.min(after))).collect();
             (peer, Message::Updates { after, through, last: self.last_number, retained, updates })
         };
-        lagging.map(message).collect()
+        lagging.into_iter().map(message).collect()
     }
 
     /// A site has all that concerns it, up to this number. Returns what all sites have by that.
     pub fn acknowledge(&mut self, peer: NodeId, through: u64, sites: &SiteMap) -> Vec<Arc<Update>> {
-        if let Some(acknowledged) = self.acknowledged.get_mut(&peer) {
-            let known = *acknowledged;
-            *acknowledged = through.clamp(known, self.last_number.max(known));
-            if *acknowledged > known {
-                self.unlogged.insert(peer);
-            }
+        let Some(acknowledged) = self.acknowledged.get_mut(&peer) else { return Vec::new() };
+        let known = *acknowledged;
+        let through = through.min(self.last_number);
+        if through <= known {
+            return Vec::new();
         }
+        *acknowledged = through;
+        self.unlogged.insert(peer);
         let acknowledged = &self.acknowledged;
         let lacks = |update: &Update| {
             let mut lagging = acknowledged.iter().filter(|&(_, &through)| through < update.number);
-            let is_dropped = is_active(Mutant::DropAtFirstAcknowledgement)
-                && through >= update.number
-                && concerns(update, peer, sites);
+            let is_dropped = is_active(Mutant::DropAtFirstAcknowledgement) && concerns(update, peer, sites);
             lagging.any(|(&peer, _)| concerns(update, peer, sites)) && !is_dropped
         };
-        self.retained.extract_if(.., |_, update| !lacks(update)).map(|(_, update)| update).collect()
+        // The acknowledgement says nothing new of any other update.
+        let concerned = self.retained.extract_if(known + 1..=through, |_, retained| !lacks(&retained.update));
+        concerned.map(|(_, retained)| retained.update).collect()
     }
 
     /// The acknowledgements since the last call, for the log.
@@ -149,9 +207,34 @@ impl Incoming {
         self.held.len()
     }
 
+    /// The number of updates that wait for others.
+    pub fn waiting_len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// See `heard_tick`.
+    pub fn heard_tick(&self) -> u64 {
+        self.heard_tick
+    }
+
     /// What is applied here, and may not be at all sites concerned.
     pub fn held(&self) -> Vec<Arc<Update>> {
         self.held.values().cloned().collect()
+    }
+
+    /// The numbers up to this one of what is held, beside those of these runs.
+    fn held_beside(&self, runs: &[(u64, u64)], through: u64) -> BTreeSet<u64> {
+        let runs = if is_active(Mutant::ReleaseEarly) { &[] } else { runs };
+        let (mut beside, mut from) = (BTreeSet::new(), 0);
+        let end = through.saturating_add(1);
+        for &(first, last) in runs.iter().chain([&(end, end)]) {
+            let first = first.min(end);
+            if from < first {
+                beside.extend(self.held.range(from..first).map(|(&number, _)| number));
+            }
+            from = last.saturating_add(1).max(from);
+        }
+        beside
     }
 
     /// What waits for others.
@@ -204,16 +287,14 @@ impl Pcsi {
         &mut self,
         from: NodeId,
         (after, through, last): (u64, u64, u64),
-        retained: &[u64],
+        retained: &[(u64, u64)],
         updates: Vec<Arc<Update>>,
         effects: &mut SiteEffects,
     ) {
         self.fences.has_returned(from);
         let incoming = self.incoming.entry(from).or_default();
         let applied = incoming.applied();
-        let is_lacked = |number| retained.contains(&number) && !is_active(Mutant::ReleaseEarly);
-        let is_done = |number: u64| number <= after && !is_lacked(number);
-        let done: BTreeSet<u64> = incoming.held.keys().copied().filter(|&number| is_done(number)).collect();
+        let done = incoming.held_beside(retained, after);
         incoming.unlogged.extend(&done);
         let stable = incoming.release(&done);
         // What this site has acknowledged, perhaps before a crash, it has applied.
@@ -329,9 +410,11 @@ impl Pcsi {
     ) {
         let Some(incoming) = self.incoming.get(&origin) else { return };
         let mut updates = Vec::new();
+        let mut bytes = 0;
         for update in incoming.held.values() {
             let is_lacked = !update.is_counted(|of| views.get(&of)) && update.may_follow(|of| views.get(&of));
-            if is_lacked && updates.len() < self.options.window as usize {
+            if is_lacked && updates.len() < self.options.window as usize && bytes <= BATCH_BYTES_MAX {
+                bytes += update.bytes();
                 for (of, &stamp) in &update.stamps {
                     views.entry(*of).and_modify(|view| view.count(stamp));
                 }

@@ -2,6 +2,7 @@
 
 use super::codec::{Form, Input};
 use super::{CommitStamp, Pcsi, SiteMap, Update, VectorClock, clock};
+use crate::counts::{KeyCounts, expires};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::mutant::{Mutant, is_active};
 use txn::{Entry, Key, PartitionId};
@@ -18,6 +19,10 @@ pub struct Replica {
     versions: BTreeMap<Key, Versions>,
     /// The keys that may have more than one version.
     with_earlier: BTreeSet<Key>,
+    /// What the newest versions hold.
+    counts: KeyCounts,
+    /// The keys that [`KeyCounts::expiring`] counts, by the times when they expire.
+    expiring: BTreeSet<(u64, Key)>,
 }
 
 type Versions = Vec<(CommitStamp, Option<Entry>)>;
@@ -34,15 +39,31 @@ fn prune(versions: &mut Versions, views: &[&VectorClock]) -> bool {
 }
 
 impl Replica {
-    /// What a key has in a view.
-    pub(super) fn read(&self, key: &Key, view: &VectorClock) -> Option<Entry> {
-        let versions = self.versions.get(key)?;
-        versions.iter().rev().find(|(stamp, _)| view.sees(*stamp))?.1.clone()
+    /// A key's version in a view.
+    pub(super) fn version(&self, key: &Key, view: &VectorClock) -> Option<&(CommitStamp, Option<Entry>)> {
+        self.versions.get(key)?.iter().rev().find(|(stamp, _)| view.sees(*stamp))
     }
 
     /// A key's newest version.
     pub(super) fn newest(&self, key: &Key) -> Option<CommitStamp> {
         self.versions.get(key)?.last().map(|(stamp, _)| *stamp)
+    }
+
+    /// What the newest versions hold.
+    pub(super) fn counts(&self) -> KeyCounts {
+        self.counts
+    }
+
+    /// The keys of users that have expired.
+    pub(super) fn expired(&self, now_ms: u64) -> impl Iterator<Item = &Key> {
+        let due = self.expiring.iter().take_while(move |(expires_at_ms, _)| *expires_at_ms <= now_ms);
+        due.map(|(_, key)| key)
+    }
+
+    /// The newest versions of what the store itself keeps.
+    pub(super) fn system_records(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+        let records = self.versions.range(Key::system(b"")..);
+        records.filter_map(|(key, versions)| Some((key, versions.last()?.1.as_ref()?)))
     }
 
     /// The number of versions.
@@ -52,7 +73,15 @@ impl Replica {
 
     /// A key's next version. Those before it that none of the views reads are removed.
     fn write(&mut self, key: Key, stamp: CommitStamp, entry: Option<Entry>, views: &[&VectorClock]) {
-        let versions = self.versions.entry(key.clone()).or_default();
+        let Replica { versions, counts, expiring, .. } = self;
+        let versions = versions.entry(key.clone()).or_default();
+        let before = versions.last().and_then(|(_, before)| before.as_ref());
+        counts.remove(&key, before);
+        if let Some(expires) = expires(&key, before) {
+            expiring.remove(&expires);
+        }
+        counts.add(&key, entry.as_ref());
+        expiring.extend(expires(&key, entry.as_ref()));
         versions.push((stamp, entry));
         if !prune(versions, views) {
             self.with_earlier.insert(key);
@@ -105,9 +134,16 @@ impl Form for Replica {
         let (view, depends, forgotten) = (Form::take(input)?, Form::take(input)?, Form::take(input)?);
         let versions: BTreeMap<Key, Versions> = Form::take(input)?;
         versions.values().all(|versions| !versions.is_empty()).then_some(())?;
-        let has_earlier = |(key, versions): (&Key, &Versions)| (versions.len() > 1).then(|| key.clone());
-        let with_earlier = versions.iter().filter_map(has_earlier).collect();
-        Some(Replica { view, depends, forgotten, versions, with_earlier })
+        let mut replica = Replica { view, depends, forgotten, versions, ..Replica::default() };
+        for (key, versions) in &replica.versions {
+            let newest = versions.last().and_then(|(_, entry)| entry.as_ref());
+            replica.counts.add(key, newest);
+            replica.expiring.extend(expires(key, newest));
+            if versions.len() > 1 {
+                replica.with_earlier.insert(key.clone());
+            }
+        }
+        Some(replica)
     }
 }
 

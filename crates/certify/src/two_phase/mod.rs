@@ -496,7 +496,7 @@ impl Certifier for TwoPhase {
         let Some(&Open { begins_at: timestamp, .. }) = self.open.get(&id) else { return };
         let Look::Key(key) = look else {
             let text = "ERR two-phase commit lists and counts no keys: read them by name";
-            return effects.answer(id, Answer::Refused(text));
+            return effects.answer(id, Answer::Refused(text.into()));
         };
         let Some(partition) = self.partitions.get(&self.group_of(key)) else { return };
         match partition.read(key, timestamp) {

@@ -1,63 +1,24 @@
 //! `ordo admin status` in a hierarchy: each node is asked, because each one counts what its own clients do.
 
+use super::certified::{self, CertifiedStatus};
 use super::show::table;
-use anyhow::{Result, anyhow};
-use serde_json::Value;
+use anyhow::Result;
 use server::client::Access;
-use server::cluster::hierarchy::{
-    HIERARCHY, HierarchyNode, HierarchyStatus, TransactionCounts, ValidatorStatus,
-};
+use server::cluster::hierarchy::{HierarchyNode, HierarchyStatus, TransactionCounts, ValidatorStatus};
 use server::cluster::{Problem, Verdict, verdict};
-use std::fmt;
 use std::io::Write;
-use std::time::Duration;
-
-/// How long a node may take that is asked beside the first one.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// A node that was asked for the status of an ordered cluster is of a hierarchy.
-#[derive(Debug)]
-pub struct IsHierarchy(pub HierarchyStatus);
-
-impl fmt::Display for IsHierarchy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the nodes and validators of a hierarchy never change: `ordo admin status` shows them")
-    }
-}
-
-impl std::error::Error for IsHierarchy {}
-
-/// The status that a reply has, if the node is of a hierarchy.
-pub fn parsed(json: &str) -> Option<Result<HierarchyStatus>> {
-    let value: Value = serde_json::from_str(json).ok()?;
-    (value.get("protocol")?.as_str()? == HIERARCHY).then(|| {
-        serde_json::from_value(value).map_err(|problem| {
-            anyhow!(
-                "this `ordo` does not understand the node's status ({problem}): use one of the node's version"
-            )
-        })
-    })
-}
 
 /// Completes a node's status by what the others answer.
 pub fn completed(mut status: HierarchyStatus, access: &Access) -> HierarchyStatus {
     let others = status.nodes.iter().filter(|node| node.id != status.me);
     let addresses: Vec<String> = others.map(|node| node.client_address.clone()).collect();
-    // All at once: nodes that are away take as long as one of them.
-    let answers: Vec<Option<HierarchyStatus>> = std::thread::scope(|scope| {
-        let asked: Vec<_> = addresses
-            .iter()
-            .map(|address| scope.spawn(move || super::Node::ask_within(address, access, PATIENCE)))
-            .collect();
-        let answers = asked.into_iter().map(|asked| {
-            let error = asked.join().ok()?.err()?;
-            error.downcast::<IsHierarchy>().ok().map(|IsHierarchy(other)| other)
-        });
-        answers.collect()
-    });
-    let is_same = |other: &HierarchyStatus| other.cluster == status.cluster;
-    let answers: Vec<HierarchyStatus> = answers.into_iter().flatten().filter(is_same).collect();
-    answers.iter().for_each(|other| status.add(other));
+    for answer in certified::ask(&addresses, access) {
+        if let CertifiedStatus::Hierarchy(other) = answer
+            && other.cluster == status.cluster
+        {
+            status.add(&other);
+        }
+    }
     status
 }
 

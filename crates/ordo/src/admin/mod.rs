@@ -6,6 +6,8 @@
 //! partition's leader if only that one can make it: if its reply is lost, nobody here knows whether it
 //! happened, and says so.
 
+mod certified;
+mod geo;
 mod hierarchy;
 mod leaders;
 mod placement;
@@ -16,8 +18,8 @@ mod survivor;
 
 use crate::nodes::{Nodes, PASSWORD_VARIABLE};
 use anyhow::{Context, Result, anyhow, bail};
+use certified::IsCertified;
 use clap::{Arg, Args, Command, Subcommand};
-use hierarchy::IsHierarchy;
 use placement::Place;
 use rebalance::{Holding, Move};
 use server::client::{Access, Answer, Client, ClientError};
@@ -53,7 +55,8 @@ pub struct Admin {
 /// What to do.
 #[derive(Subcommand)]
 enum AdminCommand {
-    /// Shows whether all is well, the nodes and the partitions, or the tree of validators of a hierarchy.
+    /// Shows whether all is well, the nodes and the partitions, the tree of validators of a hierarchy, or how
+    /// far each site is behind each other one.
     /// Exits with 0 if all is well, 3 if somebody should look at something, 4 if a partition or a validator
     /// has no leader, and 1 if no node answers.
     Status {
@@ -63,6 +66,16 @@ enum AdminCommand {
         /// All nodes and partitions, also where there are many.
         #[arg(long, conflicts_with = "json")]
         all: bool,
+    },
+    /// Has the other sites of a cluster whose sites commit alone go on without one (docs/geo.md). What that
+    /// site has not told the others is lost, and it must begin anew with an empty directory. --address names
+    /// another site.
+    Fence {
+        /// Its name.
+        site: String,
+        /// Without this nothing is done.
+        #[arg(long)]
+        yes: bool,
     },
     /// Tells the cluster of a node that is about to join.
     AddNode {
@@ -179,6 +192,10 @@ pub fn run(admin: &Admin) -> Result<ExitCode> {
         AdminCommand::Skip { requests: names, dir, yes } => {
             return done(requests::skip(names, dir, *yes, out));
         }
+        AdminCommand::Fence { site, yes } => {
+            let access = admin.nodes.access(std::env::var(PASSWORD_VARIABLE).ok())?;
+            return done(geo::fence(&admin.nodes.address, &access, site, *yes, out));
+        }
         AdminCommand::Recover { dir, yes, .. } => return done(survivor::recover(dir, *yes, out)),
         _ => {}
     }
@@ -191,8 +208,8 @@ fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<Verdict
     let found = Node::find(&admin.nodes.address, access, admin.nodes.timeout());
     let mut node = match (found, &admin.command) {
         (Err(error), AdminCommand::Status { json, .. }) => {
-            let IsHierarchy(status) = error.downcast::<IsHierarchy>()?;
-            return hierarchy::show(&hierarchy::completed(status, access), *json, out);
+            let IsCertified(status) = error.downcast::<IsCertified>()?;
+            return certified::show(status, access, *json, out);
         }
         (found, _) => found?,
     };
@@ -255,7 +272,10 @@ fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<Verdict
             writeln!(out, "{}", node.move_slots(*first, *last, *partition)?)?;
         }
         // See `run`.
-        AdminCommand::Requests { .. } | AdminCommand::Skip { .. } | AdminCommand::Recover { .. } => {}
+        AdminCommand::Requests { .. }
+        | AdminCommand::Skip { .. }
+        | AdminCommand::Recover { .. }
+        | AdminCommand::Fence { .. } => {}
         AdminCommand::TransferLeader { partition, node: who } => {
             let to = may_lead(&node.status, *partition, who)?.to_string();
             let mut leader = leaders::leader_of(node, *partition, access)?;
@@ -444,7 +464,7 @@ impl Node {
         for address in addresses {
             match Node::ask_within(address, access, patience) {
                 Ok(node) => return Ok(node),
-                Err(problem) if problem.is::<IsHierarchy>() => return Err(problem),
+                Err(problem) if problem.is::<IsCertified>() => return Err(problem),
                 Err(problem) => problems.push(format!("{address}: {problem}")),
             }
         }
@@ -512,8 +532,8 @@ fn status_of(client: &mut Client) -> Result<(ClusterStatus, String)> {
         Answer::Error(text) => return Err(refused(&text)),
         other => bail!("ORDO.CLUSTER STATUS answered {other:?}, which is no status"),
     };
-    if let Some(status) = hierarchy::parsed(&json) {
-        return Err(IsHierarchy(status?).into());
+    if let Some(status) = certified::parsed(&json) {
+        return Err(IsCertified(status?).into());
     }
     let status = serde_json::from_str(&json).map_err(|problem| {
         anyhow!(

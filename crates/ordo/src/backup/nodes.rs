@@ -69,7 +69,7 @@ fn error_reply(address: &str, text: &str) -> anyhow::Error {
     let refusals = ["NOPERM", "NOAUTH", "WRONGPASS", "DENIED"];
     let is_refusal = refusals.iter().any(|code| text.starts_with(code))
         || text.contains("unknown command")
-        || text.contains("hierarchy");
+        || text.contains("is not served with protocol");
     match is_refusal {
         true => anyhow!(Refused(format!("{address}: {text}"))),
         false => anyhow!("{address}: {text}"),

@@ -15,9 +15,9 @@ pub const COMMIT: &str = "redis.ordo.commit";
 pub const ROLLBACK: &str = "redis.ordo.rollback";
 
 /// What the commands reply where transactions are ordered.
-pub const NEEDS_HIERARCHY: Reply = Reply::error(
-    "ERR a connection holds a transaction open only where the cluster.toml says protocol = \"hierarchy\", \
-     and not within a block or another command: use MULTI and EXEC, or a script",
+pub const NEEDS_CERTIFICATION: Reply = Reply::error(
+    "ERR a connection holds a transaction open only where the cluster.toml says protocol = \"hierarchy\" or \
+     \"pcsi\", and not within a block or another command: use MULTI and EXEC, or a script",
 );
 
 /// Whether the arguments of ORDO.BEGIN ask for a transaction that only reads; `None` if they make no sense.
@@ -30,6 +30,6 @@ pub fn begins_read_only(args: &Args) -> Option<bool> {
 }
 
 /// ORDO.BEGIN [READONLY], ORDO.COMMIT, ORDO.ROLLBACK
-pub async fn without_hierarchy(_: &mut Tx, _: &[Blob]) -> Outcome {
-    Ok(NEEDS_HIERARCHY)
+pub async fn without_certification(_: &mut Tx, _: &[Blob]) -> Outcome {
+    Ok(NEEDS_CERTIFICATION)
 }

@@ -253,6 +253,8 @@ pub enum OrdoClusterCommand {
     Map,
     /// ORDO.CLUSTER ADDNODE.
     AddNode,
+    /// ORDO.CLUSTER FENCE.
+    Fence,
     /// ORDO.CLUSTER MOVESLOTS.
     MoveSlots,
     /// ORDO.CLUSTER PLACE.

@@ -23,9 +23,10 @@ use order::{Described, MapError, PartitionMap};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use txn::NodeId;
 use txn::hash::hash_bytes;
 
-pub use protocol::{Protocol, Validator, Validators};
+pub use protocol::{HeldOpen, Protocol, Sites, Validator, Validators};
 
 /// A shared secret's least length, in characters.
 pub const SECRET_CHARACTERS_MIN: usize = 16;
@@ -159,9 +160,19 @@ impl ClusterConfig {
         self.protocol.validators()
     }
 
-    /// What tells apart hierarchies of other nodes, validators, hosts or control. Where the nodes are may
-    /// change.
-    pub fn hierarchy_digest(&self) -> u64 {
+    /// The sites, if each commits alone.
+    pub fn sites(&self) -> Option<&Sites> {
+        self.protocol.sites()
+    }
+
+    /// Whether transactions are executed first and certified afterwards.
+    pub fn is_certified(&self) -> bool {
+        self.protocol != Protocol::Ordered
+    }
+
+    /// What tells apart hierarchies of other nodes, validators, hosts or control, and sites with other
+    /// partitions. Where the nodes are may change.
+    pub fn certified_digest(&self) -> u64 {
         let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
         let mut text = format!("{} {}", self.name, names.join(" "));
         if let Some(validators) = self.validators() {
@@ -173,6 +184,15 @@ impl ClusterConfig {
                 let parent = validators.tree.parent(group).map(|parent| parent.0);
                 let hosts: Vec<u16> = hosts.iter().map(|host| host.0).collect();
                 text.push_str(&format!("\n{} below {parent:?} at {hosts:?}", group.0));
+            }
+        }
+        if let Some(sites) = self.sites() {
+            text.push_str(" pcsi");
+            let numbers = |sites: &[NodeId]| sites.iter().map(|site| site.0).collect::<Vec<u16>>();
+            for (partition, (having, resolvers)) in sites.partitions.iter().zip(&sites.resolvers).enumerate()
+            {
+                let (having, resolvers) = (numbers(having), numbers(resolvers));
+                text.push_str(&format!("\n{partition} at {having:?} resolved by {resolvers:?}"));
             }
         }
         hash_bytes(text.as_bytes())

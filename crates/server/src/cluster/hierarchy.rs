@@ -84,7 +84,7 @@ pub struct TransactionCounts {
 }
 
 impl TransactionCounts {
-    fn add(&mut self, other: &TransactionCounts) {
+    pub(super) fn add(&mut self, other: &TransactionCounts) {
         self.committed += other.committed;
         self.committed_per_s += other.committed_per_s;
         self.aborted_at_keys += other.aborted_at_keys;

@@ -2,6 +2,7 @@
 
 mod change;
 pub mod config;
+pub mod geo;
 pub mod hierarchy;
 pub mod identity;
 pub mod join;
@@ -17,7 +18,8 @@ pub use agree::Delivery;
 pub(crate) use change::called;
 pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange, Ticket, TicketAnswer};
 pub use config::{
-    ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Protocol, Secret, Validator, Validators,
+    ClusterConfig, ClusterConfigError, ClusterNode, HeldOpen, Leaders, Protocol, Secret, Sites, Validator,
+    Validators,
 };
 pub use joiners::Joiners;
 pub use problems::{Problem, Severity, Verdict, problems, verdict};

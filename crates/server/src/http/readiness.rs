@@ -6,7 +6,7 @@
 //! ready while it reaches the leader of every validator, and knows of nothing decided that it lacks.
 
 use crate::cluster::ClusterView;
-use crate::runtime::CertifiedStatus;
+use crate::runtime::{self, CertifiedStatus};
 use crate::shared::Shared;
 use std::fmt;
 use txn::PartitionId;
@@ -46,6 +46,16 @@ struct Place {
 enum Part {
     Member(MemberPlace),
     Site(SitePlace),
+    Geo(GeoPlace),
+}
+
+/// Where a site stands that commits alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct GeoPlace {
+    sites: usize,
+    linked: usize,
+    /// Its updates that it keeps for others.
+    retained: u64,
 }
 
 /// What a node of a hierarchy has to do with the validators.
@@ -96,7 +106,7 @@ impl Readiness {
             delivered_position: node.delivered.0,
             final_committed_position: node.final_committed.0,
             part: (view.as_deref().map(|view| Part::Member(MemberPlace::of(view))))
-                .or_else(|| Some(Part::Site(SitePlace::of(site.as_ref()?)))),
+                .or_else(|| Some(Part::of(site.as_ref()?))),
         };
         Readiness { verdict, place: Some(place) }
     }
@@ -147,10 +157,19 @@ impl MemberPlace {
     }
 }
 
-impl SitePlace {
-    fn of(status: &CertifiedStatus) -> SitePlace {
-        let (hosted, led) = status.hosted_and_led();
-        SitePlace { validators: status.groups.len(), hosted, led }
+impl Part {
+    fn of(status: &CertifiedStatus) -> Part {
+        match &status.part {
+            runtime::Part::Hierarchy(part) => {
+                let (hosted, led) = part.hosted_and_led(status.described.me);
+                Part::Site(SitePlace { validators: part.groups.len(), hosted, led })
+            }
+            runtime::Part::Geo(part) => {
+                let sites = status.described.nodes.len();
+                let linked = sites - part.site.unlinked.len();
+                Part::Geo(GeoPlace { sites, linked, retained: part.site.retained })
+            }
+        }
     }
 }
 
@@ -164,12 +183,18 @@ impl fmt::Display for Readiness {
         let Some(place) = &self.place else { return Ok(()) };
         let role = match &place.part {
             None => "alone",
+            Some(Part::Geo(_)) => "site",
             Some(Part::Member(MemberPlace { led: 0, .. }) | Part::Site(SitePlace { led: 0, .. })) => {
                 "follower"
             }
             Some(_) => "leader",
         };
         writeln!(f, "role: {role}")?;
+        if let Some(Part::Geo(GeoPlace { sites, linked, retained })) = &place.part {
+            writeln!(f, "sites: {sites}")?;
+            writeln!(f, "sites_linked: {linked}")?;
+            writeln!(f, "updates_retained: {retained}")?;
+        }
         if let Some(Part::Site(SitePlace { validators, hosted, led })) = &place.part {
             writeln!(f, "validators: {validators}")?;
             writeln!(f, "validators_hosted: {hosted}")?;

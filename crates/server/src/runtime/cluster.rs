@@ -36,7 +36,7 @@ impl Runtime {
     /// Over how many partitions the keys are dealt.
     pub fn partitions_count(&self) -> usize {
         match self.certified.get() {
-            Some(certified) => usize::from(certified.tree().partitions()),
+            Some(certified) => usize::from(certified.partitions()),
             None => self.inner.partitions_count,
         }
     }
@@ -74,7 +74,7 @@ impl Runtime {
     /// Brings what a session knows of the slots up to date.
     pub fn refresh_routing(&self, copy: &mut Routing) {
         if let Some(certified) = self.certified.get() {
-            let partitions = certified.tree().partitions();
+            let partitions = certified.partitions();
             if copy.slots.of() != partitions {
                 *copy = Routing { version: 0, slots: Slots::even(partitions) };
             }

@@ -50,7 +50,9 @@ mod threads;
 mod turns;
 
 pub use backup::BackupRead;
-pub use certified::{CertifiedOptions, CertifiedStatus, GroupStatus, Patience, SiteIdentity};
+pub use certified::{
+    CertifiedOptions, CertifiedStatus, GeoPart, GroupStatus, Part, Patience, SiteIdentity, Told, TreePart,
+};
 pub use cluster::Membership;
 pub use execute::ReadOutcome;
 pub use news::{NewsItem, NewsListener};
@@ -357,6 +359,22 @@ impl Runtime {
     /// [`Runtime::submit`].
     pub fn is_certified(&self) -> bool {
         self.certified.get().is_some()
+    }
+
+    /// The protocol that certifies transactions, as a `cluster.toml` calls it, if one does.
+    pub fn certified_protocol(&self) -> Option<&'static str> {
+        self.certified.get().map(|certified| certified.protocol())
+    }
+
+    /// An operator has the other sites fence one, by its name.
+    ///
+    /// # Errors
+    /// What is wrong: nothing is fenced.
+    pub fn fence(&self, name: &str) -> Result<(), String> {
+        match self.certified.get() {
+            Some(certified) => certified.fence(name),
+            None => Err("there are no sites to fence".to_owned()),
+        }
     }
 
     /// What the node's site tells of itself, if transactions are certified.

@@ -142,7 +142,8 @@ impl Runtime {
         Ok((runtime, report))
     }
 
-    /// Recovers a node of a hierarchy, and starts its threads and its connections to the others.
+    /// Recovers a node whose transactions are certified, and starts its threads and its connections to the
+    /// others.
     pub fn start_certified(
         options: RuntimeOptions,
         certified: CertifiedOptions,

@@ -174,8 +174,8 @@ impl Session {
         if command.is(Flags::BLOCKING)
             && let Some(wait) = Wait::of(&argv)
         {
-            if thread.shared.runtime.is_certified() {
-                return self.answer(thread, &certified::refused(command, certified::WAITS));
+            if let Some(protocol) = thread.shared.runtime.certified_protocol() {
+                return self.answer(thread, &certified::refused(command, protocol, certified::WAITS));
             }
             self.call_is_about(|| Subject::Words(Box::new(argv)));
             return self.begin_waiting(thread, wait);
@@ -258,10 +258,10 @@ impl Session {
 
 /// The error of a command that is not for the family of protocols which runs here.
 fn family_refusal(thread: &ThreadContext<'_>, command: &Command) -> Option<Reply> {
-    if thread.shared.runtime.is_certified() {
-        return certified::refusal(command).map(|why| certified::refused(command, why));
+    if let Some(protocol) = thread.shared.runtime.certified_protocol() {
+        return certified::refusal(command).map(|why| certified::refused(command, protocol, why));
     }
-    transactions::NAMES.contains(&command.name).then_some(transactions::NEEDS_HIERARCHY)
+    transactions::NAMES.contains(&command.name).then_some(transactions::NEEDS_CERTIFICATION)
 }
 
 fn is_exec(command: &Command) -> bool {

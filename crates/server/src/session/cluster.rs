@@ -26,7 +26,7 @@ const DISABLED: Reply = Reply::error("ERR This instance has cluster support disa
 const NO_MEMBER: Reply =
     Reply::error("ERR this node runs by itself: ORDO.CLUSTER is for the nodes of a cluster");
 const NEVER_CHANGES: Reply = Reply::error(
-    "ERR the nodes and validators of a hierarchy never change: 'ordo admin status' tells of them",
+    "ERR the nodes, validators and sites of this cluster never change: 'ordo admin status' tells of them",
 );
 /// The longest name of a node or zone, in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -44,6 +44,9 @@ impl Session {
     pub(super) fn cluster(thread: &ThreadContext<'_>, command: ClusterCommand, argv: &Args) -> Reply {
         let runtime = &thread.shared.runtime;
         match runtime.cluster_view() {
+            None if runtime.is_certified() && command == ClusterCommand::KeySlot => {
+                Reply::Integer(i64::from(Key::new(&argv[2]).slot()))
+            }
             None => DISABLED,
             Some(view) => reply(&view, command, &argv[2..], |slot| runtime.store_of_slot(slot)),
         }
@@ -116,6 +119,9 @@ impl Session {
         command: OrdoClusterCommand,
         argv: &Args,
     ) -> Option<Reply> {
+        if command == OrdoClusterCommand::Fence {
+            return Some(fence(thread, &argv[2]));
+        }
         if command == OrdoClusterCommand::SlotKeys {
             let Some(ticket) = thread.shared.runtime.slot_keys() else {
                 return Some(no_member(thread));
@@ -145,6 +151,14 @@ impl Session {
 pub(super) fn changed(outcome: ChangeOutcome) -> Reply {
     match outcome {
         Ok(done) => Reply::Status(done.into()),
+        Err(why) => Reply::error_owned(format!("ERR {why}")),
+    }
+}
+
+/// ORDO.CLUSTER FENCE: tells that it has begun. The sites agree on the fence meanwhile.
+fn fence(thread: &ThreadContext<'_>, site: &[u8]) -> Reply {
+    match thread.shared.runtime.fence(&String::from_utf8_lossy(site)) {
+        Ok(()) => Reply::OK,
         Err(why) => Reply::error_owned(format!("ERR {why}")),
     }
 }

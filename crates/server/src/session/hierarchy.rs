@@ -2,20 +2,21 @@
 
 use super::ThreadContext;
 use super::info::field;
-use crate::runtime::CertifiedStatus;
+use crate::runtime::{CertifiedStatus, TreePart};
 use std::fmt::Write;
 use txn::PartitionId;
 
 /// Writes the section, if transactions are certified here.
 pub(super) fn section(thread: &ThreadContext<'_>, out: &mut String) {
-    if let Some(status) = thread.shared.runtime.certified_status() {
-        write(&status, out);
+    let status = thread.shared.runtime.certified_status();
+    if let Some((status, part)) = status.as_ref().and_then(|status| Some((status, status.tree_part()?))) {
+        write(status, part, out);
     }
 }
 
-fn write(status: &CertifiedStatus, out: &mut String) {
-    let CertifiedStatus { described, groups, counts, open_transactions, site, .. } = status;
-    let validators = &described.validators;
+fn write(status: &CertifiedStatus, part: &TreePart, out: &mut String) {
+    let counts = &status.counts;
+    let TreePart { validators, groups, site } = part;
     let tree = &validators.tree;
     field(out, "control", format!("{:?}", validators.control).to_lowercase());
     field(out, "validators", tree.groups());
@@ -40,7 +41,6 @@ fn write(status: &CertifiedStatus, out: &mut String) {
             site.too_large.get(&number).unwrap_or(&0),
         );
     }
-    field(out, "committed_transactions", counts.committed);
     let mut decided_at = vec![0; tree.height_of_root() + 1];
     for (number, decided) in (0..).map(PartitionId).zip(&counts.decided_by) {
         decided_at[tree.height(number)] += decided;
@@ -48,11 +48,18 @@ fn write(status: &CertifiedStatus, out: &mut String) {
     for (height, decided) in decided_at.iter().enumerate() {
         field(out, &format!("decided_at_height_{height}"), decided);
     }
+    transactions(status, out);
+}
+
+/// What has become of the node's transactions.
+pub(super) fn transactions(status: &CertifiedStatus, out: &mut String) {
+    let counts = &status.counts;
+    field(out, "committed_transactions", counts.committed);
     let [keys, snapshots, timestamps] = counts.conflicts;
     field(out, "conflicts_at_keys", keys);
     field(out, "conflicts_of_old_snapshots", snapshots);
     field(out, "conflicts_of_timestamps", timestamps);
     field(out, "requests_given_up", counts.given_up);
-    field(out, "open_transactions", open_transactions);
+    field(out, "open_transactions", status.open_transactions);
     field(out, "forgotten_transactions", counts.forgotten);
 }

@@ -2,7 +2,7 @@
 
 use super::cluster::topology::{Topology, split_address};
 use super::keyspace::Keyspace;
-use super::{ThreadContext, hierarchy};
+use super::{ThreadContext, geo, hierarchy};
 use crate::cluster::ClusterView;
 use crate::config::foreign::Parameter;
 use crate::observe::shown_key;
@@ -41,6 +41,7 @@ const SECTIONS: &[Section] = &[
         }
     }),
     (HIERARCHY, true, hierarchy::section),
+    (GEO, true, geo::section),
     (CONFLICTS, false, |_, _| {}),
     ("Keyspace", true, keyspace),
     ("Ordo", true, ordo),
@@ -50,6 +51,9 @@ const SECTIONS: &[Section] = &[
 const ORDO_CLUSTER: &str = "Ordo_cluster";
 /// The section that only a node of a hierarchy has.
 const HIERARCHY: &str = "Hierarchy";
+
+/// The section that only a site that commits alone has.
+const GEO: &str = "Geo";
 
 /// The section that tells less to a user who may not read all keys.
 const CONFLICTS: &str = "Conflicts";
@@ -68,11 +72,13 @@ pub(super) fn command(thread: &ThreadContext<'_>, argv: &Args, reads_all_keys: b
             word => word.eq_ignore_ascii_case(name),
         })
     };
+    let certified = thread.shared.runtime.certified_status();
     let mut text = String::new();
     for (name, by_default, write) in SECTIONS {
         let missing = match *name {
             ORDO_CLUSTER => thread.shared.runtime.cluster_view().is_none(),
-            HIERARCHY => !thread.shared.runtime.is_certified(),
+            HIERARCHY => certified.as_ref().is_none_or(|status| status.tree_part().is_none()),
+            GEO => certified.as_ref().is_none_or(|status| status.geo_part().is_none()),
             _ => false,
         };
         if shows(name, *by_default) && !missing {
@@ -236,8 +242,7 @@ fn persistence(thread: &ThreadContext<'_>, out: &mut String) {
     let write = if node.refused.is_none() { "ok" } else { "err" };
     field(out, "loading", 0);
     // As in Redis: data is served while newer data comes.
-    let site = thread.shared.runtime.certified_status().map(|status| status.site);
-    let is_behind = site.is_some_and(|site| !site.lagging.is_empty());
+    let is_behind = thread.shared.runtime.certified_status().is_some_and(|status| status.is_behind());
     field(out, "async_loading", u8::from(is_behind));
     field(out, "rdb_changes_since_last_save", status.changes_since_checkpoint);
     field(out, "rdb_bgsave_in_progress", u8::from(node.checkpoint_in_progress));

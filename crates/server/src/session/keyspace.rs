@@ -5,7 +5,7 @@
 //! little: a walk over all keys would be too much for a command that monitors send every second.
 
 use crate::runtime::Runtime;
-use certify::hierarchy::KeyCounts;
+use certify::KeyCounts;
 use store::{SHARDS, View};
 
 /// In a partition of at most so many keys all of them are looked at; in a larger one as many.

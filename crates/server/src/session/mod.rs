@@ -41,6 +41,7 @@ mod config;
 mod durability;
 mod flights;
 mod gathering;
+mod geo;
 mod hierarchy;
 mod identity;
 mod info;

@@ -31,13 +31,13 @@ impl FinalSites<'_> {
     fn values(&self, key: usize) -> Vec<(usize, u64)> {
         let partition = self.ledger.sites.partition_of(&self.keys[key]);
         let with_replica = self.sites.iter().enumerate().filter(|(_, site)| site.view(partition).is_some());
-        with_replica.map(|(host, site)| (host, number(site.newest(&self.keys[key]).as_ref()))).collect()
+        with_replica.map(|(host, site)| (host, number(site.newest(&self.keys[key]).entry.as_ref()))).collect()
     }
 
     /// What a site keeps, and the number of keys that it has.
     fn kept(&self, host: usize) -> ((usize, usize), usize) {
         let site = self.sites[host];
-        (site.kept(), self.keys.iter().filter(|key| site.newest(key).is_some()).count())
+        (site.kept(), self.keys.iter().filter(|key| site.newest(key).entry.is_some()).count())
     }
 }
 

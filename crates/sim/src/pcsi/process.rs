@@ -211,7 +211,7 @@ impl Turn<'_> {
             Ask::Commit(writes) => site.commit(id, writes, effects),
             Ask::Look(key) => {
                 let tell = match site.look(id, &self.system.ledger.keys[key]) {
-                    Ok(entry) => Tell::Value { key, number: number(entry.as_ref()) },
+                    Ok(read) => Tell::Value { key, number: number(read.entry.as_ref()) },
                     Err(answer) => Tell::Answer(answer),
                 };
                 self.process.leaving.push_back((self.process.written, Leaving::Tell(session, id, tell)));

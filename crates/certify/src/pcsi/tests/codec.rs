@@ -273,7 +273,8 @@ impl Draws {
             4 => Message::Ask(self.name()),
             5 => {
                 let [after, through, last] = [self.number(), self.number(), self.number()];
-                let (retained, updates) = (self.some(Draws::number), self.updates());
+                let (retained, updates) =
+                    (self.some(|draws| (draws.number(), draws.number())), self.updates());
                 Message::Updates { after, through, last, retained, updates }
             }
             6 => Message::Applied { through: self.number() },

@@ -126,7 +126,7 @@ impl Group {
     }
 
     fn has(&self, site: u16, key: &Key) -> bool {
-        self.sites[usize::from(site)].as_ref().is_some_and(|site| site.newest(key).is_some())
+        self.sites[usize::from(site)].as_ref().is_some_and(|site| site.newest(key).entry.is_some())
     }
 
     fn lose(&mut self, one: u16, other: u16) {
@@ -217,7 +217,7 @@ fn read_under_a_delete() -> Option<Entry> {
     assert_eq!(group.write(0, id, &[&key], None), [Answer::Committed]);
     group.tick(10);
     assert!(!group.has(0, &key) && !group.has(1, &key), "both sites have applied the delete");
-    group.sites[0].as_ref()?.look(reader, &key).expect("the snapshot is there")
+    group.sites[0].as_ref()?.look(reader, &key).expect("the snapshot is there").entry
 }
 
 #[test]

@@ -7,10 +7,10 @@ use super::{
     CommitStamp, Incarnation, Letter, Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions,
     TransactionName, Update, VectorClock,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::mutant::{Mutant, with};
-use txn::{BootId, NodeId, PartitionId};
+use txn::{BootId, Key, NodeId, PartitionId};
 
 /// How many updates of site 0 does site 1 count that has got two, the first of which waits for site 2?
 fn counted_behind_a_waiting_update() -> u64 {
@@ -57,4 +57,21 @@ fn a_site_applies_the_numbers_of_another_one_in_order() {
     assert_eq!(counted_behind_a_waiting_update(), 0);
     assert_eq!(with(Mutant::SkipNumberCheck, counted_behind_a_waiting_update), 2);
     assert_eq!(with(Mutant::AdvanceViewEarly, counted_behind_a_waiting_update), 2);
+}
+
+#[test]
+fn only_the_named_sites_resolve_a_partition_and_all_sites_have_what_the_store_keeps() {
+    let nodes = |numbers: &[u16]| numbers.iter().copied().map(NodeId).collect::<Vec<_>>();
+    let map = SiteMap::with_system(vec![nodes(&[1, 2]), nodes(&[2, 3])]).expect("sites");
+    let map = map.resolved_by(PartitionId(1), nodes(&[3])).expect("it has the partition");
+    assert!(map.clone().resolved_by(PartitionId(0), nodes(&[3])).is_none(), "it does not have the partition");
+    assert!(map.clone().resolved_by(PartitionId(0), Vec::new()).is_none());
+    assert_eq!(map.sites(PartitionId(2)), nodes(&[1, 2, 3]));
+    let keys: Vec<Key> = (0..50).map(|key| Key::new(format!("k{key}").as_bytes())).collect();
+    let resolvers = |partition| -> BTreeSet<NodeId> {
+        let of = keys.iter().filter(|key| map.partition_of(key) == PartitionId(partition));
+        of.map(|key| map.resolver_of(key)).collect()
+    };
+    assert_eq!([0, 1, 2].map(resolvers), [nodes(&[1, 2]), nodes(&[3]), vec![]].map(BTreeSet::from_iter));
+    assert_eq!(map.partition_of(&Key::system(b"script")), PartitionId(2));
 }

@@ -7,7 +7,7 @@ use crate::table::OrdoBackupCommand as B;
 
 /// A command about the transaction that its connection holds open.
 const fn transaction(name: &'static str, arity: i16) -> Command {
-    Command::new(name, arity, Group::Transactions, data!(transactions::without_hierarchy))
+    Command::new(name, arity, Group::Transactions, data!(transactions::without_certification))
         .fast()
         .noscript()
         .flags(Flags::NO_MULTI)

@@ -140,8 +140,8 @@ impl Source<'_> {
         let nodes: Vec<ClusterNode> =
             tables.iter().map(|table| self.node(table.get_ref())).collect::<Result<_, _>>()?;
         if nodes.is_empty() {
-            let problem =
-                "there is no node: add a [[node]] with name, zone, peer_address and client_address for each";
+            let problem = "there is no node: add a [[node]] with name, zone, peer_address and client_address \
+                           for each (a [[site]] with a region where protocol is \"pcsi\")";
             return Err(self.wrong::<String>(None, problem.to_owned()));
         }
         if nodes.len() > usize::from(NODES_MAX) {
@@ -232,7 +232,7 @@ pub(super) fn checked(file: File, text: &str, path: &Path) -> Result<ClusterConf
         return Err(source.wrong(at, problem));
     }
 
-    let nodes = source.nodes(&file.node)?;
+    let nodes = source.nodes(&file.nodes())?;
     // Not only the founders': those of a zone may have been replaced by nodes that joined, and their entries
     // deleted. Whether the cluster has the zone of a node that joins, its map tells: `ordo admin add-node`
     // asks it.

@@ -29,6 +29,36 @@ pub(super) struct File {
     pub node: Vec<Spanned<NodeTable>>,
     #[serde(default)]
     pub validator: Vec<Spanned<ValidatorTable>>,
+    pub sites_to_write_min: Option<Spanned<i64>>,
+    pub propagation_ms: Option<Spanned<i64>>,
+    pub retained_updates_max: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub site: Vec<Spanned<SiteTable>>,
+}
+
+/// The keys of a `[[site]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SiteTable {
+    pub name: Spanned<String>,
+    pub region: Spanned<String>,
+    pub peer_address: Spanned<String>,
+    pub client_address: Spanned<String>,
+    pub partitions: Option<Vec<Spanned<i64>>>,
+    pub resolves: Option<Vec<Spanned<i64>>>,
+}
+
+impl SiteTable {
+    /// The site as a node of the cluster, whose zone is its region.
+    fn node(&self) -> NodeTable {
+        NodeTable {
+            name: self.name.clone(),
+            zone: self.region.clone(),
+            peer_address: self.peer_address.clone(),
+            client_address: self.client_address.clone(),
+            joins: false,
+        }
+    }
 }
 
 /// The keys of a `[[validator]]`.
@@ -43,7 +73,7 @@ pub(super) struct ValidatorTable {
 }
 
 /// The keys of a `[[node]]`.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeTable {
     pub name: Spanned<String>,
@@ -55,6 +85,12 @@ pub(super) struct NodeTable {
 }
 
 impl File {
+    /// The nodes, of which each site is one.
+    pub fn nodes(&self) -> Vec<Spanned<NodeTable>> {
+        let sites = self.site.iter().map(|site| Spanned::new(site.span(), site.get_ref().node()));
+        self.node.iter().cloned().chain(sites).collect()
+    }
+
     pub fn parse(text: &str, path: &Path) -> Result<File, ClusterConfigError> {
         toml::from_str(text).map_err(|error| {
             let start = error.span().map(|span| span.start);

@@ -1,7 +1,8 @@
-//! Which protocol a cluster runs, and for a hierarchy the tree of its validators: `[[validator]]`.
+//! Which protocol a cluster runs; for a hierarchy the tree of its validators: `[[validator]]`; and for sites
+//! in several regions which of the partitions each has: `[[site]]`.
 
 use super::check::Source;
-use super::file::{File, ValidatorTable};
+use super::file::{File, SiteTable, ValidatorTable};
 use super::{ClusterConfigError, ClusterNode};
 use certify::hierarchy::{Control, Tree};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,8 @@ pub enum Protocol {
     Ordered,
     /// Transactions are executed first and certified afterwards, by a tree of validators.
     Hierarchy(Validators),
+    /// Each site commits alone, and tells the others afterwards.
+    Pcsi(Sites),
 }
 
 impl Protocol {
@@ -22,9 +25,71 @@ impl Protocol {
     pub fn validators(&self) -> Option<&Validators> {
         match self {
             Protocol::Hierarchy(validators) => Some(validators),
-            Protocol::Ordered => None,
+            Protocol::Ordered | Protocol::Pcsi(_) => None,
         }
     }
+
+    /// The sites, if each commits alone.
+    pub fn sites(&self) -> Option<&Sites> {
+        match self {
+            Protocol::Pcsi(sites) => Some(sites),
+            Protocol::Ordered | Protocol::Hierarchy(_) => None,
+        }
+    }
+
+    /// What clients may hold open. Nobody asks for it where requests are ordered.
+    pub fn held_open(&self) -> HeldOpen {
+        match self {
+            Protocol::Ordered => HeldOpen { timeout_ms: 0, keys_max: 0 },
+            Protocol::Hierarchy(validators) => validators.held_open,
+            Protocol::Pcsi(sites) => sites.held_open,
+        }
+    }
+
+    /// How the protocol is called in a `cluster.toml`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Protocol::Ordered => "ordered",
+            Protocol::Hierarchy(_) => "hierarchy",
+            Protocol::Pcsi(_) => "pcsi",
+        }
+    }
+}
+
+/// What a client may do that holds a transaction open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldOpen {
+    /// The transaction may rest so long between two commands.
+    pub timeout_ms: u64,
+    /// So many keys it may write.
+    pub keys_max: usize,
+}
+
+impl HeldOpen {
+    fn checked(source: &Source<'_>, file: &File) -> Result<HeldOpen, ClusterConfigError> {
+        let (timeout, keys) = (&file.transaction_timeout_ms, &file.transaction_keys_max);
+        Ok(HeldOpen {
+            timeout_ms: source.number("transaction_timeout_ms", timeout, 60_000, 100, 86_400_000)?,
+            keys_max: source.number("transaction_keys_max", keys, 10_000, 1, 1_000_000)? as usize,
+        })
+    }
+}
+
+/// The sites of a cluster that commit alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sites {
+    /// The sites of each partition.
+    pub partitions: Vec<Vec<NodeId>>,
+    /// The sites that resolve conflicts in each partition.
+    pub resolvers: Vec<Vec<NodeId>>,
+    /// A client is told of a write when so many sites of its partition have it.
+    pub sites_to_write_min: usize,
+    /// How often a site tells the others what it has committed.
+    pub propagation_ms: u64,
+    /// So many updates a site keeps for others that do not take them.
+    pub retained_updates_max: usize,
+    /// What clients may hold open.
+    pub held_open: HeldOpen,
 }
 
 /// The validators of a hierarchy.
@@ -34,10 +99,8 @@ pub struct Validators {
     pub tree: Tree,
     /// How leaves validate.
     pub control: Control,
-    /// A transaction that its client holds open may rest so long between two commands.
-    pub transaction_timeout_ms: u64,
-    /// So many keys it may write.
-    pub transaction_keys_max: usize,
+    /// What clients may hold open.
+    pub held_open: HeldOpen,
     /// All validators by their numbers in the tree.
     pub list: Vec<Validator>,
 }
@@ -70,14 +133,127 @@ pub(super) fn checked(
     partitions: u16,
 ) -> Result<Protocol, ClusterConfigError> {
     let name = file.protocol.as_ref();
-    match name.map_or("ordered", |name| name.get_ref()) {
+    let name_text = name.map_or("ordered", |name| name.get_ref());
+    if name_text != "pcsi" {
+        not_of_sites(source, file)?;
+    }
+    match name_text {
         "ordered" => ordered(source, file),
         "hierarchy" => hierarchy(source, file, nodes, partitions).map(Protocol::Hierarchy),
+        "pcsi" => sites(source, file, partitions).map(Protocol::Pcsi),
         other => {
-            let problem = format!("protocol is '{other}': it must be \"ordered\" or \"hierarchy\"");
+            let problem = format!("protocol is '{other}': it must be \"ordered\", \"hierarchy\" or \"pcsi\"");
             Err(source.wrong(name, problem))
         }
     }
+}
+
+/// Refuses the keys of another protocol.
+fn not_of_sites(source: &Source<'_>, file: &File) -> Result<(), ClusterConfigError> {
+    let advice = "add protocol = \"pcsi\", or leave it out";
+    if let Some(site) = file.site.first() {
+        let problem = format!("[[site]]: only with protocol = \"pcsi\" are there sites: {advice}");
+        return Err(source.wrong(Some(site), problem));
+    }
+    for (key, value) in [
+        ("sites_to_write_min", &file.sites_to_write_min),
+        ("propagation_ms", &file.propagation_ms),
+        ("retained_updates_max", &file.retained_updates_max),
+    ] {
+        if let Some(value) = value {
+            let problem = format!("{key}: only with protocol = \"pcsi\" do sites commit alone: {advice}");
+            return Err(source.wrong(Some(value), problem));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses the keys of clusters that order requests.
+fn not_ordered(source: &Source<'_>, file: &File) -> Result<(), ClusterConfigError> {
+    for (key, value) in [("engine", &file.engine), ("delivery", &file.delivery), ("leaders", &file.leaders)] {
+        if let Some(value) = value {
+            let problem = format!("{key}: the nodes of this protocol order no requests: leave the key out");
+            return Err(source.wrong(Some(value), problem));
+        }
+    }
+    for (key, value) in [
+        ("heartbeat_ms", &file.heartbeat_ms),
+        ("clock_ahead_ms_max", &file.clock_ahead_ms_max),
+        ("staleness_ms_max", &file.staleness_ms_max),
+    ] {
+        if let Some(value) = value {
+            let problem = format!("{key}: it has no effect with this protocol: leave the key out");
+            return Err(source.wrong(Some(value), problem));
+        }
+    }
+    Ok(())
+}
+
+fn sites(source: &Source<'_>, file: &File, partitions: u16) -> Result<Sites, ClusterConfigError> {
+    not_ordered(source, file)?;
+    if let Some(node) = file.node.first() {
+        let problem =
+            "[[node]]: with protocol = \"pcsi\" each node is a [[site]], which has a region".to_owned();
+        return Err(source.wrong(Some(node), problem));
+    }
+    for (key, value) in [("control", &file.control)] {
+        if let Some(value) = value {
+            let problem = format!("{key}: only the validators of a hierarchy have one: leave the key out");
+            return Err(source.wrong(Some(value), problem));
+        }
+    }
+    if let Some(value) = &file.election_timeout_ms {
+        let problem = "election_timeout_ms: sites elect nobody: leave the key out".to_owned();
+        return Err(source.wrong(Some(value), problem));
+    }
+    if let Some(validator) = file.validator.first() {
+        let problem = "[[validator]]: only a hierarchy has validators: leave it out".to_owned();
+        return Err(source.wrong(Some(validator), problem));
+    }
+    let having = listed(source, file, partitions, "partitions", |table| table.partitions.as_ref())?;
+    let are_listed = file.site.iter().any(|table| table.get_ref().resolves.is_some());
+    let mut resolvers = match are_listed {
+        true => {
+            let none = Vec::new();
+            listed(source, file, partitions, "resolves", |table| table.resolves.as_ref().or(Some(&none)))?
+        }
+        false => having.clone(),
+    };
+    for (partition, (resolvers, sites)) in resolvers.iter_mut().zip(&having).enumerate() {
+        if let Some(site) = resolvers.iter().find(|site| !sites.contains(site)) {
+            let table = file.site.get(usize::from(site.0) - 1);
+            let problem = format!("resolves: the site does not have partition {partition}");
+            return Err(source.wrong(table, problem));
+        }
+        if resolvers.is_empty() {
+            resolvers.clone_from(sites);
+        }
+    }
+    let minimum = source.number("sites_to_write_min", &file.sites_to_write_min, 1, 1, 64)? as usize;
+    for (partition, sites) in having.iter().enumerate() {
+        if sites.is_empty() {
+            let problem = format!("partition {partition} is at no site: add it to a [[site]]");
+            return Err(source.wrong::<String>(None, problem));
+        }
+        if sites.len() < minimum {
+            let problem = format!(
+                "sites_to_write_min is {minimum}, and partition {partition} has {} sites: it could take no \
+                 writes",
+                sites.len()
+            );
+            return Err(source.wrong(file.sites_to_write_min.as_ref(), problem));
+        }
+    }
+    let retained = &file.retained_updates_max;
+    Ok(Sites {
+        partitions: having,
+        resolvers,
+        sites_to_write_min: minimum,
+        propagation_ms: source.number("propagation_ms", &file.propagation_ms, 50, 10, 10_000)?,
+        retained_updates_max: source.number("retained_updates_max", retained, 1 << 18, 100, 1 << 24)?
+            as usize,
+        held_open: HeldOpen::checked(source, file)?,
+    })
 }
 
 fn ordered(source: &Source<'_>, file: &File) -> Result<Protocol, ClusterConfigError> {
@@ -108,22 +284,7 @@ fn hierarchy(
     nodes: &[ClusterNode],
     partitions: u16,
 ) -> Result<Validators, ClusterConfigError> {
-    for (key, value) in [("engine", &file.engine), ("delivery", &file.delivery), ("leaders", &file.leaders)] {
-        if let Some(value) = value {
-            let problem = format!("{key}: the nodes of a hierarchy order no requests: leave the key out");
-            return Err(source.wrong(Some(value), problem));
-        }
-    }
-    for (key, value) in [
-        ("heartbeat_ms", &file.heartbeat_ms),
-        ("clock_ahead_ms_max", &file.clock_ahead_ms_max),
-        ("staleness_ms_max", &file.staleness_ms_max),
-    ] {
-        if let Some(value) = value {
-            let problem = format!("{key}: it has no effect in a hierarchy: leave the key out");
-            return Err(source.wrong(Some(value), problem));
-        }
-    }
+    not_ordered(source, file)?;
     if nodes.len() * usize::from(partitions) > SESSION_NUMBERS {
         let problem = format!(
             "partitions: {partitions} partitions and {} nodes make more than {SESSION_NUMBERS} pairs, and \
@@ -160,14 +321,47 @@ fn hierarchy(
         let table = tables[name];
         Ok(Validator { name: (*name).to_owned(), nodes: hosts(source, table, nodes)? })
     });
-    let (timeout, keys) = (&file.transaction_timeout_ms, &file.transaction_keys_max);
     Ok(Validators {
         tree,
         control,
-        transaction_timeout_ms: source.number("transaction_timeout_ms", timeout, 60_000, 100, 86_400_000)?,
-        transaction_keys_max: source.number("transaction_keys_max", keys, 10_000, 1, 1_000_000)? as usize,
+        held_open: HeldOpen::checked(source, file)?,
         list: list.collect::<Result<_, _>>()?,
     })
+}
+
+/// The sites that list each partition under a key. A site without the key lists all.
+fn listed<'a>(
+    source: &Source<'_>,
+    file: &'a File,
+    partitions: u16,
+    key: &str,
+    list: impl Fn(&'a SiteTable) -> Option<&'a Vec<Spanned<i64>>>,
+) -> Result<Vec<Vec<NodeId>>, ClusterConfigError> {
+    let mut sites: Vec<Vec<NodeId>> = vec![Vec::new(); usize::from(partitions)];
+    for (site, table) in (1..).map(NodeId).zip(&file.site) {
+        let Some(numbers) = list(table.get_ref()) else {
+            sites.iter_mut().for_each(|sites| sites.push(site));
+            continue;
+        };
+        for number in numbers {
+            let of = usize::try_from(*number.get_ref()).ok().and_then(|number| sites.get_mut(number));
+            let Some(of) = of else {
+                let problem =
+                    format!("{key}: {} is none: they go from 0 to {}", number.get_ref(), partitions - 1);
+                return Err(source.wrong(Some(number), problem));
+            };
+            if of.last() == Some(&site) {
+                let problem = format!("{key}: {} is there twice", number.get_ref());
+                return Err(source.wrong(Some(number), problem));
+            }
+            of.push(site);
+        }
+        if key == "partitions" && numbers.is_empty() {
+            let problem = format!("site '{}' has no partition", table.get_ref().name.get_ref());
+            return Err(source.wrong(Some(table), problem));
+        }
+    }
+    Ok(sites)
 }
 
 type Tables<'a> = BTreeMap<&'a str, &'a Spanned<ValidatorTable>>;
@@ -356,7 +550,7 @@ mod tests {
 
     #[test]
     fn hierarchies_of_other_nodes_validators_or_control_are_told_apart() {
-        let digest = |text: &str| parse(text).expect("a cluster").hierarchy_digest();
+        let digest = |text: &str| parse(text).expect("a cluster").certified_digest();
         let tree = tree();
         let first = digest(&tree);
         assert_eq!(first, digest(&tree.replace("h:12", "elsewhere:12")), "a node may move");
@@ -383,9 +577,9 @@ mod tests {
             parse(&tree.replacen(from, to, 1)).expect_err("it is wrong")
         };
         for (from, to, problem) in [
-            ("'hierarchy'", "'tree'", "it must be \"ordered\" or \"hierarchy\""),
+            ("'hierarchy'", "'tree'", "it must be \"ordered\", \"hierarchy\" or \"pcsi\""),
             ("'hierarchy'", "'ordered'", "only a hierarchy has validators"),
-            ("'hierarchy'", "'hierarchy'\nengine = 'calvin'", "engine: the nodes of a hierarchy"),
+            ("'hierarchy'", "'hierarchy'\nengine = 'calvin'", "engine: the nodes of this protocol"),
             ("'hierarchy'", "'hierarchy'\nheartbeat_ms = 50", "heartbeat_ms: it has no effect"),
             ("'hierarchy'", "'hierarchy'\nstaleness_ms_max = 5000", "staleness_ms_max: it has no effect"),
             ("'hierarchy'", "'hierarchy'\ncontrol = 'none'", "\"locks\" or \"timestamps\""),
@@ -406,6 +600,49 @@ mod tests {
             ("name = 'left'", "name = 'root'", "the validator's name 'root' is taken at line"),
         ] {
             let error = changed(from, to);
+            assert!(error.contains(problem), "{from} -> {to}: {error}");
+        }
+    }
+
+    const SITES: &str = "name = 'shop'\nsecret = 'sixteen letters!'\nprotocol = 'pcsi'\npartitions = 2\n\
+        [[site]]\nname = 'a'\nregion = 'x'\npeer_address = 'h:11'\nclient_address = 'h:1'\n\
+        [[site]]\nname = 'b'\nregion = 'x'\npeer_address = 'h:12'\nclient_address = 'h:2'\npartitions = [1]\n\
+        [[site]]\nname = 'c'\nregion = 'y'\npeer_address = 'h:13'\nclient_address = 'h:3'\nresolves = [0]\n";
+
+    #[test]
+    fn each_site_has_partitions_and_some_of_their_sites_resolve_them() {
+        let config = parse(SITES).expect("a cluster");
+        let nodes = |numbers: &[u16]| numbers.iter().copied().map(NodeId).collect::<Vec<_>>();
+        let sites = config.sites().expect("sites");
+        assert_eq!(sites.partitions, [nodes(&[1, 3]), nodes(&[1, 2, 3])]);
+        assert_eq!(sites.resolvers, [nodes(&[3]), nodes(&[1, 2, 3])], "who resolves 1 is left open");
+        assert_eq!((config.nodes[2].zone.as_str(), config.is_certified()), ("y", true));
+        let digest = |text: &str| parse(text).expect("a cluster").certified_digest();
+        assert_eq!(digest(SITES), digest(&SITES.replace("h:12", "elsewhere:12")));
+        for (from, to) in [("'c'", "'d'"), ("partitions = [1]", ""), ("resolves = [0]", "resolves = [1]")] {
+            assert_ne!(digest(SITES), digest(&SITES.replacen(from, to, 1)), "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn sites_that_could_not_work_are_told_with_their_lines() {
+        for (from, to, problem) in [
+            ("'pcsi'", "'ordered'", "[[site]]: only with protocol = \"pcsi\""),
+            ("'pcsi'", "'pcsi'\nelection_timeout_ms = 900", "sites elect nobody"),
+            ("'pcsi'", "'pcsi'\nheartbeat_ms = 50", "heartbeat_ms: it has no effect"),
+            ("'pcsi'", "'pcsi'\nengine = 'calvin'", "engine: the nodes of this protocol"),
+            ("'pcsi'", "'pcsi'\ncontrol = 'locks'", "only the validators of a hierarchy"),
+            ("'pcsi'", "'pcsi'\npropagation_ms = 1", "from 10 to 10000"),
+            ("'pcsi'", "'pcsi'\nsites_to_write_min = 3", "partition 0 has 2 sites"),
+            ("partitions = [1]", "partitions = [2]", "partitions: 2 is none: they go from 0 to 1"),
+            ("partitions = [1]", "partitions = [1, 1]", "partitions: 1 is there twice"),
+            ("partitions = [1]", "partitions = []", "site 'b' has no partition"),
+            ("partitions = [1]", "partitions = [1]\nresolves = [0]", "the site does not have partition 0"),
+            ("resolves = [0]", "zone = 'y'", "unknown field"),
+            ("name = 'b'", "name = 'a'", "is taken at line"),
+        ] {
+            assert!(SITES.contains(from), "{from}");
+            let error = parse(&SITES.replacen(from, to, 1)).expect_err("it is wrong");
             assert!(error.contains(problem), "{from} -> {to}: {error}");
         }
     }

@@ -53,13 +53,19 @@ pub enum LocalProtocol {
     Ordered,
     /// A tree of validators certifies transactions.
     Hierarchy(LocalTree),
+    /// Each node is a site that commits alone, and each zone a region.
+    Pcsi,
 }
 
 impl Wishes {
+    fn has_sites(&self) -> bool {
+        matches!(self.protocol, Some(LocalProtocol::Pcsi))
+    }
+
     /// The tree of validators, if the cluster is to be a hierarchy.
     fn tree(&self) -> Option<LocalTree> {
         match self.protocol? {
-            LocalProtocol::Ordered => None,
+            LocalProtocol::Ordered | LocalProtocol::Pcsi => None,
             LocalProtocol::Hierarchy(tree) => Some(tree),
         }
     }
@@ -191,7 +197,7 @@ impl LocalCluster {
             zone: node.zone.clone(),
             client_address: node.client_address.clone(),
             // Once it knows who it is, it comes up like the others.
-            is_certified: self.config.validators().is_some(),
+            is_certified: self.config.is_certified(),
             may_wait: node.joins && !self.dir.join(&node.name).join(identity::FILE).exists(),
             log: self.dir.join(format!("{}.log", node.name)),
             program: program.to_owned(),
@@ -246,15 +252,16 @@ fn agree(config: &ClusterConfig, wishes: &Wishes, path: &Path) -> Result<(), Loc
             )));
         }
     }
-    let (wish, is) = match (wishes.protocol, config.validators()) {
-        (Some(LocalProtocol::Hierarchy(_)), None) => ("hierarchy", "orders its requests"),
-        (Some(LocalProtocol::Ordered), Some(_)) => ("ordered", "is a hierarchy"),
-        _ => ("", ""),
-    };
-    if !wish.is_empty() {
+    let wish = wishes.protocol.map(|protocol| match protocol {
+        LocalProtocol::Ordered => "ordered",
+        LocalProtocol::Hierarchy(_) => "hierarchy",
+        LocalProtocol::Pcsi => "pcsi",
+    });
+    let is = config.protocol.name();
+    if let Some(wish) = wish.filter(|&wish| wish != is) {
         return Err(LocalError::Wish(format!(
-            "--protocol {wish}: the cluster that {} describes {is}. Leave --protocol out to start that one, \
-             or choose another --dir for a new one",
+            "--protocol {wish}: the cluster that {} describes has {is}. Leave --protocol out to start that \
+             one, or choose another --dir for a new one",
             path.display()
         )));
     }
@@ -277,7 +284,8 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
             dir.display()
         )));
     };
-    let nodes_max = if wishes.tree().is_some() { LOCAL_SITES_MAX } else { LOCAL_NODES_MAX };
+    let is_certified = wishes.tree().is_some() || wishes.has_sites();
+    let nodes_max = if is_certified { LOCAL_SITES_MAX } else { LOCAL_NODES_MAX };
     if !(1..=nodes_max).contains(&nodes) {
         return Err(LocalError::Wish(format!(
             "--local {nodes}: a cluster on one machine has from 1 to {nodes_max} nodes; 3 are the fewest \
@@ -318,7 +326,7 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
         cause,
     })?;
     // Each node of a zone has something to keep.
-    let default = if wishes.tree().is_some() { nodes } else { nodes.div_ceil(zones) };
+    let default = if is_certified { nodes } else { nodes.div_ceil(zones) };
     let partitions = wishes.partitions.unwrap_or(default);
     let mut text = format!(
         "# Made by `ordo cluster start`; docs/cluster.md tells what the keys mean.\n\
@@ -339,6 +347,13 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "protocol = \"hierarchy\"\ncontrol = \"{control}\"");
     }
+    let (table, zone_key, zone_name) = match wishes.has_sites() {
+        true => {
+            text.push_str("protocol = \"pcsi\"\n");
+            ("site", "region", "region")
+        }
+        false => ("node", "zone", "zone"),
+    };
     for number in 1..=nodes {
         let client = port + number - 1;
         let peer = client + PEER_PORT_OFFSET;
@@ -346,9 +361,16 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n[[node]]\nname = \"n{number}\"\nzone = \"zone-{zone}\"\npeer_address = \"{HOST}:{peer}\"\n\
+            "\n[[{table}]]\nname = \"n{number}\"\n{zone_key} = \"{zone_name}-{zone}\"\n\
+             peer_address = \"{HOST}:{peer}\"\n\
              client_address = \"{HOST}:{client}\"\n"
         );
+        if wishes.has_sites() {
+            // The sites of a region resolve the conflicts in its share of the partitions.
+            let own = (0..partitions).filter(|partition| partition % zones == zone - 1);
+            let own: Vec<String> = own.map(|partition| partition.to_string()).collect();
+            let _ = writeln!(text, "resolves = [{}]", own.join(", "));
+        }
     }
     if let Some(tree) = wishes.tree() {
         text += &validators(nodes, partitions, tree.fan_out);

@@ -86,9 +86,9 @@ fn instruct(processes: &Processes, out: &mut dyn Write) -> io::Result<()> {
     };
     let mut ideas = vec![(format!("redis-cli -p {port}{tls}"), "any node takes any command".to_owned())];
     let gone = if first.is_certified {
-        let told = "the validators, and what they have decided".to_owned();
-        ideas.push((format!("redis-cli -p {port}{tls} INFO hierarchy"), told));
-        "what needs its validators waits for them"
+        let command = format!("ordo admin status --address {}{tls}", first.client_address);
+        ideas.push((command, "who is there, and how far".to_owned()));
+        "what needs it waits for it"
     } else {
         let told = "the same, for clients that know clusters".to_owned();
         ideas.push((format!("redis-cli -c -p {port}{tls}"), told));

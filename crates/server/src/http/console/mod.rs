@@ -6,9 +6,11 @@
 
 use super::readiness::{Readiness, Verdict as Ready};
 use super::scrape::{Scrape, ServerScrape};
+use crate::cluster::geo::GeoClusterStatus;
 use crate::cluster::hierarchy::HierarchyStatus;
 use crate::cluster::{ClusterStatus, Problem, Severity, Verdict, problems, verdict};
 use crate::observe::{SlowEntry, shown_key};
+use crate::runtime::Told;
 use execute::conflicts::{self, Cause};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -47,6 +49,7 @@ pub struct Console {
     cluster: Option<ClusterStatus>,
     /// The validators as this node sees them, with what they have decided for its own clients.
     hierarchy: Option<HierarchyStatus>,
+    geo: Option<GeoClusterStatus>,
 }
 
 #[derive(Serialize)]
@@ -136,8 +139,13 @@ impl Console {
         let server = scrape.server.as_ref();
         let cluster = server.and_then(|server| Some((*server.view.as_ref()?.status).clone()));
         let mut problems = cluster.as_ref().map(problems).unwrap_or_default();
-        let hierarchy = server.and_then(|server| Some(server.site.as_ref()?.told()));
-        problems.extend(hierarchy.as_ref().map(HierarchyStatus::own_problems).unwrap_or_default());
+        let told = server.and_then(|server| Some(server.site.as_ref()?.told()));
+        problems.extend(told.as_ref().map(Told::own_problems).unwrap_or_default());
+        let (hierarchy, geo) = match told {
+            Some(Told::Hierarchy(status)) => (Some(status), None),
+            Some(Told::Geo(status)) => (None, Some(status)),
+            None => (None, None),
+        };
         problems.extend(server.map(own_problems).unwrap_or_default());
         if let Ready::NotReady(reason) = &readiness.verdict {
             problems.push(problem(
@@ -157,6 +165,7 @@ impl Console {
             problems,
             cluster,
             hierarchy,
+            geo,
         }
     }
 }

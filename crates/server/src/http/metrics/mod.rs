@@ -7,6 +7,7 @@
 //! list.
 
 mod cluster;
+mod geo;
 mod hierarchy;
 mod server;
 

@@ -1,6 +1,6 @@
 //! The metrics of every server that serves clients.
 
-use super::{Writer, cluster, hierarchy, seconds};
+use super::{Writer, cluster, geo, hierarchy, seconds};
 use crate::http::scrape::ServerScrape;
 use crate::observe::{BOUNDS_NS, CallCounts, DurationCounts};
 use execute::conflicts::Cause;
@@ -19,7 +19,8 @@ pub fn encode(server: &ServerScrape, out: &mut Writer<'_>) -> fmt::Result {
     log(server, out)?;
     checkpoints(server, out)?;
     cluster::encode(server.view.as_deref(), out)?;
-    hierarchy::encode(server.site.as_ref(), out)
+    hierarchy::encode(server.site.as_ref(), out)?;
+    geo::encode(server.site.as_ref(), out)
 }
 
 fn clients(server: &ServerScrape, out: &mut Writer<'_>) -> fmt::Result {

@@ -16,6 +16,7 @@
 //! ([`Running::go_on`]), and comes back with what it wishes for ([`Gateway::grant`]).
 
 use super::sessions::{Lent, Sessions};
+use crate::cluster::HeldOpen;
 use certify::hierarchy::Tree;
 use certify::{Answer as SiteAnswer, CallEnd, CertifiedCall, Conflict, OpenTransaction, Progress, Wish};
 use redis_surface::commands::transactions;
@@ -36,10 +37,8 @@ const ROUND_PAUSE_MS: u64 = 8;
 pub struct Patience {
     /// So long a request may take.
     pub request_ms: u64,
-    /// So long an open transaction may rest between two commands.
-    pub transaction_ms: u64,
-    /// So many keys an open transaction may write.
-    pub transaction_keys_max: usize,
+    /// What a client may do that holds a transaction open.
+    pub held_open: HeldOpen,
 }
 
 /// A request that runs.
@@ -136,12 +135,21 @@ struct Connection {
     used_ms: u64,
 }
 
+/// How a transaction runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// It writes nothing.
+    pub is_read_only: bool,
+    /// Its client holds it open, and is shown what it reads before it ends.
+    pub is_held_open: bool,
+}
+
 /// What the gateway asks of the site.
 pub trait Asked {
     /// The last decided entry of a leaf.
     fn position(&self, home: PartitionId) -> Position;
     /// Has a transaction begin.
-    fn begin(&mut self, id: RequestId, is_read_only: bool);
+    fn begin(&mut self, id: RequestId, how: Manner);
     /// Asks for a look, or for the commit.
     fn ask(&mut self, id: RequestId, wish: Wish);
     /// Nobody waits for a transaction any more.
@@ -176,10 +184,20 @@ pub struct Rates {
 const SAMPLE_MS: u64 = 1_000;
 const SAMPLES_MAX: usize = 10;
 
+/// How errors call what a protocol depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    /// Whose answers commits wait for.
+    pub asked: &'static str,
+    /// Why a transaction has had no effect, and what to do.
+    pub unavailable: &'static str,
+}
+
 /// All connections of a node.
 pub struct Gateway {
     sessions: Sessions,
     patience: Patience,
+    words: Words,
     tree: Tree,
     connections: FixedMap<SessionId, Connection>,
     /// The connections whose requests the site is asked for, by certified session.
@@ -200,11 +218,12 @@ pub struct Gateway {
 
 impl Gateway {
     /// A gateway that nobody uses yet.
-    pub fn new(sessions: Sessions, tree: Tree, patience: Patience) -> Gateway {
+    pub fn new(sessions: Sessions, tree: Tree, patience: Patience, words: Words) -> Gateway {
         let decided_by = vec![0; usize::from(tree.groups())];
         Gateway {
             sessions,
             patience,
+            words,
             tree,
             connections: FixedMap::default(),
             asked: BTreeMap::new(),
@@ -357,7 +376,7 @@ impl Gateway {
                 };
                 let work = match begun {
                     Some(Begun::Fresh { is_read_only }) => {
-                        let keys_max = self.patience.transaction_keys_max;
+                        let keys_max = self.patience.held_open.keys_max;
                         let first = current(lent.id(), is_read_only);
                         Work::Open(OpenTransaction::new(first, is_read_only, keys_max))
                     }
@@ -418,14 +437,14 @@ impl Gateway {
                     let keys = reads.keys.keys().chain(writes.records.keys());
                     running.decider = decider_of(&self.tree, running.lent.home(), keys);
                 }
-                let is_read_only = match &running.work {
-                    Work::Call(call) => call.is_read_only(),
-                    Work::Open(open) => open.is_read_only(),
+                let how = match &running.work {
+                    Work::Call(call) => Manner { is_read_only: call.is_read_only(), is_held_open: false },
+                    Work::Open(open) => Manner { is_read_only: open.is_read_only(), is_held_open: true },
                 };
                 of.present = Present::Waits(running);
                 self.asked.insert(id.session, connection);
                 match wish {
-                    Wish::Begin => site.begin(id, is_read_only),
+                    Wish::Begin => site.begin(id, how),
                     wish => site.ask(id, wish),
                 }
             }
@@ -473,7 +492,7 @@ impl Gateway {
                 *decided += u64::from(is_ordered);
             }
         }
-        let outcome = outcome_of(end, is_open);
+        let outcome = outcome_of(end, is_open, self.words);
         self.finish(connection, &request, outcome, is_open, now_ms);
         self.give_back(lent, now_ms, site);
         self.advance(connection, now_ms, site);
@@ -543,12 +562,15 @@ impl Gateway {
             site.forget(id);
             lent.doubt();
             self.counts.given_up += u64::from(connection != SessionId::INTERNAL);
+            let asked = self.words.asked;
             let text = match may_have_effect {
-                true => {
-                    "ORDOUNKNOWN the validators did not answer in time: nobody knows whether this took \
-                     effect. Look before you send it again"
+                true => format!(
+                    "ORDOUNKNOWN {asked} did not answer in time: nobody knows whether this took effect. Look \
+                     before you send it again"
+                ),
+                false => {
+                    format!("CLUSTERDOWN {asked} did not answer in time: nothing was changed; try again")
                 }
-                false => "CLUSTERDOWN the validators did not answer in time: nothing was changed; try again",
             };
             let is_open = matches!(work, Work::Open(_));
             self.finish(connection, &request, Err(Stop::abort(text)), is_open, now_ms);
@@ -574,13 +596,13 @@ impl Gateway {
             let Some(of) = self.connections.get_mut(&connection) else { continue };
             let is_idle = matches!(of.present, Present::Idle);
             let is_over = matches!(of.begun, Some(Begun::Failed(_)));
-            if !is_idle || is_over || now_ms < of.used_ms + self.patience.transaction_ms {
+            if !is_idle || is_over || now_ms < of.used_ms + self.patience.held_open.timeout_ms {
                 continue;
             }
             let text = format!(
                 "TIMEOUT the transaction was rolled back, because it had rested for {} ms \
                  (transaction_timeout_ms): ORDO.ROLLBACK, and run it again",
-                self.patience.transaction_ms
+                self.patience.held_open.timeout_ms
             );
             self.counts.forgotten += 1;
             if let Some(begun) = of.begun.replace(Begun::Failed(text)) {
@@ -676,7 +698,7 @@ fn place_of(conflict: &Conflict) -> usize {
 }
 
 /// What a client is told of a request's end.
-fn outcome_of(end: CallEnd, is_open: bool) -> Outcome {
+fn outcome_of(end: CallEnd, is_open: bool, words: Words) -> Outcome {
     let text = match end {
         CallEnd::Done { outcome, .. } => return outcome,
         CallEnd::CommittedBefore => {
@@ -706,10 +728,7 @@ fn outcome_of(end: CallEnd, is_open: bool) -> Outcome {
         CallEnd::Unknown => {
             "ORDOUNKNOWN nobody knows whether this took effect: look before you send it again".to_owned()
         }
-        CallEnd::Unavailable => {
-            "CLUSTERDOWN this node takes no transactions now: nothing was changed; use another node"
-                .to_owned()
-        }
+        CallEnd::Unavailable => format!("CLUSTERDOWN {}", words.unavailable),
     };
     Err(Stop::abort(text))
 }
@@ -732,7 +751,7 @@ mod tests {
         fn position(&self, _: PartitionId) -> Position {
             Position(9)
         }
-        fn begin(&mut self, id: RequestId, _: bool) {
+        fn begin(&mut self, id: RequestId, _: Manner) {
             self.begun.push(id);
         }
         fn ask(&mut self, id: RequestId, wish: Wish) {
@@ -758,9 +777,11 @@ mod tests {
     impl Rig {
         fn new() -> Rig {
             let tree = Tree::new(2, &[2, 2]).expect("a tree");
-            let patience = Patience { request_ms: 100, transaction_ms: 1_000, transaction_keys_max: 9 };
+            let patience =
+                Patience { request_ms: 100, held_open: HeldOpen { timeout_ms: 1_000, keys_max: 9 } };
             let sessions = Sessions::new(&tree, 0, 1, BootId(1), 0);
-            let gateway = Gateway::new(sessions, tree, patience);
+            let words = Words { asked: "the validators", unavailable: "this node takes nothing" };
+            let gateway = Gateway::new(sessions, tree, patience, words);
             Rig { gateway, site: Site::default(), now_ms: 10, sequence: 0 }
         }
 

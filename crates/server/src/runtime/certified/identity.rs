@@ -12,15 +12,18 @@ use std::path::Path;
 /// The file's name.
 const FILE: &str = "hierarchy.json";
 
-/// Which site of which hierarchy it is.
+/// Which site of which cluster it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteIdentity {
     /// The node's name.
     pub node: String,
     /// The cluster's name.
     pub cluster: String,
-    /// What tells apart hierarchies of other nodes, validators, hosts or control.
-    pub hierarchy: u64,
+    /// What tells apart clusters of another protocol, or of other nodes, validators, hosts, control or
+    /// partitions ([`crate::cluster::ClusterConfig::certified_digest`]). The file says `hierarchy` since
+    /// there was one such protocol.
+    #[serde(rename = "hierarchy")]
+    pub digest: u64,
 }
 
 impl SiteIdentity {
@@ -46,8 +49,8 @@ impl SiteIdentity {
         let (dir, SiteIdentity { node, cluster, .. }) = (dir.display(), &found);
         let text = match found.node == self.node && found.cluster == self.cluster {
             true => format!(
-                "{dir} was made with other nodes, partitions, validators or control than the cluster's \
-                 description has now, and these stay as they were when the cluster was founded: nothing was \
+                "{dir} was made with other nodes, partitions, validators, protocol or control than the \
+                 cluster's description has now, and these stay as they were when the cluster was founded: nothing was \
                  changed. Start the node with the description that it had"
             ),
             false => format!(
@@ -67,13 +70,13 @@ mod tests {
     #[test]
     fn a_directory_stays_that_of_its_first_site() {
         let dir = tempfile::tempdir().expect("a directory");
-        let first = SiteIdentity { node: "n1".to_owned(), cluster: "shop".to_owned(), hierarchy: 7 };
+        let first = SiteIdentity { node: "n1".to_owned(), cluster: "shop".to_owned(), digest: 7 };
         let claim = |identity: &SiteIdentity| identity.claim(dir.path()).map_err(|error| error.to_string());
         assert_eq!((claim(&first), claim(&first)), (Ok(()), Ok(())));
         for (other, text) in [
             (SiteIdentity { node: "n2".to_owned(), ..first.clone() }, "is of node 'n1' of cluster 'shop'"),
             (SiteIdentity { cluster: "mall".to_owned(), ..first.clone() }, "and not of 'n1' of 'mall'"),
-            (SiteIdentity { hierarchy: 8, ..first.clone() }, "with other nodes"),
+            (SiteIdentity { digest: 8, ..first.clone() }, "with other nodes"),
         ] {
             let error = claim(&other).expect_err("it is another one");
             assert!(error.contains(text), "{error}");

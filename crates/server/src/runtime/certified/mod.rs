@@ -1,4 +1,6 @@
-//! A node of a cluster whose transactions are certified: a [`Site`] for real, with its journal and its peers.
+//! A node of a cluster whose transactions are certified: a site for real, with its journal and its peers. The
+//! site is a [`Site`] of a hierarchy or a [`GeoSite`] that commits alone; [`Served`] is the one place that
+//! knows both, and [`status`] tells of them.
 //!
 //! [`Runtime`](super::Runtime) is the front for clients in both families of protocols: it has the ports, and
 //! where it has a [`Certified`], requests go there instead of into the order. Each request becomes a
@@ -15,8 +17,8 @@
 //! # Keys that have expired
 //!
 //! Whoever reads a key that has expired finds none. At each tick the node that leads a leaf has a transaction
-//! of its own delete such keys ([`Expirer`]): so a key is gone from the counts, too, soon after it has
-//! expired by that node's clock.
+//! of its own delete such keys ([`Expirer`]), and so does the site that resolves a key: so a key is gone from
+//! the counts, too, soon after it has expired by that node's clock.
 //!
 //! # Locks
 //!
@@ -32,7 +34,9 @@
 
 mod gateway;
 mod identity;
+mod served;
 mod sessions;
+mod status;
 
 use super::core::{FileWork, Hands};
 use super::host::RealHost;
@@ -41,26 +45,27 @@ use super::port::{Port, PortShared, Ports, Replies};
 use super::start::log_boot_id;
 use super::status::{MemberStatus, RuntimeStatus};
 use crate::clock::SteadyClock;
-use crate::cluster::hierarchy::{
-    HIERARCHY, HierarchyNode, HierarchyStatus, NodeReport, TransactionCounts, ValidatorStatus,
-};
-use crate::cluster::{ClusterNode, Validator, Validators};
+use crate::cluster::{ClusterNode, Protocol, Sites, Validators};
 use crate::disk::RealDisk;
 use crate::peers::{FRAME_BYTES_MAX, PeerEvents, PeerOptions, Peers};
 use bytes::Bytes;
-use certify::hierarchy::{BatchCounts, Hierarchy, HierarchyOptions, KeyCounts, Tree};
-use certify::{Answer as SiteAnswer, CertifiedCall, LocalSnapshot, Look, Threads, Wish};
+use certify::hierarchy::{Hierarchy, HierarchyOptions, Tree};
+use certify::pcsi::{self, SiteMap};
+use certify::{Answer as SiteAnswer, CertifiedCall, LocalSnapshot, Look, SESSION_HORIZON, Threads, Wish};
 use execute::ReadOutcome;
 use execute::snapshot::panic_text;
-use gateway::{Asked, Gateway, Ready};
-pub use gateway::{Counts, Patience, Rates};
+pub use gateway::Patience;
+use gateway::{Asked, Gateway, Manner, Ready, Words};
 pub use identity::SiteIdentity;
-use log::{Journal, Preparer, SyncTicket};
+use log::{GroupImages, Journal, Preparer, SyncTicket};
 use node::FsyncPolicy;
+use node::geo::{GeoOptions, GeoSite};
 use node::host::{CountedJournal, HostEvent, Machine, drive};
-use node::site::{BASE_BYTES_MAX, Site, SiteCounts, SiteEffects, SiteOptions, SiteStatus};
+use node::site::{BASE_BYTES_MAX, Site, SiteCounts, SiteEffects, SiteOptions};
 use parking_lot::{Condvar, Mutex};
+use served::{Place, Served};
 use sessions::Sessions;
+pub use status::{CertifiedStatus, Described, GeoPart, GroupStatus, Part, Told, TreePart};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -86,17 +91,24 @@ const LOG_BYTES_MAX: u64 = 16 << 20;
 const BASE_PIECE_BYTES_MAX: usize = 1 << 20;
 const _: () = assert!(2 * BASE_PIECE_BYTES_MAX <= FRAME_BYTES_MAX, "a frame carries a piece and its head");
 
+/// Transactions that are open at a site at a time, at most: each has a copy of the site's views.
+const OPEN_SITE_TRANSACTIONS_MAX: usize = 1 << 14;
+/// So many updates a site sends to another one before it hears that they have come.
+const WINDOW: u64 = 1_024;
+/// A site of which others hear nothing for so long is silent: they ask each other for its updates.
+const SILENT_MS: u64 = 2_000;
+
 /// One transaction removes so many keys that have expired, at most.
 const EXPIRED_KEYS_MAX: usize = 256;
 
-/// How a node takes part in a hierarchy.
+/// How a node takes part in a cluster whose transactions are certified.
 pub struct CertifiedOptions {
     /// What its directory is to stay.
     pub identity: SiteIdentity,
     /// The node.
     pub me: NodeId,
-    /// The validators.
-    pub validators: Validators,
+    /// The validators, or the sites.
+    pub protocol: Protocol,
     /// The nodes, this one included.
     pub nodes: BTreeMap<NodeId, ClusterNode>,
     /// How it reaches the others.
@@ -111,140 +123,12 @@ pub struct CertifiedOptions {
     pub on_end: HaltHook,
 }
 
-/// The hierarchy that a node is of, as its cluster.toml describes it.
-#[derive(Debug)]
-pub struct Described {
-    /// The cluster's name.
-    pub cluster: String,
-    /// The node.
-    pub me: NodeId,
-    /// The nodes.
-    pub nodes: BTreeMap<NodeId, ClusterNode>,
-    /// The validators.
-    pub validators: Validators,
-}
-
-/// A validator as a node sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupStatus {
-    /// The leader of its group, as far as this node knows.
-    pub leader: Option<NodeId>,
-    /// Its last decided entry.
-    pub decided: u64,
-    /// What this node has sent for it.
-    pub batches: BatchCounts,
-}
-
-/// What a site tells of itself.
-#[derive(Clone, Debug)]
-pub struct CertifiedStatus {
-    /// The hierarchy.
-    pub described: Arc<Described>,
-    /// Each validator.
-    pub groups: Vec<GroupStatus>,
-    /// What has ended.
-    pub counts: Counts,
-    /// What ended within the last seconds.
-    pub rates: Rates,
-    /// Connections that are in a transaction.
-    pub open_transactions: usize,
-    /// How many keys of users the node has.
-    pub keys: KeyCounts,
-    /// The journal, and what the node lacks.
-    pub site: SiteStatus,
-}
-
-impl CertifiedStatus {
-    /// Why clients may not be sent here, in one line, if they may not.
-    pub fn trouble(&self) -> Option<String> {
-        let names = |groups: &BTreeSet<PartitionId>| {
-            let list = &self.described.validators.list;
-            let validators = groups.iter().filter_map(|group| list.get(usize::from(group.0)));
-            validators.map(|validator| validator.name.as_str()).collect::<Vec<_>>().join(", ")
-        };
-        let SiteStatus { silence, without_leader, lagging, .. } = &self.site;
-        if let Some(why) = silence {
-            return Some((*why).to_owned());
-        }
-        if !without_leader.is_empty() {
-            return Some(format!(
-                "this node reaches no leader of the validators {}: a majority of their nodes may be missing",
-                names(without_leader)
-            ));
-        }
-        (!lagging.is_empty())
-            .then(|| format!("behind: this node catches up with the validators {}", names(lagging)))
-    }
-
-    /// The validators that this node hosts, and those that it leads.
-    pub fn hosted_and_led(&self) -> (usize, usize) {
-        let Described { me, validators, .. } = &*self.described;
-        let hosted = validators.list.iter().filter(|validator| validator.nodes.contains(me));
-        let led = self.groups.iter().filter(|group| group.leader == Some(*me));
-        (hosted.count(), led.count())
-    }
-
-    /// What ORDO.CLUSTER STATUS replies.
-    pub fn told(&self) -> HierarchyStatus {
-        let Described { cluster, me, nodes, validators } = &*self.described;
-        let SiteStatus { silence, without_leader, lagging, too_large, unlinked, .. } = &self.site;
-        let [aborted_at_keys, aborted_of_old_snapshots, aborted_of_timestamps] = self.counts.conflicts;
-        let report = || NodeReport {
-            silence: silence.map(str::to_owned),
-            behind: lagging.iter().map(|group| group.0).collect(),
-            transactions: TransactionCounts {
-                committed: self.counts.committed,
-                committed_per_s: self.rates.committed,
-                aborted_at_keys,
-                aborted_of_old_snapshots,
-                aborted_of_timestamps,
-                given_up: self.counts.given_up,
-                open: self.open_transactions as u64,
-                forgotten: self.counts.forgotten,
-            },
-        };
-        let node = |(id, node): (&NodeId, &ClusterNode)| HierarchyNode {
-            id: id.0,
-            name: node.name.clone(),
-            zone: node.zone.clone(),
-            peer_address: node.peer_address.clone(),
-            client_address: node.client_address.clone(),
-            reachable: !unlinked.contains(id),
-            report: (id == me).then(report),
-        };
-        let validator = |(id, (group, validator)): (PartitionId, (&GroupStatus, &Validator))| {
-            let place = usize::from(id.0);
-            ValidatorStatus {
-                id: id.0,
-                name: validator.name.clone(),
-                parent: validators.tree.parent(id).map(|parent| parent.0),
-                height: validators.tree.height(id) as u64,
-                hosts: validator.nodes.iter().map(|node| node.0).collect(),
-                leader: group.leader.filter(|_| !without_leader.contains(&id)).map(|node| node.0),
-                entries: group.decided,
-                decided: self.counts.decided_by.get(place).copied().unwrap_or(0),
-                decided_per_s: self.rates.decided_by.get(place).copied().unwrap_or(0.0),
-                batches: group.batches.batches,
-                batched: group.batches.transactions,
-                too_large_bytes: too_large.get(&id).copied(),
-            }
-        };
-        let groups = self.groups.iter().zip(&validators.list);
-        HierarchyStatus {
-            protocol: HIERARCHY.to_owned(),
-            cluster: cluster.clone(),
-            control: format!("{:?}", validators.control).to_lowercase(),
-            me: me.0,
-            nodes: nodes.iter().map(node).collect(),
-            validators: (0..).map(PartitionId).zip(groups).map(validator).collect(),
-        }
-    }
-}
-
 /// A running site. See the module's head.
 pub(super) struct Certified {
     core: Mutex<Core>,
     described: Arc<Described>,
+    family: Family,
+    tick_ms: u64,
     ports: Arc<Ports>,
     peers: Arc<OnceLock<Peers>>,
     clock: SteadyClock,
@@ -258,8 +142,25 @@ pub(super) struct Certified {
     is_silent: Arc<AtomicBool>,
 }
 
-/// Has keys removed that have expired. The node that leads a leaf does that for the leaf: the requests are
-/// the server's own, one at a time.
+/// What a node's protocol is, beside its site.
+#[derive(Clone, Debug)]
+enum Family {
+    Hierarchy(Arc<Validators>),
+    Geo,
+}
+
+impl Family {
+    /// The tree of validators. A site that commits alone is its transactions' only validator.
+    fn tree(&self) -> Tree {
+        match self {
+            Family::Hierarchy(validators) => validators.tree.clone(),
+            Family::Geo => Tree::leaf(),
+        }
+    }
+}
+
+/// Has keys removed that have expired. The node that leads a leaf does that for the leaf, and a site that
+/// commits alone for the keys that it resolves: the requests are the server's own, one at a time.
 struct Expirer {
     procedure: Arc<dyn Procedure>,
     /// The leaf that is looked at next.
@@ -269,19 +170,12 @@ struct Expirer {
 }
 
 impl Expirer {
-    /// The request that removes what has expired at one of the leaves that this node leads.
-    fn next(&mut self, site: &Site<Hierarchy>, me: NodeId, leaves: u16, now_ms: u64) -> Option<Arc<Request>> {
-        let leads = |leaf| {
-            let leader = site.group(leaf).and_then(|group| group.leader());
-            leader.is_some_and(|(node, _)| node == me)
-        };
+    /// The request that removes what has expired at one of the leaves.
+    fn next(&mut self, site: &Served, me: NodeId, leaves: u16, now_ms: u64) -> Option<Arc<Request>> {
         for _ in 0..leaves {
             let leaf = PartitionId(self.next_leaf);
             self.next_leaf = (self.next_leaf + 1) % leaves;
-            if !leads(leaf) {
-                continue;
-            }
-            let keys = site.protocol().expired(leaf, now_ms, EXPIRED_KEYS_MAX);
+            let keys = site.expired(leaf, me, now_ms, EXPIRED_KEYS_MAX);
             if keys.is_empty() {
                 continue;
             }
@@ -309,7 +203,7 @@ struct Alarm {
 
 /// What the lock holds.
 struct Core {
-    site: Site<Hierarchy>,
+    site: Served,
     effects: SiteEffects,
     records: CountedJournal<RealDisk>,
     hands: Option<Hands>,
@@ -325,23 +219,19 @@ struct Core {
 
 /// The site, for what the gateway asks of it.
 struct Asks<'a> {
-    site: &'a mut Site<Hierarchy>,
+    site: &'a mut Served,
     effects: &'a mut SiteEffects,
 }
 
 impl Asked for Asks<'_> {
     fn position(&self, home: PartitionId) -> Position {
-        self.site.protocol().position(home)
+        self.site.position(home)
     }
-    fn begin(&mut self, id: RequestId, is_read_only: bool) {
-        self.site.begin(id, is_read_only, self.effects);
+    fn begin(&mut self, id: RequestId, how: Manner) {
+        self.site.begin(id, how, self.effects);
     }
     fn ask(&mut self, id: RequestId, wish: Wish) {
-        match wish {
-            Wish::Look(look) => self.site.look(id, &look, self.effects),
-            Wish::Commit(reads, writes) => self.site.commit(id, reads, writes, self.effects),
-            Wish::Begin | Wish::Wait { .. } | Wish::End(_) => {}
-        }
+        self.site.ask(id, wish, self.effects);
     }
     fn forget(&mut self, id: RequestId) {
         self.site.forget(id);
@@ -428,8 +318,10 @@ struct Newest(Arc<Certified>);
 impl LocalSnapshot for Newest {
     fn look(&self, look: &Look) -> SiteAnswer {
         match look {
-            Look::Key(key) => SiteAnswer::Value(self.0.core.lock().site.protocol().newest(key)),
-            Look::Scan(_) | Look::Count => SiteAnswer::Refused("ERR a node looks at single records only"),
+            Look::Key(key) => SiteAnswer::Value(self.0.core.lock().site.newest(key)),
+            Look::Scan(_) | Look::Count => {
+                SiteAnswer::Refused("ERR a node looks at single records only".into())
+            }
         }
     }
 }
@@ -446,7 +338,7 @@ impl Certified {
         workers: usize,
         options: CertifiedOptions,
     ) -> Result<Arc<Certified>, StartError> {
-        let CertifiedOptions { identity, me, validators, nodes, peers, tick_ms, patience, expire, on_end } =
+        let CertifiedOptions { identity, me, protocol, nodes, peers, tick_ms, patience, expire, on_end } =
             options;
         identity.claim(disk.path())?;
         let nonce = log_boot_id();
@@ -454,38 +346,38 @@ impl Certified {
         if found.cut.is_some() {
             tracing::warn!("{found}");
         }
-        let described = Arc::new(Described { cluster: identity.cluster.clone(), me, nodes, validators });
-        let Described { nodes, validators, .. } = &*described;
-        let tree = &validators.tree;
-        let protocol = HierarchyOptions {
-            me,
-            tree: tree.clone(),
-            control: validators.control,
-            ..HierarchyOptions::default()
+        let described = Arc::new(Described { cluster: identity.cluster.clone(), me, nodes });
+        let nodes = &described.nodes;
+        let beginning = Beginning { me, nodes, fsync, tick_ms, nonce, workers, patience };
+        let (site, family) = match protocol {
+            Protocol::Hierarchy(validators) => beginning.hierarchy(validators, images)?,
+            Protocol::Pcsi(sites) => beginning.geo(sites, images)?,
+            Protocol::Ordered => return Err(StartError::Ended("an ordered cluster has no site".into())),
         };
-        let site = SiteOptions {
-            me,
-            groups: validators.groups(),
-            followers: nodes.keys().copied().collect(),
-            seed: nonce,
-            fsync,
-            tick_ms,
-            log_bytes_max: LOG_BYTES_MAX,
-            base_piece_bytes_max: BASE_PIECE_BYTES_MAX,
-            base_bytes_max: BASE_BYTES_MAX,
-            nonce,
+        let tree = family.tree();
+        let words = match family {
+            Family::Hierarchy(_) => Words {
+                asked: "the validators",
+                unavailable: "this node takes no transactions now: nothing was changed; use another node",
+            },
+            Family::Geo => Words {
+                asked: "other sites",
+                unavailable: "a site that resolves a key does not answer or is fenced, or other sites lack \
+                              too much of this one, or it takes no transactions now: nothing was changed; try \
+                              again, or use another site",
+            },
         };
-        let site = Site::recover(site, Hierarchy::new(protocol), images);
-        let mut site = site.map_err(|text| StartError::Ended(text.into()))?;
-        // More threads than processors would only wait for each other.
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        site.share_work(Arc::new(Threads { count: workers.min(processors) }));
-        site.catch_up();
         let (catches_up, has_caught_up) = mpsc::channel();
         let clock = SteadyClock::start();
         let (_, wall_ms) = clock.with_wall_ms();
-        let place = nodes.keys().position(|&node| node == me).unwrap_or_default() as u64;
-        let sessions = Sessions::new(tree, place, nodes.len() as u64, boot, wall_ms);
+        // The sessions of a site that commits alone are known to nobody else.
+        let (place, among) = match family {
+            Family::Hierarchy(_) => {
+                (nodes.keys().position(|&node| node == me).unwrap_or_default(), nodes.len())
+            }
+            Family::Geo => (0, 1),
+        };
+        let sessions = Sessions::new(&tree, place as u64, among as u64, boot, wall_ms);
         let (sync, tickets) = mpsc::channel();
         let (files, file_work) = mpsc::channel();
         let (jobs, work) = mpsc::channel();
@@ -500,12 +392,14 @@ impl Certified {
                 records: CountedJournal::new(journal),
                 hands: Some(Hands { sync, sync_aside, files, checkpoint }),
                 outgoing: BTreeMap::new(),
-                gateway: Gateway::new(sessions, tree.clone(), patience),
+                gateway: Gateway::new(sessions, tree, patience, words),
                 expirer: Expirer { procedure: expire, next_leaf: 0, sequence: 0 },
                 catches_up: Some(catches_up),
                 is_silent: is_silent.clone(),
             }),
             described: described.clone(),
+            family,
+            tick_ms,
             ports,
             peers: Arc::default(),
             clock,
@@ -535,9 +429,17 @@ impl Certified {
         certified.spawn("site-files", move |certified| certified.files(&file_work, &preparer))?;
         certified.spawn("site-tick", move |certified| certified.tick(tick))?;
         while has_caught_up.recv_timeout(CATCH_UP_TELL) == Err(RecvTimeoutError::Timeout) {
-            tracing::info!("waiting for the other nodes, to catch up with what they have committed");
+            certified.tell_of_waiting();
         }
         Ok(certified)
+    }
+
+    /// Says why clients are not served yet.
+    fn tell_of_waiting(&self) {
+        match self.status().trouble() {
+            Some(why) if matches!(self.family, Family::Geo) => tracing::info!("not yet: {why}"),
+            _ => tracing::info!("waiting for the other nodes, to catch up with what they have committed"),
+        }
     }
 
     fn spawn(
@@ -565,9 +467,20 @@ impl Certified {
         Certified::directory(dir).exists()
     }
 
-    /// The tree of validators.
-    pub fn tree(&self) -> &Tree {
-        &self.described.validators.tree
+    /// How the protocol is called.
+    pub fn protocol(&self) -> &'static str {
+        match self.family {
+            Family::Hierarchy(_) => "hierarchy",
+            Family::Geo => "pcsi",
+        }
+    }
+
+    /// Over how many leaf validators the keys are dealt.
+    pub fn partitions(&self) -> u16 {
+        match &self.family {
+            Family::Hierarchy(validators) => validators.tree.partitions(),
+            Family::Geo => 1,
+        }
     }
 
     /// Takes requests of a port, whose owner looks at it next.
@@ -604,37 +517,47 @@ impl Certified {
     /// Counters and places.
     pub fn status(&self) -> CertifiedStatus {
         let core = self.core.lock();
-        let group = |group| {
-            let leader = core.site.group(group).and_then(|replica| replica.leader());
-            GroupStatus {
-                leader: leader.map(|(node, _)| node),
-                decided: core.site.decided(group),
-                batches: core.site.protocol().batches(group),
+        let part = match &core.site {
+            Served::Hierarchy(site, validators) => {
+                let group = |group| {
+                    let leader = site.group(group).and_then(|replica| replica.leader());
+                    GroupStatus {
+                        leader: leader.map(|(node, _)| node),
+                        decided: site.decided(group),
+                        batches: site.protocol().batches(group),
+                    }
+                };
+                let groups = (0..validators.tree.groups()).map(|number| group(PartitionId(number)));
+                let (groups, validators) = (groups.collect(), validators.clone());
+                Part::Hierarchy(TreePart { validators, groups, site: site.status() })
+            }
+            Served::Geo(site, sites) => {
+                Part::Geo(GeoPart { sites: sites.clone(), site: site.status(), tick_ms: self.tick_ms })
             }
         };
         CertifiedStatus {
             described: self.described.clone(),
-            groups: (0..self.tree().groups()).map(|number| group(PartitionId(number))).collect(),
             counts: core.gateway.counts.clone(),
             rates: core.gateway.rates(self.clock.now_ms()),
             open_transactions: core.gateway.open_transactions(),
-            keys: core.site.protocol().key_counts(),
-            site: core.site.status(),
+            keys: core.site.key_counts(),
+            part,
         }
     }
 
     /// Puts what is to be told of the site into the place of what the ordered node beside it tells.
     pub fn tell_instead(&self, status: &mut RuntimeStatus) {
         let core = self.core.lock();
-        let SiteStatus { counts, decided, log_bytes, silence, .. } = core.site.status();
+        let Place { counts, position, log_bytes } = core.site.place();
+        let silence = core.site.silence();
         let SiteCounts { bases, syncs, write_failures, sync_failures, .. } = counts;
         status.log = core.records.journal.status();
         drop(core);
-        status.engine_name = HIERARCHY;
+        status.engine_name = self.protocol();
         status.node = MemberStatus {
-            delivered: Position(decided),
-            confirmed: Position(decided),
-            final_committed: Position(decided),
+            delivered: Position(position),
+            confirmed: Position(position),
+            final_committed: Position(position),
             syncs,
             write_failures,
             sync_failures,
@@ -645,9 +568,36 @@ impl Certified {
         };
     }
 
+    /// An operator has the other sites fence one. Returns what is wrong, if they are not to.
+    pub fn fence(&self, name: &str) -> Result<(), String> {
+        let mut named = self.described.nodes.iter().filter(|(_, node)| node.name == name);
+        let Some((&site, _)) = named.next() else {
+            return Err(format!("there is no site '{name}'"));
+        };
+        if site == self.described.me {
+            return Err("a site cannot fence itself: ask another one".to_owned());
+        }
+        let (is_new, turned) = {
+            let mut core = self.core.lock();
+            let Core { site: served, effects, .. } = &mut *core;
+            let is_new = match served {
+                Served::Geo(geo, _) => geo.fence(site, effects),
+                Served::Hierarchy(..) => return Err("a hierarchy has no sites to fence".to_owned()),
+            };
+            (is_new, core.settle(&self.peers, self.clock.now_ms()))
+        };
+        self.pass_on(turned);
+        match is_new {
+            true => Ok(()),
+            false => Err(format!(
+                "'{name}' is fenced already, or a fence is under way, or this site takes no transactions now"
+            )),
+        }
+    }
+
     /// Looks at what the store itself keeps, such as scripts, at most at so many records.
     pub fn for_each_system_record(&self, records_max: usize, visit: impl FnMut((&Key, &Entry))) {
-        self.core.lock().site.protocol().system_records().take(records_max).for_each(visit);
+        self.core.lock().site.for_each_system_record(records_max, visit);
     }
 
     /// Why the site is silent, if it is.
@@ -793,13 +743,15 @@ impl Certified {
                 next = Instant::now() + every;
                 let Core { site, effects, .. } = &mut *core;
                 site.react(HostEvent::Tick { wall_ms }, now_ms, effects);
-                self.warn_of_too_large(&site.status().too_large, &mut warned);
+                if let Served::Hierarchy(site, _) = site {
+                    self.warn_of_too_large(&site.status().too_large, &mut warned);
+                }
             }
             // Sessions are lent from when the site has caught up on.
             let may_expire = core.catches_up.is_none() && core.gateway.is_at_rest(SessionId::INTERNAL);
             let expired = (is_tick && may_expire).then(|| {
                 let Core { expirer, site, .. } = &mut *core;
-                expirer.next(site, self.described.me, self.tree().partitions(), now_ms)
+                expirer.next(site, self.described.me, self.partitions(), now_ms)
             });
             let turned = core.turn(&self.peers, now_ms, |gateway, asks| {
                 gateway.end_pauses(now_ms);
@@ -818,9 +770,9 @@ impl Certified {
 
     /// Tells once of each partition whose data has become too large for a base, and when it is so no longer.
     fn warn_of_too_large(&self, too_large: &BTreeMap<PartitionId, u64>, warned: &mut BTreeSet<PartitionId>) {
+        let Family::Hierarchy(validators) = &self.family else { return };
         let name = |group: &PartitionId| {
-            let list = &self.described.validators.list;
-            list.get(usize::from(group.0)).map_or("", |validator| validator.name.as_str())
+            validators.list.get(usize::from(group.0)).map_or("", |validator| validator.name.as_str())
         };
         for (group, bytes) in too_large.iter().filter(|(group, _)| !warned.contains(*group)) {
             tracing::warn!(
@@ -861,6 +813,78 @@ impl Certified {
         {
             tracing::warn!("the site's journal could not be synced at the shutdown: {error}");
         }
+    }
+}
+
+/// What a site begins with.
+struct Beginning<'a> {
+    me: NodeId,
+    nodes: &'a BTreeMap<NodeId, ClusterNode>,
+    fsync: FsyncPolicy,
+    tick_ms: u64,
+    nonce: u64,
+    workers: usize,
+    patience: Patience,
+}
+
+impl Beginning<'_> {
+    fn hierarchy(self, validators: Validators, images: GroupImages) -> Result<(Served, Family), StartError> {
+        let Beginning { me, nodes, fsync, tick_ms, nonce, workers, .. } = self;
+        let protocol = HierarchyOptions {
+            me,
+            tree: validators.tree.clone(),
+            control: validators.control,
+            ..HierarchyOptions::default()
+        };
+        let site = SiteOptions {
+            me,
+            groups: validators.groups(),
+            followers: nodes.keys().copied().collect(),
+            seed: nonce,
+            fsync,
+            tick_ms,
+            log_bytes_max: LOG_BYTES_MAX,
+            base_piece_bytes_max: BASE_PIECE_BYTES_MAX,
+            base_bytes_max: BASE_BYTES_MAX,
+            nonce,
+        };
+        let site = Site::recover(site, Hierarchy::new(protocol), images);
+        let mut site = site.map_err(|text| StartError::Ended(text.into()))?;
+        // More threads than processors would only wait for each other.
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        site.share_work(Arc::new(Threads { count: workers.min(processors) }));
+        site.catch_up();
+        let validators = Arc::new(validators);
+        Ok((Served::Hierarchy(site, validators.clone()), Family::Hierarchy(validators)))
+    }
+
+    fn geo(self, sites: Sites, images: GroupImages) -> Result<(Served, Family), StartError> {
+        let Beginning { me, nodes, fsync, tick_ms, nonce, patience, .. } = self;
+        let numbered = (0..).map(PartitionId).zip(&sites.resolvers);
+        let map = numbered.fold(SiteMap::with_system(sites.partitions.clone()), |map, (of, resolvers)| {
+            map?.resolved_by(of, resolvers.clone())
+        });
+        let map = map.ok_or_else(|| StartError::Ended("a partition has no site or no resolver".into()))?;
+        let ticks = |ms: u64| (ms / tick_ms.max(1)).max(1);
+        let propagation_ticks = ticks(sites.propagation_ms);
+        let protocol = pcsi::SiteOptions {
+            me,
+            sites: Arc::new(map),
+            propagation_ticks,
+            vote_ticks_max: ticks(patience.request_ms / 4),
+            open_ticks_max: ticks(patience.held_open.timeout_ms.max(patience.request_ms)),
+            open_max: OPEN_SITE_TRANSACTIONS_MAX,
+            window: WINDOW,
+            retained_max: sites.retained_updates_max,
+            silent_ticks_max: ticks(SILENT_MS).max(4 * propagation_ticks),
+            session_horizon: SESSION_HORIZON,
+            sites_to_write_min: sites.sites_to_write_min,
+            sites_ticks_max: ticks(patience.request_ms / 2),
+        };
+        let names = nodes.iter().map(|(&id, node)| (id, node.name.clone())).collect();
+        let site = GeoSite::recover(GeoOptions { protocol, names, fsync, tick_ms, nonce }, images);
+        let site = site.map_err(|text| StartError::Ended(text.into()))?;
+        Ok((Served::Geo(site, Arc::new(sites)), Family::Geo))
     }
 }
 

@@ -244,7 +244,7 @@ impl Node {
                 }
                 Wish::Look(_) => {
                     let text = "ERR two-phase commit lists and counts no keys: read them by name";
-                    wish = self.answered(client, Answer::Refused(text));
+                    wish = self.answered(client, Answer::Refused(text.into()));
                 }
                 Wish::Commit(reads, writes) => match self.commit(client, reads, writes) {
                     Some(answer) => wish = self.answered(client, answer),

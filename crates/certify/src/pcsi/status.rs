@@ -1,0 +1,74 @@
+//! What a site tells of itself and of the others.
+
+use super::replica::Replica;
+use super::{Incarnation, Pcsi};
+use crate::KeyCounts;
+use txn::{Entry, Key, NodeId, Space};
+
+/// Another site that has a partition of this one, as this one sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// The other site.
+    pub site: NodeId,
+    /// Its incarnation, as far as this site knows.
+    pub incarnation: Incarnation,
+    /// It is fenced, or a fence is under way.
+    pub is_out: bool,
+    /// Updates of this site that the other one has not acknowledged; in a long queue, also those among them
+    /// that do not concern it.
+    pub queue: u64,
+    /// The ticks since the oldest of these was committed, or since this process read it from its log.
+    pub lag_ticks: u64,
+    /// Updates of the other site that wait here for what they depend on.
+    pub waiting: u64,
+    /// The ticks since the other site has last let this one apply an update, or shown that there is none.
+    pub silent_ticks: u64,
+}
+
+impl Pcsi {
+    /// The other sites that have a partition of this one.
+    pub fn peers(&self) -> Vec<PeerStatus> {
+        let sites = &self.options.sites;
+        let status = |site| {
+            let (queue, since_tick) = self.outgoing.queue_of(site, sites);
+            let incoming = self.incoming.get(&site);
+            let heard_tick = incoming.map_or(0, super::Incoming::heard_tick);
+            PeerStatus {
+                site,
+                incarnation: self.fences.incarnation_of(site),
+                is_out: !self.fences.is_here(site),
+                queue,
+                lag_ticks: since_tick.map_or(0, |since| self.ticks - since),
+                waiting: incoming.map_or(0, super::Incoming::waiting_len) as u64,
+                silent_ticks: self.ticks - heard_tick,
+            }
+        };
+        sites.peers_of(self.options.me).into_iter().map(status).collect()
+    }
+
+    /// The updates of this site that are kept for others.
+    pub fn retained(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// How many keys of users this site's replicas have.
+    pub fn key_counts(&self) -> KeyCounts {
+        let mut all = KeyCounts::default();
+        self.replicas.values().for_each(|replica| all += replica.counts());
+        all
+    }
+
+    /// Keys of users that have expired, and whose conflicts this site resolves, at most so many. A
+    /// transaction may remove them: they are read as absent, and take memory.
+    pub fn expired(&self, now_ms: u64, keys_max: usize) -> Vec<Key> {
+        let (sites, me) = (&self.options.sites, self.options.me);
+        let expired = self.replicas.values().flat_map(|replica| replica.expired(now_ms));
+        expired.filter(|key| sites.resolver_of(key) == me).take(keys_max).cloned().collect()
+    }
+
+    /// What the store itself keeps, such as scripts, partition by partition.
+    pub fn system_records(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+        let records = self.replicas.values().flat_map(Replica::system_records);
+        records.filter(|(key, _)| key.space() == Space::System)
+    }
+}
