@@ -28,7 +28,6 @@ use crate::script;
 use crate::table::{self, Command, Data, Flags, Run};
 use crate::telling::{teller, telling};
 use plan::BlockPlan;
-use smallvec::SmallVec;
 use std::ops::Range;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::fragments::{Done, FragmentValues, InTurn, Operation, reply_of};
@@ -315,22 +314,55 @@ async fn run_commands(mut tx: Tx, block: &Block, commands: &[&[Blob]], terms: Te
     }
     let mut replies = Vec::with_capacity(commands.len());
     let mut room = if block.is_gathered { ReplyRoom::without_limit() } else { ReplyRoom::new() };
-    let mut rest = commands;
-    while let Some((argv, behind)) = rest.split_first() {
-        let turn = if terms.actor.may_all() { Turn::of(rest) } else { None };
-        let Some(turn) = turn else {
+    let may_all = terms.actor.may_all();
+    let step_at = |at: usize| commands.get(at).filter(|_| may_all).and_then(|words| Step::of(words));
+    let mut at = 0;
+    let mut step = step_at(at);
+    let mut turn = Turn::default();
+    while let Some(argv) = commands.get(at) {
+        let Some(first) = step else {
             let argv = argv.iter().cloned().collect();
             let terms = terms.looking(&mut tx).await?;
             replies.push(room.admit(execute(tx.clone(), argv, Caller::Block, terms).await?));
-            rest = behind;
+            at += 1;
+            step = step_at(at);
             continue;
         };
+        turn.begin(first);
+        loop {
+            at += 1;
+            step = step_at(at);
+            let Some(next) = step.take_if(|next| turn.takes(next)) else {
+                break;
+            };
+            turn.add(next);
+        }
         let found = tx.find_unnoted(&turn.key, turn.kind).await?;
         let done = turn.execute(found, tx.now_ms(), |reply| replies.push(room.admit(reply)));
         tx.write_done(&turn.key, done).await?;
-        rest = &rest[turn.commands.len()..];
     }
     Ok(Reply::Array(replies))
+}
+
+/// A command that does something to one key, and needs nothing else.
+struct Step<'a> {
+    key: Key,
+    command: &'static Command,
+    operation: Operation<'a>,
+}
+
+impl<'a> Step<'a> {
+    /// The step of a command, if it is such a command.
+    fn of(words: &'a [Blob]) -> Option<Step<'a>> {
+        let command = table::resolve(words).ok()?.command;
+        let (Run::Data(Data::PerKey(per_key)), [keys]) = (&command.run, command.keys) else {
+            return None;
+        };
+        let args = &words[1..];
+        let key = per_key.only_key(keys, args)?;
+        let plan = per_key.dateless_plan(args)?;
+        Some(Step { key, command, operation: per_key.operation(plan, args, 0) })
+    }
 }
 
 /// The engine is asked anew after so many commands of a turn: it may have reason to stop them.
@@ -338,40 +370,39 @@ const TURN_MAX: usize = 256;
 
 /// Commands of a block that follow each other and do something to the same key: the record is looked up and
 /// written once.
+///
+/// A block uses one for all of its turns, so that it allocates room for commands once.
 struct Turn<'a> {
     key: Key,
     kind: FragmentKind,
-    commands: SmallVec<[(&'static Command, Operation<'a>); 4]>,
+    commands: Vec<(&'static Command, Operation<'a>)>,
+}
+
+impl Default for Turn<'_> {
+    fn default() -> Self {
+        Turn { key: Key::new(b""), kind: FragmentKind::Read, commands: Vec::new() }
+    }
 }
 
 impl<'a> Turn<'a> {
-    /// The turn at the front of a list of commands, if the first command is one of those that have turns.
-    fn of(commands: &[&'a [Blob]]) -> Option<Turn<'a>> {
-        let mut steps = commands.iter().take(TURN_MAX).map_while(|words| Turn::step(words));
-        let (key, command, first) = steps.next()?;
-        let mut turn = Turn { key, kind: first.kind, commands: SmallVec::from_iter([(command, first)]) };
-        for (_, command, operation) in steps.take_while(|(key, ..)| *key == turn.key) {
-            if operation.kind != turn.kind {
-                turn.kind = FragmentKind::Update;
-            }
-            turn.commands.push((command, operation));
-        }
-        Some(turn)
+    /// Becomes the turn that begins with a step.
+    fn begin(&mut self, Step { key, command, operation }: Step<'a>) {
+        (self.key, self.kind) = (key, operation.kind);
+        self.commands.clear();
+        self.commands.push((command, operation));
     }
 
-    /// A command that does something to one key, and needs nothing else.
-    fn step(words: &'a [Blob]) -> Option<(Key, &'static Command, Operation<'a>)> {
-        let command = table::resolve(words).ok()?.command;
-        let (Run::Data(Data::PerKey(per_key)), [keys]) = (&command.run, command.keys) else {
-            return None;
-        };
-        let args = &words[1..];
-        let mut named = per_key.keys(keys, args);
-        let (Some(key), None) = (named.next(), named.next()) else {
-            return None;
-        };
-        let plan = per_key.dateless_plan(args)?;
-        Some((key, command, per_key.operation(plan, args, 0)))
+    /// Whether the next step belongs to the turn.
+    fn takes(&self, next: &Step<'a>) -> bool {
+        self.key == next.key && self.commands.len() < TURN_MAX
+    }
+
+    /// Adds a step that belongs to the turn.
+    fn add(&mut self, Step { command, operation, .. }: Step<'a>) {
+        if operation.kind != self.kind {
+            self.kind = FragmentKind::Update;
+        }
+        self.commands.push((command, operation));
     }
 
     /// Executes the commands on what was found, or had expired, and gives each reply as it comes.

@@ -106,6 +106,15 @@ impl PerKey {
         Operation { code: self.code, args, kind: plan.kind, place, takes_own: plan.takes_own }
     }
 
+    /// Its key, if its words name exactly one.
+    pub(crate) fn only_key(&self, keys: &KeySpec, args: &[Blob]) -> Option<Key> {
+        let mut places = places(keys, args);
+        match (places.next(), places.next()) {
+            (Some(place), None) => Some(Key::from(&args[place - 1])),
+            _ => None,
+        }
+    }
+
     /// Its keys, in their order.
     pub(crate) fn keys(&self, keys: &KeySpec, args: &[Blob]) -> impl Iterator<Item = Key> {
         places(keys, args).map(|place| Key::from(&args[place - 1]))
