@@ -30,7 +30,7 @@ use crate::telling::{teller, telling};
 use plan::BlockPlan;
 use std::ops::Range;
 use txn::codec::{Reader, put_bytes, put_varint};
-use txn::fragments::{Done, FragmentValues, InTurn, Operation, reply_of};
+use txn::fragments::{Done, InTurn, Operation};
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::request::KeySets;
@@ -69,10 +69,10 @@ impl ReplyRoom {
 
     /// The reply if it is short, or if there is room for it, and was for all before it.
     fn admit(&mut self, reply: Reply) -> Reply {
-        let bytes = reply.bytes();
         if self.bytes == usize::MAX {
             return reply;
         }
+        let bytes = reply.bytes();
         // Whether executed whole or in fragments, of which each has a part of such a reply.
         let has_no_room = reply == TOO_LONG || reply == errors::MGET_TOO_LONG;
         let is_short = bytes <= SHORT_REPLY_BYTES || reply.is_error() && bytes <= SHORT_ERROR_BYTES;
@@ -180,6 +180,20 @@ impl Block {
         }
         let words = self.commands.iter().flat_map(|command| command.iter().cloned());
         Args(std::iter::once(Blob::from(header)).chain(words).collect())
+    }
+
+    /// The first argument of `redis.block` for commands that the server has gathered, which have this many
+    /// words each, the name included. The words of all commands follow it.
+    pub fn gathered_header(counts: &[usize]) -> Blob {
+        let mut header = Vec::with_capacity(3 + counts.len());
+        // No key is watched.
+        header.push(0);
+        put_varint(&mut header, counts.len() as u64);
+        for &count in counts {
+            put_varint(&mut header, count as u64);
+        }
+        header.push(GATHERED);
+        Blob::from(header)
     }
 
     /// The block that the arguments describe; `None` if they don't describe one.
@@ -414,11 +428,17 @@ impl<'a> Turn<'a> {
     ) -> Done {
         let found = found.as_ref();
         let context = FragmentContext { place: 0, found, own: None, has_expired, inputs: &[], now_ms };
+        if let [(command, operation)] = self.commands[..] {
+            told::note(|| Note::Began(command.name));
+            let Done { write, value, .. } = operation.execute(&self.key, context);
+            reply(operation.reply(value));
+            return Done { write, ..Done::read(FragmentValue::NIL) };
+        }
         let mut in_turn = InTurn::new(&self.key, context);
         for (command, operation) in &self.commands {
             told::note(|| Note::Began(command.name));
             let value = in_turn.execute(*operation);
-            reply(reply_of(operation.code, operation.args, FragmentValues::from_iter([value])));
+            reply(operation.reply(value));
         }
         in_turn.done(FragmentValue::NIL)
     }
