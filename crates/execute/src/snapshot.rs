@@ -109,7 +109,7 @@ pub type Pause = Arc<dyn Fn() + Send + Sync>;
 /// Runs read-only requests for one thread.
 ///
 /// Keeps its side of the transaction between runs, so that a read allocates nothing but its procedure's
-/// future.
+/// future; and a call that reads one record has no future.
 pub struct SnapshotReader {
     engine: Arc<dyn Engine>,
     access: Option<Box<SnapshotAccess>>,
@@ -212,8 +212,8 @@ impl SnapshotReader {
 }
 
 impl SnapshotReader {
-    /// [`SnapshotReader::run_where`] for a call that reads one record ([`txn::Procedure::one_read`]), which is
-    /// a record of this partition, and does this with it.
+    /// [`SnapshotReader::run_where`] for a call that reads one record of this partition and does this with it
+    /// ([`txn::Procedure::one_read`]).
     pub fn read_one(
         &mut self,
         key: &Key,

@@ -173,7 +173,8 @@ impl Session {
         is_gathered.then_some(resolved.command.name)
     }
 
-    /// Has a command that may be gathered ride with the commands before it. Gives its words back if it cannot.
+    /// Has a command that may be gathered ride with the commands before it. Gives the command's words back if
+    /// it cannot.
     #[inline]
     pub(super) fn ride(
         &mut self,

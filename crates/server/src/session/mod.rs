@@ -551,7 +551,8 @@ impl Session {
         }
     }
 
-    /// Gives the reply to a request, whose arguments have these bytes, its place among the connection's replies.
+    /// Gives the reply to a request its place among the connection's replies. `bytes`: those of the request's
+    /// arguments.
     fn await_reply(&mut self, bytes: usize, completion: Option<Completion>) {
         let treatment = match completion {
             Some(completion) => {
